@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weir - rate limits inside a server's own threads, shared by a fleet through Redis.
+ *
+ * A `weir` is one node of a fleet. Each serving thread attaches once and then asks weir_check() before it
+ * does a unit of work. The answer comes from the thread's own counters (a few nanoseconds), at times from
+ * the process's table (tens of nanoseconds), never from the network: a background thread tells Redis what
+ * this node admitted and learns what the others did.
+ *
+ * Which calls may run at the same time on one `weir`:
+ *
+ *   call                                  may run beside
+ *   ------------------------------------  ------------------------------------------------------------
+ *   weir_open                             anything (it makes a new object)
+ *   weir_set_policies, _load_policies     everything but weir_close; two at once are put in order
+ *   weir_find_policy, weir_make_key,      everything but weir_close
+ *     weir_attach, weir_detach,
+ *     weir_sync, _get_stats, _write_metrics
+ *   weir_check, weir_peek                 everything but weir_close, and but another call on the same
+ *                                         weir_thread: that is used by the thread that attached it alone
+ *   weir_poll                             as weir_find_policy, and but another weir_poll
+ *   weir_close                            nothing
+ *
+ * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a
+ * sentence a person can act on. The library never exits, aborts, prints or takes a signal.
+ *
+ * After fork() without exec the child owns no background thread: there it may only call weir_close(),
+ * which frees the child's copy and touches neither the parent's connection nor the fleet.
+ */
+#ifndef WEIR_H
+#define WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WEIR_API __attribute__((visibility("default")))
+#else
+#define WEIR_API
+#endif
+
+#define WEIR_VERSION_MAJOR 0
+#define WEIR_VERSION_MINOR 1
+#define WEIR_VERSION_PATCH 0
+
+/* A limiter: one node of the fleet. Thread-safe as the table above says. */
+typedef struct weir weir;
+
+/* One thread's private counters; used by that thread alone. */
+typedef struct weir_thread weir_thread;
+
+/* A policy's number in one weir: the same for a name for as long as that weir is open. */
+typedef uint32_t weir_policy_id;
+
+/* No such policy. A check against it is allowed and counted in weir_stats.unknown_policy_count. */
+#define WEIR_NO_POLICY ((weir_policy_id) 0)
+
+/* Most limits one policy can hold. */
+#define WEIR_MAX_LIMITS 4
+
+/* Longest policy name, in bytes, without the terminator. */
+#define WEIR_MAX_NAME 63
+
+/* Most different policy names one weir takes from open to close. */
+#define WEIR_MAX_POLICIES 1023
+
+/* Greatest number of units a limit, a burst or one request can have: 2^42 - 1. */
+#define WEIR_MAX_UNITS UINT64_C(4398046511103)
+
+/* How a limit counts. */
+typedef enum weir_algorithm {
+    WEIR_FIXED_WINDOW = 0,   /* so many units in each period, counted from period boundaries in fleet time */
+    WEIR_SLIDING_WINDOW = 1, /* two counters: this window's, and the last one's weighted by what of it is
+                                still within one period */
+    WEIR_TOKEN_BUCKET = 3    /* a bucket of `burst` units that refills at limit per period (GCRA) */
+} weir_algorithm;
+
+/* What to do when the fleet's news is too old to go by. */
+typedef enum weir_outage {
+    WEIR_OUTAGE_SHARE = 0, /* this node's even part of the limit, at least one unit per period */
+    WEIR_OUTAGE_LOCAL = 1, /* the full limit on every node */
+    WEIR_OUTAGE_OPEN = 2,  /* let everything pass, and count it */
+    WEIR_OUTAGE_CLOSED = 3 /* let nothing pass */
+} weir_outage;
+
+typedef enum weir_mode {
+    WEIR_ENFORCE = 0,
+    WEIR_SHADOW = 1 /* count, say in weir_verdict.would_deny what would be denied, and let it pass */
+} weir_mode;
+
+typedef enum weir_scope {
+    WEIR_SCOPE_FLEET = 0,  /* the limit holds for all nodes together */
+    WEIR_SCOPE_PROCESS = 1 /* the limit holds for this process; never sent to Redis */
+} weir_scope;
+
+/* What a verdict rests on. */
+typedef enum weir_basis {
+    WEIR_BASIS_PROCESS = 0, /* this process alone: no fleet, a process-scope policy, or no news yet */
+    WEIR_BASIS_FLEET = 1,   /* this process, and what the fleet last told */
+    WEIR_BASIS_OUTAGE = 2   /* the policy's on_outage or on_long_outage */
+} weir_basis;
+
+/*
+ * One limit: `limit` units per `period_ns`.
+ *
+ * limit      1 to WEIR_MAX_UNITS, units per period. A token bucket's rate is rounded down to a whole number
+ *            of 1/64 ns per unit (0.16% at 100,000,000 units a second); rates above 640,000,000 units a
+ *            second are refused: count in larger units.
+ * period_ns  1,000,000 (1 ms) to 31,622,400 seconds (366 days), in nanoseconds.
+ * burst      token bucket: 1 to WEIR_MAX_UNITS, the most units that pass at once; 0: same as limit. Filling an
+ *            empty bucket must take less than 2 years. Windows admit at most `limit` at once and take 0 or
+ *            the same number as limit.
+ */
+typedef struct weir_limit {
+    weir_algorithm algorithm;
+    uint64_t limit;
+    uint64_t period_ns;
+    uint64_t burst;
+} weir_limit;
+
+/*
+ * A named set of limits; a request passes when all of them allow it. The caller keeps what the pointers
+ * name only until the call returns.
+ *
+ * name             1 to WEIR_MAX_NAME bytes: letters, digits, '.', '_', '-' and '/'
+ * limits           limit_count of them, 1 to WEIR_MAX_LIMITS
+ * hash_keys        true: keys go to Redis as a 128-bit hash, so that tokens and addresses stay here
+ * on_outage        when there has been no good sync for outage_grace_ms
+ * on_long_outage   when the outage has gone on for long_outage_ms
+ * outage_grace_ms  0: three sync intervals; at most 86,400,000 (a day)
+ * long_outage_ms   0: never; at most 2,592,000,000 (30 days)
+ */
+typedef struct weir_policy {
+    const char *name;
+    const weir_limit *limits;
+    size_t limit_count;
+    weir_mode mode;
+    weir_scope scope;
+    bool hash_keys;
+    weir_outage on_outage, on_long_outage;
+    uint32_t outage_grace_ms, long_outage_ms;
+} weir_policy;
+
+/* Why a call failed: a negative errno value, and a sentence that names the field and the way out. */
+typedef struct weir_error {
+    int code;
+    char message[240];
+} weir_error;
+
+/* A clock of the host's own. Both functions are called by one thread at a time and must not block. */
+typedef struct weir_clock {
+    uint64_t (*monotonic_ns)(void *arg); /* never steps back */
+    uint64_t (*wall_ns)(void *arg);      /* nanoseconds since 1970-01-01 00:00 UTC; may step */
+    void *arg;
+} weir_clock;
+
+typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARNING = 1, WEIR_LOG_INFO = 2 } weir_log_level;
+
+/* Called from the background thread (or from weir_poll), never from a check. `message` is one line. */
+typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message);
+
+/*
+ * How to open a weir. Start from WEIR_OPTIONS_INIT; a zeroed field means its default.
+ *
+ * size              sizeof(weir_options), for later versions of the library
+ * redis_url         redis://[user[:password]@]host[:port][/database], or
+ *                   unix://[user[:password]@]/path/to/socket[?db=database]; NULL: this process alone
+ * prefix            of every key in Redis, 1 to 32 bytes without braces, spaces or control bytes; "weir"
+ * node_name         for people who read the log and the metrics; NULL: the host name
+ * max_keys          how many keys to hold, 1,000 to 100,000,000; 65,536. A key counts once for each limit of
+ *                   its policy. Memory is fixed at open: about 300 bytes per key
+ * max_threads       how many threads may be attached at once, 1 to 1,024; 64
+ * sync_interval_ms  how often to speak with Redis, 10 to 60,000 ms; 200
+ * redis_timeout_ms  after which an answer no longer counts, 10 to 60,000 ms; 1,000
+ * tick_us           how long a thread's grant holds, 100 to 100,000 us; 1,000
+ * no_thread         the host calls weir_poll from its own loop instead of a background thread
+ * clock             NULL: the system's. Your own implies no_thread, and time then moves only in weir_poll
+ * log, log_arg      NULL: say nothing
+ */
+typedef struct weir_options {
+    size_t size;
+    const char *redis_url;
+    const char *prefix;
+    const char *node_name;
+    size_t max_keys;
+    uint32_t max_threads;
+    uint32_t sync_interval_ms;
+    uint32_t redis_timeout_ms;
+    uint32_t tick_us;
+    bool no_thread;
+    const weir_clock *clock;
+    weir_log_fn log;
+    void *log_arg;
+} weir_options;
+
+#define WEIR_OPTIONS_INIT                                                                                              \
+    {                                                                                                                  \
+        sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL                  \
+    }
+
+/*
+ * Opens a limiter and stores it in *out. An unreachable Redis is no error: limiting starts at once and the
+ * fleet joins in when it can. -EINVAL: an option is out of range (the sentence names it); -ENOMEM; -EAGAIN:
+ * no thread to be had.
+ * Threads: any. Allocates: everything it will ever need but policy sets.
+ */
+WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *error);
+
+/*
+ * Reports what is left, within redis_timeout_ms, then frees everything: no thread, descriptor or allocation
+ * stays. Threads still attached are detached; their handles must not be used again. NULL is allowed.
+ * Threads: nothing else may run on `w`. Blocks up to redis_timeout_ms.
+ */
+WEIR_API void weir_close(weir *w);
+
+/*
+ * Replaces all policies at once. Every check sees the old set or the new one, never a mixture. What keys have
+ * used stays for limits whose algorithm and period are in both sets under the same policy name.
+ * -EINVAL: a policy is malformed (the sentence names policy, limit and field), and the old set stays;
+ * -ENOSPC: more than WEIR_MAX_POLICIES names; -ENOMEM.
+ * Threads: any. Blocks until no check uses the old set. Allocates.
+ */
+WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error);
+
+/*
+ * weir_set_policies from a YAML file (docs/policies.md). An error names the file, the line and the field, and
+ * the old set stays. -ENOENT and its like: the file could not be read.
+ */
+WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *error);
+
+/*
+ * The number of a policy in the present set; WEIR_NO_POLICY where there is none of that name.
+ * Threads: any. Takes a lock; look it up once, not per request.
+ */
+WEIR_API weir_policy_id weir_find_policy(const weir *w, const char *name);
+
+/*
+ * This thread's private counters, or NULL when max_threads are attached. Costs no system call.
+ * Threads: any; the handle is for the calling thread.
+ */
+WEIR_API weir_thread *weir_attach(weir *w);
+
+/* Settles what the thread still holds and gives the handle back. NULL is allowed. Threads: the owner. */
+WEIR_API void weir_detach(weir_thread *t);
+
+/*
+ * What is limited: a policy and some bytes. Made by weir_make_key; `data` stays the caller's and must be
+ * readable, unchanged, whenever the key is used. A key may be kept for as long as its weir is open and used from
+ * any thread.
+ */
+typedef struct weir_key {
+    uint64_t hash;
+    const void *data;
+    uint32_t length;
+    weir_policy_id policy;
+} weir_key;
+
+/*
+ * Hashes a key. `length` is 0 to 65,535 bytes (a longer key is cut there); 0 is for a policy with a single
+ * global key. Keys are told apart by a 64-bit hash under a secret of this weir. Redis sees the bytes (percent
+ * escaped) of keys up to 32 bytes, and 12 bytes and a hash of longer ones.
+ * Threads: any. Progress: wait-free. Allocates: nothing.
+ */
+WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length);
+
+/*
+ * An answer. Times are nanoseconds from now.
+ *
+ * allowed         the request may pass
+ * would_deny      shadow mode: it would not have passed
+ * limit_index     the limit that decided: the one that denied, or the one with the least left
+ * basis           what the answer rests on
+ * limit           that limit's units at once: a window's limit, a bucket's burst
+ * remaining       units that may still pass at once now, as far as this thread can know; 0 to limit
+ * retry_after_ns  earliest time at which the same cost can pass if nobody else comes; 0 when allowed;
+ *                 UINT64_MAX: never (the cost is above what the limit lets pass at once)
+ * reset_after_ns  when the key will be as if never used, if nobody comes
+ * fleet_age_ns    how old the fleet's news is; UINT64_MAX: none yet
+ */
+typedef struct weir_verdict {
+    bool allowed;
+    bool would_deny;
+    uint8_t limit_index;
+    weir_basis basis;
+    uint64_t limit, remaining;
+    uint64_t retry_after_ns, reset_after_ns;
+    uint64_t fleet_age_ns;
+} weir_verdict;
+
+/*
+ * May one more request of `cost` units pass? Counts it where it may. A cost of 0 asks as if for 1 and takes
+ * nothing. `verdict` may be NULL.
+ *
+ * The bound, for one process: the units admitted in any window, or by any bucket, exceed the limit by at most
+ * one request's cost per attached thread, and only for a thread that was preempted within a check while
+ * another took its grant back; that unit is charged when the thread runs on. docs/accuracy.md has the fleet's.
+ * Threads: the owner of `t`. Progress: lock-free but for the first sight of a key, which takes the insertion
+ * lock of its set in the table (some 50 ns). Allocates: nothing. System calls: none, but for one membarrier
+ * when a key runs out that other threads hold units of.
+ */
+WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
+
+/* The answer weir_check would give, counting nothing. Threads: the owner of `t`. As weir_check otherwise. */
+WEIR_API bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
+
+/*
+ * For no_thread: does what is due now (ticks, settling, the fleet) and returns the milliseconds until it wants
+ * to be called again. With a clock of the host's own this is where time moves. -EINVAL: `w` has a thread.
+ * Threads: one at a time.
+ */
+WEIR_API int weir_poll(weir *w);
+
+/*
+ * One full report and pull, now; returns when Redis has answered. 0; -ETIMEDOUT after `timeout_ms`; -ENOTCONN:
+ * there is no fleet (redis_url was NULL).
+ * Threads: any. Blocks up to `timeout_ms`.
+ */
+WEIR_API int weir_sync(weir *w, uint32_t timeout_ms);
+
+/* Whether the fleet can be reached. */
+typedef enum weir_link {
+    WEIR_LINK_NONE = 0, /* no redis_url */
+    WEIR_LINK_DOWN = 1,
+    WEIR_LINK_UP = 2
+} weir_link;
+
+/*
+ * Counters run from weir_open and never go back. A sum over running threads may miss what they did in the last
+ * moments; after they are quiet it is exact.
+ */
+typedef struct weir_stats {
+    uint64_t allowed_count, denied_count; /* checks */
+    uint64_t would_deny_count;            /* checks that shadow mode let pass */
+    uint64_t unknown_policy_count;        /* checks against no policy, allowed */
+    uint64_t slow_count;                  /* checks that went past the thread's own counters */
+    uint64_t untracked_count;             /* checks decided without a place in the table: it was full of keys
+                                             in use. They are denied */
+    uint64_t late_units;                  /* units charged after another thread had taken the grant back */
+    uint64_t key_count, key_capacity;     /* entries of the table: one per key and limit */
+    uint64_t evicted_fresh_count;         /* forgotten keys that were as if never used */
+    uint64_t evicted_used_count;          /* forgotten keys that had used something */
+    uint64_t lost_report_count;           /* forgotten keys whose last report found no room */
+    uint32_t thread_count;                /* attached now */
+    uint32_t live_nodes;                  /* nodes with a recent heartbeat, this one included; 0: not known */
+    weir_link link;
+    uint64_t fleet_age_ns;                 /* since the last good sync; UINT64_MAX: none yet */
+    uint64_t round_trip_ns;                /* of the last good sync */
+    uint64_t sync_count, sync_error_count; /* rounds answered; rounds that failed or timed out */
+    uint64_t reconnect_count;              /* connections opened */
+    uint64_t forgot_count;                 /* times Redis came back without what it had been told */
+    uint64_t reported_count;               /* reports Redis has taken */
+    uint64_t rejected_count;               /* reports Redis refused (a key of a wrong type, ...) */
+    uint64_t memory_size;                  /* bytes reserved at open */
+} weir_stats;
+
+/* Threads: any. Progress: wait-free. */
+WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
+
+/*
+ * Writes the metrics as Prometheus text (format 0.0.4), terminated. Returns the bytes needed without the
+ * terminator: where that is `size` or more, the text was cut. `buffer` may be NULL when `size` is 0.
+ * Threads: any. Takes a lock.
+ */
+WEIR_API int weir_write_metrics(const weir *w, char *buffer, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

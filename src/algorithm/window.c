@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "algorithm/window.h"
+
+#include "base/numbers.h"
+
+uint64_t window_number(const struct rule *rule, uint32_t tag, uint64_t now_ns)
+{
+    const uint64_t now = now_ns / rule->period_ns;
+    const uint32_t behind = ((uint32_t) now - tag) & WINDOW_TAG_MASK;
+    if (behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX) {
+        return now + (WINDOW_TAG_MASK + 1 - behind);
+    }
+    return now - min_u64(behind, now);
+}
+
+struct state window_roll(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t *into_ns)
+{
+    const uint64_t now = now_ns / rule->period_ns;
+    const uint32_t behind = ((uint32_t) now - window_tag(s)) & WINDOW_TAG_MASK;
+    *into_ns = now_ns - now * rule->period_ns;
+    if (behind == 0) {
+        return s;
+    }
+    if (behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX) {
+        *into_ns = 0;
+        return s;
+    }
+    return window_state((uint32_t) now, 0, behind == 1 ? window_count(s) : 0);
+}
+
+/* Units of the window before that still count, `into_ns` into this one. */
+static uint64_t carried(const struct rule *rule, struct state s, uint64_t into_ns)
+{
+    if (rule->algorithm != WEIR_SLIDING_WINDOW || window_previous(s) == 0) {
+        return 0;
+    }
+    return muldiv_ceil(window_previous(s), rule->period_ns - into_ns, rule->period_ns);
+}
+
+struct state window_fresh(const struct rule *rule, uint64_t now_ns)
+{
+    return window_state((uint32_t) (now_ns / rule->period_ns), 0, 0);
+}
+
+uint64_t window_headroom(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    uint64_t into_ns;
+    s = window_roll(rule, s, now_ns, &into_ns);
+    return saturating_sub(rule->limit, window_count(s) + carried(rule, s, into_ns));
+}
+
+struct state window_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units)
+{
+    uint64_t into_ns;
+    s = window_roll(rule, s, now_ns, &into_ns);
+    const uint64_t count = min_u64(saturating_add(window_count(s), units), WINDOW_COUNT_MASK);
+    return window_state(window_tag(s), count, window_previous(s));
+}
+
+struct state window_charge_tag(struct state s, uint32_t tag, uint64_t units)
+{
+    const uint32_t ago = (window_tag(s) - tag) & WINDOW_TAG_MASK;
+    if (ago == 0) {
+        return window_state(tag, min_u64(window_count(s) + units, WINDOW_COUNT_MASK), window_previous(s));
+    }
+    if (ago == 1) {
+        return window_state(window_tag(s), window_count(s), min_u64(window_previous(s) + units, WINDOW_COUNT_MASK));
+    }
+    return s;
+}
+
+struct state window_discharge_tag(struct state s, uint32_t tag, uint64_t units)
+{
+    const uint32_t ago = (window_tag(s) - tag) & WINDOW_TAG_MASK;
+    if (ago == 0) {
+        return window_state(tag, saturating_sub(window_count(s), units), window_previous(s));
+    }
+    if (ago == 1) {
+        return window_state(window_tag(s), window_count(s), saturating_sub(window_previous(s), units));
+    }
+    return s;
+}
+
+/*
+ * The wait within a window after which so few of `carrying` units, which were the last window's, still count that
+ * `room` units are enough for them: the least t with ceil(carrying * (period - t) / period) <= room.
+ */
+static uint64_t wait_for_room(const struct rule *rule, uint64_t carrying, uint64_t room)
+{
+    if (carrying <= room) {
+        return 0;
+    }
+    return rule->period_ns - muldiv_floor(room, rule->period_ns, carrying);
+}
+
+uint64_t window_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost)
+{
+    if (cost > rule->limit) {
+        return UINT64_MAX;
+    }
+    uint64_t into_ns;
+    s = window_roll(rule, s, now_ns, &into_ns);
+    const uint64_t count = window_count(s);
+    const uint64_t room = rule->limit - cost;
+    if (count + carried(rule, s, into_ns) <= room) {
+        return 0;
+    }
+    /* From now to where `into_ns` counts from is more than nothing when the state is ahead of the clock. */
+    const uint64_t start_ns = window_number(rule, window_tag(s), now_ns) * rule->period_ns;
+    const uint64_t next_ns = start_ns + rule->period_ns;
+    if (rule->algorithm == WEIR_FIXED_WINDOW) {
+        return next_ns - now_ns;
+    }
+    if (count <= room) {
+        const uint64_t wait = wait_for_room(rule, window_previous(s), room - count);
+        if (wait < rule->period_ns) {
+            return start_ns + wait - now_ns;
+        }
+        if (count == 0) {
+            return next_ns - now_ns;
+        }
+    }
+    return next_ns + wait_for_room(rule, count, room) - now_ns;
+}
+
+uint64_t window_reset_after(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    uint64_t into_ns;
+    s = window_roll(rule, s, now_ns, &into_ns);
+    const uint64_t next_ns = (window_number(rule, window_tag(s), now_ns) + 1) * rule->period_ns;
+    const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
+    if (window_count(s) != 0) {
+        return next_ns + (slides ? rule->period_ns : 0) - now_ns;
+    }
+    return slides && window_previous(s) != 0 ? next_ns - now_ns : 0;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * C11 atomics through names that carry their ordering; the only place that spells memory orders out.
+ *
+ * Whoever uses one that is not relaxed says in a comment what it pairs with; whoever uses a relaxed one on shared
+ * data says why that is enough.
+ */
+#ifndef WEIR_BASE_ATOMICS_H
+#define WEIR_BASE_ATOMICS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define load_relaxed(p)        atomic_load_explicit((p), memory_order_relaxed)
+#define load_acquire(p)        atomic_load_explicit((p), memory_order_acquire)
+#define load_seq_cst(p)        atomic_load_explicit((p), memory_order_seq_cst)
+#define store_relaxed(p, v)    atomic_store_explicit((p), (v), memory_order_relaxed)
+#define store_release(p, v)    atomic_store_explicit((p), (v), memory_order_release)
+#define add_relaxed(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define add_seq_cst(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
+#define or_seq_cst(p, v)       atomic_fetch_or_explicit((p), (v), memory_order_seq_cst)
+#define and_seq_cst(p, v)      atomic_fetch_and_explicit((p), (v), memory_order_seq_cst)
+#define exchange_acquire(p, v) atomic_exchange_explicit((p), (v), memory_order_acquire)
+#define exchange_seq_cst(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
+#define cas_acquire(p, e, v)                                                                                           \
+    atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_acquire, memory_order_relaxed)
+#define cas_relaxed(p, e, v)                                                                                           \
+    atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_relaxed, memory_order_relaxed)
+#define cas_seq_cst(p, e, v)                                                                                           \
+    atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_seq_cst, memory_order_seq_cst)
+#define fence_seq_cst()  atomic_thread_fence(memory_order_seq_cst)
+#define fence_compiler() atomic_signal_fence(memory_order_seq_cst)
+
+/* A counter with one writer: no read-modify-write is needed, and readers may see it a little late. */
+static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)
+{
+    store_relaxed(counter, load_relaxed(counter) + n);
+}
+
+/* Raises *p to v, if it is lower. Relaxed: for values that stand for themselves, like times. */
+static inline void raise_relaxed(_Atomic uint64_t *p, uint64_t v)
+{
+    uint64_t seen = load_relaxed(p);
+    while (seen < v && !cas_relaxed(p, &seen, v)) {
+    }
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The asymmetric barrier: one thread pays, so that the others need no fence on their hot path.
+ */
+#ifndef WEIR_BASE_BARRIER_H
+#define WEIR_BASE_BARRIER_H
+
+#include <stdbool.h>
+
+/* Registers the process, once. False: this kernel has no expedited membarrier (before Linux 4.14, or a sandbox). */
+bool barrier_available(void);
+
+/*
+ * When it returns, every thread of the process that was running has gone through a full memory barrier since the
+ * call began, and every other one goes through one before it runs again (the scheduler's). Costs an interrupt
+ * on every core that runs a thread of this process: microseconds.
+ */
+void barrier_all_threads(void);
+
+#endif

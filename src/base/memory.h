@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them. */
+#ifndef WEIR_BASE_MEMORY_H
+#define WEIR_BASE_MEMORY_H
+
+#include <stddef.h>
+
+/* NULL: none to be had. */
+void *memory_reserve(size_t size);
+
+/* NULL is allowed. */
+void memory_release(void *memory, size_t size);
+
+#endif

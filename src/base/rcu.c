@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/rcu.h"
+
+#define URCU_INLINE_SMALL_FUNCTIONS
+#include <urcu/urcu-bp.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define RCU_TOLD_TO_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RCU_TOLD_TO_SANITIZER 1
+#endif
+#endif
+
+#ifdef RCU_TOLD_TO_SANITIZER
+extern void __tsan_acquire(void *address);
+extern void __tsan_release(void *address);
+static char read_sections_ended;
+#endif
+
+void rcu_enter(void)
+{
+    urcu_bp_read_lock();
+}
+
+void rcu_leave(void)
+{
+#ifdef RCU_TOLD_TO_SANITIZER
+    __tsan_release(&read_sections_ended);
+#endif
+    urcu_bp_read_unlock();
+}
+
+void rcu_synchronize(void)
+{
+    urcu_bp_synchronize_rcu();
+#ifdef RCU_TOLD_TO_SANITIZER
+    __tsan_acquire(&read_sections_ended);
+#endif
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lock for a few dozen instructions: spins, then yields to a holder that was preempted. */
+#ifndef WEIR_BASE_SPIN_H
+#define WEIR_BASE_SPIN_H
+
+#include <ck_pr.h>
+#include <sched.h>
+
+#include "base/atomics.h"
+
+/* Some microseconds: far longer than any holder that runs. */
+#define SPIN_LIMIT 2000
+
+static inline void spin_lock(_Atomic uint32_t *lock)
+{
+    for (unsigned spins = 0; exchange_acquire(lock, 1) != 0; spins++) {
+        if (spins < SPIN_LIMIT) {
+            ck_pr_stall();
+        } else {
+            (void) sched_yield();
+        }
+    }
+}
+
+static inline void spin_unlock(_Atomic uint32_t *lock)
+{
+    store_release(lock, 0); /* pairs with the exchange in spin_lock */
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fleet tier: what this node tells the others and learns of them. All of it runs in the background thread (or in
+ * weir_poll); nothing here is ever waited for by a check.
+ *
+ *   sync.c      rounds: when, what came of them, the log
+ *   report.c    from cells to reports, and from answers to cells
+ *   outage.c    the ladder
+ *   skew.c      fleet time
+ *   memory.c    a fleet within one process
+ */
+#ifndef WEIR_FLEET_FLEET_H
+#define WEIR_FLEET_FLEET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+#include "fleet/transport.h"
+#include "tier/tier.h"
+
+/* Most reports in one round; what is left goes in the next one, which follows at once. */
+#define ROUND_REPORTS 2048
+
+/* Most forgotten keys in one round. */
+#define ROUND_ORPHANS 256
+
+#define PREFIX_MAX   32
+#define NODE_ID_SIZE 16
+
+/* Where a report came from, to bring the answer there. */
+struct origin {
+    uint32_t cell; /* TABLE_NONE: a forgotten key */
+    uint32_t tag;  /* the note's, when the report was made */
+    uint64_t incarnation;
+    bool before; /* of the window before `tag` */
+};
+
+/* Fleet time, from the samples of some rounds. */
+struct skew {
+    uint64_t best_rtt_ns;
+    int64_t best_error_ns; /* fleet clock - our idea of it, by the sample with the least round trip */
+    unsigned samples;      /* since the best was last chosen */
+    int64_t owed_ns;       /* still to be slewed */
+    bool known;
+};
+
+struct fleet_stats {
+    _Atomic uint64_t live_nodes, round_trip_ns, sync_count, sync_error_count, reconnect_count, forgot_count;
+    _Atomic uint64_t reported_count, rejected_count, sent_size;
+    _Atomic int64_t clock_skew_ns;
+    _Atomic uint32_t link; /* weir_link */
+};
+
+struct fleet {
+    struct tier *tier;
+    struct transport *transport;
+    weir_log_fn log;
+    void *log_arg;
+    char prefix[PREFIX_MAX + 1];
+    char node[NODE_ID_SIZE];
+    char name[64]; /* for people */
+    uint32_t interval_ms, timeout_ms;
+    uint64_t opened_ns; /* monotonic, as all below */
+    uint64_t good_ns;   /* last good round; 0: none yet */
+    uint64_t next_round_ns;
+    struct round round;
+    bool under_way;
+    bool drained;           /* the round under way holds everything that was dirty when it began */
+    uint64_t round_request; /* the newest weir_sync it serves */
+    struct report *reports;
+    struct origin *origins;
+    struct orphan *orphans; /* of the round under way, and of ones that failed */
+    size_t orphan_count;
+    size_t memory_size;
+    struct skew skew;
+    uint64_t stepped_ns;       /* when fleet_step last ran */
+    uint32_t live_nodes;       /* last heard; 0: never */
+    char problem[200];         /* last logged; "": none */
+    bool rejecting;            /* the last good round had refused records */
+    _Atomic uint64_t requests; /* weir_sync calls so far */
+    _Atomic uint64_t served;   /* the newest one whose round was answered */
+    struct fleet_stats stats;
+};
+
+/* Takes over the transport. 0; -ENOMEM. */
+int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transport, const weir_options *options,
+               uint64_t monotonic_ns);
+void fleet_close(struct fleet *fleet);
+
+/* What is due at `monotonic_ns`. `idle`: nothing has been checked for a while. */
+void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle);
+
+/* What to wait for; lowers *deadline_ns. */
+size_t fleet_wait_for(const struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns);
+
+/* Whether a weir_sync waits for a round. */
+bool fleet_wanted(const struct fleet *fleet);
+
+__attribute__((format(printf, 3, 4))) void fleet_log(const struct fleet *fleet, weir_log_level level,
+                                                     const char *format, ...);
+
+/* report.c; within an RCU section. */
+
+/* Fills fleet->reports from the dirty cells and the forgotten keys; sets fleet->drained. */
+void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns);
+/* Brings the answers home. Returns how many reports were refused; *first_refused: one of them. */
+size_t report_apply(struct fleet *fleet, const struct policy_set *set, const struct report **first_refused);
+/* After a failed round: what it held is to be reported again. */
+void report_retry(struct fleet *fleet);
+/* The fleet lost what it knew: everything is to be reported again. */
+void report_all_again(struct fleet *fleet);
+/* Takes out of a policy's counts what the others admitted. */
+void report_forget_others(struct fleet *fleet, const struct policy *policy);
+/* Moves every key's state with the time, when that is stepped by `delta_ns`. */
+void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns);
+
+/* outage.c: puts every policy on its rung, as of `monotonic_ns`; within an RCU section. True: one has changed. */
+bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+
+/* skew.c */
+void skew_sample(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+/* Slews what a stretch of `elapsed_ns` allows. */
+void skew_slew(struct fleet *fleet, uint64_t elapsed_ns);
+
+#endif

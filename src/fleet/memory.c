@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A fleet within one process. It keeps the rules of transport.h as plainly as possible, so that it is also what the
+ * scripts of the Redis transport are held against: the same tests run over both.
+ */
+#include "fleet/memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/numbers.h"
+
+#define BUCKETS 4096
+
+/* What one author says of one record. */
+struct author {
+    struct author *next;
+    char name[REPORT_AUTHOR_SIZE];
+    uint64_t count, asked;
+};
+
+struct record {
+    struct record *next;
+    char name[REPORT_RECORD_SIZE];
+    struct author *authors;
+    uint64_t sum, sum_asked;
+    uint64_t tat_us;
+    uint64_t expires_ns; /* by the fleet's clock */
+};
+
+struct member {
+    struct member *next;
+    char node[REPORT_AUTHOR_SIZE];
+    uint64_t beat_ns;
+};
+
+struct memory_fleet {
+    pthread_mutex_t lock;
+    uint64_t (*wall_ns)(void *arg);
+    void *arg;
+    struct record *records[BUCKETS];
+    struct member *members;
+    uint64_t run; /* changes when everything is forgotten */
+    bool down, hung, loses_answers;
+};
+
+struct memory_transport {
+    struct transport base;
+    struct memory_fleet *fleet;
+    struct round *round;
+    uint64_t timeout_ns, deadline_ns;
+    uint64_t run; /* of the last good round */
+    const char *problem;
+};
+
+struct memory_fleet *memory_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
+{
+    struct memory_fleet *fleet = calloc(1, sizeof(*fleet));
+    if (fleet != NULL) {
+        (void) pthread_mutex_init(&fleet->lock, NULL);
+        fleet->wall_ns = wall_ns;
+        fleet->arg = arg;
+        fleet->run = 1;
+    }
+    return fleet;
+}
+
+static void record_free(struct record *record)
+{
+    for (struct author *author = record->authors; author != NULL;) {
+        struct author *next = author->next;
+        free(author);
+        author = next;
+    }
+    free(record);
+}
+
+static void forget_all(struct memory_fleet *fleet)
+{
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (fleet->records[i] != NULL) {
+            struct record *next = fleet->records[i]->next;
+            record_free(fleet->records[i]);
+            fleet->records[i] = next;
+        }
+    }
+    while (fleet->members != NULL) {
+        struct member *next = fleet->members->next;
+        free(fleet->members);
+        fleet->members = next;
+    }
+}
+
+void memory_fleet_free(struct memory_fleet *fleet)
+{
+    forget_all(fleet);
+    (void) pthread_mutex_destroy(&fleet->lock);
+    free(fleet);
+}
+
+static void set_flag(struct memory_fleet *fleet, bool *flag, bool value)
+{
+    (void) pthread_mutex_lock(&fleet->lock);
+    *flag = value;
+    (void) pthread_mutex_unlock(&fleet->lock);
+}
+
+void memory_fleet_set_down(struct memory_fleet *fleet, bool down)
+{
+    set_flag(fleet, &fleet->down, down);
+}
+
+void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung)
+{
+    set_flag(fleet, &fleet->hung, hung);
+}
+
+void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose)
+{
+    set_flag(fleet, &fleet->loses_answers, lose);
+}
+
+void memory_fleet_forget(struct memory_fleet *fleet)
+{
+    (void) pthread_mutex_lock(&fleet->lock);
+    forget_all(fleet);
+    fleet->run++;
+    (void) pthread_mutex_unlock(&fleet->lock);
+}
+
+/* The record of a name; with `make`, a new one where there is none or it has expired. */
+static struct record *find_record(struct memory_fleet *fleet, const char *name, bool make, uint64_t now_ns)
+{
+    uint64_t hash[2];
+    hash_shared(name, strlen(name), hash);
+    struct record **at = &fleet->records[hash[0] % BUCKETS];
+    while (*at != NULL) {
+        struct record *record = *at;
+        if (record->expires_ns <= now_ns) {
+            *at = record->next;
+            record_free(record);
+        } else if (strcmp(record->name, name) == 0) {
+            return record;
+        } else {
+            at = &record->next;
+        }
+    }
+    if (make && (*at = calloc(1, sizeof(**at))) != NULL) {
+        (void) snprintf((*at)->name, sizeof((*at)->name), "%s", name);
+    }
+    return *at;
+}
+
+static struct author *find_author(struct record *record, const char *name)
+{
+    for (struct author *author = record->authors; author != NULL; author = author->next) {
+        if (strcmp(author->name, name) == 0) {
+            return author;
+        }
+    }
+    struct author *author = calloc(1, sizeof(*author));
+    if (author != NULL) {
+        (void) snprintf(author->name, sizeof(author->name), "%s", name);
+        author->next = record->authors;
+        record->authors = author;
+    }
+    return author;
+}
+
+static void apply_report(struct memory_fleet *fleet, struct report *report, uint64_t now_ns)
+{
+    struct record *record = find_record(fleet, report->record, true, now_ns);
+    struct author *author = record != NULL ? find_author(record, report->author) : NULL;
+    if (author == NULL) {
+        report->status = -ENOMEM;
+        return;
+    }
+    const uint64_t count = max_u64(report->count, author->count);
+    const uint64_t asked = max_u64(report->asked, author->asked);
+    if (report->kind == REPORT_BUCKET) {
+        const uint64_t had = max_u64(author->count, report->acked);
+        if (count > had) {
+            record->tat_us =
+                max_u64(record->tat_us, report->from_us) + muldiv_ceil(count - had, report->unit_ps, 1000000);
+        }
+        record->tat_us = max_u64(record->tat_us, report->tat_us);
+        const uint64_t full_ms = saturating_sub(record->tat_us, report->from_us) / 1000 + 1;
+        record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
+    } else if (record->expires_ns == 0) {
+        record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
+    }
+    record->sum += count - author->count;
+    record->sum_asked += asked - author->asked;
+    author->count = count;
+    author->asked = asked;
+    report->status = 0;
+    report->mine = count;
+    report->sum = record->sum;
+    report->sum_asked = record->sum_asked;
+    report->tat_answer_us = record->tat_us;
+}
+
+/* True: the node's last heartbeat was still there. */
+static bool beat(struct memory_fleet *fleet, const struct round *round, uint64_t now_ns, uint32_t *live)
+{
+    bool was_here = false;
+    struct member **at = &fleet->members;
+    *live = 1;
+    while (*at != NULL) {
+        struct member *member = *at;
+        const bool mine = strcmp(member->node, round->node) == 0;
+        was_here = was_here || mine;
+        if (mine || member->beat_ns + round->node_lifetime_ms * NS_PER_MS < now_ns) {
+            *at = member->next;
+            free(member);
+        } else {
+            ++*live;
+            at = &member->next;
+        }
+    }
+    struct member *member = calloc(1, sizeof(*member));
+    if (member != NULL) {
+        (void) snprintf(member->node, sizeof(member->node), "%s", round->node);
+        member->beat_ns = now_ns;
+        member->next = fleet->members;
+        fleet->members = member;
+    }
+    return was_here;
+}
+
+static void apply_round(struct memory_transport *t, uint64_t monotonic_ns)
+{
+    struct memory_fleet *fleet = t->fleet;
+    struct round *round = t->round;
+    const uint64_t now_ns = fleet->wall_ns(fleet->arg);
+    const bool was_here = beat(fleet, round, now_ns, &round->live_nodes);
+    for (size_t i = 0; i < round->report_count; i++) {
+        apply_report(fleet, &round->reports[i], now_ns);
+    }
+    round->received_ns = monotonic_ns;
+    round->fleet_wall_ns = now_ns;
+    round->forgot = !round->first && (!was_here || t->run != fleet->run);
+}
+
+static struct memory_transport *of(struct transport *t)
+{
+    return (struct memory_transport *) (void *) t;
+}
+
+static int memory_begin(struct transport *transport, struct round *round, uint64_t now_ns)
+{
+    struct memory_transport *t = of(transport);
+    if (t->round != NULL) {
+        return -EBUSY;
+    }
+    (void) pthread_mutex_lock(&t->fleet->lock);
+    const bool down = t->fleet->down;
+    (void) pthread_mutex_unlock(&t->fleet->lock);
+    if (down) {
+        return -ENOTCONN;
+    }
+    t->round = round;
+    round->sent_ns = now_ns;
+    t->deadline_ns = now_ns + t->timeout_ns;
+    return 0;
+}
+
+static enum transport_event fail(struct memory_transport *t, const char *problem)
+{
+    t->round = NULL;
+    t->problem = problem;
+    return TRANSPORT_ROUND_FAILED;
+}
+
+static enum transport_event memory_step(struct transport *transport, uint64_t now_ns)
+{
+    struct memory_transport *t = of(transport);
+    struct memory_fleet *fleet = t->fleet;
+    enum transport_event event = TRANSPORT_NOTHING;
+    (void) pthread_mutex_lock(&fleet->lock);
+    if (fleet->down) {
+        t->problem = "the fleet is down";
+    }
+    if (t->round != NULL && fleet->down) {
+        event = fail(t, "the fleet went down");
+    } else if (t->round != NULL && fleet->hung) {
+        event = now_ns >= t->deadline_ns ? fail(t, "no answer") : TRANSPORT_NOTHING;
+    } else if (t->round != NULL) {
+        apply_round(t, now_ns);
+        if (fleet->loses_answers) {
+            event = fail(t, "the answer was lost");
+        } else {
+            event = TRANSPORT_ROUND_DONE;
+            t->run = fleet->run;
+            t->round = NULL;
+            t->problem = NULL;
+        }
+    }
+    (void) pthread_mutex_unlock(&fleet->lock);
+    return event;
+}
+
+static enum transport_state memory_state(const struct transport *transport)
+{
+    const struct memory_transport *t = (const struct memory_transport *) (const void *) transport;
+    (void) pthread_mutex_lock(&t->fleet->lock);
+    const bool down = t->fleet->down;
+    (void) pthread_mutex_unlock(&t->fleet->lock);
+    return t->round != NULL ? TRANSPORT_BUSY : down ? TRANSPORT_DOWN : TRANSPORT_READY;
+}
+
+static size_t memory_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
+{
+    const struct memory_transport *t = (const struct memory_transport *) (const void *) transport;
+    (void) fds;
+    if (t->round != NULL) {
+        *deadline_ns = 0; /* answered in the next step */
+    }
+    return 0;
+}
+
+static const char *memory_problem(const struct transport *transport)
+{
+    return ((const struct memory_transport *) (const void *) transport)->problem;
+}
+
+static uint64_t memory_connect_count(const struct transport *transport)
+{
+    (void) transport;
+    return 1;
+}
+
+static void memory_close(struct transport *transport)
+{
+    free(of(transport));
+}
+
+static const struct transport_ops memory_ops = {
+    .begin = memory_begin,
+    .step = memory_step,
+    .state = memory_state,
+    .wait_for = memory_wait_for,
+    .problem = memory_problem,
+    .connect_count = memory_connect_count,
+    .close = memory_close,
+};
+
+int memory_transport_open(struct memory_fleet *fleet, const struct transport_config *config, struct transport **out,
+                          weir_error *error)
+{
+    struct memory_transport *t = calloc(1, sizeof(*t));
+    if (t == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    t->base.ops = &memory_ops;
+    t->fleet = fleet;
+    t->timeout_ns = config->timeout_ms * NS_PER_MS;
+    *out = &t->base;
+    return error_clear(error);
+}
+
+/* Calls for each record that is alive. */
+static uint64_t over_records(const struct memory_fleet *fleet, const char *part, bool count)
+{
+    struct memory_fleet *unlocked = (struct memory_fleet *) (uintptr_t) fleet;
+    uint64_t total = 0;
+    (void) pthread_mutex_lock(&unlocked->lock);
+    const uint64_t now_ns = fleet->wall_ns(fleet->arg);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (const struct record *record = fleet->records[i]; record != NULL; record = record->next) {
+            if (record->expires_ns > now_ns && strstr(record->name, part) != NULL) {
+                total += count ? 1 : record->sum;
+            }
+        }
+    }
+    (void) pthread_mutex_unlock(&unlocked->lock);
+    return total;
+}
+
+uint64_t memory_fleet_sum(const struct memory_fleet *fleet, const char *part)
+{
+    return over_records(fleet, part, false);
+}
+
+uint64_t memory_fleet_record_count(const struct memory_fleet *fleet)
+{
+    return over_records(fleet, "", true);
+}

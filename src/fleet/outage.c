@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ladder: what limits hold when the fleet's news is old.
+ *
+ *     last good sync ... outage_grace_ms ...... long_outage_ms ...
+ *     RUNG_FLEET         | on_outage           | on_long_outage
+ *
+ * A rung is a set of numbers: the limit itself, this node's part of it, nothing, or no end. They stand where checks
+ * read the limit in any case, so a check does the same work on every rung.
+ *
+ * Stepping off the fleet's rung takes out of the counts what the others had admitted: from then on a node answers for
+ * its own units alone, and the parts of all nodes add up to the limit. The first good sync puts them back.
+ */
+#include "base/numbers.h"
+#include "fleet/fleet.h"
+
+/* Intervals without a good sync that a policy bears where it does not say. */
+#define GRACE_INTERVALS 3
+
+static enum rung rung_of(weir_outage outage)
+{
+    switch (outage) {
+    case WEIR_OUTAGE_LOCAL:
+        return RUNG_LOCAL;
+    case WEIR_OUTAGE_OPEN:
+        return RUNG_OPEN;
+    case WEIR_OUTAGE_CLOSED:
+        return RUNG_CLOSED;
+    case WEIR_OUTAGE_SHARE:
+    default:
+        return RUNG_SHARE;
+    }
+}
+
+static enum rung rung_now(const struct fleet *fleet, const struct policy *policy, uint64_t monotonic_ns)
+{
+    const uint64_t since_ns = saturating_sub(monotonic_ns, fleet->good_ns != 0 ? fleet->good_ns : fleet->opened_ns);
+    const uint64_t grace_ms =
+        policy->outage_grace_ms != 0 ? policy->outage_grace_ms : (uint64_t) GRACE_INTERVALS * fleet->interval_ms;
+    if (since_ns <= grace_ms * NS_PER_MS) {
+        return RUNG_FLEET;
+    }
+    if (policy->long_outage_ms != 0 && since_ns > (grace_ms + policy->long_outage_ms) * NS_PER_MS) {
+        return rung_of(policy->on_long_outage);
+    }
+    return rung_of(policy->on_outage);
+}
+
+/* One limit's numbers on a rung; `nodes`: how many share it. */
+static struct rule rule_on(const struct rule *rule, enum rung rung, uint32_t nodes)
+{
+    struct rule on = *rule;
+    switch (rung) {
+    case RUNG_SHARE:
+        on.limit = max_u64(rule->limit / nodes, 1);
+        if (rule->algorithm == WEIR_TOKEN_BUCKET) {
+            on.unit = saturating_mul(rule->unit, nodes);
+            on.tolerance = saturating_mul(on.limit, on.unit);
+        }
+        break;
+    case RUNG_OPEN:
+        on.limit = WEIR_MAX_UNITS;
+        on.unit = 0;
+        break;
+    case RUNG_CLOSED:
+        on.limit = 0;
+        on.tolerance = 0;
+        break;
+    case RUNG_FLEET:
+    case RUNG_LOCAL:
+    default:
+        break;
+    }
+    return on;
+}
+
+/* Writes a rung's numbers. True: they are not what they were. */
+static bool apply(struct policy *policy, enum rung rung, uint32_t nodes)
+{
+    bool changed = load_relaxed(&policy->rung) != rung;
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        struct policy_limit *limit = &policy->limits[i];
+        const struct rule on = rule_on(&limit->rule, rung, nodes);
+        changed = changed || load_relaxed(&limit->limit_now) != on.limit || load_relaxed(&limit->unit_now) != on.unit;
+        store_relaxed(&limit->limit_now, on.limit);
+        store_relaxed(&limit->unit_now, on.unit);
+        store_relaxed(&limit->tolerance_now, on.tolerance);
+    }
+    store_relaxed(&policy->rung, (uint8_t) rung);
+    return changed;
+}
+
+bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+{
+    bool changed = false;
+    for (size_t i = 0; i < set->count; i++) {
+        struct policy *policy = &set->policies[i];
+        if (policy->scope != WEIR_SCOPE_FLEET) {
+            continue;
+        }
+        const enum rung was = (enum rung) load_relaxed(&policy->rung);
+        const enum rung rung = rung_now(fleet, policy, monotonic_ns);
+        const weir_basis basis = rung != RUNG_FLEET    ? WEIR_BASIS_OUTAGE
+                                 : fleet->good_ns != 0 ? WEIR_BASIS_FLEET
+                                                       : WEIR_BASIS_PROCESS;
+        if (was == RUNG_FLEET && rung != RUNG_FLEET) {
+            report_forget_others(fleet, policy);
+        }
+        changed = apply(policy, rung, fleet->live_nodes != 0 ? fleet->live_nodes : 1) || changed;
+        if (load_relaxed(&policy->basis) != basis) {
+            store_relaxed(&policy->basis, (uint8_t) basis);
+            changed = true;
+        }
+    }
+    return changed;
+}

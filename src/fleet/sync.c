@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rounds: one every interval, or at once while something is left over or somebody waits for one.
+ *
+ * A round settles what has lapsed, reports every dirty cell, and folds the answers in. One that fails leaves nothing
+ * behind: what it held is dirty again, and counts are cumulative, so saying them twice is harmless.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/rcu.h"
+#include "fleet/fleet.h"
+
+/* Heartbeats older than so many intervals, or than the minimum, are of nodes that are gone. */
+#define NODE_LIFETIME_INTERVALS 10
+#define NODE_LIFETIME_MIN_MS    5000
+
+/* An idle node speaks so many times less often; below the outage grace of three intervals. */
+#define IDLE_INTERVALS 2
+
+/* Passes to settle everything for a weir_sync, when other threads are settling at the same moment. */
+#define SETTLE_PASSES 100
+
+void fleet_log(const struct fleet *fleet, weir_log_level level, const char *format, ...)
+{
+    if (fleet->log == NULL) {
+        return;
+    }
+    char line[400];
+    va_list arguments;
+    va_start(arguments, format);
+    (void) vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    fleet->log(fleet->log_arg, level, line);
+}
+
+int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transport, const weir_options *options,
+               uint64_t monotonic_ns)
+{
+    fleet->tier = tier;
+    fleet->log = options->log;
+    fleet->log_arg = options->log_arg;
+    fleet->interval_ms = options->sync_interval_ms;
+    fleet->timeout_ms = options->redis_timeout_ms;
+    fleet->opened_ns = monotonic_ns;
+    fleet->next_round_ns = monotonic_ns;
+    (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
+    if (options->node_name != NULL) {
+        (void) snprintf(fleet->name, sizeof(fleet->name), "%s", options->node_name);
+    } else if (gethostname(fleet->name, sizeof(fleet->name) - 1) != 0) {
+        (void) snprintf(fleet->name, sizeof(fleet->name), "unnamed");
+    }
+    unsigned char id[6];
+    if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
+        return -errno;
+    }
+    for (size_t i = 0; i < sizeof(id); i++) {
+        (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
+    }
+    fleet->memory_size =
+        ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->origins)) + ROUND_ORPHANS * sizeof(*fleet->orphans);
+    unsigned char *memory = memory_reserve(fleet->memory_size);
+    if (memory == NULL) {
+        return -ENOMEM;
+    }
+    fleet->reports = (struct report *) (void *) memory;
+    fleet->origins = (struct origin *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->reports));
+    fleet->orphans =
+        (struct orphan *) (void *) ((unsigned char *) fleet->origins + ROUND_REPORTS * sizeof(*fleet->origins));
+    fleet->transport = transport;
+    store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
+    return 0;
+}
+
+void fleet_close(struct fleet *fleet)
+{
+    if (fleet->transport != NULL) {
+        fleet->transport->ops->close(fleet->transport);
+        fleet->transport = NULL;
+    }
+    memory_release(fleet->reports, fleet->memory_size);
+    fleet->reports = NULL;
+}
+
+bool fleet_wanted(const struct fleet *fleet)
+{
+    return load_acquire(&fleet->requests) != load_relaxed(&fleet->served);
+}
+
+/* Lets every grant lapse and settles them, so that a round holds all there is. */
+static void settle_everything(struct tier *tier)
+{
+    tick_epoch(tier);
+    for (int pass = 0; pass < SETTLE_PASSES && settle_lapsed(tier) != 0; pass++) {
+    }
+}
+
+static void begin_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+{
+    struct tier *tier = fleet->tier;
+    /* Acquire: pairs with weir_sync; what its caller did before is in the round. */
+    fleet->round_request = load_acquire(&fleet->requests);
+    if (fleet->round_request != load_relaxed(&fleet->served)) {
+        settle_everything(tier);
+    } else {
+        (void) settle_lapsed(tier);
+    }
+    if (fleet->skew.known) {
+        report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns));
+    } else {
+        /* The first round asks the time: what is reported before that may carry a wrong window's number. */
+        fleet->round.report_count = 0;
+        fleet->drained = false;
+    }
+    const uint64_t lifetime_ms = (uint64_t) NODE_LIFETIME_INTERVALS * fleet->interval_ms;
+    fleet->round.reports = fleet->reports;
+    fleet->round.node = fleet->node;
+    fleet->round.node_lifetime_ms = (uint32_t) max_u64(lifetime_ms, NODE_LIFETIME_MIN_MS);
+    fleet->round.first = fleet->good_ns == 0;
+    fleet->round.sent_size = 0;
+    if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
+        fleet->under_way = true;
+    } else {
+        report_retry(fleet);
+    }
+}
+
+/* What a good round says about records that were refused, once per change. */
+static void log_refused(struct fleet *fleet, size_t refused, const struct report *first)
+{
+    if (refused != 0 && !fleet->rejecting) {
+        fleet_log(fleet, WEIR_LOG_ERROR,
+                  "redis refused %zu of %zu records, such as \"%s\": it holds something else than weir's; delete it or "
+                  "choose another prefix. Limiting of these keys goes on by this node's own counts",
+                  refused, fleet->round.report_count, first->record);
+    } else if (refused == 0 && fleet->rejecting && fleet->round.report_count != 0) {
+        fleet_log(fleet, WEIR_LOG_INFO, "redis takes all records again");
+    }
+    if (fleet->round.report_count != 0) {
+        fleet->rejecting = refused != 0;
+    }
+}
+
+static void finish_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+{
+    struct fleet_stats *stats = &fleet->stats;
+    const struct report *first_refused = NULL;
+    fleet->under_way = false;
+    const bool first_time = !fleet->skew.known;
+    const size_t refused = report_apply(fleet, set, &first_refused);
+    skew_sample(fleet, set, monotonic_ns);
+    log_refused(fleet, refused, first_refused);
+    if (fleet->round.forgot) {
+        counter_add(&stats->forgot_count, 1);
+        fleet_log(fleet, WEIR_LOG_WARNING,
+                  "redis has lost what it was told (restarted empty, flushed, or another server): telling it again");
+        report_all_again(fleet);
+        fleet->drained = false;
+    }
+    fleet->good_ns = monotonic_ns;
+    fleet->live_nodes = fleet->round.live_nodes;
+    store_relaxed(&fleet->tier->line.news_ns, max_u64(monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns), 1));
+    store_relaxed(&stats->live_nodes, fleet->live_nodes);
+    store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
+    counter_add(&stats->sync_count, 1);
+    counter_add(&stats->reported_count, fleet->round.report_count - refused);
+    counter_add(&stats->rejected_count, refused);
+    counter_add(&stats->sent_size, fleet->round.sent_size);
+    if (fleet->drained) {
+        store_release(&fleet->served, fleet->round_request); /* pairs with weir_sync */
+    }
+    if (!fleet->drained || first_time) {
+        fleet->next_round_ns = monotonic_ns; /* there is more */
+    }
+}
+
+/* Says what is wrong, or that it no longer is, once per change. */
+static void log_problem(struct fleet *fleet)
+{
+    const char *problem = fleet->transport->ops->problem(fleet->transport);
+    const bool up = fleet->transport->ops->state(fleet->transport) != TRANSPORT_DOWN;
+    store_relaxed(&fleet->stats.link, up ? WEIR_LINK_UP : WEIR_LINK_DOWN);
+    store_relaxed(&fleet->stats.reconnect_count, fleet->transport->ops->connect_count(fleet->transport));
+    if (problem != NULL && strncmp(problem, fleet->problem, sizeof(fleet->problem) - 1) != 0) {
+        (void) snprintf(fleet->problem, sizeof(fleet->problem), "%s", problem);
+        fleet_log(fleet, WEIR_LOG_WARNING, "redis: %s; limiting goes on without it", problem);
+    } else if (problem == NULL && fleet->problem[0] != '\0' && fleet->good_ns != 0 && up) {
+        fleet->problem[0] = '\0';
+        fleet_log(fleet, WEIR_LOG_INFO, "redis: answering again, %" PRIu32 " live nodes", fleet->live_nodes);
+    }
+}
+
+void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
+{
+    const struct transport_ops *ops = fleet->transport->ops;
+    const enum transport_event event = ops->step(fleet->transport, monotonic_ns);
+    skew_slew(fleet, fleet->stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->stepped_ns) : 0);
+    fleet->stepped_ns = monotonic_ns;
+
+    rcu_enter();
+    /* Acquire: pairs with the publication in weir_set_policies. */
+    const struct policy_set *set = load_acquire(&fleet->tier->policies);
+    if (event == TRANSPORT_ROUND_DONE) {
+        finish_round(fleet, set, monotonic_ns);
+    } else if (event == TRANSPORT_ROUND_FAILED) {
+        fleet->under_way = false;
+        counter_add(&fleet->stats.sync_error_count, 1);
+        report_retry(fleet);
+    }
+    if (event != TRANSPORT_ROUND_DONE || fleet->problem[0] != '\0') {
+        log_problem(fleet);
+    }
+    if (outage_update(fleet, set, monotonic_ns)) {
+        tick_epoch(fleet->tier);
+    }
+    const bool due = monotonic_ns >= fleet->next_round_ns || fleet_wanted(fleet);
+    if (!fleet->under_way && due && ops->state(fleet->transport) == TRANSPORT_READY) {
+        const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
+        fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;
+        begin_round(fleet, set, monotonic_ns);
+    }
+    rcu_leave();
+}
+
+size_t fleet_wait_for(const struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
+{
+    if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
+        *deadline_ns = min_u64(*deadline_ns, fleet->next_round_ns);
+    }
+    return fleet->transport->ops->wait_for(fleet->transport, fds, deadline_ns);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the fleet tier needs of whatever joins the nodes: rounds of reports, answered.
+ *
+ * Two implementations: Redis (src/redis/) and a fleet within one process (src/fleet/memory.c). Everything is
+ * called by the thread that runs the sync loop, and nothing here blocks: a round is begun, then stepped until it
+ * ends.
+ *
+ * Invariant: every count said is cumulative and never decreases for one author of one record, so an
+ * implementation keeps the larger of what it has and what it is told. Rounds may be repeated, lost,
+ * duplicated and reordered, and the fleet's sums come out the same.
+ */
+#ifndef WEIR_FLEET_TRANSPORT_H
+#define WEIR_FLEET_TRANSPORT_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REPORT_RECORD_SIZE    352
+#define REPORT_AUTHOR_SIZE    32
+#define TRANSPORT_MAX_POLLFDS 4
+
+enum report_kind { REPORT_WINDOW, REPORT_BUCKET };
+
+/* One record's news: what this node says of it, and what the fleet answers. */
+struct report {
+    /* Said. */
+    enum report_kind kind;
+    char record[REPORT_RECORD_SIZE]; /* the record's full name, terminated */
+    char author[REPORT_AUTHOR_SIZE]; /* node id and incarnation of the key there; no ':' or space */
+    uint64_t count;                  /* units the author admitted, cumulative; below 2^53 */
+    uint64_t asked;                  /* units asked of the author, admitted or not, cumulative; below 2^53 */
+    uint64_t acked;                  /* bucket: the author's count that the fleet is known to have had. Units up to
+                                        it must not move the bucket again, even where the record was lost */
+    uint64_t tat_us;                 /* bucket: highest theoretical arrival time the node has seen, fleet time */
+    uint64_t from_us;                /* bucket: new units arrived no earlier than this, fleet time */
+    uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
+    uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is
+                                        full again. At least 1 */
+    /* Answered. */
+    int status;              /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...) */
+    uint64_t mine;           /* the author's count as the fleet has it now */
+    uint64_t sum, sum_asked; /* over all authors */
+    uint64_t tat_answer_us;  /* bucket: theoretical arrival time over all authors */
+};
+
+/* One exchange: a heartbeat, and any number of reports. The caller owns it until the round has ended. */
+struct round {
+    struct report *reports;
+    size_t report_count;
+    const char *node;          /* this node's id, for the heartbeat */
+    uint32_t node_lifetime_ms; /* nodes silent for longer do not count as live */
+    bool first;                /* said: this node has not had a good round on this transport yet */
+    /* Answered, when the round has ended well. */
+    uint64_t sent_ns, received_ns; /* of the time question, by the caller's monotonic clock */
+    uint64_t fleet_wall_ns;        /* the fleet's clock, nanoseconds since 1970 UTC, between those two */
+    uint32_t live_nodes;           /* this one included */
+    bool forgot;                   /* the fleet's memory is not the one of the last good round: another run id or
+                                      replication id, or our heartbeat was missing. False when `first` */
+    uint64_t sent_size;            /* bytes written for this round */
+};
+
+enum transport_state {
+    TRANSPORT_DOWN,  /* not connected; a round cannot begin. `problem` says why */
+    TRANSPORT_READY, /* a round can begin */
+    TRANSPORT_BUSY,  /* a round is under way */
+};
+
+/* What a step brought about. */
+enum transport_event {
+    TRANSPORT_NOTHING,
+    TRANSPORT_ROUND_DONE,   /* the round was answered; its reports carry a status each */
+    TRANSPORT_ROUND_FAILED, /* lost, refused as a whole, or timed out: it may or may not have taken effect */
+};
+
+struct transport;
+
+struct transport_ops {
+    /* Begins a round; it ends in a later step. 0, or -ENOTCONN / -EBUSY and nothing has begun. */
+    int (*begin)(struct transport *t, struct round *round, uint64_t now_ns);
+    /* Does what can be done without waiting: connects, writes, reads, times out, backs off. */
+    enum transport_event (*step)(struct transport *t, uint64_t now_ns);
+    enum transport_state (*state)(const struct transport *t);
+    /* Fills in what to wait for, at most TRANSPORT_MAX_POLLFDS, and lowers *deadline_ns to the time by which
+     * step wants to be called all the same. Returns the number filled in. */
+    size_t (*wait_for)(const struct transport *t, struct pollfd *fds, uint64_t *deadline_ns);
+    /* What is wrong, as one line for the log; NULL when nothing is. Valid until the next step. */
+    const char *(*problem)(const struct transport *t);
+    /* How many connections were opened so far. */
+    uint64_t (*connect_count)(const struct transport *t);
+    /* In a child after fork: closes descriptors and frees, but writes nothing. Else: as it says. */
+    void (*close)(struct transport *t);
+};
+
+/* An implementation's state begins with this. */
+struct transport {
+    const struct transport_ops *ops;
+};
+
+/* All times are nanoseconds of the caller's monotonic clock; `now_ns` never steps back. */
+struct transport_config {
+    const char *url;
+    const char *prefix;   /* of the names of the fleet's own records: "{prefix}:nodes" */
+    uint32_t timeout_ms;  /* for connecting, and for a round */
+    uint64_t jitter_seed; /* for backoff */
+    uint64_t now_ns;
+};
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statistics, and the same as Prometheus text. Labels are policies, never keys. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "weir.h"
+
+/* Sums of counters with one writer each: relaxed, and right as soon as the writers are quiet. */
+static void sum_threads(const struct tier *tier, weir_stats *stats)
+{
+    for (uint32_t i = 0; i < load_acquire(&tier->thread_high); i++) {
+        const struct weir_thread *t = &tier->threads[i];
+        stats->slow_count += load_relaxed(&t->slow_count);
+        stats->unknown_policy_count += load_relaxed(&t->unknown_count);
+        stats->untracked_count += load_relaxed(&t->untracked_count);
+        stats->late_units += load_relaxed(&t->late_units);
+        for (size_t id = 1; id <= WEIR_MAX_POLICIES; id++) {
+            stats->allowed_count += load_relaxed(&t->tallies[id].allowed);
+            stats->denied_count += load_relaxed(&t->tallies[id].denied);
+            stats->would_deny_count += load_relaxed(&t->tallies[id].would_deny);
+        }
+    }
+    stats->allowed_count += stats->unknown_policy_count;
+}
+
+/* Fleet time now, as far as anybody but the background thread can know. */
+static uint64_t fleet_now(const weir *w)
+{
+    const struct tick_line *line = &w->tier.line;
+    return w->tier.host_time ? load_relaxed(&line->now_ns) : clock_monotonic_ns(NULL) + load_relaxed(&line->offset_ns);
+}
+
+void weir_get_stats(const weir *w, weir_stats *stats)
+{
+    const struct tier *tier = &w->tier;
+    const struct fleet_stats *fleet = &w->fleet.stats;
+    memset(stats, 0, sizeof(*stats));
+    sum_threads(tier, stats);
+    stats->key_count = load_relaxed(&tier->table.key_count);
+    stats->key_capacity = tier->table.cell_count;
+    stats->evicted_fresh_count = load_relaxed(&tier->evicted_fresh_count);
+    stats->evicted_used_count = load_relaxed(&tier->evicted_used_count);
+    stats->lost_report_count = load_relaxed(&tier->lost_report_count);
+    stats->thread_count = load_relaxed(&tier->line.thread_count);
+    stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
+    stats->link = (weir_link) load_relaxed(&fleet->link);
+    const uint64_t news_ns = load_relaxed(&tier->line.news_ns);
+    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(fleet_now(w), news_ns);
+    stats->round_trip_ns = load_relaxed(&fleet->round_trip_ns);
+    stats->sync_count = load_relaxed(&fleet->sync_count);
+    stats->sync_error_count = load_relaxed(&fleet->sync_error_count);
+    stats->reconnect_count = load_relaxed(&fleet->reconnect_count);
+    stats->forgot_count = load_relaxed(&fleet->forgot_count);
+    stats->reported_count = load_relaxed(&fleet->reported_count);
+    stats->rejected_count = load_relaxed(&fleet->rejected_count);
+    stats->memory_size = tier->memory_size + tier->table.memory_size + w->fleet.memory_size + sizeof(*w);
+}
+
+/* Text that is counted whole and kept as far as it fits. */
+struct text {
+    char *buffer;
+    size_t size, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void text_add(struct text *text, const char *format, ...)
+{
+    const size_t at = text->length < text->size ? text->length : text->size;
+    va_list arguments;
+    va_start(arguments, format);
+    const int added = vsnprintf(text->size != 0 ? text->buffer + at : NULL, text->size - at, format, arguments);
+    va_end(arguments);
+    text->length += added > 0 ? (size_t) added : 0;
+}
+
+static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)
+{
+    text_add(text, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", name, help, name, type, name, value);
+}
+
+/* Seconds, from nanoseconds. */
+static void add_seconds(struct text *text, const char *name, const char *help, int64_t ns)
+{
+    const uint64_t absolute = ns < 0 ? (uint64_t) 0 - (uint64_t) ns : (uint64_t) ns;
+    text_add(text, "# HELP %s %s\n# TYPE %s gauge\n%s %s%" PRIu64 ".%09" PRIu64 "\n", name, help, name, name,
+             ns < 0 ? "-" : "", absolute / NS_PER_S, absolute % NS_PER_S);
+}
+
+struct policy_sums {
+    uint64_t allowed, denied, would_deny;
+};
+
+static struct policy_sums sum_policy(const struct tier *tier, weir_policy_id id)
+{
+    struct policy_sums sums = {0, 0, 0};
+    for (uint32_t i = 0; i < load_acquire(&tier->thread_high); i++) {
+        const struct tally *tally = &tier->threads[i].tallies[id];
+        sums.allowed += load_relaxed(&tally->allowed);
+        sums.denied += load_relaxed(&tally->denied);
+        sums.would_deny += load_relaxed(&tally->would_deny);
+    }
+    return sums;
+}
+
+static void add_policies(struct text *text, const weir *w)
+{
+    static const char *const rungs[] = {"fleet", "share", "local", "open", "closed"};
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    text_add(text, "# HELP weir_checks_total Checks, by policy and answer.\n# TYPE weir_checks_total counter\n");
+    for (size_t id = 1; id <= w->names.count; id++) {
+        const struct policy_sums sums = sum_policy(&w->tier, (weir_policy_id) id);
+        text_add(text, "weir_checks_total{policy=\"%s\",answer=\"allowed\"} %" PRIu64 "\n", w->names.names[id],
+                 sums.allowed);
+        text_add(text, "weir_checks_total{policy=\"%s\",answer=\"denied\"} %" PRIu64 "\n", w->names.names[id],
+                 sums.denied);
+    }
+    text_add(text, "# HELP weir_would_deny_total Allowed checks that shadow mode would have denied.\n"
+                   "# TYPE weir_would_deny_total counter\n");
+    for (size_t id = 1; id <= w->names.count; id++) {
+        text_add(text, "weir_would_deny_total{policy=\"%s\"} %" PRIu64 "\n", w->names.names[id],
+                 sum_policy(&w->tier, (weir_policy_id) id).would_deny);
+    }
+    text_add(text, "# HELP weir_rung The rung of the outage ladder each policy stands on.\n# TYPE weir_rung gauge\n");
+    for (size_t i = 0; i < set->count; i++) {
+        text_add(text, "weir_rung{policy=\"%s\",rung=\"%s\"} 1\n", set->policies[i].name,
+                 rungs[load_relaxed(&set->policies[i].rung)]);
+    }
+}
+
+static void add_process(struct text *text, const weir_stats *stats)
+{
+    add_metric(text, "weir_slow_checks_total", "counter", "Checks that went past the thread's own counters.",
+               stats->slow_count);
+    add_metric(text, "weir_unknown_policy_checks_total", "counter", "Checks against no policy, allowed.",
+               stats->unknown_policy_count);
+    add_metric(text, "weir_untracked_checks_total", "counter",
+               "Checks denied because the table was full of keys in use.", stats->untracked_count);
+    add_metric(text, "weir_late_units_total", "counter", "Units charged after their grant had been taken back.",
+               stats->late_units);
+    add_metric(text, "weir_keys", "gauge", "Entries of the table in use, one per key and limit.", stats->key_count);
+    add_metric(text, "weir_key_capacity", "gauge", "Entries of the table.", stats->key_capacity);
+    text_add(text,
+             "# HELP weir_evicted_keys_total Forgotten keys, by whether they had used anything.\n"
+             "# TYPE weir_evicted_keys_total counter\nweir_evicted_keys_total{state=\"fresh\"} %" PRIu64
+             "\nweir_evicted_keys_total{state=\"used\"} %" PRIu64 "\n",
+             stats->evicted_fresh_count, stats->evicted_used_count);
+    add_metric(text, "weir_lost_reports_total", "counter", "Forgotten keys whose last report found no room.",
+               stats->lost_report_count);
+    add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
+    add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
+}
+
+static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
+{
+    add_metric(text, "weir_redis_up", "gauge", "Whether Redis is connected.", stats->link == WEIR_LINK_UP);
+    add_metric(text, "weir_live_nodes", "gauge", "Nodes with a recent heartbeat, this one included.",
+               stats->live_nodes);
+    if (stats->fleet_age_ns != UINT64_MAX) {
+        add_seconds(text, "weir_fleet_age_seconds", "Since the last good sync.", (int64_t) stats->fleet_age_ns);
+    }
+    add_seconds(text, "weir_round_trip_seconds", "Round trip of the last good sync.", (int64_t) stats->round_trip_ns);
+    add_seconds(text, "weir_clock_skew_seconds", "Redis's clock less this node's idea of it, at the last good sync.",
+                load_relaxed(&w->fleet.stats.clock_skew_ns));
+    add_metric(text, "weir_syncs_total", "counter", "Rounds answered.", stats->sync_count);
+    add_metric(text, "weir_sync_errors_total", "counter", "Rounds that failed or timed out.", stats->sync_error_count);
+    add_metric(text, "weir_connections_total", "counter", "Connections opened to Redis.", stats->reconnect_count);
+    add_metric(text, "weir_forgot_total", "counter", "Times Redis came back without what it had been told.",
+               stats->forgot_count);
+    add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->reported_count);
+    add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_count);
+    add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",
+               load_relaxed(&w->fleet.stats.sent_size));
+    text_add(text, "# HELP weir_node_info This node.\n# TYPE weir_node_info gauge\nweir_node_info{node=\"%s\"} 1\n",
+             w->fleet.node);
+}
+
+int weir_write_metrics(const weir *w, char *buffer, size_t size)
+{
+    struct text text = {.buffer = buffer, .size = size, .length = 0};
+    weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    add_policies(&text, w);
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    add_process(&text, &stats);
+    if (w->has_fleet) {
+        add_fleet(&text, w, &stats);
+    }
+    if (size != 0 && text.length >= size) {
+        buffer[size - 1] = '\0';
+    }
+    return (int) text.length;
+}

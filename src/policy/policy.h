@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compiled policies: what a check reads.
+ *
+ * A set is immutable once published, but for what the outage ladder writes (the `now` numbers of its limits). It is
+ * read within an RCU section and replaced whole.
+ */
+#ifndef WEIR_POLICY_POLICY_H
+#define WEIR_POLICY_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "algorithm/rule.h"
+#include "base/atomics.h"
+#include "weir/weir.h"
+
+#define POLICY_LABEL_SIZE 32
+
+struct policy_limit {
+    struct rule rule;              /* as configured */
+    uint64_t salt;                 /* of this limit's entries in the table: algorithm and period, so that what keys have
+                                      used survives a change of the number alone */
+    char label[POLICY_LABEL_SIZE]; /* in names of records: "f1s", "s500ms", "b1m" */
+    /* As in force: the rule's own, or what the outage ladder makes of them. Each stands for itself, so a check that
+     * reads them while they change decides by a mixture of two valid answers, for one check. */
+    _Atomic uint64_t limit_now, unit_now, tolerance_now;
+};
+
+/* Where a policy stands on the outage ladder. */
+enum rung { RUNG_FLEET, RUNG_SHARE, RUNG_LOCAL, RUNG_OPEN, RUNG_CLOSED };
+
+struct policy {
+    weir_policy_id id;
+    char name[WEIR_MAX_NAME + 1];
+    weir_mode mode;
+    weir_scope scope;
+    bool hash_keys;
+    bool fine_clock; /* a tick is not short beside its periods or bursts: decide by the clock, not by the tick */
+    weir_outage on_outage, on_long_outage;
+    uint32_t outage_grace_ms, long_outage_ms;
+    size_t limit_count;
+    struct policy_limit limits[WEIR_MAX_LIMITS];
+    _Atomic uint8_t rung;  /* enum rung; written by the outage ladder */
+    _Atomic uint8_t basis; /* weir_basis, for verdicts */
+};
+
+struct policy_set {
+    size_t count;
+    struct policy *policies;                     /* `count` of them */
+    struct policy *by_id[WEIR_MAX_POLICIES + 1]; /* NULL: not in this set */
+};
+
+/* The names this weir has ever seen, in the order of their ids. Guarded by the caller's lock. */
+struct policy_names {
+    size_t count;
+    char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
+};
+
+/* The id of a name; WEIR_NO_POLICY where it was never seen. */
+weir_policy_id policy_names_find(const struct policy_names *names, const char *name);
+
+/*
+ * Compiles valid policies. New names get ids. 0; -ENOSPC, -ENOMEM with a sentence, and no name was added.
+ * `tick_ns` and `origin_ns` are the process's.
+ */
+int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_ns, uint64_t origin_ns,
+                       struct policy_names *names, struct policy_set **out, weir_error *error);
+
+void policy_set_free(struct policy_set *set); /* NULL is allowed */
+
+/* The rule in force. */
+static inline struct rule policy_rule(const struct policy_limit *limit)
+{
+    struct rule rule = limit->rule;
+    /* Relaxed: see the fields. */
+    rule.limit = load_relaxed(&limit->limit_now);
+    rule.unit = load_relaxed(&limit->unit_now);
+    rule.tolerance = load_relaxed(&limit->tolerance_now);
+    return rule;
+}
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every sentence names the policy, the limit (counted from 1), the field, its value, and the way out. */
+#include "policy/validate.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/numbers.h"
+
+#define PERIOD_MIN_NS NS_PER_MS
+#define PERIOD_MAX_NS (UINT64_C(31622400) * NS_PER_S)
+#define FILL_MAX_S    UINT64_C(63072000)
+#define RATE_MAX      UINT64_C(640000000)
+#define GRACE_MAX_MS  UINT32_C(86400000)
+#define LONG_MAX_MS   UINT32_C(2592000000)
+
+/* Who is at fault, in words. */
+struct subject {
+    const weir_policy *policy;
+    size_t policy_index, limit_index;
+    struct policy_fault *fault;
+    weir_error *error;
+    char who[WEIR_MAX_NAME + 48];
+};
+
+static void name_policy(struct subject *s)
+{
+    s->limit_index = SIZE_MAX;
+    (void) snprintf(s->who, sizeof(s->who), "policy \"%s\"", s->policy->name);
+}
+
+static void name_limit(struct subject *s, size_t limit_index)
+{
+    s->limit_index = limit_index;
+    (void) snprintf(s->who, sizeof(s->who), "policy \"%s\": limit %zu", s->policy->name, limit_index + 1);
+}
+
+/* Marks the field; the sentence is set by the caller. */
+static void at_field(const struct subject *s, const char *field)
+{
+    if (s->fault != NULL) {
+        *s->fault = (struct policy_fault){s->policy_index, s->limit_index, field};
+    }
+}
+
+static int check_name(struct subject *s)
+{
+    const char *name = s->policy->name;
+    s->limit_index = SIZE_MAX;
+    at_field(s, "name");
+    if (name == NULL) {
+        return error_set(s->error, -EINVAL,
+                         "policy %zu has no name; give 1 to %d letters, digits, '.', '_', '-' or '/'",
+                         s->policy_index + 1, WEIR_MAX_NAME);
+    }
+    const size_t length = strnlen(name, WEIR_MAX_NAME + 1);
+    if (length == 0 || length > WEIR_MAX_NAME) {
+        return error_set(s->error, -EINVAL,
+                         "policy %zu has a name that is %s; give 1 to %d letters, digits, '.', '_', '-' or '/'",
+                         s->policy_index + 1, length == 0 ? "empty" : "too long", WEIR_MAX_NAME);
+    }
+    const size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/");
+    if (good != length) {
+        return error_set(s->error, -EINVAL,
+                         "policy %zu has byte 0x%02x at %zu of its name; use letters, digits, '.', '_', '-' and '/'",
+                         s->policy_index + 1, (unsigned) (unsigned char) name[good], good);
+    }
+    return 0;
+}
+
+static int check_enum(struct subject *s, const char *field, int value, int most)
+{
+    if (value >= 0 && value <= most) {
+        return 0;
+    }
+    at_field(s, field);
+    return error_set(s->error, -EINVAL, "%s has %s %d, which there is not; use the names in weir.h", s->who, field,
+                     value);
+}
+
+static int check_fields(struct subject *s)
+{
+    const weir_policy *p = s->policy;
+    int result = check_enum(s, "mode", (int) p->mode, WEIR_SHADOW);
+    result = result != 0 ? result : check_enum(s, "scope", (int) p->scope, WEIR_SCOPE_PROCESS);
+    result = result != 0 ? result : check_enum(s, "on_outage", (int) p->on_outage, WEIR_OUTAGE_CLOSED);
+    result = result != 0 ? result : check_enum(s, "on_long_outage", (int) p->on_long_outage, WEIR_OUTAGE_CLOSED);
+    if (result == 0 && p->outage_grace_ms > GRACE_MAX_MS) {
+        at_field(s, "outage_grace_ms");
+        result = error_set(s->error, -EINVAL, "%s has outage_grace_ms %" PRIu32 "; give at most %" PRIu32 " (a day)",
+                           s->who, p->outage_grace_ms, GRACE_MAX_MS);
+    }
+    if (result == 0 && p->long_outage_ms > LONG_MAX_MS) {
+        at_field(s, "long_outage_ms");
+        result = error_set(s->error, -EINVAL,
+                           "%s has long_outage_ms %" PRIu32 "; give at most %" PRIu32 " (30 days), or 0 for never",
+                           s->who, p->long_outage_ms, LONG_MAX_MS);
+    }
+    if (result == 0 && (p->limits == NULL || p->limit_count == 0 || p->limit_count > WEIR_MAX_LIMITS)) {
+        at_field(s, "limits");
+        result = error_set(s->error, -EINVAL, "%s has %zu limits; give 1 to %d", s->who,
+                           p->limits == NULL ? 0 : p->limit_count, WEIR_MAX_LIMITS);
+    }
+    return result;
+}
+
+/* A bucket's rate and size; limit, period and burst are in range each. */
+static int check_bucket(struct subject *s, const weir_limit *l)
+{
+    if ((wide_uint) l->limit * NS_PER_S > (wide_uint) RATE_MAX * l->period_ns) {
+        at_field(s, "limit");
+        return error_set(s->error, -EINVAL,
+                         "%s lets more than %" PRIu64 " units a second through its token bucket; count in larger units",
+                         s->who, RATE_MAX);
+    }
+    const uint64_t burst = l->burst != 0 ? l->burst : l->limit;
+    if ((wide_uint) burst * l->period_ns >= (wide_uint) FILL_MAX_S * NS_PER_S * l->limit) {
+        at_field(s, "burst");
+        return error_set(s->error, -EINVAL,
+                         "%s has burst %" PRIu64 ", which takes two years or more to refill; give less", s->who, burst);
+    }
+    return 0;
+}
+
+static int check_limit(struct subject *s, const weir_limit *l)
+{
+    if (l->algorithm != WEIR_FIXED_WINDOW && l->algorithm != WEIR_SLIDING_WINDOW && l->algorithm != WEIR_TOKEN_BUCKET) {
+        at_field(s, "algorithm");
+        return error_set(s->error, -EINVAL,
+                         "%s has algorithm %d, which there is not; use fixed_window, sliding_window or token_bucket",
+                         s->who, (int) l->algorithm);
+    }
+    if (l->limit == 0 || l->limit > WEIR_MAX_UNITS) {
+        at_field(s, "limit");
+        return error_set(s->error, -EINVAL, "%s has limit %" PRIu64 "; give 1 to %" PRIu64 " units", s->who, l->limit,
+                         WEIR_MAX_UNITS);
+    }
+    if (l->period_ns < PERIOD_MIN_NS || l->period_ns > PERIOD_MAX_NS) {
+        at_field(s, "period_ns");
+        return error_set(s->error, -EINVAL,
+                         "%s has period %" PRIu64 "%s; give a period such as \"10s\", from 1ms to 366d", s->who,
+                         l->period_ns, l->period_ns != 0 ? " ns" : "");
+    }
+    if (l->burst > WEIR_MAX_UNITS) {
+        at_field(s, "burst");
+        return error_set(s->error, -EINVAL, "%s has burst %" PRIu64 "; give 1 to %" PRIu64 " units, or 0 for the limit",
+                         s->who, l->burst, WEIR_MAX_UNITS);
+    }
+    if (l->algorithm == WEIR_TOKEN_BUCKET) {
+        return check_bucket(s, l);
+    }
+    if (l->burst != 0 && l->burst != l->limit) {
+        at_field(s, "burst");
+        return error_set(s->error, -EINVAL,
+                         "%s has burst %" PRIu64 ", but a window has none; leave it out, or use token_bucket", s->who,
+                         l->burst);
+    }
+    return 0;
+}
+
+static int check_limits(struct subject *s)
+{
+    for (size_t i = 0; i < s->policy->limit_count; i++) {
+        const weir_limit *limit = &s->policy->limits[i];
+        name_limit(s, i);
+        const int result = check_limit(s, limit);
+        if (result != 0) {
+            return result;
+        }
+        for (size_t j = 0; j < i; j++) {
+            if (s->policy->limits[j].algorithm == limit->algorithm &&
+                s->policy->limits[j].period_ns == limit->period_ns) {
+                at_field(s, "period_ns");
+                return error_set(s->error, -EINVAL,
+                                 "%s has the algorithm and the period of limit %zu; keep the stricter of the two",
+                                 s->who, j + 1);
+            }
+        }
+    }
+    return 0;
+}
+
+int policy_validate(const weir_policy *policies, size_t count, struct policy_fault *fault, weir_error *error)
+{
+    if (policies == NULL && count != 0) {
+        return error_set(error, -EINVAL, "policies is NULL with a count of %zu; give that many policies", count);
+    }
+    struct subject s = {.fault = fault, .error = error};
+    for (size_t i = 0; i < count; i++) {
+        s.policy = &policies[i];
+        s.policy_index = i;
+        int result = check_name(&s);
+        if (result != 0) {
+            return result;
+        }
+        name_policy(&s);
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(policies[j].name, policies[i].name) == 0) {
+                at_field(&s, "name");
+                return error_set(error, -EINVAL, "%s is there twice, as number %zu and number %zu; rename one", s.who,
+                                 j + 1, i + 1);
+            }
+        }
+        result = check_fields(&s);
+        result = result != 0 ? result : check_limits(&s);
+        if (result != 0) {
+            return result;
+        }
+    }
+    return error_clear(error);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "redis/link.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define RECEIVE_SIZE 16384
+
+/* A reply of ours is a few integers per record; nothing honest is longer than this for a whole round. */
+#define UNREAD_MAX ((size_t) 1 << 20)
+
+void link_init(struct link *link)
+{
+    memset(link, 0, sizeof(*link));
+    link->fd = -1;
+    link->unread_max = UNREAD_MAX;
+}
+
+static int connect_to(struct link *link, int family, const struct sockaddr *address, socklen_t length)
+{
+    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (link->fd < 0) {
+        return -errno;
+    }
+    if (family != AF_UNIX) {
+        const int on = 1;
+        (void) setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        (void) setsockopt(link->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    }
+    if (connect(link->fd, address, length) == 0) {
+        return 0;
+    }
+    return errno == EINPROGRESS || errno == EINTR ? 0 : -errno;
+}
+
+static int open_socket(struct link *link, const struct redis_url *url)
+{
+    if (url->host[0] == '\0') {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s", url->path);
+        return connect_to(link, AF_UNIX, (const struct sockaddr *) &address, sizeof(address));
+    }
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    if (getaddrinfo(url->host, url->port, &hints, &found) != 0) {
+        hints.ai_flags = AI_NUMERICSERV;
+        if (getaddrinfo(url->host, url->port, &hints, &found) != 0) {
+            return -EHOSTUNREACH;
+        }
+    }
+    int result = -EHOSTUNREACH;
+    for (const struct addrinfo *a = found; a != NULL && result != 0; a = a->ai_next) {
+        if (link->fd >= 0) {
+            (void) close(link->fd);
+        }
+        result = connect_to(link, a->ai_family, a->ai_addr, a->ai_addrlen);
+    }
+    freeaddrinfo(found);
+    return result;
+}
+
+int link_open(struct link *link, const struct redis_url *url)
+{
+    link_close(link);
+    link->reader = redisReaderCreate();
+    if (link->reader == NULL) {
+        return -ENOMEM;
+    }
+    const int result = open_socket(link, url);
+    if (result != 0) {
+        link_close(link);
+        return result;
+    }
+    link->connecting = true;
+    return 0;
+}
+
+void link_close(struct link *link)
+{
+    if (link->fd >= 0) {
+        (void) close(link->fd);
+        link->fd = -1;
+    }
+    if (link->reader != NULL) {
+        redisReaderFree(link->reader);
+        link->reader = NULL;
+    }
+    free(link->out);
+    link->out = NULL;
+    link->out_size = link->out_length = link->out_sent = link->received = 0;
+    link->connecting = false;
+}
+
+int link_connected(struct link *link)
+{
+    if (!link->connecting) {
+        return 0;
+    }
+    struct pollfd fd = {.fd = link->fd, .events = POLLOUT};
+    if (poll(&fd, 1, 0) <= 0) {
+        return -EINPROGRESS;
+    }
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+        return -errno;
+    }
+    link->connecting = error != 0;
+    return -error;
+}
+
+int link_command(struct link *link, int argc, const char **argv, const size_t *lengths)
+{
+    char *command = NULL;
+    const int length = (int) redisFormatCommandArgv(&command, argc, argv, lengths);
+    if (length < 0 || command == NULL) {
+        return -ENOMEM;
+    }
+    if (link->out_sent == link->out_length) {
+        link->out_sent = link->out_length = 0;
+    }
+    if (link->out_length + (size_t) length > link->out_size) {
+        const size_t size = (link->out_length + (size_t) length) * 2;
+        char *grown = realloc(link->out, size);
+        if (grown == NULL) {
+            redisFreeCommand(command);
+            return -ENOMEM;
+        }
+        link->out = grown;
+        link->out_size = size;
+    }
+    memcpy(link->out + link->out_length, command, (size_t) length);
+    link->out_length += (size_t) length;
+    redisFreeCommand(command);
+    return 0;
+}
+
+int link_flush(struct link *link)
+{
+    while (link->out_sent < link->out_length) {
+        const ssize_t sent =
+            send(link->fd, link->out + link->out_sent, link->out_length - link->out_sent, MSG_NOSIGNAL);
+        if (sent < 0) {
+            return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
+        }
+        link->out_sent += (size_t) sent;
+        link->sent += (size_t) sent;
+    }
+    return 0;
+}
+
+/* Takes in what has come: 1: something; 0: nothing; else why the connection is lost. */
+static int receive(struct link *link)
+{
+    char buffer[RECEIVE_SIZE];
+    const ssize_t got = recv(link->fd, buffer, sizeof(buffer), 0);
+    if (got == 0) {
+        return -ECONNRESET;
+    }
+    if (got < 0) {
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
+    }
+    link->received += (size_t) got;
+    if (link->received > link->unread_max || redisReaderFeed(link->reader, buffer, (size_t) got) != REDIS_OK) {
+        return -EPROTO;
+    }
+    return 1;
+}
+
+int link_reply(struct link *link, redisReply **reply)
+{
+    for (;;) {
+        void *complete = NULL;
+        if (redisReaderGetReply(link->reader, &complete) != REDIS_OK) {
+            return -EPROTO;
+        }
+        if (complete != NULL) {
+            link->received = 0;
+            *reply = complete;
+            return 1;
+        }
+        const int result = receive(link);
+        if (result <= 0) {
+            return result;
+        }
+    }
+}
+
+void link_wait_for(const struct link *link, struct pollfd *fd)
+{
+    const bool writes = link->connecting || link->out_sent < link->out_length;
+    *fd = (struct pollfd){.fd = link->fd, .events = (short) (POLLIN | (writes ? POLLOUT : 0))};
+}

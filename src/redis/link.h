@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connection to a Redis, which never blocks. Adapter to hiredis: its formatter and its reader; the socket is our
+ * own, so that a lost connection raises no SIGPIPE and nothing waits.
+ */
+#ifndef WEIR_REDIS_LINK_H
+#define WEIR_REDIS_LINK_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <hiredis/hiredis.h>
+
+#include "redis/url.h"
+
+struct link {
+    int fd; /* -1: closed */
+    bool connecting;
+    redisReader *reader;
+    char *out;
+    size_t out_size, out_length, out_sent;
+    size_t unread_max; /* most bytes it takes in before a reply is complete */
+    size_t received;   /* since the last complete reply */
+    size_t sent;       /* bytes, cumulative */
+};
+
+void link_init(struct link *link); /* closed */
+
+/* Begins to connect. 0, or a negative errno value. A host name is looked up here, which can block for as long as
+ * the system's resolver does: give an address where that matters. */
+int link_open(struct link *link, const struct redis_url *url);
+
+void link_close(struct link *link);
+
+/* Connected by now? 0: yes; -EINPROGRESS: not yet; else why not. */
+int link_connected(struct link *link);
+
+/* Queues a command. 0 or -ENOMEM. */
+int link_command(struct link *link, int argc, const char **argv, const size_t *lengths);
+
+/* Sends what is queued and can be sent. 0, or why the connection is lost. */
+int link_flush(struct link *link);
+
+/*
+ * The next reply: 1 and *reply (free it with freeReplyObject); 0: not there yet; else why the connection is lost,
+ * -EPROTO for what is not the protocol.
+ */
+int link_reply(struct link *link, redisReply **reply);
+
+void link_wait_for(const struct link *link, struct pollfd *fd);
+
+#endif

@@ -1,0 +1,14 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- One node is alive, and what time is it here?
+--
+-- KEYS[1]  sorted set of nodes by their last heartbeat, milliseconds
+-- ARGV     node, milliseconds after which a silent node is gone
+-- Returns  {seconds, microseconds, whether the node's last heartbeat was still here, live nodes}
+local now = redis.call('TIME')
+local now_ms = now[1] * 1000 + math.floor(now[2] / 1000)
+local lifetime_ms = tonumber(ARGV[2])
+local was_here = redis.call('ZSCORE', KEYS[1], ARGV[1])
+redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms), ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now_ms - lifetime_ms))
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', lifetime_ms * 2))
+return {tonumber(now[1]), tonumber(now[2]), was_here and 1 or 0, redis.call('ZCARD', KEYS[1])}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Giving a key a cell.
+ *
+ * A key that is new takes an empty cell of its first group, or of its second. When both are full another key is
+ * forgotten: one whose state equals a fresh one, where there is one (nothing is lost), else the one with the smallest
+ * part of its limit used. Keys that a thread holds units of are not forgotten.
+ *
+ * What a forgotten key had not told the fleet yet goes to the background thread first, through a ring of fixed size;
+ * where that is full, the report is lost and counted.
+ *
+ * Progress: the first group's insertion lock is held throughout; see table.h.
+ */
+#include <string.h>
+
+#include "algorithm/window.h"
+#include "base/hash.h"
+#include "base/spin.h"
+#include "tier/tier.h"
+
+/* The rule a cell is counted by; NULL: its policy is gone, and so is what it limits. */
+static const struct policy_limit *limit_of(const struct policy_set *set, const struct note *note)
+{
+    /* Relaxed: a guess made without a claim, made again with it. */
+    const struct policy *policy = set->by_id[load_relaxed(&note->policy)];
+    const size_t index = load_relaxed(&note->limit_index);
+    return policy != NULL && index < policy->limit_count ? &policy->limits[index] : NULL;
+}
+
+/* What would be lost with a cell: 0: nothing; else the used part of its limit, in 65536ths, at least 1. */
+static uint64_t cell_worth(const struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
+{
+    const struct policy_limit *limit = limit_of(set, &tier->table.notes[at]);
+    if (limit == NULL) {
+        return 0;
+    }
+    const struct state state = cell_state(pair_read(&tier->table.cells[at].state));
+    if (rule_reset_after(&limit->rule, state, now_ns) == 0) {
+        return 0;
+    }
+    const uint64_t left = rule_headroom(&limit->rule, state, now_ns);
+    return 1 + muldiv_floor(saturating_sub(limit->rule.limit, left), 65536, limit->rule.limit);
+}
+
+static void orphan_put(struct tier *tier, const struct note *note, struct state state)
+{
+    struct orphans *orphans = &tier->orphans;
+    spin_lock(&orphans->lock);
+    if (orphans->count < ORPHAN_COUNT) {
+        struct orphan *orphan = &orphans->ring[(orphans->first + orphans->count++) % ORPHAN_COUNT];
+        memcpy((void *) &orphan->note, (const void *) note, sizeof(*note)); /* the note is claimed: nobody writes it */
+        orphan->state = state;
+    } else {
+        (void) add_relaxed(&tier->lost_report_count, 1);
+    }
+    spin_unlock(&orphans->lock);
+}
+
+bool orphans_take(struct tier *tier, struct orphan *out)
+{
+    struct orphans *orphans = &tier->orphans;
+    spin_lock(&orphans->lock);
+    const bool any = orphans->count != 0;
+    if (any) {
+        memcpy((void *) out, (const void *) &orphans->ring[orphans->first], sizeof(*out));
+        orphans->first = (orphans->first + 1) % ORPHAN_COUNT;
+        orphans->count--;
+    }
+    spin_unlock(&orphans->lock);
+    return any;
+}
+
+/* Who lives in a claimed, vacant cell from now on. */
+static void note_write(struct tier *tier, struct note *note, const struct policy *policy, size_t limit_index,
+                       const weir_key *key)
+{
+    memset((void *) &note->now, 0, sizeof(note->now));
+    memset((void *) &note->before, 0, sizeof(note->before));
+    store_relaxed(&note->denied, 0);
+    note->denied_before = 0;
+    note->tag = UINT32_MAX; /* no window's */
+    note->incarnation = add_relaxed(&tier->table.incarnations, 1) + 1;
+    store_relaxed(&note->policy, (uint16_t) policy->id);
+    store_relaxed(&note->limit_index, (uint8_t) limit_index);
+    note->flags = tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? NOTE_FLEET : 0;
+    if (key->length <= NOTE_KEY_SIZE && !policy->hash_keys) {
+        note->key_length = (uint16_t) key->length;
+        if (key->length != 0) {
+            memcpy(note->key, key->data, key->length);
+        }
+        return;
+    }
+    uint64_t hash[2];
+    hash_shared(key->data, key->length, hash);
+    note->flags |= NOTE_KEY_HASHED;
+    if (policy->hash_keys) {
+        note->flags |= NOTE_HASH_ONLY;
+        note->key_length = sizeof(hash);
+        memcpy(note->key, hash, sizeof(hash));
+    } else {
+        note->key_length = NOTE_KEY_PREFIX + sizeof(hash);
+        memcpy(note->key, key->data, NOTE_KEY_PREFIX);
+        memcpy(note->key + NOTE_KEY_PREFIX, hash, sizeof(hash));
+    }
+}
+
+/* Empties a claimed cell, and sees to what it had still to tell. */
+static void forget(struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
+{
+    struct note *note = &tier->table.notes[at];
+    const bool fresh = cell_worth(tier, set, at, now_ns) == 0;
+    const bool tells = (note->flags & NOTE_FLEET) != 0 && limit_of(set, note) != NULL;
+    const struct state last = cell_vacate(&tier->table, &tier->table.cells[at]);
+    if (tells) {
+        orphan_put(tier, note, last);
+    }
+    (void) add_relaxed(fresh ? &tier->evicted_fresh_count : &tier->evicted_used_count, 1);
+}
+
+/* Claims an empty cell of a group; TABLE_NONE: it has none. */
+static uint32_t claim_empty(struct table *table, size_t group, uint64_t hash)
+{
+    const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
+    for (size_t i = 0; i < GROUP_CELLS; i++) {
+        const size_t at = group * GROUP_CELLS + ((home + i) & (GROUP_CELLS - 1));
+        struct cell *cell = &table->cells[at];
+        if (load_relaxed(&cell->hash) == 0 && cell_claim(cell)) {
+            if (load_relaxed(&cell->hash) == 0) {
+                return (uint32_t) at;
+            }
+            cell_release(cell); /* it was given to another key in between */
+        }
+    }
+    return TABLE_NONE;
+}
+
+/* Claims and empties the cell with the least to lose of two groups; TABLE_NONE: all are in use. */
+static uint32_t claim_least(struct tier *tier, const struct policy_set *set, const size_t groups[2], uint64_t now_ns)
+{
+    struct table *table = &tier->table;
+    for (unsigned attempt = 0; attempt < 2 * GROUP_CELLS; attempt++) {
+        uint32_t best = TABLE_NONE;
+        uint64_t best_worth = UINT64_MAX;
+        for (size_t i = 0; i < 2 * (size_t) GROUP_CELLS && best_worth != 0; i++) {
+            const uint32_t at = (uint32_t) (groups[i / GROUP_CELLS] * GROUP_CELLS + i % GROUP_CELLS);
+            if ((load_relaxed(&table->cells[at].held) & HELD_IN_USE) != 0) {
+                continue;
+            }
+            const uint64_t worth = cell_worth(tier, set, at, now_ns);
+            if (worth < best_worth) {
+                best = at;
+                best_worth = worth;
+            }
+        }
+        if (best == TABLE_NONE) {
+            return TABLE_NONE;
+        }
+        if (cell_claim(&table->cells[best])) {
+            if (load_relaxed(&table->cells[best].hash) != 0) {
+                forget(tier, set, best, now_ns);
+            }
+            return best;
+        }
+    }
+    return TABLE_NONE;
+}
+
+uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_index, const weir_key *key,
+                   uint64_t now_ns)
+{
+    struct table *table = &tier->table;
+    const struct policy_limit *limit = &policy->limits[limit_index];
+    const uint64_t hash = table_hash(key->hash, limit->salt);
+    const size_t groups[2] = {table_group(table, hash), table_second_group(table, hash)};
+
+    table_lock(table, groups[0]);
+    uint32_t at = table_find_both(table, hash);
+    if (at == TABLE_NONE) {
+        at = claim_empty(table, groups[0], hash);
+        if (at == TABLE_NONE) {
+            at = claim_empty(table, groups[1], hash);
+        }
+        if (at == TABLE_NONE) {
+            /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
+            at = claim_least(tier, load_acquire(&tier->policies), groups, now_ns);
+        }
+        if (at != TABLE_NONE) {
+            (void) cell_vacate(table, &table->cells[at]);
+            note_write(tier, &table->notes[at], policy, limit_index, key);
+            cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns));
+            cell_release(&table->cells[at]);
+        }
+    }
+    table_unlock(table, groups[0]);
+    return at;
+}

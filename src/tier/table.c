@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/table.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/spin.h"
+
+/* Cells per key asked for: at this load one key in some thousand finds both its groups full (bench/table). */
+#define SPARE_NUMERATOR   3
+#define SPARE_DENOMINATOR 2
+
+size_t table_cell_size(void)
+{
+    return sizeof(struct cell) + sizeof(struct note);
+}
+
+/* Carves `size` bytes, on a cache line of their own, off *next. */
+static void *carve(unsigned char **next, size_t size)
+{
+    void *here = *next;
+    *next += (size + 63) / 64 * 64;
+    return here;
+}
+
+int table_open(struct table *table, size_t max_keys)
+{
+    memset(table, 0, sizeof(*table));
+    const size_t wanted = max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR;
+    table->group_count = wanted / GROUP_CELLS + 2;
+    table->cell_count = table->group_count * GROUP_CELLS;
+    table->dirty_count = (table->cell_count + 63) / 64;
+    table->dirty_word_count = (table->dirty_count + 63) / 64;
+
+    const size_t sizes[] = {table->cell_count * sizeof(struct cell), table->cell_count * sizeof(struct note),
+                            table->group_count * sizeof(_Atomic uint32_t), table->dirty_count * sizeof(uint64_t),
+                            table->dirty_word_count * sizeof(uint64_t)};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        table->memory_size += (sizes[i] + 63) / 64 * 64;
+    }
+    table->memory = memory_reserve(table->memory_size);
+    if (table->memory == NULL) {
+        return -ENOMEM;
+    }
+    unsigned char *next = table->memory;
+    table->cells = carve(&next, sizes[0]);
+    table->notes = carve(&next, sizes[1]);
+    table->locks = carve(&next, sizes[2]);
+    table->dirty = carve(&next, sizes[3]);
+    table->dirty_words = carve(&next, sizes[4]);
+    return 0;
+}
+
+void table_close(struct table *table)
+{
+    memory_release(table->memory, table->memory_size);
+    table->memory = NULL;
+}
+
+static uint32_t group_find(const struct table *table, size_t group, uint64_t hash, bool *full)
+{
+    const size_t base = group * GROUP_CELLS;
+    const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
+    bool all = true;
+    for (size_t i = 0; i < GROUP_CELLS; i++) {
+        const size_t at = base + ((home + i) & (GROUP_CELLS - 1));
+        /* [T1] acquire: what the cell holds is at least as new as its key. */
+        const uint64_t there = load_acquire(&table->cells[at].hash);
+        if (there == hash) {
+            return (uint32_t) at;
+        }
+        all = all && there != 0;
+    }
+    *full = all;
+    return TABLE_NONE;
+}
+
+uint32_t table_find(const struct table *table, uint64_t hash)
+{
+    bool full = false;
+    const uint32_t at = group_find(table, table_group(table, hash), hash, &full);
+    if (at != TABLE_NONE || !full) {
+        /* Cells are given up only to another key, so a group with room has always had room, and the key was never put
+         * in its second group. A cell that is changing hands looks empty; adding a key therefore searches both. */
+        return at;
+    }
+    return group_find(table, table_second_group(table, hash), hash, &full);
+}
+
+uint32_t table_find_both(const struct table *table, uint64_t hash)
+{
+    bool full = false;
+    const uint32_t at = group_find(table, table_group(table, hash), hash, &full);
+    return at != TABLE_NONE ? at : group_find(table, table_second_group(table, hash), hash, &full);
+}
+
+bool cell_pin(struct cell *cell, uint64_t hash)
+{
+    const uint64_t old = cell_hold(cell, HELD_PIN);
+    /* [T1] acquire by the read-modify-write: a claim made before is seen here, one made later fails (I2). */
+    if ((old & HELD_CLAIMED) == 0 && load_acquire(&cell->hash) == hash) {
+        return true;
+    }
+    cell_unpin(cell);
+    return false;
+}
+
+void cell_unpin(struct cell *cell)
+{
+    (void) cell_hold(cell, (uint64_t) 0 - HELD_PIN);
+}
+
+bool cell_claim(struct cell *cell)
+{
+    uint64_t held = load_acquire(&cell->held);
+    return (held & HELD_IN_USE) == 0 && cas_seq_cst(&cell->held, &held, (held + HELD_VERSION) | HELD_CLAIMED);
+}
+
+void cell_release(struct cell *cell)
+{
+    (void) cell_hold(cell, (uint64_t) 0 - HELD_CLAIMED);
+}
+
+struct state cell_vacate(struct table *table, struct cell *cell)
+{
+    if (load_relaxed(&cell->hash) != 0) {
+        (void) add_relaxed(&table->key_count, (uint64_t) -1);
+    }
+    /* [T1][T2] before the generation: whoever reads the new generation then finds the hash gone. */
+    store_release(&cell->hash, 0);
+    struct pair_value last = pair_read(&cell->state);
+    while (!pair_cas(&cell->state, &last, (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
+    }
+    return cell_state(last);
+}
+
+void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh)
+{
+    struct pair_value vacant = pair_read(&cell->state);
+    while (!pair_cas(&cell->state, &vacant, cell_value(fresh, vacant))) {
+    }
+    (void) add_relaxed(&table->key_count, 1);
+    store_release(&cell->hash, hash); /* [T1] */
+}
+
+void table_lock(struct table *table, size_t group)
+{
+    spin_lock(&table->locks[group]);
+}
+
+void table_unlock(struct table *table, size_t group)
+{
+    spin_unlock(&table->locks[group]);
+}
+
+void table_set_dirty(struct table *table, uint32_t cell)
+{
+    const size_t word = cell / 64;
+    const uint64_t bit = UINT64_C(1) << (cell % 64);
+    /* [T4] The change of state before was a full barrier, so this load is not ahead of it. */
+    if ((load_seq_cst(&table->dirty[word]) & bit) != 0) {
+        return;
+    }
+    (void) or_seq_cst(&table->dirty[word], bit);
+    const uint64_t word_bit = UINT64_C(1) << (word % 64);
+    if ((load_seq_cst(&table->dirty_words[word / 64]) & word_bit) == 0) {
+        (void) or_seq_cst(&table->dirty_words[word / 64], word_bit);
+    }
+}
+
+uint32_t table_next_dirty(struct table *table, uint32_t *cursor)
+{
+    size_t word = *cursor / 64;
+    uint64_t mask = ~UINT64_C(0) << (*cursor % 64);
+    while (word < table->dirty_count) {
+        if (word % 64 == 0 && load_relaxed(&table->dirty_words[word / 64]) == 0) {
+            word += 64;
+            mask = ~UINT64_C(0);
+            continue;
+        }
+        if (mask == ~UINT64_C(0)) {
+            /* The summary first: a bit set in the word after this sets the summary again. [T4] likewise. */
+            const uint64_t word_bit = UINT64_C(1) << (word % 64);
+            if ((load_relaxed(&table->dirty_words[word / 64]) & word_bit) == 0) {
+                word++;
+                continue;
+            }
+            (void) and_seq_cst(&table->dirty_words[word / 64], ~word_bit);
+        }
+        const uint64_t bits = load_seq_cst(&table->dirty[word]) & mask;
+        if (bits != 0) {
+            const unsigned at = (unsigned) __builtin_ctzll(bits);
+            (void) and_seq_cst(&table->dirty[word], ~(UINT64_C(1) << at));
+            if ((bits & (bits - 1)) != 0) {
+                /* More in this word: keep its summary bit, for a cursor that ends here. */
+                (void) or_seq_cst(&table->dirty_words[word / 64], UINT64_C(1) << (word % 64));
+            }
+            *cursor = (uint32_t) (word * 64 + at + 1);
+            return (uint32_t) (word * 64 + at);
+        }
+        word++;
+        mask = ~UINT64_C(0);
+    }
+    *cursor = (uint32_t) (table->dirty_count * 64);
+    return TABLE_NONE;
+}

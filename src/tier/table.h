@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of keys: fixed memory, state inline, nothing allocated after open.
+ *
+ * One cell holds one limit of one key. Cells lie in groups of eight (four cache lines); a hash names a group to live in
+ * and a second one for when the first is full. A search begins at the hash's home line, so that most find their cell
+ * with one cache miss. What only slow paths need lies in a parallel array of notes.
+ *
+ * Invariants
+ *   I1  A hash is in at most one cell: whoever adds one holds the insertion lock of its first group.
+ *   I2  A cell changes its key only while it is claimed, and it can be claimed only while nobody pins it or holds
+ *       units of it: (held & HELD_IN_USE) == 0 -> HELD_CLAIMED.
+ *   I3  A cell's generation (top bits of state.b) changes with its key, and with every grant. A charge reads hash,
+ * state and hash again, and compare-and-swaps state with the generation in it: it cannot fall on another key, nor
+ *       overlook a grant.
+ *   I4  State counts units that have passed; it never decreases but by time. held counts units that may yet pass: of
+ * grants that are not settled, and of requests under way. What may pass now is the state's headroom less held. held is
+ * raised before anyone is let pass on it, and lowered after what passed was charged; its version changes each time. I5
+ * A dirty bit that is clear means that the background thread has seen the cell's last change.
+ *
+ * Ordering
+ *   [T1] hash: published with release after state and note were written; read with acquire.
+ *   [T2] state: pair_cas is a full barrier. cell_read loads with acquire, so what it reads after (the hash again, I3)
+ *        is no older than the state.
+ *   [T3] held: seq_cst read-modify-writes, loads with acquire. Pairs with itself in the denial rule (process.c).
+ *   [T4] dirty: set after the state was changed (pair_cas: full barrier), by whoever finds it clear; cleared by
+ * exchange before the state is read. Either the setter sees it clear and sets it, or the reader sees the change.
+ *
+ * Progress: reading, charging, pinning: lock-free. Adding a key: a lock per group, held for some 50 ns.
+ */
+#ifndef WEIR_TIER_TABLE_H
+#define WEIR_TIER_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "algorithm/rule.h"
+#include "base/atomics.h"
+#include "base/numbers.h"
+#include "base/pair.h"
+#include "weir/weir.h"
+
+#define TABLE_NONE UINT32_MAX
+
+#define GROUP_CELLS 8
+#define LINE_CELLS  2
+
+/* held: version (8 bits), claimed (1), pins (15), units (40). */
+#define HELD_VERSION (UINT64_C(1) << 56)
+#define HELD_CLAIMED (UINT64_C(1) << 55)
+#define HELD_PIN     (UINT64_C(1) << 40)
+#define HELD_UNITS   (HELD_PIN - 1)
+#define HELD_IN_USE  (HELD_VERSION - 1)
+
+/* A cell's generation: the bits of state.b that the algorithms leave. */
+#define GENERATION_ONE (UINT64_C(1) << STATE_B_BITS)
+
+struct cell {
+    _Atomic uint64_t hash; /* 0: empty, or changing hands */
+    _Atomic uint64_t held;
+    struct pair state;
+};
+
+_Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
+
+#define NOTE_KEY_SIZE 32
+
+/* What one window's worth of a record is known to be in the fleet; for a bucket the first one serves. */
+struct told {
+    uint64_t reported; /* the count last acknowledged */
+    uint64_t others;   /* of the state's count: what the others admitted, as folded in */
+};
+
+/* Changed only while the cell is claimed; where not marked otherwise, read only while it is pinned or claimed. */
+struct note {
+    _Atomic uint64_t denied; /* units asked and denied, cumulative; added to by anyone (statistics) */
+    uint64_t incarnation;    /* a number no other stay of any key in this table has */
+    /* The background thread's own. */
+    struct told now, before; /* the window of `tag`, and the one before it */
+    uint64_t denied_before;  /* `denied` when the window of `tag` was first seen */
+    uint32_t tag;
+    /* Who lives here. Read by anyone who looks for a key to forget. */
+    _Atomic uint16_t policy;
+    _Atomic uint8_t limit_index;
+    uint8_t flags;       /* NOTE_* */
+    uint16_t key_length; /* of the bytes in `key` */
+    unsigned char key[NOTE_KEY_SIZE];
+};
+
+#define NOTE_KEY_PREFIX 12 /* bytes of a long key that stay readable before its hash */
+
+#define NOTE_KEY_HASHED                                                                                                \
+    1 /* the last 16 bytes of `key` are a hash of the whole: the key was longer, or must not be told */
+#define NOTE_HASH_ONLY 2 /* and nothing stands before it */
+#define NOTE_FLEET     4 /* has something to tell the fleet */
+
+struct table {
+    size_t group_count, cell_count;
+    struct cell *cells;
+    struct note *notes;
+    _Atomic uint32_t *locks;       /* one per group */
+    _Atomic uint64_t *dirty;       /* a bit per cell */
+    _Atomic uint64_t *dirty_words; /* a bit per word of `dirty` that may not be 0 */
+    size_t dirty_count, dirty_word_count;
+    void *memory;
+    size_t memory_size;
+    _Atomic uint64_t key_count; /* statistics */
+    _Atomic uint64_t incarnations;
+};
+
+/* 0 or -ENOMEM. Holds at least `max_keys` cells at a load that leaves nearly no set full. */
+int table_open(struct table *table, size_t max_keys);
+void table_close(struct table *table);
+
+/* A cell's hash for a key's: never 0. */
+static inline uint64_t table_hash(uint64_t key_hash, uint64_t salt)
+{
+    const uint64_t hash = key_hash ^ salt;
+    return hash != 0 ? hash : 1;
+}
+
+static inline size_t table_group(const struct table *table, uint64_t hash)
+{
+    return (size_t) (((wide_uint) hash * table->group_count) >> 64);
+}
+
+/* Where a hash lives when its first group is full. */
+static inline size_t table_second_group(const struct table *table, uint64_t hash)
+{
+    const size_t first = table_group(table, hash);
+    const size_t second = (size_t) (((wide_uint) (hash * UINT64_C(0x9e3779b97f4a7c15)) * table->group_count) >> 64);
+    return second != first ? second : (first + 1) % table->group_count;
+}
+
+/* The cell of a hash, or TABLE_NONE. It may change hands at any time: see cell_read. */
+uint32_t table_find(const struct table *table, uint64_t hash);
+
+/* The same, looking in both groups whatever they hold; for adding keys, under the first group's lock. */
+uint32_t table_find_both(const struct table *table, uint64_t hash);
+
+/* The state, where the cell still is this hash's. False: it is not. */
+static inline bool cell_read(const struct cell *cell, uint64_t hash, struct pair_value *value)
+{
+    *value = pair_read(&cell->state);
+    /* Relaxed: ordered behind the state by [T2]. */
+    return load_relaxed(&cell->hash) == hash;
+}
+
+static inline struct state cell_state(struct pair_value value)
+{
+    return (struct state){value.a, value.b & STATE_B_MASK};
+}
+
+static inline struct pair_value cell_value(struct state state, struct pair_value like)
+{
+    return (struct pair_value){state.a, (like.b & ~STATE_B_MASK) | (state.b & STATE_B_MASK)};
+}
+
+/* [T3] Changes held by `delta` (units, pins; may be negative) and its version; returns what it was. */
+static inline uint64_t cell_hold(struct cell *cell, uint64_t delta)
+{
+    return add_seq_cst(&cell->held, delta + HELD_VERSION);
+}
+
+/* Keeps the cell this hash's until cell_unpin. False: it is not, and was not pinned. */
+bool cell_pin(struct cell *cell, uint64_t hash);
+void cell_unpin(struct cell *cell);
+
+/* Claims the cell (I2). True: nobody else changes it until cell_release. */
+bool cell_claim(struct cell *cell);
+void cell_release(struct cell *cell);
+
+/*
+ * Empties a claimed cell: it is nobody's, its generation has changed, and no charge can reach it. Returns its last
+ * state.
+ */
+struct state cell_vacate(struct table *table, struct cell *cell);
+
+/* Gives a vacant claimed cell to a hash. The note must be written before. */
+void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh);
+
+/* Blocks (spins, then yields) while another thread adds a key to the group. */
+void table_lock(struct table *table, size_t group);
+void table_unlock(struct table *table, size_t group);
+
+/* [T4] After a change of the cell's state. */
+void table_set_dirty(struct table *table, uint32_t cell);
+
+/*
+ * Clears and returns the next dirty cell at or after *cursor, and moves *cursor behind it; TABLE_NONE when there are
+ * none left. One caller at a time.
+ */
+uint32_t table_next_dirty(struct table *table, uint32_t *cursor);
+
+/* Bytes a cell takes in all. */
+size_t table_cell_size(void);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of the tiers: reserved once, at open. */
+#include "tier/tier.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/barrier.h"
+#include "base/memory.h"
+
+/*
+ * Slots pin cells, which then cannot be forgotten; so that the slots of all threads pin at most a quarter of the keys
+ * asked for, there are fewer of them where the table is small.
+ */
+#define SLOT_TABLE_SHARE 4
+#define SLOT_MIN         64
+
+static size_t slots_per_thread(size_t max_keys, uint32_t max_threads)
+{
+    size_t slots = SLOT_MAX;
+    while (slots > SLOT_MIN && slots * max_threads > max_keys / SLOT_TABLE_SHARE) {
+        slots /= 2;
+    }
+    return slots;
+}
+
+static void *carve(unsigned char **next, size_t size)
+{
+    void *here = *next;
+    *next += (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    return here;
+}
+
+static size_t padded(size_t size)
+{
+    return (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads)
+{
+    const size_t slots = slots_per_thread(max_keys, max_threads);
+    const size_t slots_size = slots * sizeof(struct slot);
+    const size_t backs_size = slots * sizeof(struct slot_back);
+    const size_t tallies_size = padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
+    const size_t seen_size = padded(SEEN_COUNT * sizeof(uint32_t));
+    const size_t thread_size = slots_size + backs_size + tallies_size + seen_size;
+    const size_t threads_size = padded(max_threads * sizeof(struct weir_thread));
+    const size_t orphans_size = padded(ORPHAN_COUNT * sizeof(struct orphan));
+
+    tier->memory_size = threads_size + max_threads * thread_size + orphans_size;
+    tier->memory = memory_reserve(tier->memory_size);
+    if (tier->memory == NULL) {
+        return -ENOMEM;
+    }
+    if (table_open(&tier->table, max_keys) != 0) {
+        memory_release(tier->memory, tier->memory_size);
+        tier->memory = NULL;
+        return -ENOMEM;
+    }
+    unsigned char *next = tier->memory;
+    tier->threads = carve(&next, threads_size);
+    tier->orphans.ring = carve(&next, orphans_size);
+    for (uint32_t i = 0; i < max_threads; i++) {
+        struct weir_thread *t = &tier->threads[i];
+        t->tier = tier;
+        t->line = &tier->line;
+        t->index = i;
+        t->slot_count = slots;
+        t->slots = carve(&next, slots_size);
+        t->backs = carve(&next, backs_size);
+        t->tallies = carve(&next, tallies_size);
+        t->seen = carve(&next, seen_size);
+    }
+    tier->max_threads = max_threads;
+    tier->grants = barrier_available();
+    return 0;
+}
+
+void tier_close(struct tier *tier)
+{
+    table_close(&tier->table);
+    memory_release(tier->memory, tier->memory_size);
+    tier->memory = NULL;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The public entry points: thin over the tiers. weir_check and weir_peek are in tier/thread.c, weir_write_metrics in
+ * metrics.c, the background thread in background.c.
+ */
+#include "weir.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "background.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/rcu.h"
+#include "policy/validate.h"
+#include "policy/yaml.h"
+#include "redis/redis.h"
+
+/* Bucket times are kept from a year before open, so that a wrong wall clock at open does not matter. */
+#define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
+
+#define KEY_LENGTH_MAX 65535
+
+static int locks_init(weir *w)
+{
+    pthread_condattr_t monotonic;
+    int result = pthread_condattr_init(&monotonic);
+    if (result != 0) {
+        return -result;
+    }
+    (void) pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    result = pthread_cond_init(&w->sync_done, &monotonic);
+    (void) pthread_condattr_destroy(&monotonic);
+    if (result == 0) {
+        (void) pthread_mutex_init(&w->policy_lock, NULL);
+        (void) pthread_mutex_init(&w->poll_lock, NULL);
+        (void) pthread_mutex_init(&w->sync_lock, NULL);
+    }
+    return -result;
+}
+
+static void locks_destroy(weir *w)
+{
+    (void) pthread_mutex_destroy(&w->policy_lock);
+    (void) pthread_mutex_destroy(&w->poll_lock);
+    (void) pthread_mutex_destroy(&w->sync_lock);
+    (void) pthread_cond_destroy(&w->sync_done);
+}
+
+/* Secrets, salts, the empty policy set. */
+static int identity_init(weir *w)
+{
+    const int result = hash_secret_fill(&w->secret);
+    if (result != 0) {
+        return result;
+    }
+    for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
+        w->policy_salts[id] = hash_keyed(&w->secret, &id, sizeof(id));
+    }
+    struct policy_set *none = NULL;
+    const int compiled = policy_set_compile(NULL, 0, w->tier.tick_ns, w->tier.origin_ns, &w->names, &none, NULL);
+    store_release(&w->tier.policies, none);
+    return compiled;
+}
+
+/* Frees whatever there is; what never was is zero. */
+static void weir_free(weir *w)
+{
+    if (w->wake_fd >= 0) {
+        (void) close(w->wake_fd);
+    }
+    if (w->has_fleet) {
+        fleet_close(&w->fleet);
+    }
+    policy_set_free(load_relaxed(&w->tier.policies));
+    tier_close(&w->tier);
+    locks_destroy(w);
+    free(w);
+}
+
+/* Everything but the transport and the thread. */
+static int weir_make(const weir_options *options, weir **out, weir_error *error)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, CACHE_LINE, sizeof(weir)) != 0) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    weir *w = memset(memory, 0, sizeof(weir));
+    w->wake_fd = -1;
+    w->pid = getpid();
+    w->options = *options;
+    int result = locks_init(w);
+    if (result != 0) {
+        free(w);
+        return error_set(error, result, "no locks to be had: %s", strerror(-result));
+    }
+    w->tier.tick_ns = options->tick_us * NS_PER_US;
+    if (options->clock != NULL) {
+        w->clock = *options->clock;
+        w->tier.clock = &w->clock;
+        w->tier.host_time = true;
+    }
+    const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
+    const uint64_t wall_ns = clock_wall_ns(w->tier.clock);
+    w->tier.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
+    result = tier_open(&w->tier, options->max_keys, options->max_threads);
+    if (result != 0) {
+        weir_free(w);
+        return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
+                         options->max_keys * table_cell_size() * 3 / 2 >> 20);
+    }
+    result = identity_init(w);
+    if (result != 0) {
+        weir_free(w);
+        return error_set(error, result, "no secret or memory to be had: %s", strerror(-result));
+    }
+    tick_start(&w->tier, now_ns, wall_ns - now_ns);
+    w->active_ns = w->settle_ns = now_ns;
+    *out = w;
+    return 0;
+}
+
+int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error)
+{
+    weir_options complete;
+    weir *w = NULL;
+    int result = options_complete(options, &complete, error);
+    if (result == 0) {
+        result = weir_make(&complete, &w, error);
+    }
+    if (result != 0) {
+        if (transport != NULL) {
+            transport->ops->close(transport);
+        }
+        return result;
+    }
+    if (transport != NULL) {
+        result = fleet_open(&w->fleet, &w->tier, transport, &complete, clock_monotonic_ns(w->tier.clock));
+        if (result != 0) {
+            transport->ops->close(transport);
+            weir_free(w);
+            return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
+        }
+        w->has_fleet = true;
+        w->tier.fleet = true;
+    }
+    if (!complete.no_thread) {
+        result = background_start(w);
+        if (result != 0) {
+            weir_free(w);
+            return error_set(error, result, "no background thread to be had: %s", strerror(-result));
+        }
+    }
+    w->options.redis_url = w->options.prefix = w->options.node_name = NULL;
+    *out = w;
+    return error_clear(error);
+}
+
+int weir_open(const weir_options *options, weir **out, weir_error *error)
+{
+    if (out == NULL) {
+        return error_set(error, -EINVAL, "out is NULL; give a place for the weir");
+    }
+    *out = NULL;
+    weir_options complete;
+    int result = options_complete(options, &complete, error);
+    if (result != 0) {
+        return result;
+    }
+    struct transport *transport = NULL;
+    if (complete.redis_url != NULL) {
+        const uint64_t now_ns = clock_monotonic_ns(complete.clock);
+        const struct transport_config config = {
+            .url = complete.redis_url,
+            .prefix = complete.prefix,
+            .timeout_ms = complete.redis_timeout_ms,
+            .jitter_seed = hash_mix(now_ns ^ (uint64_t) getpid() << 32),
+            .now_ns = now_ns,
+        };
+        result = redis_transport_open(&config, &transport, error);
+        if (result != 0) {
+            return result;
+        }
+    }
+    return weir_open_on(options, transport, out, error);
+}
+
+/* Tells the fleet what is left, in the time there is. */
+static void report_last(weir *w)
+{
+    for (uint32_t i = 0; i < w->tier.max_threads; i++) {
+        if (load_relaxed(&w->tier.threads[i].attached) != 0) {
+            thread_detach(&w->tier.threads[i]);
+        }
+    }
+    if (w->has_fleet) {
+        (void) background_sync_here(w, w->options.redis_timeout_ms, true);
+    }
+}
+
+void weir_close(weir *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    if (getpid() == w->pid) {
+        background_stop(w);
+        report_last(w);
+    }
+    weir_free(w);
+}
+
+int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error)
+{
+    int result = policy_validate(policies, count, NULL, error);
+    if (result != 0) {
+        return result;
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    struct policy_set *set = NULL;
+    result = policy_set_compile(policies, count, w->tier.tick_ns, w->tier.origin_ns, &w->names, &set, error);
+    if (result != 0) {
+        (void) pthread_mutex_unlock(&w->policy_lock);
+        return result;
+    }
+    struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
+    store_release(&w->tier.policies, set);                    /* [S4] the set, then the epoch */
+    tick_epoch(&w->tier);
+    rcu_synchronize();
+    policy_set_free(old);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return error_clear(error);
+}
+
+int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
+{
+    if (yaml_path == NULL) {
+        return error_set(error, -EINVAL, "yaml_path is NULL; give the path of a policy file");
+    }
+    struct policy_file *file = NULL;
+    int result = policy_file_load(yaml_path, &file, error);
+    if (result != 0) {
+        return result;
+    }
+    size_t count = 0;
+    const weir_policy *policies = policy_file_policies(file, &count);
+    result = weir_set_policies(w, policies, count, error);
+    policy_file_free(file);
+    return result;
+}
+
+weir_policy_id weir_find_policy(const weir *w, const char *name)
+{
+    if (name == NULL) {
+        return WEIR_NO_POLICY;
+    }
+    weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    weir_policy_id id = policy_names_find(&w->names, name);
+    /* Relaxed: changed only under the lock. */
+    if (load_relaxed(&w->tier.policies)->by_id[id] == NULL) {
+        id = WEIR_NO_POLICY;
+    }
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    return id;
+}
+
+weir_thread *weir_attach(weir *w)
+{
+    return thread_attach(&w->tier);
+}
+
+void weir_detach(weir_thread *t)
+{
+    if (t != NULL) {
+        thread_detach(t);
+    }
+}
+
+weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length)
+{
+    const size_t used = length <= KEY_LENGTH_MAX ? length : KEY_LENGTH_MAX;
+    const uint64_t salt = w->policy_salts[policy <= WEIR_MAX_POLICIES ? policy : 0];
+    const uint64_t hash = hash_keyed(&w->secret, data, used) ^ salt;
+    return (weir_key){.hash = hash != 0 ? hash : 1, .data = data, .length = (uint32_t) used, .policy = policy};
+}
+
+int weir_poll(weir *w)
+{
+    if (!w->options.no_thread) {
+        return -EINVAL;
+    }
+    (void) pthread_mutex_lock(&w->poll_lock);
+    const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
+    const uint64_t next_ns = weir_run(w, now_ns);
+    (void) pthread_mutex_unlock(&w->poll_lock);
+    return (int) ((saturating_sub(next_ns, now_ns) + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+int weir_sync(weir *w, uint32_t timeout_ms)
+{
+    if (!w->has_fleet) {
+        return -ENOTCONN;
+    }
+    if (w->options.no_thread) {
+        (void) pthread_mutex_lock(&w->poll_lock);
+        const int result = background_sync_here(w, timeout_ms, false);
+        (void) pthread_mutex_unlock(&w->poll_lock);
+        return result;
+    }
+    return background_sync_there(w, timeout_ms);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole of one weir: what the public functions are thin over. */
+#ifndef WEIR_WEIR_H
+#define WEIR_WEIR_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "base/hash.h"
+#include "fleet/fleet.h"
+#include "policy/policy.h"
+#include "tier/tier.h"
+#include "weir/weir.h"
+
+struct weir {
+    struct tier tier;
+    struct fleet fleet;
+    bool has_fleet;
+    weir_options options; /* every default filled in; strings are not kept */
+    weir_clock clock;     /* the host's, where it has one */
+    struct hash_secret secret;
+    uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
+    pthread_mutex_t policy_lock; /* guards names, and changes of tier.policies */
+    struct policy_names names;
+    pid_t pid;
+    /* The background thread, or whoever calls weir_poll. */
+    pthread_mutex_t poll_lock; /* no_thread: one at a time */
+    pthread_t thread;
+    bool has_thread;
+    int wake_fd; /* ends the background thread's wait; -1: there is none */
+    _Atomic uint32_t stopping;
+    uint64_t seen_passes; /* slow checks, when it last looked */
+    uint64_t active_ns;   /* when that last changed */
+    uint64_t settle_ns;   /* when lapsed grants are settled next */
+    bool asleep;
+    /* weir_sync waits here for fleet.served. */
+    pthread_mutex_t sync_lock;
+    pthread_cond_t sync_done;
+};
+
+/* weir_open over a transport of the caller's, which it takes over also when it fails; NULL: no fleet. */
+int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error);
+
+/* Everything that is due; returns the monotonic time at which something is due again. */
+uint64_t weir_run(weir *w, uint64_t monotonic_ns);
+
+/* options.c: copies *in to *out with every default filled in; refuses what is out of range. */
+int options_complete(const weir_options *in, weir_options *out, weir_error *error);
+
+#endif

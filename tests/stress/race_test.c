@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads racing one key: the documented bound, and nothing lost.
+ *
+ *   far past the limit: limit <= admitted <= limit + threads * cost
+ *   a burst of exactly the limit, however it is spread over the threads: passes whole
+ *   after all have left: the table counts what was admitted, to the unit, and holds nothing
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "algorithm/bucket.h"
+#include "algorithm/window.h"
+#include "support/support.h"
+#include "weir.h"
+
+#define THREADS_MAX 8
+
+static const uint64_t limits[] = {1, 2, 7, 100, 4096, 50000, 2000000};
+static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+
+struct race {
+    weir *w;
+    weir_key key;
+    uint64_t asks[THREADS_MAX]; /* checks by each thread */
+    uint64_t cost_max;          /* costs are 1 to this */
+    _Atomic uint32_t ready;
+    uint32_t threads;
+    _Atomic uint64_t admitted; /* units */
+    _Atomic uint64_t denied;   /* checks */
+    uint64_t seed;
+};
+
+struct racer {
+    struct race *race;
+    uint32_t index;
+};
+
+static void *racer_main(void *arg)
+{
+    const struct racer *racer = arg;
+    struct race *race = racer->race;
+    weir_thread *t = weir_attach(race->w);
+    uint64_t rng = race->seed + racer->index;
+    uint64_t admitted = 0;
+    uint64_t denied = 0;
+    (void) atomic_fetch_add(&race->ready, 1);
+    while (atomic_load(&race->ready) < race->threads) {
+    }
+    for (uint64_t i = 0; i < race->asks[racer->index]; i++) {
+        const uint64_t cost = race->cost_max == 1 ? 1 : 1 + random_below(&rng, race->cost_max);
+        if (weir_check(t, &race->key, cost, NULL)) {
+            admitted += cost;
+        } else {
+            denied++;
+        }
+    }
+    (void) atomic_fetch_add(&race->admitted, admitted);
+    (void) atomic_fetch_add(&race->denied, denied);
+    weir_detach(t);
+    return NULL;
+}
+
+/* A period in which nothing refills while a test runs, and whose windows do not end then. */
+static weir_limit still_limit(weir_algorithm algorithm, uint64_t limit)
+{
+    return (weir_limit){.algorithm = algorithm, .limit = limit, .period_ns = 366 * 86400 * SECOND};
+}
+
+/* What the table counts for a key under a limit, and that nobody holds any of it. */
+static uint64_t counted(weir *w, const weir_key *key, const struct policy_limit *limit)
+{
+    const uint64_t hash = table_hash(key->hash, limit->salt);
+    const uint32_t at = table_find(&w->tier.table, hash);
+    assert_int_not_equal(at, TABLE_NONE);
+    const struct cell *cell = &w->tier.table.cells[at];
+    assert_int_equal(load_acquire(&cell->held) & HELD_IN_USE, 0);
+    struct pair_value value;
+    assert_true(cell_read(cell, hash, &value));
+    return limit->rule.algorithm == WEIR_TOKEN_BUCKET ? bucket_total(cell_state(value))
+                                                      : window_count(cell_state(value));
+}
+
+static void run_race(struct race *race, const weir_limit *limit_list, size_t limit_count)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    race->w = open_or_fail(&options);
+    const weir_policy_id policy = set_one_policy(race->w, limit_list, limit_count, WEIR_SCOPE_FLEET);
+    race->key = weir_make_key(race->w, policy, "key", 3);
+    race->admitted = race->denied = race->ready = 0;
+    pthread_t threads[THREADS_MAX];
+    struct racer racers[THREADS_MAX];
+    for (uint32_t i = 0; i < race->threads; i++) {
+        racers[i] = (struct racer){race, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, racer_main, &racers[i]), 0);
+    }
+    for (uint32_t i = 0; i < race->threads; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    const struct policy *compiled = race->w->tier.policies->by_id[policy];
+    for (size_t i = 0; i < limit_count; i++) {
+        assert_int_equal(counted(race->w, &race->key, &compiled->limits[i]), race->admitted);
+    }
+    weir_close(race->w);
+}
+
+static void test_a_race_far_past_the_limit_admits_the_limit(void **state)
+{
+    (void) state;
+    struct race race = {.cost_max = 1, .seed = test_seed()};
+    for (size_t a = 0; a < 3; a++) {
+        for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
+            for (race.threads = 2; race.threads <= THREADS_MAX; race.threads *= 2) {
+                const weir_limit limit = still_limit(algorithms[a], limits[l]);
+                for (uint32_t i = 0; i < race.threads; i++) {
+                    race.asks[i] = 2 * limits[l] + 1000;
+                }
+                run_race(&race, &limit, 1);
+                assert_in_range(race.admitted, limits[l], limits[l] + race.threads);
+            }
+        }
+    }
+}
+
+static void test_a_burst_of_exactly_the_limit_passes_whole(void **state)
+{
+    (void) state;
+    struct race race = {.cost_max = 1, .seed = test_seed()};
+    uint64_t rng = race.seed;
+    for (size_t a = 0; a < 3; a++) {
+        for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
+            for (race.threads = 2; race.threads <= THREADS_MAX; race.threads *= 2) {
+                const weir_limit limit = still_limit(algorithms[a], limits[l]);
+                uint64_t left = limits[l];
+                for (uint32_t i = 0; i + 1 < race.threads; i++) {
+                    race.asks[i] = random_below(&rng, left + 1);
+                    left -= race.asks[i];
+                }
+                race.asks[race.threads - 1] = left;
+                run_race(&race, &limit, 1);
+                assert_int_equal(race.denied, 0);
+                assert_int_equal(race.admitted, limits[l]);
+            }
+        }
+    }
+}
+
+static void test_costs_above_one_keep_the_bound(void **state)
+{
+    (void) state;
+    struct race race = {.cost_max = 9, .threads = 4, .seed = test_seed()};
+    for (size_t a = 0; a < 3; a++) {
+        for (size_t l = 3; l < sizeof(limits) / sizeof(limits[0]); l++) {
+            const weir_limit limit = still_limit(algorithms[a], limits[l]);
+            for (uint32_t i = 0; i < race.threads; i++) {
+                race.asks[i] = limits[l];
+            }
+            run_race(&race, &limit, 1);
+            assert_in_range(race.admitted, limits[l] - race.cost_max, limits[l] + race.threads * race.cost_max);
+        }
+    }
+}
+
+static void test_all_limits_of_a_policy_count_the_same(void **state)
+{
+    (void) state;
+    struct race race = {.cost_max = 3, .threads = 4, .seed = test_seed()};
+    weir_limit list[] = {still_limit(WEIR_FIXED_WINDOW, 30000), still_limit(WEIR_TOKEN_BUCKET, 20000),
+                         still_limit(WEIR_SLIDING_WINDOW, 25000), still_limit(WEIR_FIXED_WINDOW, 40000)};
+    list[3].period_ns /= 2;
+    for (uint32_t i = 0; i < race.threads; i++) {
+        race.asks[i] = 20000;
+    }
+    for (int round = 0; round < 20; round++) {
+        run_race(&race, list, 4); /* compares each limit's count with what was admitted */
+        assert_in_range(race.admitted, 20000 - race.cost_max, 20000 + race.threads * race.cost_max);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_race_far_past_the_limit_admits_the_limit),
+        cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole),
+        cmocka_unit_test(test_costs_above_one_keep_the_bound),
+        cmocka_unit_test(test_all_limits_of_a_policy_count_the_same),
+    };
+    return cmocka_run_group_tests_name("stress/race", tests, NULL, NULL);
+}

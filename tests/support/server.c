@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+#define START_LIMIT_NS (20 * SECOND)
+
+static void nap(void)
+{
+    const struct timespec millisecond = {.tv_nsec = 1000000};
+    (void) nanosleep(&millisecond, NULL);
+}
+
+bool server_available(void)
+{
+    static int available = -1;
+    if (available < 0) {
+        available = system("redis-server --version >/dev/null 2>&1") == 0;
+        const char *ci = getenv("CI");
+        if (!available && ci != NULL && strcmp(ci, "true") == 0) {
+            fail_msg("there is no redis-server; scripts/setup installs one");
+        }
+        if (!available) {
+            print_message("# skipped: there is no redis-server on the path\n");
+        }
+    }
+    return available != 0;
+}
+
+/* A port nobody has just now. */
+static int free_port(void)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    assert_int_equal(bind(fd, (struct sockaddr *) &address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *) &address, &length), 0);
+    (void) close(fd);
+    return ntohs(address.sin_port);
+}
+
+static redisContext *connect_server(const struct server *server)
+{
+    redisContext *c = redisConnectUnix(server->socket);
+    if (c != NULL && c->err == 0 && server->password != NULL) {
+        freeReplyObject(redisCommand(c, "AUTH %s", server->password));
+    }
+    return c;
+}
+
+static void launch(struct server *server)
+{
+    char port[16];
+    (void) snprintf(port, sizeof(port), "%d", server->port);
+    (void) unlink(server->socket);
+    const pid_t parent = getpid();
+    server->pid = fork();
+    assert_true(server->pid >= 0);
+    if (server->pid == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) {
+            _exit(1);
+        }
+        const int null = open("/dev/null", O_RDWR);
+        (void) dup2(null, 1);
+        (void) dup2(null, 2);
+        execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--unixsocket", server->socket,
+               "--dir", server->directory, "--save", "", "--appendonly", "no", "--daemonize", "no",
+               server->password != NULL ? "--requirepass" : (char *) NULL, server->password, (char *) NULL);
+        _exit(127);
+    }
+    const uint64_t until_ns = real_ns() + START_LIMIT_NS;
+    for (;;) {
+        redisContext *c = connect_server(server);
+        redisReply *reply = c != NULL && c->err == 0 ? redisCommand(c, "PING") : NULL;
+        const bool up = reply != NULL && reply->type == REDIS_REPLY_STATUS;
+        if (reply != NULL) {
+            freeReplyObject(reply);
+        }
+        if (c != NULL) {
+            redisFree(c);
+        }
+        if (up) {
+            return;
+        }
+        if (real_ns() > until_ns) {
+            fail_msg("redis-server does not answer");
+        }
+        nap();
+    }
+}
+
+void server_start_with(struct server *server, const char *password, bool stopped_when_full)
+{
+    memset(server, 0, sizeof(*server));
+    (void) snprintf(server->directory, sizeof(server->directory), "/tmp/weir-test-XXXXXX");
+    assert_non_null(mkdtemp(server->directory));
+    (void) snprintf(server->socket, sizeof(server->socket), "%s/redis.sock", server->directory);
+    server->port = free_port();
+    server->password = password;
+    launch(server);
+    if (stopped_when_full) {
+        freeReplyObject(server_command(server, "CONFIG SET maxmemory 1"));
+    }
+}
+
+void server_start(struct server *server)
+{
+    server_start_with(server, NULL, false);
+}
+
+void server_kill(struct server *server)
+{
+    if (server->pid > 0) {
+        (void) kill(server->pid, SIGKILL);
+        (void) waitpid(server->pid, NULL, 0);
+        server->pid = 0;
+    }
+}
+
+void server_restart(struct server *server)
+{
+    server_kill(server);
+    launch(server);
+}
+
+void server_pause(struct server *server)
+{
+    assert_int_equal(kill(server->pid, SIGSTOP), 0);
+}
+
+void server_resume(struct server *server)
+{
+    assert_int_equal(kill(server->pid, SIGCONT), 0);
+}
+
+void server_stop(struct server *server)
+{
+    server_kill(server);
+    (void) unlink(server->socket);
+    (void) rmdir(server->directory);
+}
+
+void server_url(const struct server *server, bool tcp, char *out, size_t size)
+{
+    const char *password = server->password != NULL ? server->password : "";
+    const char *before = server->password != NULL ? ":" : "";
+    const char *after = server->password != NULL ? "@" : "";
+    if (tcp) {
+        (void) snprintf(out, size, "redis://%s%s%s127.0.0.1:%d", before, password, after, server->port);
+    } else {
+        (void) snprintf(out, size, "unix://%s%s%s%s", before, password, after, server->socket);
+    }
+}
+
+redisReply *server_command(const struct server *server, const char *format, ...)
+{
+    redisContext *c = connect_server(server);
+    assert_non_null(c);
+    assert_int_equal(c->err, 0);
+    va_list arguments;
+    va_start(arguments, format);
+    redisReply *reply = redisvCommand(c, format, arguments);
+    va_end(arguments);
+    redisFree(c);
+    assert_non_null(reply);
+    return reply;
+}
+
+unsigned long long server_sum(const struct server *server, const char *pattern)
+{
+    unsigned long long sum = 0;
+    redisReply *keys = server_command(server, "KEYS %s", pattern);
+    for (size_t i = 0; i < keys->elements; i++) {
+        redisReply *value = server_command(server, "HGET %s sum", keys->element[i]->str);
+        sum += value->type == REDIS_REPLY_STRING ? strtoull(value->str, NULL, 10) : 0;
+        freeReplyObject(value);
+    }
+    freeReplyObject(keys);
+    return sum;
+}
+
+/* Serves one connection after another until the listening socket is shut down. */
+static void *fake_main(void *arg)
+{
+    const struct fake_server *fake = arg;
+    for (;;) {
+        const int fd = accept4(fake->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0) {
+            return NULL;
+        }
+        char buffer[65536];
+        struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = fake->fd, .events = 0}};
+        while (poll(fds, 2, -1) >= 0 && fds[1].revents == 0 && recv(fd, buffer, sizeof(buffer), 0) > 0) {
+            if (fake->answer != NULL && send(fd, fake->answer, fake->answer_size, MSG_NOSIGNAL) < 0) {
+                break;
+            }
+            if (fake->closes) {
+                break;
+            }
+        }
+        (void) close(fd);
+    }
+}
+
+void fake_server_start(struct fake_server *fake, const char *answer, size_t answer_size, bool closes)
+{
+    *fake = (struct fake_server){.answer = answer, .answer_size = answer_size, .closes = closes};
+    fake->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    assert_int_equal(bind(fake->fd, (struct sockaddr *) &address, sizeof(address)), 0);
+    assert_int_equal(listen(fake->fd, 64), 0);
+    assert_int_equal(getsockname(fake->fd, (struct sockaddr *) &address, &length), 0);
+    fake->port = ntohs(address.sin_port);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, fake_main, fake), 0);
+    fake->thread = (void *) (uintptr_t) thread;
+}
+
+void fake_server_stop(struct fake_server *fake)
+{
+    (void) shutdown(fake->fd, SHUT_RDWR);
+    (void) pthread_join((pthread_t) (uintptr_t) fake->thread, NULL);
+    (void) close(fake->fd);
+}

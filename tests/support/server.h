@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A private redis-server for one test: on a socket and a port of its own, gone with the test whatever happens. */
+#ifndef WEIR_TESTS_SERVER_H
+#define WEIR_TESTS_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include <hiredis/hiredis.h>
+
+struct server {
+    pid_t pid; /* 0: not running */
+    char directory[64];
+    char socket[96];
+    int port;
+    const char *password; /* NULL: none */
+};
+
+/* Whether there is a redis-server to start. Where there is none the tests are skipped, but fail with CI=true. */
+bool server_available(void);
+
+/* Starts one, empty, and waits until it answers. Fails the test where that does not happen. */
+void server_start(struct server *server);
+void server_start_with(struct server *server, const char *password, bool stopped_when_full);
+
+/* Kills it (SIGKILL); and again with everything lost, on the same socket and port. */
+void server_kill(struct server *server);
+void server_restart(struct server *server);
+
+void server_pause(struct server *server);  /* SIGSTOP */
+void server_resume(struct server *server); /* SIGCONT */
+
+/* Kills it and removes its directory. */
+void server_stop(struct server *server);
+
+/* "unix:///..." or "redis://127.0.0.1:port". */
+void server_url(const struct server *server, bool tcp, char *out, size_t size);
+
+/* Runs a command on a connection of its own; the caller frees the reply. */
+redisReply *server_command(const struct server *server, const char *format, ...);
+
+/* The sum of the field "sum" over all records whose name matches the pattern. */
+unsigned long long server_sum(const struct server *server, const char *pattern);
+
+/* Something that listens and answers every piece it reads with the same bytes (NULL: nothing), in a thread. */
+struct fake_server {
+    int fd, port;
+    const char *answer;
+    size_t answer_size;
+    bool closes;
+    void *thread;
+};
+
+void fake_server_start(struct fake_server *fake, const char *answer, size_t answer_size, bool closes);
+void fake_server_stop(struct fake_server *fake);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/support.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static uint64_t fake_monotonic(void *arg)
+{
+    return ((const struct fake_clock *) arg)->monotonic_ns;
+}
+
+static uint64_t fake_wall(void *arg)
+{
+    return ((const struct fake_clock *) arg)->wall_ns;
+}
+
+void fake_clock_init(struct fake_clock *fake, uint64_t wall_ns)
+{
+    fake->monotonic_ns = 1000 * SECOND;
+    fake->wall_ns = wall_ns;
+    fake->clock = (weir_clock){fake_monotonic, fake_wall, fake};
+}
+
+void fake_clock_advance(struct fake_clock *fake, uint64_t ns)
+{
+    fake->monotonic_ns += ns;
+    fake->wall_ns += ns;
+}
+
+uint64_t real_ns(void)
+{
+    struct timespec now;
+    (void) clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
+}
+
+uint64_t test_seed(void)
+{
+    const char *given = getenv("WEIR_TEST_SEED");
+    const uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : real_ns();
+    print_message("# seed: WEIR_TEST_SEED=%" PRIu64 "\n", seed);
+    return seed;
+}
+
+/* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
+uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+uint64_t random_below(uint64_t *state, uint64_t bound)
+{
+    return random_next(state) % bound;
+}
+
+weir *open_or_fail(const weir_options *options)
+{
+    weir *w = NULL;
+    weir_error error;
+    if (weir_open(options, &w, &error) != 0) {
+        fail_msg("weir_open: %s", error.message);
+    }
+    return w;
+}
+
+weir_policy_id set_one_policy(weir *w, const weir_limit *limits, size_t limit_count, weir_scope scope)
+{
+    const weir_policy policy = {.name = "p", .limits = limits, .limit_count = limit_count, .scope = scope};
+    weir_error error;
+    if (weir_set_policies(w, &policy, 1, &error) != 0) {
+        fail_msg("weir_set_policies: %s", error.message);
+    }
+    const weir_policy_id id = weir_find_policy(w, "p");
+    assert_int_not_equal(id, WEIR_NO_POLICY);
+    return id;
+}
+
+static size_t count_entries(const char *path)
+{
+    size_t count = 0;
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    for (const struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        count += entry->d_name[0] != '.';
+    }
+    (void) closedir(directory);
+    return count;
+}
+
+size_t count_threads(void)
+{
+    return count_entries("/proc/self/task");
+}
+
+size_t count_descriptors(void)
+{
+    return count_entries("/proc/self/fd");
+}

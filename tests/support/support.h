@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What several tests need: cmocka, a clock that stands still, a seed that can be given back. */
+#ifndef WEIR_TESTS_SUPPORT_H
+#define WEIR_TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "weir/weir.h"
+
+#define SECOND      UINT64_C(1000000000)
+#define MILLISECOND UINT64_C(1000000)
+#define HOUR        (3600 * SECOND)
+
+/* A clock that moves when told to. */
+struct fake_clock {
+    uint64_t monotonic_ns, wall_ns;
+    weir_clock clock;
+};
+
+void fake_clock_init(struct fake_clock *fake, uint64_t wall_ns);
+void fake_clock_advance(struct fake_clock *fake, uint64_t ns); /* both readings */
+
+/* The system's monotonic time. */
+uint64_t real_ns(void);
+
+/* Random numbers from a seed that is printed, and taken from WEIR_TEST_SEED where that is set. */
+uint64_t test_seed(void);
+uint64_t random_next(uint64_t *state);
+uint64_t random_below(uint64_t *state, uint64_t bound);
+
+/* Opens with these options (NULL: defaults), or fails the test. */
+weir *open_or_fail(const weir_options *options);
+
+/* Sets one policy "p" with these limits and returns its id, or fails the test. */
+weir_policy_id set_one_policy(weir *w, const weir_limit *limits, size_t limit_count, weir_scope scope);
+
+/* Threads and descriptors this process has. */
+size_t count_threads(void);
+size_t count_descriptors(void);
+
+#endif
