@@ -6,7 +6,19 @@
 /* Below this, a huge page would cost more memory than the fewer misses are worth. */
 #define HUGE_FROM ((size_t) 4 << 20)
 
-void *memory_reserve(size_t size)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* headers older than the kernel */
+#endif
+
+/* Where the kernel (before Linux 5.14) cannot do it in one call: writes to every page. */
+static void touch(unsigned char *memory, size_t size)
+{
+    for (size_t at = 0; at < size; at += 4096) {
+        ((_Atomic unsigned char *) memory)[at] = 0; /* atomic, so that it is not optimised away */
+    }
+}
+
+void *memory_reserve(size_t size, bool present)
 {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -14,6 +26,9 @@ void *memory_reserve(size_t size)
     }
     if (size >= HUGE_FROM) {
         (void) madvise(memory, size, MADV_HUGEPAGE); /* a wish: without it the table is slower, not wrong */
+    }
+    if (present && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
+        touch(memory, size);
     }
     return memory;
 }

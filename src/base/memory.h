@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them. */
+/*
+ * Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them.
+ */
 #ifndef WEIR_BASE_MEMORY_H
 #define WEIR_BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* NULL: none to be had. */
-void *memory_reserve(size_t size);
+/* NULL: none to be had. `present`: every page is there at once, so that no first touch of one stalls a check. */
+void *memory_reserve(size_t size, bool present);
 
 /* NULL is allowed. */
 void memory_release(void *memory, size_t size);

@@ -113,6 +113,8 @@ void report_retry(struct fleet *fleet);
 void report_all_again(struct fleet *fleet);
 /* Takes out of a policy's counts what the others admitted. */
 void report_forget_others(struct fleet *fleet, const struct policy *policy);
+/* What a policy's buckets have let pass so far is no debt to the fleet: they were told to let everything pass. */
+void report_forgive(struct fleet *fleet, const struct policy *policy);
 /* Moves every key's state with the time, when that is stepped by `delta_ns`. */
 void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns);
 

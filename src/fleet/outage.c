@@ -106,6 +106,11 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
         if (was == RUNG_FLEET && rung != RUNG_FLEET) {
             report_forget_others(fleet, policy);
         }
+        if (was == RUNG_OPEN && rung != RUNG_OPEN) {
+            tick_epoch(fleet->tier);
+            (void) settle_lapsed(fleet->tier);
+            report_forgive(fleet, policy);
+        }
         changed = apply(policy, rung, fleet->live_nodes != 0 ? fleet->live_nodes : 1) || changed;
         if (load_relaxed(&policy->basis) != basis) {
             store_relaxed(&policy->basis, (uint8_t) basis);

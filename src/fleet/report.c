@@ -141,8 +141,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->kind = REPORT_BUCKET;
     report->count = reported + more;
     report->asked = report->count + load_relaxed(&note->denied);
-    /* While the policy let everything pass, what passed is no debt. */
-    report->acked = load_relaxed(&policy->rung) == RUNG_OPEN ? report->count : reported;
+    report->acked = max_u64(reported, note->before.reported);
     report->tat_us = bucket_time_ns(&limit->rule, state.a) / NS_PER_US;
     /* New units came, on average, half an interval ago. */
     report->from_us = (now_ns - (uint64_t) fleet->interval_ms * NS_PER_MS / 2) / NS_PER_US;
@@ -333,6 +332,21 @@ static void unfold(struct cell *cell, struct note *note, void *arg)
 void report_forget_others(struct fleet *fleet, const struct policy *policy)
 {
     for_each_cell(fleet, policy, unfold, (void *) (uintptr_t) policy);
+}
+
+static void forgive(struct cell *cell, struct note *note, void *arg)
+{
+    const struct policy *policy = arg;
+    const size_t index = load_relaxed(&note->limit_index);
+    if (index < policy->limit_count && policy->limits[index].rule.algorithm == WEIR_TOKEN_BUCKET) {
+        const uint64_t total = bucket_total(cell_state(pair_read(&cell->state)));
+        note->before.reported = note->now.reported + ((total - note->now.reported) & BUCKET_TOTAL_MASK);
+    }
+}
+
+void report_forgive(struct fleet *fleet, const struct policy *policy)
+{
+    for_each_cell(fleet, policy, forgive, (void *) (uintptr_t) policy);
 }
 
 struct shift {

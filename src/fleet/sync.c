@@ -67,7 +67,7 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     }
     fleet->memory_size =
         ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->origins)) + ROUND_ORPHANS * sizeof(*fleet->orphans);
-    unsigned char *memory = memory_reserve(fleet->memory_size);
+    unsigned char *memory = memory_reserve(fleet->memory_size, true);
     if (memory == NULL) {
         return -ENOMEM;
     }

@@ -39,7 +39,7 @@ int table_open(struct table *table, size_t max_keys)
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         table->memory_size += (sizes[i] + 63) / 64 * 64;
     }
-    table->memory = memory_reserve(table->memory_size);
+    table->memory = memory_reserve(table->memory_size, true);
     if (table->memory == NULL) {
         return -ENOMEM;
     }

@@ -66,7 +66,10 @@ _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 
 #define NOTE_KEY_SIZE 32
 
-/* What one window's worth of a record is known to be in the fleet; for a bucket the first one serves. */
+/*
+ * What one window's worth of a record is known to be in the fleet. For a bucket `now.reported` is the count last
+ * acknowledged, and `before.reported` the count up to which units are no debt to the fleet.
+ */
 struct told {
     uint64_t reported; /* the count last acknowledged */
     uint64_t others;   /* of the state's count: what the others admitted, as folded in */

@@ -48,7 +48,7 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads)
     const size_t orphans_size = padded(ORPHAN_COUNT * sizeof(struct orphan));
 
     tier->memory_size = threads_size + max_threads * thread_size + orphans_size;
-    tier->memory = memory_reserve(tier->memory_size);
+    tier->memory = memory_reserve(tier->memory_size, false);
     if (tier->memory == NULL) {
         return -ENOMEM;
     }

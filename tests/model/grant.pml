@@ -207,7 +207,7 @@ look:
         :: own -> locked[me] = 0
         :: else
         fi;
-next:
+next:   skip;
         /* What a check leaves behind in its locals is no part of the state. */
         d_step {
             seen_end = 0; seen_count = 0; seen_generation = 0; seen_version = 0; seen_held = 0;

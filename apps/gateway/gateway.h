@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A UDP reverse proxy that limits: what its parts share.
+ *
+ *   main.c      life: open, reload, stop
+ *   options.c   the command line
+ *   worker.c    a thread's loop: receive, check, forward, return replies
+ *   session.c   which client has which socket to the backend
+ *   status.c    metrics and status over HTTP
+ */
+#ifndef WEIR_GATEWAY_GATEWAY_H
+#define WEIR_GATEWAY_GATEWAY_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include <weir/weir.h>
+
+#include "address.h"
+
+#define GATEWAY_THREADS_MAX 64
+#define BURST               64
+
+struct gateway_options {
+    const char *listen_text, *backend_text, *metrics_text;
+    struct address listen, backend, metrics;
+    const char *policies; /* NULL: nothing is limited */
+    const char *redis_url;
+    const char *redis_prefix, *node_name;
+    unsigned threads, sessions, sync_interval_ms;
+};
+
+/* Written by one thread, read by any. */
+struct counters {
+    _Atomic uint64_t offered, passed, dropped_source, dropped_overall;
+    _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
+    _Atomic uint64_t replies;
+    _Atomic uint64_t sessions, sessions_evicted;
+    _Atomic uint64_t timed_checks, timed_ns; /* of the bursts that were timed */
+};
+
+struct gateway;
+
+struct worker {
+    struct gateway *gateway;
+    pthread_t thread;
+    int listen_fd, epoll_fd;
+    _Alignas(64) struct counters counters;
+};
+
+struct gateway {
+    struct gateway_options options;
+    weir *weir; /* NULL: nothing is limited */
+    _Atomic weir_policy_id source, overall;
+    _Atomic bool stopping;
+    _Atomic uint64_t reloads, reload_errors;
+    unsigned worker_count;
+    struct worker workers[GATEWAY_THREADS_MAX];
+};
+
+/* Parses the command line; exits with 0 after --help and --version, with 2 and a sentence where it is wrong. */
+void options_parse(int argc, char **argv, struct gateway_options *out);
+
+void *worker_main(void *arg);
+
+/* Serves /metrics and /status; NULL: errno says why not. */
+struct MHD_Daemon;
+struct MHD_Daemon *status_start(struct gateway *gateway);
+
+/* The sum of one counter over all workers. */
+#define SUM(gateway, field) sum_of((gateway), offsetof(struct counters, field))
+uint64_t sum_of(const struct gateway *gateway, size_t offset);
+
+static inline void bump(_Atomic uint64_t *counter, uint64_t n)
+{
+    /* One writer: no read-modify-write. */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+#endif

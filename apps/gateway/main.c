@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gateway's life: open, reload on SIGHUP, drain and report on SIGTERM. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <microhttpd.h>
+
+#include "gateway.h"
+
+static void to_stderr(void *arg, weir_log_level level, const char *message)
+{
+    static const char *const levels[] = {"error", "warning", "info"};
+    (void) arg;
+    (void) fprintf(stderr, "weir-gateway: %s: %s\n", levels[level], message);
+}
+
+/* Finds the policies by name; says which are not there. */
+static void find_policies(struct gateway *gateway)
+{
+    const weir_policy_id source = weir_find_policy(gateway->weir, "source");
+    const weir_policy_id overall = weir_find_policy(gateway->weir, "overall");
+    atomic_store(&gateway->source, source);
+    atomic_store(&gateway->overall, overall);
+    if (source == WEIR_NO_POLICY || overall == WEIR_NO_POLICY) {
+        (void) fprintf(stderr, "weir-gateway: no policy \"%s\"%s: that limit is off\n",
+                       source == WEIR_NO_POLICY ? "source" : "overall",
+                       source == overall ? " and none \"overall\"" : "");
+    }
+}
+
+static int open_limits(struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    if (options->policies == NULL) {
+        (void) fprintf(stderr, "weir-gateway: no --policies: nothing is limited\n");
+        return 0;
+    }
+    weir_options limits = WEIR_OPTIONS_INIT;
+    limits.redis_url = options->redis_url;
+    limits.prefix = options->redis_prefix;
+    limits.node_name = options->node_name;
+    limits.sync_interval_ms = options->sync_interval_ms;
+    limits.max_keys = 262144;
+    limits.max_threads = options->threads;
+    limits.log = to_stderr;
+    weir_error error;
+    if (weir_open(&limits, &gateway->weir, &error) != 0 ||
+        weir_load_policies(gateway->weir, options->policies, &error) != 0) {
+        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        weir_close(gateway->weir);
+        return -1;
+    }
+    find_policies(gateway);
+    return 0;
+}
+
+static void reload(struct gateway *gateway)
+{
+    weir_error error;
+    if (gateway->weir == NULL) {
+        return;
+    }
+    if (weir_load_policies(gateway->weir, gateway->options.policies, &error) != 0) {
+        (void) atomic_fetch_add(&gateway->reload_errors, 1);
+        (void) fprintf(stderr, "weir-gateway: policies stay as they were: %s\n", error.message);
+        return;
+    }
+    find_policies(gateway);
+    (void) atomic_fetch_add(&gateway->reloads, 1);
+    (void) fprintf(stderr, "weir-gateway: policies of %s are in force\n", gateway->options.policies);
+}
+
+static int start_workers(struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    for (unsigned i = 0; i < options->threads; i++) {
+        struct worker *worker = &gateway->workers[i];
+        worker->gateway = gateway;
+        worker->listen_fd = address_bind_udp(&options->listen);
+        worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+        if (worker->listen_fd < 0 || worker->epoll_fd < 0) {
+            (void) fprintf(stderr, "weir-gateway: --listen %s: %s\n", options->listen_text, strerror(errno));
+            return -1;
+        }
+        const int result = pthread_create(&worker->thread, NULL, worker_main, worker);
+        if (result != 0) {
+            (void) fprintf(stderr, "weir-gateway: no thread to be had: %s\n", strerror(result));
+            return -1;
+        }
+        gateway->worker_count = i + 1;
+    }
+    return 0;
+}
+
+/* Each client has a descriptor. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void) setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void stop(struct gateway *gateway)
+{
+    atomic_store(&gateway->stopping, true);
+    for (unsigned i = 0; i < gateway->worker_count; i++) {
+        (void) pthread_join(gateway->workers[i].thread, NULL);
+        (void) close(gateway->workers[i].listen_fd);
+        (void) close(gateway->workers[i].epoll_fd);
+    }
+    weir_close(gateway->weir);
+    (void) fprintf(stderr,
+                   "weir-gateway: offered %" PRIu64 ", passed %" PRIu64 ", dropped %" PRIu64 ", replies %" PRIu64 "\n",
+                   SUM(gateway, offered), SUM(gateway, passed),
+                   SUM(gateway, dropped_source) + SUM(gateway, dropped_overall), SUM(gateway, replies));
+}
+
+int main(int argc, char **argv)
+{
+    static struct gateway gateway;
+    options_parse(argc, argv, &gateway.options);
+    sigset_t signals;
+    (void) sigemptyset(&signals);
+    (void) sigaddset(&signals, SIGHUP);
+    (void) sigaddset(&signals, SIGINT);
+    (void) sigaddset(&signals, SIGTERM);
+    (void) pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they all inherit it */
+    raise_descriptors();
+    if (open_limits(&gateway) != 0) {
+        return 1;
+    }
+    if (start_workers(&gateway) != 0) {
+        stop(&gateway);
+        return 1;
+    }
+    struct MHD_Daemon *http = NULL;
+    if (gateway.options.metrics_text != NULL && (http = status_start(&gateway)) == NULL) {
+        (void) fprintf(stderr, "weir-gateway: --metrics %s: cannot be served there\n", gateway.options.metrics_text);
+        stop(&gateway);
+        return 1;
+    }
+    (void) fprintf(stderr, "weir-gateway: %s -> %s, %u threads\n", gateway.options.listen_text,
+                   gateway.options.backend_text, gateway.worker_count);
+    int signal_number = 0;
+    while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) {
+        reload(&gateway);
+    }
+    if (http != NULL) {
+        MHD_stop_daemon(http);
+    }
+    stop(&gateway);
+    return 0;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "gateway.h"
+
+static const char usage[] =
+    "weir-gateway --listen ADDR --backend ADDR --policies FILE [options]\n"
+    "A UDP reverse proxy that limits packets per source address (policy \"source\": IPv4 /32, IPv6 /64) and in all\n"
+    "(policy \"overall\"). SIGHUP reads the policies again, SIGTERM ends it.\n"
+    "\n"
+    "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000 or :7000\n"
+    "  --backend ADDR           where it forwards to\n"
+    "  --policies FILE          YAML policies; without it nothing is limited\n"
+    "  --redis URL              share the limits: redis://[user:password@]host[:port][/db] or unix:///path\n"
+    "  --redis-prefix PREFIX    of every key in Redis (weir)\n"
+    "  --node-name NAME         for people who read the log (the host name)\n"
+    "  --sync-interval-ms N     how often to speak with Redis (200)\n"
+    "  --threads N              threads, each with a socket of its own (one per core)\n"
+    "  --sessions N             clients remembered per thread (4096)\n"
+    "  --metrics ADDR           serve /metrics (Prometheus) and /status (JSON) over HTTP\n"
+    "  --help, --version\n";
+
+static _Noreturn void wrong(const char *option, const char *value, const char *what)
+{
+    (void) fprintf(stderr, "weir-gateway: --%s %s: %s\n", option, value, what);
+    exit(2);
+}
+
+static unsigned number(const char *option, const char *value, unsigned least, unsigned most)
+{
+    char *end = NULL;
+    const unsigned long n = strtoul(value, &end, 10);
+    if (end == value || *end != '\0' || n < least || n > most) {
+        char what[64];
+        (void) snprintf(what, sizeof(what), "give a number from %u to %u", least, most);
+        wrong(option, value, what);
+    }
+    return (unsigned) n;
+}
+
+static void address(const char *option, const char *value, struct address *out)
+{
+    if (!address_parse(value, out)) {
+        wrong(option, value, "is no address; give one such as 127.0.0.1:7000, [::1]:7000 or :7000");
+    }
+}
+
+void options_parse(int argc, char **argv, struct gateway_options *out)
+{
+    static const struct option known[] = {
+        {"listen", required_argument, NULL, 'l'},
+        {"backend", required_argument, NULL, 'b'},
+        {"policies", required_argument, NULL, 'p'},
+        {"redis", required_argument, NULL, 'r'},
+        {"redis-prefix", required_argument, NULL, 'x'},
+        {"node-name", required_argument, NULL, 'n'},
+        {"threads", required_argument, NULL, 't'},
+        {"sessions", required_argument, NULL, 's'},
+        {"metrics", required_argument, NULL, 'm'},
+        {"sync-interval-ms", required_argument, NULL, 'i'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
+    };
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *out = (struct gateway_options){.sessions = 4096, .threads = cores > 0 && cores < 64 ? (unsigned) cores : 1};
+    int option;
+    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        switch (option) {
+        case 'l':
+            out->listen_text = optarg;
+            address("listen", optarg, &out->listen);
+            break;
+        case 'b':
+            out->backend_text = optarg;
+            address("backend", optarg, &out->backend);
+            break;
+        case 'm':
+            out->metrics_text = optarg;
+            address("metrics", optarg, &out->metrics);
+            break;
+        case 'p':
+            out->policies = optarg;
+            break;
+        case 'r':
+            out->redis_url = optarg;
+            break;
+        case 'x':
+            out->redis_prefix = optarg;
+            break;
+        case 'n':
+            out->node_name = optarg;
+            break;
+        case 'i':
+            out->sync_interval_ms = number("sync-interval-ms", optarg, 10, 60000);
+            break;
+        case 't':
+            out->threads = number("threads", optarg, 1, GATEWAY_THREADS_MAX);
+            break;
+        case 's':
+            out->sessions = number("sessions", optarg, 64, 1000000);
+            break;
+        case 'h':
+            (void) fputs(usage, stdout);
+            exit(0);
+        case 'v':
+            (void) printf("weir-gateway %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
+            exit(0);
+        default:
+            (void) fputs("weir-gateway --help lists the options\n", stderr);
+            exit(2);
+        }
+    }
+    if (optind < argc || out->listen_text == NULL || out->backend_text == NULL) {
+        (void) fprintf(stderr, "weir-gateway: %s; weir-gateway --help lists the options\n",
+                       optind < argc ? "there is a word too many" : "--listen and --backend are needed");
+        exit(2);
+    }
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET /metrics: Prometheus text. GET /status: JSON. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <microhttpd.h>
+
+#include "gateway.h"
+
+uint64_t sum_of(const struct gateway *gateway, size_t offset)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < gateway->worker_count; i++) {
+        const char *counters = (const char *) &gateway->workers[i].counters;
+        sum +=
+            atomic_load_explicit((const _Atomic uint64_t *) (const void *) (counters + offset), memory_order_relaxed);
+    }
+    return sum;
+}
+
+struct text {
+    char *bytes;
+    size_t size, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = vsnprintf(text->bytes + text->length, text->size - text->length, format, arguments);
+    va_end(arguments);
+    text->length += n > 0 && (size_t) n < text->size - text->length ? (size_t) n : 0;
+}
+
+static void metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)
+{
+    add(text, "# HELP weir_gateway_%s %s\n# TYPE weir_gateway_%s %s\nweir_gateway_%s %" PRIu64 "\n", name, help, name,
+        type, name, value);
+}
+
+/* The gateway's own, then the library's. */
+static struct text write_metrics(struct gateway *gateway)
+{
+    const int library = gateway->weir != NULL ? weir_write_metrics(gateway->weir, NULL, 0) : 0;
+    struct text text = {.size = 8192 + (size_t) library * 2};
+    text.bytes = malloc(text.size);
+    if (text.bytes == NULL) {
+        return text;
+    }
+    metric(&text, "offered_packets_total", "counter", "Packets from clients.", SUM(gateway, offered));
+    metric(&text, "passed_packets_total", "counter", "Packets within the limits.", SUM(gateway, passed));
+    add(&text,
+        "# HELP weir_gateway_dropped_packets_total Packets over a limit.\n"
+        "# TYPE weir_gateway_dropped_packets_total counter\n"
+        "weir_gateway_dropped_packets_total{limit=\"source\"} %" PRIu64 "\n"
+        "weir_gateway_dropped_packets_total{limit=\"overall\"} %" PRIu64 "\n",
+        SUM(gateway, dropped_source), SUM(gateway, dropped_overall));
+    metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
+           SUM(gateway, unsendable));
+    metric(&text, "reply_packets_total", "counter", "Replies carried home.", SUM(gateway, replies));
+    metric(&text, "sessions", "gauge", "Clients with a socket to the backend.", SUM(gateway, sessions));
+    metric(&text, "evicted_sessions_total", "counter", "Clients that lost their place to another.",
+           SUM(gateway, sessions_evicted));
+    metric(&text, "reloads_total", "counter", "Policy files taken.", atomic_load(&gateway->reloads));
+    metric(&text, "reload_errors_total", "counter", "Policy files refused.", atomic_load(&gateway->reload_errors));
+    if (gateway->weir != NULL) {
+        const int n = weir_write_metrics(gateway->weir, text.bytes + text.length, text.size - text.length);
+        text.length += n > 0 && (size_t) n < text.size - text.length ? (size_t) n : 0;
+    }
+    return text;
+}
+
+static struct text write_status(struct gateway *gateway)
+{
+    static const char *const links[] = {"none", "down", "up"};
+    struct text text = {.bytes = malloc(4096), .size = 4096};
+    if (text.bytes == NULL) {
+        return text;
+    }
+    const uint64_t checks = SUM(gateway, timed_checks);
+    weir_stats stats = {.fleet_age_ns = UINT64_MAX};
+    if (gateway->weir != NULL) {
+        weir_get_stats(gateway->weir, &stats);
+    }
+    add(&text,
+        "{\"version\":\"%d.%d.%d\",\"threads\":%u,\"offered\":%" PRIu64 ",\"passed\":%" PRIu64
+        ",\"dropped\":{\"source\":%" PRIu64 ",\"overall\":%" PRIu64 "},\"unsendable\":%" PRIu64 ",\"replies\":%" PRIu64
+        ",\"sessions\":%" PRIu64 ",\"ns_per_check\":%.1f,\"reloads\":%" PRIu64 ",\"reload_errors\":%" PRIu64 ",",
+        WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH, gateway->worker_count, SUM(gateway, offered),
+        SUM(gateway, passed), SUM(gateway, dropped_source), SUM(gateway, dropped_overall), SUM(gateway, unsendable),
+        SUM(gateway, replies), SUM(gateway, sessions),
+        checks != 0 ? (double) SUM(gateway, timed_ns) / (double) checks : 0.0, atomic_load(&gateway->reloads),
+        atomic_load(&gateway->reload_errors));
+    add(&text, "\"limited\":%s,\"keys\":%" PRIu64 ",\"redis\":\"%s\",\"live_nodes\":%" PRIu32 ",\"fleet_age_ms\":",
+        gateway->weir != NULL ? "true" : "false", stats.key_count, links[stats.link], stats.live_nodes);
+    if (stats.fleet_age_ns == UINT64_MAX) {
+        add(&text, "null}\n");
+    } else {
+        add(&text, "%" PRIu64 "}\n", stats.fleet_age_ns / 1000000);
+    }
+    return text;
+}
+
+static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, const char *type, struct text text)
+{
+    struct MHD_Response *response =
+        text.bytes != NULL ? MHD_create_response_from_buffer(text.length, text.bytes, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (response == NULL) {
+        free(text.bytes);
+        return MHD_NO;
+    }
+    (void) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    const enum MHD_Result result = MHD_queue_response(connection, code, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+                              const char *version, const char *body, size_t *body_size, void **state)
+{
+    struct gateway *gateway = arg;
+    (void) version;
+    (void) body;
+    (void) body_size;
+    (void) state;
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0) {
+        return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain", (struct text){strdup("GET only\n"), 0, 9});
+    }
+    if (strcmp(url, "/metrics") == 0) {
+        return answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4", write_metrics(gateway));
+    }
+    if (strcmp(url, "/status") == 0) {
+        return answer(connection, MHD_HTTP_OK, "application/json", write_status(gateway));
+    }
+    return answer(connection, MHD_HTTP_NOT_FOUND, "text/plain",
+                  (struct text){strdup("there is /metrics and /status\n"), 0, 30});
+}
+
+struct MHD_Daemon *status_start(struct gateway *gateway)
+{
+    const unsigned ipv6 = gateway->options.metrics.u.any.sa_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
+    return MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | ipv6, 0, NULL, NULL, handle, gateway,
+                            MHD_OPTION_SOCK_ADDR, &gateway->options.metrics.u.any, MHD_OPTION_CONNECTION_TIMEOUT, 10U,
+                            MHD_OPTION_CONNECTION_LIMIT, 64U, MHD_OPTION_END);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weir-traffic: many clients in one program. Each group of clients sends at its own rate, from source addresses of its
+ * own out of 127.0.0.0/8, and counts what comes back.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "traffic.h"
+
+#define GROUPS_MAX  8
+#define SOURCES_MAX 4096
+#define SECOND_NS   UINT64_C(1000000000)
+#define SLOT_NS     UINT64_C(1000000)
+/* After the last packet was sent: time for replies to come home. */
+#define LINGER_NS (300 * UINT64_C(1000000))
+
+static const char usage[] =
+    "weir-traffic --to ADDR --client NAME,COUNT,RATE[,SIZE] ... [--seconds N] [--json] [--report-every MS]\n"
+    "weir-traffic --echo ADDR [--seconds N]\n"
+    "Sends UDP packets from many source addresses and prints what came back; or echoes what it receives.\n"
+    "\n"
+    "  --client NAME,COUNT,RATE[,SIZE]  a group: COUNT addresses of 127.0.0.0/8, RATE packets a second together (0: "
+    "as\n"
+    "                                   fast as possible) of SIZE bytes (64)\n"
+    "  --seconds N                      how long (10; 0: for ever)\n"
+    "  --json                           rows as JSON\n"
+    "  --report-every MS                rows so far, every MS milliseconds\n";
+
+struct group {
+    char name[32];
+    unsigned count, size;
+    uint64_t rate;
+    int *sockets;
+    unsigned next; /* socket to send from */
+    uint64_t sent, unsent, returned;
+};
+
+struct traffic {
+    struct address to;
+    struct group groups[GROUPS_MAX];
+    size_t group_count;
+    unsigned seconds, report_ms;
+    bool json;
+    int epoll_fd;
+};
+
+uint64_t traffic_now_ns(void)
+{
+    struct timespec now;
+    (void) clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t) now.tv_sec * SECOND_NS + (uint64_t) now.tv_nsec;
+}
+
+static _Noreturn void wrong(const char *what)
+{
+    (void) fprintf(stderr, "weir-traffic: %s; weir-traffic --help lists the options\n", what);
+    exit(2);
+}
+
+/* NAME,COUNT,RATE[,SIZE] */
+static void parse_group(struct traffic *traffic, const char *text)
+{
+    if (traffic->group_count == GROUPS_MAX) {
+        wrong("there are too many --client groups");
+    }
+    struct group *group = &traffic->groups[traffic->group_count++];
+    group->size = 64;
+    const int fields =
+        sscanf(text, "%31[^,],%u,%" SCNu64 ",%u", group->name, &group->count, &group->rate, &group->size);
+    if (fields < 3 || group->count == 0 || group->count > SOURCES_MAX || group->size == 0 || group->size > 1400) {
+        wrong("--client takes NAME,COUNT,RATE[,SIZE] with 1 to 4096 addresses and 1 to 1400 bytes");
+    }
+}
+
+/* Group g's nth client is 127.(16 + g).x.y. */
+static int open_socket(const struct traffic *traffic, size_t g, unsigned n)
+{
+    const int fd = socket(traffic->to.u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    from.sin_addr.s_addr = htonl(127U << 24 | (16U + (uint32_t) g) << 16 | (n / 250) << 8 | (n % 250 + 1));
+    const bool ipv4 = traffic->to.u.any.sa_family == AF_INET;
+    if ((ipv4 && bind(fd, (const struct sockaddr *) &from, sizeof(from)) != 0) ||
+        connect(fd, &traffic->to.u.any, traffic->to.length) != 0) {
+        (void) close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static void open_groups(struct traffic *traffic)
+{
+    for (size_t g = 0; g < traffic->group_count; g++) {
+        struct group *group = &traffic->groups[g];
+        group->sockets = calloc(group->count, sizeof(int));
+        for (unsigned n = 0; group->sockets != NULL && n < group->count; n++) {
+            group->sockets[n] = open_socket(traffic, g, n);
+            struct epoll_event event = {.events = EPOLLIN,
+                                        .data.u64 = (uint64_t) g << 32 | (unsigned) group->sockets[n]};
+            if (group->sockets[n] < 0 || epoll_ctl(traffic->epoll_fd, EPOLL_CTL_ADD, group->sockets[n], &event) != 0) {
+                (void) fprintf(stderr, "weir-traffic: no socket for client %u of %s: %s\n", n, group->name,
+                               strerror(errno));
+                exit(1);
+            }
+        }
+    }
+}
+
+/* Sends `count` packets from one of the group's clients. */
+static void send_some(struct group *group, unsigned count)
+{
+    static char packet[1400] = "weir-traffic";
+    struct iovec piece = {packet, group->size};
+    struct mmsghdr messages[BATCH];
+    for (unsigned i = 0; i < count; i++) {
+        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+    }
+    const int sent = sendmmsg(group->sockets[group->next], messages, count, 0);
+    group->next = (group->next + 1) % group->count;
+    group->sent += sent > 0 ? (uint64_t) sent : 0;
+    group->unsent += count - (sent > 0 ? (uint64_t) sent : 0);
+}
+
+/* What a group owes by now. */
+static void send_due(struct group *group, uint64_t elapsed_ns)
+{
+    if (group->rate == 0) {
+        send_some(group, BATCH);
+        return;
+    }
+    const uint64_t due = (uint64_t) ((double) group->rate * (double) elapsed_ns / (double) SECOND_NS);
+    while (group->sent + group->unsent < due) {
+        const uint64_t owed = due - group->sent - group->unsent;
+        /* One packet a client in turn, so that all send alike; more only where a slot owes them more than that. */
+        const uint64_t each = owed / group->count + 1;
+        send_some(group, (unsigned) (each < BATCH ? each < owed ? each : owed : BATCH));
+    }
+}
+
+static void take_replies(struct traffic *traffic, int wait_ms)
+{
+    static char packets[BATCH][1500];
+    struct epoll_event events[64];
+    struct iovec pieces[BATCH];
+    struct mmsghdr messages[BATCH];
+    const int ready = epoll_wait(traffic->epoll_fd, events, 64, wait_ms);
+    for (int e = 0; e < ready; e++) {
+        for (int i = 0; i < BATCH; i++) {
+            pieces[i] = (struct iovec){packets[i], sizeof(packets[i])};
+            messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &pieces[i], .msg_iovlen = 1}};
+        }
+        const int got = recvmmsg((int) (events[e].data.u64 & 0xffffffff), messages, BATCH, MSG_DONTWAIT, NULL);
+        traffic->groups[events[e].data.u64 >> 32].returned += got > 0 ? (uint64_t) got : 0;
+    }
+}
+
+static void report(const struct traffic *traffic, double seconds)
+{
+    if (!traffic->json) {
+        (void) printf("%8s  %-12s %8s %12s %12s %12s\n", "seconds", "clients", "count", "sent/s", "returned/s",
+                      "returned");
+    } else {
+        (void) printf("{\"seconds\":%.3f,\"clients\":[", seconds);
+    }
+    for (size_t g = 0; g < traffic->group_count; g++) {
+        const struct group *group = &traffic->groups[g];
+        if (traffic->json) {
+            (void) printf("%s{\"name\":\"%s\",\"count\":%u,\"sent\":%" PRIu64 ",\"returned\":%" PRIu64 "}",
+                          g != 0 ? "," : "", group->name, group->count, group->sent, group->returned);
+        } else {
+            (void) printf("%8.1f  %-12s %8u %12.0f %12.0f %11.1f%%\n", seconds, group->name, group->count,
+                          (double) group->sent / seconds, (double) group->returned / seconds,
+                          group->sent != 0 ? 100.0 * (double) group->returned / (double) group->sent : 0.0);
+        }
+    }
+    if (traffic->json) {
+        (void) printf("]}\n");
+    }
+    (void) fflush(stdout);
+}
+
+static volatile sig_atomic_t interrupted; /* set by the signal handler: what the C standard allows there */
+
+static void interrupt(int number)
+{
+    (void) number;
+    interrupted = 1;
+}
+
+static void run(struct traffic *traffic)
+{
+    const uint64_t start_ns = traffic_now_ns();
+    const uint64_t end_ns = traffic->seconds != 0 ? start_ns + traffic->seconds * SECOND_NS : UINT64_MAX;
+    uint64_t next_report_ns = traffic->report_ms != 0 ? start_ns + traffic->report_ms * SLOT_NS : UINT64_MAX;
+    bool unlimited = false;
+    for (size_t g = 0; g < traffic->group_count; g++) {
+        unlimited = unlimited || traffic->groups[g].rate == 0;
+    }
+    uint64_t now_ns = start_ns;
+    while (!interrupted && now_ns < end_ns) {
+        for (size_t g = 0; g < traffic->group_count; g++) {
+            send_due(&traffic->groups[g], now_ns - start_ns);
+        }
+        take_replies(traffic, unlimited ? 0 : 1);
+        now_ns = traffic_now_ns();
+        if (now_ns >= next_report_ns) {
+            report(traffic, (double) (now_ns - start_ns) / (double) SECOND_NS);
+            next_report_ns += traffic->report_ms * SLOT_NS;
+        }
+    }
+    const double seconds = (double) (now_ns - start_ns) / (double) SECOND_NS;
+    const uint64_t linger_ns = now_ns + LINGER_NS;
+    while (traffic_now_ns() < linger_ns) {
+        take_replies(traffic, 10);
+    }
+    report(traffic, seconds);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option known[] = {
+        {"to", required_argument, NULL, 't'},      {"client", required_argument, NULL, 'c'},
+        {"seconds", required_argument, NULL, 's'}, {"echo", required_argument, NULL, 'e'},
+        {"json", no_argument, NULL, 'j'},          {"report-every", required_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+    };
+    static struct traffic traffic = {.seconds = 10};
+    struct address echo_at = {.length = 0};
+    bool echoes = false;
+    int option;
+    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        switch (option) {
+        case 't':
+            if (!address_parse(optarg, &traffic.to)) {
+                wrong("--to takes an address such as 127.0.0.1:7000");
+            }
+            break;
+        case 'c':
+            parse_group(&traffic, optarg);
+            break;
+        case 's':
+            traffic.seconds = (unsigned) strtoul(optarg, NULL, 10);
+            break;
+        case 'e':
+            echoes = address_parse(optarg, &echo_at);
+            if (!echoes) {
+                wrong("--echo takes an address such as 127.0.0.1:7001");
+            }
+            break;
+        case 'j':
+            traffic.json = true;
+            break;
+        case 'r':
+            traffic.report_ms = (unsigned) strtoul(optarg, NULL, 10);
+            break;
+        case 'h':
+            (void) fputs(usage, stdout);
+            return 0;
+        default:
+            wrong("there is an unknown option");
+        }
+    }
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void) setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (echoes) {
+        return echo_main(&echo_at, traffic.seconds);
+    }
+    if (traffic.to.length == 0 || traffic.group_count == 0) {
+        wrong("--to and at least one --client are needed");
+    }
+    const struct sigaction action = {.sa_handler = interrupt};
+    (void) sigaction(SIGINT, &action, NULL);
+    (void) sigaction(SIGTERM, &action, NULL);
+    traffic.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    open_groups(&traffic);
+    run(&traffic);
+    return 0;
+}

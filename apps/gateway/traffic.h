@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weir-traffic's two halves. */
+#ifndef WEIR_GATEWAY_TRAFFIC_H
+#define WEIR_GATEWAY_TRAFFIC_H
+
+#include <stdint.h>
+
+#include "address.h"
+
+#define BATCH 32
+
+/* Sends every packet back to where it came from, until `seconds` (0: for ever) are over. Returns an exit code. */
+int echo_main(const struct address *at, unsigned seconds);
+
+uint64_t traffic_now_ns(void);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registers the C functions of subjects.c with Google Benchmark. One iteration is BATCH checks; times are per check. */
+#include <benchmark/benchmark.h>
+
+#include "subjects.h"
+
+namespace {
+
+constexpr uint64_t kBatch = 1000;
+
+void report(benchmark::State &state)
+{
+    state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(kBatch));
+    state.counters["ns"] = benchmark::Counter(static_cast<double>(state.iterations()) * kBatch / 1e9,
+                                              benchmark::Counter::kAvgThreadsRate | benchmark::Counter::kInvert);
+}
+
+template <uint64_t (*Subject)(void *, uint64_t)> void with_weir(benchmark::State &state)
+{
+    void *thread = bench_weir_attach();
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(Subject(thread, kBatch));
+    }
+    report(state);
+    bench_weir_detach(thread);
+}
+
+template <uint64_t (*Subject)(uint64_t)> void without(benchmark::State &state)
+{
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(Subject(kBatch));
+    }
+    report(state);
+}
+
+void many_keys(benchmark::State &state)
+{
+    void *thread = bench_weir_attach();
+    uint64_t rng = 42;
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(bench_many_keys(thread, kBatch, static_cast<uint64_t>(state.range(0)), &rng));
+    }
+    report(state);
+    bench_weir_detach(thread);
+}
+
+} // namespace
+
+BENCHMARK(without<bench_shared_gcra>)->Name("shared_gcra")->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(without<bench_mutex_bucket>)->Name("mutex_bucket")->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(with_weir<bench_hot>)->Name("weir_hot")->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(with_weir<bench_hot_hashed>)->Name("weir_hot_hashed")->Threads(1)->UseRealTime();
+BENCHMARK(with_weir<bench_denied>)->Name("weir_denied")->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(with_weir<bench_four_limits>)->Name("weir_four_limits")->Threads(1)->UseRealTime();
+BENCHMARK(many_keys)->Name("weir_many_keys")->Arg(1000)->Arg(100000)->Arg(1000000)->UseRealTime();
+
+int main(int argc, char **argv)
+{
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
+        return 1;
+    }
+    bench_weir_open(1000000);
+    benchmark::RunSpecifiedBenchmarks();
+    bench_weir_close();
+    return 0;
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ratios from one run of weir-bench: ratios.py RESULTS.json. Medians, with the spread of the repetitions."""
+import json
+import statistics
+import sys
+
+
+def main():
+    runs = {}
+    for row in json.load(open(sys.argv[1]))["benchmarks"]:
+        if row["run_type"] == "iteration":
+            runs.setdefault(row["run_name"], []).append(row["ns"])
+    times = {name.replace("/real_time", ""): sorted(values) for name, values in runs.items()}
+    print("| check | ns, median | min to max |\n| --- | --- | --- |")
+    for name, values in times.items():
+        print(f"| {name} | {statistics.median(values):.2f} | {values[0]:.2f} to {values[-1]:.2f} |")
+    print("\n| ratio | value |\n| --- | --- |")
+    for text, a, b in (("shared GCRA / weir, one thread", "shared_gcra/threads:1", "weir_hot/threads:1"),
+                       ("shared GCRA / weir, two threads on one key", "shared_gcra/threads:2", "weir_hot/threads:2"),
+                       ("weir, two threads on one key / one thread", "weir_hot/threads:2", "weir_hot/threads:1"),
+                       ("weir denied, two threads / one thread", "weir_denied/threads:2", "weir_denied/threads:1")):
+        print(f"| {text} | {statistics.median(times[a]) / statistics.median(times[b]):.2f} |")
+
+
+if __name__ == "__main__":
+    main()

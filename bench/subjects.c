@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "subjects.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <weir/weir.h>
+
+#define SECOND UINT64_C(1000000000)
+
+static weir *limiter;
+static weir_policy_id hot, denied, four, many;
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void) clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
+}
+
+void bench_weir_open(size_t max_keys)
+{
+    weir_error error;
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = max_keys;
+    /* Nothing is near its limit but what is meant to be. */
+    static const weir_limit wide = {WEIR_TOKEN_BUCKET, 600000000, SECOND, 600000000};
+    static const weir_limit none = {WEIR_FIXED_WINDOW, 1, 31622400 * SECOND, 0};
+    static const weir_limit quad[] = {{WEIR_TOKEN_BUCKET, 600000000, SECOND, 600000000},
+                                      {WEIR_FIXED_WINDOW, 4000000000000, 3600 * SECOND, 0},
+                                      {WEIR_SLIDING_WINDOW, 4000000000000, 3600 * SECOND, 0},
+                                      {WEIR_FIXED_WINDOW, 4000000000000, 86400 * SECOND, 0}};
+    static const weir_policy policies[] = {{.name = "hot", .limits = &wide, .limit_count = 1},
+                                           {.name = "denied", .limits = &none, .limit_count = 1},
+                                           {.name = "four", .limits = quad, .limit_count = 4},
+                                           {.name = "many", .limits = &wide, .limit_count = 1}};
+    if (weir_open(&options, &limiter, &error) != 0 || weir_set_policies(limiter, policies, 4, &error) != 0) {
+        (void) fprintf(stderr, "bench: %s\n", error.message);
+        exit(1);
+    }
+    hot = weir_find_policy(limiter, "hot");
+    denied = weir_find_policy(limiter, "denied");
+    four = weir_find_policy(limiter, "four");
+    many = weir_find_policy(limiter, "many");
+}
+
+void bench_weir_close(void)
+{
+    weir_close(limiter);
+    limiter = NULL;
+}
+
+void *bench_weir_attach(void)
+{
+    return weir_attach(limiter);
+}
+
+void bench_weir_detach(void *thread)
+{
+    weir_detach(thread);
+}
+
+static uint64_t check_one(void *thread, weir_policy_id policy, uint64_t count)
+{
+    const weir_key key = weir_make_key(limiter, policy, "0123456789abcdef", 16);
+    weir_verdict verdict;
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        allowed += weir_check(thread, &key, 1, &verdict);
+    }
+    return allowed;
+}
+
+uint64_t bench_hot(void *thread, uint64_t count)
+{
+    return check_one(thread, hot, count);
+}
+
+uint64_t bench_denied(void *thread, uint64_t count)
+{
+    return check_one(thread, denied, count);
+}
+
+uint64_t bench_four_limits(void *thread, uint64_t count)
+{
+    return check_one(thread, four, count);
+}
+
+uint64_t bench_hot_hashed(void *thread, uint64_t count)
+{
+    char bytes[16] = "0123456789abcde";
+    weir_verdict verdict;
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        atomic_signal_fence(memory_order_seq_cst); /* the bytes could be others each time */
+        const weir_key key = weir_make_key(limiter, hot, bytes, sizeof(bytes));
+        allowed += weir_check(thread, &key, 1, &verdict);
+    }
+    return allowed;
+}
+
+uint64_t bench_many_keys(void *thread, uint64_t count, uint64_t keys, uint64_t *rng)
+{
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        *rng = *rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const uint64_t bytes[2] = {(*rng >> 33) % keys, 0};
+        const weir_key key = weir_make_key(limiter, many, bytes, sizeof(bytes));
+        allowed += weir_check(thread, &key, 1, NULL);
+    }
+    return allowed;
+}
+
+uint64_t bench_shared_gcra(uint64_t count)
+{
+    static _Alignas(64) _Atomic uint64_t tat;
+    const uint64_t unit = 1;
+    const uint64_t tolerance = SECOND;
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t now = now_ns();
+        uint64_t seen = atomic_load_explicit(&tat, memory_order_relaxed);
+        uint64_t next;
+        do {
+            next = (seen > now ? seen : now) + unit;
+            if (next - now > tolerance) {
+                next = 0;
+                break;
+            }
+        } while (!atomic_compare_exchange_weak_explicit(&tat, &seen, next, memory_order_relaxed, memory_order_relaxed));
+        allowed += next != 0;
+    }
+    return allowed;
+}
+
+uint64_t bench_mutex_bucket(uint64_t count)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static double tokens = 6e8;
+    static uint64_t filled_ns;
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        (void) pthread_mutex_lock(&lock);
+        const uint64_t now = now_ns();
+        tokens += (double) (now - filled_ns) * 0.6;
+        tokens = tokens > 6e8 ? 6e8 : tokens;
+        filled_ns = now;
+        if (tokens >= 1) {
+            tokens -= 1;
+            allowed++;
+        }
+        (void) pthread_mutex_unlock(&lock);
+    }
+    return allowed;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is measured, as C functions; bench.cpp only registers them. */
+#ifndef WEIR_BENCH_SUBJECTS_H
+#define WEIR_BENCH_SUBJECTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* weir: opened once for all threads. */
+void bench_weir_open(size_t max_keys);
+void bench_weir_close(void);
+void *bench_weir_attach(void);
+void bench_weir_detach(void *thread);
+
+/* Each makes `count` checks and returns how many were allowed. */
+uint64_t bench_hot(void *thread, uint64_t count);         /* one key, prepared, verdict asked for */
+uint64_t bench_hot_hashed(void *thread, uint64_t count);  /* one key of 16 bytes, hashed each time */
+uint64_t bench_denied(void *thread, uint64_t count);      /* one key at its limit, verdict asked for */
+uint64_t bench_four_limits(void *thread, uint64_t count); /* one key under four limits */
+uint64_t bench_many_keys(void *thread, uint64_t count, uint64_t keys, uint64_t *rng); /* random keys of 16 bytes */
+
+/* The baseline: one atomic theoretical arrival time for all threads, clock_gettime at each check. */
+uint64_t bench_shared_gcra(uint64_t count);
+/* And one mutex around a token bucket. */
+uint64_t bench_mutex_bucket(uint64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Policies change while threads check: every check sees one set or the other. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "support/support.h"
+
+#define THREADS 4
+#define CHANGES 400
+
+struct change {
+    weir *w;
+    weir_policy_id policy;
+    _Atomic bool stop;
+    _Atomic uint64_t mixtures, checks;
+};
+
+/* Limit 1,000,000 comes with index 0 alone; with two limits the tighter one, index 1, is 500. */
+static void *check_main(void *arg)
+{
+    struct change *change = arg;
+    weir_thread *t = weir_attach(change->w);
+    uint64_t mixtures = 0;
+    uint64_t checks = 0;
+    for (uint64_t name = 0; !atomic_load(&change->stop); name++) {
+        const uint64_t bytes = name / 400 % 64;
+        const weir_key key = weir_make_key(change->w, change->policy, &bytes, sizeof(bytes));
+        weir_verdict v;
+        (void) weir_check(t, &key, 1, &v);
+        mixtures += !((v.limit == 1000000 && v.limit_index == 0) || (v.limit == 500 && v.limit_index == 1));
+        checks++;
+    }
+    (void) atomic_fetch_add(&change->mixtures, mixtures);
+    (void) atomic_fetch_add(&change->checks, checks);
+    weir_detach(t);
+    return NULL;
+}
+
+static void test_every_check_sees_one_set_or_the_other(void **state)
+{
+    (void) state;
+    struct change change = {.w = open_or_fail(NULL)};
+    const weir_limit one[] = {{.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000000, .period_ns = SECOND}};
+    const weir_limit two[] = {{.algorithm = WEIR_TOKEN_BUCKET, .limit = 2000000, .period_ns = SECOND},
+                              {.algorithm = WEIR_FIXED_WINDOW, .limit = 500, .period_ns = 60 * SECOND}};
+    change.policy = set_one_policy(change.w, one, 1, WEIR_SCOPE_FLEET);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, check_main, &change), 0);
+    }
+    for (int i = 0; i < CHANGES; i++) {
+        const bool first = i % 2 == 0;
+        assert_int_equal(set_one_policy(change.w, first ? two : one, first ? 2 : 1, WEIR_SCOPE_FLEET), change.policy);
+    }
+    atomic_store(&change.stop, true);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_true(change.checks > CHANGES);
+    assert_int_equal(change.mixtures, 0);
+    weir_close(change.w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_check_sees_one_set_or_the_other),
+    };
+    return cmocka_run_group_tests_name("stress/change", tests, NULL, NULL);
+}

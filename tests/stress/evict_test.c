@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * More keys than the table holds, from several threads: memory stays as it is, hot keys keep their place, nothing is
+ * counted for another key, and no key is there twice.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "support/support.h"
+#include "weir.h"
+
+#define THREADS 4
+#define CHECKS  400000
+
+struct flood {
+    weir *w;
+    weir_policy_id policy;
+    uint64_t seed;
+    _Atomic uint64_t steady_admitted;
+};
+
+/* A flood of keys that hardly repeat; now and then one key that must not be forgotten. */
+static void *flood_main(void *arg)
+{
+    struct flood *flood = arg;
+    weir_thread *t = weir_attach(flood->w);
+    uint64_t rng = atomic_fetch_add(&flood->seed, 1);
+    const weir_key steady = weir_make_key(flood->w, flood->policy, "steady", 6);
+    uint64_t admitted = 0;
+    for (uint64_t i = 0; i < CHECKS; i++) {
+        const uint64_t name = random_below(&rng, 1000000);
+        const weir_key key = weir_make_key(flood->w, flood->policy, &name, sizeof(name));
+        (void) weir_check(t, &key, 1, NULL);
+        if (i % 4 == 0) {
+            admitted += weir_check(t, &steady, 1, NULL);
+        }
+    }
+    (void) atomic_fetch_add(&flood->steady_admitted, admitted);
+    weir_detach(t);
+    return NULL;
+}
+
+static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(void **state)
+{
+    (void) state;
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 4000;
+    options.max_threads = THREADS;
+    struct flood flood = {.w = open_or_fail(&options), .seed = test_seed()};
+    weir_stats before;
+    weir_get_stats(flood.w, &before);
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_WINDOW, .limit = 5000, .period_ns = 366 * 24 * HOUR};
+    flood.policy = set_one_policy(flood.w, &limit, 1, WEIR_SCOPE_FLEET);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, flood_main, &flood), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    /* The most used key of all is never the one with the least to lose. */
+    assert_in_range(flood.steady_admitted, 5000, 5000 + THREADS);
+    weir_stats after;
+    weir_get_stats(flood.w, &after);
+    assert_true(after.evicted_used_count > 100000);
+    assert_true(after.key_count <= after.key_capacity);
+    assert_int_equal(after.memory_size, before.memory_size);
+    assert_int_equal(after.untracked_count, 0);
+    /* No key twice, none held, and as many as are counted. */
+    struct table *table = &flood.w->tier.table;
+    uint64_t found = 0;
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        const uint64_t hash = load_acquire(&table->cells[at].hash);
+        assert_int_equal(load_acquire(&table->cells[at].held) & HELD_IN_USE, 0);
+        if (hash != 0) {
+            found++;
+            assert_int_equal(table_find_both(table, hash), at);
+        }
+    }
+    assert_int_equal(found, after.key_count);
+    weir_close(flood.w);
+}
+
+static void test_keys_with_nothing_to_lose_go_first(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    fake_clock_init(&clock, 1760000000 * SECOND);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000;
+    options.max_threads = 1;
+    options.clock = &clock.clock;
+    weir *w = open_or_fail(&options);
+    const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = SECOND},
+                                 {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR}};
+    const weir_policy policies[] = {{.name = "short", .limits = &limits[0], .limit_count = 1},
+                                    {.name = "long", .limits = &limits[1], .limit_count = 1}};
+    assert_int_equal(weir_set_policies(w, policies, 2, NULL), 0);
+    const weir_policy_id brief = weir_find_policy(w, "short");
+    const weir_policy_id lasting = weir_find_policy(w, "long");
+    weir_thread *t = weir_attach(w);
+    for (uint64_t name = 0; name < 400; name++) {
+        const weir_key key = weir_make_key(w, lasting, &name, sizeof(name));
+        assert_true(weir_check(t, &key, 10, NULL));
+    }
+    /* Ten times what fits, in windows that end. */
+    for (uint64_t name = 0; name < 15000; name++) {
+        const weir_key key = weir_make_key(w, brief, &name, sizeof(name));
+        assert_true(weir_check(t, &key, 1, NULL));
+        if (name % 200 == 0) {
+            fake_clock_advance(&clock, SECOND);
+            (void) weir_poll(w);
+        }
+    }
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    assert_true(stats.evicted_fresh_count > 10000);
+    for (uint64_t name = 0; name < 400; name++) {
+        const weir_key key = weir_make_key(w, lasting, &name, sizeof(name));
+        assert_false(weir_check(t, &key, 1, NULL)); /* still remembered */
+    }
+    weir_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits),
+        cmocka_unit_test(test_keys_with_nothing_to_lose_go_first),
+    };
+    return cmocka_run_group_tests_name("stress/evict", tests, NULL, NULL);
+}
