@@ -33,6 +33,16 @@ template <uint64_t (*Subject)(uint64_t)> void without(benchmark::State &state)
     report(state);
 }
 
+void hot_while_redis_hangs(benchmark::State &state)
+{
+    void *thread = bench_hung_attach();
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(bench_hot_hung(thread, kBatch));
+    }
+    report(state);
+    bench_weir_detach(thread);
+}
+
 void many_keys(benchmark::State &state)
 {
     void *thread = bench_weir_attach();
@@ -49,6 +59,7 @@ void many_keys(benchmark::State &state)
 BENCHMARK(without<bench_shared_gcra>)->Name("shared_gcra")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(without<bench_mutex_bucket>)->Name("mutex_bucket")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(with_weir<bench_hot>)->Name("weir_hot")->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(hot_while_redis_hangs)->Name("weir_hot_redis_hangs")->Threads(1)->UseRealTime();
 BENCHMARK(with_weir<bench_hot_hashed>)->Name("weir_hot_hashed")->Threads(1)->UseRealTime();
 BENCHMARK(with_weir<bench_denied>)->Name("weir_denied")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(with_weir<bench_four_limits>)->Name("weir_four_limits")->Threads(1)->UseRealTime();

@@ -19,6 +19,7 @@ def main():
     for text, a, b in (("shared GCRA / weir, one thread", "shared_gcra/threads:1", "weir_hot/threads:1"),
                        ("shared GCRA / weir, two threads on one key", "shared_gcra/threads:2", "weir_hot/threads:2"),
                        ("weir, two threads on one key / one thread", "weir_hot/threads:2", "weir_hot/threads:1"),
+                       ("weir, Redis hangs / no Redis", "weir_hot_redis_hangs/threads:1", "weir_hot/threads:1"),
                        ("weir denied, two threads / one thread", "weir_denied/threads:2", "weir_denied/threads:1")):
         print(f"| {text} | {statistics.median(times[a]) / statistics.median(times[b]):.2f} |")
 

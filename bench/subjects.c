@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "subjects.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <weir/weir.h>
 
 #define SECOND UINT64_C(1000000000)
 
 static weir *limiter;
+static weir *hung; /* its Redis takes connections and says nothing */
+static int hung_fd;
 static weir_policy_id hot, denied, four, many;
 
 static uint64_t now_ns(void)
@@ -41,7 +46,23 @@ void bench_weir_open(size_t max_keys)
         (void) fprintf(stderr, "bench: %s\n", error.message);
         exit(1);
     }
-    hot = weir_find_policy(limiter, "hot");
+    hung_fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    char url[64];
+    if (bind(hung_fd, (const struct sockaddr *) &address, sizeof(address)) != 0 || listen(hung_fd, 64) != 0 ||
+        getsockname(hung_fd, (struct sockaddr *) &address, &length) != 0) {
+        perror("bench");
+        exit(1);
+    }
+    (void) snprintf(url, sizeof(url), "redis://127.0.0.1:%d", ntohs(address.sin_port));
+    options.redis_url = url;
+    options.max_keys = 65536;
+    if (weir_open(&options, &hung, &error) != 0 || weir_set_policies(hung, policies, 4, &error) != 0) {
+        (void) fprintf(stderr, "bench: %s\n", error.message);
+        exit(1);
+    }
+    hot = weir_find_policy(limiter, "hot"); /* the same in both */
     denied = weir_find_policy(limiter, "denied");
     four = weir_find_policy(limiter, "four");
     many = weir_find_policy(limiter, "many");
@@ -50,7 +71,8 @@ void bench_weir_open(size_t max_keys)
 void bench_weir_close(void)
 {
     weir_close(limiter);
-    limiter = NULL;
+    weir_close(hung);
+    (void) close(hung_fd);
 }
 
 void *bench_weir_attach(void)
@@ -58,14 +80,19 @@ void *bench_weir_attach(void)
     return weir_attach(limiter);
 }
 
+void *bench_hung_attach(void)
+{
+    return weir_attach(hung);
+}
+
 void bench_weir_detach(void *thread)
 {
     weir_detach(thread);
 }
 
-static uint64_t check_one(void *thread, weir_policy_id policy, uint64_t count)
+static uint64_t check_one(const weir *w, void *thread, weir_policy_id policy, uint64_t count)
 {
-    const weir_key key = weir_make_key(limiter, policy, "0123456789abcdef", 16);
+    const weir_key key = weir_make_key(w, policy, "0123456789abcdef", 16);
     weir_verdict verdict;
     uint64_t allowed = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -76,17 +103,22 @@ static uint64_t check_one(void *thread, weir_policy_id policy, uint64_t count)
 
 uint64_t bench_hot(void *thread, uint64_t count)
 {
-    return check_one(thread, hot, count);
+    return check_one(limiter, thread, hot, count);
+}
+
+uint64_t bench_hot_hung(void *thread, uint64_t count)
+{
+    return check_one(hung, thread, hot, count);
 }
 
 uint64_t bench_denied(void *thread, uint64_t count)
 {
-    return check_one(thread, denied, count);
+    return check_one(limiter, thread, denied, count);
 }
 
 uint64_t bench_four_limits(void *thread, uint64_t count)
 {
-    return check_one(thread, four, count);
+    return check_one(limiter, thread, four, count);
 }
 
 uint64_t bench_hot_hashed(void *thread, uint64_t count)

@@ -14,6 +14,7 @@ extern "C" {
 void bench_weir_open(size_t max_keys);
 void bench_weir_close(void);
 void *bench_weir_attach(void);
+void *bench_hung_attach(void);
 void bench_weir_detach(void *thread);
 
 /* Each makes `count` checks and returns how many were allowed. */
@@ -21,6 +22,7 @@ uint64_t bench_hot(void *thread, uint64_t count);         /* one key, prepared, 
 uint64_t bench_hot_hashed(void *thread, uint64_t count);  /* one key of 16 bytes, hashed each time */
 uint64_t bench_denied(void *thread, uint64_t count);      /* one key at its limit, verdict asked for */
 uint64_t bench_four_limits(void *thread, uint64_t count); /* one key under four limits */
+uint64_t bench_hot_hung(void *thread, uint64_t count);    /* as bench_hot, on a weir whose Redis never answers */
 uint64_t bench_many_keys(void *thread, uint64_t count, uint64_t keys, uint64_t *rng); /* random keys of 16 bytes */
 
 /* The baseline: one atomic theoretical arrival time for all threads, clock_gettime at each check. */

@@ -84,11 +84,11 @@ static void weir_free(weir *w)
 /* Everything but the transport and the thread. */
 static int weir_make(const weir_options *options, weir **out, weir_error *error)
 {
-    void *memory = NULL;
-    if (posix_memalign(&memory, CACHE_LINE, sizeof(weir)) != 0) {
+    weir *w = aligned_alloc(CACHE_LINE, sizeof(weir)); /* a multiple: the first member is aligned so */
+    if (w == NULL) {
         return error_set(error, -ENOMEM, "out of memory");
     }
-    weir *w = memset(memory, 0, sizeof(weir));
+    memset(w, 0, sizeof(*w));
     w->wake_fd = -1;
     w->pid = getpid();
     w->options = *options;
@@ -131,7 +131,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
     if (result == 0) {
         result = weir_make(&complete, &w, error);
     }
-    if (result != 0) {
+    if (w == NULL) {
         if (transport != NULL) {
             transport->ops->close(transport);
         }

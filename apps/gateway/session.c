@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Sets looked at in one sweep. */
-#define SWEEP_SETS 64
+#define SWEEP_SETS ((size_t) 64)
 
 int session_table_open(struct session_table *table, size_t capacity, const struct address *backend, int epoll_fd)
 {

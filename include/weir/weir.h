@@ -161,7 +161,8 @@ typedef struct weir_clock {
 
 typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARNING = 1, WEIR_LOG_INFO = 2 } weir_log_level;
 
-/* Called from the background thread (or from weir_poll), never from a check. `message` is one line. */
+/* Called from the background thread (or from weir_poll), never from a check. `message` is one line. It must not call
+ * into the same weir. */
 typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message);
 
 /*
@@ -173,7 +174,7 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * prefix            of every key in Redis, 1 to 32 bytes without braces, spaces or control bytes; "weir"
  * node_name         for people who read the log and the metrics; NULL: the host name
  * max_keys          how many keys to hold, 1,000 to 100,000,000; 65,536. A key counts once for each limit of
- *                   its policy. Memory is fixed at open: about 300 bytes per key
+ *                   its policy. Memory is fixed and present at open: about 205 bytes per key
  * max_threads       how many threads may be attached at once, 1 to 1,024; 64
  * sync_interval_ms  how often to speak with Redis, 10 to 60,000 ms; 200
  * redis_timeout_ms  after which an answer no longer counts, 10 to 60,000 ms; 1,000
@@ -300,8 +301,9 @@ typedef struct weir_verdict {
  * one request's cost per attached thread, and only for a thread that was preempted within a check while
  * another took its grant back; that unit is charged when the thread runs on. docs/accuracy.md has the fleet's.
  * Threads: the owner of `t`. Progress: lock-free but for the first sight of a key, which takes the insertion
- * lock of its set in the table (some 50 ns). Allocates: nothing. System calls: none, but for one membarrier
- * when a key runs out that other threads hold units of.
+ * lock of its set in the table (some 50 ns). Allocates: nothing. System calls: none, but for a
+ * membarrier when a key runs out that other threads hold units of, and a yield when one of them was preempted just
+ * then.
  */
 WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 

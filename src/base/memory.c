@@ -20,6 +20,7 @@ static void touch(unsigned char *memory, size_t size)
 
 void *memory_reserve(size_t size, bool present)
 {
+    /* cppcheck-suppress invalidFunctionArg ; -1 is what an anonymous mapping takes */
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         return NULL;

@@ -4,7 +4,8 @@
  *
  * What we rely on: ck_pr_cas_64_2_value is one atomic compare-and-swap of sixteen aligned bytes. On x86-64 it is a
  * lock cmpxchg16b, a full barrier. On the other machines ck orders nothing, so the fences here do. Under
- * ThreadSanitizer, which cannot see into ck's assembly, the compiler's own sixteen-byte atomic takes its place.
+ * ThreadSanitizer and the static analyser, which cannot see into ck's assembly, the compiler's own sixteen-byte atomic
+ * takes its place.
  */
 #ifndef WEIR_BASE_PAIR_H
 #define WEIR_BASE_PAIR_H
@@ -26,7 +27,7 @@ struct pair_value {
 
 _Static_assert(sizeof(struct pair) == 16, "a pair is one double word");
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__clang_analyzer__)
 #define PAIR_BY_COMPILER 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)

@@ -52,7 +52,6 @@ struct policy_file {
     struct file_root *root;
     weir_policy *policies;
     weir_limit *limits; /* of all policies, one after another */
-    unsigned *lines;    /* of each policy */
 };
 
 /* clang-format off */
@@ -287,17 +286,15 @@ static int convert(const struct load *load)
     for (size_t i = 0; i < count; i++) {
         limit_count += file->root->policies[i].limits_count;
     }
-    file->policies = calloc(count, sizeof(*file->policies));
+    file->policies = calloc(count + 1, sizeof(*file->policies));
     file->limits = calloc(limit_count + 1, sizeof(*file->limits));
-    file->lines = calloc(count, sizeof(*file->lines));
-    if (file->policies == NULL || file->limits == NULL || file->lines == NULL) {
+    if (file->policies == NULL || file->limits == NULL) {
         return error_set(load->error, -ENOMEM, "%s: out of memory for %zu policies", load->path, count);
     }
     weir_limit *limit = file->limits;
     for (size_t i = 0; i < count; i++) {
         const struct file_policy *from = &file->root->policies[i];
         weir_policy *to = &file->policies[i];
-        file->lines[i] = line_of(load->document, i, SIZE_MAX, NULL);
         *to = (weir_policy){.name = from->name,
                             .limits = limit,
                             .limit_count = from->limits_count,
@@ -364,22 +361,20 @@ static int load_schema(const struct load *load, const unsigned char *text, size_
                      enumerated ? " for the values there are" : " for the fields there are");
 }
 
-static int load_document(struct load *load, const unsigned char *text, size_t size)
+static int load_document(const struct load *load, const unsigned char *text, size_t size)
 {
     yaml_parser_t parser;
-    yaml_document_t document;
     if (yaml_parser_initialize(&parser) == 0) {
         return error_set(load->error, -ENOMEM, "%s: out of memory", load->path);
     }
     yaml_parser_set_input_string(&parser, text, size);
-    if (yaml_parser_load(&parser, &document) == 0) {
+    if (yaml_parser_load(&parser, load->document) == 0) {
         const int result =
             error_set(load->error, -EINVAL, "%s:%zu: this is not YAML: %s", load->path, parser.problem_mark.line + 1,
                       parser.problem != NULL ? parser.problem : "unreadable");
         yaml_parser_delete(&parser);
         return result;
     }
-    load->document = &document;
     int result = load_schema(load, text, size);
     result = result != 0 ? result : convert(load);
     if (result == 0) {
@@ -388,12 +383,12 @@ static int load_document(struct load *load, const unsigned char *text, size_t si
         result = policy_validate(load->file->policies, load->file->root->policies_count, &fault, &error);
         if (result != 0) {
             (void) error_set(load->error, result, "%s:%u: %s", load->path,
-                             line_of(&document, fault.policy_index, fault.limit_index,
+                             line_of(load->document, fault.policy_index, fault.limit_index,
                                      fault.field != NULL ? field_in_file(fault.field) : NULL),
                              error.message);
         }
     }
-    yaml_document_delete(&document);
+    yaml_document_delete(load->document);
     yaml_parser_delete(&parser);
     return result;
 }
@@ -440,14 +435,18 @@ int policy_file_load(const char *path, struct policy_file **out, weir_error *err
     unsigned char *text = NULL;
     size_t size = 0;
     int result = read_file(path, &text, &size, error);
-    struct policy_file *file = result == 0 ? calloc(1, sizeof(*file)) : NULL;
-    if (result == 0 && file == NULL) {
-        result = error_set(error, -ENOMEM, "%s: out of memory", path);
+    if (result != 0) {
+        free(text);
+        return result;
     }
-    if (result == 0) {
-        struct load load = {.path = path, .file = file, .error = error};
-        result = load_document(&load, text, size);
+    struct policy_file *file = calloc(1, sizeof(*file));
+    if (file == NULL) {
+        free(text);
+        return error_set(error, -ENOMEM, "%s: out of memory", path);
     }
+    yaml_document_t document;
+    const struct load load = {.path = path, .document = &document, .file = file, .error = error};
+    result = load_document(&load, text, size);
     free(text);
     if (result != 0) {
         policy_file_free(file);
@@ -463,11 +462,6 @@ const weir_policy *policy_file_policies(const struct policy_file *file, size_t *
     return file->policies;
 }
 
-unsigned policy_file_line(const struct policy_file *file, size_t policy_index)
-{
-    return file->lines[policy_index];
-}
-
 void policy_file_free(struct policy_file *file)
 {
     if (file != NULL) {
@@ -476,7 +470,6 @@ void policy_file_free(struct policy_file *file)
         }
         free(file->policies);
         free(file->limits);
-        free(file->lines);
         free(file);
     }
 }

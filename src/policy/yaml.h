@@ -16,9 +16,6 @@ int policy_file_load(const char *path, struct policy_file **out, weir_error *err
 
 const weir_policy *policy_file_policies(const struct policy_file *file, size_t *count);
 
-/* The line on which a policy begins, for errors that are found later. */
-unsigned policy_file_line(const struct policy_file *file, size_t policy_index);
-
 void policy_file_free(struct policy_file *file); /* NULL is allowed */
 
 #endif

@@ -18,7 +18,7 @@
 #define WINDOW_ANSWERS   4
 #define BUCKET_ANSWERS   5
 
-#define ARGUMENTS_MAX ((size_t) 3 + BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
+#define ARGUMENTS_MAX (3 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
 
 void problem_set(struct redis_transport *t, const char *format, ...)
 {

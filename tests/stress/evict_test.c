@@ -16,7 +16,7 @@
 struct flood {
     weir *w;
     weir_policy_id policy;
-    uint64_t seed;
+    _Atomic uint64_t seed;
     _Atomic uint64_t steady_admitted;
 };
 

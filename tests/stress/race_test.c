@@ -89,7 +89,9 @@ static void run_race(struct race *race, const weir_limit *limit_list, size_t lim
     race->w = open_or_fail(&options);
     const weir_policy_id policy = set_one_policy(race->w, limit_list, limit_count, WEIR_SCOPE_FLEET);
     race->key = weir_make_key(race->w, policy, "key", 3);
-    race->admitted = race->denied = race->ready = 0;
+    race->admitted = 0;
+    race->denied = 0;
+    race->ready = 0;
     pthread_t threads[THREADS_MAX];
     struct racer racers[THREADS_MAX];
     for (uint32_t i = 0; i < race->threads; i++) {

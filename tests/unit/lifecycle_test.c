@@ -16,6 +16,7 @@ static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .per
 static void test_hundreds_of_rounds_leave_no_thread_and_no_descriptor(void **state)
 {
     (void) state;
+    weir_close(open_or_fail(NULL)); /* what the first thread of a process brings with it is not ours */
     const size_t threads = count_threads();
     const size_t descriptors = count_descriptors();
     for (int round = 0; round < ROUNDS; round++) {

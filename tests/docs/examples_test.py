@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The examples do what the documents say: examples_test.py EMBED_PROGRAM SOURCE_DIRECTORY. Prints TAP."""
+import pathlib
+import re
+import subprocess
+import sys
+
+
+def main():
+    program, source = sys.argv[1], pathlib.Path(sys.argv[2])
+    readme = (source / "README.md").read_text()
+    example = (source / "docs/examples/embed.c").read_text()
+    run = subprocess.run([program], capture_output=True, text=True, timeout=20)
+    lines = run.stdout.splitlines()
+    links = [link for page in [source / "README.md", *sorted((source / "docs").rglob("*.md"))]
+             for link in ((page.parent / target) for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()))
+             if not link.exists()]
+    results = [
+        ("the example in the README is the one that is built", f"```c\n{example}```" in readme),
+        ("it serves the burst and refuses the rest",
+         run.returncode == 0 and lines[:20].count("refused, 0 left") == 0 and lines[:20][-1].startswith("served")
+         and sum(line.startswith("refused") for line in lines[20:]) >= 4),
+        (f"links between documents lead somewhere {links or ''}", not links),
+    ]
+    print(f"TAP version 13\n1..{len(results)}")
+    for number, (name, good) in enumerate(results, 1):
+        print(f"{'ok' if good else 'not ok'} {number} - {name}")
+    sys.exit(0 if all(good for _, good in results) else 1)
+
+
+if __name__ == "__main__":
+    main()
