@@ -39,6 +39,9 @@ struct weir_thread *thread_attach(struct tier *tier)
             /* Publishes the slots' set-up to settlers. */
             while (high < i + 1 && !cas_seq_cst(&tier->thread_high, &high, i + 1)) {
             }
+            /* A thread's first read section registers it with liburcu, which allocates: here, and not in a check. */
+            rcu_enter();
+            rcu_leave();
             return t;
         }
     }

@@ -175,6 +175,32 @@ static void test_rounds_whose_answers_are_lost_count_once(void **state)
     stop(&n);
 }
 
+static void test_what_a_failed_round_held_is_said_again_without_new_traffic(void **state)
+{
+    (void) state;
+    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_TOKEN_BUCKET};
+    for (size_t a = 0; a < 2; a++) {
+        struct nodes n;
+        const weir_limit limit = {.algorithm = algorithms[a], .limit = 1000, .period_ns = 24 * HOUR};
+        const weir_policy policy = policy_of(&limit);
+        start(&n, &policy, NULL);
+        pass(&n, 500);
+        memory_fleet_set_hung(n.fleet, true);
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(ask(&n.node[i], 7), 7);
+        }
+        pass(&n, 2500); /* the rounds that held them have failed */
+        weir_stats stats;
+        weir_get_stats(n.node[0].w, &stats);
+        assert_true(stats.sync_error_count >= 1);
+        assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), 0);
+        memory_fleet_set_hung(n.fleet, false);
+        pass(&n, 2500);
+        assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), 3 * 7);
+        stop(&n);
+    }
+}
+
 static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(void **state)
 {
     (void) state;
@@ -339,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_one_node_admits_the_others_learn),
         cmocka_unit_test(test_rounds_whose_answers_are_lost_count_once),
+        cmocka_unit_test(test_what_a_failed_round_held_is_said_again_without_new_traffic),
         cmocka_unit_test(test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget),
         cmocka_unit_test(test_the_rungs_of_the_outage_ladder),
         cmocka_unit_test(test_a_long_outage_takes_the_next_rung),

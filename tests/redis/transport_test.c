@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a transport must do, asked of both: the in-memory fleet and a real Redis with its scripts.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "fleet/memory.h"
+#include "redis/redis.h"
+#include "support/server.h"
+#include "support/support.h"
+
+#define TIMEOUT_MS 300
+
+static uint64_t wall(void *arg)
+{
+    struct timespec now;
+    (void) arg;
+    (void) clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
+}
+
+/* One of the two, and what stands behind it. */
+struct bench {
+    struct memory_fleet *fleet;
+    struct server server;
+    struct transport *transport;
+    bool is_redis;
+};
+
+static struct transport *connect_to(struct bench *b)
+{
+    char url[160];
+    struct transport *t = NULL;
+    struct transport_config config = {.url = url, .prefix = "weir", .timeout_ms = TIMEOUT_MS, .now_ns = real_ns()};
+    weir_error error = {0};
+    if (b->is_redis) {
+        server_url(&b->server, false, url, sizeof(url));
+        assert_int_equal(redis_transport_open(&config, &t, &error), 0);
+    } else {
+        assert_int_equal(memory_transport_open(b->fleet, &config, &t, &error), 0);
+    }
+    return t;
+}
+
+/* Steps until `wanted` or ROUND_FAILED comes about, or the state is READY where NOTHING is wanted. */
+static enum transport_event step_until(struct transport *t, bool round)
+{
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    for (;;) {
+        const enum transport_event event = t->ops->step(t, real_ns());
+        if (round ? event != TRANSPORT_NOTHING : t->ops->state(t) == TRANSPORT_READY) {
+            return event;
+        }
+        if (real_ns() > until_ns) {
+            fail_msg("nothing comes of it: %s", t->ops->problem(t) != NULL ? t->ops->problem(t) : "no problem");
+        }
+        struct pollfd fds[TRANSPORT_MAX_POLLFDS];
+        uint64_t deadline_ns = UINT64_MAX;
+        (void) poll(fds, (nfds_t) t->ops->wait_for(t, fds, &deadline_ns), 2);
+    }
+}
+
+static enum transport_event exchange(struct transport *t, struct round *round)
+{
+    (void) step_until(t, false);
+    assert_int_equal(t->ops->begin(t, round, real_ns()), 0);
+    assert_int_equal(t->ops->begin(t, round, real_ns()), -EBUSY);
+    return step_until(t, true);
+}
+
+/* Says one thing of one record, and returns what comes back. */
+static struct report say(struct transport *t, struct report report)
+{
+    struct round round = {.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 5000};
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+    return report;
+}
+
+static struct report window(const char *author, uint64_t count, uint64_t asked)
+{
+    struct report r = {.kind = REPORT_WINDOW, .count = count, .asked = asked, .expire_ms = 60000};
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:f1s:p:window");
+    (void) snprintf(r.author, sizeof(r.author), "%s", author);
+    return r;
+}
+
+static void windows_keep_the_larger_count(struct transport *t)
+{
+    struct report r = say(t, window("a.1", 10, 15));
+    assert_int_equal(r.status, 0);
+    assert_int_equal(r.mine, 10);
+    assert_int_equal(r.sum, 10);
+    assert_int_equal(r.sum_asked, 15);
+    r = say(t, window("b.1", 7, 7));
+    assert_int_equal(r.mine, 7);
+    assert_int_equal(r.sum, 17);
+    assert_int_equal(r.sum_asked, 22);
+    r = say(t, window("a.1", 10, 15)); /* again */
+    assert_int_equal(r.sum, 17);
+    r = say(t, window("a.1", 4, 20)); /* overtaken by a later one; its demand is news */
+    assert_int_equal(r.mine, 10);
+    assert_int_equal(r.sum, 17);
+    assert_int_equal(r.sum_asked, 27);
+    r = say(t, window("a.2", 5, 5)); /* another stay of the key on the same node */
+    assert_int_equal(r.mine, 5);
+    assert_int_equal(r.sum, 22);
+    r = say(t, window("a.1", UINT64_C(9000000000000000), 0)); /* near 2^53, and no digit is lost */
+    assert_int_equal(r.sum, UINT64_C(9000000000000012));
+}
+
+#define NOW_US UINT64_C(1760000000000000)
+
+static struct report bucket(const char *author, uint64_t count, uint64_t acked, uint64_t tat_us)
+{
+    struct report r = {.kind = REPORT_BUCKET,
+                       .count = count,
+                       .asked = count,
+                       .acked = acked,
+                       .tat_us = tat_us,
+                       .from_us = NOW_US,
+                       .unit_ps = 2500000,
+                       .expire_ms = 60000};
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:b1s:p:bucket");
+    (void) snprintf(r.author, sizeof(r.author), "%s", author);
+    return r;
+}
+
+static void buckets_move_by_news(struct transport *t)
+{
+    struct report r = say(t, bucket("a.1", 100, 0, 0)); /* 2.5 us each */
+    assert_int_equal(r.sum, 100);
+    assert_int_equal(r.tat_answer_us, NOW_US + 250);
+    r = say(t, bucket("a.1", 100, 0, 0)); /* again */
+    assert_int_equal(r.tat_answer_us, NOW_US + 250);
+    r = say(t, bucket("b.1", 40, 0, 0));
+    assert_int_equal(r.sum, 140);
+    assert_int_equal(r.mine, 40);
+    assert_int_equal(r.tat_answer_us, NOW_US + 350);
+    r = say(t, bucket("c.1", 1000, 1000, 0)); /* counted before the record was lost: no debt */
+    assert_int_equal(r.sum, 1140);
+    assert_int_equal(r.tat_answer_us, NOW_US + 350);
+    r = say(t, bucket("c.1", 1001, 1000, NOW_US + 900)); /* the later time wins */
+    assert_int_equal(r.tat_answer_us, NOW_US + 900);
+}
+
+static void heartbeats_count_nodes_and_notice_loss(struct bench *b)
+{
+    struct round round = {.node = "n1", .node_lifetime_ms = 5000, .first = true};
+    assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+    const uint64_t now_ns = wall(NULL);
+    assert_in_range(round.fleet_wall_ns, now_ns - 2 * SECOND, now_ns + SECOND);
+    assert_true(round.received_ns >= round.sent_ns);
+    assert_false(round.forgot);
+    round = (struct round){.node = "n2", .node_lifetime_ms = 5000, .first = true};
+    assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+    assert_int_equal(round.live_nodes, 2);
+    round = (struct round){.node = "n1", .node_lifetime_ms = 5000};
+    assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+    assert_false(round.forgot);
+    if (b->is_redis) {
+        freeReplyObject(server_command(&b->server, "FLUSHALL"));
+    } else {
+        memory_fleet_forget(b->fleet);
+    }
+    round = (struct round){.node = "n1", .node_lifetime_ms = 5000};
+    assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+    assert_true(round.forgot);
+    assert_int_equal(round.live_nodes, 1);
+}
+
+static void hung(struct bench *b, bool hangs)
+{
+    if (!b->is_redis) {
+        memory_fleet_set_hung(b->fleet, hangs);
+    } else if (hangs) {
+        server_pause(&b->server);
+    } else {
+        server_resume(&b->server);
+    }
+}
+
+static void a_hang_fails_the_round_and_what_it_said_counts_once(struct bench *b)
+{
+    (void) step_until(b->transport, false);
+    struct report report = window("h.1", 3, 3);
+    (void) snprintf(report.record, sizeof(report.record), "weir:{001}:f1s:p:hung");
+    struct round round = {.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 60000};
+    hung(b, true);
+    assert_int_equal(b->transport->ops->begin(b->transport, &round, real_ns()), 0);
+    const uint64_t before_ns = real_ns();
+    assert_int_equal(step_until(b->transport, true), TRANSPORT_ROUND_FAILED);
+    assert_in_range(real_ns() - before_ns, TIMEOUT_MS * MILLISECOND / 2, TIMEOUT_MS * MILLISECOND + SECOND);
+    assert_non_null(b->transport->ops->problem(b->transport));
+    hung(b, false);
+    round = (struct round){.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 60000};
+    assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+    assert_int_equal(report.sum, 3); /* also where the hung one was worked off after all */
+    assert_null(b->transport->ops->problem(b->transport));
+}
+
+static void all_of_it(struct bench *b)
+{
+    b->transport = connect_to(b);
+    windows_keep_the_larger_count(b->transport);
+    buckets_move_by_news(b->transport);
+    a_hang_fails_the_round_and_what_it_said_counts_once(b);
+    heartbeats_count_nodes_and_notice_loss(b);
+    b->transport->ops->close(b->transport);
+}
+
+static void test_the_in_memory_fleet_keeps_the_rules(void **state)
+{
+    (void) state;
+    struct bench b = {.fleet = memory_fleet_new(wall, NULL)};
+    assert_non_null(b.fleet);
+    all_of_it(&b);
+    memory_fleet_free(b.fleet);
+}
+
+static void test_redis_keeps_the_rules(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    struct bench b = {.is_redis = true};
+    server_start(&b.server);
+    all_of_it(&b);
+    server_stop(&b.server);
+}
+
+static void test_a_thousand_reports_go_in_batches(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct report reports[1203];
+    struct bench b = {.is_redis = true};
+    server_start(&b.server);
+    b.transport = connect_to(&b);
+    for (size_t i = 0; i < 1203; i++) {
+        reports[i] = i % 2 == 0 ? window("a.1", i + 1, i + 1) : bucket("a.1", i + 1, 0, 0);
+        (void) snprintf(reports[i].record, sizeof(reports[i].record), "weir:{%03zx}:p:%zu", i % 1024, i);
+    }
+    struct round round = {.reports = reports, .report_count = 1203, .node = "n1", .node_lifetime_ms = 5000};
+    assert_int_equal(exchange(b.transport, &round), TRANSPORT_ROUND_DONE);
+    for (size_t i = 0; i < 1203; i++) {
+        assert_int_equal(reports[i].status, 0);
+        assert_int_equal(reports[i].mine, i + 1);
+    }
+    assert_true(round.sent_size > 100000);
+    /* Scripts that are gone come back with the next connection. */
+    freeReplyObject(server_command(&b.server, "SCRIPT FLUSH"));
+    assert_int_equal(exchange(b.transport, &round), TRANSPORT_ROUND_FAILED);
+    assert_int_equal(exchange(b.transport, &round), TRANSPORT_ROUND_DONE);
+    assert_true(b.transport->ops->connect_count(b.transport) == 2);
+    b.transport->ops->close(b.transport);
+    server_stop(&b.server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_in_memory_fleet_keeps_the_rules),
+        cmocka_unit_test(test_redis_keeps_the_rules),
+        cmocka_unit_test(test_a_thousand_reports_go_in_batches),
+    };
+    return cmocka_run_group_tests_name("redis/transport", tests, NULL, NULL);
+}
