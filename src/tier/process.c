@@ -17,7 +17,8 @@
  * The exception: a thread that was preempted between raising `held` and publishing its grant holds what nobody can take
  * back. After DENY_TRIES fruitless rounds, each of which yields the processor, the request is denied all the same.
  *
- * Progress: lock-free; a retry means that another thread has charged, settled or been granted.
+ * Progress: with one limit lock-free: a retry means that another thread has charged, settled or been granted. With
+ * several, two requests for the last units can make each other let go; they yield the processor and try again.
  */
 #include <sched.h>
 
@@ -234,6 +235,11 @@ static void allow(struct request *r, uint64_t extra)
     out->reset_after_ns = rule_reset_after(&out->rules[least], r->opinions[least].state, r->now_ns);
 }
 
+static bool policy_is_plural(const struct policy *policy)
+{
+    return policy->limit_count > 1;
+}
+
 /* Until it is decided. False: a cell was given to another key on the way. */
 static bool decide(struct request *r, uint64_t cost, uint64_t want, bool take)
 {
@@ -271,6 +277,9 @@ static bool decide(struct request *r, uint64_t cost, uint64_t want, bool take)
         case CHARGE_LOST:
             return false;
         case CHARGE_NO_ROOM:
+            if (want == 0 && policy_is_plural(r->policy)) {
+                (void) sched_yield(); /* to whom it is that holds */
+            }
             want = 0; /* others are at it: take only what is needed */
             break;
         }

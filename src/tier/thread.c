@@ -269,7 +269,9 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
     struct slot_back *back = &t->backs[index];
     const uint64_t asked = cost != 0 ? cost : 1;
     back->deny_epoch = epoch;
-    counter_add(&slot->denied, asked);
+    if (decision->retry_after_ns != UINT64_MAX) {
+        counter_add(&slot->denied, asked);
+    }
     /* By the tick nothing is lost by denying until the next one: see fine_clock. */
     const bool lasts = !policy->fine_clock || t->tier->host_time || decision->retry_after_ns >= t->tier->tick_ns;
     if (epoch == EPOCH_ASLEEP || !lasts || asked > UINT32_MAX) {
@@ -286,7 +288,7 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
 }
 
-/* A denial without a slot, for what the key tells the fleet of the demand. */
+/* A denial without a slot, for what the key tells the fleet of the demand. (What can never pass is no demand.) */
 static void deny_without_slot(struct weir_thread *t, const struct policy *policy, const uint32_t *cells, uint64_t cost)
 {
     if (!t->tier->fleet || policy->scope != WEIR_SCOPE_FLEET) {
@@ -349,7 +351,7 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
         process_decide(t, policy, key, cost, 0, take, false, now_ns, cells, &decision);
         if (take && decision.untracked) {
             counter_add(&t->untracked_count, 1);
-        } else if (take && !decision.allowed) {
+        } else if (take && !decision.allowed && decision.retry_after_ns != UINT64_MAX) {
             deny_without_slot(t, policy, cells, cost);
         }
     }
@@ -408,7 +410,9 @@ bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict
     if (slot->denies_from != 0 && (cost == slot->denies_from || (cost > slot->denies_from && verdict == NULL))) {
         const struct slot_back *back = &t->backs[index];
         const bool shadow = (slot->flags & SLOT_SHADOW) != 0;
-        counter_add(&slot->denied, cost);
+        if (back->retry_ns != UINT64_MAX) {
+            counter_add(&slot->denied, slot->denies_from);
+        }
         counter_add(shadow ? &tally->allowed : &tally->denied, 1);
         counter_add(&tally->would_deny, shadow);
         if (verdict != NULL) {
