@@ -67,6 +67,7 @@ struct fleet {
     uint64_t next_round_ns;
     struct round round;
     bool under_way;
+    uint32_t cursor;        /* where the next round begins to look for dirty cells */
     bool drained;           /* the round under way holds everything that was dirty when it began */
     uint64_t round_request; /* the newest weir_sync it serves */
     struct report *reports;

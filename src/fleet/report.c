@@ -190,17 +190,24 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
         memcpy((void *) &orphan, (const void *) &fleet->orphans[i], sizeof(orphan));
         report_make(fleet, set, TABLE_NONE, &orphan.note, orphan.state, now_ns);
     }
-    uint32_t cursor = 0;
-    uint32_t at = TABLE_NONE;
+    /* From where the last round ended, and once around: no key waits for ever behind busier ones. */
+    bool around = false;
+    bool all = false;
     /* Room for two: a window's cell may have two reports. */
     while (fleet->round.report_count + 2 <= ROUND_REPORTS) {
-        at = table_next_dirty(&fleet->tier->table, &cursor);
-        if (at == TABLE_NONE) {
+        const uint32_t at = table_next_dirty(&fleet->tier->table, &fleet->cursor);
+        if (at != TABLE_NONE) {
+            gather_cell(fleet, set, at, now_ns);
+            continue;
+        }
+        fleet->cursor = 0;
+        if (around) {
+            all = true;
             break;
         }
-        gather_cell(fleet, set, at, now_ns);
+        around = true;
     }
-    fleet->drained = at == TABLE_NONE && fleet->orphan_count < ROUND_ORPHANS;
+    fleet->drained = all && fleet->orphan_count < ROUND_ORPHANS;
 }
 
 /* Adds what the others admitted in one window to the state it belongs to. */

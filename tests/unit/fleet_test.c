@@ -27,6 +27,8 @@ struct nodes {
     struct node node[NODES];
 };
 
+static size_t max_keys = 65536; /* of every node */
+
 static uint64_t fleet_wall(void *arg)
 {
     return ((const struct fake_clock *) arg)->wall_ns;
@@ -66,6 +68,8 @@ static void start(struct nodes *n, const weir_policy *policy, const int64_t wron
         weir_options options = WEIR_OPTIONS_INIT;
         options.clock = &node->clock.clock;
         options.sync_interval_ms = INTERVAL_MS;
+        options.max_keys = max_keys;
+        options.max_threads = 1;
         const struct transport_config config = {.timeout_ms = 1000};
         struct transport *transport = NULL;
         assert_int_equal(memory_transport_open(n->fleet, &config, &transport, NULL), 0);
@@ -341,6 +345,62 @@ static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **s
     }
 }
 
+static void test_more_keys_than_a_round_holds_are_all_told(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = 24 * HOUR},
+                                 {.algorithm = WEIR_TOKEN_BUCKET, .limit = 300, .period_ns = HOUR}};
+    weir_policy policy = policy_of(limits);
+    policy.limit_count = 2;
+    start(&n, &policy, NULL);
+    pass(&n, 500);
+    const weir_policy_id id = weir_find_policy(n.node[0].w, "p");
+    for (uint64_t round = 0; round < 2; round++) {
+        for (uint64_t name = 0; name < 3 * ROUND_REPORTS; name++) {
+            const weir_key key = weir_make_key(n.node[0].w, id, &name, sizeof(name));
+            assert_true(weir_check(n.node[0].t, &key, 1, NULL));
+        }
+        pass(&n, 1000);
+        assert_int_equal(memory_fleet_sum(n.fleet, ":f1d:p:"), (round + 1) * 3 * ROUND_REPORTS);
+        assert_int_equal(memory_fleet_sum(n.fleet, ":b1h:p:"), (round + 1) * 3 * ROUND_REPORTS);
+    }
+    stop(&n);
+}
+
+static void test_forgotten_keys_tell_what_they_had_used(void **state)
+{
+    (void) state;
+    static const weir_algorithm algorithms[] = {WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    for (size_t a = 0; a < 2; a++) {
+        struct nodes n;
+        const weir_limit limit = {.algorithm = algorithms[a], .limit = 300, .period_ns = 24 * HOUR};
+        const weir_policy policy = policy_of(&limit);
+        max_keys = 1000;
+        start(&n, &policy, NULL);
+        max_keys = 65536;
+        pass(&n, 500);
+        const weir_policy_id id = weir_find_policy(n.node[0].w, "p");
+        uint64_t rng = test_seed();
+        uint64_t admitted = 0;
+        for (int i = 0; i < 20000; i++) {
+            const uint64_t name = random_below(&rng, 5000);
+            const weir_key key = weir_make_key(n.node[0].w, id, &name, sizeof(name));
+            admitted += weir_check(n.node[0].t, &key, 1, NULL);
+            if (i % 1000 == 0) {
+                pass(&n, 300);
+            }
+        }
+        pass(&n, 3000);
+        weir_stats stats;
+        weir_get_stats(n.node[0].w, &stats);
+        assert_true(stats.evicted_used_count > 5000);
+        assert_int_equal(stats.lost_report_count, 0);
+        assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), admitted);
+        stop(&n);
+    }
+}
+
 static void test_keys_of_process_scope_stay_at_home(void **state)
 {
     (void) state;
@@ -370,6 +430,8 @@ int main(void)
         cmocka_unit_test(test_the_rungs_of_the_outage_ladder),
         cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
         cmocka_unit_test(test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window),
+        cmocka_unit_test(test_more_keys_than_a_round_holds_are_all_told),
+        cmocka_unit_test(test_forgotten_keys_tell_what_they_had_used),
         cmocka_unit_test(test_keys_of_process_scope_stay_at_home),
     };
     return cmocka_run_group_tests_name("unit/fleet", tests, NULL, NULL);
