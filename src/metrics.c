@@ -172,8 +172,10 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_count);
     add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",
                load_relaxed(&w->fleet.stats.sent_size));
-    text_add(text, "# HELP weir_node_info This node.\n# TYPE weir_node_info gauge\nweir_node_info{node=\"%s\"} 1\n",
-             w->fleet.node);
+    text_add(
+        text,
+        "# HELP weir_node_info This node.\n# TYPE weir_node_info gauge\nweir_node_info{node=\"%s\",name=\"%s\"} 1\n",
+        w->fleet.node, w->fleet.name);
 }
 
 int weir_write_metrics(const weir *w, char *buffer, size_t size)

@@ -302,8 +302,9 @@ typedef struct weir_verdict {
  * another took its grant back; that unit is charged when the thread runs on. docs/accuracy.md has the fleet's.
  * Threads: the owner of `t`. Progress: lock-free but for the first sight of a key, which takes the insertion
  * lock of its set in the table (some 50 ns). Allocates: nothing. System calls: none, but for a
- * membarrier when a key runs out that other threads hold units of, and a yield when one of them was preempted just
- * then.
+ * membarrier when a key runs out that other threads hold units of; and where one of those threads was preempted just
+ * while it was given them, yields and naps of up to some 10 ms in all, before a request is denied for whose units are
+ * there.
  */
 WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 

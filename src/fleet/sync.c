@@ -58,6 +58,10 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     } else if (gethostname(fleet->name, sizeof(fleet->name) - 1) != 0) {
         (void) snprintf(fleet->name, sizeof(fleet->name), "unnamed");
     }
+    for (char *c = fleet->name; *c != '\0'; c++) {
+        /* It stands in a log line, and between quotes in the metrics. */
+        *c = (unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f || *c == '"' || *c == '\\' ? '_' : *c;
+    }
     unsigned char id[6];
     if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
         return -errno;
@@ -158,6 +162,10 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     const size_t refused = report_apply(fleet, set, &first_refused);
     skew_sample(fleet, set, monotonic_ns);
     log_refused(fleet, refused, first_refused);
+    if (first_time) {
+        fleet_log(fleet, WEIR_LOG_INFO, "redis: joined the fleet as node %s (%s), %" PRIu32 " live nodes", fleet->node,
+                  fleet->name, fleet->round.live_nodes);
+    }
     if (fleet->round.forgot) {
         counter_add(&stats->forgot_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,

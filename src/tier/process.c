@@ -14,18 +14,24 @@
  * before the state was read and after: then no grant was live, given or given back in between, and all that is charged
  * has been used. Otherwise what the others hold is taken back (settle_key), and the request tries again.
  *
- * The exception: a thread that was preempted between raising `held` and publishing its grant holds what nobody can take
- * back. After DENY_TRIES fruitless rounds, each of which yields the processor, the request is denied all the same.
+ * The exception: what a thread holds cannot be taken back while it stands between raising `held` and publishing its
+ * grant, or while another thread settles it. That is some ten nanoseconds, or one barrier; but that thread may be
+ * preempted just there. The request then yields the processor, and at last naps, so that it runs; and is denied all the
+ * same after DENY_YIELDS + DENY_NAPS fruitless rounds, some 10 ms. So long a check waits only for units that are there,
+ * and whose holder does not run.
  *
  * Progress: with one limit lock-free: a retry means that another thread has charged, settled or been granted. With
  * several, two requests for the last units can make each other let go; they yield the processor and try again.
  */
 #include <sched.h>
+#include <time.h>
 
 #include "base/numbers.h"
 #include "tier/tier.h"
 
-#define DENY_TRIES 64
+#define DENY_YIELDS 64
+#define DENY_NAPS   64
+#define DENY_NAP_NS 100000
 
 /* Spread of a grant: see above. */
 #define GRANT_SHARE 4
@@ -240,6 +246,18 @@ static bool policy_is_plural(const struct policy *policy)
     return policy->limit_count > 1;
 }
 
+/* Lets another thread run. False: it was asked often enough. */
+static bool wait_for_holder(unsigned *fruitless)
+{
+    if (++*fruitless <= DENY_YIELDS) {
+        (void) sched_yield();
+        return true;
+    }
+    const struct timespec nap = {.tv_nsec = DENY_NAP_NS};
+    (void) nanosleep(&nap, NULL);
+    return *fruitless < DENY_YIELDS + DENY_NAPS;
+}
+
 /* Until it is decided. False: a cell was given to another key on the way. */
 static bool decide(struct request *r, uint64_t cost, uint64_t want, bool take)
 {
@@ -252,13 +270,9 @@ static bool decide(struct request *r, uint64_t cost, uint64_t want, bool take)
         size_t denied;
         const uint64_t left = r->opinions[tightest(r, asked, &denied)].left;
         if (denied != 0) {
-            if (denial_is_sure(r, asked) || fruitless == DENY_TRIES) {
+            if (denial_is_sure(r, asked) || !(settle_key(r->t, r->key->hash) || wait_for_holder(&fruitless))) {
                 deny(r, asked);
                 return true;
-            }
-            if (!settle_key(r->t, r->key->hash)) {
-                fruitless++;
-                (void) sched_yield();
             }
             want = 0;
             continue;

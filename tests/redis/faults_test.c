@@ -86,6 +86,7 @@ static weir *open_with(const char *url, struct log *log)
     options.redis_url = url;
     options.sync_interval_ms = INTERVAL_MS;
     options.redis_timeout_ms = TIMEOUT_MS;
+    options.node_name = "the \"node\"";
     options.log = keep;
     options.log_arg = log;
     const uint64_t before_ns = real_ns();
@@ -225,6 +226,13 @@ static void test_a_password_is_used(void **state)
     struct setup s;
     setup_start(&s, "secret");
     assert_int_equal(server_sum(&s.server, "weir:*:p:good:*"), 1);
+    wait_for_line(&s.log, "joined the fleet as node");
+    wait_for_line(&s.log, "(the _node_)");
+    static char metrics[65536];
+    assert_in_range(weir_write_metrics(s.w, metrics, sizeof(metrics)), 1000, sizeof(metrics) - 1);
+    assert_non_null(strstr(metrics, "name=\"the _node_\"} 1\n"));
+    assert_non_null(strstr(metrics, "weir_redis_up 1\n"));
+    assert_non_null(strstr(metrics, "weir_rung{policy=\"p\",rung=\"fleet\"} 1\n"));
     setup_stop(&s);
 }
 
