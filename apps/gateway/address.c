@@ -48,6 +48,24 @@ bool address_parse(const char *text, struct address *out)
     return inet_pton(AF_INET, host, &out->u.v4.sin_addr) == 1;
 }
 
+bool address_is_any(const struct address *address)
+{
+    return address->u.any.sa_family == AF_INET ? address->u.v4.sin_addr.s_addr == htonl(INADDR_ANY)
+                                               : IN6_IS_ADDR_UNSPECIFIED(&address->u.v6.sin6_addr);
+}
+
+bool address_is_same(const struct address *a, const struct address *b)
+{
+    if (a->u.any.sa_family != b->u.any.sa_family) {
+        return false;
+    }
+    if (a->u.any.sa_family == AF_INET) {
+        return a->u.v4.sin_addr.s_addr == b->u.v4.sin_addr.s_addr && a->u.v4.sin_port == b->u.v4.sin_port;
+    }
+    return IN6_ARE_ADDR_EQUAL(&a->u.v6.sin6_addr, &b->u.v6.sin6_addr) && a->u.v6.sin6_port == b->u.v6.sin6_port &&
+           a->u.v6.sin6_scope_id == b->u.v6.sin6_scope_id;
+}
+
 int address_bind_udp(const struct address *address)
 {
     const int fd = socket(address->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

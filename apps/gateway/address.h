@@ -19,6 +19,11 @@ struct address {
 /* False: it is none. */
 bool address_parse(const char *text, struct address *out);
 
+/* Stands for every address of this host. */
+bool address_is_any(const struct address *address);
+
+bool address_is_same(const struct address *a, const struct address *b);
+
 /* A bound, non-blocking UDP socket that shares its address with others (SO_REUSEPORT); -1: errno says why not. */
 int address_bind_udp(const struct address *address);
 

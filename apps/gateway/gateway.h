@@ -5,7 +5,9 @@
  *   main.c      life: open, reload, stop
  *   options.c   the command line
  *   worker.c    a thread's loop: receive, check, forward, return replies
+ *   burst.c     many packets in one system call
  *   session.c   which client has which socket to the backend
+ *   local.c     which of this host's addresses a packet came to
  *   status.c    metrics and status over HTTP
  */
 #ifndef WEIR_GATEWAY_GATEWAY_H
@@ -19,8 +21,12 @@
 
 #include "address.h"
 
-#define GATEWAY_THREADS_MAX 64
-#define BURST               64
+#define GATEWAY_THREADS_MAX  64
+#define GATEWAY_SESSIONS_MIN 16
+
+/* Descriptors that are not for clients: two for each thread, HTTP connections, the link to Redis and some to spare. */
+#define GATEWAY_HTTP_CONNECTIONS     32
+#define GATEWAY_DESCRIPTORS(threads) (2 * (threads) + GATEWAY_HTTP_CONNECTIONS + 32)
 
 struct gateway_options {
     const char *listen_text, *backend_text, *metrics_text;
@@ -31,21 +37,24 @@ struct gateway_options {
     unsigned threads, sessions, sync_interval_ms;
 };
 
-/* Written by one thread, read by any. */
+/* Written by one thread, read by any. offered == passed + dropped_source + dropped_overall */
 struct counters {
     _Atomic uint64_t offered, passed, dropped_source, dropped_overall;
+    _Atomic uint64_t checked_source, checked_overall; /* packets that were held against this policy */
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
-    _Atomic uint64_t replies;
+    _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_evicted;
     _Atomic uint64_t timed_checks, timed_ns; /* of the bursts that were timed */
 };
 
 struct gateway;
+struct loop;
 
 struct worker {
     struct gateway *gateway;
     pthread_t thread;
     int listen_fd, epoll_fd;
+    struct loop *loop;
     _Alignas(64) struct counters counters;
 };
 
@@ -53,7 +62,7 @@ struct gateway {
     struct gateway_options options;
     weir *weir; /* NULL: nothing is limited */
     _Atomic weir_policy_id source, overall;
-    _Atomic bool stopping;
+    _Atomic bool stopping, failed;
     _Atomic uint64_t reloads, reload_errors;
     unsigned worker_count;
     struct worker workers[GATEWAY_THREADS_MAX];
@@ -62,6 +71,11 @@ struct gateway {
 /* Parses the command line; exits with 0 after --help and --version, with 2 and a sentence where it is wrong. */
 void options_parse(int argc, char **argv, struct gateway_options *out);
 
+/* Everything a worker needs but its thread. 0, or -1 after a sentence on stderr. */
+int worker_open(struct worker *worker, struct gateway *gateway);
+void worker_close(struct worker *worker);
+
+/* The thread's life, until gateway->stopping. */
 void *worker_main(void *arg);
 
 /* Serves /metrics and /status; NULL: errno says why not. */

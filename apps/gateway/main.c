@@ -4,12 +4,11 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <microhttpd.h>
 
@@ -66,6 +65,8 @@ static void reload(struct gateway *gateway)
 {
     weir_error error;
     if (gateway->weir == NULL) {
+        (void) fprintf(stderr,
+                       "weir-gateway: there are no policies to read again: it was started without --policies\n");
         return;
     }
     if (weir_load_policies(gateway->weir, gateway->options.policies, &error) != 0) {
@@ -80,19 +81,15 @@ static void reload(struct gateway *gateway)
 
 static int start_workers(struct gateway *gateway)
 {
-    const struct gateway_options *options = &gateway->options;
-    for (unsigned i = 0; i < options->threads; i++) {
+    for (unsigned i = 0; i < gateway->options.threads; i++) {
         struct worker *worker = &gateway->workers[i];
-        worker->gateway = gateway;
-        worker->listen_fd = address_bind_udp(&options->listen);
-        worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-        if (worker->listen_fd < 0 || worker->epoll_fd < 0) {
-            (void) fprintf(stderr, "weir-gateway: --listen %s: %s\n", options->listen_text, strerror(errno));
+        if (worker_open(worker, gateway) != 0) {
             return -1;
         }
         const int result = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (result != 0) {
             (void) fprintf(stderr, "weir-gateway: no thread to be had: %s\n", strerror(result));
+            worker_close(worker);
             return -1;
         }
         gateway->worker_count = i + 1;
@@ -100,14 +97,29 @@ static int start_workers(struct gateway *gateway)
     return 0;
 }
 
-/* Each client has a descriptor. */
-static void raise_descriptors(void)
+/* Each client has a descriptor: allow as many as this process may have, and keep the clients within that. */
+static int fit_descriptors(struct gateway_options *options)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        (void) setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return 0;
     }
+    limit.rlim_cur = limit.rlim_max;
+    (void) setrlimit(RLIMIT_NOFILE, &limit);
+    const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads);
+    const rlim_t most = limit.rlim_cur > spare ? (limit.rlim_cur - spare) / options->threads : 0;
+    if (most < GATEWAY_SESSIONS_MIN) {
+        (void) fprintf(stderr,
+                       "weir-gateway: %ju file descriptors are too few for %u threads; raise the limit (ulimit -Hn)\n",
+                       (uintmax_t) limit.rlim_cur, options->threads);
+        return -1;
+    }
+    if (options->sessions > most) {
+        (void) fprintf(stderr, "weir-gateway: --sessions %u: %ju file descriptors allow %ju for each of %u threads\n",
+                       options->sessions, (uintmax_t) limit.rlim_cur, (uintmax_t) most, options->threads);
+        options->sessions = (unsigned) most;
+    }
+    return 0;
 }
 
 static void stop(struct gateway *gateway)
@@ -115,8 +127,7 @@ static void stop(struct gateway *gateway)
     atomic_store(&gateway->stopping, true);
     for (unsigned i = 0; i < gateway->worker_count; i++) {
         (void) pthread_join(gateway->workers[i].thread, NULL);
-        (void) close(gateway->workers[i].listen_fd);
-        (void) close(gateway->workers[i].epoll_fd);
+        worker_close(&gateway->workers[i]);
     }
     weir_close(gateway->weir);
     (void) fprintf(stderr,
@@ -135,8 +146,8 @@ int main(int argc, char **argv)
     (void) sigaddset(&signals, SIGINT);
     (void) sigaddset(&signals, SIGTERM);
     (void) pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they all inherit it */
-    raise_descriptors();
-    if (open_limits(&gateway) != 0) {
+    (void) signal(SIGPIPE, SIG_IGN);                   /* whoever reads the log may leave */
+    if (fit_descriptors(&gateway.options) != 0 || open_limits(&gateway) != 0) {
         return 1;
     }
     if (start_workers(&gateway) != 0) {
@@ -159,5 +170,5 @@ int main(int argc, char **argv)
         MHD_stop_daemon(http);
     }
     stop(&gateway);
-    return 0;
+    return atomic_load(&gateway.failed) ? 1 : 0;
 }

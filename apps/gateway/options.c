@@ -19,7 +19,7 @@ static const char usage[] =
     "  --node-name NAME         for people who read the log (the host name)\n"
     "  --sync-interval-ms N     how often to speak with Redis (200)\n"
     "  --threads N              threads, each with a socket of its own (one per core)\n"
-    "  --sessions N             clients remembered per thread (4096)\n"
+    "  --sessions N             clients remembered per thread (4096); each takes a file descriptor\n"
     "  --metrics ADDR           serve /metrics (Prometheus) and /status (JSON) over HTTP\n"
     "  --help, --version\n";
 
@@ -66,7 +66,10 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {NULL, 0, NULL, 0},
     };
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    *out = (struct gateway_options){.sessions = 4096, .threads = cores > 0 && cores < 64 ? (unsigned) cores : 1};
+    *out = (struct gateway_options){.sessions = 4096,
+                                    .threads = cores < 1                     ? 1
+                                               : cores < GATEWAY_THREADS_MAX ? (unsigned) cores
+                                                                             : GATEWAY_THREADS_MAX};
     int option;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         switch (option) {
@@ -101,7 +104,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             out->threads = number("threads", optarg, 1, GATEWAY_THREADS_MAX);
             break;
         case 's':
-            out->sessions = number("sessions", optarg, 64, 1000000);
+            out->sessions = number("sessions", optarg, GATEWAY_SESSIONS_MIN, 1000000);
             break;
         case 'h':
             (void) fputs(usage, stdout);
@@ -118,5 +121,8 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         (void) fprintf(stderr, "weir-gateway: %s; weir-gateway --help lists the options\n",
                        optind < argc ? "there is a word too many" : "--listen and --backend are needed");
         exit(2);
+    }
+    if (out->redis_url != NULL && out->policies == NULL) {
+        wrong("redis", out->redis_url, "there are no limits to share; give --policies as well");
     }
 }

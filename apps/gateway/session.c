@@ -5,73 +5,112 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <unistd.h>
 
-/* Sets looked at in one sweep. */
-#define SWEEP_SETS ((size_t) 64)
+/* No session. */
+#define NONE UINT32_MAX
 
-int session_table_open(struct session_table *table, size_t capacity, const struct address *backend, int epoll_fd)
+int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd)
 {
-    table->set_count = capacity / SESSION_WAYS;
-    table->sessions = calloc(table->set_count * SESSION_WAYS, sizeof(*table->sessions));
-    table->backend = backend;
-    table->epoll_fd = epoll_fd;
-    table->count = table->evicted = 0;
-    if (table->sessions == NULL) {
+    uint32_t chain_count = 64;
+    while (chain_count < capacity) {
+        chain_count *= 2;
+    }
+    *table = (struct session_table){.chain_mask = chain_count - 1,
+                                    .free = NONE,
+                                    .newest = NONE,
+                                    .oldest = NONE,
+                                    .backend = backend,
+                                    .epoll_fd = epoll_fd};
+    table->sessions = calloc(capacity, sizeof(*table->sessions));
+    table->chains = malloc(chain_count * sizeof(*table->chains));
+    if (table->sessions == NULL || table->chains == NULL ||
+        getrandom(table->secret, sizeof(table->secret), 0) != sizeof(table->secret)) {
+        free(table->sessions);
+        free(table->chains);
+        *table = (struct session_table){.newest = NONE, .oldest = NONE, .free = NONE};
         return -ENOMEM;
     }
-    for (size_t i = 0; i < table->set_count * SESSION_WAYS; i++) {
+    memset(table->chains, 0xff, chain_count * sizeof(*table->chains));
+    for (uint32_t i = capacity; i-- > 0;) {
         table->sessions[i].fd = -1;
+        table->sessions[i].next = table->free;
+        table->free = i;
     }
     return 0;
 }
 
-static void end(struct session_table *table, struct session *session)
+static void list_remove(struct session_table *table, const struct session *session)
 {
+    *(session->newer != NONE ? &table->sessions[session->newer].older : &table->newest) = session->older;
+    *(session->older != NONE ? &table->sessions[session->older].newer : &table->oldest) = session->newer;
+}
+
+static void list_add(struct session_table *table, struct session *session)
+{
+    const uint32_t index = (uint32_t) (session - table->sessions);
+    session->newer = NONE;
+    session->older = table->newest;
+    *(table->newest != NONE ? &table->sessions[table->newest].newer : &table->oldest) = index;
+    table->newest = index;
+}
+
+static void session_end(struct session_table *table, uint32_t index)
+{
+    struct session *session = &table->sessions[index];
+    uint32_t *link = &table->chains[session->chain];
+    while (*link != index) {
+        link = &table->sessions[*link].next;
+    }
+    *link = session->next;
+    list_remove(table, session);
     (void) close(session->fd); /* leaves the epoll set with it */
     session->fd = -1;
+    session->next = table->free;
+    table->free = index;
     table->count--;
 }
 
 void session_table_close(struct session_table *table)
 {
-    for (size_t i = 0; table->sessions != NULL && i < table->set_count * SESSION_WAYS; i++) {
-        if (table->sessions[i].fd >= 0) {
-            end(table, &table->sessions[i]);
-        }
+    while (table->oldest != NONE) {
+        session_end(table, table->oldest);
     }
     free(table->sessions);
+    free(table->chains);
+    table->sessions = NULL;
+    table->chains = NULL;
 }
 
-static uint64_t mix(uint64_t x)
+__extension__ typedef unsigned __int128 wide;
+
+/* Multiply and fold; with a secret the caller does not know, it cannot be steered into one chain. */
+static uint64_t mix(uint64_t a, uint64_t b)
 {
-    x = (x ^ (x >> 31)) * UINT64_C(0x7fb5d329728ea185);
-    x = (x ^ (x >> 27)) * UINT64_C(0x81dadef4bc2dd44d);
-    return x ^ (x >> 33);
+    const wide product = (wide) a * b;
+    return (uint64_t) product ^ (uint64_t) (product >> 64);
 }
 
-static uint64_t hash_of(const struct address *a)
+static uint32_t chain_of(const struct session_table *table, const struct client *client)
 {
-    if (a->u.any.sa_family == AF_INET) {
-        return mix((uint64_t) a->u.v4.sin_addr.s_addr << 16 | a->u.v4.sin_port);
+    uint64_t words[4] = {0, 0, 0, 0};
+    if (client->address.u.any.sa_family == AF_INET) {
+        words[0] = (uint64_t) client->address.u.v4.sin_addr.s_addr << 16 | client->address.u.v4.sin_port;
+    } else {
+        memcpy(words, &client->address.u.v6.sin6_addr, 16);
+        words[2] = client->address.u.v6.sin6_port;
     }
     uint64_t halves[2];
-    memcpy(halves, &a->u.v6.sin6_addr, sizeof(halves));
-    return mix(mix(halves[0]) ^ halves[1] ^ a->u.v6.sin6_port);
+    memcpy(halves, &client->local, sizeof(halves));
+    words[2] ^= halves[0] << 16;
+    words[3] = halves[1];
+    const uint64_t first = mix(words[0] ^ table->secret[0], words[1] ^ table->secret[1]);
+    return (uint32_t) mix(first ^ words[2] ^ table->secret[1], words[3] ^ table->secret[0] ^ first) & table->chain_mask;
 }
 
-static int is_same(const struct address *a, const struct address *b)
-{
-    if (a->u.any.sa_family != b->u.any.sa_family) {
-        return 0;
-    }
-    if (a->u.any.sa_family == AF_INET) {
-        return a->u.v4.sin_addr.s_addr == b->u.v4.sin_addr.s_addr && a->u.v4.sin_port == b->u.v4.sin_port;
-    }
-    return memcmp(&a->u.v6.sin6_addr, &b->u.v6.sin6_addr, 16) == 0 && a->u.v6.sin6_port == b->u.v6.sin6_port;
-}
-
-static int open_upstream(struct session_table *table, struct session *session)
+/* A socket to the backend that the table's epoll set watches; -1: errno says why not. */
+static int open_upstream(const struct session_table *table, struct session *session)
 {
     const int fd = socket(table->backend->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
@@ -80,45 +119,67 @@ static int open_upstream(struct session_table *table, struct session *session)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
     if (connect(fd, &table->backend->u.any, table->backend->length) != 0 ||
         epoll_ctl(table->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        const int error = errno;
         (void) close(fd);
+        errno = error;
         return -1;
     }
     return fd;
 }
 
-struct session *session_of(struct session_table *table, const struct address *client, uint32_t now)
+static struct session *session_open_slow(struct session_table *table, const struct client *client, uint32_t chain,
+                                         uint32_t now)
 {
-    struct session *set = &table->sessions[hash_of(client) % table->set_count * SESSION_WAYS];
-    struct session *oldest = &set[0];
-    for (size_t i = 0; i < SESSION_WAYS; i++) {
-        if (set[i].fd >= 0 && is_same(&set[i].client, client)) {
-            set[i].seen = now;
-            return &set[i];
-        }
-        if (oldest->fd >= 0 && (set[i].fd < 0 || set[i].seen < oldest->seen)) {
-            oldest = &set[i];
-        }
-    }
-    if (oldest->fd >= 0) {
-        end(table, oldest);
+    if (table->free == NONE) {
+        session_end(table, table->oldest);
         table->evicted++;
     }
-    const int fd = open_upstream(table, oldest);
+    struct session *session = &table->sessions[table->free];
+    int fd = open_upstream(table, session);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE) && table->oldest != NONE) {
+        session_end(table, table->oldest);
+        table->evicted++;
+        session = &table->sessions[table->free];
+        fd = open_upstream(table, session);
+    }
     if (fd < 0) {
         return NULL;
     }
-    *oldest = (struct session){.fd = fd, .seen = now, .client = *client};
+    const uint32_t index = table->free;
+    table->free = session->next;
+    *session = (struct session){.fd = fd, .seen = now, .next = table->chains[chain], .chain = chain, .client = *client};
+    table->chains[chain] = index;
+    list_add(table, session);
     table->count++;
-    return oldest;
+    return session;
 }
 
-void session_sweep(struct session_table *table, uint32_t now, uint32_t idle, size_t *cursor)
+void session_touch(struct session_table *table, struct session *session, uint32_t now)
 {
-    for (size_t n = 0; n < SWEEP_SETS * SESSION_WAYS; n++) {
-        struct session *session = &table->sessions[*cursor];
-        if (session->fd >= 0 && now - session->seen > idle) {
-            end(table, session);
+    session->seen = now;
+    if (session->newer != NONE) {
+        list_remove(table, session);
+        list_add(table, session);
+    }
+}
+
+struct session *session_of(struct session_table *table, const struct client *client, uint32_t now)
+{
+    const uint32_t chain = chain_of(table, client);
+    for (uint32_t i = table->chains[chain]; i != NONE; i = table->sessions[i].next) {
+        struct session *session = &table->sessions[i];
+        if (address_is_same(&session->client.address, &client->address) &&
+            IN6_ARE_ADDR_EQUAL(&session->client.local, &client->local)) {
+            session_touch(table, session, now);
+            return session;
         }
-        *cursor = (*cursor + 1) % (table->set_count * SESSION_WAYS);
+    }
+    return session_open_slow(table, client, chain, now);
+}
+
+void session_expire(struct session_table *table, uint32_t now, uint32_t idle)
+{
+    while (table->oldest != NONE && now - table->sessions[table->oldest].seen > idle) {
+        session_end(table, table->oldest);
     }
 }

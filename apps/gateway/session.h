@@ -3,7 +3,13 @@
  * Which client has which socket to the backend. One table per thread: the kernel gives a client's packets to one thread
  * (SO_REUSEPORT hashes addresses and ports), so nothing is shared.
  *
- * Fixed capacity. A new client in a full set takes the place of the one that was silent longest.
+ * A socket per client, connected to the backend, lets the kernel tell replies apart and lets the backend see one port
+ * per client, as it would without the gateway. It costs a descriptor each, and a system call for each client of a
+ * burst.
+ *
+ * Invariants: at most `capacity` sessions; all of them are in one list from the newest to the oldest by their last
+ * packet, and each is in the chain of its hash. Where there is no room, or no descriptor, the oldest makes way; nobody
+ * loses a place while there are free ones. The hash is keyed: no client can aim at one chain.
  */
 #ifndef WEIR_GATEWAY_SESSION_H
 #define WEIR_GATEWAY_SESSION_H
@@ -13,29 +19,43 @@
 
 #include "address.h"
 
-#define SESSION_WAYS 8
+/* One end of a client's path: the client, and the address of this host that it sends to (all zero: the only one). */
+struct client {
+    struct address address;
+    struct in6_addr local;
+};
 
 struct session {
-    int fd;        /* connected to the backend; -1: free */
-    uint32_t seen; /* seconds */
-    struct address client;
+    int fd;                /* connected to the backend; -1: free */
+    uint32_t seen;         /* second of the last packet, either way */
+    uint32_t next;         /* in its chain, or in the list of free ones */
+    uint32_t newer, older; /* in the list of all */
+    uint32_t chain;
+    struct client client;
 };
 
 struct session_table {
     struct session *sessions;
-    size_t set_count;
+    uint32_t *chains;
+    uint32_t chain_mask;
+    uint32_t free, newest, oldest;
+    uint64_t secret[2];
     const struct address *backend;
     int epoll_fd;
     uint64_t count, evicted;
 };
 
-int session_table_open(struct session_table *table, size_t capacity, const struct address *backend, int epoll_fd);
+/* 0 or a negative errno value. `backend` must outlive the table. */
+int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd);
 void session_table_close(struct session_table *table);
 
-/* The client's session, new where there is none; NULL: no socket to be had. */
-struct session *session_of(struct session_table *table, const struct address *client, uint32_t now);
+/* The client's session, new where there is none; NULL: no socket to be had. It is the newest then. */
+struct session *session_of(struct session_table *table, const struct client *client, uint32_t now);
 
-/* Ends what was silent for `idle` seconds, in a part of the table; call it now and then. */
-void session_sweep(struct session_table *table, uint32_t now, uint32_t idle, size_t *cursor);
+/* Says that a session has just been used. */
+void session_touch(struct session_table *table, struct session *session, uint32_t now);
+
+/* Ends what was silent for more than `idle` seconds. Costs nothing where there is nothing to end. */
+void session_expire(struct session_table *table, uint32_t now, uint32_t idle);
 
 #endif

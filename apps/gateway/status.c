@@ -62,6 +62,8 @@ static struct text write_metrics(struct gateway *gateway)
     metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
            SUM(gateway, unsendable));
     metric(&text, "reply_packets_total", "counter", "Replies carried home.", SUM(gateway, replies));
+    metric(&text, "lost_reply_packets_total", "counter", "Replies that could not be sent to their client.",
+           SUM(gateway, lost_replies));
     metric(&text, "sessions", "gauge", "Clients with a socket to the backend.", SUM(gateway, sessions));
     metric(&text, "evicted_sessions_total", "counter", "Clients that lost their place to another.",
            SUM(gateway, sessions_evicted));
@@ -72,6 +74,13 @@ static struct text write_metrics(struct gateway *gateway)
         text.length += n > 0 && (size_t) n < text.size - text.length ? (size_t) n : 0;
     }
     return text;
+}
+
+/* One policy: whether there is one, and what it made of the packets that were held against it. */
+static void add_policy(struct text *text, const char *name, bool in_force, uint64_t offered, uint64_t dropped)
+{
+    add(text, "\"%s\":{\"in_force\":%s,\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"dropped\":%" PRIu64 "}", name,
+        in_force ? "true" : "false", offered, offered > dropped ? offered - dropped : 0, dropped);
 }
 
 static struct text write_status(struct gateway *gateway)
@@ -95,6 +104,14 @@ static struct text write_status(struct gateway *gateway)
         SUM(gateway, replies), SUM(gateway, sessions),
         checks != 0 ? (double) SUM(gateway, timed_ns) / (double) checks : 0.0, atomic_load(&gateway->reloads),
         atomic_load(&gateway->reload_errors));
+    add(&text, "\"lost_replies\":%" PRIu64 ",\"evicted_sessions\":%" PRIu64 ",\"policies\":{",
+        SUM(gateway, lost_replies), SUM(gateway, sessions_evicted));
+    add_policy(&text, "source", atomic_load(&gateway->source) != WEIR_NO_POLICY, SUM(gateway, checked_source),
+               SUM(gateway, dropped_source));
+    add(&text, ",");
+    add_policy(&text, "overall", atomic_load(&gateway->overall) != WEIR_NO_POLICY, SUM(gateway, checked_overall),
+               SUM(gateway, dropped_overall));
+    add(&text, "},");
     add(&text, "\"limited\":%s,\"keys\":%" PRIu64 ",\"redis\":\"%s\",\"live_nodes\":%" PRIu32 ",\"fleet_age_ms\":",
         gateway->weir != NULL ? "true" : "false", stats.key_count, links[stats.link], stats.live_nodes);
     if (stats.fleet_age_ns == UINT64_MAX) {
@@ -114,6 +131,9 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, 
         return MHD_NO;
     }
     (void) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (code == MHD_HTTP_METHOD_NOT_ALLOWED) {
+        (void) MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    }
     const enum MHD_Result result = MHD_queue_response(connection, code, response);
     MHD_destroy_response(response);
     return result;
@@ -127,7 +147,7 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
     (void) body;
     (void) body_size;
     (void) state;
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0) {
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
         return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain", (struct text){strdup("GET only\n"), 0, 9});
     }
     if (strcmp(url, "/metrics") == 0) {
@@ -142,8 +162,9 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 
 struct MHD_Daemon *status_start(struct gateway *gateway)
 {
+    /* AUTO is epoll or poll. The default is select, which cannot hold a descriptor above 1023: clients have those. */
     const unsigned ipv6 = gateway->options.metrics.u.any.sa_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
-    return MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | ipv6, 0, NULL, NULL, handle, gateway,
-                            MHD_OPTION_SOCK_ADDR, &gateway->options.metrics.u.any, MHD_OPTION_CONNECTION_TIMEOUT, 10U,
-                            MHD_OPTION_CONNECTION_LIMIT, 64U, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | ipv6, 0, NULL, NULL, handle, gateway, MHD_OPTION_SOCK_ADDR,
+                            &gateway->options.metrics.u.any, MHD_OPTION_CONNECTION_TIMEOUT, 10U,
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned) GATEWAY_HTTP_CONNECTIONS, MHD_OPTION_END);
 }

@@ -16,12 +16,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <weir/weir.h>
+
 #include "traffic.h"
 
-#define GROUPS_MAX  8
-#define SOURCES_MAX 4096
-#define SECOND_NS   UINT64_C(1000000000)
-#define SLOT_NS     UINT64_C(1000000)
+#define GROUPS_MAX     8
+#define SOURCES_MAX    4096
+#define RATE_MAX       100000000
+#define SIZE_MAX_BYTES 1400
+#define SECOND_NS      UINT64_C(1000000000)
+#define SLOT_NS        UINT64_C(1000000)
 /* After the last packet was sent: time for replies to come home. */
 #define LINGER_NS (300 * UINT64_C(1000000))
 
@@ -35,7 +39,8 @@ static const char usage[] =
     "                                   fast as possible) of SIZE bytes (64)\n"
     "  --seconds N                      how long (10; 0: for ever)\n"
     "  --json                           rows as JSON\n"
-    "  --report-every MS                rows so far, every MS milliseconds\n";
+    "  --report-every MS                rows so far, every MS milliseconds\n"
+    "  --help, --version\n";
 
 struct group {
     char name[32];
@@ -68,21 +73,54 @@ static _Noreturn void wrong(const char *what)
     exit(2);
 }
 
-/* NAME,COUNT,RATE[,SIZE] */
+/* Reads a whole number up to `end_char`, which it steps over; false: it is none, or is out of range. */
+static bool parse_number(const char **text, char end_char, uint64_t least, uint64_t most, uint64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    *out = strtoull(*text, &end, 10);
+    if (**text < '0' || **text > '9' || *end != end_char || errno != 0 || *out < least || *out > most) {
+        return false;
+    }
+    *text = end + (end_char != '\0');
+    return true;
+}
+
+static unsigned parse_option(const char *text, uint64_t most, const char *otherwise)
+{
+    uint64_t n = 0;
+    if (!parse_number(&text, '\0', 0, most, &n)) {
+        wrong(otherwise);
+    }
+    return (unsigned) n;
+}
+
+/* NAME,COUNT,RATE[,SIZE]; the name goes into JSON as it is. */
 static void parse_group(struct traffic *traffic, const char *text)
 {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     if (traffic->group_count == GROUPS_MAX) {
-        wrong("there are too many --client groups");
+        wrong("there are too many --client groups; 8 is the most");
     }
     struct group *group = &traffic->groups[traffic->group_count++];
-    group->size = 64;
-    /* NOLINTBEGIN(cert-err34-c): what comes out is checked for its range, and decides nothing but traffic */
-    const int fields =
-        sscanf(text, "%31[^,],%u,%" SCNu64 ",%u", group->name, &group->count, &group->rate, &group->size);
-    /* NOLINTEND(cert-err34-c) */
-    if (fields < 3 || group->count == 0 || group->count > SOURCES_MAX || group->size == 0 || group->size > 1400) {
-        wrong("--client takes NAME,COUNT,RATE[,SIZE] with 1 to 4096 addresses and 1 to 1400 bytes");
+    const size_t length = strspn(text, letters);
+    uint64_t count = 0;
+    uint64_t size = 64;
+    bool good = length > 0 && length < sizeof(group->name) && text[length] == ',';
+    if (good) {
+        memcpy(group->name, text, length);
+        const char *rest = text + length + 1;
+        const bool has_size = strchr(rest, ',') != strrchr(rest, ',');
+        good = parse_number(&rest, ',', 1, SOURCES_MAX, &count) &&
+               parse_number(&rest, has_size ? ',' : '\0', 0, RATE_MAX, &group->rate) &&
+               (!has_size || parse_number(&rest, '\0', 1, SIZE_MAX_BYTES, &size));
     }
+    if (!good) {
+        wrong("--client takes NAME,COUNT,RATE[,SIZE]: a name of up to 31 letters, digits, '.', '_' and '-', 1 to 4096 "
+              "addresses, up to 100000000 packets a second, 1 to 1400 bytes");
+    }
+    group->count = (unsigned) count;
+    group->size = (unsigned) size;
 }
 
 /* Group g's nth client is 127.(16 + g).x.y. */
@@ -124,7 +162,7 @@ static void open_groups(struct traffic *traffic)
 /* Sends `count` packets from one of the group's clients. */
 static void send_some(struct group *group, unsigned count)
 {
-    static char packet[1400] = "weir-traffic";
+    static char packet[SIZE_MAX_BYTES] = "weir-traffic";
     struct iovec piece = {packet, group->size};
     struct mmsghdr messages[BATCH];
     for (unsigned i = 0; i < count; i++) {
@@ -234,10 +272,15 @@ static void run(struct traffic *traffic)
 int main(int argc, char **argv)
 {
     static const struct option known[] = {
-        {"to", required_argument, NULL, 't'},      {"client", required_argument, NULL, 'c'},
-        {"seconds", required_argument, NULL, 's'}, {"echo", required_argument, NULL, 'e'},
-        {"json", no_argument, NULL, 'j'},          {"report-every", required_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        {"to", required_argument, NULL, 't'},
+        {"client", required_argument, NULL, 'c'},
+        {"seconds", required_argument, NULL, 's'},
+        {"echo", required_argument, NULL, 'e'},
+        {"json", no_argument, NULL, 'j'},
+        {"report-every", required_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     static struct traffic traffic = {.seconds = 10};
     struct address echo_at = {.length = 0};
@@ -254,7 +297,8 @@ int main(int argc, char **argv)
             parse_group(&traffic, optarg);
             break;
         case 's':
-            traffic.seconds = (unsigned) strtoul(optarg, NULL, 10);
+            traffic.seconds =
+                parse_option(optarg, 1000000, "--seconds takes a whole number up to 1000000; 0: for ever");
             break;
         case 'e':
             echoes = address_parse(optarg, &echo_at);
@@ -266,10 +310,14 @@ int main(int argc, char **argv)
             traffic.json = true;
             break;
         case 'r':
-            traffic.report_ms = (unsigned) strtoul(optarg, NULL, 10);
+            traffic.report_ms =
+                parse_option(optarg, 1000000, "--report-every takes milliseconds up to 1000000; 0: never");
             break;
         case 'h':
             (void) fputs(usage, stdout);
+            return 0;
+        case 'v':
+            (void) printf("weir-traffic %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
             return 0;
         default:
             wrong("there is an unknown option");
@@ -279,6 +327,9 @@ int main(int argc, char **argv)
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         (void) setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (optind < argc) {
+        wrong("there is a word too many");
     }
     if (echoes) {
         return echo_main(&echo_at, traffic.seconds);

@@ -3,18 +3,24 @@
  * One thread: its own listening socket, its own sessions, its own weir_thread. It receives a burst, asks for every
  * packet first its source's limit and then the overall one, forwards what passes on the client's own socket to the
  * backend, and carries the backend's replies home through the socket the client knows.
+ *
+ * Order within a turn: replies first, then clients. Only clients' packets open and end sessions, so the sessions that
+ * epoll named stay what they were until their replies are sent.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "burst.h"
 #include "gateway.h"
+#include "local.h"
 #include "session.h"
 
-#define PACKET_SIZE  2048
 #define IDLE_SECONDS 30
 #define DRAIN_MS     100
 #define WAIT_MS      50
@@ -22,22 +28,17 @@
 /* Every so many bursts the checks are timed: often enough to see, rarely enough to cost nothing. */
 #define TIME_EVERY 16
 
-struct burst {
-    struct mmsghdr messages[BURST];
-    struct iovec pieces[BURST];
-    struct address from[BURST];
-    char packets[BURST][PACKET_SIZE];
-};
-
 /* What a worker works with. */
 struct loop {
     struct worker *worker;
-    weir_thread *limits;
+    weir_thread *limits; /* NULL: nothing is limited */
     struct session_table sessions;
     uint32_t now; /* seconds */
-    uint64_t bursts;
-    size_t sweep_cursor;
-    struct burst in;
+    uint64_t bursts, clock_cost_ns;
+    bool asks_local;                     /* the socket is on every address: see local.h */
+    struct in6_addr locals[BURST_COUNT]; /* of the packets in `in` */
+    size_t reply_count;                  /* waiting in `out` */
+    struct burst in, out;
 };
 
 static uint64_t now_ns(void)
@@ -47,16 +48,23 @@ static uint64_t now_ns(void)
     return (uint64_t) now.tv_sec * 1000000000U + (uint64_t) now.tv_nsec;
 }
 
-static void burst_prepare(struct burst *burst, bool with_address)
+static uint32_t now_seconds(void)
 {
-    for (size_t i = 0; i < BURST; i++) {
-        burst->pieces[i] = (struct iovec){burst->packets[i], PACKET_SIZE};
-        burst->messages[i].msg_hdr = (struct msghdr){.msg_iov = &burst->pieces[i], .msg_iovlen = 1};
-        if (with_address) {
-            burst->messages[i].msg_hdr.msg_name = &burst->from[i].u;
-            burst->messages[i].msg_hdr.msg_namelen = sizeof(burst->from[i].u);
-        }
+    struct timespec now;
+    (void) clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint32_t) now.tv_sec;
+}
+
+/* What reading the clock twice costs: taken off what is timed. */
+static uint64_t clock_cost_ns(void)
+{
+    uint64_t least_ns = UINT64_MAX;
+    for (int i = 0; i < 64; i++) {
+        const uint64_t before_ns = now_ns();
+        const uint64_t cost_ns = now_ns() - before_ns;
+        least_ns = cost_ns < least_ns ? cost_ns : least_ns;
     }
+    return least_ns;
 }
 
 /* The bytes that name a source: an IPv4 address, or the first half of an IPv6 one. */
@@ -75,100 +83,118 @@ static const void *source_of(const struct address *from, size_t *length)
     return bytes;
 }
 
+/* What the checks of one burst came to. */
+struct tally {
+    size_t dropped_source, dropped_overall;
+};
+
 /* May this packet pass? The source first, so that what it is refused is not taken from all the others. */
-static bool may_pass(const struct loop *loop, const struct address *from, weir_policy_id source, weir_policy_id overall)
+static bool may_pass(const struct loop *loop, const struct address *from, weir_policy_id source, weir_policy_id overall,
+                     struct tally *tally)
 {
     const weir *w = loop->worker->gateway->weir;
-    struct counters *counters = &loop->worker->counters;
     if (source != WEIR_NO_POLICY) {
         size_t length;
         const void *bytes = source_of(from, &length);
         const weir_key key = weir_make_key(w, source, bytes, length);
         if (!weir_check(loop->limits, &key, 1, NULL)) {
-            bump(&counters->dropped_source, 1);
+            tally->dropped_source++;
             return false;
         }
     }
     if (overall != WEIR_NO_POLICY) {
         const weir_key key = weir_make_key(w, overall, NULL, 0);
         if (!weir_check(loop->limits, &key, 1, NULL)) {
-            bump(&counters->dropped_overall, 1);
+            tally->dropped_overall++;
             return false;
         }
     }
     return true;
 }
 
-/* Marks which of a burst may pass; returns how many. */
-static size_t decide(struct loop *loop, size_t count, bool passes[BURST])
+/* Marks which of a burst may pass, and counts. */
+static void decide(struct loop *loop, size_t count, bool passes[BURST_COUNT])
 {
     struct gateway *gateway = loop->worker->gateway;
+    struct counters *counters = &loop->worker->counters;
+    bump(&counters->offered, count);
     if (loop->limits == NULL) {
         memset(passes, 1, count);
-        return count;
+        bump(&counters->passed, count);
+        return;
     }
     const weir_policy_id source = atomic_load_explicit(&gateway->source, memory_order_relaxed);
     const weir_policy_id overall = atomic_load_explicit(&gateway->overall, memory_order_relaxed);
-    const bool timed = loop->bursts++ % TIME_EVERY == 0;
+    const bool timed = ++loop->bursts % TIME_EVERY == 0;
     const uint64_t before_ns = timed ? now_ns() : 0;
-    size_t passed = 0;
+    struct tally tally = {0, 0};
     for (size_t i = 0; i < count; i++) {
-        passes[i] = may_pass(loop, &loop->in.from[i], source, overall);
-        passed += passes[i];
+        passes[i] = may_pass(loop, &loop->in.from[i], source, overall, &tally);
     }
+    const size_t of_source = source != WEIR_NO_POLICY ? count : 0;
+    const size_t of_overall = overall != WEIR_NO_POLICY ? count - tally.dropped_source : 0;
     if (timed) {
-        const size_t checks = count * (source != WEIR_NO_POLICY) + passed * (overall != WEIR_NO_POLICY);
-        bump(&loop->worker->counters.timed_ns, now_ns() - before_ns);
-        bump(&loop->worker->counters.timed_checks, checks);
+        const uint64_t took_ns = now_ns() - before_ns;
+        bump(&counters->timed_ns, took_ns > loop->clock_cost_ns ? took_ns - loop->clock_cost_ns : 0);
+        bump(&counters->timed_checks, of_source + of_overall);
     }
-    return passed;
+    bump(&counters->checked_source, of_source);
+    bump(&counters->checked_overall, of_overall);
+    bump(&counters->dropped_source, tally.dropped_source);
+    bump(&counters->dropped_overall, tally.dropped_overall);
+    bump(&counters->passed, count - tally.dropped_source - tally.dropped_overall);
 }
 
 /* Forwards packets first..first+count-1 of a burst, all of one client. */
 static void forward(struct loop *loop, size_t first, size_t count)
 {
-    struct session *session = session_of(&loop->sessions, &loop->in.from[first], loop->now);
+    const struct client client = {loop->in.from[first], loop->locals[first]};
+    const struct session *session = session_of(&loop->sessions, &client, loop->now);
     if (session == NULL) {
         bump(&loop->worker->counters.unsendable, count);
         return;
     }
-    struct mmsghdr out[BURST];
-    struct iovec pieces[BURST];
+    struct mmsghdr out[BURST_COUNT];
+    struct iovec pieces[BURST_COUNT];
     for (size_t i = 0; i < count; i++) {
         pieces[i] = (struct iovec){loop->in.packets[first + i], loop->in.messages[first + i].msg_len};
         out[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &pieces[i], .msg_iovlen = 1}};
     }
-    const int sent = sendmmsg(session->fd, out, (unsigned) count, 0);
-    bump(&loop->worker->counters.unsendable, count - (sent > 0 ? (size_t) sent : 0));
+    const size_t sent = burst_send(session->fd, out, count);
+    bump(&loop->worker->counters.unsendable, count - sent);
 }
 
-static bool is_same_client(const struct address *a, const struct address *b)
+static bool is_same_client(const struct loop *loop, size_t a, size_t b)
 {
-    return memcmp(&a->u, &b->u, a->u.any.sa_family == AF_INET ? 8 : sizeof(a->u.v6)) == 0;
+    return address_is_same(&loop->in.from[a], &loop->in.from[b]) &&
+           IN6_ARE_ADDR_EQUAL(&loop->locals[a], &loop->locals[b]);
 }
 
-/* One burst from the clients. Returns how many packets there were. */
-static size_t receive(struct loop *loop)
+/* One burst from the clients. */
+static void receive(struct loop *loop)
 {
     struct burst *in = &loop->in;
-    for (size_t i = 0; i < BURST; i++) {
-        in->messages[i].msg_hdr.msg_namelen = sizeof(in->from[i].u);
-    }
-    const int got = recvmmsg(loop->worker->listen_fd, in->messages, BURST, MSG_DONTWAIT, NULL);
+    const int got = recvmmsg(loop->worker->listen_fd, in->messages, BURST_COUNT, MSG_DONTWAIT, NULL);
     if (got <= 0) {
-        return 0;
+        return;
     }
     const size_t count = (size_t) got;
-    bool passes[BURST];
     for (size_t i = 0; i < count; i++) {
-        in->from[i].length = in->messages[i].msg_hdr.msg_namelen;
+        struct msghdr *header = &in->messages[i].msg_hdr;
+        in->from[i].length = header->msg_namelen;
+        if (loop->asks_local) {
+            loop->locals[i] = local_of(header);
+        }
+        /* The kernel said how much it used; for the next burst all of it is there again. */
+        header->msg_namelen = sizeof(in->from[i].u);
+        header->msg_controllen = sizeof(in->locals[i].bytes);
     }
-    bump(&loop->worker->counters.offered, count);
-    bump(&loop->worker->counters.passed, decide(loop, count, passes));
+    bool passes[BURST_COUNT];
+    decide(loop, count, passes);
     /* What one client sent in a row goes out in one call. */
     for (size_t i = 0; i < count;) {
         size_t run = 0;
-        while (i + run < count && passes[i + run] && is_same_client(&in->from[i], &in->from[i + run])) {
+        while (i + run < count && passes[i + run] && is_same_client(loop, i, i + run)) {
             run++;
         }
         if (run != 0) {
@@ -176,78 +202,143 @@ static size_t receive(struct loop *loop)
         }
         i += run != 0 ? run : 1;
     }
-    return count;
 }
 
-/* Carries replies of one session home. */
-static void carry_home(struct loop *loop, struct session *session)
+/* Sends the replies that were gathered, of many clients in one call. */
+static void flush_replies(struct loop *loop)
 {
-    static _Thread_local struct burst replies;
-    burst_prepare(&replies, false);
-    const int got = recvmmsg(session->fd, replies.messages, BURST, MSG_DONTWAIT, NULL);
+    const size_t count = loop->reply_count;
+    if (count == 0) {
+        return;
+    }
+    const size_t sent = burst_send(loop->worker->listen_fd, loop->out.messages, count);
+    bump(&loop->worker->counters.replies, sent);
+    bump(&loop->worker->counters.lost_replies, count - sent);
+    burst_ready(&loop->out, 0, count, false);
+    loop->reply_count = 0;
+}
+
+/* Gathers replies of one session. */
+static void gather(struct loop *loop, struct session *session)
+{
+    struct burst *out = &loop->out;
+    const size_t first = loop->reply_count;
+    const int got = recvmmsg(session->fd, &out->messages[first], (unsigned) (BURST_COUNT - first), MSG_DONTWAIT, NULL);
     if (got <= 0) {
         return; /* nothing, or the backend is not there: the client will see to that */
     }
-    session->seen = loop->now;
-    for (int i = 0; i < got; i++) {
-        replies.pieces[i].iov_len = replies.messages[i].msg_len;
-        replies.messages[i].msg_hdr.msg_name = &session->client.u;
-        replies.messages[i].msg_hdr.msg_namelen = session->client.length;
+    session_touch(&loop->sessions, session, loop->now);
+    const int family = loop->worker->gateway->options.listen.u.any.sa_family;
+    for (size_t i = first; i < first + (size_t) got; i++) {
+        struct msghdr *header = &out->messages[i].msg_hdr;
+        out->pieces[i].iov_len = out->messages[i].msg_len;
+        header->msg_name = &session->client.address.u;
+        header->msg_namelen = session->client.address.length;
+        local_set(header, &out->locals[i], family, &session->client.local);
     }
-    const int sent = sendmmsg(loop->worker->listen_fd, replies.messages, (unsigned) got, 0);
-    bump(&loop->worker->counters.replies, sent > 0 ? (uint64_t) sent : 0);
+    loop->reply_count += (size_t) got;
+    if (loop->reply_count == BURST_COUNT) {
+        flush_replies(loop);
+    }
 }
 
-/* Waits and works once. `reads`: clients are still listened to. */
-static void turn(struct loop *loop, int wait_ms, bool reads)
+/* Waits and works once. */
+static void turn(struct loop *loop, int wait_ms)
 {
     struct epoll_event events[EVENTS];
     const int count = epoll_wait(loop->worker->epoll_fd, events, EVENTS, wait_ms);
-    const uint32_t now = (uint32_t) (now_ns() / 1000000000U);
+    bool clients = false;
+    loop->now = now_seconds();
     for (int i = 0; i < count; i++) {
         struct session *session = events[i].data.ptr;
         if (session == NULL) {
-            continue; /* the clients' turn comes last: their sessions may take the place of ones with events here */
-        }
-        if (session->fd >= 0) {
-            carry_home(loop, session);
+            clients = true;
+        } else {
+            gather(loop, session);
         }
     }
-    loop->now = now;
-    if (reads) {
-        (void) receive(loop);
+    flush_replies(loop);
+    if (clients) {
+        receive(loop);
     }
-    session_sweep(&loop->sessions, now, IDLE_SECONDS, &loop->sweep_cursor);
+    session_expire(&loop->sessions, loop->now, IDLE_SECONDS);
     struct counters *counters = &loop->worker->counters;
     atomic_store_explicit(&counters->sessions, loop->sessions.count, memory_order_relaxed);
     atomic_store_explicit(&counters->sessions_evicted, loop->sessions.evicted, memory_order_relaxed);
 }
 
+int worker_open(struct worker *worker, struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    worker->gateway = gateway;
+    worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    worker->listen_fd = address_bind_udp(&options->listen);
+    if (worker->listen_fd < 0) {
+        (void) fprintf(stderr, "weir-gateway: --listen %s: %s\n", options->listen_text, strerror(errno));
+        worker_close(worker);
+        return -1;
+    }
+    struct loop *loop = calloc(1, sizeof(*loop)); /* too large for a stack; what no packet touches stays unbacked */
+    worker->loop = loop;
+    int result = loop != NULL ? 0 : -ENOMEM;
+    if (result == 0) {
+        loop->worker = worker;
+        loop->asks_local = address_is_any(&options->listen);
+        burst_ready(&loop->in, 0, BURST_COUNT, true);
+        burst_ready(&loop->out, 0, BURST_COUNT, false);
+        result = session_table_open(&loop->sessions, options->sessions, &options->backend, worker->epoll_fd);
+    }
+    if (result == 0 &&
+        (worker->epoll_fd < 0 || epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, worker->listen_fd, &event) != 0 ||
+         (loop->asks_local && local_ask(worker->listen_fd, options->listen.u.any.sa_family) != 0))) {
+        result = -errno;
+    }
+    if (result != 0) {
+        (void) fprintf(stderr, "weir-gateway: no thread with %u sessions to be had: %s\n", options->sessions,
+                       strerror(-result));
+        worker_close(worker);
+        return -1;
+    }
+    return 0;
+}
+
+void worker_close(struct worker *worker)
+{
+    if (worker->loop != NULL) {
+        session_table_close(&worker->loop->sessions);
+        free(worker->loop);
+        worker->loop = NULL;
+    }
+    (void) close(worker->listen_fd);
+    (void) close(worker->epoll_fd);
+}
+
 void *worker_main(void *arg)
 {
-    static _Thread_local struct loop loop;
     struct worker *worker = arg;
     struct gateway *gateway = worker->gateway;
-    loop.worker = worker;
-    loop.limits = gateway->weir != NULL ? weir_attach(gateway->weir) : NULL;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    if (session_table_open(&loop.sessions, gateway->options.sessions, &gateway->options.backend, worker->epoll_fd) !=
-            0 ||
-        epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, worker->listen_fd, &event) != 0) {
-        (void) fprintf(stderr, "weir-gateway: a thread has no memory for its sessions\n");
-        return NULL;
+    struct loop *loop = worker->loop;
+    if (gateway->weir != NULL) {
+        loop->limits = weir_attach(gateway->weir);
+        if (loop->limits == NULL) {
+            /* Without it this thread would let everything pass. */
+            (void) fprintf(stderr, "weir-gateway: a thread could not be attached to the limits\n");
+            atomic_store(&gateway->failed, true);
+            (void) kill(getpid(), SIGTERM);
+            return NULL;
+        }
     }
-    burst_prepare(&loop.in, true);
+    loop->clock_cost_ns = clock_cost_ns();
     while (!atomic_load_explicit(&gateway->stopping, memory_order_relaxed)) {
-        turn(&loop, WAIT_MS, true);
+        turn(loop, WAIT_MS);
     }
     /* Replies that are under way still come home. */
     (void) epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, worker->listen_fd, NULL);
     const uint64_t until_ns = now_ns() + DRAIN_MS * UINT64_C(1000000);
     while (now_ns() < until_ns) {
-        turn(&loop, DRAIN_MS / 10, false);
+        turn(loop, DRAIN_MS / 10);
     }
-    weir_detach(loop.limits);
-    session_table_close(&loop.sessions);
+    weir_detach(loop->limits);
     return NULL;
 }
