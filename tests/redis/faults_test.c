@@ -127,6 +127,11 @@ static void limits_without(const char *url, const char *says)
     weir_close(w);
     assert_true(real_ns() - before_ns < TIMEOUT_MS * MILLISECOND + SECOND);
     assert_int_equal(count_threads(), threads);
+    /* A fake server, which is in this process, closes its end of the connection when it notices. */
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    while (count_descriptors() != descriptors && real_ns() < until_ns) {
+        nap_ms(1);
+    }
     assert_int_equal(count_descriptors(), descriptors);
 }
 
@@ -172,7 +177,6 @@ static void test_limiting_goes_on_while_redis_answers_garbage(void **state)
     WITH_FAKE("+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n", "not weir's");
     WITH_FAKE("*1000000\r\n$5\r\nhello\r\n", "no answer");
     WITH_FAKE(":1\r\n*-1\r\n$-1\r\n", "not weir's");
-    WITH_FAKE("$40\r\n0123456789012345678901234567890123456789\r\n", "n"); /* passes for a sha, then for a reply */
 }
 
 /* A real server and a node on it whose first sync is done. */
