@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "overrides.h"
 
 /* Without a slow pass for so long, it sleeps. */
 #define SLEEP_AFTER_NS (50 * NS_PER_MS)
@@ -80,6 +81,7 @@ uint64_t weir_run(weir *w, uint64_t now_ns)
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet.served);
         fleet_step(&w->fleet, now_ns, w->asleep);
+        weir_take_overrides(w);
         if (load_relaxed(&w->fleet.served) != served) {
             (void) pthread_mutex_lock(&w->sync_lock);
             (void) pthread_cond_broadcast(&w->sync_done);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statistics, and the same as Prometheus text. Labels are policies, never keys. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "text.h"
 #include "weir.h"
 
 /* Sums of counters with one writer each: relaxed, and right as soon as the writers are quiet. */
@@ -26,13 +26,6 @@ static void sum_threads(const struct tier *tier, weir_stats *stats)
     stats->allowed_count += stats->unknown_policy_count;
 }
 
-/* Fleet time now, as far as anybody but the background thread can know. */
-static uint64_t fleet_now(const weir *w)
-{
-    const struct tick_line *line = &w->tier.line;
-    return w->tier.host_time ? load_relaxed(&line->now_ns) : clock_monotonic_ns(NULL) + load_relaxed(&line->offset_ns);
-}
-
 void weir_get_stats(const weir *w, weir_stats *stats)
 {
     const struct tier *tier = &w->tier;
@@ -48,7 +41,7 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);
     const uint64_t news_ns = load_relaxed(&tier->line.news_ns);
-    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(fleet_now(w), news_ns);
+    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(tier_time(tier), news_ns);
     stats->round_trip_ns = load_relaxed(&fleet->round_trip_ns);
     stats->sync_count = load_relaxed(&fleet->sync_count);
     stats->sync_error_count = load_relaxed(&fleet->sync_error_count);
@@ -56,23 +49,9 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->forgot_count = load_relaxed(&fleet->forgot_count);
     stats->reported_count = load_relaxed(&fleet->reported_count);
     stats->rejected_count = load_relaxed(&fleet->rejected_count);
-    stats->memory_size = tier->memory_size + tier->table.memory_size + w->fleet.memory_size + sizeof(*w);
-}
-
-/* Text that is counted whole and kept as far as it fits. */
-struct text {
-    char *buffer;
-    size_t size, length;
-};
-
-__attribute__((format(printf, 2, 3))) static void text_add(struct text *text, const char *format, ...)
-{
-    const size_t at = text->length < text->size ? text->length : text->size;
-    va_list arguments;
-    va_start(arguments, format);
-    const int added = vsnprintf(text->size != 0 ? text->buffer + at : NULL, text->size - at, format, arguments);
-    va_end(arguments);
-    text->length += added > 0 ? (size_t) added : 0;
+    stats->override_count = load_relaxed(&w->override_count);
+    stats->memory_size =
+        tier->memory_size + tier->table.memory_size + tier->logs.memory_size + w->fleet.memory_size + sizeof(*w);
 }
 
 static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)

@@ -10,7 +10,7 @@
 #include "weir.h"
 
 /* The smallest options struct there ever was ends behind log_arg. */
-#define OPTIONS_SIZE_MIN sizeof(weir_options)
+#define OPTIONS_SIZE_MIN offsetof(weir_options, max_log_units)
 
 static int range(weir_error *error, const char *field, uint64_t value, uint64_t least, uint64_t most, const char *unit)
 {
@@ -57,7 +57,8 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
                 WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
         }
     }
-    *out = *in;
+    memcpy(out, in,
+           in->size < sizeof(*out) ? in->size : sizeof(*out)); /* what an older caller has not is the default */
     out->size = sizeof(*out);
     out->prefix = in->prefix != NULL ? in->prefix : defaults.prefix;
     out->max_keys = in->max_keys != 0 ? in->max_keys : defaults.max_keys;
@@ -66,6 +67,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     out->redis_timeout_ms = in->redis_timeout_ms != 0 ? in->redis_timeout_ms : defaults.redis_timeout_ms;
     out->tick_us = in->tick_us != 0 ? in->tick_us : defaults.tick_us;
     out->no_thread = in->no_thread || in->clock != NULL;
+    out->max_log_units = out->max_log_units != 0 ? out->max_log_units : defaults.max_log_units;
 
     int result = check_prefix(out->prefix, error);
     result = result != 0 ? result : range(error, "max_keys", out->max_keys, 1000, 100000000, "");
@@ -73,6 +75,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     result = result != 0 ? result : range(error, "sync_interval_ms", out->sync_interval_ms, 10, 60000, " ms");
     result = result != 0 ? result : range(error, "redis_timeout_ms", out->redis_timeout_ms, 10, 60000, " ms");
     result = result != 0 ? result : range(error, "tick_us", out->tick_us, 100, 100000, " us");
+    result = result != 0 ? result : range(error, "max_log_units", out->max_log_units, 1000, 4000000000, "");
     if (result == 0 && in->clock != NULL && (in->clock->monotonic_ns == NULL || in->clock->wall_ns == NULL)) {
         result =
             error_set(error, -EINVAL, "options: clock has no %s; give both functions, or NULL for the system's clock",

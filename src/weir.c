@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/rcu.h"
+#include "overrides.h"
 #include "policy/validate.h"
 #include "policy/yaml.h"
 #include "redis/redis.h"
@@ -60,6 +61,7 @@ static int identity_init(weir *w)
     for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
         w->policy_salts[id] = hash_keyed(&w->secret, &id, sizeof(id));
     }
+    w->names.salts = w->policy_salts;
     struct policy_set *none = NULL;
     const int compiled = policy_set_compile(NULL, 0, w->tier.tick_ns, w->tier.origin_ns, &w->names, &none, NULL);
     store_release(&w->tier.policies, none);
@@ -76,6 +78,8 @@ static void weir_free(weir *w)
         fleet_close(&w->fleet);
     }
     policy_set_free(load_relaxed(&w->tier.policies));
+    policy_names_free(&w->names);
+    overrides_drop(w->override_texts, w->override_text_count);
     tier_close(&w->tier);
     locks_destroy(w);
     free(w);
@@ -106,7 +110,7 @@ static int weir_make(const weir_options *options, weir **out, weir_error *error)
     const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
     const uint64_t wall_ns = clock_wall_ns(w->tier.clock);
     w->tier.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
-    result = tier_open(&w->tier, options->max_keys, options->max_threads);
+    result = tier_open(&w->tier, options->max_keys, options->max_threads, options->max_log_units);
     if (result != 0) {
         weir_free(w);
         return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
@@ -226,6 +230,8 @@ int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_e
         (void) pthread_mutex_unlock(&w->policy_lock);
         return result;
     }
+    /* Entries of single keys follow their policies. */
+    store_relaxed(&set->overrides, weir_compile_overrides(w, set, NULL, NULL));
     struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
     store_release(&w->tier.policies, set);                    /* [S4] the set, then the epoch */
     tick_epoch(&w->tier);
@@ -286,6 +292,21 @@ weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, s
     const uint64_t salt = w->policy_salts[policy <= WEIR_MAX_POLICIES ? policy : 0];
     const uint64_t hash = hash_keyed(&w->secret, data, used) ^ salt;
     return (weir_key){.hash = hash != 0 ? hash : 1, .data = data, .length = (uint32_t) used, .policy = policy};
+}
+
+int weir_reset(weir *w, const weir_key *key)
+{
+    const bool reachable = w->has_fleet && load_relaxed(&w->fleet.stats.link) == WEIR_LINK_UP;
+    int result = adjust_reset(&w->tier, key, reachable);
+    if (result != 0 || !w->has_fleet) {
+        return result;
+    }
+    /* The first round says so, the second has what was under way on this node meanwhile. */
+    result = reachable ? weir_sync(w, w->options.redis_timeout_ms) : -ENOTCONN;
+    if (result != 0) {
+        (void) adjust_reset(&w->tier, key, false);
+    }
+    return result;
 }
 
 int weir_poll(weir *w)

@@ -20,8 +20,11 @@ struct weir {
     weir_clock clock;     /* the host's, where it has one */
     struct hash_secret secret;
     uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
-    pthread_mutex_t policy_lock; /* guards names, and changes of tier.policies */
+    pthread_mutex_t policy_lock; /* guards names, override texts, and changes of tier.policies */
     struct policy_names names;
+    struct override_text *override_texts; /* as last read from the fleet */
+    size_t override_text_count;
+    _Atomic uint64_t override_count;
     pid_t pid;
     /* The background thread, or whoever calls weir_poll. */
     pthread_mutex_t poll_lock; /* no_thread: one at a time */

@@ -14,10 +14,11 @@
  *   weir_open                             anything (it makes a new object)
  *   weir_set_policies, _load_policies     everything but weir_close; two at once are put in order
  *   weir_find_policy, weir_make_key,      everything but weir_close
- *     weir_attach, weir_detach,
- *     weir_sync, _get_stats, _write_metrics
- *   weir_check, weir_peek                 everything but weir_close, and but another call on the same
- *                                         weir_thread: that is used by the thread that attached it alone
+ *     weir_attach, weir_detach, weir_reset,
+ *     weir_sync, _get_stats, _write_metrics,
+ *     _write_headers
+ *   weir_check, _check_all, _peek,        everything but weir_close, and but another call on the same
+ *     _refund, _charge, _reserve            weir_thread: that is used by the thread that attached it alone
  *   weir_poll                             as weir_find_policy, and but another weir_poll
  *   weir_close                            nothing
  *
@@ -63,7 +64,13 @@ typedef uint32_t weir_policy_id;
 /* Most limits one policy can hold. */
 #define WEIR_MAX_LIMITS 4
 
-/* Longest policy name, in bytes, without the terminator. */
+/* Most keys in one weir_check_all. */
+#define WEIR_MAX_KEYS_AT_ONCE 16
+
+/* Greatest limit of a sliding log: it remembers the time of every unit. */
+#define WEIR_MAX_LOG_UNITS 65536
+
+/* Longest name of a policy or a limit, in bytes, without the terminator. */
 #define WEIR_MAX_NAME 63
 
 /* Most different policy names one weir takes from open to close. */
@@ -72,13 +79,18 @@ typedef uint32_t weir_policy_id;
 /* Greatest number of units a limit, a burst or one request can have: 2^42 - 1. */
 #define WEIR_MAX_UNITS UINT64_C(4398046511103)
 
-/* How a limit counts. */
+/* How a limit counts. docs/choosing.md helps to choose. */
 typedef enum weir_algorithm {
     WEIR_FIXED_WINDOW = 0,   /* so many units in each period, counted from period boundaries in fleet time */
     WEIR_SLIDING_WINDOW = 1, /* two counters: this window's, and the last one's weighted by what of it is
                                 still within one period */
-    WEIR_TOKEN_BUCKET = 3    /* a bucket of `burst` units that refills at limit per period (GCRA) */
+    WEIR_SLIDING_LOG = 2,    /* the time of every unit is remembered: never more than limit in any period. Exact */
+    WEIR_TOKEN_BUCKET = 3,   /* a bucket of `burst` units that refills at limit per period (GCRA) */
+    WEIR_LEAKY_BUCKET = 4    /* a queue of `burst` units that is served at limit per period, evenly: see weir_reserve */
 } weir_algorithm;
+
+/* Quotas: windows that follow the calendar, in UTC. */
+typedef enum weir_calendar { WEIR_CALENDAR_NONE = 0, WEIR_CALENDAR_DAY = 1, WEIR_CALENDAR_MONTH = 2 } weir_calendar;
 
 /* What to do when the fleet's news is too old to go by. */
 typedef enum weir_outage {
@@ -108,26 +120,37 @@ typedef enum weir_basis {
 /*
  * One limit: `limit` units per `period_ns`.
  *
- * limit      1 to WEIR_MAX_UNITS, units per period. A token bucket's rate is rounded down to a whole number
- *            of 1/64 ns per unit (0.16% at 100,000,000 units a second); rates above 640,000,000 units a
- *            second are refused: count in larger units.
- * period_ns  1,000,000 (1 ms) to 31,622,400 seconds (366 days), in nanoseconds.
- * burst      token bucket: 1 to WEIR_MAX_UNITS, the most units that pass at once; 0: same as limit. Filling an
- *            empty bucket must take less than 2 years. Windows admit at most `limit` at once and take 0 or
+ * limit      1 to WEIR_MAX_UNITS, units per period; a sliding log's at most WEIR_MAX_LOG_UNITS. A bucket's rate is
+ *            rounded down to a whole number of 1/64 ns per unit (0.16% at 100,000,000 units a second); rates above
+ *            640,000,000 units a second are refused: count in larger units.
+ * period_ns  1,000,000 (1 ms) to 31,622,400 seconds (366 days), in nanoseconds; 0 with a calendar.
+ * burst      buckets: 1 to WEIR_MAX_UNITS, the most units that pass (or queue) at once; 0: same as limit. Filling an
+ *            empty bucket must take less than 2 years. The others admit at most `limit` at once and take 0 or
  *            the same number as limit.
+ * calendar   fixed windows: a UTC day or month in place of period_ns
+ * delay      leaky buckets: units that may pass ahead of their turn before requests have to wait, 0 to burst. In the
+ *            words of nginx's limit_req: 0 is "burst", `burst` is "nodelay", between them is "delay="; weir's burst
+ *            counts the request being served, so it is nginx's plus one
+ * name       for headers, 1 to WEIR_MAX_NAME bytes of printable ASCII; NULL: the policy's name, and where that has
+ *            several limits, its number in the list
  */
 typedef struct weir_limit {
     weir_algorithm algorithm;
     uint64_t limit;
     uint64_t period_ns;
     uint64_t burst;
+    weir_calendar calendar;
+    uint64_t delay;
+    const char *name;
 } weir_limit;
 
 /*
  * A named set of limits; a request passes when all of them allow it. The caller keeps what the pointers
  * name only until the call returns.
  *
- * name             1 to WEIR_MAX_NAME bytes: letters, digits, '.', '_', '-' and '/'
+ * name             1 to WEIR_MAX_NAME bytes: letters, digits, '.', '_', '-' and '/'. "api", "api/free" and "api/pro"
+ *                  are tiers of one policy: they have limits of their own, and share what a key has used, as far as
+ *                  algorithm and period of their limits are the same
  * limits           limit_count of them, 1 to WEIR_MAX_LIMITS
  * hash_keys        true: keys go to Redis as a 128-bit hash, so that tokens and addresses stay here
  * on_outage        when there has been no good sync for outage_grace_ms
@@ -182,6 +205,9 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * no_thread         the host calls weir_poll from its own loop instead of a background thread
  * clock             NULL: the system's. Your own implies no_thread, and time then moves only in weir_poll
  * log, log_arg      NULL: say nothing
+ * max_log_units     how many units the sliding logs of all keys can remember, 1,000 to 4,000,000,000; 4,194,304. Eight
+ *                   bytes each, reserved at open, present when used. A key takes up to 16 bytes per unit of its limit,
+ *                   and 1 KiB in a fleet; where there is no room, its requests are denied and counted as untracked
  */
 typedef struct weir_options {
     size_t size;
@@ -197,11 +223,12 @@ typedef struct weir_options {
     const weir_clock *clock;
     weir_log_fn log;
     void *log_arg;
+    size_t max_log_units;
 } weir_options;
 
 #define WEIR_OPTIONS_INIT                                                                                              \
     {                                                                                                                  \
-        sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL                  \
+        sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304         \
     }
 
 /*
@@ -282,6 +309,7 @@ WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void
  *                 UINT64_MAX: never (the cost is above what the limit lets pass at once)
  * reset_after_ns  when the key will be as if never used, if nobody comes
  * fleet_age_ns    how old the fleet's news is; UINT64_MAX: none yet
+ * key_index       weir_check_all: the key whose limit decided
  */
 typedef struct weir_verdict {
     bool allowed;
@@ -291,6 +319,7 @@ typedef struct weir_verdict {
     uint64_t limit, remaining;
     uint64_t retry_after_ns, reset_after_ns;
     uint64_t fleet_age_ns;
+    uint8_t key_index;
 } weir_verdict;
 
 /*
@@ -310,6 +339,61 @@ WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, wei
 
 /* The answer weir_check would give, counting nothing. Threads: the owner of `t`. As weir_check otherwise. */
 WEIR_API bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
+
+/*
+ * All or nothing: may a request pass that counts against up to WEIR_MAX_KEYS_AT_ONCE keys, each of a policy of its own
+ * (address, user, address and user, endpoint)? Where one limit of one key has no room nothing is counted anywhere.
+ * `costs` has one cost per key; NULL: 1 each. A key that is named twice is asked for both costs together. The verdict
+ * is the strictest one: when denied, of the limit that will be the last to let the request pass; else of the one with
+ * the least left; key_index and limit_index say which. A key of a policy in shadow mode denies nothing: where it has no
+ * room it is not counted, and would_deny is set. No keys: allowed. More than the most: denied, with retry_after_ns
+ * UINT64_MAX.
+ *
+ * The bound is weir_check's, for each key. Threads: the owner of `t`. Progress: as weir_check with a policy of
+ * several limits. Allocates: nothing.
+ */
+WEIR_API bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
+                             weir_verdict *verdict);
+
+/*
+ * Gives back `cost` units that a check, charge or reservation took and that were not used. Where the units were taken
+ * in a window that is over, they are given back to that one: of what this node took, the latest units go first, and no
+ * window, bucket or log ever has more than it began with. Reaches the fleet with the next report.
+ *
+ * Threads: the owner of `t`; it may be another one than took the units. Progress: lock-free, but see weir_check.
+ * Allocates: nothing.
+ */
+WEIR_API void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost);
+
+/*
+ * Counts `cost` units whose number is known only afterwards (bytes, tokens, seconds), whether they fit or not. Later
+ * requests wait for them: a bucket goes into debt, a window or a log is over its limit until the units are out of it.
+ * At most WEIR_MAX_UNITS at a time: more is taken for that many.
+ *
+ * Threads, progress, allocates: as weir_refund.
+ */
+WEIR_API void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost);
+
+/*
+ * Takes a place in the queue: *wait_ns is how long to wait before the request may go, 0 for at once. A leaky bucket
+ * spaces requests evenly and queues `burst` units at most; a token bucket lets a request go when its units will have
+ * refilled; the other algorithms have no queue, and must have room now. Refuses, and takes nothing, when the wait would
+ * be longer than `max_wait_ns`; *wait_ns is then the time after which it could succeed, UINT64_MAX: never. weir_refund
+ * cancels a reservation. weir_check on a leaky bucket is a reservation that cannot wait. `wait_ns` may be NULL; in
+ * shadow mode what would be refused may go at once.
+ *
+ * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
+ */
+WEIR_API bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t max_wait_ns, uint64_t *wait_ns);
+
+/*
+ * Forgets what a key has used, under all limits of its policy and its tiers, here and, where there is a fleet, in Redis
+ * and on every other node when that next hears of the key. 0; -ENOTCONN: forgotten here, and the fleet will be told
+ * when it can be reached; -ETIMEDOUT: likewise, it did not answer within redis_timeout_ms; -ENOENT: the key's policy is
+ * not in the present set.
+ * Threads: any. Blocks while the fleet is asked, up to twice redis_timeout_ms.
+ */
+WEIR_API int weir_reset(weir *w, const weir_key *key);
 
 /*
  * For no_thread: does what is due now (ticks, settling, the fleet) and returns the milliseconds until it wants
@@ -341,8 +425,8 @@ typedef struct weir_stats {
     uint64_t would_deny_count;            /* checks that shadow mode let pass */
     uint64_t unknown_policy_count;        /* checks against no policy, allowed */
     uint64_t slow_count;                  /* checks that went past the thread's own counters */
-    uint64_t untracked_count;             /* checks decided without a place in the table: it was full of keys
-                                             in use. They are denied */
+    uint64_t untracked_count;             /* checks decided without a place in the table, which was full of keys in
+                                             use, or in the memory of the logs. They are denied */
     uint64_t late_units;                  /* units charged after another thread had taken the grant back */
     uint64_t key_count, key_capacity;     /* entries of the table: one per key and limit */
     uint64_t evicted_fresh_count;         /* forgotten keys that were as if never used */
@@ -359,6 +443,7 @@ typedef struct weir_stats {
     uint64_t reported_count;               /* reports Redis has taken */
     uint64_t rejected_count;               /* reports Redis refused (a key of a wrong type, ...) */
     uint64_t memory_size;                  /* bytes reserved at open */
+    uint64_t override_count;               /* keys with an entry of their own in Redis, as last read */
 } weir_stats;
 
 /* Threads: any. Progress: wait-free. */
@@ -370,6 +455,28 @@ WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
  * Threads: any. Takes a lock.
  */
 WEIR_API int weir_write_metrics(const weir *w, char *buffer, size_t size);
+
+/* How to tell a client about its limits. A style keeps its form: when a draft moves, a new style is added. */
+typedef enum weir_header_style {
+    WEIR_HEADERS_DRAFT_11 = 0,   /* draft-ietf-httpapi-ratelimit-headers-11: RateLimit-Policy and RateLimit */
+    WEIR_HEADERS_TRIO = 1,       /* RateLimit-Limit, -Remaining, -Reset (seconds from now), as in the drafts up to 07 */
+    WEIR_HEADERS_X_UNIX = 2,     /* X-RateLimit-Limit, -Remaining, -Reset (Unix time), as GitHub's */
+    WEIR_HEADERS_X_ISO8601 = 3,  /* the same, with the time as 2026-11-30T23:59:59Z */
+    WEIR_HEADERS_RETRY_AFTER = 4 /* nothing else than Retry-After */
+} weir_header_style;
+
+/*
+ * Writes HTTP header fields that tell a client how it stands, each line ended by CR LF, and a terminator. Every style
+ * adds Retry-After when the verdict is a denial that will pass: in whole seconds, rounded up, so that a client that
+ * obeys it is admitted if nobody else comes. `policy` is the one that was checked (after weir_check_all: of the
+ * verdict's key); one that there is no more, or a verdict of none, writes no fields.
+ *
+ * Returns the bytes needed without the terminator: where that is `size` or more, the text was cut; -EINVAL: there is no
+ * such style, or `verdict` is NULL. `buffer` may be NULL when `size` is 0.
+ * Threads: any. Progress: lock-free. Allocates: nothing.
+ */
+WEIR_API int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id policy,
+                                const weir_verdict *verdict, char *buffer, size_t size);
 
 #ifdef __cplusplus
 }

@@ -3,15 +3,27 @@
 
 #include "base/numbers.h"
 
-static struct state bucket_state(uint64_t tat, uint64_t total)
+static struct state bucket_state(const struct rule *rule, uint64_t tat, uint64_t total)
 {
-    return (struct state){tat, total & BUCKET_TOTAL_MASK};
+    return (struct state){tat, (uint64_t) rule->scale << BUCKET_TOTAL_BITS | (total & BUCKET_TOTAL_MASK)};
 }
 
-/* How far the bucket is from full, as time. */
+/* How far the bucket is from full, as time under this rule. */
 static uint64_t debt(const struct rule *rule, struct state s, uint64_t now_ns)
 {
-    return saturating_sub(s.a, bucket_time(rule, now_ns));
+    const uint64_t time = saturating_sub(s.a, bucket_time(rule, now_ns));
+    const uint8_t scale = bucket_scale(s);
+    if (time == 0 || scale == rule->scale || scale == 0 || rule->scale == 0 || rule->scales == NULL) {
+        return time;
+    }
+    return muldiv_ceil(time, rule->scales->units[rule->scale], rule->scales->units[scale]);
+}
+
+/* The theoretical arrival time by this rule's rate. */
+static uint64_t tat_of(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    const uint64_t now = bucket_time(rule, now_ns);
+    return bucket_scale(s) == rule->scale || s.a <= now ? s.a : saturating_add(now, debt(rule, s, now_ns));
 }
 
 /* 1/64 ns to ns, up: whoever waits that long has waited enough. */
@@ -20,11 +32,15 @@ static uint64_t wait_ns(uint64_t time)
     return (time >> BUCKET_FRACTION_BITS) + ((time & ((1U << BUCKET_FRACTION_BITS) - 1)) != 0);
 }
 
-struct state bucket_fresh(const struct rule *rule, uint64_t now_ns)
+struct state bucket_fresh(void)
 {
-    (void) rule;
-    (void) now_ns;
     return (struct state){0, 0}; /* full since the origin */
+}
+
+/* Time that units ahead of their turn are worth. */
+static uint64_t ahead_time(const struct rule *rule)
+{
+    return min_u64(saturating_mul(rule->ahead, rule->unit), rule->tolerance);
 }
 
 uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_ns)
@@ -32,13 +48,58 @@ uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_n
     if (rule->unit == 0) {
         return rule->limit;
     }
-    return saturating_sub(rule->tolerance, debt(rule, s, now_ns)) / rule->unit;
+    const uint64_t owed = debt(rule, s, now_ns);
+    if (rule_is_queue(rule) && owed > ahead_time(rule)) {
+        return 0;
+    }
+    return saturating_sub(rule->tolerance, owed) / rule->unit;
 }
 
 struct state bucket_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units)
 {
-    const uint64_t from = max_u64(s.a, bucket_time(rule, now_ns));
-    return bucket_state(saturating_add(from, saturating_mul(units, rule->unit)), bucket_total(s) + units);
+    const uint64_t from = saturating_add(bucket_time(rule, now_ns), debt(rule, s, now_ns));
+    return bucket_state(rule, saturating_add(from, saturating_mul(units, rule->unit)), bucket_total(s) + units);
+}
+
+struct state bucket_charge_late(const struct rule *rule, struct state s, uint64_t then_ns, uint64_t units)
+{
+    struct rule as = *rule;
+    if (bucket_scale(s) != rule->scale && bucket_scale(s) != 0 && rule->scales != NULL) {
+        as.scale = bucket_scale(s);
+        as.unit = rule->scales->units[as.scale];
+    }
+    return bucket_charge(&as, s, then_ns, units);
+}
+
+uint64_t bucket_owed(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    return rule->unit != 0 ? debt(rule, s, now_ns) / rule->unit : 0;
+}
+
+struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t *given)
+{
+    const uint64_t owed = debt(rule, s, now_ns);
+    const uint64_t owed_units = rule->unit != 0 ? muldiv_ceil(owed, 1, rule->unit) : 0;
+    *given = min_u64(units, owed_units);
+    /* Not cut off at now: somebody's clock may be a tick behind, and has the units back as well. */
+    const uint64_t tat = saturating_sub(tat_of(rule, s, now_ns), saturating_mul(*given, rule->unit));
+    return bucket_state(rule, tat, bucket_total(s));
+}
+
+uint64_t bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                      bool *never)
+{
+    *never = false;
+    if (rule->unit == 0 && cost <= rule->limit) {
+        return 0;
+    }
+    const uint64_t before = saturating_add(debt(rule, s, now_ns), saturating_mul(ahead, rule->unit));
+    const uint64_t over = saturating_sub(saturating_add(before, saturating_mul(cost, rule->unit)), rule->tolerance);
+    *never = cost > rule->limit || (rule_is_queue(rule) && over != 0);
+    if (*never) {
+        return bucket_retry_after(rule, s, now_ns, cost);
+    }
+    return wait_ns(rule_is_queue(rule) ? saturating_sub(before, ahead_time(rule)) : over);
 }
 
 uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost)
@@ -46,8 +107,11 @@ uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t no
     if (cost > rule->limit) {
         return UINT64_MAX;
     }
-    const uint64_t wanted = saturating_add(debt(rule, s, now_ns), saturating_mul(cost, rule->unit));
-    return wait_ns(saturating_sub(wanted, rule->tolerance));
+    const uint64_t owed = debt(rule, s, now_ns);
+    const uint64_t wanted = saturating_add(owed, saturating_mul(cost, rule->unit));
+    const uint64_t over = saturating_sub(wanted, rule->tolerance);
+    const uint64_t turn = rule_is_queue(rule) && rule->unit != 0 ? saturating_sub(owed, ahead_time(rule)) : 0;
+    return wait_ns(max_u64(over, turn));
 }
 
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns)
@@ -55,8 +119,21 @@ uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t no
     return wait_ns(debt(rule, s, now_ns));
 }
 
-struct state bucket_merge(const struct rule *rule, struct state s, uint64_t tat_ns, uint64_t unseen)
+struct state bucket_rescale(const struct rule *rule, struct state s, uint64_t now_ns)
 {
-    const uint64_t tat = saturating_add(bucket_time(rule, tat_ns), saturating_mul(unseen, rule->unit));
-    return bucket_state(max_u64(s.a, tat), bucket_total(s));
+    return bucket_state(rule, tat_of(rule, s, now_ns), bucket_total(s));
+}
+
+uint64_t bucket_full_ns(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    return bucket_time_ns(rule, tat_of(rule, s, now_ns));
+}
+
+struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t tat_ns, uint64_t unseen,
+                          uint64_t unseen_returned, uint64_t returned)
+{
+    const uint64_t mine = saturating_sub(tat_of(rule, s, now_ns), saturating_mul(returned, rule->unit));
+    const uint64_t told = saturating_add(bucket_time(rule, tat_ns), saturating_mul(unseen, rule->unit));
+    const uint64_t theirs = saturating_sub(told, saturating_mul(unseen_returned, rule->unit));
+    return bucket_state(rule, max_u64(mine, theirs), bucket_total(s));
 }

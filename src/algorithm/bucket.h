@@ -15,18 +15,30 @@
  * * T. If the bucket was found full in between, some of them had refilled already, and the bucket is a little emptier
  * than it ought to be: never fuller. Its debt is never more than all the units charged since it was last full.
  *
- * b holds the units charged since the key was first seen (modulo 2^44): what this node tells the fleet.
+ * b holds the units charged since the key was first seen (modulo 2^44): what this node tells the fleet. Above them it
+ * holds the scale: under which rate the bucket was last charged. Debt is time, and means another number of units under
+ * another rate; so when a policy changes its rate, or a key its tier, the debt is converted and the units owed stay as
+ * they were. (A limit that has seen more than 255 rates since open gives new ones scale 0: then the time owed stays.)
+ *
+ * The leaky bucket is the same state seen from the other side: tat - now is how long the queue takes to be served, and
+ * a request may go when those before it have been, less `ahead` units.
  */
 #ifndef WEIR_ALGORITHM_BUCKET_H
 #define WEIR_ALGORITHM_BUCKET_H
 
 #include "algorithm/rule.h"
 
-#define BUCKET_TOTAL_MASK STATE_B_MASK
+#define BUCKET_TOTAL_BITS 44
+#define BUCKET_TOTAL_MASK ((UINT64_C(1) << BUCKET_TOTAL_BITS) - 1)
 
 static inline uint64_t bucket_total(struct state s)
 {
     return s.b & BUCKET_TOTAL_MASK;
+}
+
+static inline uint8_t bucket_scale(struct state s)
+{
+    return (uint8_t) (s.b >> BUCKET_TOTAL_BITS);
 }
 
 /* Fleet time to a bucket's time and back. */
@@ -40,16 +52,36 @@ static inline uint64_t bucket_time_ns(const struct rule *rule, uint64_t time)
     return rule->origin_ns + (time >> BUCKET_FRACTION_BITS);
 }
 
-struct state bucket_fresh(const struct rule *rule, uint64_t now_ns);
+/*
+ * The same units owed, by this rule's rate. Whoever meets a state of another scale changes it to this: only then does
+ * it refill at the new rate.
+ */
+struct state bucket_rescale(const struct rule *rule, struct state s, uint64_t now_ns);
+
+struct state bucket_fresh(void);
 uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
 struct state bucket_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units);
+/* The same for units that passed before: by the rate that the state has gone over to meanwhile. */
+struct state bucket_charge_late(const struct rule *rule, struct state s, uint64_t then_ns, uint64_t units);
+/* Whole units that it is from full. */
+uint64_t bucket_owed(const struct rule *rule, struct state s, uint64_t now_ns);
+/* Never fuller than full: *given is how many units were owed of those asked for. */
+struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t *given);
+uint64_t bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                      bool *never);
 uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost);
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns);
 
+/* The time at which the bucket is full again, by this rule's rate; fleet time. */
+uint64_t bucket_full_ns(const struct rule *rule, struct state s, uint64_t now_ns);
+
 /*
- * The state when the fleet says its bucket will be full at `tat_ns` (fleet time), which covers all this node has
- * charged but `unseen` units. Never a fuller bucket than before: what the fleet has lost is no amnesty.
+ * The state when the others have been given back `returned` units, and the fleet says its bucket will be full at
+ * `tat_ns` (fleet time, at this rule's rate), which covers all this node has charged but `unseen` units and all it gave
+ * back but `unseen_returned`. Never a fuller bucket than before but by what was given back: what the fleet has lost is
+ * no amnesty.
  */
-struct state bucket_merge(const struct rule *rule, struct state s, uint64_t tat_ns, uint64_t unseen);
+struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t tat_ns, uint64_t unseen,
+                          uint64_t unseen_returned, uint64_t returned);
 
 #endif

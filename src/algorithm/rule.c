@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which algorithm does what: one switch per question, over window.h and bucket.h.
+ * Which algorithm does what: one switch per question, over window.h, bucket.h and log.h.
  */
 #include "algorithm/rule.h"
 
 #include "algorithm/bucket.h"
+#include "algorithm/log.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
 
-static inline bool is_bucket(const struct rule *rule)
-{
-    return rule->algorithm == WEIR_TOKEN_BUCKET;
-}
+#define DAY_NS (UINT64_C(86400) * NS_PER_S)
 
 struct rule rule_make(const weir_limit *limit, uint64_t origin_ns)
 {
@@ -21,43 +19,73 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns)
         .period_ns = limit->period_ns,
         .origin_ns = origin_ns,
     };
-    if (is_bucket(&rule)) {
+    rule.calendar = limit->calendar;
+    if (limit->calendar == WEIR_CALENDAR_DAY) {
+        rule.period_ns = DAY_NS; /* Unix time has days of one length, and begins with one */
+    } else if (limit->calendar == WEIR_CALENDAR_MONTH) {
+        rule.period_ns = 31 * DAY_NS;
+    }
+    if (rule_is_bucket(&rule)) {
         rule.limit = limit->burst != 0 ? limit->burst : limit->limit;
         /* Up, so that the rate is never above the one asked for. */
         rule.unit = muldiv_ceil(limit->period_ns, UINT64_C(1) << BUCKET_FRACTION_BITS, limit->limit);
         rule.tolerance = saturating_mul(rule.limit, rule.unit);
+        rule.ahead = limit->delay;
     }
     return rule;
 }
 
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns)
 {
-    return is_bucket(rule) ? bucket_fresh(rule, now_ns) : window_fresh(rule, now_ns);
+    return rule_is_bucket(rule) ? bucket_fresh() : rule_is_log(rule) ? log_fresh() : window_fresh(rule, now_ns);
 }
 
 uint64_t rule_headroom(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return is_bucket(rule) ? bucket_headroom(rule, state, now_ns) : window_headroom(rule, state, now_ns);
+    return rule_is_bucket(rule) ? bucket_headroom(rule, state, now_ns)
+           : rule_is_log(rule)  ? log_headroom(rule, state, now_ns)
+                                : window_headroom(rule, state, now_ns);
 }
 
 struct state rule_charge(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units)
 {
-    return is_bucket(rule) ? bucket_charge(rule, state, now_ns, units) : window_charge(rule, state, now_ns, units);
+    return rule_is_bucket(rule) ? bucket_charge(rule, state, now_ns, units) : window_charge(rule, state, now_ns, units);
 }
 
 struct state rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units)
 {
-    return is_bucket(rule) ? bucket_charge(rule, state, then_ns, units)
-                           : window_charge_tag(state, window_tag_at(rule, then_ns), units);
+    return rule_is_bucket(rule) ? bucket_charge_late(rule, state, then_ns, units)
+                                : window_charge_tag(state, window_tag_at(rule, then_ns), units);
+}
+
+struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
+                         uint64_t most_now, uint64_t *given, uint64_t *given_before)
+{
+    *given_before = 0;
+    return rule_is_bucket(rule) ? bucket_refund(rule, state, now_ns, units, given)
+                                : window_refund(rule, state, now_ns, units, most_now, given, given_before);
+}
+
+uint64_t rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                    bool *never)
+{
+    if (rule_is_bucket(rule)) {
+        return bucket_queue(rule, state, now_ns, cost, ahead, never);
+    }
+    *never = saturating_sub(rule_headroom(rule, state, now_ns), ahead) < cost;
+    return *never ? rule_retry_after(rule, state, now_ns, cost) : 0;
 }
 
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost)
 {
-    return is_bucket(rule) ? bucket_retry_after(rule, state, now_ns, cost)
-                           : window_retry_after(rule, state, now_ns, cost);
+    return rule_is_bucket(rule) ? bucket_retry_after(rule, state, now_ns, cost)
+           : rule_is_log(rule)  ? log_state_retry_after(rule, state, now_ns, cost)
+                                : window_retry_after(rule, state, now_ns, cost);
 }
 
 uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return is_bucket(rule) ? bucket_reset_after(rule, state, now_ns) : window_reset_after(rule, state, now_ns);
+    return rule_is_bucket(rule) ? bucket_reset_after(rule, state, now_ns)
+           : rule_is_log(rule)  ? log_reset_after(state, now_ns)
+                                : window_reset_after(rule, state, now_ns);
 }

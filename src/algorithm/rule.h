@@ -5,6 +5,7 @@
 #ifndef WEIR_ALGORITHM_RULE_H
 #define WEIR_ALGORITHM_RULE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "weir/weir.h"
@@ -17,26 +18,61 @@ struct state {
     uint64_t a, b;
 };
 
-#define STATE_B_BITS 44
+#define STATE_B_BITS 52
 #define STATE_B_MASK ((UINT64_C(1) << STATE_B_BITS) - 1)
 
 /* A bucket's times are kept in 1/64 ns, so that the time one unit takes to refill is a whole number. */
 #define BUCKET_FRACTION_BITS 6
 
+/*
+ * Rates under which a limit's buckets have been charged; a bucket's state says by which it was last. One list for as
+ * long as the weir is open, for all policies that share the limit: see bucket.h.
+ */
+#define SCALE_COUNT 256
+
+struct scales {
+    uint64_t units[SCALE_COUNT]; /* time one unit takes to refill, 1/64 ns; 0: not in use. [0] is never converted */
+};
+
 struct rule {
     weir_algorithm algorithm;
-    uint64_t limit; /* units at once: a window's limit, a bucket's burst */
-    uint64_t period_ns;
-    uint64_t origin_ns; /* bucket: times are kept from here; fleet time */
-    uint64_t unit;      /* bucket: time one unit takes to refill, 1/64 ns; 0: units cost nothing (limit is off) */
-    uint64_t tolerance; /* bucket: time the whole burst takes to refill, 1/64 ns: burst * unit */
+    weir_calendar calendar; /* window: the period is of the calendar */
+    uint8_t scale;          /* bucket: which of `scales` is `unit`, as configured */
+    uint64_t limit;         /* units at once: a window's limit, a bucket's burst */
+    uint64_t period_ns;     /* a calendar month's: 31 days */
+    uint64_t origin_ns;     /* bucket: times are kept from here; fleet time */
+    uint64_t unit;          /* bucket: time one unit takes to refill, 1/64 ns; 0: units cost nothing (limit is off) */
+    uint64_t tolerance;     /* bucket: time the whole burst takes to refill, 1/64 ns: burst * unit */
+    uint64_t ahead;         /* leaky bucket: units that may pass ahead of their turn */
+    const struct scales *scales; /* bucket; NULL: all one */
 };
+
+static inline bool rule_is_bucket(const struct rule *rule)
+{
+    return rule->algorithm >= WEIR_TOKEN_BUCKET;
+}
+
+static inline bool rule_is_log(const struct rule *rule)
+{
+    return rule->algorithm == WEIR_SLIDING_LOG;
+}
+
+/* Its requests stand in a queue: what may pass now is no number of units that could be handed out. */
+static inline bool rule_is_queue(const struct rule *rule)
+{
+    return rule->algorithm == WEIR_LEAKY_BUCKET;
+}
 
 /*
  * The rule of a valid limit. `origin_ns` is one for all of a process, at least as early as any time it will see, and at
  * most some years before.
  */
 struct rule rule_make(const weir_limit *limit, uint64_t origin_ns);
+
+/*
+ * Of a log the state is a summary: the functions below answer for the time its log was last looked at
+ * (algorithm/log.h), and charging and giving back are the log's own.
+ */
 
 /* What a key that was never used has. */
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns);
@@ -52,6 +88,21 @@ struct state rule_charge(const struct rule *rule, struct state state, uint64_t n
  * the rule only algorithm, period, origin and unit.
  */
 struct state rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
+
+/*
+ * The state after up to `units` are given back; *given: how many were, of them *given_before to the window before. A
+ * window gives back at most `most_now` of the units that it counts itself.
+ */
+struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
+                         uint64_t most_now, uint64_t *given, uint64_t *given_before);
+
+/*
+ * How long a request has to wait in the queue until it may go, when `ahead` units stand there already that the state
+ * does not count; 0: now. *never: it cannot be queued, and what is returned is as rule_retry_after. What has no queue
+ * never queues what does not fit now.
+ */
+uint64_t rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                    bool *never);
 
 /* Earliest wait after which `cost` fits if nobody else comes; 0: now; UINT64_MAX: never. */
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost);

@@ -1,11 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "algorithm/window.h"
 
+#include "algorithm/calendar.h"
 #include "base/numbers.h"
+
+#define DAY_NS (UINT64_C(86400) * NS_PER_S)
+
+struct window_span window_span_of(const struct rule *rule, uint64_t number)
+{
+    if (rule->calendar == WEIR_CALENDAR_MONTH) {
+        return (struct window_span){number, calendar_day_of_month(number) * DAY_NS,
+                                    calendar_day_of_month(number + 1) * DAY_NS};
+    }
+    return (struct window_span){number, number * rule->period_ns, (number + 1) * rule->period_ns};
+}
+
+struct window_span window_span_at(const struct rule *rule, uint64_t now_ns)
+{
+    const bool month = rule->calendar == WEIR_CALENDAR_MONTH;
+    return window_span_of(rule, month ? calendar_month_of_day(now_ns / DAY_NS) : now_ns / rule->period_ns);
+}
 
 uint64_t window_number(const struct rule *rule, uint32_t tag, uint64_t now_ns)
 {
-    const uint64_t now = now_ns / rule->period_ns;
+    const uint64_t now = window_span_at(rule, now_ns).number;
     const uint32_t behind = ((uint32_t) now - tag) & WINDOW_TAG_MASK;
     if (behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX) {
         return now + (WINDOW_TAG_MASK + 1 - behind);
@@ -15,9 +33,9 @@ uint64_t window_number(const struct rule *rule, uint32_t tag, uint64_t now_ns)
 
 struct state window_roll(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t *into_ns)
 {
-    const uint64_t now = now_ns / rule->period_ns;
-    const uint32_t behind = ((uint32_t) now - window_tag(s)) & WINDOW_TAG_MASK;
-    *into_ns = now_ns - now * rule->period_ns;
+    const struct window_span span = window_span_at(rule, now_ns);
+    const uint32_t behind = ((uint32_t) span.number - window_tag(s)) & WINDOW_TAG_MASK;
+    *into_ns = now_ns - span.start_ns;
     if (behind == 0) {
         return s;
     }
@@ -25,7 +43,7 @@ struct state window_roll(const struct rule *rule, struct state s, uint64_t now_n
         *into_ns = 0;
         return s;
     }
-    return window_state((uint32_t) now, 0, behind == 1 ? window_count(s) : 0);
+    return window_state((uint32_t) span.number, 0, behind == 1 ? window_count(s) : 0);
 }
 
 /* Units of the window before that still count, `into_ns` into this one. */
@@ -39,7 +57,7 @@ static uint64_t carried(const struct rule *rule, struct state s, uint64_t into_n
 
 struct state window_fresh(const struct rule *rule, uint64_t now_ns)
 {
-    return window_state((uint32_t) (now_ns / rule->period_ns), 0, 0);
+    return window_state(window_tag_at(rule, now_ns), 0, 0);
 }
 
 uint64_t window_headroom(const struct rule *rule, struct state s, uint64_t now_ns)
@@ -55,6 +73,17 @@ struct state window_charge(const struct rule *rule, struct state s, uint64_t now
     s = window_roll(rule, s, now_ns, &into_ns);
     const uint64_t count = min_u64(saturating_add(window_count(s), units), WINDOW_COUNT_MASK);
     return window_state(window_tag(s), count, window_previous(s));
+}
+
+struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t most_now,
+                           uint64_t *given, uint64_t *given_before)
+{
+    uint64_t into_ns;
+    s = window_roll(rule, s, now_ns, &into_ns);
+    const uint64_t from_now = min_u64(units, min_u64(window_count(s), most_now));
+    *given_before = min_u64(units - from_now, window_previous(s));
+    *given = from_now + *given_before;
+    return window_state(window_tag(s), window_count(s) - from_now, window_previous(s) - *given_before);
 }
 
 struct state window_charge_tag(struct state s, uint32_t tag, uint64_t units)
@@ -106,15 +135,15 @@ uint64_t window_retry_after(const struct rule *rule, struct state s, uint64_t no
         return 0;
     }
     /* From now to where `into_ns` counts from is more than nothing when the state is ahead of the clock. */
-    const uint64_t start_ns = window_number(rule, window_tag(s), now_ns) * rule->period_ns;
-    const uint64_t next_ns = start_ns + rule->period_ns;
+    const struct window_span span = window_span_of(rule, window_number(rule, window_tag(s), now_ns));
+    const uint64_t next_ns = span.end_ns;
     if (rule->algorithm == WEIR_FIXED_WINDOW) {
         return next_ns - now_ns;
     }
     if (count <= room) {
         const uint64_t wait = wait_for_room(rule, window_previous(s), room - count);
         if (wait < rule->period_ns) {
-            return start_ns + wait - now_ns;
+            return span.start_ns + wait - now_ns;
         }
         if (count == 0) {
             return next_ns - now_ns;
@@ -127,7 +156,7 @@ uint64_t window_reset_after(const struct rule *rule, struct state s, uint64_t no
 {
     uint64_t into_ns;
     s = window_roll(rule, s, now_ns, &into_ns);
-    const uint64_t next_ns = (window_number(rule, window_tag(s), now_ns) + 1) * rule->period_ns;
+    const uint64_t next_ns = window_span_of(rule, window_number(rule, window_tag(s), now_ns)).end_ns;
     const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
     if (window_count(s) != 0) {
         return next_ns + (slides ? rule->period_ns : 0) - now_ns;

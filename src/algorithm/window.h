@@ -14,9 +14,11 @@
  *
  * Invariant: `previous` belongs to window tag - 1. Rolling by one window moves count there, by more clears both.
  *
+ * A calendar month is a window of its own length (calendar.h); a calendar day is one of 86,400 s.
+ *
  * A state whose tag is a little ahead of now was rolled by a thread with a later reading of the clock; then now is
- * taken to be the beginning of that window. A state left alone for 2^20 windows (12 days of seconds) less 64 to 1 would
- * be taken for one ahead; nothing worse comes of it than a stale count for that window.
+ * taken to be the beginning of that window. A state left alone for 2^28 windows (8 years of seconds, 3 days of
+ * milliseconds) less 64 to 1 would be taken for one ahead; nothing worse comes of it than a stale count for so long.
  */
 #ifndef WEIR_ALGORITHM_WINDOW_H
 #define WEIR_ALGORITHM_WINDOW_H
@@ -25,7 +27,8 @@
 
 #define WINDOW_COUNT_BITS 44
 #define WINDOW_COUNT_MASK ((UINT64_C(1) << WINDOW_COUNT_BITS) - 1)
-#define WINDOW_TAG_BITS   20
+#define WINDOW_TAG_BITS   28 /* 20 in a, and 8 in b */
+#define WINDOW_TAG_IN_A   20
 #define WINDOW_TAG_MASK   ((UINT32_C(1) << WINDOW_TAG_BITS) - 1)
 
 /* How many windows a state can be ahead of a reading of the clock. */
@@ -43,17 +46,26 @@ static inline uint64_t window_previous(struct state s)
 
 static inline uint32_t window_tag(struct state s)
 {
-    return (uint32_t) (s.a >> WINDOW_COUNT_BITS);
+    return (uint32_t) (s.a >> WINDOW_COUNT_BITS) | (uint32_t) (s.b >> WINDOW_COUNT_BITS) << WINDOW_TAG_IN_A;
 }
 
 static inline struct state window_state(uint32_t tag, uint64_t count, uint64_t previous)
 {
-    return (struct state){(uint64_t) (tag & WINDOW_TAG_MASK) << WINDOW_COUNT_BITS | count, previous};
+    return (struct state){(uint64_t) tag << WINDOW_COUNT_BITS | count,
+                          (uint64_t) ((tag & WINDOW_TAG_MASK) >> WINDOW_TAG_IN_A) << WINDOW_COUNT_BITS | previous};
 }
+
+/* One window: its number since 1970, and from when (inclusive) to when (exclusive) it lasts. */
+struct window_span {
+    uint64_t number, start_ns, end_ns;
+};
+
+struct window_span window_span_at(const struct rule *rule, uint64_t now_ns);
+struct window_span window_span_of(const struct rule *rule, uint64_t number);
 
 static inline uint32_t window_tag_at(const struct rule *rule, uint64_t now_ns)
 {
-    return (uint32_t) (now_ns / rule->period_ns) & WINDOW_TAG_MASK;
+    return (uint32_t) window_span_at(rule, now_ns).number & WINDOW_TAG_MASK;
 }
 
 /* The full number of the window with this tag that is nearest to now. */
@@ -65,6 +77,10 @@ struct state window_roll(const struct rule *rule, struct state s, uint64_t now_n
 struct state window_fresh(const struct rule *rule, uint64_t now_ns);
 uint64_t window_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
 struct state window_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units);
+
+/* Gives back what the window has counted and it alone; the rest goes to the window before. See rule_refund. */
+struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t most_now,
+                           uint64_t *given, uint64_t *given_before);
 
 /* The state after `units` more (or less) in the window with this tag; units of a window that is over go nowhere. */
 struct state window_charge_tag(struct state s, uint32_t tag, uint64_t units);

@@ -18,6 +18,7 @@
 #define store_relaxed(p, v)    atomic_store_explicit((p), (v), memory_order_relaxed)
 #define store_release(p, v)    atomic_store_explicit((p), (v), memory_order_release)
 #define add_relaxed(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define add_release(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_release)
 #define add_seq_cst(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define or_seq_cst(p, v)       atomic_fetch_or_explicit((p), (v), memory_order_seq_cst)
 #define and_seq_cst(p, v)      atomic_fetch_and_explicit((p), (v), memory_order_seq_cst)
@@ -27,6 +28,8 @@
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_acquire, memory_order_relaxed)
 #define cas_relaxed(p, e, v)                                                                                           \
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_relaxed, memory_order_relaxed)
+#define cas_release(p, e, v)                                                                                           \
+    atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_release, memory_order_relaxed)
 #define cas_seq_cst(p, e, v)                                                                                           \
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_seq_cst, memory_order_seq_cst)
 #define fence_seq_cst()  atomic_thread_fence(memory_order_seq_cst)

@@ -22,6 +22,11 @@ static inline void spin_lock(_Atomic uint32_t *lock)
     }
 }
 
+static inline bool spin_trylock(_Atomic uint32_t *lock)
+{
+    return load_relaxed(lock) == 0 && exchange_acquire(lock, 1) == 0;
+}
+
 static inline void spin_unlock(_Atomic uint32_t *lock)
 {
     store_release(lock, 0); /* pairs with the exchange in spin_lock */

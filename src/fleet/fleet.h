@@ -23,6 +23,9 @@
 /* Most reports in one round; what is left goes in the next one, which follows at once. */
 #define ROUND_REPORTS 2048
 
+/* Most logs in one round. */
+#define ROUND_LOGS 128
+
 /* Most forgotten keys in one round. */
 #define ROUND_ORPHANS 256
 
@@ -72,14 +75,22 @@ struct fleet {
     uint64_t round_request; /* the newest weir_sync it serves */
     struct report *reports;
     struct origin *origins;
+    struct log_news *logs; /* ROUND_LOGS of them */
+    size_t log_count;
     struct orphan *orphans; /* of the round under way, and of ones that failed */
     size_t orphan_count;
     size_t memory_size;
     struct skew skew;
-    uint64_t stepped_ns;       /* when fleet_step last ran */
-    uint32_t live_nodes;       /* last heard; 0: never */
-    char problem[200];         /* last logged; "": none */
-    bool rejecting;            /* the last good round had refused records */
+    uint64_t stepped_ns;                  /* when fleet_step last ran */
+    uint32_t live_nodes;                  /* last heard; 0: never */
+    char problem[200];                    /* last logged; "": none */
+    bool rejecting;                       /* the last good round had refused records */
+    bool given_back;                      /* the round has told of units given back: denials may be over */
+    uint64_t begun_ns;                    /* when the last round was begun */
+    char overrides_version[64];           /* of the entries last taken */
+    struct override_text *override_texts; /* not yet taken by the weir */
+    size_t override_count;
+    bool has_overrides;
     _Atomic uint64_t requests; /* weir_sync calls so far */
     _Atomic uint64_t served;   /* the newest one whose round was answered */
     struct fleet_stats stats;
@@ -107,15 +118,16 @@ __attribute__((format(printf, 3, 4))) void fleet_log(const struct fleet *fleet, 
 /* Fills fleet->reports from the dirty cells and the forgotten keys; sets fleet->drained. */
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns);
 /* Brings the answers home. Returns how many reports were refused; *first_refused: one of them. */
-size_t report_apply(struct fleet *fleet, const struct policy_set *set, const struct report **first_refused);
+size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
+                    const struct report **first_refused);
 /* After a failed round: what it held is to be reported again. */
 void report_retry(struct fleet *fleet);
 /* The fleet lost what it knew: everything is to be reported again. */
 void report_all_again(struct fleet *fleet);
 /* Takes out of a policy's counts what the others admitted. */
-void report_forget_others(struct fleet *fleet, const struct policy *policy);
+void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy);
 /* What a policy's buckets have let pass so far is no debt to the fleet: they were told to let everything pass. */
-void report_forgive(struct fleet *fleet, const struct policy *policy);
+void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy);
 /* Moves every key's state with the time, when that is stepped by `delta_ns`. */
 void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns);
 

@@ -21,15 +21,25 @@
 struct author {
     struct author *next;
     char name[REPORT_AUTHOR_SIZE];
-    uint64_t count, asked;
+    uint64_t count, asked, back;
+    uint64_t reset_us; /* the last one asked for by this author */
+};
+
+/* One unit of a log. */
+struct unit {
+    struct unit *next; /* the next later one */
+    char author[REPORT_AUTHOR_SIZE];
+    uint64_t number, time_us;
 };
 
 struct record {
     struct record *next;
     char name[REPORT_RECORD_SIZE];
     struct author *authors;
-    uint64_t sum, sum_asked;
-    uint64_t tat_us;
+    uint64_t sum, sum_asked, sum_back;
+    uint64_t tat_us, unit_ps; /* by the rate of the last report */
+    struct unit *units;       /* earliest first */
+    uint64_t reset_us;
     uint64_t expires_ns; /* by the fleet's clock */
 };
 
@@ -46,6 +56,9 @@ struct memory_fleet {
     struct record *records[BUCKETS];
     struct member *members;
     uint64_t run; /* changes when everything is forgotten */
+    struct override_text *overrides;
+    size_t override_count;
+    uint64_t override_version;
     bool down, hung, loses_answers;
 };
 
@@ -77,6 +90,11 @@ static void record_free(struct record *record)
         free(author);
         author = next;
     }
+    while (record->units != NULL) {
+        struct unit *next = record->units->next;
+        free(record->units);
+        record->units = next;
+    }
     free(record);
 }
 
@@ -99,6 +117,11 @@ static void forget_all(struct memory_fleet *fleet)
 void memory_fleet_free(struct memory_fleet *fleet)
 {
     forget_all(fleet);
+    for (size_t i = 0; i < fleet->override_count; i++) {
+        free(fleet->overrides[i].field);
+        free(fleet->overrides[i].value);
+    }
+    free(fleet->overrides);
     (void) pthread_mutex_destroy(&fleet->lock);
     free(fleet);
 }
@@ -172,9 +195,131 @@ static struct author *find_author(struct record *record, const char *name)
     return author;
 }
 
+/* Takes away a log's units of one author (NULL: all) with numbers from .. to - 1, or (from > to) up to a time. */
+static void remove_units(struct record *record, const char *author, uint64_t from, uint64_t to, uint64_t until_us)
+{
+    for (struct unit **at = &record->units; *at != NULL;) {
+        struct unit *unit = *at;
+        const bool named =
+            author != NULL && strcmp(unit->author, author) == 0 && unit->number >= from && unit->number < to;
+        if (named || unit->time_us <= until_us) {
+            *at = unit->next;
+            free(unit);
+        } else {
+            at = &unit->next;
+        }
+    }
+}
+
+static void add_unit(struct record *record, const char *author, uint64_t number, uint64_t time_us)
+{
+    remove_units(record, author, number, number + 1, 0);
+    struct unit *unit = calloc(1, sizeof(*unit));
+    if (unit == NULL) {
+        return;
+    }
+    (void) snprintf(unit->author, sizeof(unit->author), "%s", author);
+    unit->number = number;
+    unit->time_us = time_us;
+    struct unit **at = &record->units;
+    while (*at != NULL && (*at)->time_us <= time_us) {
+        at = &(*at)->next;
+    }
+    unit->next = *at;
+    *at = unit;
+}
+
+/* Adds a unit to what is answered: of more groups than there may be, the last ones become one. */
+static void answer_unit(struct log_news *log, uint64_t time_us)
+{
+    struct log_group *last = log->group_count != 0 ? &log->groups[log->group_count - 1] : NULL;
+    if (last == NULL || (last->time_ns != time_us && log->group_count < LOG_GROUPS)) {
+        log->groups[log->group_count++] = (struct log_group){.time_ns = time_us, .units = 1};
+    } else {
+        last->time_ns = time_us;
+        last->units++;
+    }
+}
+
+static void apply_log(struct record *record, struct report *report, uint64_t now_ns)
+{
+    struct log_news *log = report->log;
+    const uint64_t over_us = saturating_sub(log->now_us, log->period_us);
+    record->reset_us = max_u64(record->reset_us, report->reset_us);
+    remove_units(record, report->author, log->gone_from, log->gone_to, 0);
+    for (uint32_t i = 0; i < log->time_count; i++) {
+        add_unit(record, report->author, log->first + i, log->times_us[i]);
+    }
+    remove_units(record, NULL, 0, 0, max_u64(over_us, record->reset_us));
+    uint64_t units = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        units++;
+    }
+    while (units > log->limit) {
+        struct unit *next = record->units->next;
+        free(record->units);
+        record->units = next;
+        units--;
+    }
+    record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
+    record->sum = units;
+    report->status = 0;
+    report->mine = 0;
+    report->sum = units;
+    log->reset_us = record->reset_us;
+    log->group_count = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        if (strcmp(unit->author, report->author) == 0) {
+            report->mine++;
+        } else {
+            answer_unit(log, unit->time_us);
+        }
+    }
+}
+
+static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
+{
+    return muldiv_ceil(units, unit_ps, 1000000);
+}
+
+/* Moves a bucket by what is new: `news` units more, `returned` given back. */
+static void move_bucket(struct record *record, const struct report *report, uint64_t news, uint64_t returned)
+{
+    if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > report->from_us) {
+        /* The rate has changed: the units owed stay. */
+        record->tat_us =
+            report->from_us + muldiv_ceil(record->tat_us - report->from_us, report->unit_ps, record->unit_ps);
+    }
+    record->unit_ps = report->unit_ps;
+    if (news != 0) {
+        record->tat_us = max_u64(record->tat_us, report->from_us) + units_time_us(news, report->unit_ps);
+    }
+    record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
+    /* What the author has seen of the bucket, less what was given back since. */
+    const uint64_t unseen = saturating_sub(record->sum_back, report->known_back);
+    record->tat_us = max_u64(record->tat_us, saturating_sub(report->tat_us, units_time_us(unseen, report->unit_ps)));
+}
+
+/* Gives back everything the record counts, in the author's name. */
+static void reset_record(struct record *record, struct author *author, const struct report *report)
+{
+    uint64_t units = saturating_sub(record->sum, record->sum_back);
+    if (report->kind == REPORT_BUCKET) {
+        units = muldiv_ceil(saturating_sub(record->tat_us, report->from_us), 1000000, report->unit_ps);
+        record->tat_us = 0;
+    }
+    author->back += units;
+    author->reset_us = report->reset_us;
+    record->sum_back += units;
+}
+
 static void apply_report(struct memory_fleet *fleet, struct report *report, uint64_t now_ns)
 {
     struct record *record = find_record(fleet, report->record, true, now_ns);
+    if (record != NULL && report->kind == REPORT_LOG) {
+        apply_log(record, report, now_ns);
+        return;
+    }
     struct author *author = record != NULL ? find_author(record, report->author) : NULL;
     if (author == NULL) {
         report->status = -ENOMEM;
@@ -182,27 +327,77 @@ static void apply_report(struct memory_fleet *fleet, struct report *report, uint
     }
     const uint64_t count = max_u64(report->count, author->count);
     const uint64_t asked = max_u64(report->asked, author->asked);
+    const uint64_t back = max_u64(report->back, author->back);
+    record->sum += count - author->count;
+    record->sum_asked += asked - author->asked;
+    record->sum_back += back - author->back;
     if (report->kind == REPORT_BUCKET) {
-        const uint64_t had = max_u64(author->count, report->acked);
-        if (count > had) {
-            record->tat_us =
-                max_u64(record->tat_us, report->from_us) + muldiv_ceil(count - had, report->unit_ps, 1000000);
-        }
-        record->tat_us = max_u64(record->tat_us, report->tat_us);
+        move_bucket(record, report, saturating_sub(count, max_u64(author->count, report->acked)),
+                    saturating_sub(back, max_u64(author->back, report->acked_back)));
         const uint64_t full_ms = saturating_sub(record->tat_us, report->from_us) / 1000 + 1;
         record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
     } else if (record->expires_ns == 0) {
         record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
     }
-    record->sum += count - author->count;
-    record->sum_asked += asked - author->asked;
     author->count = count;
     author->asked = asked;
+    author->back = back;
+    if (report->reset_us > author->reset_us) {
+        reset_record(record, author, report);
+    }
     report->status = 0;
     report->mine = count;
+    report->mine_back = author->back;
     report->sum = record->sum;
     report->sum_asked = record->sum_asked;
+    report->sum_back = record->sum_back;
     report->tat_answer_us = record->tat_us;
+}
+
+void memory_fleet_set_override(struct memory_fleet *fleet, const char *field, const char *value)
+{
+    (void) pthread_mutex_lock(&fleet->lock);
+    size_t at = 0;
+    while (at < fleet->override_count && strcmp(fleet->overrides[at].field, field) != 0) {
+        at++;
+    }
+    if (at < fleet->override_count) {
+        free(fleet->overrides[at].field);
+        free(fleet->overrides[at].value);
+        fleet->overrides[at] = fleet->overrides[--fleet->override_count];
+    }
+    if (value != NULL) {
+        struct override_text *grown =
+            realloc(fleet->overrides, (fleet->override_count + 1) * sizeof(*fleet->overrides));
+        if (grown != NULL) {
+            fleet->overrides = grown;
+            grown[fleet->override_count++] = (struct override_text){.field = strdup(field), .value = strdup(value)};
+        }
+    }
+    fleet->override_version++;
+    (void) pthread_mutex_unlock(&fleet->lock);
+}
+
+static void answer_overrides(const struct memory_fleet *fleet, struct round *round)
+{
+    char version[sizeof(round->overrides_version)];
+    (void) snprintf(version, sizeof(version), "%llu", (unsigned long long) fleet->override_version);
+    round->overrides_new = false;
+    if (strcmp(version, round->overrides_version) == 0 ||
+        (fleet->override_version == 0 && round->overrides_version[0] == '\0')) {
+        return;
+    }
+    round->overrides = calloc(fleet->override_count + 1, sizeof(*round->overrides));
+    if (round->overrides == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < fleet->override_count; i++) {
+        round->overrides[i].field = strdup(fleet->overrides[i].field);
+        round->overrides[i].value = strdup(fleet->overrides[i].value);
+    }
+    round->override_count = fleet->override_count;
+    round->overrides_new = true;
+    memcpy(round->overrides_version, version, sizeof(version));
 }
 
 /* True: the node's last heartbeat was still there. */
@@ -242,6 +437,7 @@ static void apply_round(struct memory_transport *t, uint64_t monotonic_ns)
     for (size_t i = 0; i < round->report_count; i++) {
         apply_report(fleet, &round->reports[i], now_ns);
     }
+    answer_overrides(fleet, round);
     round->received_ns = monotonic_ns;
     round->fleet_wall_ns = now_ns;
     round->forgot = !round->first && (!was_here || t->run != fleet->run);
@@ -374,7 +570,7 @@ static uint64_t over_records(const struct memory_fleet *fleet, const char *part,
     for (size_t i = 0; i < BUCKETS; i++) {
         for (const struct record *record = fleet->records[i]; record != NULL; record = record->next) {
             if (record->expires_ns > now_ns && strstr(record->name, part) != NULL) {
-                total += count ? 1 : record->sum;
+                total += count ? 1 : record->sum - record->sum_back;
             }
         }
     }

@@ -21,7 +21,10 @@ void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung);     /* rounds
 void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose); /* rounds take effect, then fail */
 void memory_fleet_forget(struct memory_fleet *fleet);                  /* comes back empty, as another run */
 
-/* Sums over the records whose name contains `part`; for tests. */
+/* Sets the entry of a key; `value` NULL: takes it away. */
+void memory_fleet_set_override(struct memory_fleet *fleet, const char *field, const char *value);
+
+/* Sums over the records whose name contains `part`, less what was given back; for tests. */
 uint64_t memory_fleet_sum(const struct memory_fleet *fleet, const char *part);
 uint64_t memory_fleet_record_count(const struct memory_fleet *fleet);
 

@@ -13,6 +13,7 @@
  */
 #include "base/numbers.h"
 #include "fleet/fleet.h"
+#include "policy/overrides.h"
 
 /* Intervals without a good sync that a policy bears where it does not say. */
 #define GRACE_INTERVALS 3
@@ -53,7 +54,7 @@ static struct rule rule_on(const struct rule *rule, enum rung rung, uint32_t nod
     switch (rung) {
     case RUNG_SHARE:
         on.limit = max_u64(rule->limit / nodes, 1);
-        if (rule->algorithm == WEIR_TOKEN_BUCKET) {
+        if (rule_is_bucket(rule)) {
             on.unit = saturating_mul(rule->unit, nodes);
             on.tolerance = saturating_mul(on.limit, on.unit);
         }
@@ -90,9 +91,24 @@ static bool apply(struct policy *policy, enum rung rung, uint32_t nodes)
     return changed;
 }
 
+/* Puts the entries of single keys where their policies are. */
+static void follow_policies(const struct policy_set *set, uint32_t nodes)
+{
+    struct overrides *overrides = load_acquire(&set->overrides); /* pairs with its publication, by this thread or not */
+    for (size_t i = 0; i < overrides_count(overrides); i++) {
+        struct policy *own = overrides_at(overrides, i);
+        const struct policy *policy = set->by_id[own->id];
+        if (policy != NULL && policy->scope == WEIR_SCOPE_FLEET) {
+            (void) apply(own, (enum rung) load_relaxed(&policy->rung), nodes);
+            store_relaxed(&own->basis, load_relaxed(&policy->basis));
+        }
+    }
+}
+
 bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     bool changed = false;
+    const uint32_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
         if (policy->scope != WEIR_SCOPE_FLEET) {
@@ -104,18 +120,19 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
                                  : fleet->good_ns != 0 ? WEIR_BASIS_FLEET
                                                        : WEIR_BASIS_PROCESS;
         if (was == RUNG_FLEET && rung != RUNG_FLEET) {
-            report_forget_others(fleet, policy);
+            report_forget_others(fleet, set, policy);
         }
         if (was == RUNG_OPEN && rung != RUNG_OPEN) {
             tick_epoch(fleet->tier);
             (void) settle_lapsed(fleet->tier);
-            report_forgive(fleet, policy);
+            report_forgive(fleet, set, policy);
         }
-        changed = apply(policy, rung, fleet->live_nodes != 0 ? fleet->live_nodes : 1) || changed;
+        changed = apply(policy, rung, nodes) || changed;
         if (load_relaxed(&policy->basis) != basis) {
             store_relaxed(&policy->basis, (uint8_t) basis);
             changed = true;
         }
     }
+    follow_policies(set, nodes);
     return changed;
 }

@@ -6,10 +6,17 @@
  * knows the second part (told.others), so the first is the difference, and that is reported. Units of grants are
  * counted when they are settled, so a count never decreases.
  *
+ * Units that were given back are counted beside: the note has this node's own, told.others_back the others'.
+ *
  * Invariants
- *   R1  window: state count (or previous) = own units + told.others of that window
+ *   R1  window: state count (or previous) = own units - own given back + told.others - told.others_back of that window
  *   R2  reported <= own units counted; what is counted later makes the cell dirty again
- *   R3  told.others never decreases within a window: what the fleet has lost is told again, and not admitted again
+ *   R3  told.others and told.others_back never decrease within a window: what the fleet has lost is told again, and not
+ *       admitted again. (But for a key that came with a guess in place of what the others used: the first answer
+ *       replaces it.)
+ *
+ * A log's units are told by number and time; its answer is what the others have in the window, which replaces what it
+ * was. Where the fleet turns out not to have this node's units, all in the window are told again.
  *
  * A note's `tag` is the state's when the background thread last looked. If the state has moved on by one window since,
  * the note's `now` belongs to the state's `previous`.
@@ -58,7 +65,7 @@ static void hex(char *out, const unsigned char *bytes, size_t length)
     }
 }
 
-/* "{prefix}:{slot tag}:label:policy:key", without a window's number. */
+/* "{prefix}:{slot tag}:label:policy:key", without a window's number. Tiers of a policy share its records. */
 static size_t record_write(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
                            const struct policy_limit *limit, const struct note *note)
 {
@@ -73,131 +80,291 @@ static size_t record_write(const struct fleet *fleet, char record[REPORT_RECORD_
     }
     /* All records of a key share a partition: of its policy and itself, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
-    const int length = snprintf(partition, sizeof(partition), "%s:%s", policy->name, key);
+    const int length = snprintf(partition, sizeof(partition), "%s:%s", policy->base, key);
     uint64_t hash[2];
     hash_shared(partition, (size_t) length, hash);
     return (size_t) snprintf(record, REPORT_RECORD_SIZE, "%s:{%03x}:%s:%s:%s", fleet->prefix,
-                             (unsigned) (hash[0] % SLOT_TAGS), limit->label, policy->name, key);
+                             (unsigned) (hash[0] % SLOT_TAGS), limit->label, policy->base, key);
 }
 
 static struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note *note, bool before)
 {
     const size_t index = fleet->round.report_count++;
     struct report *report = &fleet->reports[index];
-    fleet->origins[index] =
-        (struct origin){.cell = cell, .tag = note->tag, .incarnation = note->incarnation, .before = before};
+    fleet->origins[index] = (struct origin){
+        .cell = cell, .tag = load_relaxed(&note->tag), .incarnation = note->incarnation, .before = before};
     memset(report, 0, sizeof(*report));
     (void) snprintf(report->author, sizeof(report->author), "%s.%" PRIx64, fleet->node, note->incarnation);
+    report->reset_us = load_acquire(&note->reset) / NS_PER_US; /* pairs with reset_cell; what it saw is in the state */
     return report;
+}
+
+/* What a cell says, read in this order [A1]: what was given back, then the state. */
+struct reading {
+    uint64_t back[2];
+    struct state state;
+};
+
+static struct reading read_cell(const struct cell *cell, const struct note *note)
+{
+    struct reading reading;
+    reading.back[0] = load_acquire(&note->back[0]);
+    reading.back[1] = load_acquire(&note->back[1]);
+    reading.state = cell_state(pair_read(&cell->state));
+    return reading;
+}
+
+/* Own units given back of the window with this tag. */
+static uint64_t window_back(const uint64_t back[2], uint32_t tag)
+{
+    const uint64_t word = back[tag & 1];
+    const uint64_t as = (uint64_t) tag << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
+    return word >> WINDOW_COUNT_BITS == as >> WINDOW_COUNT_BITS ? word & WINDOW_COUNT_MASK : 0;
+}
+
+static void told_copy(struct told *to, const struct told *from)
+{
+    to->reported = from->reported;
+    to->reported_back = from->reported_back;
+    store_relaxed(&to->others, load_relaxed(&from->others));
+    store_relaxed(&to->others_back, load_relaxed(&from->others_back));
 }
 
 /* Lets the note follow the state into the window with this tag. */
 static void note_follow(struct note *note, uint32_t tag)
 {
-    if (note->tag == tag) {
+    const uint32_t was = load_relaxed(&note->tag);
+    if (was == tag) {
         return;
     }
-    const uint32_t moved = (tag - note->tag) & WINDOW_TAG_MASK;
-    note->before = note->tag != UINT32_MAX && moved == 1 ? note->now : (struct told){0, 0};
-    note->now = (struct told){0, 0};
-    note->denied_before = note->tag != UINT32_MAX ? load_relaxed(&note->denied) : 0; /* statistics */
-    note->tag = tag;
+    if (was != TAG_NONE && ((tag - was) & WINDOW_TAG_MASK) == 1) {
+        told_copy(&note->before, &note->now);
+    } else {
+        told_clear(&note->before);
+    }
+    told_clear(&note->now);
+    note->denied_before = was != TAG_NONE ? load_relaxed(&note->denied) : 0; /* statistics */
+    note->cold = 0;
+    store_relaxed(&note->tag, tag);
+}
+
+/* R1, R2: units this node let pass in a window. */
+static uint64_t own_count(const struct told *told, uint64_t count, uint64_t back)
+{
+    const uint64_t net = count + back + load_relaxed(&told->others_back);
+    return max_u64(saturating_sub(net, load_relaxed(&told->others)), told->reported);
 }
 
 static void window_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                          const struct policy_limit *limit, struct state state, uint64_t now_ns)
+                          const struct policy_limit *limit, const struct reading *reading, uint64_t now_ns)
 {
-    const uint32_t tag = window_tag(state);
-    const uint64_t period_ns = limit->rule.period_ns;
+    const uint32_t tag = window_tag(reading->state);
     const uint64_t number = window_number(&limit->rule, tag, now_ns);
     note_follow(note, tag);
     for (int before = 0; before < 2; before++) {
         const struct told *told = before ? &note->before : &note->now;
-        const uint64_t count = before ? window_previous(state) : window_count(state);
-        const uint64_t own = max_u64(saturating_sub(count, told->others), told->reported); /* R2 */
-        const uint64_t end_ns = (number + 2 - (uint64_t) before) * period_ns;
-        if ((before && own == told->reported) || end_ns <= now_ns) {
+        const uint64_t back = window_back(reading->back, tag - (uint32_t) before);
+        const uint64_t own =
+            own_count(told, before ? window_previous(reading->state) : window_count(reading->state), back);
+        const uint64_t of = number - (uint64_t) before;
+        /* It counts in its own window, and in the one after. */
+        const uint64_t end_ns = window_span_of(&limit->rule, of + 1).end_ns;
+        const bool news = own != told->reported || back != told->reported_back || load_relaxed(&note->reset) != 0;
+        if ((before && !news) || end_ns <= now_ns || of > number) {
             continue;
         }
         struct report *report = report_add(fleet, cell, note, before);
         const size_t length = record_write(fleet, report->record, policy, limit, note);
-        (void) snprintf(report->record + length, sizeof(report->record) - length, ":%" PRIu64,
-                        number - (uint64_t) before);
+        (void) snprintf(report->record + length, sizeof(report->record) - length, ":%" PRIu64, of);
         report->kind = REPORT_WINDOW;
         report->count = own;
+        report->back = back;
         report->asked = own + (before ? 0 : load_relaxed(&note->denied) - note->denied_before);
         report->expire_ms = (end_ns - now_ns) / NS_PER_MS + WINDOW_SLACK_MS;
     }
 }
 
 static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                          const struct policy_limit *limit, struct state state, uint64_t now_ns)
+                          const struct policy_limit *limit, const struct reading *reading, uint64_t now_ns)
 {
     const uint64_t reported = note->now.reported;
-    const uint64_t more = (bucket_total(state) - reported) & BUCKET_TOTAL_MASK;
-    note->tag = 0;
+    const uint64_t more = (bucket_total(reading->state) - reported) & BUCKET_TOTAL_MASK;
+    store_relaxed(&note->tag, 0);
     struct report *report = report_add(fleet, cell, note, false);
     (void) record_write(fleet, report->record, policy, limit, note);
     report->kind = REPORT_BUCKET;
     report->count = reported + more;
     report->asked = report->count + load_relaxed(&note->denied);
+    report->back = reading->back[0];
     report->acked = max_u64(reported, note->before.reported);
-    report->tat_us = bucket_time_ns(&limit->rule, state.a) / NS_PER_US;
+    report->acked_back = max_u64(note->now.reported_back, note->before.reported_back);
+    report->known_back = report->back + load_relaxed(&note->now.others_back);
+    report->tat_us = bucket_full_ns(&limit->rule, reading->state, now_ns) / NS_PER_US;
     /* New units came, on average, half an interval ago. */
     report->from_us = (now_ns - (uint64_t) fleet->interval_ms * NS_PER_MS / 2) / NS_PER_US;
     report->unit_ps = max_u64(limit->rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
     report->expire_ms = BUCKET_SLACK_MS;
 }
 
-static void report_make(struct fleet *fleet, const struct policy_set *set, uint32_t cell, struct note *note,
-                        struct state state, uint64_t now_ns)
+/* A report of a log, to be filled in; NULL: no more fit in this round. */
+static struct report *log_report_add(struct fleet *fleet, uint32_t cell, const struct note *note,
+                                     const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns)
 {
-    const struct policy *policy = set->by_id[load_relaxed(&note->policy)];
-    const size_t index = load_relaxed(&note->limit_index);
-    if ((note->flags & NOTE_FLEET) == 0 || policy == NULL || index >= policy->limit_count) {
+    if (fleet->log_count == ROUND_LOGS) {
+        return NULL;
+    }
+    struct report *report = report_add(fleet, cell, note, false);
+    struct log_news *log = &fleet->logs[fleet->log_count++];
+    (void) record_write(fleet, report->record, policy, limit, note);
+    report->kind = REPORT_LOG;
+    report->log = log;
+    report->expire_ms = limit->rule.period_ns / NS_PER_MS + WINDOW_SLACK_MS;
+    log->first = log->gone_from = log->gone_to = log->live = 0;
+    log->now_us = now_ns / NS_PER_US;
+    log->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
+    log->limit = limit->rule.limit;
+    log->time_count = 0;
+    return report;
+}
+
+/* Times in the fleet are in us, up: no unit leaves the window there before it does here. */
+static uint64_t time_up_us(uint64_t time_ns)
+{
+    return (time_ns + NS_PER_US - 1) / NS_PER_US;
+}
+
+/* A log's units that the fleet has not had. False: there are more, for another round. */
+static bool log_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
+                       const struct policy_limit *limit, uint64_t now_ns)
+{
+    struct report *report = log_report_add(fleet, cell, note, policy, limit, now_ns);
+    if (report == NULL) {
+        return false;
+    }
+    bool all = true;
+    struct log_news *news = report->log;
+    logs_lock(fleet->tier, cell);
+    struct log *log = logs_get(fleet->tier, cell);
+    if (log != NULL) {
+        log_expire(log, &limit->rule, now_ns);
+        logs_publish(fleet->tier, cell, &limit->rule);
+        news->first = max_u64(log->told, log->first);
+        news->time_count = (uint32_t) min_u64(saturating_sub(log->end, news->first), REPORT_LOG_TIMES);
+        for (uint32_t i = 0; i < news->time_count; i++) {
+            news->times_us[i] = time_up_us(*log_time(log, news->first + i));
+        }
+        news->live = news->first + news->time_count - log->first;
+        news->gone_from = log->end;
+        news->gone_to = max_u64(log->told_most, log->end);
+        all = news->first + news->time_count == log->end;
+        log->told_most = max_u64(log->told_most, news->first + news->time_count);
+    }
+    logs_unlock(fleet->tier, cell);
+    return all;
+}
+
+/* The last units of a log that was forgotten. */
+static void log_report_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
+                              const struct policy_limit *limit, uint64_t now_ns)
+{
+    struct report *report =
+        orphan->time_count != 0 ? log_report_add(fleet, TABLE_NONE, &orphan->note, policy, limit, now_ns) : NULL;
+    if (report == NULL) {
         return;
     }
-    const struct policy_limit *limit = &policy->limits[index];
-    if (limit->rule.algorithm == WEIR_TOKEN_BUCKET) {
-        bucket_report(fleet, cell, note, policy, limit, state, now_ns);
-    } else {
-        window_report(fleet, cell, note, policy, limit, state, now_ns);
+    report->log->first = orphan->first;
+    report->log->time_count = orphan->time_count;
+    for (uint32_t i = 0; i < orphan->time_count; i++) {
+        report->log->times_us[i] = time_up_us(orphan->times[i]);
     }
 }
 
-/* One dirty cell. It is pinned meanwhile, so that its note stays its key's. */
-static void gather_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns)
+/* The limit a note is counted by, where it has something to tell; NULL: it has not. */
+static const struct policy_limit *limit_told(const struct policy_set *set, const struct note *note,
+                                             const struct policy **policy)
+{
+    if ((note->flags & NOTE_FLEET) == 0) {
+        return NULL;
+    }
+    return policy_set_limit(set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), policy);
+}
+
+static void report_counts(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
+                          const struct policy_limit *limit, const struct reading *reading, uint64_t now_ns)
+{
+    if (rule_is_bucket(&limit->rule)) {
+        bucket_report(fleet, cell, note, policy, limit, reading, now_ns);
+    } else {
+        window_report(fleet, cell, note, policy, limit, reading, now_ns);
+    }
+}
+
+/* One dirty cell. It is pinned meanwhile, so that its note stays its key's. False: it wants another round. */
+static bool gather_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns)
 {
     struct table *table = &fleet->tier->table;
     struct cell *cell = &table->cells[at];
+    struct note *note = &table->notes[at];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
-        return; /* forgotten, and gone to the orphans */
+        return true; /* forgotten, and gone to the orphans */
     }
-    report_make(fleet, set, at, &table->notes[at], cell_state(pair_read(&cell->state)), now_ns);
+    bool all = true;
+    const struct policy *policy = NULL;
+    const struct policy_limit *limit = limit_told(set, note, &policy);
+    if (limit != NULL && rule_is_log(&limit->rule)) {
+        all = log_report(fleet, at, note, policy, limit, now_ns);
+    } else if (limit != NULL) {
+        const struct reading reading = read_cell(cell, note);
+        report_counts(fleet, at, note, policy, limit, &reading, now_ns);
+    }
     cell_unpin(cell);
+    return all;
+}
+
+static void gather_orphan(struct fleet *fleet, const struct policy_set *set, const struct orphan *from, uint64_t now_ns)
+{
+    /* A copy: a failed round makes the reports anew, from the note as it was. */
+    struct orphan orphan;
+    memcpy((void *) &orphan, (const void *) from, sizeof(orphan));
+    const struct policy *policy = NULL;
+    const struct policy_limit *limit = limit_told(set, &orphan.note, &policy);
+    if (limit == NULL) {
+        return;
+    }
+    if (rule_is_log(&limit->rule)) {
+        log_report_orphan(fleet, &orphan, policy, limit, now_ns);
+        return;
+    }
+    const struct reading reading = {.back = {load_relaxed(&orphan.note.back[0]), load_relaxed(&orphan.note.back[1])},
+                                    .state = orphan.state};
+    report_counts(fleet, TABLE_NONE, &orphan.note, policy, limit, &reading, now_ns);
 }
 
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns)
 {
+    struct table *table = &fleet->tier->table;
+    uint32_t again[ROUND_LOGS];
+    size_t again_count = 0;
     fleet->round.report_count = 0;
+    fleet->log_count = 0;
+    fleet->given_back = false;
     while (fleet->orphan_count < ROUND_ORPHANS && orphans_take(fleet->tier, &fleet->orphans[fleet->orphan_count])) {
         fleet->orphan_count++;
     }
     for (size_t i = 0; i < fleet->orphan_count; i++) {
-        /* A copy: a failed round makes the reports anew, from the note as it was. */
-        struct orphan orphan;
-        memcpy((void *) &orphan, (const void *) &fleet->orphans[i], sizeof(orphan));
-        report_make(fleet, set, TABLE_NONE, &orphan.note, orphan.state, now_ns);
+        gather_orphan(fleet, set, &fleet->orphans[i], now_ns);
     }
     /* From where the last round ended, and once around: no key waits for ever behind busier ones. */
     bool around = false;
     bool all = false;
     /* Room for two: a window's cell may have two reports. */
-    while (fleet->round.report_count + 2 <= ROUND_REPORTS) {
-        const uint32_t at = table_next_dirty(&fleet->tier->table, &fleet->cursor);
+    while (fleet->round.report_count + 2 <= ROUND_REPORTS && again_count < ROUND_LOGS) {
+        const uint32_t at = table_next_dirty(table, &fleet->cursor);
         if (at != TABLE_NONE) {
-            gather_cell(fleet, set, at, now_ns);
+            if (!gather_cell(fleet, set, at, now_ns)) {
+                again[again_count++] = at;
+            }
             continue;
         }
         fleet->cursor = 0;
@@ -207,38 +374,102 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
         }
         around = true;
     }
-    fleet->drained = all && fleet->orphan_count < ROUND_ORPHANS;
+    /* Logs that had more to tell than fits are dirty again; not before the end, or they would be met twice. */
+    for (size_t i = 0; i < again_count; i++) {
+        table_set_dirty(table, again[i]);
+    }
+    fleet->drained = all && again_count == 0 && fleet->orphan_count < ROUND_ORPHANS;
 }
 
-/* Adds what the others admitted in one window to the state it belongs to. */
-static void window_fold(struct cell *cell, struct told *told, uint32_t tag, uint64_t others)
+/*
+ * Brings the state of a window up to date with an answer: what the others admitted and gave back since the last one,
+ * and `reset` units of anybody's that were given back in this node's name.
+ */
+static void window_fold(struct cell *cell, struct note *note, bool before, const struct report *report)
 {
-    if (others <= told->others) {
+    struct told *told = before ? &note->before : &note->now;
+    const uint32_t tag = (load_relaxed(&note->tag) - before) & WINDOW_TAG_MASK;
+    const uint64_t others = saturating_sub(report->sum, report->mine);
+    const uint64_t others_back = saturating_sub(report->sum_back, report->mine_back);
+    const uint64_t had = load_relaxed(&told->others);
+    const uint64_t more = saturating_sub(others, had);
+    const uint64_t less = note->cold != 0 && !before ? saturating_sub(had, others) : 0;
+    const uint64_t back = saturating_sub(others_back, load_relaxed(&told->others_back));
+    const uint64_t reset = saturating_sub(report->mine_back, report->back);
+    told->reported = max_u64(told->reported, report->count);
+    told->reported_back = max_u64(told->reported_back, report->back);
+    note->cold = before ? note->cold : 0;
+    if (more == 0 && less == 0 && back == 0 && reset == 0) {
         return; /* R3 */
     }
-    const uint64_t news = others - told->others;
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
     do {
-        folded = window_charge_tag(cell_state(value), tag, news);
+        folded = window_charge_tag(cell_state(value), tag, more);
+        folded = window_discharge_tag(folded, tag, less + back + reset);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
-    told->others = others; /* R1 */
+    store_relaxed(&told->others, had + more - less); /* R1 */
+    store_relaxed(&told->others_back, load_relaxed(&told->others_back) + back);
+    if (reset != 0) {
+        adjust_back_window(note, tag, reset); /* [A1] */
+    }
 }
 
-static void bucket_fold(struct cell *cell, struct note *note, const struct rule *rule, const struct report *report)
+static void bucket_fold(struct cell *cell, struct note *note, const struct rule *rule, const struct report *report,
+                        uint64_t now_ns)
 {
+    const uint64_t others_back = saturating_sub(report->sum_back, report->mine_back);
+    const uint64_t back = saturating_sub(others_back, load_relaxed(&note->now.others_back));
+    const uint64_t reset = saturating_sub(report->mine_back, report->back);
     note->now.reported = report->count;
+    note->now.reported_back = max_u64(note->now.reported_back, report->mine_back);
+    const uint64_t unseen_back = load_acquire(&note->back[0]) - report->back; /* [A1] */
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
     do {
         const struct state state = cell_state(value);
         const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
-        folded = bucket_merge(rule, state, report->tat_answer_us * NS_PER_US, unseen);
+        folded =
+            bucket_merge(rule, state, now_ns, report->tat_answer_us * NS_PER_US, unseen, unseen_back, back + reset);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
+    store_relaxed(&note->now.others_back, load_relaxed(&note->now.others_back) + back);
+    if (reset != 0) {
+        (void) add_release(&note->back[0], reset); /* [A1] */
+    }
+}
+
+static void log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
+                     uint64_t now_ns)
+{
+    const struct log_news *news = report->log;
+    struct log_group groups[LOG_GROUPS];
+    const uint32_t count = news->group_count <= LOG_GROUPS ? news->group_count : LOG_GROUPS;
+    for (uint32_t i = 0; i < count; i++) {
+        groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
+    }
+    logs_lock(fleet->tier, at);
+    struct log *log = logs_get(fleet->tier, at);
+    if (count != 0) {
+        struct log *room = logs_room(fleet->tier, at, rule, count, now_ns);
+        log = room != NULL ? room : log;
+    }
+    if (log != NULL) {
+        log_set_others(log, groups, count);
+        /* Units given back meanwhile have made it shorter. */
+        log->told = min_u64(news->first + news->time_count, log->end);
+        log->told_most = max_u64(log->told, log->told_most == news->gone_to ? log->told : log->told_most);
+        if (report->mine != news->live) {
+            log->told = log->first; /* the fleet has lost some: tell it all again */
+        }
+        log_clear(log, news->reset_us * NS_PER_US);
+        log_expire(log, rule, now_ns);
+        logs_publish(fleet->tier, at, rule);
+    }
+    logs_unlock(fleet->tier, at);
 }
 
 static void apply_one(struct fleet *fleet, const struct policy_set *set, const struct origin *origin,
-                      const struct report *report)
+                      const struct report *report, uint64_t now_ns)
 {
     struct table *table = &fleet->tier->table;
     struct cell *cell = &table->cells[origin->cell];
@@ -247,24 +478,30 @@ static void apply_one(struct fleet *fleet, const struct policy_set *set, const s
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    const struct policy *policy = set->by_id[load_relaxed(&note->policy)];
-    const size_t index = load_relaxed(&note->limit_index);
-    if (note->incarnation == origin->incarnation && note->tag == origin->tag && policy != NULL &&
-        index < policy->limit_count) {
+    const struct policy *policy = NULL;
+    const struct policy_limit *limit = limit_told(set, note, &policy);
+    if (note->incarnation == origin->incarnation && load_relaxed(&note->tag) == origin->tag && limit != NULL) {
+        const struct rule rule = policy_rule(limit);
+        fleet->given_back = fleet->given_back || report->reset_us != 0 || report->sum_back != report->back;
         if (report->kind == REPORT_BUCKET) {
-            const struct rule rule = policy_rule(&policy->limits[index]);
-            bucket_fold(cell, note, &rule, report);
+            bucket_fold(cell, note, &rule, report, now_ns);
+        } else if (report->kind == REPORT_LOG) {
+            log_fold(fleet, origin->cell, &rule, report, now_ns);
         } else {
-            struct told *told = origin->before ? &note->before : &note->now;
-            told->reported = max_u64(told->reported, report->count);
-            window_fold(cell, told, (note->tag - origin->before) & WINDOW_TAG_MASK,
-                        saturating_sub(report->sum, report->mine));
+            window_fold(cell, note, origin->before, report);
+        }
+        if (report->reset_us != 0 && !origin->before) {
+            uint64_t reset = load_relaxed(&note->reset);
+            if (reset / NS_PER_US == report->reset_us) {
+                (void) cas_relaxed(&note->reset, &reset, 0); /* a later one stays */
+            }
         }
     }
     cell_unpin(cell);
 }
 
-size_t report_apply(struct fleet *fleet, const struct policy_set *set, const struct report **first_refused)
+size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
+                    const struct report **first_refused)
 {
     size_t refused = 0;
     for (size_t i = 0; i < fleet->round.report_count; i++) {
@@ -274,7 +511,7 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, const str
             continue;
         }
         if (fleet->origins[i].cell != TABLE_NONE) {
-            apply_one(fleet, set, &fleet->origins[i], report);
+            apply_one(fleet, set, &fleet->origins[i], report, now_ns);
         }
     }
     fleet->orphan_count = 0;
@@ -301,97 +538,155 @@ void report_all_again(struct fleet *fleet)
     }
 }
 
-/* Pins cell by cell and calls `visit` where the note's policy is as asked for (NULL: any). */
-static void for_each_cell(struct fleet *fleet, const struct policy *only,
-                          void (*visit)(struct cell *cell, struct note *note, void *arg), void *arg)
-{
-    struct table *table = &fleet->tier->table;
-    for (uint32_t at = 0; at < table->cell_count; at++) {
-        struct cell *cell = &table->cells[at];
-        const uint64_t hash = load_acquire(&cell->hash);
-        if (hash == 0 || (only != NULL && load_relaxed(&table->notes[at].policy) != only->id) ||
-            !cell_pin(cell, hash)) {
-            continue;
-        }
-        visit(cell, &table->notes[at], arg);
-        cell_unpin(cell);
-    }
-}
-
-static void unfold(struct cell *cell, struct note *note, void *arg)
-{
-    const struct policy *policy = arg;
-    const size_t index = load_relaxed(&note->limit_index);
-    if (index >= policy->limit_count || policy->limits[index].rule.algorithm == WEIR_TOKEN_BUCKET ||
-        (note->now.others == 0 && note->before.others == 0)) {
-        return;
-    }
-    struct pair_value value = pair_read(&cell->state);
-    struct state state;
-    do {
-        state = window_discharge_tag(cell_state(value), note->tag, note->now.others);
-        state = window_discharge_tag(state, (note->tag - 1) & WINDOW_TAG_MASK, note->before.others);
-    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
-    note->now.others = 0;
-    note->before.others = 0;
-}
-
-void report_forget_others(struct fleet *fleet, const struct policy *policy)
-{
-    for_each_cell(fleet, policy, unfold, (void *) (uintptr_t) policy);
-}
-
-static void forgive(struct cell *cell, struct note *note, void *arg)
-{
-    const struct policy *policy = arg;
-    const size_t index = load_relaxed(&note->limit_index);
-    if (index < policy->limit_count && policy->limits[index].rule.algorithm == WEIR_TOKEN_BUCKET) {
-        const uint64_t total = bucket_total(cell_state(pair_read(&cell->state)));
-        note->before.reported = note->now.reported + ((total - note->now.reported) & BUCKET_TOTAL_MASK);
-    }
-}
-
-void report_forgive(struct fleet *fleet, const struct policy *policy)
-{
-    for_each_cell(fleet, policy, forgive, (void *) (uintptr_t) policy);
-}
-
-struct shift {
+/* What a sweep over the table is for. */
+struct sweep {
+    struct fleet *fleet;
     const struct policy_set *set;
+    const struct policy *only; /* of this policy and its tiers; NULL: of any */
     uint64_t now_ns;
     int64_t delta_ns;
 };
 
-static void shift_cell(struct cell *cell, struct note *note, void *arg)
+/* Pins cell by cell and calls `visit` where the note's policy is as asked for. */
+static void for_each_cell(const struct sweep *sweep,
+                          void (*visit)(const struct sweep *sweep, uint32_t at, const struct rule *rule))
 {
-    const struct shift *shift = arg;
-    const struct policy *policy = shift->set->by_id[load_relaxed(&note->policy)];
-    const size_t index = load_relaxed(&note->limit_index);
-    if (policy == NULL || index >= policy->limit_count) {
+    struct table *table = &sweep->fleet->tier->table;
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        struct cell *cell = &table->cells[at];
+        const struct note *note = &table->notes[at];
+        const uint64_t hash = load_acquire(&cell->hash);
+        if (hash == 0 || (sweep->only != NULL && load_relaxed(&note->group) != sweep->only->group->id) ||
+            !cell_pin(cell, hash)) {
+            continue;
+        }
+        const struct policy *policy = NULL;
+        const struct policy_limit *limit =
+            policy_set_limit(sweep->set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), &policy);
+        if (limit != NULL) {
+            visit(sweep, at, &limit->rule);
+        }
+        cell_unpin(cell);
+    }
+}
+
+static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule)
+{
+    logs_lock(tier, at);
+    struct log *log = logs_get(tier, at);
+    if (log != NULL) {
+        log_set_others(log, NULL, 0);
+        logs_publish(tier, at, rule);
+    }
+    logs_unlock(tier, at);
+}
+
+/* Takes one window's others out of a state. */
+static struct state unfold_told(struct state state, uint32_t tag, const struct told *told)
+{
+    state = window_charge_tag(state, tag, load_relaxed(&told->others_back));
+    return window_discharge_tag(state, tag, load_relaxed(&told->others));
+}
+
+static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    struct cell *cell = &sweep->fleet->tier->table.cells[at];
+    struct note *note = &sweep->fleet->tier->table.notes[at];
+    if (rule_is_log(rule)) {
+        unfold_log(sweep->fleet->tier, at, rule);
         return;
     }
-    const struct rule *rule = &policy->limits[index].rule;
-    const uint64_t later_ns = shift->now_ns + (uint64_t) shift->delta_ns;
-    const uint32_t windows = (uint32_t) (later_ns / rule->period_ns) - (uint32_t) (shift->now_ns / rule->period_ns);
+    if (rule_is_bucket(rule)) {
+        return;
+    }
+    const uint32_t tag = load_relaxed(&note->tag);
+    struct pair_value value = pair_read(&cell->state);
+    struct state state;
+    do {
+        state = unfold_told(cell_state(value), tag & WINDOW_TAG_MASK, &note->now);
+        state = unfold_told(state, (tag - 1) & WINDOW_TAG_MASK, &note->before);
+    } while (tag != TAG_NONE && !pair_cas(&cell->state, &value, cell_value(state, value)));
+    store_relaxed(&note->now.others, 0);
+    store_relaxed(&note->now.others_back, 0);
+    store_relaxed(&note->before.others, 0);
+    store_relaxed(&note->before.others_back, 0);
+    note->cold = 0;
+}
+
+void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
+{
+    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
+    for_each_cell(&sweep, unfold);
+}
+
+static void forgive(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    const struct cell *cell = &sweep->fleet->tier->table.cells[at];
+    struct note *note = &sweep->fleet->tier->table.notes[at];
+    if (rule_is_bucket(rule)) {
+        const struct reading reading = read_cell(cell, note);
+        note->before.reported_back = reading.back[0];
+        note->before.reported =
+            note->now.reported + ((bucket_total(reading.state) - note->now.reported) & BUCKET_TOTAL_MASK);
+    }
+}
+
+void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
+{
+    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
+    for_each_cell(&sweep, forgive);
+}
+
+static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    struct tier *tier = sweep->fleet->tier;
+    logs_lock(tier, at);
+    struct log *log = logs_get(tier, at);
+    for (uint64_t number = log != NULL ? log->first : 1; log != NULL && number < log->end; number++) {
+        *log_time(log, number) += (uint64_t) sweep->delta_ns;
+    }
+    logs_publish(tier, at, rule);
+    logs_unlock(tier, at);
+}
+
+static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    struct cell *cell = &sweep->fleet->tier->table.cells[at];
+    struct note *note = &sweep->fleet->tier->table.notes[at];
+    if (rule_is_log(rule)) {
+        shift_log(sweep, at, rule);
+        return;
+    }
+    const uint64_t later_ns = sweep->now_ns + (uint64_t) sweep->delta_ns;
+    const uint32_t windows =
+        rule_is_bucket(rule) ? 0 : window_tag_at(rule, later_ns) - window_tag_at(rule, sweep->now_ns);
     struct pair_value value = pair_read(&cell->state);
     struct state state;
     do {
         state = cell_state(value);
-        if (rule->algorithm == WEIR_TOKEN_BUCKET) {
-            const uint64_t moved = state.a + ((uint64_t) shift->delta_ns << BUCKET_FRACTION_BITS);
-            const bool back_too_far = shift->delta_ns < 0 && moved > state.a;
-            state.a = state.a == 0 || back_too_far ? 0 : moved;
+        if (rule_is_bucket(rule)) {
+            const uint64_t moved = state.a + ((uint64_t) sweep->delta_ns << BUCKET_FRACTION_BITS);
+            const bool back_too_far = sweep->delta_ns < 0 && moved > state.a;
+            const bool on_too_far = sweep->delta_ns > 0 && moved < state.a;
+            state.a = state.a == 0 || back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
         } else {
             state = window_state(window_tag(state) + windows, window_count(state), window_previous(state));
         }
     } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
-    if (rule->algorithm != WEIR_TOKEN_BUCKET && note->tag != UINT32_MAX) {
-        note->tag = (note->tag + windows) & WINDOW_TAG_MASK;
+    if (!rule_is_bucket(rule) && windows != 0) {
+        /* What was given back goes with its windows. The first time is learned before anything is told. */
+        const uint64_t back[2] = {load_acquire(&note->back[0]), load_acquire(&note->back[1])};
+        for (unsigned i = 0; i < 2; i++) {
+            const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
+            store_release(&note->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
+        }
+        const uint32_t tag = load_relaxed(&note->tag);
+        store_relaxed(&note->tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
     }
 }
 
 void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
 {
-    struct shift shift = {.set = set, .now_ns = now_ns, .delta_ns = delta_ns};
-    for_each_cell(fleet, NULL, shift_cell, &shift);
+    const struct sweep sweep = {.fleet = fleet, .set = set, .now_ns = now_ns, .delta_ns = delta_ns};
+    for_each_cell(&sweep, shift_cell);
 }

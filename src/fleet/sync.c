@@ -26,6 +26,9 @@
 /* An idle node speaks so many times less often; below the outage grace of three intervals. */
 #define IDLE_INTERVALS 2
 
+/* How soon after a round another one may follow for a key that cannot wait. */
+#define URGENT_NS (10 * NS_PER_MS)
+
 /* Passes to settle everything for a weir_sync, when other threads are settling at the same moment. */
 #define SETTLE_PASSES 100
 
@@ -69,8 +72,8 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     for (size_t i = 0; i < sizeof(id); i++) {
         (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
     }
-    fleet->memory_size =
-        ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->origins)) + ROUND_ORPHANS * sizeof(*fleet->orphans);
+    fleet->memory_size = ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->origins)) +
+                         ROUND_ORPHANS * sizeof(*fleet->orphans) + ROUND_LOGS * sizeof(*fleet->logs);
     unsigned char *memory = memory_reserve(fleet->memory_size, true);
     if (memory == NULL) {
         return -ENOMEM;
@@ -79,6 +82,7 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     fleet->origins = (struct origin *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->reports));
     fleet->orphans =
         (struct orphan *) (void *) ((unsigned char *) fleet->origins + ROUND_REPORTS * sizeof(*fleet->origins));
+    fleet->logs = (struct log_news *) (void *) (fleet->orphans + ROUND_ORPHANS);
     fleet->transport = transport;
     store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
     return 0;
@@ -91,6 +95,8 @@ void fleet_close(struct fleet *fleet)
         fleet->transport = NULL;
     }
     memory_release(fleet->reports, fleet->memory_size);
+    overrides_drop(fleet->override_texts, fleet->override_count);
+    fleet->override_texts = NULL;
     fleet->reports = NULL;
 }
 
@@ -130,6 +136,10 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, uint6
     fleet->round.node_lifetime_ms = (uint32_t) max_u64(lifetime_ms, NODE_LIFETIME_MIN_MS);
     fleet->round.first = fleet->good_ns == 0;
     fleet->round.sent_size = 0;
+    fleet->round.overrides_new = false;
+    memcpy(fleet->round.overrides_version, fleet->overrides_version, sizeof(fleet->overrides_version));
+    fleet->begun_ns = monotonic_ns;
+    store_relaxed(&tier->urgent, 0); /* who sets it now is in the next round */
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
         fleet->under_way = true;
     } else {
@@ -153,13 +163,34 @@ static void log_refused(struct fleet *fleet, size_t refused, const struct report
     }
 }
 
+/* Keeps what the round has told of entries of single keys, until the weir takes them. */
+static void take_overrides(struct fleet *fleet)
+{
+    struct round *round = &fleet->round;
+    if (!round->overrides_new) {
+        return;
+    }
+    overrides_drop(fleet->override_texts, fleet->override_count);
+    fleet->override_texts = round->overrides;
+    fleet->override_count = round->override_count;
+    fleet->has_overrides = true;
+    memcpy(fleet->overrides_version, round->overrides_version, sizeof(fleet->overrides_version));
+    round->overrides = NULL;
+    round->overrides_new = false;
+}
+
 static void finish_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     struct fleet_stats *stats = &fleet->stats;
     const struct report *first_refused = NULL;
     fleet->under_way = false;
     const bool first_time = !fleet->skew.known;
-    const size_t refused = report_apply(fleet, set, &first_refused);
+    const size_t refused =
+        report_apply(fleet, set, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns), &first_refused);
+    if (fleet->given_back) {
+        tick_epoch(fleet->tier); /* what threads deny from their slots may pass again */
+    }
+    take_overrides(fleet);
     skew_sample(fleet, set, monotonic_ns);
     log_refused(fleet, refused, first_refused);
     if (first_time) {
@@ -177,6 +208,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     fleet->live_nodes = fleet->round.live_nodes;
     store_relaxed(&fleet->tier->line.news_ns, max_u64(monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns), 1));
     store_relaxed(&stats->live_nodes, fleet->live_nodes);
+    store_relaxed(&fleet->tier->live_nodes, fleet->live_nodes);
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
     counter_add(&stats->sync_count, 1);
     counter_add(&stats->reported_count, fleet->round.report_count - refused);
@@ -220,6 +252,10 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
         finish_round(fleet, set, monotonic_ns);
     } else if (event == TRANSPORT_ROUND_FAILED) {
         fleet->under_way = false;
+        if (fleet->round.overrides_new) {
+            overrides_drop(fleet->round.overrides, fleet->round.override_count);
+            fleet->round.overrides_new = false;
+        }
         counter_add(&fleet->stats.sync_error_count, 1);
         report_retry(fleet);
     }
@@ -229,7 +265,8 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->tier);
     }
-    const bool due = monotonic_ns >= fleet->next_round_ns || fleet_wanted(fleet);
+    const bool urgent = load_relaxed(&fleet->tier->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
+    const bool due = monotonic_ns >= fleet->next_round_ns || fleet_wanted(fleet) || urgent;
     if (!fleet->under_way && due && ops->state(fleet->transport) == TRANSPORT_READY) {
         const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
         fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;

@@ -8,7 +8,8 @@
  *
  * Invariant: every count said is cumulative and never decreases for one author of one record, so an
  * implementation keeps the larger of what it has and what it is told. Rounds may be repeated, lost,
- * duplicated and reordered, and the fleet's sums come out the same.
+ * duplicated and reordered, and the fleet's sums come out the same. Units that were given back are such a count of
+ * their own. A log's units have names, author and number, and are a set.
  */
 #ifndef WEIR_FLEET_TRANSPORT_H
 #define WEIR_FLEET_TRANSPORT_H
@@ -18,11 +19,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "algorithm/log.h"
+#include "policy/overrides.h"
+
 #define REPORT_RECORD_SIZE    352
 #define REPORT_AUTHOR_SIZE    32
 #define TRANSPORT_MAX_POLLFDS 4
 
-enum report_kind { REPORT_WINDOW, REPORT_BUCKET };
+enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_LOG };
+
+/* Most units of one log in one report. */
+#define REPORT_LOG_TIMES 256
+
+/* Of a log: the author's units by number and time, and what the others have in the window. */
+struct log_news {
+    /* Said. */
+    uint64_t first;              /* number of the first unit below */
+    uint64_t gone_from, gone_to; /* the author's units of these numbers were given back */
+    uint64_t now_us, period_us;  /* units up to now - period are over; fleet time */
+    uint64_t limit;              /* no more than the latest so many count */
+    uint32_t time_count;
+    uint64_t times_us[REPORT_LOG_TIMES]; /* fleet time */
+    uint64_t live; /* the author's units in the window, as said so far with these (for the caller) */
+    /* Answered. */
+    uint32_t group_count;
+    struct log_group groups[LOG_GROUPS]; /* of the other authors' units, in the order of time; fleet time in us */
+    uint64_t reset_us;                   /* units up to then were reset by someone; 0: none */
+};
 
 /* One record's news: what this node says of it, and what the fleet answers. */
 struct report {
@@ -32,27 +55,35 @@ struct report {
     char author[REPORT_AUTHOR_SIZE]; /* node id and incarnation of the key there; no ':' or space */
     uint64_t count;                  /* units the author admitted, cumulative; below 2^53 */
     uint64_t asked;                  /* units asked of the author, admitted or not, cumulative; below 2^53 */
+    uint64_t back;                   /* units given back to the author, cumulative */
+    uint64_t reset_us;               /* a reset at this fleet time: all the record still counts is given back, once,
+                                        in the author's name; 0: none */
     uint64_t acked;                  /* bucket: the author's count that the fleet is known to have had. Units up to
                                         it must not move the bucket again, even where the record was lost */
+    uint64_t acked_back;             /* bucket: likewise of what was given back */
+    uint64_t known_back;             /* bucket: what was given back to all authors that tat_us has seen */
     uint64_t tat_us;                 /* bucket: highest theoretical arrival time the node has seen, fleet time */
     uint64_t from_us;                /* bucket: new units arrived no earlier than this, fleet time */
     uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
     uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is
                                         full again. At least 1 */
+    struct log_news *log;            /* log; else NULL */
     /* Answered. */
-    int status;              /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...) */
-    uint64_t mine;           /* the author's count as the fleet has it now */
-    uint64_t sum, sum_asked; /* over all authors */
-    uint64_t tat_answer_us;  /* bucket: theoretical arrival time over all authors */
+    int status;               /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...) */
+    uint64_t mine, mine_back; /* the author's counts as the fleet has them now; log: the author's units in the window */
+    uint64_t sum, sum_asked;  /* over all authors; what was given back is not taken off */
+    uint64_t sum_back;
+    uint64_t tat_answer_us; /* bucket: theoretical arrival time over all authors */
 };
 
 /* One exchange: a heartbeat, and any number of reports. The caller owns it until the round has ended. */
 struct round {
     struct report *reports;
     size_t report_count;
-    const char *node;          /* this node's id, for the heartbeat */
-    uint32_t node_lifetime_ms; /* nodes silent for longer do not count as live */
-    bool first;                /* said: this node has not had a good round on this transport yet */
+    const char *node;           /* this node's id, for the heartbeat */
+    uint32_t node_lifetime_ms;  /* nodes silent for longer do not count as live */
+    bool first;                 /* said: this node has not had a good round on this transport yet */
+    char overrides_version[64]; /* said: of the entries known; "": none. Answered: of those there are */
     /* Answered, when the round has ended well. */
     uint64_t sent_ns, received_ns; /* of the time question, by the caller's monotonic clock */
     uint64_t fleet_wall_ns;        /* the fleet's clock, nanoseconds since 1970 UTC, between those two */
@@ -60,6 +91,10 @@ struct round {
     bool forgot;                   /* the fleet's memory is not the one of the last good round: another run id or
                                       replication id, or our heartbeat was missing. False when `first` */
     uint64_t sent_size;            /* bytes written for this round */
+    bool overrides_new;            /* the entries are not those of the version said: they are here, malloc'ed, and the
+                                      caller's */
+    struct override_text *overrides;
+    size_t override_count;
 };
 
 enum transport_state {

@@ -23,6 +23,8 @@ struct policy_limit {
     uint64_t salt;                 /* of this limit's entries in the table: algorithm and period, so that what keys have
                                       used survives a change of the number alone */
     char label[POLICY_LABEL_SIZE]; /* in names of records: "f1s", "s500ms", "b1m" */
+    char name[WEIR_MAX_NAME + 1];  /* in headers */
+    uint64_t per_period;           /* units, as configured */
     /* As in force: the rule's own, or what the outage ladder makes of them. Each stands for itself, so a check that
      * reads them while they change decides by a mixture of two valid answers, for one check. */
     _Atomic uint64_t limit_now, unit_now, tolerance_now;
@@ -31,8 +33,25 @@ struct policy_limit {
 /* Where a policy stands on the outage ladder. */
 enum rung { RUNG_FLEET, RUNG_SHARE, RUNG_LOCAL, RUNG_OPEN, RUNG_CLOSED };
 
+/* What a key's entry in the fleet makes of its policy. */
+enum exception { EXCEPTION_NONE, EXCEPTION_ALLOW, EXCEPTION_DENY };
+
+struct policy;
+
+/* A policy and its tiers: they share what a key has used. */
+struct policy_group {
+    weir_policy_id id; /* of the name before the first '/' */
+    size_t count;
+    struct policy *const *members;
+};
+
 struct policy {
     weir_policy_id id;
+    const struct policy_group *group;
+    char base[WEIR_MAX_NAME + 1]; /* the group's name */
+    uint64_t share;               /* a key's hash, with this, is the same for all tiers */
+    enum exception exception;
+    bool grants; /* what may pass can be handed out in advance */
     char name[WEIR_MAX_NAME + 1];
     weir_mode mode;
     weir_scope scope;
@@ -46,17 +65,45 @@ struct policy {
     _Atomic uint8_t basis; /* weir_basis, for verdicts */
 };
 
+struct overrides;
+
 struct policy_set {
     size_t count;
-    struct policy *policies;                     /* `count` of them */
-    struct policy *by_id[WEIR_MAX_POLICIES + 1]; /* NULL: not in this set */
+    struct policy *policies;     /* `count` of them */
+    struct policy **members;     /* the same, group by group */
+    struct policy_group *groups; /* group_count of them */
+    size_t group_count;
+    weir_policy_id *group_ids;                                  /* by the policies' order; while it is made */
+    struct policy *by_id[WEIR_MAX_POLICIES + 1];                /* NULL: not in this set */
+    const struct policy_group *by_group[WEIR_MAX_POLICIES + 1]; /* likewise, by the group's id */
+    _Atomic(struct overrides *) overrides;                      /* of single keys; NULL: there are none */
 };
 
-/* The names this weir has ever seen, in the order of their ids. Guarded by the caller's lock. */
+/* What of a limit's salt stands in the notes of its keys. */
+#define POLICY_LIMIT_TAG(salt) ((uint32_t) ((salt) >> 32))
+
+/* The limit that a note names, of whichever tier has it; NULL: it is gone, and so is what it limited. */
+const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_tag,
+                                            const struct policy **policy);
+
+/* The rates a limit has seen. */
+struct policy_scales {
+    struct policy_scales *next;
+    weir_policy_id group;
+    uint64_t salt;
+    struct scales scales;
+};
+
+/* What outlives the sets: the names this weir has ever seen, in the order of their ids. Guarded by the caller's lock.
+ */
 struct policy_names {
     size_t count;
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
+    struct policy_scales *scales;
+    const uint64_t *salts; /* by id: what keeps the policies' keys apart */
 };
+
+void policy_names_free(struct policy_names *names);
 
 /* The id of a name; WEIR_NO_POLICY where it was never seen. */
 weir_policy_id policy_names_find(const struct policy_names *names, const char *name);
@@ -69,6 +116,13 @@ int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_
                        struct policy_names *names, struct policy_set **out, weir_error *error);
 
 void policy_set_free(struct policy_set *set); /* NULL is allowed */
+
+/*
+ * A policy as it is for one key: `like`, with other numbers: one limit and burst (0: the same) per limit, or NULL. The
+ * numbers are in range. The caller fills in *out, and sets the exception.
+ */
+void policy_except(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
+                   struct policy_names *names, uint64_t tick_ns);
 
 /* The rule in force. */
 static inline struct rule policy_rule(const struct policy_limit *limit)

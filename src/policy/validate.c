@@ -113,7 +113,7 @@ static int check_bucket(struct subject *s, const weir_limit *l)
     if ((wide_uint) l->limit * NS_PER_S > (wide_uint) RATE_MAX * l->period_ns) {
         at_field(s, "limit");
         return error_set(s->error, -EINVAL,
-                         "%s lets more than %" PRIu64 " units a second through its token bucket; count in larger units",
+                         "%s lets more than %" PRIu64 " units a second through its bucket; count in larger units",
                          s->who, RATE_MAX);
     }
     const uint64_t burst = l->burst != 0 ? l->burst : l->limit;
@@ -125,18 +125,29 @@ static int check_bucket(struct subject *s, const weir_limit *l)
     return 0;
 }
 
-static int check_limit(struct subject *s, const weir_limit *l)
+static bool is_bucket(const weir_limit *l)
 {
-    if (l->algorithm != WEIR_FIXED_WINDOW && l->algorithm != WEIR_SLIDING_WINDOW && l->algorithm != WEIR_TOKEN_BUCKET) {
-        at_field(s, "algorithm");
-        return error_set(s->error, -EINVAL,
-                         "%s has algorithm %d, which there is not; use fixed_window, sliding_window or token_bucket",
-                         s->who, (int) l->algorithm);
+    return l->algorithm == WEIR_TOKEN_BUCKET || l->algorithm == WEIR_LEAKY_BUCKET;
+}
+
+/* A period, or a calendar in its place. */
+static int check_period(struct subject *s, const weir_limit *l)
+{
+    if ((int) l->calendar < WEIR_CALENDAR_NONE || l->calendar > WEIR_CALENDAR_MONTH) {
+        at_field(s, "calendar");
+        return error_set(s->error, -EINVAL, "%s has calendar %d, which there is not; use day or month", s->who,
+                         (int) l->calendar);
     }
-    if (l->limit == 0 || l->limit > WEIR_MAX_UNITS) {
-        at_field(s, "limit");
-        return error_set(s->error, -EINVAL, "%s has limit %" PRIu64 "; give 1 to %" PRIu64 " units", s->who, l->limit,
-                         WEIR_MAX_UNITS);
+    if (l->calendar != WEIR_CALENDAR_NONE) {
+        const bool windowed = l->algorithm == WEIR_FIXED_WINDOW;
+        if (windowed && l->period_ns == 0) {
+            return 0;
+        }
+        at_field(s, windowed ? "period_ns" : "calendar");
+        return error_set(s->error, -EINVAL,
+                         windowed ? "%s has a calendar and a period; give one of them"
+                                  : "%s has a calendar, which only fixed_window has; use that, or give a period",
+                         s->who);
     }
     if (l->period_ns < PERIOD_MIN_NS || l->period_ns > PERIOD_MAX_NS) {
         at_field(s, "period_ns");
@@ -144,21 +155,92 @@ static int check_limit(struct subject *s, const weir_limit *l)
                          "%s has period %" PRIu64 "%s; give a period such as \"10s\", from 1ms to 366d", s->who,
                          l->period_ns, l->period_ns != 0 ? " ns" : "");
     }
+    return 0;
+}
+
+static int check_limit_name(struct subject *s, const weir_limit *l)
+{
+    if (l->name == NULL) {
+        return 0;
+    }
+    const size_t length = strnlen(l->name, WEIR_MAX_NAME + 1);
+    bool good = length != 0 && length <= WEIR_MAX_NAME;
+    for (size_t i = 0; i < length && good; i++) {
+        good = (unsigned char) l->name[i] >= ' ' && (unsigned char) l->name[i] < 0x7f;
+    }
+    if (good) {
+        return 0;
+    }
+    at_field(s, "name");
+    return error_set(s->error, -EINVAL, "%s has name \"%.70s\"; give 1 to %d bytes of printable ASCII, or none", s->who,
+                     l->name, WEIR_MAX_NAME);
+}
+
+static int check_queue(struct subject *s, const weir_limit *l)
+{
+    const uint64_t burst = l->burst != 0 ? l->burst : l->limit;
+    if (l->delay == 0 || (l->algorithm == WEIR_LEAKY_BUCKET && l->delay <= burst)) {
+        return 0;
+    }
+    at_field(s, "delay");
+    if (l->algorithm != WEIR_LEAKY_BUCKET) {
+        return error_set(s->error, -EINVAL,
+                         "%s has delay %" PRIu64 ", which only leaky_bucket has; leave it out, or use leaky_bucket",
+                         s->who, l->delay);
+    }
+    return error_set(s->error, -EINVAL, "%s has delay %" PRIu64 "; give 0 to its burst, %" PRIu64, s->who, l->delay,
+                     burst);
+}
+
+static int check_limit(struct subject *s, const weir_limit *l)
+{
+    if ((int) l->algorithm < WEIR_FIXED_WINDOW || l->algorithm > WEIR_LEAKY_BUCKET) {
+        at_field(s, "algorithm");
+        return error_set(s->error, -EINVAL,
+                         "%s has algorithm %d, which there is not; use fixed_window, sliding_window, sliding_log, "
+                         "token_bucket or leaky_bucket",
+                         s->who, (int) l->algorithm);
+    }
+    if (l->limit == 0 || l->limit > WEIR_MAX_UNITS) {
+        at_field(s, "limit");
+        return error_set(s->error, -EINVAL, "%s has limit %" PRIu64 "; give 1 to %" PRIu64 " units", s->who, l->limit,
+                         WEIR_MAX_UNITS);
+    }
+    if (l->algorithm == WEIR_SLIDING_LOG && l->limit > WEIR_MAX_LOG_UNITS) {
+        at_field(s, "limit");
+        return error_set(s->error, -EINVAL,
+                         "%s has limit %" PRIu64 ", but a sliding log remembers every unit: give 1 to %d, or use "
+                         "sliding_window",
+                         s->who, l->limit, WEIR_MAX_LOG_UNITS);
+    }
+    int result = check_period(s, l);
+    result = result != 0 ? result : check_limit_name(s, l);
+    if (result != 0) {
+        return result;
+    }
     if (l->burst > WEIR_MAX_UNITS) {
         at_field(s, "burst");
         return error_set(s->error, -EINVAL, "%s has burst %" PRIu64 "; give 1 to %" PRIu64 " units, or 0 for the limit",
                          s->who, l->burst, WEIR_MAX_UNITS);
     }
-    if (l->algorithm == WEIR_TOKEN_BUCKET) {
-        return check_bucket(s, l);
+    result = check_queue(s, l);
+    if (result != 0 || is_bucket(l)) {
+        return result != 0 ? result : check_bucket(s, l);
     }
     if (l->burst != 0 && l->burst != l->limit) {
         at_field(s, "burst");
         return error_set(s->error, -EINVAL,
-                         "%s has burst %" PRIu64 ", but a window has none; leave it out, or use token_bucket", s->who,
-                         l->burst);
+                         "%s has burst %" PRIu64 ", but only buckets have one; leave it out, or use token_bucket",
+                         s->who, l->burst);
     }
     return 0;
+}
+
+/* What tells two limits of one algorithm apart. */
+static uint64_t period_of(const weir_limit *l)
+{
+    /* A calendar day counts as a day does. A month is no period: they begin at 1 ms. */
+    return l->calendar == WEIR_CALENDAR_DAY ? 86400 * NS_PER_S : l->calendar == WEIR_CALENDAR_MONTH ? 1 : l->period_ns;
 }
 
 static int check_limits(struct subject *s)
@@ -172,7 +254,7 @@ static int check_limits(struct subject *s)
         }
         for (size_t j = 0; j < i; j++) {
             if (s->policy->limits[j].algorithm == limit->algorithm &&
-                s->policy->limits[j].period_ns == limit->period_ns) {
+                period_of(&s->policy->limits[j]) == period_of(limit)) {
                 at_field(s, "period_ns");
                 return error_set(s->error, -EINVAL,
                                  "%s has the algorithm and the period of limit %zu; keep the stricter of the two",

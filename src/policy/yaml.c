@@ -30,6 +30,16 @@ struct file_limit {
     uint64_t limit;
     char *period;
     uint64_t burst;
+    weir_calendar calendar;
+    uint64_t delay;
+    char *name;
+};
+
+/* A tier: a policy's name goes before its own, and what it does not say is the policy's. */
+struct file_tier {
+    char *name;
+    struct file_limit *limits;
+    unsigned limits_count;
 };
 
 struct file_policy {
@@ -41,6 +51,8 @@ struct file_policy {
     char *outage_grace, *long_outage;
     struct file_limit *limits;
     unsigned limits_count;
+    struct file_tier *tiers;
+    unsigned tiers_count;
 };
 
 struct file_root {
@@ -51,12 +63,22 @@ struct file_root {
 struct policy_file {
     struct file_root *root;
     weir_policy *policies;
-    weir_limit *limits; /* of all policies, one after another */
+    size_t policy_count;
+    weir_limit *limits;                   /* of all policies, one after another */
+    char (*names)[2 * WEIR_MAX_NAME + 2]; /* of tiers, whole */
+    struct place *places;                 /* by policy: where it stands in the file */
+};
+
+/* Where something stands in the file; `tier` SIZE_MAX: the policy itself. */
+struct place {
+    size_t policy, tier;
 };
 
 /* clang-format off */
 static const cyaml_strval_t algorithms[] = {{"fixed_window", WEIR_FIXED_WINDOW}, {"sliding_window", WEIR_SLIDING_WINDOW},
-                                            {"token_bucket", WEIR_TOKEN_BUCKET}};
+                                            {"sliding_log", WEIR_SLIDING_LOG}, {"token_bucket", WEIR_TOKEN_BUCKET},
+                                            {"leaky_bucket", WEIR_LEAKY_BUCKET}};
+static const cyaml_strval_t calendars[] = {{"day", WEIR_CALENDAR_DAY}, {"month", WEIR_CALENDAR_MONTH}};
 static const cyaml_strval_t modes[] = {{"enforce", WEIR_ENFORCE}, {"shadow", WEIR_SHADOW}};
 static const cyaml_strval_t scopes[] = {{"fleet", WEIR_SCOPE_FLEET}, {"process", WEIR_SCOPE_PROCESS}};
 static const cyaml_strval_t outages[] = {{"share", WEIR_OUTAGE_SHARE}, {"local", WEIR_OUTAGE_LOCAL},
@@ -65,11 +87,21 @@ static const cyaml_strval_t outages[] = {{"share", WEIR_OUTAGE_SHARE}, {"local",
 static const cyaml_schema_field_t limit_fields[] = {
     CYAML_FIELD_ENUM("algorithm", CYAML_FLAG_STRICT, struct file_limit, algorithm, algorithms, CYAML_ARRAY_LEN(algorithms)),
     CYAML_FIELD_UINT("limit", CYAML_FLAG_DEFAULT, struct file_limit, limit),
-    CYAML_FIELD_STRING_PTR("period", CYAML_FLAG_POINTER, struct file_limit, period, 0, CYAML_UNLIMITED),
+    CYAML_FIELD_STRING_PTR("period", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct file_limit, period, 0, CYAML_UNLIMITED),
     CYAML_FIELD_UINT("burst", CYAML_FLAG_OPTIONAL, struct file_limit, burst),
+    CYAML_FIELD_ENUM("calendar", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct file_limit, calendar, calendars, CYAML_ARRAY_LEN(calendars)),
+    CYAML_FIELD_UINT("delay", CYAML_FLAG_OPTIONAL, struct file_limit, delay),
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct file_limit, name, 0, CYAML_UNLIMITED),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t limit_schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct file_limit, limit_fields)};
+
+static const cyaml_schema_field_t tier_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct file_tier, name, 0, CYAML_UNLIMITED),
+    CYAML_FIELD_SEQUENCE("limits", CYAML_FLAG_POINTER, struct file_tier, limits, &limit_schema, 0, CYAML_UNLIMITED),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t tier_schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct file_tier, tier_fields)};
 
 #define POLICY_ENUM(key, member, values)                                                                               \
     CYAML_FIELD_ENUM(key, CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct file_policy, member, values, CYAML_ARRAY_LEN(values))
@@ -86,6 +118,7 @@ static const cyaml_schema_field_t policy_fields[] = {
     POLICY_STRING("outage_grace", CYAML_FLAG_OPTIONAL, outage_grace),
     POLICY_STRING("long_outage", CYAML_FLAG_OPTIONAL, long_outage),
     CYAML_FIELD_SEQUENCE("limits", CYAML_FLAG_POINTER, struct file_policy, limits, &limit_schema, 0, CYAML_UNLIMITED),
+    CYAML_FIELD_SEQUENCE("tiers", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct file_policy, tiers, &tier_schema, 0, CYAML_UNLIMITED),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t policy_schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct file_policy, policy_fields)};
@@ -163,12 +196,22 @@ static yaml_node_t *entry_of(yaml_document_t *document, const yaml_node_t *seque
     return node;
 }
 
+/* A policy's or a tier's mapping; *line: where it stands. */
+static yaml_node_t *node_of(yaml_document_t *document, struct place place, unsigned *line)
+{
+    yaml_node_t *node = field_of(document, yaml_document_get_root_node(document), "policies", line);
+    node = entry_of(document, node, place.policy, line);
+    if (place.tier != SIZE_MAX) {
+        node = entry_of(document, field_of(document, node, "tiers", line), place.tier, line);
+    }
+    return node;
+}
+
 /* The line of a policy (`limit_index` SIZE_MAX) or a limit, or of a field of it where that is there. */
-static unsigned line_of(yaml_document_t *document, size_t policy_index, size_t limit_index, const char *field)
+static unsigned line_of(yaml_document_t *document, struct place place, size_t limit_index, const char *field)
 {
     unsigned line = 1;
-    const yaml_node_t *node = field_of(document, yaml_document_get_root_node(document), "policies", &line);
-    node = entry_of(document, node, policy_index, &line);
+    const yaml_node_t *node = node_of(document, place, &line);
     if (limit_index != SIZE_MAX) {
         node = entry_of(document, field_of(document, node, "limits", &line), limit_index, &line);
     }
@@ -191,11 +234,10 @@ static unsigned line_of_key(yaml_document_t *document, const char *key)
 }
 
 /* Whether a field that is there is a whole number and nothing else; libcyaml would take "10x" for 10, and "-1" too. */
-static bool is_whole_number(yaml_document_t *document, size_t policy_index, size_t limit_index, const char *field)
+static bool is_whole_number(yaml_document_t *document, struct place place, size_t limit_index, const char *field)
 {
     unsigned line;
-    const yaml_node_t *node = field_of(document, yaml_document_get_root_node(document), "policies", &line);
-    node = field_of(document, entry_of(document, node, policy_index, &line), "limits", &line);
+    const yaml_node_t *node = field_of(document, node_of(document, place, &line), "limits", &line);
     node = field_of(document, entry_of(document, node, limit_index, &line), field, &line);
     if (node == NULL) {
         return true;
@@ -260,66 +302,109 @@ struct load {
     weir_error *error;
 };
 
-static int bad_duration(const struct load *load, size_t policy, size_t limit, const char *field, const char *value)
+static int bad_duration(const struct load *load, struct place place, size_t limit, const char *field, const char *value)
 {
     return error_set(load->error, -EINVAL,
                      "%s:%u: %s \"%.40s\" is no duration; give whole numbers with a unit, such as \"10s\" or \"1m30s\"",
-                     load->path, line_of(load->document, policy, limit, field), field, value);
+                     load->path, line_of(load->document, place, limit, field), field, value);
 }
 
-static int duration_ms(const struct load *load, size_t policy, const char *field, const char *value, uint32_t *out)
+static int duration_ms(const struct load *load, struct place place, const char *field, const char *value, uint32_t *out)
 {
     uint64_t ns = 0;
     if (value != NULL && !duration_parse(value, &ns)) {
-        return bad_duration(load, policy, SIZE_MAX, field, value);
+        return bad_duration(load, place, SIZE_MAX, field, value);
     }
     *out = (uint32_t) min_u64((ns + NS_PER_MS - 1) / NS_PER_MS, UINT32_MAX);
     return 0;
+}
+
+static int convert_limits(const struct load *load, struct place place, const char *name, const struct file_limit *from,
+                          size_t count, weir_limit *to)
+{
+    static const char *const numbers[] = {"limit", "burst", "delay"};
+    for (size_t j = 0; j < count; j++) {
+        to[j] = (weir_limit){.algorithm = from[j].algorithm,
+                             .limit = from[j].limit,
+                             .burst = from[j].burst,
+                             .calendar = from[j].calendar,
+                             .delay = from[j].delay,
+                             .name = from[j].name};
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+            if (!is_whole_number(load->document, place, j, numbers[i])) {
+                return error_set(
+                    load->error, -EINVAL,
+                    "%s:%u: policy \"%s\": limit %zu has a %s that is no whole number; give units such as 1000",
+                    load->path, line_of(load->document, place, j, numbers[i]), name, j + 1, numbers[i]);
+            }
+        }
+        if (from[j].period != NULL && !duration_parse(from[j].period, &to[j].period_ns)) {
+            return bad_duration(load, place, j, "period", from[j].period);
+        }
+    }
+    return 0;
+}
+
+/* Reserves what the policies of the file, tiers among them, take in weir.h's form. */
+static bool convert_reserve(struct policy_file *file)
+{
+    size_t limit_count = 0;
+    size_t tier_count = 0;
+    for (size_t i = 0; i < file->root->policies_count; i++) {
+        const struct file_policy *policy = &file->root->policies[i];
+        limit_count += policy->limits_count;
+        tier_count += policy->tiers_count;
+        for (size_t j = 0; j < policy->tiers_count; j++) {
+            limit_count += policy->tiers[j].limits_count;
+        }
+    }
+    const size_t count = file->root->policies_count + tier_count;
+    file->policies = calloc(count + 1, sizeof(*file->policies));
+    file->limits = calloc(limit_count + 1, sizeof(*file->limits));
+    file->names = calloc(count + 1, sizeof(*file->names));
+    file->places = calloc(count + 1, sizeof(*file->places));
+    return file->policies != NULL && file->limits != NULL && file->names != NULL && file->places != NULL;
 }
 
 /* From the file's form to weir.h's. */
 static int convert(const struct load *load)
 {
     struct policy_file *file = load->file;
-    const size_t count = file->root->policies_count;
-    size_t limit_count = 0;
-    for (size_t i = 0; i < count; i++) {
-        limit_count += file->root->policies[i].limits_count;
-    }
-    file->policies = calloc(count + 1, sizeof(*file->policies));
-    file->limits = calloc(limit_count + 1, sizeof(*file->limits));
-    if (file->policies == NULL || file->limits == NULL) {
-        return error_set(load->error, -ENOMEM, "%s: out of memory for %zu policies", load->path, count);
+    if (!convert_reserve(file)) {
+        return error_set(load->error, -ENOMEM, "%s: out of memory for its policies", load->path);
     }
     weir_limit *limit = file->limits;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < file->root->policies_count; i++) {
         const struct file_policy *from = &file->root->policies[i];
-        weir_policy *to = &file->policies[i];
-        *to = (weir_policy){.name = from->name,
-                            .limits = limit,
-                            .limit_count = from->limits_count,
-                            .mode = from->mode,
-                            .scope = from->scope,
-                            .hash_keys = from->hash_keys,
-                            .on_outage = from->on_outage,
-                            .on_long_outage = from->on_long_outage};
-        int result = duration_ms(load, i, "outage_grace", from->outage_grace, &to->outage_grace_ms);
-        result = result != 0 ? result : duration_ms(load, i, "long_outage", from->long_outage, &to->long_outage_ms);
-        for (size_t j = 0; j < from->limits_count && result == 0; j++, limit++) {
-            *limit = (weir_limit){
-                .algorithm = from->limits[j].algorithm, .limit = from->limits[j].limit, .burst = from->limits[j].burst};
-            const char *malformed = !is_whole_number(load->document, i, j, "limit")   ? "limit"
-                                    : !is_whole_number(load->document, i, j, "burst") ? "burst"
-                                                                                      : NULL;
-            if (malformed != NULL) {
-                return error_set(
-                    load->error, -EINVAL,
-                    "%s:%u: policy \"%s\": limit %zu has a %s that is no whole number; give units such as 1000",
-                    load->path, line_of(load->document, i, j, malformed), from->name, j + 1, malformed);
-            }
-            if (!duration_parse(from->limits[j].period, &limit->period_ns)) {
-                result = bad_duration(load, i, j, "period", from->limits[j].period);
-            }
+        const struct place place = {i, SIZE_MAX};
+        weir_policy policy = {.name = from->name,
+                              .limits = limit,
+                              .limit_count = from->limits_count,
+                              .mode = from->mode,
+                              .scope = from->scope,
+                              .hash_keys = from->hash_keys,
+                              .on_outage = from->on_outage,
+                              .on_long_outage = from->on_long_outage};
+        int result = duration_ms(load, place, "outage_grace", from->outage_grace, &policy.outage_grace_ms);
+        result =
+            result != 0 ? result : duration_ms(load, place, "long_outage", from->long_outage, &policy.long_outage_ms);
+        result =
+            result != 0 ? result : convert_limits(load, place, from->name, from->limits, from->limits_count, limit);
+        limit += from->limits_count;
+        file->places[file->policy_count] = place;
+        file->policies[file->policy_count++] = policy;
+        for (size_t j = 0; j < from->tiers_count && result == 0; j++) {
+            const struct file_tier *tier = &from->tiers[j];
+            char *name = file->names[file->policy_count];
+            (void) snprintf(name, sizeof(file->names[0]), "%.*s/%.*s", WEIR_MAX_NAME, from->name, WEIR_MAX_NAME,
+                            tier->name);
+            policy.name = name;
+            policy.limits = limit;
+            policy.limit_count = tier->limits_count;
+            result = convert_limits(load, (struct place){i, j}, name, tier->limits, tier->limits_count, limit);
+            limit += tier->limits_count;
+            file->places[file->policy_count] = (struct place){i, j};
+            file->policies[file->policy_count++] = policy;
         }
         if (result != 0) {
             return result;
@@ -380,10 +465,10 @@ static int load_document(const struct load *load, const unsigned char *text, siz
     if (result == 0) {
         struct policy_fault fault = {0, SIZE_MAX, NULL};
         weir_error error;
-        result = policy_validate(load->file->policies, load->file->root->policies_count, &fault, &error);
+        result = policy_validate(load->file->policies, load->file->policy_count, &fault, &error);
         if (result != 0) {
             (void) error_set(load->error, result, "%s:%u: %s", load->path,
-                             line_of(load->document, fault.policy_index, fault.limit_index,
+                             line_of(load->document, load->file->places[fault.policy_index], fault.limit_index,
                                      fault.field != NULL ? field_in_file(fault.field) : NULL),
                              error.message);
         }
@@ -458,7 +543,7 @@ int policy_file_load(const char *path, struct policy_file **out, weir_error *err
 
 const weir_policy *policy_file_policies(const struct policy_file *file, size_t *count)
 {
-    *count = file->root->policies_count;
+    *count = file->policy_count;
     return file->policies;
 }
 
@@ -470,6 +555,8 @@ void policy_file_free(struct policy_file *file)
         }
         free(file->policies);
         free(file->limits);
+        free(file->names);
+        free(file->places);
         free(file);
     }
 }

@@ -9,8 +9,9 @@
 #define SHA_SIZE      41
 #define IDENTITY_SIZE 128
 #define BATCH_REPORTS 500
+#define BATCH_LOGS    16
 
-enum script { SCRIPT_HEARTBEAT, SCRIPT_WINDOW, SCRIPT_BUCKET, SCRIPT_COUNT };
+enum script { SCRIPT_HEARTBEAT, SCRIPT_OVERRIDES, SCRIPT_WINDOW, SCRIPT_BUCKET, SCRIPT_LOG, SCRIPT_COUNT };
 
 enum redis_stage {
     STAGE_WAITING, /* for the next attempt */
@@ -30,7 +31,7 @@ struct redis_transport {
     struct transport base;
     struct link link;
     struct redis_url url;
-    char nodes_key[64];
+    char nodes_key[64], overrides_key[64];
     uint64_t timeout_ns;
     uint64_t random;
     enum redis_stage stage;

@@ -69,8 +69,12 @@ static const char *script_text(unsigned script)
     switch (script) {
     case SCRIPT_HEARTBEAT:
         return script_heartbeat;
+    case SCRIPT_OVERRIDES:
+        return script_overrides;
     case SCRIPT_WINDOW:
         return script_report_window;
+    case SCRIPT_LOG:
+        return script_report_log;
     default:
         return script_report_bucket;
     }
@@ -384,6 +388,7 @@ int redis_transport_open(const struct transport_config *config, struct transport
     t->stage = STAGE_WAITING;
     link_init(&t->link);
     (void) snprintf(t->nodes_key, sizeof(t->nodes_key), "%s:nodes", config->prefix);
+    (void) snprintf(t->overrides_key, sizeof(t->overrides_key), "%s:overrides", config->prefix);
     *out = &t->base;
     return error_clear(error);
 }

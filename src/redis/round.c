@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a round says and hears: a heartbeat, then the reports in script calls of up to BATCH_REPORTS.
+ * What a round says and hears: a heartbeat, the entries of single keys where they have changed, then the reports in
+ * script calls of up to BATCH_REPORTS (of logs BATCH_LOGS).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,12 +14,16 @@
 #include "redis/internal.h"
 
 /* Arguments of a report, beside its key; as the scripts say. */
-#define WINDOW_ARGUMENTS 4
-#define BUCKET_ARGUMENTS 8
-#define WINDOW_ANSWERS   4
-#define BUCKET_ANSWERS   5
+#define WINDOW_ARGUMENTS 6
+#define BUCKET_ARGUMENTS 12
+#define LOG_ARGUMENTS    (10 + REPORT_LOG_TIMES) /* at most */
+#define WINDOW_ANSWERS   6
+#define BUCKET_ANSWERS   7
+#define LOG_ANSWERS      4 /* and two per group */
 
 #define ARGUMENTS_MAX (3 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
+
+_Static_assert(BATCH_LOGS *(1 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
 
 void problem_set(struct redis_transport *t, const char *format, ...)
 {
@@ -53,7 +58,7 @@ static int reserve(struct redis_transport *t, size_t count)
         t->order = order;
         t->order_size = count;
     }
-    const size_t batches = 1 + count / BATCH_REPORTS + 2;
+    const size_t batches = 2 + count / BATCH_LOGS + 3;
     if (batches > t->batch_size) {
         struct batch *grown = realloc(t->batches, batches * sizeof(*grown));
         if (grown == NULL) {
@@ -97,6 +102,52 @@ static int queue_heartbeat(struct redis_transport *t)
     return link_command(&t->link, a.count, t->argv, t->lengths);
 }
 
+static int queue_overrides(struct redis_transport *t)
+{
+    struct arguments a = {t, 0};
+    put(&a, "EVALSHA");
+    put(&a, t->shas[SCRIPT_OVERRIDES]);
+    put(&a, "1");
+    put(&a, t->overrides_key);
+    put(&a, t->round->overrides_version);
+    t->batches[t->batch_count++] = (struct batch){SCRIPT_OVERRIDES, 0, 0};
+    return link_command(&t->link, a.count, t->argv, t->lengths);
+}
+
+static void put_log(struct arguments *a, const struct report *report)
+{
+    const struct log_news *log = report->log;
+    put_number(a, log->first);
+    put_number(a, log->gone_from);
+    put_number(a, log->gone_to);
+    put_number(a, log->now_us);
+    put_number(a, log->period_us);
+    put_number(a, log->limit);
+    put_number(a, report->reset_us);
+    put_number(a, report->expire_ms);
+    put_number(a, log->time_count);
+    for (uint32_t i = 0; i < log->time_count; i++) {
+        put_number(a, log->times_us[i]);
+    }
+}
+
+static void put_counts(struct arguments *a, const struct report *report)
+{
+    put_number(a, report->count);
+    put_number(a, report->asked);
+    put_number(a, report->back);
+    put_number(a, report->reset_us);
+    if (report->kind == REPORT_BUCKET) {
+        put_number(a, report->acked);
+        put_number(a, report->acked_back);
+        put_number(a, report->known_back);
+        put_number(a, report->tat_us);
+        put_number(a, report->from_us);
+        put_number(a, report->unit_ps);
+    }
+    put_number(a, report->expire_ms);
+}
+
 static int queue_batch(struct redis_transport *t, const struct batch *batch)
 {
     struct arguments a = {t, 0};
@@ -109,15 +160,11 @@ static int queue_batch(struct redis_transport *t, const struct batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         const struct report *report = &t->round->reports[t->order[batch->first + i]];
         put(&a, report->author);
-        put_number(&a, report->count);
-        put_number(&a, report->asked);
-        if (batch->script == SCRIPT_BUCKET) {
-            put_number(&a, report->acked);
-            put_number(&a, report->tat_us);
-            put_number(&a, report->from_us);
-            put_number(&a, report->unit_ps);
+        if (report->kind == REPORT_LOG) {
+            put_log(&a, report);
+        } else {
+            put_counts(&a, report);
         }
-        put_number(&a, report->expire_ms);
     }
     return link_command(&t->link, a.count, t->argv, t->lengths);
 }
@@ -126,14 +173,15 @@ static int queue_batch(struct redis_transport *t, const struct batch *batch)
 static int queue_kind(struct redis_transport *t, enum report_kind kind, enum script script, size_t *ordered)
 {
     const size_t first = *ordered;
+    const size_t most = kind == REPORT_LOG ? BATCH_LOGS : BATCH_REPORTS;
     for (uint32_t i = 0; i < t->round->report_count; i++) {
         if (t->round->reports[i].kind == kind) {
             t->order[(*ordered)++] = i;
         }
     }
-    for (size_t at = first; at < *ordered; at += BATCH_REPORTS) {
+    for (size_t at = first; at < *ordered; at += most) {
         struct batch *batch = &t->batches[t->batch_count++];
-        *batch = (struct batch){script, at, *ordered - at < BATCH_REPORTS ? *ordered - at : BATCH_REPORTS};
+        *batch = (struct batch){script, at, *ordered - at < most ? *ordered - at : most};
         const int result = queue_batch(t, batch);
         if (result != 0) {
             return result;
@@ -148,8 +196,10 @@ int round_queue(struct redis_transport *t)
     t->batch_count = t->batch_next = 0;
     int result = reserve(t, t->round->report_count);
     result = result != 0 ? result : queue_heartbeat(t);
+    result = result != 0 ? result : queue_overrides(t);
     result = result != 0 ? result : queue_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : queue_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
+    result = result != 0 ? result : queue_kind(t, REPORT_LOG, SCRIPT_LOG, &ordered);
     return result;
 }
 
@@ -186,6 +236,81 @@ static bool take_heartbeat(struct redis_transport *t, const redisReply *reply, u
     return true;
 }
 
+/* Whether a reply is strings: a version, and then fields with their values. */
+static bool are_entries(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 2 != 1) {
+        return false;
+    }
+    for (size_t i = 0; i < reply->elements; i++) {
+        if (reply->element[i]->type != REDIS_REPLY_STRING) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool take_overrides(struct redis_transport *t, const redisReply *reply)
+{
+    struct round *round = t->round;
+    if (!are_entries(reply)) {
+        return false;
+    }
+    const char *version = reply->element[0]->str;
+    const size_t count = (reply->elements - 1) / 2;
+    /* To be told of none, and to know of none, is no news. */
+    if (strcmp(version, round->overrides_version) == 0 || (count == 0 && round->overrides_version[0] == '\0')) {
+        return true;
+    }
+    struct override_text *texts = calloc(count + 1, sizeof(*texts));
+    bool whole = texts != NULL;
+    for (size_t i = 0; i < count && whole; i++) {
+        texts[i].field = strdup(reply->element[1 + 2 * i]->str);
+        texts[i].value = strdup(reply->element[2 + 2 * i]->str);
+        whole = texts[i].field != NULL && texts[i].value != NULL;
+    }
+    if (!whole) {
+        overrides_drop(texts, count); /* the version stays, so it is tried again */
+        return true;
+    }
+    round->overrides = texts;
+    round->override_count = count;
+    round->overrides_new = true;
+    (void) snprintf(round->overrides_version, sizeof(round->overrides_version), "%s", version);
+    return true;
+}
+
+static bool take_log(struct report *report, const redisReply *reply)
+{
+    const size_t groups = reply->elements >= LOG_ANSWERS ? (reply->elements - LOG_ANSWERS) / 2 : 0;
+    if (groups > LOG_GROUPS || !are_numbers(reply, LOG_ANSWERS + 2 * groups)) {
+        return false;
+    }
+    report->status = number_at(reply, 0) == 0 ? 0 : -EPROTO;
+    report->mine = number_at(reply, 1);
+    report->sum = number_at(reply, 2);
+    report->log->reset_us = number_at(reply, 3);
+    report->log->group_count = (uint32_t) groups;
+    for (size_t i = 0; i < groups; i++) {
+        report->log->groups[i] = (struct log_group){.time_ns = number_at(reply, LOG_ANSWERS + 2 * i),
+                                                    .units = number_at(reply, LOG_ANSWERS + 2 * i + 1)};
+    }
+    return true;
+}
+
+static bool take_logs(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != batch->count) {
+        return false;
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!take_log(&t->round->reports[t->order[batch->first + i]], reply->element[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool take_batch(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
 {
     const size_t answers = batch->script == SCRIPT_BUCKET ? BUCKET_ANSWERS : WINDOW_ANSWERS;
@@ -199,7 +324,9 @@ static bool take_batch(struct redis_transport *t, const struct batch *batch, con
         report->mine = number_at(reply, at + 1);
         report->sum = number_at(reply, at + 2);
         report->sum_asked = number_at(reply, at + 3);
-        report->tat_answer_us = batch->script == SCRIPT_BUCKET ? number_at(reply, at + 4) : 0;
+        report->mine_back = number_at(reply, at + 4);
+        report->sum_back = number_at(reply, at + 5);
+        report->tat_answer_us = batch->script == SCRIPT_BUCKET ? number_at(reply, at + 6) : 0;
     }
     return true;
 }
@@ -211,8 +338,10 @@ int round_reply(struct redis_transport *t, const redisReply *reply, uint64_t now
         return -EPROTO;
     }
     const struct batch *batch = &t->batches[t->batch_next++];
-    const bool good =
-        batch->script == SCRIPT_HEARTBEAT ? take_heartbeat(t, reply, now_ns) : take_batch(t, batch, reply);
+    const bool good = batch->script == SCRIPT_HEARTBEAT   ? take_heartbeat(t, reply, now_ns)
+                      : batch->script == SCRIPT_OVERRIDES ? take_overrides(t, reply)
+                      : batch->script == SCRIPT_LOG       ? take_logs(t, batch, reply)
+                                                          : take_batch(t, batch, reply);
     if (!good) {
         problem_set(t, "an answer that is not weir's: is this a Redis?");
         return -EPROTO;

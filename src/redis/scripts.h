@@ -4,7 +4,9 @@
 #define WEIR_REDIS_SCRIPTS_H
 
 extern const char script_heartbeat[];
+extern const char script_overrides[];
 extern const char script_report_window[];
 extern const char script_report_bucket[];
+extern const char script_report_log[];
 
 #endif

@@ -18,13 +18,15 @@
 #include "base/spin.h"
 #include "tier/tier.h"
 
+/* Part of a quota that a node may let pass, of its even share, before it knows what the others have used. */
+#define COLD_SHARE 64
+
 /* The rule a cell is counted by; NULL: its policy is gone, and so is what it limits. */
 static const struct policy_limit *limit_of(const struct policy_set *set, const struct note *note)
 {
+    const struct policy *policy;
     /* Relaxed: a guess made without a claim, made again with it. */
-    const struct policy *policy = set->by_id[load_relaxed(&note->policy)];
-    const size_t index = load_relaxed(&note->limit_index);
-    return policy != NULL && index < policy->limit_count ? &policy->limits[index] : NULL;
+    return policy_set_limit(set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), &policy);
 }
 
 /* What would be lost with a cell: 0: nothing; else the used part of its limit, in 65536ths, at least 1. */
@@ -42,14 +44,13 @@ static uint64_t cell_worth(const struct tier *tier, const struct policy_set *set
     return 1 + muldiv_floor(saturating_sub(limit->rule.limit, left), 65536, limit->rule.limit);
 }
 
-static void orphan_put(struct tier *tier, const struct note *note, struct state state)
+static void orphan_put(struct tier *tier, const struct orphan *orphan)
 {
     struct orphans *orphans = &tier->orphans;
     spin_lock(&orphans->lock);
     if (orphans->count < ORPHAN_COUNT) {
-        struct orphan *orphan = &orphans->ring[(orphans->first + orphans->count++) % ORPHAN_COUNT];
-        memcpy((void *) &orphan->note, (const void *) note, sizeof(*note)); /* the note is claimed: nobody writes it */
-        orphan->state = state;
+        memcpy((void *) &orphans->ring[(orphans->first + orphans->count++) % ORPHAN_COUNT], (const void *) orphan,
+               sizeof(*orphan));
     } else {
         (void) add_relaxed(&tier->lost_report_count, 1);
     }
@@ -74,14 +75,18 @@ bool orphans_take(struct tier *tier, struct orphan *out)
 static void note_write(struct tier *tier, struct note *note, const struct policy *policy, size_t limit_index,
                        const weir_key *key)
 {
-    memset((void *) &note->now, 0, sizeof(note->now));
-    memset((void *) &note->before, 0, sizeof(note->before));
     store_relaxed(&note->denied, 0);
+    store_relaxed(&note->back[0], 0);
+    store_relaxed(&note->back[1], 0);
+    store_relaxed(&note->reset, 0);
+    told_clear(&note->now);
+    told_clear(&note->before);
     note->denied_before = 0;
-    note->tag = UINT32_MAX; /* no window's */
+    note->cold = 0;
+    store_relaxed(&note->tag, TAG_NONE);
     note->incarnation = add_relaxed(&tier->table.incarnations, 1) + 1;
-    store_relaxed(&note->policy, (uint16_t) policy->id);
-    store_relaxed(&note->limit_index, (uint8_t) limit_index);
+    store_relaxed(&note->group, (uint16_t) policy->group->id);
+    store_relaxed(&note->limit_tag, POLICY_LIMIT_TAG(policy->limits[limit_index].salt));
     note->flags = tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? NOTE_FLEET : 0;
     if (key->length <= NOTE_KEY_SIZE && !policy->hash_keys) {
         note->key_length = (uint16_t) key->length;
@@ -108,13 +113,40 @@ static void note_write(struct tier *tier, struct note *note, const struct policy
 static void forget(struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
 {
     struct note *note = &tier->table.notes[at];
+    struct orphan orphan;
     const bool fresh = cell_worth(tier, set, at, now_ns) == 0;
     const bool tells = (note->flags & NOTE_FLEET) != 0 && limit_of(set, note) != NULL;
-    const struct state last = cell_vacate(&tier->table, &tier->table.cells[at]);
+    orphan.state = cell_vacate(&tier->table, &tier->table.cells[at]);
+    const uint64_t lost = logs_forget(tier, at, &orphan);
     if (tells) {
-        orphan_put(tier, note, last);
+        memcpy((void *) &orphan.note, (const void *) note, sizeof(*note)); /* it is claimed: nobody writes it */
+        orphan_put(tier, &orphan);
+        (void) add_relaxed(&tier->lost_report_count, lost != 0);
     }
     (void) add_relaxed(fresh ? &tier->evicted_fresh_count : &tier->evicted_used_count, 1);
+}
+
+/*
+ * The state of a key that is new here. A quota's key may have been used up elsewhere, or by this process before it was
+ * restarted: until the fleet has told, all but a small share of it counts as used by the others.
+ */
+static struct state first_state(struct tier *tier, const struct policy *policy, const struct policy_limit *limit,
+                                struct note *note, uint64_t now_ns)
+{
+    const struct state fresh = rule_fresh(&limit->rule, now_ns);
+    const uint64_t most = load_relaxed(&limit->limit_now);
+    /* Relaxed: one of two right answers, while the ladder moves. */
+    if ((note->flags & NOTE_FLEET) == 0 || limit->rule.calendar == WEIR_CALENDAR_NONE ||
+        load_relaxed(&policy->rung) != RUNG_FLEET) {
+        return fresh;
+    }
+    const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
+    const uint64_t share = max_u64(most / (COLD_SHARE * nodes), 1);
+    note->cold = 1;
+    store_relaxed(&note->tag, window_tag(fresh));
+    store_relaxed(&note->now.others, saturating_sub(most, share));
+    store_relaxed(&tier->urgent, 1);
+    return rule_charge(&limit->rule, fresh, now_ns, saturating_sub(most, share));
 }
 
 /* Claims an empty cell of a group; TABLE_NONE: it has none. */
@@ -170,7 +202,7 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
 {
     struct table *table = &tier->table;
     const struct policy_limit *limit = &policy->limits[limit_index];
-    const uint64_t hash = table_hash(key->hash, limit->salt);
+    const uint64_t hash = cell_hash(policy, key, limit_index);
     const size_t groups[2] = {table_group(table, hash), table_second_group(table, hash)};
 
     table_lock(table, groups[0]);
@@ -187,7 +219,10 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
         if (at != TABLE_NONE) {
             (void) cell_vacate(table, &table->cells[at]);
             note_write(tier, &table->notes[at], policy, limit_index, key);
-            cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns));
+            cell_occupy(table, &table->cells[at], hash, first_state(tier, policy, limit, &table->notes[at], now_ns));
+            if (table->notes[at].cold != 0) {
+                table_set_dirty(table, at);
+            }
             cell_release(&table->cells[at]);
         }
     }

@@ -2,12 +2,15 @@
 /*
  * Deciding in the table.
  *
- * A request asks every limit of its policy, each of which is a cell, and passes when all have room. It is charged cell
- * by cell, each by one compare-and-swap that fails if the room is gone; then what was charged before is given back.
+ * A request has one or more claims, each a key of a policy; a claim has a cell for every limit of its policy. The
+ * request asks all its cells, and passes when all have room.
  *
- * A grant is charged in the same way, with the request: `cost + extra` units at once, where extra is at most
- * headroom / (4 * threads) of the tightest limit, so that what all threads can hold at once is a quarter of what is
- * left.
+ * With one cell and no grant it is charged in one step, by a compare-and-swap that fails if the room is gone. Else it
+ * first holds what it wants in all cells: cost + extra, where extra, the grant, is at most headroom / (4 * threads) of
+ * the claim's tightest limit, so that what all threads can hold at once is a quarter of what is left. Then it looks at
+ * every cell again, with a compare-and-swap that changes nothing but the cell's generation, so that nobody can charge
+ * on a state from before the hold [P1]; where one has no room, all that is held is let go [P2], and nothing was
+ * counted. At last every cell is charged and the cost is let go; the grant stays held.
  *
  * The denial rule. Units that another thread was granted and has not used are no reason to deny. So a request is denied
  * only if a limit had no room for it, and that cell's `held` counted no units and was the same word (it has a version)
@@ -20,13 +23,21 @@
  * same after DENY_YIELDS + DENY_NAPS fruitless rounds, some 10 ms. So long a check waits only for units that are there,
  * and whose holder does not run.
  *
- * Progress: with one limit lock-free: a retry means that another thread has charged, settled or been granted. With
- * several, two requests for the last units can make each other let go; they yield the processor and try again.
+ * A queue (leaky bucket) has room for a request when its turn has come, not for a number of units; so while another
+ * request holds any, it has none, and the two decide one after the other.
+ *
+ * Units held at once must not overflow `held`: of requests for more than HOLD_MOST units only one at a time holds any.
+ *
+ * Progress: with one cell lock-free, but for logs: a retry means that another thread has charged, settled or been
+ * granted. With several, two requests for the last units can make each other let go; they yield the processor and try
+ * again.
  */
 #include <sched.h>
 #include <time.h>
 
+#include "algorithm/bucket.h"
 #include "base/numbers.h"
+#include "base/spin.h"
 #include "tier/tier.h"
 
 #define DENY_YIELDS 64
@@ -36,13 +47,13 @@
 /* Spread of a grant: see above. */
 #define GRANT_SHARE 4
 
-bool process_locate(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+bool process_locate(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                     uint32_t cells[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
-        cells[i] = table_find(&t->tier->table, table_hash(key->hash, policy->limits[i].salt));
+        cells[i] = table_find(&tier->table, cell_hash(policy, key, i));
         if (cells[i] == TABLE_NONE) {
-            cells[i] = place_key(t->tier, policy, i, key, now_ns);
+            cells[i] = place_key(tier, policy, i, key, now_ns);
             if (cells[i] == TABLE_NONE) {
                 return false;
             }
@@ -51,70 +62,121 @@ bool process_locate(struct weir_thread *t, const struct policy *policy, const we
     return true;
 }
 
-/* What one limit says. */
-struct opinion {
-    uint64_t held; /* the cell's word, read before its state */
-    struct state state;
-    uint64_t left;
-};
-
-/* One request on its way through the table. */
-struct request {
-    struct weir_thread *t;
-    const struct policy *policy;
-    const weir_key *key;
-    uint64_t now_ns;
-    uint32_t *cells;
-    struct decision *out;
-    struct opinion opinions[WEIR_MAX_LIMITS];
-};
-
-static struct cell *cell_of(const struct request *r, size_t i)
+void process_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
 {
-    return &r->t->tier->table.cells[r->cells[i]];
-}
-
-static uint64_t hash_of(const struct request *r, size_t i)
-{
-    return table_hash(r->key->hash, r->policy->limits[i].salt);
-}
-
-/* Hears one limit. `mine`: units of those held there that are this request's own. False: the cell is another key's. */
-static bool ask_one(struct request *r, size_t i, uint64_t mine, struct pair_value *value)
-{
-    const struct cell *cell = cell_of(r, i);
-    struct opinion *opinion = &r->opinions[i];
-    opinion->held = load_acquire(&cell->held); /* [T3] before the state, for the denial rule */
-    if (!cell_read(cell, hash_of(r, i), value)) {
-        return false;
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        cell_unpin(&tier->table.cells[cells[i]]);
     }
-    opinion->state = cell_state(*value);
-    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    opinion->left = saturating_sub(rule_headroom(&r->out->rules[i], opinion->state, r->now_ns), held - mine);
-    return true;
 }
 
-/* Hears all limits. False: a cell was given to another key. */
-static bool ask(struct request *r)
+/* Tries to pin cells that may have changed hands since they were found. */
+static bool pin_located(struct tier *tier, const struct policy *policy, const weir_key *key,
+                        const uint32_t cells[WEIR_MAX_LIMITS])
 {
-    for (size_t i = 0; i < r->policy->limit_count; i++) {
-        struct pair_value value;
-        r->out->rules[i] = policy_rule(&r->policy->limits[i]);
-        if (!ask_one(r, i, 0, &value)) {
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        if (!cell_pin(&tier->table.cells[cells[i]], cell_hash(policy, key, i))) {
+            while (i-- > 0) {
+                cell_unpin(&tier->table.cells[cells[i]]);
+            }
             return false;
         }
     }
     return true;
 }
 
-/* The limit with the least left; *denied: how many have less than `cost`. */
-static size_t tightest(const struct request *r, uint64_t cost, size_t *denied)
+bool process_pin(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                 uint32_t cells[WEIR_MAX_LIMITS])
+{
+    /* A cell that was just found is lost only to a key that came in between. */
+    while (process_locate(tier, policy, key, now_ns, cells)) {
+        if (pin_located(tier, policy, key, cells)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct cell *cell_of(const struct request *r, const struct claim *claim, size_t i)
+{
+    return &r->t->tier->table.cells[claim->cells[i]];
+}
+
+static uint64_t asked_of(const struct claim *claim)
+{
+    return claim->cost != 0 ? claim->cost : 1;
+}
+
+/* A bucket that was last charged by another rate, of another tier or an earlier policy, goes over to this one. */
+static void take_over(const struct request *r, const struct claim *claim, size_t i)
+{
+    const struct rule *rule = &claim->rules[i];
+    struct cell *cell = cell_of(r, claim, i);
+    struct pair_value value;
+    while (cell_read(cell, cell_hash(claim->policy, claim->key, i), &value) &&
+           bucket_scale(cell_state(value)) != rule->scale && value.a != 0) {
+        const struct state state = bucket_rescale(rule, cell_state(value), r->now_ns);
+        if (pair_cas(&cell->state, &value, cell_value(state, value))) {
+            return;
+        }
+    }
+}
+
+/* Reads one cell, whose log (if it has one) has been brought up to date. */
+static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct pair_value *value)
+{
+    const struct cell *cell = cell_of(r, claim, i);
+    struct opinion *opinion = &claim->opinions[i];
+    opinion->held = load_acquire(&cell->held); /* [T3] before the state, for the denial rule */
+    if (!cell_read(cell, cell_hash(claim->policy, claim->key, i), value)) {
+        return false;
+    }
+    opinion->state = cell_state(*value);
+    const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
+    opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->state, r->now_ns), others);
+    if (others != 0 && rule_is_queue(&claim->rules[i])) {
+        opinion->left = 0;
+    }
+    return true;
+}
+
+/* Hears one limit. `mine`: units of those held there that are this request's own. False: the cell is another key's. */
+static bool ask_one(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct pair_value *value)
+{
+    if (rule_is_log(&claim->rules[i])) {
+        struct tier *tier = r->t->tier;
+        logs_lock(tier, claim->cells[i]);
+        const bool there =
+            logs_refresh(tier, claim->cells[i], cell_hash(claim->policy, claim->key, i), &claim->rules[i], r->now_ns);
+        logs_unlock(tier, claim->cells[i]);
+        if (!there) {
+            return false;
+        }
+    } else if (rule_is_bucket(&claim->rules[i])) {
+        take_over(r, claim, i);
+    }
+    return hear(r, claim, i, mine, value);
+}
+
+bool process_ask(struct request *r, struct claim *claim, uint64_t mine)
+{
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        struct pair_value value;
+        if (!ask_one(r, claim, i, mine, &value)) {
+            return false;
+        }
+        claim->opinions[i].left = saturating_sub(claim->opinions[i].left, claim->before[i]);
+    }
+    return true;
+}
+
+/* Where a claim has the least left; *denied: how many of its limits have less than it asks for. */
+static size_t tightest(const struct claim *claim, size_t *denied)
 {
     size_t least = 0;
     *denied = 0;
-    for (size_t i = 0; i < r->policy->limit_count; i++) {
-        *denied += r->opinions[i].left < cost;
-        if (r->opinions[i].left < r->opinions[least].left) {
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        *denied += claim->opinions[i].left < asked_of(claim);
+        if (claim->opinions[i].left < claim->opinions[least].left) {
             least = i;
         }
     }
@@ -122,133 +184,291 @@ static size_t tightest(const struct request *r, uint64_t cost, size_t *denied)
 }
 
 /* The denial rule. */
-static bool denial_is_sure(const struct request *r, uint64_t cost)
+static bool denial_is_sure(const struct request *r, const struct claim *claim)
 {
-    for (size_t i = 0; i < r->policy->limit_count; i++) {
-        const uint64_t held = r->opinions[i].held;
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        const uint64_t held = claim->opinions[i].held;
         /* [T3] after the state, which was read with acquire. */
-        if (r->opinions[i].left < cost && (held & HELD_UNITS) == 0 && load_acquire(&cell_of(r, i)->held) == held) {
+        if (claim->opinions[i].left < asked_of(claim) && (held & HELD_UNITS) == 0 &&
+            load_acquire(&cell_of(r, claim, i)->held) == held) {
             return true;
         }
     }
     return false;
 }
 
-/* Fills in a denial: by the limit that will be the last to let this cost pass. */
-static void deny(struct request *r, uint64_t cost)
+/* Earliest wait until one limit has room for a claim. */
+static uint64_t retry_after(const struct request *r, const struct claim *claim, size_t i)
 {
-    struct decision *out = r->out;
-    out->allowed = false;
-    out->retry_after_ns = 0;
-    out->remaining = UINT64_MAX;
-    for (size_t i = 0; i < r->policy->limit_count; i++) {
-        const struct policy_limit *limit = &r->policy->limits[i];
-        out->remaining = min_u64(out->remaining, r->opinions[i].left);
-        if (r->opinions[i].left >= cost) {
+    const struct rule *rule = &claim->rules[i];
+    const uint64_t asked = asked_of(claim) + claim->before[i];
+    if (!rule_is_log(rule)) {
+        return rule_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
+    }
+    struct tier *tier = r->t->tier;
+    uint64_t retry_ns = log_state_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
+    logs_lock(tier, claim->cells[i]);
+    struct log *log = logs_get(tier, claim->cells[i]);
+    /* Relaxed: under the lock a log is its cell's for as long as the hash is there. */
+    if (log != NULL && load_relaxed(&cell_of(r, claim, i)->hash) == cell_hash(claim->policy, claim->key, i)) {
+        retry_ns = log_retry_after(log, rule, r->now_ns, asked);
+    }
+    logs_unlock(tier, claim->cells[i]);
+    return retry_ns;
+}
+
+void process_denial(const struct request *r, const struct claim *claim, struct decision *out)
+{
+    *out = (struct decision){.allowed = false, .remaining = UINT64_MAX};
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        out->remaining = min_u64(out->remaining, claim->opinions[i].left);
+        if (claim->opinions[i].left >= asked_of(claim)) {
             continue;
         }
-        uint64_t retry_ns = rule_retry_after(&out->rules[i], r->opinions[i].state, r->now_ns, cost);
-        if (retry_ns == UINT64_MAX && cost <= limit->rule.limit) {
+        uint64_t retry_ns = retry_after(r, claim, i);
+        if (retry_ns == UINT64_MAX && asked_of(claim) + claim->before[i] <= claim->policy->limits[i].rule.limit) {
             /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
             retry_ns = NS_PER_S;
         }
-        if (retry_ns >= out->retry_after_ns) {
+        retry_ns = retry_ns != 0 ? retry_ns : 1; /* only held units stood in the way */
+        if (retry_ns > out->retry_after_ns) {
             out->retry_after_ns = retry_ns;
-            out->reset_after_ns = rule_reset_after(&out->rules[i], r->opinions[i].state, r->now_ns);
             out->limit_index = (uint8_t) i;
-            out->limit = limit->rule.limit;
+            out->limit = claim->policy->limits[i].rule.limit;
+            out->reset_after_ns = rule_reset_after(&claim->rules[i], claim->opinions[i].state, r->now_ns);
         }
     }
     out->remaining = min_u64(out->remaining, out->limit);
 }
 
-enum charge { CHARGE_DONE, CHARGE_NO_ROOM, CHARGE_LOST };
-
-/* Charges one cell. `mine` as in ask_one; `add`: to the generation. */
-static enum charge charge_cell(struct request *r, size_t i, uint64_t cost, uint64_t mine, uint64_t wanted, uint64_t add)
+/* Fills in a denial: by the limit that will be the last to let the request pass. */
+static void deny(struct request *r)
 {
-    struct cell *cell = cell_of(r, i);
+    struct decision strictest = {.allowed = false};
+    for (size_t c = 0; c < r->count; c++) {
+        struct decision one;
+        if (!r->claims[c].short_of || r->claims[c].optional) {
+            continue;
+        }
+        process_denial(r, &r->claims[c], &one);
+        if (one.retry_after_ns > strictest.retry_after_ns) {
+            strictest = one;
+            strictest.key_index = (uint8_t) c;
+        }
+    }
+    *r->out = strictest;
+}
+
+enum charge process_charge(struct request *r, struct claim *claim, size_t i, uint64_t cost, uint64_t mine,
+                           uint64_t wanted, uint64_t add)
+{
+    struct tier *tier = r->t->tier;
+    struct cell *cell = cell_of(r, claim, i);
+    const struct rule *rule = &claim->rules[i];
+    struct opinion *opinion = &claim->opinions[i];
+    const bool is_log = rule_is_log(rule);
+    const uint32_t at = claim->cells[i];
+    enum charge result;
+    if (is_log) {
+        logs_lock(tier, at);
+    }
     for (;;) {
         struct pair_value value;
-        if (!ask_one(r, i, mine, &value)) {
-            return CHARGE_LOST;
+        if ((is_log && !logs_refresh(tier, at, cell_hash(claim->policy, claim->key, i), rule, r->now_ns)) ||
+            !hear(r, claim, i, mine, &value)) {
+            result = CHARGE_LOST;
+            break;
         }
-        if (r->opinions[i].left < wanted) {
-            return CHARGE_NO_ROOM;
+        if (opinion->left < wanted) {
+            result = CHARGE_NO_ROOM;
+            break;
         }
-        const struct state charged = rule_charge(&r->out->rules[i], r->opinions[i].state, r->now_ns, cost);
+        struct state charged = opinion->state;
+        if (is_log) {
+            struct log *log = logs_room(tier, at, rule, max_u64(cost, wanted), r->now_ns);
+            log = log == NULL && wanted == 0 ? logs_get(tier, at) : log; /* it was promised: the oldest give way */
+            if (log == NULL) {
+                result = CHARGE_NO_MEMORY;
+                break;
+            }
+            log_push(log, r->now_ns, cost);
+            charged = log_summary(log, rule);
+        } else if (cost != 0) {
+            charged = rule_charge(rule, charged, r->now_ns, cost);
+        }
         struct pair_value next = cell_value(charged, value);
         next.b += add;
         if (pair_cas(&cell->state, &value, next)) {
-            r->opinions[i].state = charged;
-            r->opinions[i].left -= min_u64(cost, r->opinions[i].left);
-            return CHARGE_DONE;
+            opinion->state = charged;
+            opinion->left -= min_u64(cost, opinion->left);
+            if (rule_is_queue(rule)) {
+                opinion->left = rule_headroom(rule, charged, r->now_ns);
+            }
+            result = CHARGE_DONE;
+            break;
+        }
+        if (is_log) {
+            (void) log_pop(logs_get(tier, at), cost); /* there was room for them, so nothing was pushed out */
+        }
+    }
+    if (is_log) {
+        logs_unlock(tier, at);
+    }
+    return result;
+}
+
+void process_hold(struct request *r, const struct claim *claim, uint64_t delta)
+{
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        (void) cell_hold(cell_of(r, claim, i), delta);
+    }
+}
+
+/* Whether a claim takes part in the charging. */
+static bool takes(const struct claim *claim)
+{
+    return claim->cost != 0 && !(claim->optional && claim->short_of);
+}
+
+/* Holds, or with `back` lets go, what all claims want. */
+static void hold_all(struct request *r, bool back)
+{
+    for (size_t c = 0; c < r->count; c++) {
+        struct claim *claim = &r->claims[c];
+        if (takes(claim)) {
+            const uint64_t all = claim->cost + claim->granted;
+            process_hold(r, claim, back ? (uint64_t) 0 - all : all);
         }
     }
 }
 
-static void hold_all(struct request *r, uint64_t delta)
+/* Units that this request holds in a cell: of more than one claim, where a key is named twice. */
+static uint64_t held_in(const struct request *r, uint32_t cell)
 {
-    for (size_t i = 0; i < r->policy->limit_count; i++) {
-        (void) cell_hold(cell_of(r, i), delta);
-    }
-}
-
-/* Holds, looks, and charges or lets go. The cells are pinned. */
-static enum charge charge_held(struct request *r, uint64_t cost, uint64_t extra)
-{
-    const uint64_t all = cost + extra;
-    hold_all(r, all); /* [P2] */
-    for (size_t i = 0; i < r->policy->limit_count; i++) {
-        /* Nothing is charged yet: what changes is the generation [P1]. */
-        if (charge_cell(r, i, 0, all, all, GENERATION_ONE) != CHARGE_DONE) {
-            hold_all(r, (uint64_t) 0 - all);
-            return CHARGE_NO_ROOM;
+    uint64_t units = 0;
+    for (size_t c = 0; c < r->count; c++) {
+        const struct claim *claim = &r->claims[c];
+        for (size_t i = 0; i < claim->policy->limit_count && takes(claim); i++) {
+            units += claim->cells[i] == cell ? claim->cost + claim->granted : 0;
         }
     }
-    for (size_t i = 0; i < r->policy->limit_count; i++) {
-        (void) charge_cell(r, i, cost, all, 0, 0);
-        (void) cell_hold(cell_of(r, i), (uint64_t) 0 - cost); /* I4: after it was charged */
-        r->opinions[i].left -= min_u64(extra, r->opinions[i].left);
+    return units;
+}
+
+/* Looks again at all that is held. */
+static enum charge look_all(struct request *r)
+{
+    for (size_t c = 0; c < r->count; c++) {
+        struct claim *claim = &r->claims[c];
+        for (size_t i = 0; i < claim->policy->limit_count && takes(claim); i++) {
+            const uint64_t all = held_in(r, claim->cells[i]);
+            /* Nothing is charged yet: what changes is the generation [P1]. */
+            const enum charge seen = process_charge(r, claim, i, 0, all, all, GENERATION_ONE);
+            if (seen != CHARGE_DONE) {
+                return seen;
+            }
+        }
     }
     return CHARGE_DONE;
 }
 
-/* Charges all cells or none. */
-static enum charge charge_all(struct request *r, uint64_t cost, uint64_t extra)
+/* Holds, looks, and charges or lets go. All cells are pinned. */
+static enum charge charge_held(struct request *r)
 {
-    const bool plain = extra == 0 && r->policy->limit_count == 1;
-    const enum charge result = plain ? charge_cell(r, 0, cost, 0, cost, 0) : charge_held(r, cost, extra);
-    if (result == CHARGE_DONE && r->policy->scope == WEIR_SCOPE_FLEET && r->t->tier->fleet) {
-        for (size_t i = 0; i < r->policy->limit_count; i++) {
-            table_set_dirty(&r->t->tier->table, r->cells[i]);
+    bool giant = false;
+    for (size_t c = 0; c < r->count; c++) {
+        giant = giant || r->claims[c].cost > HOLD_MOST - GRANT_MAX;
+    }
+    if (giant) {
+        spin_lock(&r->t->tier->giants);
+    }
+    hold_all(r, false); /* [P2] */
+    const enum charge seen = look_all(r);
+    if (seen != CHARGE_DONE) {
+        hold_all(r, true);
+    }
+    for (size_t c = 0; c < r->count && seen == CHARGE_DONE; c++) {
+        struct claim *claim = &r->claims[c];
+        for (size_t i = 0; i < claim->policy->limit_count && takes(claim); i++) {
+            /* A log has made room when it was looked at. */
+            (void) process_charge(r, claim, i, claim->cost, claim->cost + claim->granted, 0, 0);
+            (void) cell_hold(cell_of(r, claim, i), (uint64_t) 0 - claim->cost); /* I4: after it was charged */
+            claim->opinions[i].left -= min_u64(claim->granted, claim->opinions[i].left);
+        }
+    }
+    if (giant) {
+        spin_unlock(&r->t->tier->giants);
+    }
+    return seen;
+}
+
+void process_dirty(const struct request *r, const struct claim *claim)
+{
+    if (claim->policy->scope != WEIR_SCOPE_FLEET || !r->t->tier->fleet) {
+        return;
+    }
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        table_set_dirty(&r->t->tier->table, claim->cells[i]);
+    }
+}
+
+/* Charges all cells or none. */
+static enum charge charge_all(struct request *r)
+{
+    struct claim *first = &r->claims[0];
+    const bool plain = r->count == 1 && first->granted == 0 && first->policy->limit_count == 1;
+    const enum charge result = plain ? process_charge(r, first, 0, first->cost, 0, first->cost, 0) : charge_held(r);
+    for (size_t c = 0; c < r->count && result == CHARGE_DONE; c++) {
+        if (takes(&r->claims[c])) {
+            process_dirty(r, &r->claims[c]);
         }
     }
     return result;
 }
 
-static void allow(struct request *r, uint64_t extra)
+/* Units of a cell that this request was granted: they can be spent. */
+static uint64_t granted_in(const struct request *r, uint32_t cell)
+{
+    uint64_t units = 0;
+    for (size_t c = 0; c < r->count; c++) {
+        for (size_t i = 0; i < r->claims[c].policy->limit_count; i++) {
+            units += r->claims[c].cells[i] == cell ? r->claims[c].granted : 0;
+        }
+    }
+    return units;
+}
+
+/* Fills in what is left: of the limit with the least. */
+static void allow(struct request *r)
 {
     struct decision *out = r->out;
-    size_t denied;
-    const size_t least = tightest(r, 0, &denied);
-    out->allowed = true;
-    out->granted = extra;
-    out->limit_index = (uint8_t) least;
-    out->limit = r->policy->limits[least].rule.limit;
-    out->remaining = min_u64(r->opinions[least].left + extra, out->limit); /* the thread can still spend the grant */
-    out->retry_after_ns = 0;
-    out->reset_after_ns = rule_reset_after(&out->rules[least], r->opinions[least].state, r->now_ns);
+    *out = (struct decision){.allowed = true, .remaining = UINT64_MAX};
+    for (size_t c = 0; c < r->count; c++) {
+        const struct claim *claim = &r->claims[c];
+        if (claim->optional && claim->short_of) {
+            out->left_out = true;
+            continue;
+        }
+        size_t denied;
+        const size_t least = tightest(claim, &denied);
+        const uint64_t limit = claim->policy->limits[least].rule.limit;
+        const uint64_t left = min_u64(claim->opinions[least].left + granted_in(r, claim->cells[least]), limit);
+        if (left < out->remaining || out->limit == 0) {
+            out->key_index = (uint8_t) c;
+            out->limit_index = (uint8_t) least;
+            out->limit = limit;
+            out->remaining = left;
+            out->reset_after_ns = rule_reset_after(&claim->rules[least], claim->opinions[least].state, r->now_ns);
+        }
+    }
+    out->remaining = min_u64(out->remaining, out->limit);
 }
 
-static bool policy_is_plural(const struct policy *policy)
+bool process_wait(struct request *r, const struct claim *claim, unsigned *fruitless)
 {
-    return policy->limit_count > 1;
-}
-
-/* Lets another thread run. False: it was asked often enough. */
-static bool wait_for_holder(unsigned *fruitless)
-{
+    if (settle_key(r->t->tier, r->t, claim->policy, claim->key)) {
+        return true;
+    }
     if (++*fruitless <= DENY_YIELDS) {
         (void) sched_yield();
         return true;
@@ -258,84 +478,158 @@ static bool wait_for_holder(unsigned *fruitless)
     return *fruitless < DENY_YIELDS + DENY_NAPS;
 }
 
-/* Until it is decided. False: a cell was given to another key on the way. */
-static bool decide(struct request *r, uint64_t cost, uint64_t want, bool take)
+/* What asking everybody comes to. */
+enum answer { ANSWER_ROOM, ANSWER_DENIED, ANSWER_AGAIN, ANSWER_LOST };
+
+/* What earlier claims of a request take from the cells of this one. */
+static void count_before(struct request *r, size_t c)
 {
-    unsigned fruitless = 0;
-    const uint64_t asked = cost != 0 ? cost : 1;
-    for (;;) {
-        if (!ask(r)) {
-            return false;
-        }
-        size_t denied;
-        const uint64_t left = r->opinions[tightest(r, asked, &denied)].left;
-        if (denied != 0) {
-            if (denial_is_sure(r, asked) || !(settle_key(r->t, r->key->hash) || wait_for_holder(&fruitless))) {
-                deny(r, asked);
-                return true;
+    struct claim *claim = &r->claims[c];
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        claim->before[i] = 0;
+        for (size_t other = 0; other < c; other++) {
+            const struct claim *earlier = &r->claims[other];
+            for (size_t j = 0; j < earlier->policy->limit_count && takes(earlier); j++) {
+                claim->before[i] += earlier->cells[j] == claim->cells[i] ? earlier->cost : 0;
             }
-            want = 0;
-            continue;
         }
-        if (!take || cost == 0) {
-            allow(r, 0);
+    }
+}
+
+static enum answer ask_all(struct request *r, unsigned *fruitless)
+{
+    enum answer answer = ANSWER_ROOM;
+    for (size_t c = 0; c < r->count; c++) {
+        struct claim *claim = &r->claims[c];
+        size_t denied;
+        count_before(r, c);
+        if (!process_ask(r, claim, 0)) {
+            return ANSWER_LOST;
+        }
+        const size_t least = tightest(claim, &denied);
+        claim->short_of = denied != 0;
+        claim->granted = 0;
+        if (claim->short_of) {
+            if (!denial_is_sure(r, claim) && process_wait(r, claim, fruitless)) {
+                return ANSWER_AGAIN;
+            }
+            answer = claim->optional ? answer : ANSWER_DENIED;
+        } else if (claim->want != 0 && claim->cost != 0 && claim->policy->grants) {
+            const uint64_t left = claim->opinions[least].left;
+            /* Relaxed: the count of threads only sizes the grant. */
+            const uint64_t threads = load_relaxed(&r->t->line->thread_count);
+            const uint64_t share = (left - claim->cost) / (GRANT_SHARE * (threads != 0 ? threads : 1));
+            claim->granted = min_u64(claim->want, min_u64(share, GRANT_MAX));
+        }
+    }
+    return answer;
+}
+
+static void want_nothing(struct request *r)
+{
+    for (size_t c = 0; c < r->count; c++) {
+        r->claims[c].want = 0;
+    }
+}
+
+static bool takes_any(const struct request *r)
+{
+    for (size_t c = 0; c < r->count; c++) {
+        if (takes(&r->claims[c])) {
             return true;
         }
-        /* Relaxed: the count of threads only sizes the grant. */
-        const uint64_t share = (left - cost) / ((uint64_t) GRANT_SHARE * load_relaxed(&r->t->line->thread_count));
-        const uint64_t extra = min_u64(want, min_u64(share, GRANT_MAX));
-        switch (charge_all(r, cost, extra)) {
+    }
+    return false;
+}
+
+/* Until it is decided. False: a cell was given to another key on the way. */
+static bool decide(struct request *r, bool take)
+{
+    unsigned fruitless = 0;
+    unsigned rounds = 0;
+    for (;;) {
+        const enum answer answer = ask_all(r, &fruitless);
+        if (answer == ANSWER_LOST) {
+            return false;
+        }
+        if (answer == ANSWER_AGAIN) {
+            want_nothing(r);
+            continue;
+        }
+        if (answer == ANSWER_DENIED) {
+            deny(r);
+            return true;
+        }
+        if (!take || !takes_any(r)) {
+            allow(r);
+            return true;
+        }
+        switch (charge_all(r)) {
         case CHARGE_DONE:
-            allow(r, extra);
+            allow(r);
             return true;
         case CHARGE_LOST:
             return false;
+        case CHARGE_NO_MEMORY:
+            *r->out =
+                (struct decision){.untracked = true, .limit = r->claims[0].rules[0].limit, .retry_after_ns = NS_PER_S};
+            return true;
         case CHARGE_NO_ROOM:
-            if (want == 0 && policy_is_plural(r->policy)) {
+            if (rounds++ != 0 && (r->count > 1 || r->claims[0].policy->limit_count > 1)) {
                 (void) sched_yield(); /* to whom it is that holds */
             }
-            want = 0; /* others are at it: take only what is needed */
+            want_nothing(r); /* others are at it: take only what is needed */
             break;
         }
     }
 }
 
-/* Pins the first `*pinned` cells; all of them, or false. */
-static bool pin_all(struct request *r, size_t *pinned)
+/* Finds the cells of claims that have none, and pins them if there are several. False: there is no room for one. */
+static bool find_all(struct request *r, bool pin)
 {
-    for (*pinned = 0; *pinned < r->policy->limit_count; (*pinned)++) {
-        if (!cell_pin(cell_of(r, *pinned), hash_of(r, *pinned))) {
+    for (size_t c = 0; c < r->count; c++) {
+        struct claim *claim = &r->claims[c];
+        if (claim->pinned) {
+            continue;
+        }
+        const bool found = pin ? process_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)
+                               : process_locate(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells);
+        if (!found) {
+            while (pin && c-- > 0) {
+                if (!r->claims[c].pinned) {
+                    process_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
+                }
+            }
             return false;
         }
     }
     return true;
 }
 
-void process_decide(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                    uint64_t want, bool take, bool pinned, uint64_t now_ns, uint32_t cells[WEIR_MAX_LIMITS],
-                    struct decision *out)
+void process_decide(struct request *r, bool take)
 {
-    struct request r = {.t = t, .policy = policy, .key = key, .now_ns = now_ns, .cells = cells, .out = out};
-    *out = (struct decision){.allowed = false};
-    if (pinned) {
-        (void) decide(&r, cost, want, take);
-        return;
+    for (size_t c = 0; c < r->count; c++) {
+        struct claim *claim = &r->claims[c];
+        claim->short_of = false;
+        claim->granted = 0;
+        for (size_t i = 0; i < claim->policy->limit_count; i++) {
+            claim->rules[i] = policy_rule(&claim->policy->limits[i]);
+        }
     }
-    for (;;) {
-        if (!process_locate(t, policy, key, now_ns, cells)) {
-            *out =
-                (struct decision){.untracked = true, .limit = policy->limits[0].rule.limit, .retry_after_ns = NS_PER_S};
+    /* One cell is charged in one step; several must all be there until the last is charged. */
+    const bool pin = r->count > 1 || r->claims[0].policy->limit_count > 1;
+    bool done = false;
+    while (!done) {
+        if (!find_all(r, pin)) {
+            *r->out =
+                (struct decision){.untracked = true, .limit = r->claims[0].rules[0].limit, .retry_after_ns = NS_PER_S};
             return;
         }
-        /* One cell is charged in one step; several must all be there until the last is charged. */
-        size_t pins = 0;
-        const bool ready = policy->limit_count == 1 || pin_all(&r, &pins);
-        const bool done = ready && decide(&r, cost, 0, take);
-        while (pins > 0) {
-            cell_unpin(cell_of(&r, --pins));
-        }
-        if (done) {
-            return;
+        done = decide(r, take);
+        for (size_t c = 0; c < r->count && pin; c++) {
+            if (!r->claims[c].pinned) {
+                process_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
+            }
         }
     }
 }

@@ -21,6 +21,7 @@
  * Progress: the lock is only ever tried.
  */
 #include "base/barrier.h"
+#include "base/clock.h"
 #include "tier/slot.h"
 #include "tier/tier.h"
 
@@ -53,6 +54,15 @@ static bool tell_denied(struct tier *tier, const struct slot *slot, struct slot_
     return true;
 }
 
+/*
+ * When units of a grant passed, for a log: it must not be earlier than they did. By a clock of the host's own time has
+ * stood still since.
+ */
+static uint64_t late_time(const struct tier *tier, const struct slot_back *back)
+{
+    return tier->host_time ? back->granted_ns : clock_monotonic_ns(tier->clock) + load_relaxed(&tier->line.offset_ns);
+}
+
 void slot_settle(struct weir_thread *t, size_t index)
 {
     struct tier *tier = t->tier;
@@ -65,14 +75,18 @@ void slot_settle(struct weir_thread *t, size_t index)
 
     for (size_t i = 0; i < back->limit_count && passed != 0; i++) {
         struct cell *cell = &tier->table.cells[back->cells[i]];
-        const struct rule rule = {.algorithm = back->rules[i].algorithm,
-                                  .period_ns = back->rules[i].period_ns,
-                                  .unit = back->rules[i].unit,
-                                  .origin_ns = tier->origin_ns};
+        const struct rule *rule = &back->rules[i];
+        if (rule_is_log(rule)) {
+            /* They were granted: there is room for them, whatever the limit is by now. */
+            struct rule late = *rule;
+            late.limit = WEIR_MAX_LOG_UNITS;
+            logs_charge(tier, back->cells[i], &late, late_time(tier, back), passed);
+            continue;
+        }
         struct pair_value value = pair_read(&cell->state);
         struct state charged;
         do {
-            charged = rule_charge_late(&rule, cell_state(value), back->granted_ns, passed);
+            charged = rule_charge_late(rule, cell_state(value), back->granted_ns, passed);
         } while (!pair_cas(&cell->state, &value, cell_value(charged, value)));
     }
     if (passed > granted) {
@@ -103,35 +117,43 @@ void slot_release_owner(struct weir_thread *t, size_t index)
     back->fleet = false;
 }
 
-bool settle_key(struct weir_thread *asking, uint64_t key_hash)
+/* Slots that one barrier serves when a key is taken back. */
+#define SETTLE_KEY_BATCH 64
+
+struct locked_slot {
+    struct weir_thread *thread;
+    size_t index;
+};
+
+/* Locks a thread's slot of a key and takes its grant back, where there is one. */
+static bool lock_granted(struct weir_thread *t, uint64_t key_hash, struct locked_slot *out)
 {
-    struct tier *tier = asking->tier;
-    struct {
-        struct weir_thread *thread;
-        size_t index;
-    } locked[64];
+    const size_t index = slot_find(t, key_hash);
+    if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
+        return false;
+    }
+    /* Relaxed: under the lock. */
+    if (load_relaxed(&t->slots[index].hash) != key_hash || load_relaxed(&t->backs[index].granted) == 0) {
+        slot_unlock(&t->backs[index]);
+        return false;
+    }
+    store_relaxed(&t->slots[index].grant, 0); /* [S1] */
+    *out = (struct locked_slot){t, index};
+    return true;
+}
+
+/* What any thread but `but` holds under this hash. */
+static bool settle_hash(struct tier *tier, const struct weir_thread *but, uint64_t key_hash)
+{
+    struct locked_slot locked[SETTLE_KEY_BATCH];
     bool given_back = false;
     /* Acquire: pairs with thread_attach; the slots below were set up. */
     const uint32_t high = load_acquire(&tier->thread_high);
     for (uint32_t next = 0; next < high;) {
         size_t count = 0;
-        for (; next < high && count < sizeof(locked) / sizeof(locked[0]); next++) {
+        for (; next < high && count < SETTLE_KEY_BATCH; next++) {
             struct weir_thread *t = &tier->threads[next];
-            if (t == asking) {
-                continue;
-            }
-            const size_t index = slot_find(t, key_hash);
-            if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
-                continue;
-            }
-            /* Relaxed: under the lock. */
-            if (load_relaxed(&t->slots[index].hash) != key_hash || load_relaxed(&t->backs[index].granted) == 0) {
-                slot_unlock(&t->backs[index]);
-                continue;
-            }
-            store_relaxed(&t->slots[index].grant, 0); /* [S1] */
-            locked[count].thread = t;
-            locked[count++].index = index;
+            count += t != but && lock_granted(t, key_hash, &locked[count]);
         }
         if (count == 0) {
             continue;
@@ -144,6 +166,46 @@ bool settle_key(struct weir_thread *asking, uint64_t key_hash)
         given_back = true;
     }
     return given_back;
+}
+
+bool settle_key(struct tier *tier, const struct weir_thread *asking, const struct policy *policy, const weir_key *key)
+{
+    bool given_back = settle_hash(tier, asking, key->hash);
+    for (size_t i = 0; i < policy->group->count; i++) {
+        const uint64_t share = policy->group->members[i]->share;
+        if (share != policy->share) {
+            given_back = settle_hash(tier, NULL, key->hash ^ policy->share ^ share) || given_back;
+        }
+    }
+    return given_back;
+}
+
+static void end_denials(struct tier *tier, uint64_t key_hash)
+{
+    const uint32_t high = load_acquire(&tier->thread_high); /* pairs with thread_attach */
+    for (uint32_t i = 0; i < high; i++) {
+        struct weir_thread *t = &tier->threads[i];
+        const size_t index = slot_find(t, key_hash);
+        if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
+            continue; /* who has it is deciding anew */
+        }
+        /* A grant without units is a denial. The owner may answer one more check by it. */
+        if (load_relaxed(&t->slots[index].hash) == key_hash && load_relaxed(&t->backs[index].granted) == 0) {
+            store_relaxed(&t->slots[index].grant, 0);
+        }
+        slot_unlock(&t->backs[index]);
+    }
+}
+
+void settle_denials(struct tier *tier, const struct policy *policy, const weir_key *key)
+{
+    end_denials(tier, key->hash);
+    for (size_t i = 0; i < policy->group->count; i++) {
+        const uint64_t share = policy->group->members[i]->share;
+        if (share != policy->share) {
+            end_denials(tier, key->hash ^ policy->share ^ share);
+        }
+    }
 }
 
 /* Whether only a settler whom the owner has passed a barrier for can settle it. */

@@ -46,10 +46,15 @@
 #define GROUP_CELLS 8
 #define LINE_CELLS  2
 
-/* held: version (8 bits), claimed (1), pins (15), units (40). */
+/*
+ * held: version (8 bits), claimed (1), pins (12), units (43). Pins: one by a slot of every thread, one by what every
+ * thread is just doing, one by the background thread: 2 * 1,024 + 1 at most. Units: every thread up to HOLD_MOST, and
+ * one request at a time more than that, up to WEIR_MAX_UNITS (process.c).
+ */
 #define HELD_VERSION (UINT64_C(1) << 56)
 #define HELD_CLAIMED (UINT64_C(1) << 55)
-#define HELD_PIN     (UINT64_C(1) << 40)
+#define HELD_PIN     (UINT64_C(1) << 43)
+#define HOLD_MOST    (UINT64_C(1) << 30)
 #define HELD_UNITS   (HELD_PIN - 1)
 #define HELD_IN_USE  (HELD_VERSION - 1)
 
@@ -67,29 +72,49 @@ _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 #define NOTE_KEY_SIZE 32
 
 /*
- * What one window's worth of a record is known to be in the fleet. For a bucket `now.reported` is the count last
- * acknowledged, and `before.reported` the count up to which units are no debt to the fleet.
+ * What one window's worth of a record is known to be in the fleet. Of a bucket `now` is all there is, and
+ * `before.reported` the count up to which units are no debt to the fleet.
  */
 struct told {
-    uint64_t reported; /* the count last acknowledged */
-    uint64_t others;   /* of the state's count: what the others admitted, as folded in */
+    uint64_t reported, reported_back;     /* own units, and own ones given back, as last acknowledged */
+    _Atomic uint64_t others, others_back; /* the same of the others, as folded into the state */
 };
 
-/* Changed only while the cell is claimed; where not marked otherwise, read only while it is pinned or claimed. */
+/*
+ * Changed only while the cell is claimed; where not marked otherwise, read only while it is pinned or claimed. Atomics
+ * in it are relaxed, statistics or guesses, but for `back` (report.c) and the log's lock.
+ */
 struct note {
     _Atomic uint64_t denied; /* units asked and denied, cumulative; added to by anyone (statistics) */
-    uint64_t incarnation;    /* a number no other stay of any key in this table has */
+    /* Units given back, cumulative; added to by anyone. A window's stand in [tag & 1], under the tag as in state.a;
+     * others' in [0]. */
+    _Atomic uint64_t back[2];
+    _Atomic uint64_t reset; /* fleet time of a reset that the fleet has not confirmed; 0: none */
+    uint64_t incarnation;   /* a number no other stay of any key in this table has */
     /* The background thread's own. */
     struct told now, before; /* the window of `tag`, and the one before it */
     uint64_t denied_before;  /* `denied` when the window of `tag` was first seen */
-    uint32_t tag;
+    _Atomic uint32_t tag;
+    uint8_t cold; /* what the others have used is still a guess */
+    /* A sliding log's. */
+    _Atomic uint32_t log_lock;
+    uint32_t log; /* its block; 0: none. Under log_lock */
     /* Who lives here. Read by anyone who looks for a key to forget. */
-    _Atomic uint16_t policy;
-    _Atomic uint8_t limit_index;
-    uint8_t flags;       /* NOTE_* */
-    uint16_t key_length; /* of the bytes in `key` */
+    _Atomic uint16_t group;     /* of the policy and its tiers */
+    _Atomic uint32_t limit_tag; /* of the limit: POLICY_LIMIT_TAG of its salt */
+    uint8_t flags;              /* NOTE_* */
+    uint16_t key_length;        /* of the bytes in `key` */
     unsigned char key[NOTE_KEY_SIZE];
 };
+
+#define TAG_NONE UINT32_MAX /* no window's */
+
+static inline void told_clear(struct told *told)
+{
+    told->reported = told->reported_back = 0;
+    store_relaxed(&told->others, 0);
+    store_relaxed(&told->others_back, 0);
+}
 
 #define NOTE_KEY_PREFIX 12 /* bytes of a long key that stay readable before its hash */
 

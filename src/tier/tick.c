@@ -88,6 +88,13 @@ void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_n
     tick_epoch(tier);
 }
 
+uint64_t tier_time(const struct tier *tier)
+{
+    const struct tick_line *line = &tier->line;
+    return tier->host_time ? load_relaxed(&line->now_ns)
+                           : clock_monotonic_ns(tier->clock) + load_relaxed(&line->offset_ns);
+}
+
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
 {
     struct tier *tier = t->tier;

@@ -36,7 +36,21 @@ static size_t padded(size_t size)
     return (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads)
+/* Memory for logs is reserved, and present only when it is used. */
+static int logs_open(struct logs *logs, size_t max_units)
+{
+    const size_t wanted = max_units * sizeof(uint64_t);
+    const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
+    logs->memory_size = size + buddy_overhead(size);
+    logs->memory = memory_reserve(logs->memory_size, false);
+    if (logs->memory == NULL) {
+        return -ENOMEM;
+    }
+    buddy_init(&logs->blocks, logs->memory, size, (unsigned char *) logs->memory + size);
+    return 0;
+}
+
+int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units)
 {
     const size_t slots = slots_per_thread(max_keys, max_threads);
     const size_t slots_size = slots * sizeof(struct slot);
@@ -52,9 +66,8 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads)
     if (tier->memory == NULL) {
         return -ENOMEM;
     }
-    if (table_open(&tier->table, max_keys) != 0) {
-        memory_release(tier->memory, tier->memory_size);
-        tier->memory = NULL;
+    if (table_open(&tier->table, max_keys) != 0 || logs_open(&tier->logs, max_log_units) != 0) {
+        tier_close(tier);
         return -ENOMEM;
     }
     unsigned char *next = tier->memory;
@@ -79,6 +92,8 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads)
 void tier_close(struct tier *tier)
 {
     table_close(&tier->table);
+    memory_release(tier->logs.memory, tier->logs.memory_size);
+    tier->logs.memory = NULL;
     memory_release(tier->memory, tier->memory_size);
     tier->memory = NULL;
 }

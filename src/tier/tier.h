@@ -4,7 +4,10 @@
  *
  *   thread.c    weir_check's fast path, and the slow path's order of events
  *   settle.c    settling slots: by their owner, by the background thread, by a thread that is about to deny
- *   process.c   deciding in the table: headroom, grants, all or nothing over a policy's limits
+ *   process.c   deciding in the table: headroom, grants, all or nothing over the limits of a request
+ *   queue.c     reservations
+ *   adjust.c    giving back, charging afterwards, resetting
+ *   log.c       the logs that lie outside the table
  *   place.c     giving a key a cell: adding, and forgetting another
  *   tick.c      the tick, time, falling asleep
  */
@@ -15,7 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "algorithm/log.h"
 #include "base/atomics.h"
+#include "base/buddy.h"
 #include "policy/policy.h"
 #include "tier/table.h"
 #include "weir/weir.h"
@@ -91,12 +96,9 @@ struct slot_back {
     _Atomic uint64_t granted;     /* units that the cells' `held` counts for this slot */
     _Atomic uint64_t denied_told; /* of `denied`: added to the notes */
     uint32_t cells[WEIR_MAX_LIMITS];
-    uint64_t granted_ns; /* fleet time of the last grant */
-    struct {             /* of the last grant's rules, what charging it needs */
-        weir_algorithm algorithm;
-        uint64_t period_ns, unit;
-    } rules[WEIR_MAX_LIMITS];
-    bool fleet; /* the cells have something to tell the fleet */
+    uint64_t granted_ns;                /* fleet time of the last grant */
+    struct rule rules[WEIR_MAX_LIMITS]; /* of the last grant */
+    bool fleet;                         /* the cells have something to tell the fleet */
     /* The owner's alone. */
     uint32_t grant_epoch, deny_epoch; /* of the last grant, of the last denial */
     uint64_t size;                    /* units of the last grant that was asked for */
@@ -131,10 +133,15 @@ struct weir_thread {
     _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
 };
 
+/* Latest times of a forgotten log that the fleet has not had. */
+#define ORPHAN_TIMES 16
+
 /* A key that was forgotten with something still to tell the fleet. */
 struct orphan {
     struct note note;
     struct state state;
+    uint64_t times[ORPHAN_TIMES], first; /* a log's: of its units first, first + 1, ... */
+    uint32_t time_count;
 };
 
 #define ORPHAN_COUNT 4096
@@ -143,6 +150,15 @@ struct orphans {
     _Atomic uint32_t lock;
     size_t first, count;
     struct orphan *ring;
+};
+
+/* The memory of the sliding logs. */
+struct logs {
+    _Atomic uint32_t lock; /* guards the blocks; a log itself is guarded by its note's */
+    struct buddy blocks;
+    uint32_t cursor; /* where the last search for logs that are over ended */
+    void *memory;
+    size_t memory_size;
 };
 
 struct tier {
@@ -159,13 +175,17 @@ struct tier {
     bool grants;        /* false: no asymmetric barrier here, everything is decided in the table */
     bool fleet;         /* there is a fleet to tell */
     struct orphans orphans;
+    struct logs logs;
+    _Atomic uint32_t giants;     /* lock: of the one request that holds more than HOLD_MOST units */
+    _Atomic uint32_t live_nodes; /* as last heard; 0: never */
+    _Atomic uint32_t urgent;     /* 1: a key is here whose use by the others must be known soon */
     _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count;
     void *memory;
     size_t memory_size;
 };
 
 /* 0; -ENOMEM. The table is opened with it. */
-int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads);
+int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units);
 void tier_close(struct tier *tier);
 
 /* thread.c */
@@ -179,34 +199,135 @@ void slot_unlock(struct slot_back *back);
 void slot_settle(struct weir_thread *t, size_t index);
 /* Takes a locked slot back from its key: settled, unpinned, free. By its owner. */
 void slot_release_owner(struct weir_thread *t, size_t index);
-/* Takes back what other threads hold of a key. True: something was given back. */
-bool settle_key(struct weir_thread *asking, uint64_t key_hash);
+/*
+ * Takes back what other threads hold of a key of this policy, and what any thread does under other tiers of it.
+ * `asking` has settled its own slot of this key (NULL: nobody has). True: something was given back.
+ */
+bool settle_key(struct tier *tier, const struct weir_thread *asking, const struct policy *policy, const weir_key *key);
+/* Ends the denials of a key, and of other tiers, that threads answer from their slots. */
+void settle_denials(struct tier *tier, const struct policy *policy, const weir_key *key);
 /* Settles what has lapsed in all threads. Returns how many slots were not to be had. By the background thread. */
 size_t settle_lapsed(struct tier *tier);
 
+/* thread.c: the slot a slow pass works with. */
+/*
+ * The key's slot, locked, settled and without a grant; SLOT_NONE: it has none, and is charged straight to the table.
+ * `epoch` EPOCH_ASLEEP gives no new ones.
+ */
+size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
+                 uint64_t now_ns);
+/* The policy of a key in the present set, with an entry of the key's own where there is one; NULL: none. */
+const struct policy *thread_policy(const struct tier *tier, const weir_key *key);
+bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
+void thread_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
+
 /* process.c */
+
+/* What one limit says. */
+struct opinion {
+    uint64_t held; /* the cell's word, read before its state */
+    struct state state;
+    uint64_t left;
+};
+
+/* One key of a request. */
+struct claim {
+    const struct policy *policy;
+    const weir_key *key;
+    uint64_t cost;   /* 0: as if for 1, and nothing is taken */
+    uint64_t want;   /* units of grant wanted beside the cost; 0 where it is not pinned by a slot */
+    uint32_t *cells; /* one per limit */
+    bool pinned;     /* by a slot of the caller's; else the cells are found here */
+    bool optional;   /* where it has no room it is left out */
+    /* Answered. */
+    bool short_of;                    /* it had no room */
+    uint64_t granted;                 /* units beyond the cost, held */
+    uint64_t before[WEIR_MAX_LIMITS]; /* units that earlier claims of the request take from the same cells */
+    struct rule rules[WEIR_MAX_LIMITS];
+    struct opinion opinions[WEIR_MAX_LIMITS];
+};
+
 struct decision {
     bool allowed;
-    bool untracked; /* no cell was to be had */
-    uint8_t limit_index;
-    uint64_t granted; /* units beyond the cost, held */
+    bool untracked; /* no cell, or no memory for a log, was to be had */
+    bool left_out;  /* an optional claim was */
+    uint8_t key_index, limit_index;
     uint64_t limit, remaining, retry_after_ns, reset_after_ns;
-    struct rule rules[WEIR_MAX_LIMITS];
+};
+
+/* A request on its way through the table. Within an RCU section. */
+struct request {
+    struct weir_thread *t;
+    struct claim *claims;
+    size_t count;
+    uint64_t now_ns;
+    struct decision *out;
 };
 
 /* Finds or makes the cells of a key, one per limit. False: the table has no room for it. */
-bool process_locate(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+bool process_locate(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                     uint32_t cells[WEIR_MAX_LIMITS]);
 
+/* Locates and pins. False: there is no room. */
+bool process_pin(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                 uint32_t cells[WEIR_MAX_LIMITS]);
+void process_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);
+
+/* Decides in the table, and counts every claim's cost and grant where it allows; `take` false: counts nothing. */
+void process_decide(struct request *r, bool take);
+
+/* What a slot of one claim says of it alone, after a denial. */
+void process_denial(const struct request *r, const struct claim *claim, struct decision *out);
+
+/* Of use to queue.c. */
+enum charge { CHARGE_DONE, CHARGE_NO_ROOM, CHARGE_LOST, CHARGE_NO_MEMORY };
+
+/* Hears all limits of a claim; `mine`: units held there that are this request's. False: a cell is another key's. */
+bool process_ask(struct request *r, struct claim *claim, uint64_t mine);
+void process_hold(struct request *r, const struct claim *claim, uint64_t delta);
 /*
- * Decides in the table, and counts `cost` and up to `want` units of grant where it allows; `take` false: counts
- * nothing. `pinned`: the cells are pinned by the caller. Within an RCU section.
+ * Charges one cell, if it has `wanted` units left (of which `mine` are held for this request), and adds `add` to the
+ * state's b: its generation.
  */
-void process_decide(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                    uint64_t want, bool take, bool pinned, uint64_t now_ns, uint32_t cells[WEIR_MAX_LIMITS],
-                    struct decision *out);
+enum charge process_charge(struct request *r, struct claim *claim, size_t limit, uint64_t cost, uint64_t mine,
+                           uint64_t wanted, uint64_t add);
+/* Takes back what others hold of a claim, or lets them run. False: that was done often enough. */
+bool process_wait(struct request *r, const struct claim *claim, unsigned *fruitless);
+/* Tells the background thread that a claim was charged. */
+void process_dirty(const struct request *r, const struct claim *claim);
+
+/* queue.c: takes a place for the request's one claim. *wait_ns as weir_reserve. */
+void queue_decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns);
+
+/* adjust.c */
+/* Adds to the units given back of the window with this tag; after the state was lowered. */
+void adjust_back_window(struct note *note, uint32_t tag, uint64_t units);
+/* Makes a reset known: to the fleet, if there is one and it can be reached; else it is done at once. -ENOENT. */
+int adjust_reset(struct tier *tier, const weir_key *key, bool reachable);
+
+/* log.c. A log is looked at, and its cell's state changed, under its lock. */
+void logs_lock(struct tier *tier, uint32_t cell);
+void logs_unlock(struct tier *tier, uint32_t cell);
+/* NULL: nothing was ever counted there. */
+struct log *logs_get(struct tier *tier, uint32_t cell);
+/* The log with room for so many more units; NULL: no memory. */
+struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t units, uint64_t now_ns);
+/* Drops what has left the window, and brings the state up to date. False: the cell is not this hash's. */
+bool logs_refresh(struct tier *tier, uint32_t cell, uint64_t hash, const struct rule *rule, uint64_t now_ns);
+/* Brings the state of a pinned cell up to date with its log. */
+void logs_publish(struct tier *tier, uint32_t cell, const struct rule *rule);
+/* Charges a pinned cell, whether there is room or not. */
+void logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units);
+/* Frees the log of a claimed, vacant cell; keeps what the fleet has not had. Returns how many units that lost. */
+uint64_t logs_forget(struct tier *tier, uint32_t cell, struct orphan *orphan);
 
 /* place.c */
+/* What keeps one policy's key apart from all others. */
+static inline uint64_t cell_hash(const struct policy *policy, const weir_key *key, size_t limit_index)
+{
+    return table_hash(key->hash ^ policy->share, policy->limits[limit_index].salt);
+}
+
 uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_index, const weir_key *key,
                    uint64_t now_ns);
 bool orphans_take(struct tier *tier, struct orphan *out);
@@ -221,6 +342,8 @@ void tick_sleep(struct tier *tier);
 void tick_wake(struct tier *tier, uint64_t monotonic_ns);
 /* Moves fleet time: offset is the background thread's. `step`: even backwards. */
 void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns, bool step);
+/* Fleet time now, for whoever has no weir_thread. */
+uint64_t tier_time(const struct tier *tier);
 /* Fleet time for a decision by this policy. */
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy);
 

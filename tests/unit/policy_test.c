@@ -50,7 +50,23 @@ static void test_malformed_limits_are_named(void **state)
     refused_limit(w, (weir_limit){WEIR_TOKEN_BUCKET, 10, SECOND, WEIR_MAX_UNITS + 1}, "burst");
     refused_limit(w, (weir_limit){WEIR_TOKEN_BUCKET, 1, 31622400 * SECOND, 2}, "two years");
     refused_limit(w, (weir_limit){WEIR_TOKEN_BUCKET, 640000001, SECOND, 0}, "larger units");
-    refused_limit(w, (weir_limit){(weir_algorithm) 2, 10, SECOND, 0}, "algorithm 2");
+    refused_limit(w, (weir_limit){(weir_algorithm) 5, 10, SECOND, 0}, "algorithm 5");
+    refused_limit(w, (weir_limit){(weir_algorithm) -1, 10, SECOND, 0}, "algorithm -1");
+    refused_limit(w, (weir_limit){WEIR_SLIDING_LOG, WEIR_MAX_LOG_UNITS + 1, SECOND, 0}, "1 to 65536");
+    refused_limit(w, (weir_limit){WEIR_SLIDING_LOG, 10, SECOND, 3}, "burst 3");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .delay = 11},
+                  "delay 11; give 0 to its burst, 10");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND, .delay = 1},
+                  "delay 1, which only leaky_bucket has");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = SECOND, .calendar = 1},
+                  "a calendar and a period");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_SLIDING_WINDOW, .limit = 1, .calendar = WEIR_CALENDAR_DAY},
+                  "only fixed_window has");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .calendar = (weir_calendar) 3},
+                  "calendar 3");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = SECOND, .name = ""}, "name");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = SECOND, .name = "a\tb"},
+                  "name");
     refused_limit(w, good, "limit 1"); /* the same twice */
     weir_close(w);
 }
@@ -161,7 +177,22 @@ static void test_malformed_files_are_refused_with_file_line_and_field(void **sta
         {HEAD "      - algorithm: token_bucket\n        limit: 1\n        period: 99999999999999999999h\n",
          ":6: ", "period"},
         {HEAD "      - algorithm: token_bucket\n        limit: 1\n        period: 0s\n", ":6: ", "period"},
-        {HEAD "      - algorithm: token_bucket\n        limit: 1\n", ":5: ", "period"},
+        {HEAD "      - algorithm: token_bucket\n        limit: 1\n", ":4: ", "period"},
+        {HEAD "      - algorithm: fixed_window\n        limit: 1\n        period: 1s\n        calendar: day\n",
+         ":6: ", "calendar"},
+        {HEAD "      - algorithm: token_bucket\n        limit: 1\n        calendar: month\n", ":6: ", "calendar"},
+        {HEAD "      - algorithm: fixed_window\n        limit: 1\n        calendar: week\n", ":6: ", "calendar"},
+        {HEAD "      - algorithm: sliding_log\n        limit: 65537\n        period: 1s\n", ":5: ", "65536"},
+        {HEAD "      - algorithm: leaky_bucket\n        limit: 5\n        period: 1s\n        delay: 6\n",
+         ":7: ", "delay"},
+        {HEAD
+         "      - {algorithm: fixed_window, limit: 1, period: 1s}\n    tiers:\n      - name: pro\n        limits:\n"
+         "          - algorithm: fixed_window\n            limit: 0\n            period: 1s\n",
+         ":9: ", "api/pro\": limit 1 has limit 0"},
+        {HEAD "      - {algorithm: fixed_window, limit: 1, period: 1s}\n    tiers:\n      - name: \"x y\"\n"
+              "        limits: [{algorithm: fixed_window, limit: 1, period: 1s}]\n",
+         ":6: ", "byte 0x20"},
+        {HEAD "      - algorithm: token_bucket\n        limit: 1\n        period: \"\\a\\e[1m\"\n", ":6: ", "??[1m"},
         {HEAD "      - algorithm: fixed_window\n        limit: 9\n        period: 1s\n        burst: 3\n",
          ":7: ", "burst"},
         {"policies:\n  - name: \"a b\"\n    limits: [{algorithm: fixed_window, limit: 1, period: 1s}]\n",

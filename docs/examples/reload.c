@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Policies from a file, changed while the server runs: what a key has used stays where algorithm and period do; a file
+ * with a mistake is refused with its line, and the policies in force stay. Other threads go on checking meanwhile.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <weir/weir.h>
+
+static const char *const files[] = {
+    "policies:\n"
+    "  - name: api\n"
+    "    limits:\n"
+    "      - {algorithm: sliding_window, limit: 10, period: 1m}\n",
+    "policies:\n"
+    "  - name: api\n"
+    "    limits:\n"
+    "      - {algorithm: sliding_window, limit: 20, period: 1m}\n",
+    "policies:\n"
+    "  - name: api\n"
+    "    limits:\n"
+    "      - {algorithm: sliding_window, limit: 20, period: 60}\n",
+};
+
+static int write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return -1;
+    }
+    const int status = fputs(text, file);
+    return fclose(file) != 0 || status < 0 ? -1 : 0;
+}
+
+int main(void)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    weir *w = NULL;
+    weir_error error;
+    char path[] = "/tmp/weir-reload-XXXXXX";
+    const int descriptor = mkstemp(path);
+    if (descriptor < 0 || close(descriptor) != 0) {
+        return perror(path), 1;
+    }
+    if (weir_open(&options, &w, &error) != 0) {
+        return fprintf(stderr, "%s\n", error.message), 1;
+    }
+    weir_thread *thread = weir_attach(w);
+    for (size_t i = 0; thread != NULL && i < sizeof files / sizeof files[0]; i++) {
+        if (write_file(path, files[i]) != 0) {
+            return perror(path), 1;
+        }
+        if (weir_load_policies(w, path, &error) != 0) { /* on SIGHUP, say */
+            printf("not taken: %s\n", error.message);
+        }
+        const weir_key key = weir_make_key(w, weir_find_policy(w, "api"), "key-1", 5); /* a name keeps its id */
+        weir_verdict v = {0};
+        for (int request = 0; request < 4; request++) {
+            (void) weir_check(thread, &key, 1, &v);
+        }
+        printf("after 4 more requests: %llu of %llu left\n", (unsigned long long) v.remaining,
+               (unsigned long long) v.limit);
+    }
+    (void) remove(path);
+    weir_detach(thread);
+    weir_close(w);
+    return thread == NULL;
+}

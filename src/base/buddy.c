@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buddy.h"
+
+#include <stdbool.h>
+
+#define BUDDY_FREE 0x80
+
+/* A free block begins with its neighbours in the list. */
+struct links {
+    uint32_t next, previous;
+};
+
+static struct links *links_of(const struct buddy *buddy, uint32_t block)
+{
+    return buddy_at(buddy, block);
+}
+
+size_t buddy_overhead(size_t size)
+{
+    return size / BUDDY_SMALLEST;
+}
+
+void buddy_init(struct buddy *buddy, void *region, size_t size, void *orders)
+{
+    *buddy = (struct buddy){.region = region, .size = size, .orders = orders};
+}
+
+static void list_add(struct buddy *buddy, uint32_t block, unsigned order)
+{
+    const uint32_t next = buddy->free[order];
+    *links_of(buddy, block) = (struct links){.next = next, .previous = 0};
+    if (next != 0) {
+        links_of(buddy, next)->previous = block;
+    }
+    buddy->free[order] = block;
+    buddy->orders[block - 1] = (uint8_t) ((order + 1) | BUDDY_FREE);
+}
+
+static void list_remove(struct buddy *buddy, uint32_t block, unsigned order)
+{
+    const struct links links = *links_of(buddy, block);
+    if (links.previous != 0) {
+        links_of(buddy, links.previous)->next = links.next;
+    } else {
+        buddy->free[order] = links.next;
+    }
+    if (links.next != 0) {
+        links_of(buddy, links.next)->previous = links.previous;
+    }
+    buddy->orders[block - 1] = 0;
+}
+
+/* Takes the smallest free block of at least this order off its list; 0: there is none. */
+static uint32_t take_free(struct buddy *buddy, unsigned order, unsigned *found)
+{
+    for (unsigned o = order; o < BUDDY_ORDERS; o++) {
+        const uint32_t block = buddy->free[o];
+        if (block != 0) {
+            list_remove(buddy, block, o);
+            *found = o;
+            return block;
+        }
+    }
+    if (buddy->size - buddy->fresh < BUDDY_LARGEST) {
+        return 0;
+    }
+    const uint32_t block = (uint32_t) (buddy->fresh / BUDDY_SMALLEST) + 1;
+    buddy->fresh += BUDDY_LARGEST;
+    *found = BUDDY_ORDERS - 1;
+    return block;
+}
+
+uint32_t buddy_take(struct buddy *buddy, size_t size)
+{
+    unsigned order = 0;
+    while (((size_t) BUDDY_SMALLEST << order) < size) {
+        order++;
+    }
+    if (order >= BUDDY_ORDERS) {
+        return 0;
+    }
+    unsigned found = 0;
+    const uint32_t block = take_free(buddy, order, &found);
+    if (block == 0) {
+        return 0;
+    }
+    while (found > order) {
+        found--;
+        list_add(buddy, block + (UINT32_C(1) << found), found);
+    }
+    buddy->orders[block - 1] = (uint8_t) (order + 1);
+    buddy->used += (size_t) BUDDY_SMALLEST << order;
+    return block;
+}
+
+void buddy_give(struct buddy *buddy, uint32_t block)
+{
+    unsigned order = buddy->orders[block - 1] - 1U;
+    buddy->used -= (size_t) BUDDY_SMALLEST << order;
+    buddy->orders[block - 1] = 0;
+    while (order + 1 < BUDDY_ORDERS) {
+        const uint32_t other = ((block - 1) ^ (UINT32_C(1) << order)) + 1;
+        if (buddy->orders[other - 1] != ((order + 1) | BUDDY_FREE)) {
+            break;
+        }
+        list_remove(buddy, other, order);
+        block = block < other ? block : other;
+        order++;
+    }
+    list_add(buddy, block, order);
+}

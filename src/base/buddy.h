@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of a power of two bytes out of one region, by halving and joining buddies (Knuth, The Art of Computer
+ * Programming, 2.5). Memory that was never handed out is never touched.
+ *
+ * Not thread-safe. Allocates: nothing after buddy_init.
+ */
+#ifndef WEIR_BASE_BUDDY_H
+#define WEIR_BASE_BUDDY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BUDDY_SMALLEST 256 /* bytes */
+#define BUDDY_ORDERS   13  /* 256 bytes to 1 MiB */
+#define BUDDY_LARGEST  ((size_t) BUDDY_SMALLEST << (BUDDY_ORDERS - 1))
+
+/* Blocks are named by their number: offset / BUDDY_SMALLEST, plus 1; 0: none. */
+struct buddy {
+    unsigned char *region;
+    size_t size;                 /* a multiple of BUDDY_LARGEST */
+    size_t fresh;                /* bytes of the region that were ever handed out */
+    uint8_t *orders;             /* by number - 1: order + 1 of the block that begins here; | BUDDY_FREE */
+    uint32_t free[BUDDY_ORDERS]; /* lists of free blocks */
+    size_t used;                 /* bytes handed out */
+};
+
+/* Bytes that buddy_init wants beside a region of `size`. */
+size_t buddy_overhead(size_t size);
+
+/* `orders`: buddy_overhead bytes of zeros. */
+void buddy_init(struct buddy *buddy, void *region, size_t size, void *orders);
+
+/* A block of at least `size` bytes; 0: there is none. */
+uint32_t buddy_take(struct buddy *buddy, size_t size);
+void buddy_give(struct buddy *buddy, uint32_t block);
+
+static inline void *buddy_at(const struct buddy *buddy, uint32_t block)
+{
+    return buddy->region + (size_t) (block - 1) * BUDDY_SMALLEST;
+}
+
+#endif

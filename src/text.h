@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text that is counted whole and kept as far as it fits. */
+#ifndef WEIR_TEXT_H
+#define WEIR_TEXT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct text {
+    char *buffer; /* terminated after every text_add, where `size` is not 0 */
+    size_t size, length;
+};
+
+__attribute__((format(printf, 2, 3))) static inline void text_add(struct text *text, const char *format, ...)
+{
+    const size_t at = text->length < text->size ? text->length : text->size;
+    va_list arguments;
+    va_start(arguments, format);
+    const int added = vsnprintf(text->size != 0 ? text->buffer + at : NULL, text->size - at, format, arguments);
+    va_end(arguments);
+    text->length += added > 0 ? (size_t) added : 0;
+}
+
+#endif

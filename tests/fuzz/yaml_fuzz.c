@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Policy files of any bytes. A file is refused with a sentence that a person can read and that names the line, and the
+ * set in force stays; or it is taken, and its policies are found, decide checks and write headers.
+ *
+ * One weir serves all inputs, so that sets replace one another as they do in a server; it is opened anew when it has
+ * seen as many names as it takes.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "weir/weir.h"
+
+/* Holds in every build, whatever NDEBUG says; a message for whoever reads the fuzzer's log. */
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            (void) fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);                      \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* Policies of one file that are tried. */
+#define TRIED_MAX 16
+
+/* Every name there can be has less than 1 KiB of metrics. */
+#define METRICS_SIZE ((size_t) 2 << 20)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static weir *w;
+static weir_thread *thread;
+static int file_fd = -1;
+static char path[32];
+
+/* A policy of the last file that was taken: it must outlive every refused one. */
+static char kept_name[WEIR_MAX_NAME + 1];
+static weir_policy_id kept_id;
+
+static void open_weir(void)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000;
+    options.max_threads = 1;
+    options.max_log_units = 20000;
+    options.no_thread = true;
+    weir_error error;
+    CHECK(weir_open(&options, &w, &error) == 0);
+    thread = weir_attach(w);
+    CHECK(thread != NULL);
+    kept_id = WEIR_NO_POLICY;
+}
+
+static void reopen_weir(void)
+{
+    weir_detach(thread);
+    weir_close(w);
+    open_weir();
+}
+
+static void write_input(const uint8_t *data, size_t size)
+{
+    CHECK(ftruncate(file_fd, 0) == 0);
+    for (size_t done = 0; done < size;) {
+        const ssize_t wrote = pwrite(file_fd, data + done, size - done, (off_t) done);
+        CHECK(wrote > 0);
+        done += (size_t) wrote;
+    }
+}
+
+/* Loads the input; the error holds no byte that the call has not written. */
+static int load(weir_error *error)
+{
+    memset(error, 'x', sizeof(*error));
+    return weir_load_policies(w, path, error);
+}
+
+/* A sentence: terminated, of printable ASCII, with the place of what is malformed. */
+static void check_error(const weir_error *error, int result)
+{
+    CHECK(error->code == result);
+    const char *end = memchr(error->message, '\0', sizeof(error->message));
+    CHECK(end != NULL);
+    CHECK(end > error->message);
+    for (const char *c = error->message; c < end; c++) {
+        CHECK(*c >= ' ' && *c <= '~');
+    }
+    if (result == -EINVAL) {
+        const size_t length = strlen(path);
+        CHECK(strncmp(error->message, path, length) == 0);
+        CHECK(error->message[length] == ':');
+        CHECK(error->message[length + 1] >= '1' && error->message[length + 1] <= '9');
+    }
+}
+
+static void check_headers(weir_policy_id policy, const weir_verdict *verdict)
+{
+    char text[2048];
+    const int length = weir_write_headers(WEIR_HEADERS_DRAFT_11, w, policy, verdict, text, sizeof(text));
+    CHECK(length > 0);
+    CHECK((size_t) length < sizeof(text));
+    CHECK(strlen(text) == (size_t) length);
+    for (const char *c = text; *c != '\0'; c++) {
+        CHECK((*c >= ' ' && *c <= '~') || *c == '\r' || *c == '\n');
+    }
+}
+
+/* What holds of every verdict, whatever the policy. */
+static void check_policy(weir_policy_id policy)
+{
+    const weir_key key = weir_make_key(w, policy, "198.51.100.7", 12);
+    weir_verdict verdict;
+    for (uint64_t cost = 0; cost < 3; cost++) {
+        memset(&verdict, 0, sizeof(verdict));
+        const bool passes = weir_check(thread, &key, cost, &verdict);
+        CHECK(passes == verdict.allowed);
+        CHECK(verdict.limit >= 1 && verdict.limit <= WEIR_MAX_UNITS);
+        CHECK(verdict.limit_index < WEIR_MAX_LIMITS);
+        CHECK(verdict.remaining <= verdict.limit);
+        CHECK(verdict.basis == WEIR_BASIS_PROCESS);
+        CHECK(passes || (verdict.retry_after_ns != 0 && !verdict.would_deny));
+        CHECK(!passes || verdict.retry_after_ns == 0 || verdict.would_deny);
+        check_headers(policy, &verdict);
+    }
+}
+
+/*
+ * Tries the policies in force. Their names come from the metrics, which have a weir_rung for each of them, so that the
+ * file is read by the library alone.
+ */
+static void check_set(void)
+{
+    static char metrics[METRICS_SIZE];
+    static const char label[] = "\nweir_rung{policy=\"";
+    const int needed = weir_write_metrics(w, metrics, sizeof(metrics));
+    CHECK(needed > 0 && (size_t) needed < sizeof(metrics));
+    size_t tried = 0;
+    for (const char *at = strstr(metrics, label); at != NULL && tried < TRIED_MAX; at = strstr(at, label)) {
+        at += sizeof(label) - 1;
+        const size_t length = strcspn(at, "\"");
+        CHECK(length >= 1 && length <= WEIR_MAX_NAME);
+        memcpy(kept_name, at, length);
+        kept_name[length] = '\0';
+        kept_id = weir_find_policy(w, kept_name);
+        CHECK(kept_id != WEIR_NO_POLICY);
+        check_policy(kept_id);
+        tried++;
+    }
+    CHECK(tried != 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (w == NULL) {
+        file_fd = memfd_create("policies", MFD_CLOEXEC);
+        CHECK(file_fd >= 0);
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
+        open_weir();
+    }
+    write_input(data, size);
+    weir_error error;
+    int result = load(&error);
+    if (result == -ENOSPC) { /* too many names, in this file and all before it */
+        check_error(&error, result);
+        reopen_weir();
+        result = load(&error);
+    }
+    CHECK(result <= 0);
+    if (result == 0) {
+        check_set();
+        (void) weir_poll(w);
+        return 0;
+    }
+    check_error(&error, result);
+    CHECK(weir_load_policies(w, path, NULL) == result); /* the same, to a caller who wants no sentence */
+    if (kept_id != WEIR_NO_POLICY) {
+        CHECK(weir_find_policy(w, kept_name) == kept_id);
+    }
+    return 0;
+}
