@@ -149,6 +149,7 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
                stats->forgot_count);
     add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->reported_count);
     add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_count);
+    add_metric(text, "weir_overrides", "gauge", "Keys with an entry of their own.", stats->override_count);
     add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",
                load_relaxed(&w->fleet.stats.sent_size));
     text_add(

@@ -473,7 +473,8 @@ typedef enum weir_header_style {
  *
  * Returns the bytes needed without the terminator: where that is `size` or more, the text was cut; -EINVAL: there is no
  * such style, or `verdict` is NULL. `buffer` may be NULL when `size` is 0.
- * Threads: any. Progress: lock-free. Allocates: nothing.
+ * Threads: any; the first call of a thread that never attached registers it with liburcu, which allocates. Progress:
+ * wait-free. Allocates: nothing else.
  */
 WEIR_API int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id policy,
                                 const weir_verdict *verdict, char *buffer, size_t size);

@@ -268,7 +268,7 @@ int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_
     if (set != NULL) {
         set->count = count;
         set->policies = calloc(room, sizeof(*set->policies));
-        set->members = calloc(room, sizeof(*set->members));
+        set->members = calloc(room, sizeof(struct policy *));
         set->groups = calloc(room, sizeof(*set->groups));
         set->group_ids = calloc(room, sizeof(*set->group_ids));
     }

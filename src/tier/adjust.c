@@ -40,7 +40,7 @@ static bool subject_take(struct subject *s, struct weir_thread *t, const struct 
     *s = (struct subject){.tier = t->tier, .t = t, .policy = policy, .key = key, .now_ns = tick_now(t, policy)};
     s->slot = slot_take(t, policy, key, EPOCH_ASLEEP, s->now_ns);
     s->cells = s->slot != SLOT_NONE ? t->backs[s->slot].cells : s->own_cells;
-    return s->slot != SLOT_NONE || process_pin(t->tier, policy, key, s->now_ns, s->cells);
+    return s->slot != SLOT_NONE || place_pin(t->tier, policy, key, s->now_ns, s->cells);
 }
 
 static void subject_leave(struct subject *s)
@@ -48,7 +48,7 @@ static void subject_leave(struct subject *s)
     if (s->slot != SLOT_NONE) {
         slot_unlock(&s->t->backs[s->slot]);
     } else {
-        process_unpin(s->tier, s->policy, s->cells);
+        place_unpin(s->tier, s->policy, s->cells);
     }
 }
 
@@ -156,7 +156,7 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
     struct subject s;
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(t->tier, key);
+    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
     if (policy == NULL || policy->exception != EXCEPTION_NONE || cost == 0 || !subject_take(&s, t, policy, key)) {
         rcu_leave();
         return;
@@ -184,7 +184,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     const uint64_t units = min_u64(cost, WEIR_MAX_UNITS);
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(t->tier, key);
+    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
     if (policy == NULL || policy->exception != EXCEPTION_NONE || units == 0) {
         rcu_leave();
         return;
@@ -268,13 +268,13 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
         as.policy = member->id;
         uint32_t cells[WEIR_MAX_LIMITS];
         (void) settle_key(tier, NULL, member, &as);
-        if (!process_pin(tier, member, &as, now_ns, cells)) {
+        if (!place_pin(tier, member, &as, now_ns, cells)) {
             continue; /* no room: it cannot have been counted here */
         }
         for (size_t i = 0; i < member->limit_count; i++) {
             reset_cell(tier, member, &member->limits[i], cells[i], now_ns, reachable);
         }
-        process_unpin(tier, member, cells);
+        place_unpin(tier, member, cells);
         settle_denials(tier, member, &as);
     }
     rcu_leave();

@@ -229,3 +229,52 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
     table_unlock(table, groups[0]);
     return at;
 }
+
+bool place_locate(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                  uint32_t cells[WEIR_MAX_LIMITS])
+{
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        cells[i] = table_find(&tier->table, cell_hash(policy, key, i));
+        if (cells[i] == TABLE_NONE) {
+            cells[i] = place_key(tier, policy, i, key, now_ns);
+            if (cells[i] == TABLE_NONE) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void place_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
+{
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        cell_unpin(&tier->table.cells[cells[i]]);
+    }
+}
+
+/* Tries to pin cells that may have changed hands since they were found. */
+static bool pin_located(struct tier *tier, const struct policy *policy, const weir_key *key,
+                        const uint32_t cells[WEIR_MAX_LIMITS])
+{
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        if (!cell_pin(&tier->table.cells[cells[i]], cell_hash(policy, key, i))) {
+            while (i-- > 0) {
+                cell_unpin(&tier->table.cells[cells[i]]);
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+bool place_pin(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+               uint32_t cells[WEIR_MAX_LIMITS])
+{
+    /* A cell that was just found is lost only to a key that came in between. */
+    while (place_locate(tier, policy, key, now_ns, cells)) {
+        if (pin_located(tier, policy, key, cells)) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -47,55 +47,6 @@
 /* Spread of a grant: see above. */
 #define GRANT_SHARE 4
 
-bool process_locate(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-                    uint32_t cells[WEIR_MAX_LIMITS])
-{
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        cells[i] = table_find(&tier->table, cell_hash(policy, key, i));
-        if (cells[i] == TABLE_NONE) {
-            cells[i] = place_key(tier, policy, i, key, now_ns);
-            if (cells[i] == TABLE_NONE) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-void process_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
-{
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        cell_unpin(&tier->table.cells[cells[i]]);
-    }
-}
-
-/* Tries to pin cells that may have changed hands since they were found. */
-static bool pin_located(struct tier *tier, const struct policy *policy, const weir_key *key,
-                        const uint32_t cells[WEIR_MAX_LIMITS])
-{
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        if (!cell_pin(&tier->table.cells[cells[i]], cell_hash(policy, key, i))) {
-            while (i-- > 0) {
-                cell_unpin(&tier->table.cells[cells[i]]);
-            }
-            return false;
-        }
-    }
-    return true;
-}
-
-bool process_pin(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-                 uint32_t cells[WEIR_MAX_LIMITS])
-{
-    /* A cell that was just found is lost only to a key that came in between. */
-    while (process_locate(tier, policy, key, now_ns, cells)) {
-        if (pin_located(tier, policy, key, cells)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static struct cell *cell_of(const struct request *r, const struct claim *claim, size_t i)
 {
     return &r->t->tier->table.cells[claim->cells[i]];
@@ -592,12 +543,12 @@ static bool find_all(struct request *r, bool pin)
         if (claim->pinned) {
             continue;
         }
-        const bool found = pin ? process_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)
-                               : process_locate(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells);
+        const bool found = pin ? place_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)
+                               : place_locate(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells);
         if (!found) {
             while (pin && c-- > 0) {
                 if (!r->claims[c].pinned) {
-                    process_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
+                    place_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
                 }
             }
             return false;
@@ -628,7 +579,7 @@ void process_decide(struct request *r, bool take)
         done = decide(r, take);
         for (size_t c = 0; c < r->count && pin; c++) {
             if (!r->claims[c].pinned) {
-                process_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
+                place_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
             }
         }
     }

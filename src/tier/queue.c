@@ -141,26 +141,26 @@ void queue_decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
     *r->out = (struct decision){.allowed = false};
     bool done = false;
     while (!done) {
-        if (!claim->pinned && !process_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)) {
+        if (!claim->pinned && !place_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)) {
             r->out->untracked = true;
             *wait_ns = NS_PER_S;
             return;
         }
         done = decide(r, max_wait_ns, wait_ns);
         if (!claim->pinned) {
-            process_unpin(r->t->tier, claim->policy, claim->cells);
+            place_unpin(r->t->tier, claim->policy, claim->cells);
         }
     }
 }
 
 bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t max_wait_ns, uint64_t *wait_ns)
 {
-    uint64_t ignored;
+    uint64_t ignored = 0;
     uint64_t *wait = wait_ns != NULL ? wait_ns : &ignored;
     *wait = 0;
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(t->tier, key);
+    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
     bool pass = true;
     if (policy == NULL) {
         (void) thread_allow_unknown(t, NULL);
@@ -170,7 +170,7 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
         pass = allowed || policy->mode == WEIR_SHADOW;
         *wait = pass ? 0 : UINT64_MAX;
     } else {
-        struct decision decision;
+        struct decision decision = {.allowed = false};
         uint32_t cells[WEIR_MAX_LIMITS];
         struct claim claim = {.policy = policy, .key = key, .cost = cost, .cells = cells};
         struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = tier_time(t->tier), .out = &decision};

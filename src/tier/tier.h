@@ -3,6 +3,8 @@
  * The thread and process tiers: everything a check touches.
  *
  *   thread.c    weir_check's fast path, and the slow path's order of events
+ *   all.c       weir_check_all
+ *   slot.c      a thread's slots: attaching, giving one to a key, what it answers until the next epoch
  *   settle.c    settling slots: by their owner, by the background thread, by a thread that is about to deny
  *   process.c   deciding in the table: headroom, grants, all or nothing over the limits of a request
  *   queue.c     reservations
@@ -188,7 +190,7 @@ struct tier {
 int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units);
 void tier_close(struct tier *tier);
 
-/* thread.c */
+/* slot.c */
 struct weir_thread *thread_attach(struct tier *tier);
 void thread_detach(struct weir_thread *t);
 
@@ -209,16 +211,29 @@ void settle_denials(struct tier *tier, const struct policy *policy, const weir_k
 /* Settles what has lapsed in all threads. Returns how many slots were not to be had. By the background thread. */
 size_t settle_lapsed(struct tier *tier);
 
-/* thread.c: the slot a slow pass works with. */
+/* slot.c */
+struct request;
+struct claim;
 /*
  * The key's slot, locked, settled and without a grant; SLOT_NONE: it has none, and is charged straight to the table.
  * `epoch` EPOCH_ASLEEP gives no new ones.
  */
 size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
                  uint64_t now_ns);
-/* The policy of a key in the present set, with an entry of the key's own where there is one; NULL: none. */
-const struct policy *thread_policy(const struct tier *tier, const weir_key *key);
+/* Units worth granting to a slot beside a request. */
+uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch);
+/* Passes what the table has said of one claim on to its slot. */
+void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struct request *r,
+                const struct claim *claim);
+/* A denial without a slot, for what the key tells the fleet of the demand. (What can never pass is no demand.) */
+void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const uint32_t *cells, uint64_t cost);
+
+/* thread.c */
+/* The policy of a key in a set, with an entry of the key's own where there is one; NULL: none. */
+const struct policy *thread_policy(const struct policy_set *set, const weir_key *key);
 bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
+/* A key that is always allowed, or always denied. */
+bool thread_answer_exception(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict);
 void thread_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
 
 /* process.c */
@@ -263,15 +278,6 @@ struct request {
     uint64_t now_ns;
     struct decision *out;
 };
-
-/* Finds or makes the cells of a key, one per limit. False: the table has no room for it. */
-bool process_locate(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-                    uint32_t cells[WEIR_MAX_LIMITS]);
-
-/* Locates and pins. False: there is no room. */
-bool process_pin(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-                 uint32_t cells[WEIR_MAX_LIMITS]);
-void process_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);
 
 /* Decides in the table, and counts every claim's cost and grant where it allows; `take` false: counts nothing. */
 void process_decide(struct request *r, bool take);
@@ -330,6 +336,15 @@ static inline uint64_t cell_hash(const struct policy *policy, const weir_key *ke
 
 uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_index, const weir_key *key,
                    uint64_t now_ns);
+/* Finds or makes the cells of a key, one per limit. False: the table has no room for it. */
+bool place_locate(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                  uint32_t cells[WEIR_MAX_LIMITS]);
+
+/* Locates and pins. False: there is no room. */
+bool place_pin(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+               uint32_t cells[WEIR_MAX_LIMITS]);
+void place_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);
+
 bool orphans_take(struct tier *tier, struct orphan *out);
 
 /* tick.c */

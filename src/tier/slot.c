@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of a slot: given to a key that comes a second time within an epoch, taken by every slow pass of its key,
+ * granted or denied for the rest of the epoch by what the table has said, and given to another key in its turn.
+ *
+ * What a slot is granted doubles from pass to pass within an epoch, begins the next one at what it used in the last,
+ * and is nothing in the epoch after a denial.
+ *
+ * Invariants: see struct slot. Ordering: [S1] to [S3] in settle.c. Progress: wait-free, but for detaching.
+ */
+#include "tier/slot.h"
+
+#include "base/numbers.h"
+#include "base/rcu.h"
+#include "tier/tier.h"
+
+/* A key that used fewer units than this in its last epoch is cold again: a grant would cost more than it saves. */
+#define COLD_BELOW 2
+
+struct weir_thread *thread_attach(struct tier *tier)
+{
+    for (uint32_t i = 0; i < tier->max_threads; i++) {
+        struct weir_thread *t = &tier->threads[i];
+        uint32_t free = 0;
+        if (load_relaxed(&t->attached) == 0 && cas_acquire(&t->attached, &free, 1)) {
+            (void) add_relaxed(&tier->line.thread_count, 1);
+            uint32_t high = load_relaxed(&tier->thread_high);
+            /* Publishes the slots' set-up to settlers. */
+            while (high < i + 1 && !cas_seq_cst(&tier->thread_high, &high, i + 1)) {
+            }
+            /* A thread's first read section registers it with liburcu, which allocates: here, and not in a check. */
+            rcu_enter();
+            rcu_leave();
+            return t;
+        }
+    }
+    return NULL;
+}
+
+/* Takes the owner's lock of a slot, however long that takes: for detaching alone. */
+static void slot_lock_owner(struct slot_back *back)
+{
+    while (!slot_trylock(back)) {
+        ck_pr_stall();
+    }
+}
+
+void thread_detach(struct weir_thread *t)
+{
+    for (size_t i = 0; i < t->slot_count; i++) {
+        if (load_relaxed(&t->slots[i].hash) != 0) {
+            slot_lock_owner(&t->backs[i]);
+            slot_release_owner(t, i);
+            slot_unlock(&t->backs[i]);
+        }
+    }
+    (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
+    store_release(&t->attached, 0); /* pairs with thread_attach */
+}
+
+/* A second coming within an epoch; else remembered as the first. */
+static bool seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
+{
+    uint32_t *seen = &t->seen[(hash >> 40) % SEEN_COUNT];
+    const uint32_t print = (uint32_t) (hash >> 8) ^ epoch * UINT32_C(0x9e3779b1);
+    if (*seen == print) {
+        return true;
+    }
+    *seen = print;
+    return false;
+}
+
+/* Gives a key a locked, empty slot in place of `index`'s present key. False: it has none, and the slot is free. */
+static bool slot_assign(struct weir_thread *t, size_t index, const struct policy *policy, const weir_key *key,
+                        uint64_t now_ns)
+{
+    struct slot *slot = &t->slots[index];
+    struct slot_back *back = &t->backs[index];
+    slot_release_owner(t, index);
+    if (!place_pin(t->tier, policy, key, now_ns, back->cells)) {
+        return false;
+    }
+    back->limit_count = (uint32_t) policy->limit_count;
+    back->fleet = t->tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
+    back->size = 0;
+    back->grant_epoch = back->deny_epoch = 0;
+    back->used_before = load_relaxed(&slot->used);
+    slot->policy = (uint16_t) policy->id;
+    const uint64_t used_bits = load_relaxed(&t->slots_used[index / 64]);
+    store_relaxed(&t->slots_used[index / 64], used_bits | UINT64_C(1) << (index % 64)); /* one writer */
+    store_release(&slot->hash, key->hash);
+    return true;
+}
+
+/* Whether a slot's cells are still those of the policy's limits. */
+static bool slot_fits(const struct weir_thread *t, const struct slot_back *back, const struct policy *policy,
+                      const weir_key *key)
+{
+    if (back->limit_count != policy->limit_count) {
+        return false;
+    }
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        /* Relaxed: pinned, so it does not change. */
+        if (load_relaxed(&t->tier->table.cells[back->cells[i]].hash) != cell_hash(policy, key, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The slot of a set that was not used for longest and is not being settled, locked; SLOT_NONE: all are. */
+static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t epoch)
+{
+    const size_t set = slot_set(t, hash);
+    size_t oldest = SLOT_NONE;
+    uint32_t oldest_age = 0;
+    for (size_t i = set; i < set + SLOT_WAYS; i++) {
+        const uint32_t age = load_relaxed(&t->slots[i].hash) == 0 ? UINT32_MAX : epoch - t->backs[i].touched;
+        if (oldest == SLOT_NONE || age > oldest_age) {
+            oldest = i;
+            oldest_age = age;
+        }
+    }
+    return slot_trylock(&t->backs[oldest]) ? oldest : SLOT_NONE;
+}
+
+size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
+                 uint64_t now_ns)
+{
+    size_t index = slot_find(t, key->hash);
+    if (index != SLOT_NONE) {
+        struct slot_back *back = &t->backs[index];
+        if (!slot_trylock(back)) {
+            return SLOT_NONE;
+        }
+        store_relaxed(&t->slots[index].grant, 0); /* the owner's own: no barrier */
+        slot_settle(t, index);
+        if (!slot_fits(t, back, policy, key) && !slot_assign(t, index, policy, key, now_ns)) {
+            slot_unlock(back);
+            return SLOT_NONE;
+        }
+    } else {
+        if (epoch == EPOCH_ASLEEP || !seen_before(t, key->hash, epoch)) {
+            return SLOT_NONE;
+        }
+        index = slot_lock_oldest(t, key->hash, epoch);
+        if (index == SLOT_NONE) {
+            return SLOT_NONE;
+        }
+        if (!slot_assign(t, index, policy, key, now_ns)) {
+            slot_unlock(&t->backs[index]);
+            return SLOT_NONE;
+        }
+    }
+    t->backs[index].touched = epoch;
+    return index;
+}
+
+uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch)
+{
+    struct slot_back *back = &t->backs[index];
+    const uint64_t used = load_relaxed(&t->slots[index].used);
+    if (!t->tier->grants || epoch == EPOCH_ASLEEP || back->deny_epoch == epoch || back->deny_epoch + 1 == epoch) {
+        return 0;
+    }
+    if (back->grant_epoch == epoch) {
+        back->size = back->size != 0 ? min_u64(back->size * 2, GRANT_MAX) : 1;
+    } else {
+        const uint64_t spent = used - back->used_before;
+        const bool cold = back->size != 0 && spent < COLD_BELOW;
+        back->size = cold ? 0 : min_u64(max_u64(spent, 1), GRANT_MAX);
+        back->grant_epoch = epoch;
+        back->used_before = used;
+    }
+    return back->size;
+}
+
+/* What a slot answers for the rest of the epoch after the table has allowed. */
+static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim, uint64_t now_ns)
+{
+    struct slot *slot = &t->slots[index];
+    struct slot_back *back = &t->backs[index];
+    const struct policy *policy = claim->policy;
+    if (claim->granted == 0) {
+        return;
+    }
+    const uint64_t used = load_relaxed(&slot->used);
+    size_t least = 0;
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        back->rules[i] = claim->rules[i];
+        least = claim->opinions[i].left < claim->opinions[least].left ? i : least;
+    }
+    const uint64_t limit = policy->limits[least].rule.limit;
+    back->granted_ns = now_ns;
+    store_relaxed(&back->granted, claim->granted);
+    slot->credit = min_u64(claim->opinions[least].left + claim->granted, limit) + used;
+    slot->reset_ns = now_ns + rule_reset_after(&claim->rules[least], claim->opinions[least].state, now_ns);
+    slot->limit = limit;
+    slot->limit_index = (uint8_t) least;
+    slot->flags = (uint8_t) (load_relaxed(&policy->basis) & SLOT_BASIS_MASK);
+    slot->denies_from = 0;
+    /* Release: a settler that sees the grant sees the account; it has the lock besides. */
+    store_release(&slot->grant, grant_make(epoch, used + claim->granted));
+}
+
+/* The same after it has denied `cost`. */
+static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy, uint64_t cost,
+                      const struct decision *decision, uint64_t now_ns)
+{
+    struct slot *slot = &t->slots[index];
+    struct slot_back *back = &t->backs[index];
+    const uint64_t asked = cost != 0 ? cost : 1;
+    back->deny_epoch = epoch;
+    if (decision->retry_after_ns != UINT64_MAX) {
+        counter_add(&slot->denied, asked);
+    }
+    /* By the tick nothing is lost by denying until the next one: see fine_clock. */
+    const bool lasts = !policy->fine_clock || t->tier->host_time || decision->retry_after_ns >= t->tier->tick_ns;
+    if (epoch == EPOCH_ASLEEP || !lasts || asked > UINT32_MAX) {
+        return;
+    }
+    back->retry_ns = decision->retry_after_ns == UINT64_MAX ? UINT64_MAX : now_ns + decision->retry_after_ns;
+    back->denied_remaining = decision->remaining;
+    slot->reset_ns = now_ns + decision->reset_after_ns;
+    slot->limit = decision->limit;
+    slot->limit_index = decision->limit_index;
+    slot->flags =
+        (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->mode == WEIR_SHADOW ? SLOT_SHADOW : 0));
+    slot->denies_from = (uint32_t) asked;
+    store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
+}
+
+void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const uint32_t *cells, uint64_t cost)
+{
+    if (!t->tier->fleet || policy->scope != WEIR_SCOPE_FLEET) {
+        return;
+    }
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        (void) add_relaxed(&t->tier->table.notes[cells[i]].denied, cost != 0 ? cost : 1);
+        table_set_dirty(&t->tier->table, cells[i]);
+    }
+}
+
+void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struct request *r, const struct claim *claim)
+{
+    if (claim->short_of) {
+        struct decision alone;
+        process_denial(r, claim, &alone);
+        slot_deny(t, index, epoch, claim->policy, claim->cost, &alone, r->now_ns);
+    } else if (r->out->allowed) {
+        slot_grant(t, index, epoch, claim, r->now_ns);
+    }
+}

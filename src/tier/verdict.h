@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Filling in verdicts. */
+#ifndef WEIR_TIER_VERDICT_H
+#define WEIR_TIER_VERDICT_H
+
+#include "base/numbers.h"
+#include "tier/tier.h"
+
+/* How old the fleet's news is at `now_ns`. */
+static inline uint64_t fleet_age(const struct tick_line *line, uint64_t now_ns)
+{
+    const uint64_t news_ns = load_relaxed(&line->news_ns); /* a number that stands for itself */
+    return news_ns == 0 ? UINT64_MAX : saturating_sub(now_ns, news_ns);
+}
+
+/* From what the table said. */
+static inline void verdict_write(weir_verdict *verdict, const struct weir_thread *t, const struct policy *policy,
+                                 const struct decision *decision, uint64_t now_ns)
+{
+    const bool shadow = policy->mode == WEIR_SHADOW && !decision->allowed;
+    *verdict = (weir_verdict){
+        .allowed = decision->allowed || shadow,
+        .would_deny = shadow,
+        .limit_index = decision->limit_index,
+        .basis = (weir_basis) load_relaxed(&policy->basis),
+        .limit = decision->limit,
+        .remaining = decision->remaining,
+        .retry_after_ns = decision->allowed ? 0 : decision->retry_after_ns,
+        .reset_after_ns = decision->reset_after_ns,
+        .fleet_age_ns = fleet_age(t->line, now_ns),
+        .key_index = decision->key_index,
+    };
+}
+
+/* A hit's verdict. */
+static inline void verdict_hit(weir_verdict *verdict, const struct weir_thread *t, const struct slot *slot,
+                               bool allowed, uint64_t remaining, uint64_t retry_ns)
+{
+    const uint64_t now_ns = load_relaxed(&t->line->now_ns); /* may be one tick old */
+    verdict->allowed = allowed || (slot->flags & SLOT_SHADOW) != 0;
+    verdict->would_deny = !allowed && (slot->flags & SLOT_SHADOW) != 0;
+    verdict->limit_index = slot->limit_index;
+    verdict->basis = (weir_basis) (slot->flags & SLOT_BASIS_MASK);
+    verdict->limit = slot->limit;
+    verdict->remaining = remaining;
+    verdict->retry_after_ns = retry_ns == UINT64_MAX ? UINT64_MAX : saturating_sub(retry_ns, now_ns);
+    verdict->reset_after_ns = saturating_sub(slot->reset_ns, now_ns);
+    verdict->fleet_age_ns = fleet_age(t->line, now_ns);
+    verdict->key_index = 0;
+}
+
+#endif
