@@ -421,7 +421,7 @@ typedef enum weir_link {
  * moments; after they are quiet it is exact.
  */
 typedef struct weir_stats {
-    uint64_t allowed_count, denied_count; /* checks */
+    uint64_t allowed_count, denied_count; /* checks; a weir_check_all counts once for each of its keys */
     uint64_t would_deny_count;            /* checks that shadow mode let pass */
     uint64_t unknown_policy_count;        /* checks against no policy, allowed */
     uint64_t slow_count;                  /* checks that went past the thread's own counters */

@@ -144,7 +144,7 @@ static void note_follow(struct note *note, uint32_t tag)
     }
     told_clear(&note->now);
     note->denied_before = was != TAG_NONE ? load_relaxed(&note->denied) : 0; /* statistics */
-    note->cold = 0;
+    store_relaxed(&note->cold, 0);
     store_relaxed(&note->tag, tag);
 }
 
@@ -393,12 +393,14 @@ static void window_fold(struct cell *cell, struct note *note, bool before, const
     const uint64_t others_back = saturating_sub(report->sum_back, report->mine_back);
     const uint64_t had = load_relaxed(&told->others);
     const uint64_t more = saturating_sub(others, had);
-    const uint64_t less = note->cold != 0 && !before ? saturating_sub(had, others) : 0;
+    const uint64_t less = load_relaxed(&note->cold) != 0 && !before ? saturating_sub(had, others) : 0;
     const uint64_t back = saturating_sub(others_back, load_relaxed(&told->others_back));
     const uint64_t reset = saturating_sub(report->mine_back, report->back);
     told->reported = max_u64(told->reported, report->count);
     told->reported_back = max_u64(told->reported_back, report->back);
-    note->cold = before ? note->cold : 0;
+    if (!before) {
+        store_relaxed(&note->cold, 0);
+    }
     if (more == 0 && less == 0 && back == 0 && reset == 0) {
         return; /* R3 */
     }
@@ -610,7 +612,7 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
     store_relaxed(&note->now.others_back, 0);
     store_relaxed(&note->before.others, 0);
     store_relaxed(&note->before.others_back, 0);
-    note->cold = 0;
+    store_relaxed(&note->cold, 0);
 }
 
 void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)

@@ -82,7 +82,7 @@ static void note_write(struct tier *tier, struct note *note, const struct policy
     told_clear(&note->now);
     told_clear(&note->before);
     note->denied_before = 0;
-    note->cold = 0;
+    store_relaxed(&note->cold, 0);
     store_relaxed(&note->tag, TAG_NONE);
     note->incarnation = add_relaxed(&tier->table.incarnations, 1) + 1;
     store_relaxed(&note->group, (uint16_t) policy->group->id);
@@ -142,7 +142,7 @@ static struct state first_state(struct tier *tier, const struct policy *policy, 
     }
     const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
     const uint64_t share = max_u64(most / (COLD_SHARE * nodes), 1);
-    note->cold = 1;
+    store_relaxed(&note->cold, 1);
     store_relaxed(&note->tag, window_tag(fresh));
     store_relaxed(&note->now.others, saturating_sub(most, share));
     store_relaxed(&tier->urgent, 1);
@@ -220,7 +220,7 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
             (void) cell_vacate(table, &table->cells[at]);
             note_write(tier, &table->notes[at], policy, limit_index, key);
             cell_occupy(table, &table->cells[at], hash, first_state(tier, policy, limit, &table->notes[at], now_ns));
-            if (table->notes[at].cold != 0) {
+            if (load_relaxed(&table->notes[at].cold) != 0) {
                 table_set_dirty(table, at);
             }
             cell_release(&table->cells[at]);

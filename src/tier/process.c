@@ -44,6 +44,9 @@
 #define DENY_NAPS   64
 #define DENY_NAP_NS 100000
 
+/* By then the fleet has told what others have used of a quota, or is out of reach, and the outage ladder decides. */
+#define COLD_RETRY_NS (100 * NS_PER_MS)
+
 /* Spread of a grant: see above. */
 #define GRANT_SHARE 4
 
@@ -168,6 +171,14 @@ static uint64_t retry_after(const struct request *r, const struct claim *claim, 
     return retry_ns;
 }
 
+/* Whether what others have used of a quota is still a guess. */
+static bool is_cold(const struct request *r, const struct claim *claim, size_t i)
+{
+    /* Relaxed, and perhaps another key's by now: it only says when to ask again. */
+    return claim->rules[i].calendar != WEIR_CALENDAR_NONE &&
+           load_relaxed(&r->t->tier->table.notes[claim->cells[i]].cold) != 0;
+}
+
 void process_denial(const struct request *r, const struct claim *claim, struct decision *out)
 {
     *out = (struct decision){.allowed = false, .remaining = UINT64_MAX};
@@ -180,6 +191,9 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
         if (retry_ns == UINT64_MAX && asked_of(claim) + claim->before[i] <= claim->policy->limits[i].rule.limit) {
             /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
             retry_ns = NS_PER_S;
+        }
+        if (retry_ns != UINT64_MAX && is_cold(r, claim, i)) {
+            retry_ns = min_u64(retry_ns, COLD_RETRY_NS);
         }
         retry_ns = retry_ns != 0 ? retry_ns : 1; /* only held units stood in the way */
         if (retry_ns > out->retry_after_ns) {

@@ -95,7 +95,7 @@ struct note {
     struct told now, before; /* the window of `tag`, and the one before it */
     uint64_t denied_before;  /* `denied` when the window of `tag` was first seen */
     _Atomic uint32_t tag;
-    uint8_t cold; /* what the others have used is still a guess */
+    _Atomic uint8_t cold; /* 1: what the others have used is still a guess */
     /* A sliding log's. */
     _Atomic uint32_t log_lock;
     uint32_t log; /* its block; 0: none. Under log_lock */
