@@ -302,6 +302,7 @@ WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void
  * allowed         the request may pass
  * would_deny      shadow mode: it would not have passed
  * limit_index     the limit that decided: the one that denied, or the one with the least left
+ * key_index       weir_check_all: the key whose limit decided; else 0
  * basis           what the answer rests on
  * limit           that limit's units at once: a window's limit, a bucket's burst
  * remaining       units that may still pass at once now, as far as this thread can know; 0 to limit
@@ -309,17 +310,16 @@ WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void
  *                 UINT64_MAX: never (the cost is above what the limit lets pass at once)
  * reset_after_ns  when the key will be as if never used, if nobody comes
  * fleet_age_ns    how old the fleet's news is; UINT64_MAX: none yet
- * key_index       weir_check_all: the key whose limit decided
  */
 typedef struct weir_verdict {
     bool allowed;
     bool would_deny;
     uint8_t limit_index;
+    uint8_t key_index;
     weir_basis basis;
     uint64_t limit, remaining;
     uint64_t retry_after_ns, reset_after_ns;
     uint64_t fleet_age_ns;
-    uint8_t key_index;
 } weir_verdict;
 
 /*

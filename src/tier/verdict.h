@@ -40,13 +40,13 @@ static inline void verdict_hit(weir_verdict *verdict, const struct weir_thread *
     verdict->allowed = allowed || (slot->flags & SLOT_SHADOW) != 0;
     verdict->would_deny = !allowed && (slot->flags & SLOT_SHADOW) != 0;
     verdict->limit_index = slot->limit_index;
+    verdict->key_index = 0;
     verdict->basis = (weir_basis) (slot->flags & SLOT_BASIS_MASK);
     verdict->limit = slot->limit;
     verdict->remaining = remaining;
     verdict->retry_after_ns = retry_ns == UINT64_MAX ? UINT64_MAX : saturating_sub(retry_ns, now_ns);
     verdict->reset_after_ns = saturating_sub(slot->reset_ns, now_ns);
     verdict->fleet_age_ns = fleet_age(t->line, now_ns);
-    verdict->key_index = 0;
 }
 
 #endif
