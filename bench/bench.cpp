@@ -63,6 +63,10 @@ BENCHMARK(hot_while_redis_hangs)->Name("weir_hot_redis_hangs")->Threads(1)->UseR
 BENCHMARK(with_weir<bench_hot_hashed>)->Name("weir_hot_hashed")->Threads(1)->UseRealTime();
 BENCHMARK(with_weir<bench_denied>)->Name("weir_denied")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(with_weir<bench_four_limits>)->Name("weir_four_limits")->Threads(1)->UseRealTime();
+BENCHMARK(with_weir<bench_log>)->Name("weir_log")->Threads(1)->UseRealTime();
+BENCHMARK(with_weir<bench_all>)->Name("weir_all_two_keys")->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(with_weir<bench_queue>)->Name("weir_reserve")->Threads(1)->UseRealTime();
+BENCHMARK(with_weir<bench_used>)->Name("weir_charge_and_refund")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(many_keys)->Name("weir_many_keys")->Arg(1000)->Arg(100000)->Arg(1000000)->UseRealTime();
 
 int main(int argc, char **argv)

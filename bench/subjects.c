@@ -17,7 +17,7 @@
 static weir *limiter;
 static weir *hung; /* its Redis takes connections and says nothing */
 static int hung_fd;
-static weir_policy_id hot, denied, four, many;
+static weir_policy_id hot, denied, four, many, logged, queued, used;
 
 static uint64_t now_ns(void)
 {
@@ -38,11 +38,17 @@ void bench_weir_open(size_t max_keys)
                                       {WEIR_FIXED_WINDOW, 4000000000000, 3600 * SECOND, 0},
                                       {WEIR_SLIDING_WINDOW, 4000000000000, 3600 * SECOND, 0},
                                       {WEIR_FIXED_WINDOW, 4000000000000, 86400 * SECOND, 0}};
+    static const weir_limit exact = {.algorithm = WEIR_SLIDING_LOG, .limit = 65536, .period_ns = 1000000};
+    static const weir_limit queue = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 600000000, .period_ns = SECOND};
     static const weir_policy policies[] = {{.name = "hot", .limits = &wide, .limit_count = 1},
                                            {.name = "denied", .limits = &none, .limit_count = 1},
                                            {.name = "four", .limits = quad, .limit_count = 4},
-                                           {.name = "many", .limits = &wide, .limit_count = 1}};
-    if (weir_open(&options, &limiter, &error) != 0 || weir_set_policies(limiter, policies, 4, &error) != 0) {
+                                           {.name = "many", .limits = &wide, .limit_count = 1},
+                                           {.name = "logged", .limits = &exact, .limit_count = 1},
+                                           {.name = "queued", .limits = &queue, .limit_count = 1},
+                                           {.name = "used", .limits = quad + 1, .limit_count = 1}};
+    enum { POLICY_COUNT = sizeof(policies) / sizeof(policies[0]) };
+    if (weir_open(&options, &limiter, &error) != 0 || weir_set_policies(limiter, policies, POLICY_COUNT, &error) != 0) {
         (void) fprintf(stderr, "bench: %s\n", error.message);
         exit(1);
     }
@@ -58,7 +64,7 @@ void bench_weir_open(size_t max_keys)
     (void) snprintf(url, sizeof(url), "redis://127.0.0.1:%d", ntohs(address.sin_port));
     options.redis_url = url;
     options.max_keys = 65536;
-    if (weir_open(&options, &hung, &error) != 0 || weir_set_policies(hung, policies, 4, &error) != 0) {
+    if (weir_open(&options, &hung, &error) != 0 || weir_set_policies(hung, policies, POLICY_COUNT, &error) != 0) {
         (void) fprintf(stderr, "bench: %s\n", error.message);
         exit(1);
     }
@@ -66,6 +72,9 @@ void bench_weir_open(size_t max_keys)
     denied = weir_find_policy(limiter, "denied");
     four = weir_find_policy(limiter, "four");
     many = weir_find_policy(limiter, "many");
+    logged = weir_find_policy(limiter, "logged");
+    queued = weir_find_policy(limiter, "queued");
+    used = weir_find_policy(limiter, "used");
 }
 
 void bench_weir_close(void)
@@ -119,6 +128,44 @@ uint64_t bench_denied(void *thread, uint64_t count)
 uint64_t bench_four_limits(void *thread, uint64_t count)
 {
     return check_one(limiter, thread, four, count);
+}
+
+uint64_t bench_log(void *thread, uint64_t count)
+{
+    return check_one(limiter, thread, logged, count);
+}
+
+uint64_t bench_queue(void *thread, uint64_t count)
+{
+    const weir_key key = weir_make_key(limiter, queued, "0123456789abcdef", 16);
+    uint64_t taken = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t wait_ns;
+        taken += weir_reserve(thread, &key, 1, SECOND, &wait_ns);
+    }
+    return taken;
+}
+
+uint64_t bench_all(void *thread, uint64_t count)
+{
+    const weir_key keys[] = {weir_make_key(limiter, hot, "0123456789abcdef", 16),
+                             weir_make_key(limiter, four, "0123456789abcdef", 16)};
+    weir_verdict verdict;
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        allowed += weir_check_all(thread, keys, NULL, 2, &verdict);
+    }
+    return allowed;
+}
+
+uint64_t bench_used(void *thread, uint64_t count)
+{
+    const weir_key key = weir_make_key(limiter, used, "0123456789abcdef", 16);
+    for (uint64_t i = 0; i < count; i++) {
+        weir_charge(thread, &key, 100);
+        weir_refund(thread, &key, 40);
+    }
+    return count;
 }
 
 uint64_t bench_hot_hashed(void *thread, uint64_t count)
