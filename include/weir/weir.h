@@ -378,7 +378,8 @@ WEIR_API void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost);
  * Takes a place in the queue: *wait_ns is how long to wait before the request may go, 0 for at once. A leaky bucket
  * spaces requests evenly and queues `burst` units at most; a token bucket lets a request go when its units will have
  * refilled; the other algorithms have no queue, and must have room now. Refuses, and takes nothing, when the wait would
- * be longer than `max_wait_ns`; *wait_ns is then the time after which it could succeed, UINT64_MAX: never. weir_refund
+ * be longer than `max_wait_ns`, or the queue is full; *wait_ns is then the wait after which it could go at once if nobody
+ * else comes, UINT64_MAX: never. weir_refund
  * cancels a reservation. weir_check on a leaky bucket is a reservation that cannot wait. `wait_ns` may be NULL; in
  * shadow mode what would be refused may go at once.
  *

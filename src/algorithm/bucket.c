@@ -27,7 +27,7 @@ static uint64_t tat_of(const struct rule *rule, struct state s, uint64_t now_ns)
 }
 
 /* 1/64 ns to ns, up: whoever waits that long has waited enough. */
-static uint64_t wait_ns(uint64_t time)
+static uint64_t wait_ns_of(uint64_t time)
 {
     return (time >> BUCKET_FRACTION_BITS) + ((time & ((1U << BUCKET_FRACTION_BITS) - 1)) != 0);
 }
@@ -64,10 +64,7 @@ struct state bucket_charge(const struct rule *rule, struct state s, uint64_t now
 struct state bucket_charge_late(const struct rule *rule, struct state s, uint64_t then_ns, uint64_t units)
 {
     struct rule as = *rule;
-    if (bucket_scale(s) != rule->scale && bucket_scale(s) != 0 && rule->scales != NULL) {
-        as.scale = bucket_scale(s);
-        as.unit = rule->scales->units[as.scale];
-    }
+    rule_rescale(&as, bucket_scale(s));
     return bucket_charge(&as, s, then_ns, units);
 }
 
@@ -76,30 +73,33 @@ uint64_t bucket_owed(const struct rule *rule, struct state s, uint64_t now_ns)
     return rule->unit != 0 ? debt(rule, s, now_ns) / rule->unit : 0;
 }
 
+uint64_t bucket_owed_up(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    return rule->unit != 0 ? muldiv_ceil(debt(rule, s, now_ns), 1, rule->unit) : 0;
+}
+
 struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t *given)
 {
-    const uint64_t owed = debt(rule, s, now_ns);
-    const uint64_t owed_units = rule->unit != 0 ? muldiv_ceil(owed, 1, rule->unit) : 0;
-    *given = min_u64(units, owed_units);
+    *given = min_u64(units, bucket_owed_up(rule, s, now_ns));
     /* Not cut off at now: somebody's clock may be a tick behind, and has the units back as well. */
     const uint64_t tat = saturating_sub(tat_of(rule, s, now_ns), saturating_mul(*given, rule->unit));
     return bucket_state(rule, tat, bucket_total(s));
 }
 
-uint64_t bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                      bool *never)
+bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                  uint64_t max_wait_ns, uint64_t *wait_ns)
 {
-    *never = false;
-    if (rule->unit == 0 && cost <= rule->limit) {
-        return 0;
+    *wait_ns = cost <= rule->limit ? 0 : UINT64_MAX;
+    if (rule->unit == 0 || cost > rule->limit) {
+        return cost <= rule->limit;
     }
     const uint64_t before = saturating_add(debt(rule, s, now_ns), saturating_mul(ahead, rule->unit));
-    const uint64_t over = saturating_sub(saturating_add(before, saturating_mul(cost, rule->unit)), rule->tolerance);
-    *never = cost > rule->limit || (rule_is_queue(rule) && over != 0);
-    if (*never) {
-        return bucket_retry_after(rule, s, now_ns, cost);
-    }
-    return wait_ns(rule_is_queue(rule) ? saturating_sub(before, ahead_time(rule)) : over);
+    const uint64_t over_ns =
+        wait_ns_of(saturating_sub(saturating_add(before, saturating_mul(cost, rule->unit)), rule->tolerance));
+    const bool queued = rule_is_queue(rule);
+    const uint64_t turn_ns = queued ? wait_ns_of(saturating_sub(before, ahead_time(rule))) : over_ns;
+    *wait_ns = max_u64(turn_ns, over_ns);
+    return turn_ns <= max_wait_ns && !(queued && over_ns != 0);
 }
 
 uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost)
@@ -111,12 +111,12 @@ uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t no
     const uint64_t wanted = saturating_add(owed, saturating_mul(cost, rule->unit));
     const uint64_t over = saturating_sub(wanted, rule->tolerance);
     const uint64_t turn = rule_is_queue(rule) && rule->unit != 0 ? saturating_sub(owed, ahead_time(rule)) : 0;
-    return wait_ns(max_u64(over, turn));
+    return wait_ns_of(max_u64(over, turn));
 }
 
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns)
 {
-    return wait_ns(debt(rule, s, now_ns));
+    return wait_ns_of(debt(rule, s, now_ns));
 }
 
 struct state bucket_rescale(const struct rule *rule, struct state s, uint64_t now_ns)

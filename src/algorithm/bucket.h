@@ -63,12 +63,13 @@ uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_n
 struct state bucket_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units);
 /* The same for units that passed before: by the rate that the state has gone over to meanwhile. */
 struct state bucket_charge_late(const struct rule *rule, struct state s, uint64_t then_ns, uint64_t units);
-/* Whole units that it is from full. */
+/* Whole units that it is from full, rounded down or up. */
 uint64_t bucket_owed(const struct rule *rule, struct state s, uint64_t now_ns);
+uint64_t bucket_owed_up(const struct rule *rule, struct state s, uint64_t now_ns);
 /* Never fuller than full: *given is how many units were owed of those asked for. */
 struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t *given);
-uint64_t bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                      bool *never);
+bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                  uint64_t max_wait_ns, uint64_t *wait_ns);
 uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost);
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns);
 

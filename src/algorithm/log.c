@@ -62,7 +62,7 @@ void log_clear(struct log *log, uint64_t until_ns)
 
 uint64_t log_units(const struct log *log)
 {
-    return log->end - log->first + log->others;
+    return log->end - log->first + log->dropped + log->others;
 }
 
 void log_push(struct log *log, uint64_t now_ns, uint64_t units)
@@ -124,7 +124,10 @@ uint64_t log_retry_after(struct log *log, const struct rule *rule, uint64_t now_
     uint64_t gone = 0;
     for (uint32_t j = log->group_first;; j++) {
         const uint64_t group_ns = j != log->group_first ? groups[j - 1].time_ns : 0;
-        const uint64_t wanted = saturating_sub(leave, gone);
+        uint64_t wanted = saturating_sub(leave, gone);
+        if (wanted != 0 && log->dropped != 0) {
+            wanted = max_u64(saturating_sub(wanted, log->dropped), 1); /* they leave with the first one at the latest */
+        }
         if (wanted <= own) {
             const uint64_t own_ns = wanted != 0 ? *log_time(log, log->first + wanted - 1) : 0;
             best_ns = min_u64(best_ns, max_u64(group_ns, own_ns));

@@ -8,7 +8,8 @@
  *     own units in the window + others' units in the window + cost <= limit
  *
  * which takes one comparison per unit that has left the window since the last look: O(1) per unit that passes. Of more
- * than `capacity` units the latest are remembered; as long as that is at least the limit, the answer is the same.
+ * than `capacity` units (when more was charged than the limit) the latest are remembered, and of the others their
+ * number.
  *
  * Invariants
  *   first <= end, end - first <= capacity; times of first .. end - 1 never decrease
@@ -42,8 +43,8 @@ struct log {
     uint32_t group_capacity, group_first, group_end;
     uint64_t told;      /* the fleet has had own units up to this number */
     uint64_t told_most; /* and, before some were given back, up to this one */
-    uint64_t dropped;   /* units that were pushed out of the ring and are no later than the first in it: of what is
-                           given back they go first */
+    uint64_t dropped;   /* units that were pushed out of the ring: no later than the first in it, and counted until that
+                           leaves the window. Of what is given back they go first */
 };
 
 /* Bytes of a log with a ring of this capacity. */

@@ -35,6 +35,14 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns)
     return rule;
 }
 
+void rule_rescale(struct rule *rule, uint8_t scale)
+{
+    if (scale != rule->scale && scale != 0 && rule->scales != NULL && rule->scales->units[scale] != 0) {
+        rule->scale = scale;
+        rule->unit = rule->scales->units[scale];
+    }
+}
+
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns)
 {
     return rule_is_bucket(rule) ? bucket_fresh() : rule_is_log(rule) ? log_fresh() : window_fresh(rule, now_ns);
@@ -59,21 +67,22 @@ struct state rule_charge_late(const struct rule *rule, struct state state, uint6
 }
 
 struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
-                         uint64_t most_now, uint64_t *given, uint64_t *given_before)
+                         uint64_t most_now, uint64_t most_before, uint64_t *given, uint64_t *given_before)
 {
     *given_before = 0;
     return rule_is_bucket(rule) ? bucket_refund(rule, state, now_ns, units, given)
-                                : window_refund(rule, state, now_ns, units, most_now, given, given_before);
+                                : window_refund(rule, state, now_ns, units, most_now, most_before, given, given_before);
 }
 
-uint64_t rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                    bool *never)
+bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                uint64_t max_wait_ns, uint64_t *wait_ns)
 {
     if (rule_is_bucket(rule)) {
-        return bucket_queue(rule, state, now_ns, cost, ahead, never);
+        return bucket_queue(rule, state, now_ns, cost, ahead, max_wait_ns, wait_ns);
     }
-    *never = saturating_sub(rule_headroom(rule, state, now_ns), ahead) < cost;
-    return *never ? rule_retry_after(rule, state, now_ns, cost) : 0;
+    const bool room = saturating_sub(rule_headroom(rule, state, now_ns), ahead) >= cost;
+    *wait_ns = room ? 0 : rule_retry_after(rule, state, now_ns, cost);
+    return room;
 }
 
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost)

@@ -44,6 +44,7 @@ struct rule {
     uint64_t unit;          /* bucket: time one unit takes to refill, 1/64 ns; 0: units cost nothing (limit is off) */
     uint64_t tolerance;     /* bucket: time the whole burst takes to refill, 1/64 ns: burst * unit */
     uint64_t ahead;         /* leaky bucket: units that may pass ahead of their turn */
+    uint64_t log_most;      /* log: the greatest limit of all that share it; more need not be remembered */
     const struct scales *scales; /* bucket; NULL: all one */
 };
 
@@ -74,6 +75,9 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns);
  * (algorithm/log.h), and charging and giving back are the log's own.
  */
 
+/* A bucket's rule by the rate of this scale, where it is known; in what concerns time, not how much fits. */
+void rule_rescale(struct rule *rule, uint8_t scale);
+
 /* What a key that was never used has. */
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns);
 
@@ -91,18 +95,18 @@ struct state rule_charge_late(const struct rule *rule, struct state state, uint6
 
 /*
  * The state after up to `units` are given back; *given: how many were, of them *given_before to the window before. A
- * window gives back at most `most_now` of the units that it counts itself.
+ * window gives back at most `most_now`, and the one before at most `most_before`.
  */
 struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
-                         uint64_t most_now, uint64_t *given, uint64_t *given_before);
+                         uint64_t most_now, uint64_t most_before, uint64_t *given, uint64_t *given_before);
 
 /*
- * How long a request has to wait in the queue until it may go, when `ahead` units stand there already that the state
- * does not count; 0: now. *never: it cannot be queued, and what is returned is as rule_retry_after. What has no queue
- * never queues what does not fit now.
+ * Whether a request that can wait so long may have a place in the queue, when `ahead` units stand there already that
+ * the state does not count. *wait_ns: how long until it may go, 0: now; refused: when it could have one. What has no
+ * queue must have room now.
  */
-uint64_t rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                    bool *never);
+bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                uint64_t max_wait_ns, uint64_t *wait_ns);
 
 /* Earliest wait after which `cost` fits if nobody else comes; 0: now; UINT64_MAX: never. */
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost);

@@ -76,14 +76,20 @@ struct state window_charge(const struct rule *rule, struct state s, uint64_t now
 }
 
 struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t most_now,
-                           uint64_t *given, uint64_t *given_before)
+                           uint64_t most_before, uint64_t *given, uint64_t *given_before)
 {
     uint64_t into_ns;
     s = window_roll(rule, s, now_ns, &into_ns);
     const uint64_t from_now = min_u64(units, min_u64(window_count(s), most_now));
-    *given_before = min_u64(units - from_now, window_previous(s));
+    *given_before = min_u64(units - from_now, min_u64(window_previous(s), most_before));
     *given = from_now + *given_before;
     return window_state(window_tag(s), window_count(s) - from_now, window_previous(s) - *given_before);
+}
+
+uint64_t window_count_tag(struct state s, uint32_t tag)
+{
+    const uint32_t ago = (window_tag(s) - tag) & WINDOW_TAG_MASK;
+    return ago == 0 ? window_count(s) : ago == 1 ? window_previous(s) : 0;
 }
 
 struct state window_charge_tag(struct state s, uint32_t tag, uint64_t units)

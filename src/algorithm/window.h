@@ -80,7 +80,10 @@ struct state window_charge(const struct rule *rule, struct state s, uint64_t now
 
 /* Gives back what the window has counted and it alone; the rest goes to the window before. See rule_refund. */
 struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t most_now,
-                           uint64_t *given, uint64_t *given_before);
+                           uint64_t most_before, uint64_t *given, uint64_t *given_before);
+
+/* Units counted in the window with this tag; 0 where the state has nothing of it. */
+uint64_t window_count_tag(struct state s, uint32_t tag);
 
 /* The state after `units` more (or less) in the window with this tag; units of a window that is over go nowhere. */
 struct state window_charge_tag(struct state s, uint32_t tag, uint64_t units);

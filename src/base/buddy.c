@@ -109,3 +109,16 @@ void buddy_give(struct buddy *buddy, uint32_t block)
     }
     list_add(buddy, block, order);
 }
+
+uint32_t buddy_next(const struct buddy *buddy, uint32_t block)
+{
+    const size_t end = buddy->fresh / BUDDY_SMALLEST;
+    while (block != 0 && block <= end) {
+        const uint8_t order = buddy->orders[block - 1];
+        if ((order & BUDDY_FREE) == 0 && order != 0) {
+            return block;
+        }
+        block += order == 0 ? 1 : UINT32_C(1) << ((order & ~BUDDY_FREE) - 1);
+    }
+    return 0;
+}

@@ -35,6 +35,9 @@ void buddy_init(struct buddy *buddy, void *region, size_t size, void *orders);
 uint32_t buddy_take(struct buddy *buddy, size_t size);
 void buddy_give(struct buddy *buddy, uint32_t block);
 
+/* The first block that is in use at or after `block`; 0: none. */
+uint32_t buddy_next(const struct buddy *buddy, uint32_t block);
+
 static inline void *buddy_at(const struct buddy *buddy, uint32_t block)
 {
     return buddy->region + (size_t) (block - 1) * BUDDY_SMALLEST;

@@ -26,6 +26,9 @@
 /* Most logs in one round. */
 #define ROUND_LOGS 128
 
+/* Most units of one log, given back, that are taken away in one round. */
+#define ROUND_GONE 1000
+
 /* Most forgotten keys in one round. */
 #define ROUND_ORPHANS 256
 
@@ -79,6 +82,7 @@ struct fleet {
     size_t log_count;
     struct orphan *orphans; /* of the round under way, and of ones that failed */
     size_t orphan_count;
+    size_t orphans_told; /* of them in the round under way */
     size_t memory_size;
     struct skew skew;
     uint64_t stepped_ns;                  /* when fleet_step last ran */

@@ -17,6 +17,9 @@
 
 #define BUCKETS 4096
 
+/* Some nine years: a node counts no further. */
+#define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
+
 /* What one author says of one record. */
 struct author {
     struct author *next;
@@ -292,21 +295,24 @@ static void move_bucket(struct record *record, const struct report *report, uint
     }
     record->unit_ps = report->unit_ps;
     if (news != 0) {
-        record->tat_us = max_u64(record->tat_us, report->from_us) + units_time_us(news, report->unit_ps);
+        record->tat_us = saturating_add(max_u64(record->tat_us, report->from_us), units_time_us(news, report->unit_ps));
     }
     record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
     /* What the author has seen of the bucket, less what was given back since. */
     const uint64_t unseen = saturating_sub(record->sum_back, report->known_back);
     record->tat_us = max_u64(record->tat_us, saturating_sub(report->tat_us, units_time_us(unseen, report->unit_ps)));
+    record->tat_us = min_u64(record->tat_us, report->from_us + TAT_AHEAD_MOST_US);
 }
 
 /* Gives back everything the record counts, in the author's name. */
 static void reset_record(struct record *record, struct author *author, const struct report *report)
 {
-    uint64_t units = saturating_sub(record->sum, record->sum_back);
+    uint64_t units = saturating_sub(record->sum, record->sum_back + report->reset_kept);
     if (report->kind == REPORT_BUCKET) {
-        units = muldiv_ceil(saturating_sub(record->tat_us, report->from_us), 1000000, report->unit_ps);
-        record->tat_us = 0;
+        const uint64_t owed = muldiv_ceil(saturating_sub(record->tat_us, report->from_us), 1000000, report->unit_ps);
+        units = min_u64(units, saturating_sub(owed, report->reset_kept));
+        record->tat_us =
+            report->reset_kept == 0 ? 0 : report->from_us + units_time_us(report->reset_kept, report->unit_ps);
     }
     author->back += units;
     author->reset_us = report->reset_us;

@@ -9,7 +9,8 @@
  * Units that were given back are counted beside: the note has this node's own, told.others_back the others'.
  *
  * Invariants
- *   R1  window: state count (or previous) = own units - own given back + told.others - told.others_back of that window
+ *   R1  window: state count (or previous) = own units - own given back + told.others - told.others_back + told.short_of
+ *       of that window; short_of is more than 0 where that would be less than 0 (two nodes have given back the same)
  *   R2  reported <= own units counted; what is counted later makes the cell dirty again
  *   R3  told.others and told.others_back never decrease within a window: what the fleet has lost is told again, and not
  *       admitted again. (But for a key that came with a guess in place of what the others used: the first answer
@@ -95,8 +96,19 @@ static struct report *report_add(struct fleet *fleet, uint32_t cell, const struc
         .cell = cell, .tag = load_relaxed(&note->tag), .incarnation = note->incarnation, .before = before};
     memset(report, 0, sizeof(*report));
     (void) snprintf(report->author, sizeof(report->author), "%s.%" PRIx64, fleet->node, note->incarnation);
-    report->reset_us = load_acquire(&note->reset) / NS_PER_US; /* pairs with reset_cell; what it saw is in the state */
     return report;
+}
+
+/* Times in the fleet are in us, up: no unit leaves the window there before it does here. */
+static uint64_t time_up_us(uint64_t time_ns)
+{
+    return (time_ns + NS_PER_US - 1) / NS_PER_US;
+}
+
+/* The reset that a report is to tell of; acquire: pairs with reset_cell, what it saw is in the state. */
+static uint64_t reset_us(const struct note *note)
+{
+    return time_up_us(load_acquire(&note->reset));
 }
 
 /* What a cell says, read in this order [A1]: what was given back, then the state. */
@@ -126,6 +138,7 @@ static void told_copy(struct told *to, const struct told *from)
 {
     to->reported = from->reported;
     to->reported_back = from->reported_back;
+    to->short_of = from->short_of;
     store_relaxed(&to->others, load_relaxed(&from->others));
     store_relaxed(&to->others_back, load_relaxed(&from->others_back));
 }
@@ -152,7 +165,7 @@ static void note_follow(struct note *note, uint32_t tag)
 static uint64_t own_count(const struct told *told, uint64_t count, uint64_t back)
 {
     const uint64_t net = count + back + load_relaxed(&told->others_back);
-    return max_u64(saturating_sub(net, load_relaxed(&told->others)), told->reported);
+    return max_u64(saturating_sub(net, load_relaxed(&told->others) + told->short_of), told->reported);
 }
 
 static void window_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
@@ -160,7 +173,11 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
 {
     const uint32_t tag = window_tag(reading->state);
     const uint64_t number = window_number(&limit->rule, tag, now_ns);
+    uint64_t reset_ns = load_relaxed(&note->reset);
     note_follow(note, tag);
+    if (number != 0 && reset_ns < window_span_of(&limit->rule, number - 1).start_ns) {
+        (void) cas_relaxed(&note->reset, &reset_ns, 0); /* the windows it was for are over */
+    }
     for (int before = 0; before < 2; before++) {
         const struct told *told = before ? &note->before : &note->now;
         const uint64_t back = window_back(reading->back, tag - (uint32_t) before);
@@ -169,7 +186,12 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
         const uint64_t of = number - (uint64_t) before;
         /* It counts in its own window, and in the one after. */
         const uint64_t end_ns = window_span_of(&limit->rule, of + 1).end_ns;
-        const bool news = own != told->reported || back != told->reported_back || load_relaxed(&note->reset) != 0;
+        /* A window that began after the reset has nothing to do with it. */
+        const uint64_t reset =
+            window_span_of(&limit->rule, of).start_ns / NS_PER_US <= reset_us(note) ? reset_us(note) : 0;
+        /* What the others do about the window before is of interest for as long as it counts. */
+        const bool counts = limit->rule.algorithm == WEIR_SLIDING_WINDOW && window_previous(reading->state) != 0;
+        const bool news = counts || own != told->reported || back != told->reported_back || reset != 0;
         if ((before && !news) || end_ns <= now_ns || of > number) {
             continue;
         }
@@ -179,6 +201,10 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
         report->kind = REPORT_WINDOW;
         report->count = own;
         report->back = back;
+        report->reset_us = reset;
+        report->reset_kept = load_relaxed(&note->reset_emptied) == 0 ? 0
+                             : before                                ? window_previous(reading->state)
+                                                                     : window_count(reading->state);
         report->asked = own + (before ? 0 : load_relaxed(&note->denied) - note->denied_before);
         report->expire_ms = (end_ns - now_ns) / NS_PER_MS + WINDOW_SLACK_MS;
     }
@@ -187,6 +213,9 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
 static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
                           const struct policy_limit *limit, const struct reading *reading, uint64_t now_ns)
 {
+    /* By the rate the bucket was last charged at: of a tier, an entry of the key's own, or an earlier policy. */
+    struct rule rule = limit->rule;
+    rule_rescale(&rule, bucket_scale(reading->state));
     const uint64_t reported = note->now.reported;
     const uint64_t more = (bucket_total(reading->state) - reported) & BUCKET_TOTAL_MASK;
     store_relaxed(&note->tag, 0);
@@ -196,13 +225,16 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->count = reported + more;
     report->asked = report->count + load_relaxed(&note->denied);
     report->back = reading->back[0];
+    report->reset_us = reset_us(note);
+    report->reset_kept = load_relaxed(&note->reset_emptied) != 0 ? bucket_owed_up(&rule, reading->state, now_ns) : 0;
+    report->scale = rule.scale;
     report->acked = max_u64(reported, note->before.reported);
     report->acked_back = max_u64(note->now.reported_back, note->before.reported_back);
     report->known_back = report->back + load_relaxed(&note->now.others_back);
-    report->tat_us = bucket_full_ns(&limit->rule, reading->state, now_ns) / NS_PER_US;
+    report->tat_us = bucket_full_ns(&rule, reading->state, now_ns) / NS_PER_US;
     /* New units came, on average, half an interval ago. */
     report->from_us = (now_ns - (uint64_t) fleet->interval_ms * NS_PER_MS / 2) / NS_PER_US;
-    report->unit_ps = max_u64(limit->rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
+    report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
     report->expire_ms = BUCKET_SLACK_MS;
 }
 
@@ -218,19 +250,28 @@ static struct report *log_report_add(struct fleet *fleet, uint32_t cell, const s
     (void) record_write(fleet, report->record, policy, limit, note);
     report->kind = REPORT_LOG;
     report->log = log;
+    report->reset_us = reset_us(note);
     report->expire_ms = limit->rule.period_ns / NS_PER_MS + WINDOW_SLACK_MS;
     log->first = log->gone_from = log->gone_to = log->live = 0;
     log->now_us = now_ns / NS_PER_US;
     log->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
-    log->limit = limit->rule.limit;
+    log->limit = max_u64(load_relaxed(&limit->log_most), limit->rule.limit);
     log->time_count = 0;
     return report;
 }
 
-/* Times in the fleet are in us, up: no unit leaves the window there before it does here. */
-static uint64_t time_up_us(uint64_t time_ns)
+/* How far apart two nodes' clocks may be before each takes the other's expired units for lost ones. */
+#define LOG_SKEW_NS (100 * NS_PER_MS)
+
+/* Number of the first unit that no node can have dropped yet. */
+static uint64_t log_first_after(struct log *log, uint64_t now_ns, uint64_t period_ns)
 {
-    return (time_ns + NS_PER_US - 1) / NS_PER_US;
+    const uint64_t doubtful_ns = saturating_sub(now_ns, period_ns) + min_u64(LOG_SKEW_NS, period_ns / 2);
+    uint64_t number = log->first;
+    while (number < log->end && *log_time(log, number) <= doubtful_ns) {
+        number++;
+    }
+    return number;
 }
 
 /* A log's units that the fleet has not had. False: there are more, for another round. */
@@ -253,30 +294,35 @@ static bool log_report(struct fleet *fleet, uint32_t cell, struct note *note, co
         for (uint32_t i = 0; i < news->time_count; i++) {
             news->times_us[i] = time_up_us(*log_time(log, news->first + i));
         }
-        news->live = news->first + news->time_count - log->first;
-        news->gone_from = log->end;
+        const uint64_t told = news->first + news->time_count;
+        news->live = told - max_u64(log->first, log_first_after(log, now_ns, limit->rule.period_ns));
         news->gone_to = max_u64(log->told_most, log->end);
-        all = news->first + news->time_count == log->end;
-        log->told_most = max_u64(log->told_most, news->first + news->time_count);
+        news->gone_from = max_u64(log->end, saturating_sub(news->gone_to, ROUND_GONE));
+        all = told == log->end && news->gone_from == log->end;
+        log->told = told; /* until the round fails, or units are given back */
+        log->told_most = max_u64(log->told_most, told);
     }
     logs_unlock(fleet->tier, cell);
     return all;
 }
 
-/* The last units of a log that was forgotten. */
-static void log_report_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
+/* The last units of a log that was forgotten. False: there is no room for them in this round. */
+static bool log_report_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                               const struct policy_limit *limit, uint64_t now_ns)
 {
-    struct report *report =
-        orphan->time_count != 0 ? log_report_add(fleet, TABLE_NONE, &orphan->note, policy, limit, now_ns) : NULL;
+    if (orphan->time_count == 0) {
+        return true;
+    }
+    struct report *report = log_report_add(fleet, TABLE_NONE, &orphan->note, policy, limit, now_ns);
     if (report == NULL) {
-        return;
+        return false;
     }
     report->log->first = orphan->first;
     report->log->time_count = orphan->time_count;
     for (uint32_t i = 0; i < orphan->time_count; i++) {
         report->log->times_us[i] = time_up_us(orphan->times[i]);
     }
+    return true;
 }
 
 /* The limit a note is counted by, where it has something to tell; NULL: it has not. */
@@ -322,7 +368,7 @@ static bool gather_cell(struct fleet *fleet, const struct policy_set *set, uint3
     return all;
 }
 
-static void gather_orphan(struct fleet *fleet, const struct policy_set *set, const struct orphan *from, uint64_t now_ns)
+static bool gather_orphan(struct fleet *fleet, const struct policy_set *set, const struct orphan *from, uint64_t now_ns)
 {
     /* A copy: a failed round makes the reports anew, from the note as it was. */
     struct orphan orphan;
@@ -330,15 +376,15 @@ static void gather_orphan(struct fleet *fleet, const struct policy_set *set, con
     const struct policy *policy = NULL;
     const struct policy_limit *limit = limit_told(set, &orphan.note, &policy);
     if (limit == NULL) {
-        return;
+        return true;
     }
     if (rule_is_log(&limit->rule)) {
-        log_report_orphan(fleet, &orphan, policy, limit, now_ns);
-        return;
+        return log_report_orphan(fleet, &orphan, policy, limit, now_ns);
     }
     const struct reading reading = {.back = {load_relaxed(&orphan.note.back[0]), load_relaxed(&orphan.note.back[1])},
                                     .state = orphan.state};
     report_counts(fleet, TABLE_NONE, &orphan.note, policy, limit, &reading, now_ns);
+    return true;
 }
 
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns)
@@ -352,8 +398,10 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     while (fleet->orphan_count < ROUND_ORPHANS && orphans_take(fleet->tier, &fleet->orphans[fleet->orphan_count])) {
         fleet->orphan_count++;
     }
-    for (size_t i = 0; i < fleet->orphan_count; i++) {
-        gather_orphan(fleet, set, &fleet->orphans[i], now_ns);
+    fleet->orphans_told = 0;
+    while (fleet->orphans_told < fleet->orphan_count &&
+           gather_orphan(fleet, set, &fleet->orphans[fleet->orphans_told], now_ns)) {
+        fleet->orphans_told++;
     }
     /* From where the last round ended, and once around: no key waits for ever behind busier ones. */
     bool around = false;
@@ -378,7 +426,8 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     for (size_t i = 0; i < again_count; i++) {
         table_set_dirty(table, again[i]);
     }
-    fleet->drained = all && again_count == 0 && fleet->orphan_count < ROUND_ORPHANS;
+    fleet->drained =
+        all && again_count == 0 && fleet->orphans_told == fleet->orphan_count && fleet->orphan_count < ROUND_ORPHANS;
 }
 
 /*
@@ -404,12 +453,16 @@ static void window_fold(struct cell *cell, struct note *note, bool before, const
     if (more == 0 && less == 0 && back == 0 && reset == 0) {
         return; /* R3 */
     }
+    const uint64_t off = less + back + reset + told->short_of;
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
+    uint64_t there;
     do {
         folded = window_charge_tag(cell_state(value), tag, more);
-        folded = window_discharge_tag(folded, tag, less + back + reset);
+        there = window_count_tag(folded, tag);
+        folded = window_discharge_tag(folded, tag, off);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
+    told->short_of = saturating_sub(off, there);     /* R1 */
     store_relaxed(&told->others, had + more - less); /* R1 */
     store_relaxed(&told->others_back, load_relaxed(&told->others_back) + back);
     if (reset != 0) {
@@ -423,6 +476,9 @@ static void bucket_fold(struct cell *cell, struct note *note, const struct rule 
     const uint64_t others_back = saturating_sub(report->sum_back, report->mine_back);
     const uint64_t back = saturating_sub(others_back, load_relaxed(&note->now.others_back));
     const uint64_t reset = saturating_sub(report->mine_back, report->back);
+    struct rule as = *rule;
+    rule_rescale(&as, report->scale);
+    rule = &as;
     note->now.reported = report->count;
     note->now.reported_back = max_u64(note->now.reported_back, report->mine_back);
     const uint64_t unseen_back = load_acquire(&note->back[0]) - report->back; /* [A1] */
@@ -431,8 +487,8 @@ static void bucket_fold(struct cell *cell, struct note *note, const struct rule 
     do {
         const struct state state = cell_state(value);
         const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
-        folded =
-            bucket_merge(rule, state, now_ns, report->tat_answer_us * NS_PER_US, unseen, unseen_back, back + reset);
+        folded = bucket_merge(rule, state, now_ns, saturating_mul(report->tat_answer_us, NS_PER_US), unseen,
+                              unseen_back, back + reset);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
     store_relaxed(&note->now.others_back, load_relaxed(&note->now.others_back) + back);
     if (reset != 0) {
@@ -456,13 +512,15 @@ static void log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, 
         log = room != NULL ? room : log;
     }
     if (log != NULL) {
+        const uint64_t had = log->others;
         log_set_others(log, groups, count);
-        /* Units given back meanwhile have made it shorter. */
-        log->told = min_u64(news->first + news->time_count, log->end);
-        log->told_most = max_u64(log->told, log->told_most == news->gone_to ? log->told : log->told_most);
-        if (report->mine != news->live) {
+        /* What may be there now: what was just told, and of what was told before all but what was just taken away. */
+        log->told_most = max_u64(news->first + news->time_count, min_u64(news->gone_to, news->gone_from));
+        if (report->mine < news->live && report->sum < news->limit) {
             log->told = log->first; /* the fleet has lost some: tell it all again */
+            table_set_dirty(&fleet->tier->table, at);
         }
+        fleet->given_back = fleet->given_back || log->others < had || news->reset_us != 0;
         log_clear(log, news->reset_us * NS_PER_US);
         log_expire(log, rule, now_ns);
         logs_publish(fleet->tier, at, rule);
@@ -483,7 +541,9 @@ static void apply_one(struct fleet *fleet, const struct policy_set *set, const s
     const struct policy *policy = NULL;
     const struct policy_limit *limit = limit_told(set, note, &policy);
     if (note->incarnation == origin->incarnation && load_relaxed(&note->tag) == origin->tag && limit != NULL) {
-        const struct rule rule = policy_rule(limit);
+        /* As configured: the ladder's numbers are for requests. */
+        struct rule rule = limit->rule;
+        rule.log_most = load_relaxed(&limit->log_most);
         fleet->given_back = fleet->given_back || report->reset_us != 0 || report->sum_back != report->back;
         if (report->kind == REPORT_BUCKET) {
             bucket_fold(cell, note, &rule, report, now_ns);
@@ -494,10 +554,32 @@ static void apply_one(struct fleet *fleet, const struct policy_set *set, const s
         }
         if (report->reset_us != 0 && !origin->before) {
             uint64_t reset = load_relaxed(&note->reset);
-            if (reset / NS_PER_US == report->reset_us) {
+            if (time_up_us(reset) == report->reset_us) {
                 (void) cas_relaxed(&note->reset, &reset, 0); /* a later one stays */
             }
         }
+    }
+    cell_unpin(cell);
+}
+
+/* A record that the fleet refuses is limited by this node's own counts: not by a guess of what the others have. */
+static void unguess(struct fleet *fleet, const struct origin *origin)
+{
+    struct table *table = &fleet->tier->table;
+    struct cell *cell = &table->cells[origin->cell];
+    struct note *note = &table->notes[origin->cell];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || !cell_pin(cell, hash)) {
+        return;
+    }
+    if (note->incarnation == origin->incarnation && load_relaxed(&note->cold) != 0) {
+        struct pair_value value = pair_read(&cell->state);
+        struct state state;
+        do {
+            state = window_discharge_tag(cell_state(value), load_relaxed(&note->tag), load_relaxed(&note->now.others));
+        } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+        store_relaxed(&note->now.others, 0);
+        store_relaxed(&note->cold, 0);
     }
     cell_unpin(cell);
 }
@@ -510,22 +592,49 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
         const struct report *report = &fleet->reports[i];
         if (report->status != 0) {
             *first_refused = refused++ == 0 ? report : *first_refused;
+            if (fleet->origins[i].cell != TABLE_NONE) {
+                unguess(fleet, &fleet->origins[i]);
+            }
             continue;
         }
         if (fleet->origins[i].cell != TABLE_NONE) {
             apply_one(fleet, set, &fleet->origins[i], report, now_ns);
         }
     }
-    fleet->orphan_count = 0;
+    fleet->orphan_count -= fleet->orphans_told;
+    memmove((void *) fleet->orphans, (const void *) (fleet->orphans + fleet->orphans_told),
+            fleet->orphan_count * sizeof(*fleet->orphans));
+    fleet->orphans_told = 0;
     return refused;
+}
+
+/* Nobody knows what of a log's units has arrived. */
+static void log_retry(struct fleet *fleet, const struct origin *origin)
+{
+    struct cell *cell = &fleet->tier->table.cells[origin->cell];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || !cell_pin(cell, hash)) {
+        return;
+    }
+    logs_lock(fleet->tier, origin->cell);
+    struct log *log = logs_get(fleet->tier, origin->cell);
+    if (log != NULL) {
+        log->told = log->first;
+    }
+    logs_unlock(fleet->tier, origin->cell);
+    cell_unpin(cell);
 }
 
 void report_retry(struct fleet *fleet)
 {
     for (size_t i = 0; i < fleet->round.report_count; i++) {
-        if (fleet->origins[i].cell != TABLE_NONE) {
-            table_set_dirty(&fleet->tier->table, fleet->origins[i].cell);
+        if (fleet->origins[i].cell == TABLE_NONE) {
+            continue;
         }
+        if (fleet->reports[i].kind == REPORT_LOG) {
+            log_retry(fleet, &fleet->origins[i]);
+        }
+        table_set_dirty(&fleet->tier->table, fleet->origins[i].cell);
     }
     fleet->round.report_count = 0; /* the forgotten keys stay in fleet->orphans */
 }
@@ -583,35 +692,44 @@ static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule)
     logs_unlock(tier, at);
 }
 
-/* Takes one window's others out of a state. */
-static struct state unfold_told(struct state state, uint32_t tag, const struct told *told)
+/* Takes one window's others out of a state; *short_of: what could not be taken, as of the last call. */
+static struct state unfold_told(struct state state, uint32_t tag, const struct told *told, uint64_t *short_of)
 {
+    const uint64_t off = load_relaxed(&told->others) + told->short_of;
     state = window_charge_tag(state, tag, load_relaxed(&told->others_back));
-    return window_discharge_tag(state, tag, load_relaxed(&told->others));
+    *short_of = saturating_sub(off, window_count_tag(state, tag));
+    return window_discharge_tag(state, tag, off);
+}
+
+static void told_unfolded(struct told *told, uint64_t short_of)
+{
+    told->short_of = short_of;
+    store_relaxed(&told->others, 0);
+    store_relaxed(&told->others_back, 0);
 }
 
 static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *rule)
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
     struct note *note = &sweep->fleet->tier->table.notes[at];
+    const uint32_t tag = load_relaxed(&note->tag);
     if (rule_is_log(rule)) {
         unfold_log(sweep->fleet->tier, at, rule);
         return;
     }
-    if (rule_is_bucket(rule)) {
+    if (rule_is_bucket(rule) || tag == TAG_NONE) {
         return;
     }
-    const uint32_t tag = load_relaxed(&note->tag);
     struct pair_value value = pair_read(&cell->state);
     struct state state;
+    uint64_t short_now;
+    uint64_t short_before;
     do {
-        state = unfold_told(cell_state(value), tag & WINDOW_TAG_MASK, &note->now);
-        state = unfold_told(state, (tag - 1) & WINDOW_TAG_MASK, &note->before);
-    } while (tag != TAG_NONE && !pair_cas(&cell->state, &value, cell_value(state, value)));
-    store_relaxed(&note->now.others, 0);
-    store_relaxed(&note->now.others_back, 0);
-    store_relaxed(&note->before.others, 0);
-    store_relaxed(&note->before.others_back, 0);
+        state = unfold_told(cell_state(value), tag & WINDOW_TAG_MASK, &note->now, &short_now);
+        state = unfold_told(state, (tag - 1) & WINDOW_TAG_MASK, &note->before, &short_before);
+    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+    told_unfolded(&note->now, short_now);
+    told_unfolded(&note->before, short_before);
     store_relaxed(&note->cold, 0);
 }
 
@@ -655,6 +773,10 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
     struct note *note = &sweep->fleet->tier->table.notes[at];
+    uint64_t reset_ns = load_relaxed(&note->reset);
+    if (reset_ns != 0) {
+        (void) cas_relaxed(&note->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
+    }
     if (rule_is_log(rule)) {
         shift_log(sweep, at, rule);
         return;

@@ -58,12 +58,14 @@ struct report {
     uint64_t back;                   /* units given back to the author, cumulative */
     uint64_t reset_us;               /* a reset at this fleet time: all the record still counts is given back, once,
                                         in the author's name; 0: none */
+    uint64_t reset_kept;             /* but for so many units, which the author has let pass since */
     uint64_t acked;                  /* bucket: the author's count that the fleet is known to have had. Units up to
                                         it must not move the bucket again, even where the record was lost */
     uint64_t acked_back;             /* bucket: likewise of what was given back */
     uint64_t known_back;             /* bucket: what was given back to all authors that tat_us has seen */
     uint64_t tat_us;                 /* bucket: highest theoretical arrival time the node has seen, fleet time */
     uint64_t from_us;                /* bucket: new units arrived no earlier than this, fleet time */
+    uint8_t scale;                   /* bucket: of the rate the rest is by (for the caller) */
     uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
     uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is
                                         full again. At least 1 */

@@ -121,14 +121,16 @@ static uint64_t span_ns(const struct rule *rule)
     return rule_is_bucket(rule) ? rule->tolerance >> BUCKET_FRACTION_BITS : rule->period_ns;
 }
 
-/* What follows from the limits. A queue spaces requests, and a tick would be seen in the gaps. */
+/* What follows from the limits. A queue spaces requests, and a tick would be seen in the gaps; a log
+ * is exact. */
 static void policy_derive(struct policy *policy, uint64_t tick_ns)
 {
     policy->fine_clock = false;
     policy->grants = true;
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule *rule = &policy->limits[i].rule;
-        policy->fine_clock = policy->fine_clock || rule_is_queue(rule) || span_ns(rule) < COARSE_TICKS * tick_ns;
+        policy->fine_clock =
+            policy->fine_clock || rule_is_queue(rule) || rule_is_log(rule) || span_ns(rule) < COARSE_TICKS * tick_ns;
         policy->grants = policy->grants && !rule_is_queue(rule);
     }
 }
@@ -155,6 +157,19 @@ static void policy_compile(struct policy *out, const weir_policy *policy, uint64
     store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
 }
 
+/* All that share this limit's keys remember at least as much as `units`. */
+static void share_log_most(const struct policy_group *group, uint64_t salt, uint64_t units)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        for (size_t j = 0; j < group->members[i]->limit_count; j++) {
+            struct policy_limit *limit = &group->members[i]->limits[j];
+            if (limit->salt == salt) {
+                raise_relaxed(&limit->log_most, units);
+            }
+        }
+    }
+}
+
 void policy_except(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
                    struct policy_names *names, uint64_t tick_ns)
 {
@@ -174,6 +189,8 @@ void policy_except(struct policy *out, const struct policy *like, const uint64_t
             scale_find(&limit->rule, names, like->group->id, limit->salt);
         }
         limit_activate(limit);
+        share_log_most(like->group, limit->salt, limit->rule.limit);
+        raise_relaxed(&limit->log_most, limit->rule.limit);
     }
     policy_derive(out, tick_ns);
 }
@@ -279,6 +296,12 @@ int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_
     set_arrange(set, policies, names);
     for (size_t i = 0; i < count; i++) {
         policy_compile(&set->policies[i], &policies[i], tick_ns, origin_ns, names);
+    }
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < set->policies[i].limit_count; j++) {
+            const struct policy_limit *limit = &set->policies[i].limits[j];
+            share_log_most(set->policies[i].group, limit->salt, limit->rule.limit);
+        }
     }
     *out = set;
     return 0;

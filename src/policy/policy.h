@@ -28,6 +28,7 @@ struct policy_limit {
     /* As in force: the rule's own, or what the outage ladder makes of them. Each stands for itself, so a check that
      * reads them while they change decides by a mixture of two valid answers, for one check. */
     _Atomic uint64_t limit_now, unit_now, tolerance_now;
+    _Atomic uint64_t log_most; /* the greatest limit of the tiers that share a log, and of entries of single keys */
 };
 
 /* Where a policy stands on the outage ladder. */
@@ -132,6 +133,7 @@ static inline struct rule policy_rule(const struct policy_limit *limit)
     rule.limit = load_relaxed(&limit->limit_now);
     rule.unit = load_relaxed(&limit->unit_now);
     rule.tolerance = load_relaxed(&limit->tolerance_now);
+    rule.log_most = load_relaxed(&limit->log_most);
     return rule;
 }
 

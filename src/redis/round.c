@@ -14,8 +14,8 @@
 #include "redis/internal.h"
 
 /* Arguments of a report, beside its key; as the scripts say. */
-#define WINDOW_ARGUMENTS 6
-#define BUCKET_ARGUMENTS 12
+#define WINDOW_ARGUMENTS 7
+#define BUCKET_ARGUMENTS 13
 #define LOG_ARGUMENTS    (10 + REPORT_LOG_TIMES) /* at most */
 #define WINDOW_ANSWERS   6
 #define BUCKET_ANSWERS   7
@@ -137,6 +137,7 @@ static void put_counts(struct arguments *a, const struct report *report)
     put_number(a, report->asked);
     put_number(a, report->back);
     put_number(a, report->reset_us);
+    put_number(a, report->reset_kept);
     if (report->kind == REPORT_BUCKET) {
         put_number(a, report->acked);
         put_number(a, report->acked_back);
@@ -245,6 +246,10 @@ static bool are_entries(const redisReply *reply)
     for (size_t i = 0; i < reply->elements; i++) {
         if (reply->element[i]->type != REDIS_REPLY_STRING) {
             return false;
+        }
+        /* Bytes that a field must escape end it, and it is malformed. */
+        for (size_t at = 0; at < reply->element[i]->len; at++) {
+            reply->element[i]->str[at] = reply->element[i]->str[at] != '\0' ? reply->element[i]->str[at] : '%';
         }
     }
     return true;

@@ -71,15 +71,26 @@ void adjust_back_window(struct note *note, uint32_t tag, uint64_t units)
     } while (!cas_release(back, &seen, next)); /* [A1] */
 }
 
-/* Units of this window that are not the others', as far as anyone but the background thread can know. */
-static uint64_t own_units(const struct note *note, uint32_t tag, uint64_t count)
+/* Of so many units of a window those that are not the others', as far as anyone but the background thread can know. */
+static uint64_t own_units(const struct told *told, uint64_t count)
 {
     /* Relaxed: they decide between two windows to give back to, and no more. */
-    if (load_relaxed(&note->tag) != tag) {
-        return count;
+    const uint64_t others = load_relaxed(&told->others);
+    return saturating_sub(count, saturating_sub(others, load_relaxed(&told->others_back)));
+}
+
+/* The most that the window of a state, and the one before, can give back of their own. */
+static void own_of_both(const struct note *note, struct state state, uint64_t *now, uint64_t *before)
+{
+    const uint32_t behind = (window_tag(state) - load_relaxed(&note->tag)) & WINDOW_TAG_MASK;
+    *now = window_count(state);
+    *before = window_previous(state);
+    if (behind == 0) {
+        *now = own_units(&note->now, *now);
+        *before = own_units(&note->before, *before);
+    } else if (behind == 1) {
+        *before = own_units(&note->now, *before);
     }
-    const uint64_t others = load_relaxed(&note->now.others);
-    return saturating_sub(count, saturating_sub(others, load_relaxed(&note->now.others_back)));
 }
 
 /* Of which units some are given back. */
@@ -124,16 +135,18 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
     do {
         uint64_t into_ns;
         state = rule_is_bucket(rule) ? cell_state(value) : window_roll(rule, cell_state(value), now_ns, &into_ns);
-        const uint64_t most_now = scope == SCOPE_ALL || rule_is_bucket(rule)
-                                      ? UINT64_MAX
-                                      : own_units(note, window_tag(state), window_count(state));
+        uint64_t most_now = UINT64_MAX;
+        uint64_t most_before = UINT64_MAX;
+        if (scope != SCOPE_ALL && !rule_is_bucket(rule)) {
+            own_of_both(note, state, &most_now, &most_before);
+        }
         uint64_t most = units;
         if (scope == SCOPE_NOW) {
             /* The last part of a unit is given back when all that was used is known to be in the state. */
             most = min_u64(units, rule_is_bucket(rule) ? bucket_owed(rule, state, now_ns)
                                                        : min_u64(most_now, window_count(state)));
         }
-        next = rule_refund(rule, state, now_ns, most, most_now, &given, &before);
+        next = rule_refund(rule, state, now_ns, most, most_now, most_before, &given, &before);
     } while (given != 0 && !pair_cas(&cell->state, &value, cell_value(next, value)));
     if (given == 0) {
         return 0;
@@ -235,18 +248,23 @@ static void forget_counts(struct tier *tier, uint32_t at, const struct rule *rul
     logs_unlock(tier, at);
 }
 
+/*
+ * The fleet gives back all that a record counts, in this node's name, when it is told of the reset. Where it cannot be
+ * told now, the state is emptied here, which it will hear of like of any refund; and what is used from then on is not
+ * part of the reset when that is told. A log's reset is a time, which is right whenever it is told.
+ */
 static void reset_cell(struct tier *tier, const struct policy *policy, const struct policy_limit *limit, uint32_t at,
                        uint64_t now_ns, bool reachable)
 {
     const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
     const struct rule rule = policy_rule(limit);
-    if (fleet) {
-        /* Read with acquire by report.c, which tells the fleet. */
-        store_release(&tier->table.notes[at].reset, now_ns != 0 ? now_ns : 1);
-    }
+    struct note *note = &tier->table.notes[at];
     if (!fleet || !reachable) {
         forget_counts(tier, at, &rule, now_ns);
     }
+    store_relaxed(&note->reset_emptied, !reachable);
+    /* Release: pairs with report.c, which tells the fleet. */
+    store_release(&note->reset, fleet ? max_u64(now_ns, 1) : 0);
     set_dirty(tier, policy, at);
 }
 
@@ -259,7 +277,10 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
         rcu_leave();
         return -ENOENT;
     }
-    const uint64_t now_ns = tier_time(tier);
+    if (!tier->host_time) {
+        /* What is used from here on is later than the reset, by the tick as well. */
+        raise_relaxed(&tier->line.now_ns, tier_time(tier));
+    }
     for (size_t m = 0; m < policy->group->count; m++) {
         const struct policy *member = policy->group->members[m];
         /* The key as this tier knows it. */
@@ -268,6 +289,9 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
         as.policy = member->id;
         uint32_t cells[WEIR_MAX_LIMITS];
         (void) settle_key(tier, NULL, member, &as);
+        /* What was granted has been written down at an earlier time. */
+        const uint64_t now_ns =
+            tier->host_time ? tier_time(tier) : max_u64(tier_time(tier), load_relaxed(&tier->line.now_ns));
         if (!place_pin(tier, member, &as, now_ns, cells)) {
             continue; /* no room: it cannot have been counted here */
         }

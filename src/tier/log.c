@@ -22,8 +22,8 @@
 /* A ring begins with as many units. */
 #define FIRST_CAPACITY 8
 
-/* Cells looked at for logs that are over, when there is no memory for a new one. */
-#define RECLAIM_CELLS 4096
+/* Blocks looked at for logs that are over, when there is no memory for a new one: some 0.1 ms. */
+#define RECLAIM_BLOCKS 4096
 
 static struct note *note_of(struct tier *tier, uint32_t cell)
 {
@@ -46,10 +46,13 @@ struct log *logs_get(struct tier *tier, uint32_t cell)
     return block != 0 ? buddy_at(&tier->logs.blocks, block) : NULL;
 }
 
-static uint32_t block_take(struct tier *tier, size_t size)
+static uint32_t block_take(struct tier *tier, uint32_t cell, size_t size)
 {
     spin_lock(&tier->logs.lock);
     const uint32_t block = buddy_take(&tier->logs.blocks, size);
+    if (block != 0) {
+        tier->logs.owners[block - 1] = cell;
+    }
     spin_unlock(&tier->logs.lock);
     return block;
 }
@@ -61,32 +64,57 @@ static void block_give(struct tier *tier, uint32_t block)
     spin_unlock(&tier->logs.lock);
 }
 
-/* Gives back the memory of some logs whose window is empty; all but that of `mine`, whose lock the caller has. */
-static void reclaim(struct tier *tier, uint32_t mine, uint64_t now_ns)
+/* The next block in use from where the last search ended, and whose it is; 0: none. */
+static uint32_t block_next(struct tier *tier, uint32_t *owner)
 {
-    struct table *table = &tier->table;
-    spin_lock(&tier->logs.lock);
-    const uint32_t first = tier->logs.cursor;
-    tier->logs.cursor = (uint32_t) ((first + (size_t) RECLAIM_CELLS) % table->cell_count);
-    spin_unlock(&tier->logs.lock);
-    for (size_t i = 0; i < RECLAIM_CELLS && i < table->cell_count; i++) {
-        const uint32_t at = (uint32_t) ((first + i) % table->cell_count);
-        struct note *note = note_of(tier, at);
-        if (at == mine || !spin_trylock(&note->log_lock)) {
-            continue;
-        }
-        /* Only a log's cell has a block, and only under the lock its state changes. */
-        if (note->log != 0 && load_relaxed(&table->cells[at].state.a) <= now_ns) {
-            block_give(tier, note->log);
-            note->log = 0;
-        }
-        spin_unlock(&note->log_lock);
+    struct logs *logs = &tier->logs;
+    spin_lock(&logs->lock);
+    uint32_t block = buddy_next(&logs->blocks, logs->cursor + 1);
+    block = block != 0 ? block : buddy_next(&logs->blocks, 1);
+    logs->cursor = block;
+    *owner = block != 0 ? logs->owners[block - 1] : 0;
+    spin_unlock(&logs->lock);
+    return block;
+}
+
+/* Gives back the memory of a log whose window is empty, if it is that still. */
+static void block_reclaim(struct tier *tier, uint32_t block, uint32_t owner, uint64_t now_ns)
+{
+    const struct cell *cell = &tier->table.cells[owner];
+    struct note *note = note_of(tier, owner);
+    if (!spin_trylock(&note->log_lock)) {
+        return;
     }
+    /* Only a log's cell has a block, and only under the lock its state changes. Who holds units there has been promised
+     * room (acquire: the hold came before the promise, which was made under this lock). */
+    if (note->log == block && load_relaxed(&cell->state.a) <= now_ns && (load_acquire(&cell->held) & HELD_UNITS) == 0) {
+        block_give(tier, block);
+        note->log = 0;
+    }
+    spin_unlock(&note->log_lock);
+}
+
+/* A block for a cell, if need be from logs whose windows are empty; the caller has the lock of the cell's log. */
+static uint32_t block_find(struct tier *tier, uint32_t cell, size_t size, uint64_t now_ns)
+{
+    uint32_t block = block_take(tier, cell, size);
+    for (unsigned i = 0; i < RECLAIM_BLOCKS && block == 0; i++) {
+        uint32_t owner;
+        const uint32_t other = block_next(tier, &owner);
+        if (other == 0) {
+            break;
+        }
+        if (owner != cell) {
+            block_reclaim(tier, other, owner, now_ns);
+            block = block_take(tier, cell, size);
+        }
+    }
+    return block;
 }
 
 static uint32_t ring_for(const struct rule *rule, uint64_t units)
 {
-    const uint64_t wanted = min_u64(units, min_u64(rule->limit, WEIR_MAX_LOG_UNITS));
+    const uint64_t wanted = min_u64(units, min_u64(max_u64(rule->limit, rule->log_most), WEIR_MAX_LOG_UNITS));
     uint32_t capacity = FIRST_CAPACITY;
     while (capacity < wanted) {
         capacity *= 2;
@@ -105,11 +133,7 @@ struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule,
     }
     const uint32_t groups = tier->fleet ? (uint32_t) min_u64(capacity, LOG_GROUPS) : 0;
     const size_t size = log_size(capacity, groups);
-    uint32_t block = block_take(tier, size);
-    if (block == 0) {
-        reclaim(tier, cell, now_ns);
-        block = block_take(tier, size);
-    }
+    const uint32_t block = block_find(tier, cell, size, now_ns);
     if (block == 0) {
         return NULL;
     }

@@ -79,6 +79,7 @@ static void note_write(struct tier *tier, struct note *note, const struct policy
     store_relaxed(&note->back[0], 0);
     store_relaxed(&note->back[1], 0);
     store_relaxed(&note->reset, 0);
+    store_relaxed(&note->reset_emptied, 0);
     told_clear(&note->now);
     told_clear(&note->before);
     note->denied_before = 0;

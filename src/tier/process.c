@@ -151,8 +151,7 @@ static bool denial_is_sure(const struct request *r, const struct claim *claim)
     return false;
 }
 
-/* Earliest wait until one limit has room for a claim. */
-static uint64_t retry_after(const struct request *r, const struct claim *claim, size_t i)
+uint64_t process_retry_after(const struct request *r, const struct claim *claim, size_t i)
 {
     const struct rule *rule = &claim->rules[i];
     const uint64_t asked = asked_of(claim) + claim->before[i];
@@ -187,7 +186,7 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
         if (claim->opinions[i].left >= asked_of(claim)) {
             continue;
         }
-        uint64_t retry_ns = retry_after(r, claim, i);
+        uint64_t retry_ns = process_retry_after(r, claim, i);
         if (retry_ns == UINT64_MAX && asked_of(claim) + claim->before[i] <= claim->policy->limits[i].rule.limit) {
             /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
             retry_ns = NS_PER_S;
@@ -292,7 +291,7 @@ void process_hold(struct request *r, const struct claim *claim, uint64_t delta)
 /* Whether a claim takes part in the charging. */
 static bool takes(const struct claim *claim)
 {
-    return claim->cost != 0 && !(claim->optional && claim->short_of);
+    return claim->cost != 0 && !claim->placeless && !(claim->optional && claim->short_of);
 }
 
 /* Holds, or with `back` lets go, what all claims want. */
@@ -307,13 +306,13 @@ static void hold_all(struct request *r, bool back)
     }
 }
 
-/* Units that this request holds in a cell: of more than one claim, where a key is named twice. */
-static uint64_t held_in(const struct request *r, uint32_t cell)
+/* Units that the first `count` claims of this request hold in a cell: more than one's, where a key is named twice. */
+static uint64_t held_in(const struct request *r, size_t count, uint32_t cell)
 {
     uint64_t units = 0;
-    for (size_t c = 0; c < r->count; c++) {
+    for (size_t c = 0; c < count; c++) {
         const struct claim *claim = &r->claims[c];
-        for (size_t i = 0; i < claim->policy->limit_count && takes(claim); i++) {
+        for (size_t i = 0; takes(claim) && i < claim->policy->limit_count; i++) {
             units += claim->cells[i] == cell ? claim->cost + claim->granted : 0;
         }
     }
@@ -321,15 +320,19 @@ static uint64_t held_in(const struct request *r, uint32_t cell)
 }
 
 /* Looks again at all that is held. */
-static enum charge look_all(struct request *r)
+static enum charge look_all(struct request *r, struct claim **placeless)
 {
+    *placeless = NULL;
     for (size_t c = 0; c < r->count; c++) {
         struct claim *claim = &r->claims[c];
         for (size_t i = 0; i < claim->policy->limit_count && takes(claim); i++) {
-            const uint64_t all = held_in(r, claim->cells[i]);
+            /* As when it was asked: a claim wants room for itself and the ones before it, by its own limits. */
+            const uint64_t mine = held_in(r, r->count, claim->cells[i]);
+            const uint64_t wanted = held_in(r, c + 1, claim->cells[i]);
             /* Nothing is charged yet: what changes is the generation [P1]. */
-            const enum charge seen = process_charge(r, claim, i, 0, all, all, GENERATION_ONE);
+            const enum charge seen = process_charge(r, claim, i, 0, mine, wanted, GENERATION_ONE);
             if (seen != CHARGE_DONE) {
+                *placeless = seen == CHARGE_NO_MEMORY && claim->optional ? claim : NULL;
                 return seen;
             }
         }
@@ -348,9 +351,14 @@ static enum charge charge_held(struct request *r)
         spin_lock(&r->t->tier->giants);
     }
     hold_all(r, false); /* [P2] */
-    const enum charge seen = look_all(r);
+    struct claim *placeless;
+    enum charge seen = look_all(r, &placeless);
     if (seen != CHARGE_DONE) {
         hold_all(r, true);
+    }
+    if (placeless != NULL) {
+        placeless->placeless = true; /* the others go on without it */
+        seen = CHARGE_NO_ROOM;
     }
     for (size_t c = 0; c < r->count && seen == CHARGE_DONE; c++) {
         struct claim *claim = &r->claims[c];
@@ -396,7 +404,7 @@ static uint64_t granted_in(const struct request *r, uint32_t cell)
 {
     uint64_t units = 0;
     for (size_t c = 0; c < r->count; c++) {
-        for (size_t i = 0; i < r->claims[c].policy->limit_count; i++) {
+        for (size_t i = 0; !r->claims[c].placeless && i < r->claims[c].policy->limit_count; i++) {
             units += r->claims[c].cells[i] == cell ? r->claims[c].granted : 0;
         }
     }
@@ -426,6 +434,10 @@ static void allow(struct request *r)
             out->reset_after_ns = rule_reset_after(&claim->rules[least], claim->opinions[least].state, r->now_ns);
         }
     }
+    if (out->limit == 0) {
+        out->limit = r->claims[0].policy->limits[0].rule.limit; /* all were left out */
+        out->remaining = 0;
+    }
     out->remaining = min_u64(out->remaining, out->limit);
 }
 
@@ -454,7 +466,7 @@ static void count_before(struct request *r, size_t c)
         claim->before[i] = 0;
         for (size_t other = 0; other < c; other++) {
             const struct claim *earlier = &r->claims[other];
-            for (size_t j = 0; j < earlier->policy->limit_count && takes(earlier); j++) {
+            for (size_t j = 0; takes(earlier) && j < earlier->policy->limit_count; j++) {
                 claim->before[i] += earlier->cells[j] == claim->cells[i] ? earlier->cost : 0;
             }
         }
@@ -467,6 +479,10 @@ static enum answer ask_all(struct request *r, unsigned *fruitless)
     for (size_t c = 0; c < r->count; c++) {
         struct claim *claim = &r->claims[c];
         size_t denied;
+        if (claim->placeless) {
+            claim->short_of = true;
+            continue;
+        }
         count_before(r, c);
         if (!process_ask(r, claim, 0)) {
             return ANSWER_LOST;
@@ -549,6 +565,17 @@ static bool decide(struct request *r, bool take)
     }
 }
 
+/* Lets go the cells of the first `count` claims that were pinned here. */
+static void unpin_all(struct request *r, size_t count)
+{
+    for (size_t c = 0; c < count; c++) {
+        const struct claim *claim = &r->claims[c];
+        if (!claim->pinned && !claim->unplaced) {
+            place_unpin(r->t->tier, claim->policy, claim->cells);
+        }
+    }
+}
+
 /* Finds the cells of claims that have none, and pins them if there are several. False: there is no room for one. */
 static bool find_all(struct request *r, bool pin)
 {
@@ -559,11 +586,11 @@ static bool find_all(struct request *r, bool pin)
         }
         const bool found = pin ? place_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)
                                : place_locate(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells);
-        if (!found) {
-            while (pin && c-- > 0) {
-                if (!r->claims[c].pinned) {
-                    place_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
-                }
+        claim->unplaced = !found;
+        claim->placeless = claim->placeless || !found;
+        if (!found && !claim->optional) {
+            if (pin) {
+                unpin_all(r, c);
             }
             return false;
         }
@@ -575,7 +602,7 @@ void process_decide(struct request *r, bool take)
 {
     for (size_t c = 0; c < r->count; c++) {
         struct claim *claim = &r->claims[c];
-        claim->short_of = false;
+        claim->short_of = claim->placeless = claim->unplaced = false;
         claim->granted = 0;
         for (size_t i = 0; i < claim->policy->limit_count; i++) {
             claim->rules[i] = policy_rule(&claim->policy->limits[i]);
@@ -586,15 +613,16 @@ void process_decide(struct request *r, bool take)
     bool done = false;
     while (!done) {
         if (!find_all(r, pin)) {
+            for (size_t c = 0; c < r->count; c++) {
+                r->claims[c].short_of = false; /* nobody was asked at last */
+            }
             *r->out =
                 (struct decision){.untracked = true, .limit = r->claims[0].rules[0].limit, .retry_after_ns = NS_PER_S};
             return;
         }
         done = decide(r, take);
-        for (size_t c = 0; c < r->count && pin; c++) {
-            if (!r->claims[c].pinned) {
-                place_unpin(r->t->tier, r->claims[c].policy, r->claims[c].cells);
-            }
+        if (pin) {
+            unpin_all(r, r->count);
         }
     }
 }

@@ -15,20 +15,22 @@
 
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "base/spin.h"
 #include "tier/slot.h"
 #include "tier/tier.h"
 
 /* What a request hears. */
 struct place {
     uint64_t wait_ns;
-    bool refused;
-    bool others; /* somebody else holds units, so that the wait may be shorter in a moment */
+    bool refused; /* and then the wait is until it could have a place */
+    bool others;  /* somebody else holds units, so that the wait may be shorter in a moment */
 };
 
 /* Hears all limits; `mine`: what this request holds in each cell. */
 static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, struct place *out)
 {
     struct claim *claim = &r->claims[0];
+    uint64_t until_ns = 0;
     *out = (struct place){0, false, false};
     if (!process_ask(r, claim, mine)) {
         return false;
@@ -36,13 +38,18 @@ static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, s
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
         const struct opinion *opinion = &claim->opinions[i];
         const uint64_t ahead = saturating_sub(opinion->held & HELD_UNITS, mine);
-        bool never;
-        const uint64_t wait_ns =
-            rule_queue(&claim->rules[i], opinion->state, r->now_ns, claim->cost != 0 ? claim->cost : 1, ahead, &never);
-        out->refused = out->refused || never || wait_ns > max_wait_ns;
+        uint64_t wait_ns = 0;
+        if (rule_queue(&claim->rules[i], opinion->state, r->now_ns, claim->cost != 0 ? claim->cost : 1, ahead,
+                       max_wait_ns, &wait_ns)) {
+            out->wait_ns = max_u64(out->wait_ns, wait_ns);
+        } else {
+            out->refused = true;
+            wait_ns = rule_is_log(&claim->rules[i]) ? process_retry_after(r, claim, i) : wait_ns;
+            until_ns = max_u64(until_ns, max_u64(wait_ns, 1));
+        }
         out->others = out->others || ahead != 0;
-        out->wait_ns = max_u64(out->wait_ns, wait_ns);
     }
+    out->wait_ns = out->refused ? until_ns : out->wait_ns;
     return true;
 }
 
@@ -56,7 +63,10 @@ static enum charge charge_plain(struct request *r)
         return CHARGE_LOST;
     }
     const struct state state = cell_state(value);
-    if (state.a != claim->opinions[0].state.a || state.b != claim->opinions[0].state.b) {
+    /* [P1] held after the state: who holds units has looked at it already, and will charge them. */
+    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS;
+    if (state.a != claim->opinions[0].state.a || state.b != claim->opinions[0].state.b ||
+        held != (claim->opinions[0].held & HELD_UNITS)) {
         return CHARGE_NO_ROOM;
     }
     const struct state charged = rule_charge(&claim->rules[0], state, r->now_ns, claim->cost);
@@ -69,6 +79,10 @@ static enum charge charge_held(struct request *r, uint64_t max_wait_ns, uint64_t
     struct claim *claim = &r->claims[0];
     struct place place = {0, false, false};
     enum charge result = CHARGE_DONE;
+    const bool giant = claim->cost > HOLD_MOST;
+    if (giant) {
+        spin_lock(&r->t->tier->giants);
+    }
     process_hold(r, claim, claim->cost);
     for (size_t i = 0; i < claim->policy->limit_count && result == CHARGE_DONE; i++) {
         const uint64_t wanted = rule_is_bucket(&claim->rules[i]) ? 0 : claim->cost;
@@ -82,6 +96,9 @@ static enum charge charge_held(struct request *r, uint64_t max_wait_ns, uint64_t
         *wait_ns = place.wait_ns;
     }
     process_hold(r, claim, (uint64_t) 0 - claim->cost);
+    if (giant) {
+        spin_unlock(&r->t->tier->giants);
+    }
     return result;
 }
 
@@ -103,17 +120,9 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         if (place.refused || claim->cost == 0) {
             return true;
         }
-        /* A log is charged where it has room, by the way of several cells; so are giants, which must not be held. */
+        /* A log is charged where it has room, by the way of several cells. */
         const bool plain = claim->policy->limit_count == 1 && !rule_is_log(&claim->rules[0]);
-        enum charge result = CHARGE_NO_ROOM;
-        if (plain) {
-            result = charge_plain(r);
-        } else if (claim->cost <= HOLD_MOST) {
-            result = charge_held(r, max_wait_ns, wait_ns);
-        } else {
-            r->out->allowed = false;
-            return true;
-        }
+        const enum charge result = plain ? charge_plain(r) : charge_held(r, max_wait_ns, wait_ns);
         if (result == CHARGE_DONE) {
             process_dirty(r, claim);
             return true;
@@ -123,6 +132,7 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         }
         if (result == CHARGE_NO_MEMORY) {
             *r->out = (struct decision){.untracked = true};
+            *wait_ns = NS_PER_S;
             return true;
         }
         if (!plain) {

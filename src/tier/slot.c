@@ -193,8 +193,13 @@ static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, cons
     const uint64_t limit = policy->limits[least].rule.limit;
     back->granted_ns = now_ns;
     store_relaxed(&back->granted, claim->granted);
-    slot->credit = min_u64(claim->opinions[least].left + claim->granted, limit) + used;
-    slot->reset_ns = now_ns + rule_reset_after(&claim->rules[least], claim->opinions[least].state, now_ns);
+    const struct rule *rule = &claim->rules[least];
+    const uint64_t remaining = min_u64(claim->opinions[least].left + claim->granted, limit);
+    const uint64_t reset_ns = now_ns + rule_reset_after(rule, claim->opinions[least].state, now_ns);
+    slot->credit = remaining + used;
+    slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
+    slot->reset =
+        (reset_ns << BUCKET_FRACTION_BITS) + remaining * slot->unit; /* modulo 2^64, as all that is made of it */
     slot->limit = limit;
     slot->limit_index = (uint8_t) least;
     slot->flags = (uint8_t) (load_relaxed(&policy->basis) & SLOT_BASIS_MASK);
@@ -212,7 +217,7 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
     const uint64_t asked = cost != 0 ? cost : 1;
     back->deny_epoch = epoch;
     if (decision->retry_after_ns != UINT64_MAX) {
-        counter_add(&slot->denied, asked);
+        counter_add(&back->denied, asked);
     }
     /* By the tick nothing is lost by denying until the next one: see fine_clock. */
     const bool lasts = !policy->fine_clock || t->tier->host_time || decision->retry_after_ns >= t->tier->tick_ns;
@@ -221,7 +226,8 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
     }
     back->retry_ns = decision->retry_after_ns == UINT64_MAX ? UINT64_MAX : now_ns + decision->retry_after_ns;
     back->denied_remaining = decision->remaining;
-    slot->reset_ns = now_ns + decision->reset_after_ns;
+    slot->unit = 0;
+    slot->reset = (now_ns + decision->reset_after_ns) << BUCKET_FRACTION_BITS;
     slot->limit = decision->limit;
     slot->limit_index = decision->limit_index;
     slot->flags =

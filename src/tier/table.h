@@ -78,6 +78,7 @@ _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 struct told {
     uint64_t reported, reported_back;     /* own units, and own ones given back, as last acknowledged */
     _Atomic uint64_t others, others_back; /* the same of the others, as folded into the state */
+    uint64_t short_of;                    /* units that were to be taken off the state when it had none left */
 };
 
 /*
@@ -89,8 +90,9 @@ struct note {
     /* Units given back, cumulative; added to by anyone. A window's stand in [tag & 1], under the tag as in state.a;
      * others' in [0]. */
     _Atomic uint64_t back[2];
-    _Atomic uint64_t reset; /* fleet time of a reset that the fleet has not confirmed; 0: none */
-    uint64_t incarnation;   /* a number no other stay of any key in this table has */
+    _Atomic uint64_t reset;        /* fleet time of a reset that the fleet has not confirmed; 0: none */
+    _Atomic uint8_t reset_emptied; /* 1: the state was emptied then, and what it counts has been used since */
+    uint64_t incarnation;          /* a number no other stay of any key in this table has */
     /* The background thread's own. */
     struct told now, before; /* the window of `tag`, and the one before it */
     uint64_t denied_before;  /* `denied` when the window of `tag` was first seen */
@@ -111,7 +113,7 @@ struct note {
 
 static inline void told_clear(struct told *told)
 {
-    told->reported = told->reported_back = 0;
+    told->reported = told->reported_back = told->short_of = 0;
     store_relaxed(&told->others, 0);
     store_relaxed(&told->others_back, 0);
 }

@@ -102,7 +102,7 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
         slot_unlock(&t->backs[index]);
     } else {
         process_decide(&r, take);
-        if (take && claim.short_of && decision.retry_after_ns != UINT64_MAX) {
+        if (take && claim.short_of && !decision.untracked && decision.retry_after_ns != UINT64_MAX) {
             slot_missing_denial(t, policy, cells, cost);
         }
     }
@@ -144,10 +144,10 @@ bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict
     }
     /* A greater cost is denied as well, but has another retry_after. */
     if (slot->denies_from != 0 && (cost == slot->denies_from || (cost > slot->denies_from && verdict == NULL))) {
-        const struct slot_back *back = &t->backs[index];
+        struct slot_back *back = &t->backs[index];
         const bool shadow = (slot->flags & SLOT_SHADOW) != 0;
         if (back->retry_ns != UINT64_MAX) {
-            counter_add(&slot->denied, slot->denies_from);
+            counter_add(&back->denied, slot->denies_from);
         }
         counter_add(shadow ? &tally->allowed : &tally->denied, 1);
         counter_add(&tally->would_deny, shadow);

@@ -41,12 +41,14 @@ static int logs_open(struct logs *logs, size_t max_units)
 {
     const size_t wanted = max_units * sizeof(uint64_t);
     const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
-    logs->memory_size = size + buddy_overhead(size);
+    const size_t owners_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
+    logs->memory_size = size + owners_size + buddy_overhead(size);
     logs->memory = memory_reserve(logs->memory_size, false);
     if (logs->memory == NULL) {
         return -ENOMEM;
     }
-    buddy_init(&logs->blocks, logs->memory, size, (unsigned char *) logs->memory + size);
+    logs->owners = (uint32_t *) (void *) ((unsigned char *) logs->memory + size);
+    buddy_init(&logs->blocks, logs->memory, size, (unsigned char *) logs->memory + size + owners_size);
     return 0;
 }
 

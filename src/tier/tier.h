@@ -74,9 +74,9 @@ struct slot {
     _Atomic uint64_t
         grant;             /* epoch << 32 | low 32 bits of the `used` at which it ends; 0: none. Changed under `lock` */
     _Atomic uint64_t used; /* units, cumulative */
-    _Atomic uint64_t denied; /* units denied from this slot, cumulative */
-    uint64_t credit;         /* remaining = credit - used */
-    uint64_t reset_ns;       /* fleet time */
+    uint64_t credit;       /* remaining = credit - used */
+    uint64_t reset;        /* the key is as if never used at (reset - remaining * unit) / 64, in ns of fleet time */
+    uint64_t unit;         /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
     uint64_t limit;
     uint32_t denies_from; /* costs from this on were denied in the grant's epoch; 0: none were */
     uint16_t policy;
@@ -96,6 +96,7 @@ struct slot_back {
     /* Atomic so that the background thread can see without the lock whether there is anything to settle. */
     _Atomic uint64_t accounted;   /* of `used`: charged to the cells */
     _Atomic uint64_t granted;     /* units that the cells' `held` counts for this slot */
+    _Atomic uint64_t denied;      /* units denied from this slot, cumulative; written by the owner alone */
     _Atomic uint64_t denied_told; /* of `denied`: added to the notes */
     uint32_t cells[WEIR_MAX_LIMITS];
     uint64_t granted_ns;                /* fleet time of the last grant */
@@ -158,7 +159,8 @@ struct orphans {
 struct logs {
     _Atomic uint32_t lock; /* guards the blocks; a log itself is guarded by its note's */
     struct buddy blocks;
-    uint32_t cursor; /* where the last search for logs that are over ended */
+    uint32_t *owners; /* by block: its cell */
+    uint32_t cursor;  /* where the last search for logs that are over ended */
     void *memory;
     size_t memory_size;
 };
@@ -254,6 +256,8 @@ struct claim {
     uint32_t *cells; /* one per limit */
     bool pinned;     /* by a slot of the caller's; else the cells are found here */
     bool optional;   /* where it has no room it is left out */
+    bool unplaced;   /* there was no cell for it */
+    bool placeless;  /* nor, or no memory for its log: it is left out, being optional */
     /* Answered. */
     bool short_of;                    /* it had no room */
     uint64_t granted;                 /* units beyond the cost, held */
@@ -297,6 +301,8 @@ void process_hold(struct request *r, const struct claim *claim, uint64_t delta);
  */
 enum charge process_charge(struct request *r, struct claim *claim, size_t limit, uint64_t cost, uint64_t mine,
                            uint64_t wanted, uint64_t add);
+/* Earliest wait until one limit of a claim has room, as heard. */
+uint64_t process_retry_after(const struct request *r, const struct claim *claim, size_t limit);
 /* Takes back what others hold of a claim, or lets them run. False: that was done often enough. */
 bool process_wait(struct request *r, const struct claim *claim, unsigned *fruitless);
 /* Tells the background thread that a claim was charged. */

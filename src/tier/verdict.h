@@ -45,7 +45,9 @@ static inline void verdict_hit(weir_verdict *verdict, const struct weir_thread *
     verdict->limit = slot->limit;
     verdict->remaining = remaining;
     verdict->retry_after_ns = retry_ns == UINT64_MAX ? UINT64_MAX : saturating_sub(retry_ns, now_ns);
-    verdict->reset_after_ns = saturating_sub(slot->reset_ns, now_ns);
+    /* Modulo 2^64: a difference of up to some four years is right. */
+    const int64_t reset = (int64_t) (slot->reset - remaining * slot->unit - (now_ns << BUCKET_FRACTION_BITS));
+    verdict->reset_after_ns = reset > 0 ? ((uint64_t) reset + 63) >> BUCKET_FRACTION_BITS : 0;
     verdict->fleet_age_ns = fleet_age(t->line, now_ns);
 }
 

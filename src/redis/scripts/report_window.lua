@@ -2,17 +2,18 @@
 -- Reports of windows: every author's counts (admitted, asked, given back) and their sums.
 --
 -- KEYS     one record each
--- ARGV     for each record: author, count, asked, back, reset (0: none), milliseconds the record lives from its creation
+-- ARGV     for each record: author, count, asked, back, reset (0: none), units it keeps, milliseconds the record
+--          lives from its creation
 -- Returns  for each record: status (0, or 1: refused), the author's count, sum of what was admitted, sum of what was
 --          asked, the author's back, sum of what was given back
 --
 -- Counts are cumulative and never decrease, so the larger of the old and the new one is kept: a report that comes
 -- twice, or late, changes nothing. The field "sum" is what counts: admitted less given back. A reset gives back all of
--- it in its author's name, once: the number of the last one is kept. A record of a wrong type is refused alone; any
+-- it, but what its author has used since, in the author's name, once: the number of the last one is kept. A record of a wrong type is refused alone; any
 -- other error ends the batch.
 local out = {}
 for i = 1, #KEYS do
-    local key, at = KEYS[i], (i - 1) * 6
+    local key, at = KEYS[i], (i - 1) * 7
     local author = ARGV[at + 1]
     local old = redis.pcall('HMGET', key, author, author .. ':asked', author .. ':back', 'sum', 'asked', 'back',
                             author .. ':reset')
@@ -32,9 +33,10 @@ for i = 1, #KEYS do
         local sum = (tonumber(old[4] or 0) or 0) + count - old_count - (back - old_back)
         sum_asked = (tonumber(old[5] or 0) or 0) + asked - old_asked
         local reset, old_reset = tonumber(ARGV[at + 5]), tonumber(old[7] or 0) or 0
+        local over = sum - tonumber(ARGV[at + 6])
         local resets = reset > old_reset
-        if resets and sum > 0 then
-            back, sum_back, sum = back + sum, sum_back + sum, 0
+        if resets and over > 0 then
+            back, sum_back, sum = back + over, sum_back + over, sum - over
         end
         if count ~= old_count or asked ~= old_asked or back ~= old_back or not old[4] then
             redis.call('HSET', key, author, string.format('%.0f', count), author .. ':asked',
@@ -49,7 +51,7 @@ for i = 1, #KEYS do
             redis.call('HSET', key, author .. ':reset', string.format('%.0f', reset))
         end
         if not old[4] then
-            redis.call('PEXPIRE', key, ARGV[at + 6])
+            redis.call('PEXPIRE', key, ARGV[at + 7])
         end
         admitted = sum + sum_back
     end
