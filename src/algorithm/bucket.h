@@ -41,10 +41,12 @@ static inline uint8_t bucket_scale(struct state s)
     return (uint8_t) (s.b >> BUCKET_TOTAL_BITS);
 }
 
-/* Fleet time to a bucket's time and back. */
+/* Fleet time to a bucket's time (at most what it can hold) and back. */
 static inline uint64_t bucket_time(const struct rule *rule, uint64_t ns)
 {
-    return ns <= rule->origin_ns ? 0 : (ns - rule->origin_ns) << BUCKET_FRACTION_BITS;
+    const uint64_t most_ns = UINT64_MAX >> BUCKET_FRACTION_BITS;
+    const uint64_t since_ns = ns <= rule->origin_ns ? 0 : ns - rule->origin_ns;
+    return since_ns > most_ns ? UINT64_MAX : since_ns << BUCKET_FRACTION_BITS;
 }
 
 static inline uint64_t bucket_time_ns(const struct rule *rule, uint64_t time)

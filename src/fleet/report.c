@@ -728,6 +728,10 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
         state = unfold_told(cell_state(value), tag & WINDOW_TAG_MASK, &note->now, &short_now);
         state = unfold_told(state, (tag - 1) & WINDOW_TAG_MASK, &note->before, &short_before);
     } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+    if (load_relaxed(&note->now.others_back) != 0) {
+        /* Own units that others have given back count again, until the fleet has told. */
+        table_set_dirty(&sweep->fleet->tier->table, at);
+    }
     told_unfolded(&note->now, short_now);
     told_unfolded(&note->before, short_before);
     store_relaxed(&note->cold, 0);

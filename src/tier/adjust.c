@@ -259,10 +259,12 @@ static void reset_cell(struct tier *tier, const struct policy *policy, const str
     const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
     const struct rule rule = policy_rule(limit);
     struct note *note = &tier->table.notes[at];
-    if (!fleet || !reachable) {
+    /* A quota that is a guess has nothing that could be given back, and the reset waits. */
+    const bool empties = !fleet || (!reachable && load_relaxed(&note->cold) == 0);
+    if (empties) {
         forget_counts(tier, at, &rule, now_ns);
     }
-    store_relaxed(&note->reset_emptied, !reachable);
+    store_relaxed(&note->reset_emptied, empties);
     /* Release: pairs with report.c, which tells the fleet. */
     store_release(&note->reset, fleet ? max_u64(now_ns, 1) : 0);
     set_dirty(tier, policy, at);

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sliding logs of several nodes: never more than the limit in any period but for what nobody can have heard of yet;
+ * the times of the others' units, told again and again, counted once.
+ */
+#include "support/nodes.h"
+
+#define LIMIT     300
+#define PERIOD_NS (10 * SECOND)
+#define PERIOD_MS 10000
+
+static const weir_limit limit_300 = {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = PERIOD_NS};
+static const weir_limit limit_long = {.algorithm = WEIR_SLIDING_LOG, .limit = 2000, .period_ns = HOUR};
+
+static weir_policy policy_of(const weir_limit *limit)
+{
+    return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 60000};
+}
+
+#define STEPS 3000
+
+static void test_no_period_holds_more_than_the_limit_and_what_an_interval_overshoots(void **state)
+{
+    (void) state;
+    struct nodes n;
+    static uint32_t admitted[STEPS];
+    const weir_policy policy = policy_of(&limit_300);
+    nodes_start(&n, &policy, 1);
+    for (size_t step = 0; step < STEPS; step++) {
+        admitted[step] = 0;
+        for (int i = 0; i < NODES; i++) {
+            admitted[step] += (uint32_t) ask(&n.node[i], 1);
+        }
+        pass(&n, STEP_MS);
+    }
+    /* What all nodes ask for between two rounds, and in the step that a round takes. */
+    const uint32_t overshoot = NODES * (INTERVAL_MS / STEP_MS + 2);
+    uint32_t most = 0;
+    uint32_t window = 0;
+    uint32_t total = 0;
+    for (size_t step = 0; step < STEPS; step++) {
+        window += admitted[step];
+        window -= step >= PERIOD_MS / STEP_MS ? admitted[step - PERIOD_MS / STEP_MS] : 0;
+        most = window > most ? window : most;
+        total += admitted[step];
+    }
+    assert_in_range(most, LIMIT, LIMIT + overshoot);
+    assert_in_range(total, 3 * LIMIT - 10, 3 * (LIMIT + overshoot)); /* and all of it is used */
+    assert_true(fleet_sum(&n) <= LIMIT);
+    nodes_stop(&n);
+}
+
+static void test_units_of_others_leave_the_window_at_their_own_time(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = policy_of(&limit_300);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 100), 100); /* at 0.5 s */
+    pass(&n, 3000);
+    assert_int_equal(ask(&n.node[1], 100), 100); /* at 3.5 s */
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(ask(&n.node[2], 1), 1); /* at 3.9 s */
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(look(&n.node[2]).remaining, 99);
+    memory_fleet_set_down(n.fleet, true); /* within the grace it goes by what it has heard */
+    assert_int_equal(ask(&n.node[2], 300), 99);
+    const weir_verdict v = look(&n.node[2]);
+    assert_false(v.allowed);
+    assert_in_range(v.retry_after_ns, (PERIOD_MS - 3800 - 10) * MILLISECOND, (PERIOD_MS - 3800 + 1) * MILLISECOND);
+    pass(&n, PERIOD_MS - 3800 - 20); /* at 10.48 s */
+    assert_int_equal(look(&n.node[2]).remaining, 0);
+    pass(&n, 40);
+    assert_int_equal(look(&n.node[2]).remaining, 100);
+    pass(&n, 2940); /* at 13.46 s */
+    assert_int_equal(look(&n.node[2]).remaining, 100);
+    pass(&n, 60);
+    assert_int_equal(look(&n.node[2]).remaining, 200);
+    nodes_stop(&n);
+}
+
+static void test_a_node_that_joins_late_hears_the_times_of_the_others(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = policy_of(&limit_300);
+    nodes_init(&n, &policy, 1);
+    node_open(&n, 0, 0);
+    node_open(&n, 1, 0);
+    pass(&n, 500);
+    assert_int_equal(ask(&n.node[0], 200), 200);
+    pass(&n, 2000);
+    assert_int_equal(ask(&n.node[1], 99), 99);
+    pass(&n, TWO_INTERVALS);
+    node_close(&n.node[0]); /* its units stay in the fleet */
+    node_open(&n, 2, 0);
+    pass(&n, 500);
+    assert_int_equal(ask(&n.node[2], 1), 1);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(ask(&n.node[2], 100), 0);
+    assert_int_equal(fleet_sum(&n), LIMIT);
+    pass(&n, PERIOD_MS - 2000 - 2 * TWO_INTERVALS - 500 + 20); /* since the first ones */
+    assert_int_equal(ask(&n.node[2], LIMIT), 200);
+    nodes_stop(&n);
+}
+
+static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = policy_of(&limit_long);
+    nodes_start(&n, &policy, 1);
+    memory_fleet_lose_answers(n.fleet, true);
+    assert_int_equal(ask(&n.node[0], 700), 700);
+    pass(&n, 300);
+    assert_int_equal(ask(&n.node[1], 600), 600);
+    pass(&n, 300);
+    memory_fleet_lose_answers(n.fleet, false);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), 1300);
+    give_back(&n.node[0], 500);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 800);
+    hear(&n);
+    hear(&n);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    memory_fleet_forget(n.fleet);
+    pass(&n, 1000);
+    hear(&n);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    give_back(&n.node[1], 550);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    for (int i = 0; i < NODES; i++) {
+        (void) ask(&n.node[i], 1);
+    }
+    pass(&n, TWO_INTERVALS);
+    for (int i = 0; i < NODES; i++) {
+        assert_in_range(look(&n.node[i]).remaining, 2000 - used_by_all(&n), 2000 - used_by_all(&n) + 2);
+    }
+    nodes_stop(&n);
+}
+
+/* Each node lets the whole limit pass while it is alone, so that together they have more than the fleet keeps. */
+static void overshoot_alone(struct nodes *n, const weir_policy *policy, uint64_t each)
+{
+    nodes_start(n, policy, 1);
+    memory_fleet_set_hung(n->fleet, true);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n->node[i], each), each);
+        pass(n, 100);
+    }
+    memory_fleet_set_hung(n->fleet, false);
+    pass(n, 2000);
+}
+
+static void test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones_are_told(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 400, .period_ns = PERIOD_NS};
+    const weir_policy policy = policy_of(&limit);
+    overshoot_alone(&n, &policy, 400);
+    assert_int_equal(fleet_sum(&n), 400);
+    hear(&n);
+    hear(&n);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 10), 0);
+    }
+    weir_stats before;
+    weir_stats after;
+    weir_get_stats(n.node[0].w, &before);
+    pass(&n, 2000);
+    weir_get_stats(n.node[0].w, &after);
+    assert_in_range(after.sync_count - before.sync_count, 5, 2000 / INTERVAL_MS + 2); /* and no more rounds than that */
+    give_back(&n.node[2], 390);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    assert_int_equal(ask(&n.node[0], 10), 0); /* there are still those of 0 and 1 */
+    pass(&n, PERIOD_MS - 2000);               /* all but the ones asked for just now are over */
+    const uint64_t now = ask(&n.node[0], 300);
+    assert_in_range(now, 290, 300);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    assert_in_range(look(&n.node[1]).remaining, 400 - 300 - 2 * NODES, 400 - now);
+    nodes_stop(&n);
+}
+
+static void test_units_given_back_after_an_overshoot_are_no_ghosts(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 400, .period_ns = HOUR};
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    memory_fleet_set_hung(n.fleet, true);
+    assert_int_equal(ask(&n.node[0], 400), 400);
+    pass(&n, 100);
+    assert_int_equal(ask(&n.node[1], 50), 50);
+    memory_fleet_set_hung(n.fleet, false);
+    pass(&n, 2000);
+    hear(&n); /* all are denied, and say so */
+    give_back(&n.node[0], 390);
+    pass(&n, 1000);
+    hear(&n);
+    hear(&n);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_a_reset_clears_the_units_of_the_same_moment(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = policy_of(&limit_300);
+    nodes_start(&n, &policy, 1);
+    pass(&n, TWO_INTERVALS);
+    fake_clock_advance(&n.node[0].clock, 123); /* no whole microsecond */
+    assert_true(weir_poll(n.node[0].w) >= 0);
+    assert_int_equal(ask(&n.node[0], 50), 50);
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0);
+    assert_int_equal(fleet_sum(&n), 0);
+    assert_int_equal(look(&n.node[0]).remaining, LIMIT);
+    nodes_stop(&n);
+}
+
+static void test_logs_go_through_an_outage(void **state)
+{
+    (void) state;
+    struct nodes n;
+    weir_policy policy = policy_of(&limit_300);
+    policy.outage_grace_ms = 500;
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    pass(&n, TWO_INTERVALS);
+    hear(&n); /* 1 and 2 know of the 60 */
+    assert_true(look(&n.node[1]).remaining < LIMIT - 60);
+    memory_fleet_set_down(n.fleet, true);
+    pass(&n, 1000);
+    assert_int_equal(look(&n.node[1]).basis, WEIR_BASIS_OUTAGE);
+    for (int i = 0; i < NODES; i++) {
+        (void) ask(&n.node[i], LIMIT);
+        assert_int_equal(n.node[i].used, LIMIT / NODES); /* its part, of which it has had some */
+    }
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), LIMIT);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(look(&n.node[i]).basis, WEIR_BASIS_FLEET);
+        assert_true(ask(&n.node[i], 1) <= 1);
+    }
+    pass(&n, TWO_INTERVALS);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 10), 0);
+    }
+    /* 4 s or so after the 60, they leave the window; the others do not. */
+    pass(&n, PERIOD_MS - TWO_INTERVALS - TWO_INTERVALS - 1000 - 1000 - TWO_INTERVALS + 20);
+    const uint64_t more = ask(&n.node[1], LIMIT);
+    assert_in_range(more, 56, 60);
+    nodes_stop(&n);
+}
+
+static void test_tiers_of_different_limits_share_a_log(void **state)
+{
+    (void) state;
+    const weir_limit free_limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 50, .period_ns = HOUR};
+    const weir_limit pro_limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 500, .period_ns = HOUR};
+    const weir_policy policies[] = {
+        {.name = "p/free", .limits = &free_limit, .limit_count = 1, .outage_grace_ms = 60000},
+        {.name = "p/pro", .limits = &pro_limit, .limit_count = 1, .outage_grace_ms = 60000},
+    };
+    struct nodes n;
+    nodes_start(&n, policies, 2);
+    for (int i = 1; i < NODES; i++) {
+        n.node[i].key = weir_make_key(n.node[i].w, weir_find_policy(n.node[i].w, "p/pro"), "key", 3);
+    }
+    assert_int_equal(ask(&n.node[1], 200), 200);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    assert_int_equal(memory_fleet_record_count(n.fleet), 1);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n)); /* the smaller limit has not cut it short */
+    assert_in_range(look(&n.node[2]).remaining, 500 - 203, 500 - 201);
+    assert_int_equal(ask(&n.node[0], 10), 0);
+    nodes_stop(&n);
+}
+
+static void test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = policy_of(&limit_300);
+    nodes_start(&n, &policy, 1);
+    memory_fleet_set_override(n.fleet, "p:key", "1000");
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(ask(&n.node[0], 700), 700);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 700);
+    hear(&n);
+    assert_in_range(look(&n.node[1]).remaining, 1000 - 703, 1000 - 701);
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_period_holds_more_than_the_limit_and_what_an_interval_overshoots),
+        cmocka_unit_test(test_units_of_others_leave_the_window_at_their_own_time),
+        cmocka_unit_test(test_a_node_that_joins_late_hears_the_times_of_the_others),
+        cmocka_unit_test(test_more_units_than_a_report_holds_are_told_once_each),
+        cmocka_unit_test(test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones_are_told),
+        cmocka_unit_test(test_units_given_back_after_an_overshoot_are_no_ghosts),
+        cmocka_unit_test(test_a_reset_clears_the_units_of_the_same_moment),
+        cmocka_unit_test(test_logs_go_through_an_outage),
+        cmocka_unit_test(test_tiers_of_different_limits_share_a_log),
+        cmocka_unit_test(test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short),
+    };
+    return cmocka_run_group_tests_name("unit/share_log", tests, NULL, NULL);
+}

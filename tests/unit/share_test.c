@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is put right afterwards, shared: units given back, charged, and keys reset, on several nodes of the in-memory
+ * fleet, while rounds are lost and everything is forgotten. The fleet's sum is held against what the nodes used.
+ */
+#include <errno.h>
+
+#include "support/nodes.h"
+
+#define LIMIT 300
+
+/* So long that nothing refills, and no unit leaves its window. A queue that lets its burst pass at once. */
+static const weir_limit kinds[] = {
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_SLIDING_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_LEAKY_BUCKET, .limit = LIMIT, .period_ns = 24 * HOUR, .delay = LIMIT},
+};
+
+/* A test over the windows, and over all. The state is the limit. */
+#define OVER_WINDOWS(test)                                                                                             \
+    {#test "(fixed)", test, NULL, NULL, (void *) (uintptr_t) &kinds[0]},                                               \
+    {                                                                                                                  \
+#test "(sliding)", test, NULL, NULL, (void *) (uintptr_t) &kinds[1]                                            \
+    }
+#define OVER_KINDS(test)                                                                                               \
+    OVER_WINDOWS(test), {#test "(log)", test, NULL, NULL, (void *) (uintptr_t) &kinds[2]},                             \
+        {#test "(token)", test, NULL, NULL, (void *) (uintptr_t) &kinds[3]},                                           \
+    {                                                                                                                  \
+#test "(leaky)", test, NULL, NULL, (void *) (uintptr_t) &kinds[4]                                              \
+    }
+
+/* One policy "p" of one limit; the ladder stays on the fleet's rung through what a test does. */
+static weir_policy policy_of(const weir_limit *limit)
+{
+    return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 60000};
+}
+
+/* Every node has so many units left, but for the last ones of others, which it may not have heard of. */
+static void expect_left(struct nodes *n, uint64_t left)
+{
+    for (int i = 0; i < NODES; i++) {
+        const weir_verdict v = look(&n->node[i]);
+        if (v.remaining < left || v.remaining > left + NODES) {
+            fail_msg("node %d has %llu left and not %llu", i, (unsigned long long) v.remaining,
+                     (unsigned long long) left);
+        }
+        assert_int_equal(v.basis, WEIR_BASIS_FLEET);
+    }
+}
+
+/* Everybody hears, and then agrees with the sum, which is what was used. */
+static void expect_agreed(struct nodes *n)
+{
+    hear(n);
+    hear(n); /* of the first units a node may have heard only in part */
+    pass(n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(n), used_by_all(n));
+    expect_left(n, LIMIT - used_by_all(n));
+}
+
+static void test_units_given_back_can_be_had_by_other_nodes(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], LIMIT), LIMIT);
+    pass(&n, TWO_INTERVALS);
+    hear(&n); /* the others may let a unit pass before they know */
+    assert_int_equal(ask(&n.node[1], 1), 0);
+    const uint64_t used = used_by_all(&n);
+    give_back(&n.node[0], 100);
+    pass(&n, TWO_INTERVALS);
+    /* Of the units above its limit a log may have lost the oldest. */
+    assert_in_range(fleet_sum(&n), kind->algorithm == WEIR_SLIDING_LOG ? LIMIT - 100 : used - 100, used - 100);
+    (void) ask(&n.node[1], 1);
+    pass(&n, TWO_INTERVALS);
+    assert_in_range(ask(&n.node[1], LIMIT), 100 - NODES, 100);
+    assert_int_equal(ask(&n.node[1], 1), 0);
+    nodes_stop(&n);
+}
+
+static void test_refunds_and_charges_reach_the_sum_and_every_node(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 120), 120);
+    charge(&n.node[1], 40);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 160);
+    give_back(&n.node[0], 50);
+    give_back(&n.node[1], 10);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 100);
+    charge(&n.node[0], 7);
+    give_back(&n.node[0], 3);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 104);
+    expect_agreed(&n);
+    nodes_stop(&n);
+}
+
+static void test_a_charge_above_the_limit_closes_every_node(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    charge(&n.node[2], LIMIT + 50);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 10), 0);
+    }
+    give_back(&n.node[2], LIMIT);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    hear(&n);
+    expect_left(&n, LIMIT - used_by_all(&n));
+    nodes_stop(&n);
+}
+
+/* Two windows of 10 s: in the first node 0 uses 200 and node 1 uses 50; 100 ms into the second node 0 uses 20. */
+static void start_two_windows(struct nodes *n, const weir_policy *policy)
+{
+    nodes_start(n, policy, 1);
+    assert_int_equal(ask(&n->node[0], 200), 200);
+    assert_int_equal(ask(&n->node[1], 50), 50);
+    pass(n, TWO_INTERVALS);
+    hear(n);
+    hear(n);
+    pass(n, 10100 - 500 - 3 * TWO_INTERVALS);
+    assert_int_equal(ask(&n->node[0], 20), 20);
+    pass(n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(n), 276);
+}
+
+static void test_units_of_the_window_before_are_given_back_there(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = 10 * SECOND};
+    const weir_policy policy = policy_of(&limit);
+    start_two_windows(&n, &policy);
+    give_back(&n.node[0], 120); /* 20 of this window, 100 of the one before */
+    give_back(&n.node[1], 30);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 126);
+    memory_fleet_forget(n.fleet);
+    pass(&n, 1000);
+    if (kind->algorithm == WEIR_SLIDING_WINDOW) {
+        assert_int_equal(fleet_sum(&n), 126); /* the one before still counts */
+    }
+    nodes_stop(&n);
+}
+
+static void test_other_nodes_hear_what_was_given_back_of_the_window_before(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = 10 * SECOND};
+    const weir_policy policy = policy_of(&limit);
+    start_two_windows(&n, &policy);
+    give_back(&n.node[0], 120);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    hear(&n);
+    /* 1.7 s into the window. The last one, of 256 less 100, counts for 83/100, or not at all. */
+    const uint64_t used = kind->algorithm == WEIR_SLIDING_WINDOW ? 130 + 6 : 6;
+    expect_left(&n, LIMIT - used);
+    nodes_stop(&n);
+}
+
+static void test_a_node_gives_back_only_what_it_took(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = 10 * SECOND};
+    const weir_policy policy = policy_of(&limit);
+    start_two_windows(&n, &policy);
+    weir_refund(n.node[2].t, &n.node[2].key, 200); /* it took two, in the window before */
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 274);
+    pass(&n, 20000); /* there is nobody left to give it back to */
+    weir_refund(n.node[0].t, &n.node[0].key, 200);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    assert_int_equal(fleet_sum(&n), 3);
+    nodes_stop(&n);
+}
+
+/* Some of everything on every node, in which no node gives back more than it has. */
+static void use_somehow(struct nodes *n, uint64_t *rng, int rounds)
+{
+    for (int round = 0; round < rounds; round++) {
+        struct node *node = &n->node[random_below(rng, NODES)];
+        (void) ask(node, random_below(rng, 5));
+        if (random_below(rng, 4) == 0) {
+            charge(node, 1 + random_below(rng, 3));
+        }
+        if (random_below(rng, 2) == 0 && node->used > 4) {
+            give_back(node, 1 + random_below(rng, 3));
+        }
+        pass(n, 10 * random_below(rng, 8));
+    }
+}
+
+static void test_what_is_said_again_because_answers_are_lost_counts_once(void **state)
+{
+    uint64_t rng = test_seed();
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    use_somehow(&n, &rng, 10);
+    memory_fleet_lose_answers(n.fleet, true);
+    use_somehow(&n, &rng, 30);
+    memory_fleet_lose_answers(n.fleet, false);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    expect_agreed(&n);
+    nodes_stop(&n);
+}
+
+static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
+{
+    uint64_t rng = test_seed();
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    charge(&n.node[1], 40);
+    pass(&n, TWO_INTERVALS);
+    give_back(&n.node[0], 30);
+    for (int times = 0; times < 3; times++) {
+        use_somehow(&n, &rng, 10);
+        memory_fleet_forget(n.fleet); /* with rounds under way */
+        use_somehow(&n, &rng, 5);
+        memory_fleet_lose_answers(n.fleet, times == 1);
+        pass(&n, 500);
+        memory_fleet_lose_answers(n.fleet, false);
+        pass(&n, 1000);
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    }
+    nodes_stop(&n);
+}
+
+static void test_what_all_nodes_know_no_forgetful_fleet_gives_back(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    charge(&n.node[1], 40);
+    give_back(&n.node[0], 30);
+    pass(&n, TWO_INTERVALS);
+    for (int times = 0; times < 3; times++) {
+        hear(&n);
+        give_back(&n.node[times], 1);
+        pass(&n, TWO_INTERVALS);
+        memory_fleet_forget(n.fleet);
+        pass(&n, 1000);
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    }
+    expect_agreed(&n);
+    nodes_stop(&n);
+}
+
+static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 70), 70);
+    assert_int_equal(ask(&n.node[1], 50), 50);
+    give_back(&n.node[0], 20);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), 100);
+    memory_fleet_forget(n.fleet);
+    pass(&n, 1000); /* and nobody asks for anything */
+    assert_int_equal(fleet_sum(&n), 100);
+    nodes_stop(&n);
+}
+
+static void test_what_is_given_back_ends_a_denial_that_another_node_remembers(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], LIMIT), LIMIT);
+    pass(&n, TWO_INTERVALS);
+    (void) ask(&n.node[1], 1);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(ask(&n.node[1], 5), 0);
+    fake_clock_advance(&n.node[1].clock, INTERVAL_MS * MILLISECOND);
+    assert_true(weir_poll(n.node[1].w) >= 0); /* its round is under way */
+    assert_int_equal(ask(&n.node[1], 5), 0);
+    give_back(&n.node[0], 100);
+    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    assert_true(weir_poll(n.node[1].w) >= 0); /* time has stood still: the answer it is, or nothing */
+    assert_int_equal(ask(&n.node[1], 5), 5);
+    nodes_stop(&n);
+}
+
+static void test_a_reset_on_one_node_clears_the_key_on_all(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], LIMIT / NODES), LIMIT / NODES);
+    }
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 1), 0);
+    }
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), 0);
+    assert_int_equal(fleet_sum(&n), 0);
+    pass(&n, STEP_MS);
+    n.node[0].used = n.node[1].used = n.node[2].used = 0;
+    hear(&n); /* those that do not know yet are denied, and hear */
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 20), 20);
+    }
+    expect_agreed(&n);
+    pass(&n, 5000);
+    expect_agreed(&n); /* no unit used since has been taken for one from before */
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0); /* and again, from elsewhere */
+    assert_int_equal(fleet_sum(&n), 0);
+    nodes_stop(&n);
+}
+
+static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 40), 40);
+    }
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    hear(&n);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), 0);
+    pass(&n, STEP_MS);
+    n.node[0].used = n.node[1].used = n.node[2].used = 0;
+    memory_fleet_lose_answers(n.fleet, true);
+    hear(&n);
+    memory_fleet_lose_answers(n.fleet, false);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    memory_fleet_forget(n.fleet);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    expect_agreed(&n);
+    nodes_stop(&n);
+}
+
+static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 60), 60);
+    }
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    hear(&n);
+    memory_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
+    assert_in_range(look(&n.node[1]).remaining, LIMIT - 1, LIMIT); /* here at once */
+    pass(&n, 500);
+    assert_true(look(&n.node[0]).remaining < LIMIT - 150);
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 0);
+    n.node[0].used = n.node[1].used = n.node[2].used = 0;
+    expect_agreed(&n);
+    nodes_stop(&n);
+}
+
+static void test_units_used_between_a_reset_and_its_telling_stay(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[1], 60), 60);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    memory_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
+    pass(&n, 100);
+    assert_int_equal(ask(&n.node[1], 50), 50);
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 50);
+    assert_in_range(look(&n.node[1]).remaining, LIMIT - 50, LIMIT - 50 + 1);
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OVER_KINDS(test_units_given_back_can_be_had_by_other_nodes),
+        OVER_KINDS(test_refunds_and_charges_reach_the_sum_and_every_node),
+        OVER_KINDS(test_a_charge_above_the_limit_closes_every_node),
+        OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there),
+        OVER_WINDOWS(test_other_nodes_hear_what_was_given_back_of_the_window_before),
+        OVER_WINDOWS(test_a_node_gives_back_only_what_it_took),
+        OVER_KINDS(test_what_is_said_again_because_answers_are_lost_counts_once),
+        OVER_KINDS(test_what_a_forgetful_fleet_is_told_again_counts_once),
+        OVER_KINDS(test_what_all_nodes_know_no_forgetful_fleet_gives_back),
+        OVER_KINDS(test_an_idle_key_is_told_again_after_the_fleet_forgot_it),
+        OVER_KINDS(test_what_is_given_back_ends_a_denial_that_another_node_remembers),
+        OVER_KINDS(test_a_reset_on_one_node_clears_the_key_on_all),
+        OVER_KINDS(test_a_reset_survives_lost_answers_and_a_fleet_that_forgets),
+        OVER_KINDS(test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back),
+        OVER_KINDS(test_units_used_between_a_reset_and_its_telling_stay),
+    };
+    return cmocka_run_group_tests_name("unit/share", tests, NULL, NULL);
+}
