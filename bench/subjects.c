@@ -40,13 +40,11 @@ void bench_weir_open(size_t max_keys)
                                       {WEIR_FIXED_WINDOW, 4000000000000, 86400 * SECOND, 0}};
     static const weir_limit exact = {.algorithm = WEIR_SLIDING_LOG, .limit = 65536, .period_ns = 1000000};
     static const weir_limit queue = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 600000000, .period_ns = SECOND};
-    static const weir_policy policies[] = {{.name = "hot", .limits = &wide, .limit_count = 1},
-                                           {.name = "denied", .limits = &none, .limit_count = 1},
-                                           {.name = "four", .limits = quad, .limit_count = 4},
-                                           {.name = "many", .limits = &wide, .limit_count = 1},
-                                           {.name = "logged", .limits = &exact, .limit_count = 1},
-                                           {.name = "queued", .limits = &queue, .limit_count = 1},
-                                           {.name = "used", .limits = quad + 1, .limit_count = 1}};
+    static const weir_policy policies[] = {
+        {.name = "hot", .limits = &wide, .limit_count = 1},     {.name = "denied", .limits = &none, .limit_count = 1},
+        {.name = "four", .limits = quad, .limit_count = 4},     {.name = "many", .limits = &wide, .limit_count = 1},
+        {.name = "logged", .limits = &exact, .limit_count = 1}, {.name = "queued", .limits = &queue, .limit_count = 1},
+        {.name = "used", .limits = quad + 1, .limit_count = 1}};
     enum { POLICY_COUNT = sizeof(policies) / sizeof(policies[0]) };
     if (weir_open(&options, &limiter, &error) != 0 || weir_set_policies(limiter, policies, POLICY_COUNT, &error) != 0) {
         (void) fprintf(stderr, "bench: %s\n", error.message);

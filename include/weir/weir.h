@@ -330,10 +330,10 @@ typedef struct weir_verdict {
  * one request's cost per attached thread, and only for a thread that was preempted within a check while
  * another took its grant back; that unit is charged when the thread runs on. docs/accuracy.md has the fleet's.
  * Threads: the owner of `t`. Progress: lock-free but for the first sight of a key, which takes the insertion
- * lock of its set in the table (some 50 ns). Allocates: nothing. System calls: none, but for a
- * membarrier when a key runs out that other threads hold units of; and where one of those threads was preempted just
- * while it was given them, yields and naps of up to some 10 ms in all, before a request is denied for whose units are
- * there.
+ * lock of its set in the table (some 50 ns), and for sliding logs, which have a lock per key. Allocates: nothing.
+ * System calls: none, but for a membarrier when a key runs out that other threads hold units of; and where one of those
+ * threads was preempted just while it was given them, yields and naps of up to some 10 ms in all, before a request is
+ * denied for whose units are there.
  */
 WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 
@@ -358,7 +358,8 @@ WEIR_API bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_
 /*
  * Gives back `cost` units that a check, charge or reservation took and that were not used. Where the units were taken
  * in a window that is over, they are given back to that one: of what this node took, the latest units go first, and no
- * window, bucket or log ever has more than it began with. Reaches the fleet with the next report.
+ * window, bucket or log ever has more than it began with. Where fewer units are there, so many are given back. Reaches
+ * the fleet with the next report.
  *
  * Threads: the owner of `t`; it may be another one than took the units. Progress: lock-free, but see weir_check.
  * Allocates: nothing.
@@ -377,11 +378,11 @@ WEIR_API void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost);
 /*
  * Takes a place in the queue: *wait_ns is how long to wait before the request may go, 0 for at once. A leaky bucket
  * spaces requests evenly and queues `burst` units at most; a token bucket lets a request go when its units will have
- * refilled; the other algorithms have no queue, and must have room now. Refuses, and takes nothing, when the wait would
- * be longer than `max_wait_ns`, or the queue is full; *wait_ns is then the wait after which it could go at once if nobody
- * else comes, UINT64_MAX: never. weir_refund
- * cancels a reservation. weir_check on a leaky bucket is a reservation that cannot wait. `wait_ns` may be NULL; in
- * shadow mode what would be refused may go at once.
+ * refilled; the other algorithms have no queue, and must have room now. A cost of 0 asks as if for 1 and takes nothing.
+ * Refuses, and takes nothing, when the wait would be longer than `max_wait_ns`, or the queue is full; *wait_ns is then
+ * the wait after which it could go at once if nobody else comes, UINT64_MAX: never. weir_refund cancels a reservation.
+ * weir_check on a leaky bucket is a reservation that cannot wait. `wait_ns` may be NULL; in shadow mode what would be
+ * refused may go at once.
  *
  * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
  */
@@ -392,7 +393,7 @@ WEIR_API bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, u
  * and on every other node when that next hears of the key. 0; -ENOTCONN: forgotten here, and the fleet will be told
  * when it can be reached; -ETIMEDOUT: likewise, it did not answer within redis_timeout_ms; -ENOENT: the key's policy is
  * not in the present set.
- * Threads: any. Blocks while the fleet is asked, up to twice redis_timeout_ms.
+ * Threads: any. Blocks while the fleet is asked, up to redis_timeout_ms.
  */
 WEIR_API int weir_reset(weir *w, const weir_key *key);
 
