@@ -4,7 +4,8 @@
  * weir_poll); nothing here is ever waited for by a check.
  *
  *   sync.c      rounds: when, what came of them, the log
- *   report.c    from cells to reports, and from answers to cells
+ *   report.c    from cells to reports, and from answers to cells; report_log.c: of sliding logs
+ *   sweep.c     what is done to all keys of a policy
  *   outage.c    the ladder
  *   skew.c      fleet time
  *   memory.c    a fleet within one process
@@ -117,7 +118,7 @@ bool fleet_wanted(const struct fleet *fleet);
 __attribute__((format(printf, 3, 4))) void fleet_log(const struct fleet *fleet, weir_log_level level,
                                                      const char *format, ...);
 
-/* report.c; within an RCU section. */
+/* report.c and sweep.c; within an RCU section. */
 
 /* Fills fleet->reports from the dirty cells and the forgotten keys; sets fleet->drained. */
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns);

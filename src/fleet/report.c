@@ -31,6 +31,7 @@
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "fleet/fleet.h"
+#include "fleet/report.h"
 
 #define SLOT_TAGS 1024
 
@@ -66,9 +67,8 @@ static void hex(char *out, const unsigned char *bytes, size_t length)
     }
 }
 
-/* "{prefix}:{slot tag}:label:policy:key", without a window's number. Tiers of a policy share its records. */
-static size_t record_write(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
-                           const struct policy_limit *limit, const struct note *note)
+size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
+                     const struct policy_limit *limit, const struct note *note)
 {
     char key[3 * NOTE_KEY_SIZE + 40];
     if ((note->flags & NOTE_KEY_HASHED) != 0) {
@@ -88,7 +88,7 @@ static size_t record_write(const struct fleet *fleet, char record[REPORT_RECORD_
                              (unsigned) (hash[0] % SLOT_TAGS), limit->label, policy->base, key);
 }
 
-static struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note *note, bool before)
+struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note *note, bool before)
 {
     const size_t index = fleet->round.report_count++;
     struct report *report = &fleet->reports[index];
@@ -99,25 +99,7 @@ static struct report *report_add(struct fleet *fleet, uint32_t cell, const struc
     return report;
 }
 
-/* Times in the fleet are in us, up: no unit leaves the window there before it does here. */
-static uint64_t time_up_us(uint64_t time_ns)
-{
-    return (time_ns + NS_PER_US - 1) / NS_PER_US;
-}
-
-/* The reset that a report is to tell of; acquire: pairs with reset_cell, what it saw is in the state. */
-static uint64_t reset_us(const struct note *note)
-{
-    return time_up_us(load_acquire(&note->reset));
-}
-
-/* What a cell says, read in this order [A1]: what was given back, then the state. */
-struct reading {
-    uint64_t back[2];
-    struct state state;
-};
-
-static struct reading read_cell(const struct cell *cell, const struct note *note)
+struct reading report_read(const struct cell *cell, const struct note *note)
 {
     struct reading reading;
     reading.back[0] = load_acquire(&note->back[0]);
@@ -188,7 +170,7 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
         const uint64_t end_ns = window_span_of(&limit->rule, of + 1).end_ns;
         /* A window that began after the reset has nothing to do with it. */
         const uint64_t reset =
-            window_span_of(&limit->rule, of).start_ns / NS_PER_US <= reset_us(note) ? reset_us(note) : 0;
+            window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(note) ? report_reset_us(note) : 0;
         /* What the others do about the window before is of interest for as long as it counts. */
         const bool counts = limit->rule.algorithm == WEIR_SLIDING_WINDOW && window_previous(reading->state) != 0;
         const bool news = counts || own != told->reported || back != told->reported_back || reset != 0;
@@ -196,7 +178,7 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
             continue;
         }
         struct report *report = report_add(fleet, cell, note, before);
-        const size_t length = record_write(fleet, report->record, policy, limit, note);
+        const size_t length = report_record(fleet, report->record, policy, limit, note);
         (void) snprintf(report->record + length, sizeof(report->record) - length, ":%" PRIu64, of);
         report->kind = REPORT_WINDOW;
         report->count = own;
@@ -220,12 +202,12 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     const uint64_t more = (bucket_total(reading->state) - reported) & BUCKET_TOTAL_MASK;
     store_relaxed(&note->tag, 0);
     struct report *report = report_add(fleet, cell, note, false);
-    (void) record_write(fleet, report->record, policy, limit, note);
+    (void) report_record(fleet, report->record, policy, limit, note);
     report->kind = REPORT_BUCKET;
     report->count = reported + more;
     report->asked = report->count + load_relaxed(&note->denied);
     report->back = reading->back[0];
-    report->reset_us = reset_us(note);
+    report->reset_us = report_reset_us(note);
     report->reset_kept = load_relaxed(&note->reset_emptied) != 0 ? bucket_owed_up(&rule, reading->state, now_ns) : 0;
     report->scale = rule.scale;
     report->acked = max_u64(reported, note->before.reported);
@@ -236,93 +218,6 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->from_us = (now_ns - (uint64_t) fleet->interval_ms * NS_PER_MS / 2) / NS_PER_US;
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
     report->expire_ms = BUCKET_SLACK_MS;
-}
-
-/* A report of a log, to be filled in; NULL: no more fit in this round. */
-static struct report *log_report_add(struct fleet *fleet, uint32_t cell, const struct note *note,
-                                     const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns)
-{
-    if (fleet->log_count == ROUND_LOGS) {
-        return NULL;
-    }
-    struct report *report = report_add(fleet, cell, note, false);
-    struct log_news *log = &fleet->logs[fleet->log_count++];
-    (void) record_write(fleet, report->record, policy, limit, note);
-    report->kind = REPORT_LOG;
-    report->log = log;
-    report->reset_us = reset_us(note);
-    report->expire_ms = limit->rule.period_ns / NS_PER_MS + WINDOW_SLACK_MS;
-    log->first = log->gone_from = log->gone_to = log->live = 0;
-    log->now_us = now_ns / NS_PER_US;
-    log->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
-    log->limit = max_u64(load_relaxed(&limit->log_most), limit->rule.limit);
-    log->time_count = 0;
-    return report;
-}
-
-/* How far apart two nodes' clocks may be before each takes the other's expired units for lost ones. */
-#define LOG_SKEW_NS (100 * NS_PER_MS)
-
-/* Number of the first unit that no node can have dropped yet. */
-static uint64_t log_first_after(struct log *log, uint64_t now_ns, uint64_t period_ns)
-{
-    const uint64_t doubtful_ns = saturating_sub(now_ns, period_ns) + min_u64(LOG_SKEW_NS, period_ns / 2);
-    uint64_t number = log->first;
-    while (number < log->end && *log_time(log, number) <= doubtful_ns) {
-        number++;
-    }
-    return number;
-}
-
-/* A log's units that the fleet has not had. False: there are more, for another round. */
-static bool log_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                       const struct policy_limit *limit, uint64_t now_ns)
-{
-    struct report *report = log_report_add(fleet, cell, note, policy, limit, now_ns);
-    if (report == NULL) {
-        return false;
-    }
-    bool all = true;
-    struct log_news *news = report->log;
-    logs_lock(fleet->tier, cell);
-    struct log *log = logs_get(fleet->tier, cell);
-    if (log != NULL) {
-        log_expire(log, &limit->rule, now_ns);
-        logs_publish(fleet->tier, cell, &limit->rule);
-        news->first = max_u64(log->told, log->first);
-        news->time_count = (uint32_t) min_u64(saturating_sub(log->end, news->first), REPORT_LOG_TIMES);
-        for (uint32_t i = 0; i < news->time_count; i++) {
-            news->times_us[i] = time_up_us(*log_time(log, news->first + i));
-        }
-        const uint64_t told = news->first + news->time_count;
-        news->live = told - max_u64(log->first, log_first_after(log, now_ns, limit->rule.period_ns));
-        news->gone_to = max_u64(log->told_most, log->end);
-        news->gone_from = max_u64(log->end, saturating_sub(news->gone_to, ROUND_GONE));
-        all = told == log->end && news->gone_from == log->end;
-        log->told = told; /* until the round fails, or units are given back */
-        log->told_most = max_u64(log->told_most, told);
-    }
-    logs_unlock(fleet->tier, cell);
-    return all;
-}
-
-/* The last units of a log that was forgotten. False: there is no room for them in this round. */
-static bool log_report_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
-                              const struct policy_limit *limit, uint64_t now_ns)
-{
-    if (orphan->time_count == 0) {
-        return true;
-    }
-    struct report *report = log_report_add(fleet, TABLE_NONE, &orphan->note, policy, limit, now_ns);
-    if (report == NULL) {
-        return false;
-    }
-    report->log->first = orphan->first;
-    report->log->time_count = orphan->time_count;
-    for (uint32_t i = 0; i < orphan->time_count; i++) {
-        report->log->times_us[i] = time_up_us(orphan->times[i]);
-    }
-    return true;
 }
 
 /* The limit a note is counted by, where it has something to tell; NULL: it has not. */
@@ -359,9 +254,9 @@ static bool gather_cell(struct fleet *fleet, const struct policy_set *set, uint3
     const struct policy *policy = NULL;
     const struct policy_limit *limit = limit_told(set, note, &policy);
     if (limit != NULL && rule_is_log(&limit->rule)) {
-        all = log_report(fleet, at, note, policy, limit, now_ns);
+        all = report_log(fleet, at, note, policy, limit, now_ns);
     } else if (limit != NULL) {
-        const struct reading reading = read_cell(cell, note);
+        const struct reading reading = report_read(cell, note);
         report_counts(fleet, at, note, policy, limit, &reading, now_ns);
     }
     cell_unpin(cell);
@@ -379,7 +274,7 @@ static bool gather_orphan(struct fleet *fleet, const struct policy_set *set, con
         return true;
     }
     if (rule_is_log(&limit->rule)) {
-        return log_report_orphan(fleet, &orphan, policy, limit, now_ns);
+        return report_log_orphan(fleet, &orphan, policy, limit, now_ns);
     }
     const struct reading reading = {.back = {load_relaxed(&orphan.note.back[0]), load_relaxed(&orphan.note.back[1])},
                                     .state = orphan.state};
@@ -496,38 +391,6 @@ static void bucket_fold(struct cell *cell, struct note *note, const struct rule 
     }
 }
 
-static void log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
-                     uint64_t now_ns)
-{
-    const struct log_news *news = report->log;
-    struct log_group groups[LOG_GROUPS];
-    const uint32_t count = news->group_count <= LOG_GROUPS ? news->group_count : LOG_GROUPS;
-    for (uint32_t i = 0; i < count; i++) {
-        groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
-    }
-    logs_lock(fleet->tier, at);
-    struct log *log = logs_get(fleet->tier, at);
-    if (count != 0) {
-        struct log *room = logs_room(fleet->tier, at, rule, count, now_ns);
-        log = room != NULL ? room : log;
-    }
-    if (log != NULL) {
-        const uint64_t had = log->others;
-        log_set_others(log, groups, count);
-        /* What may be there now: what was just told, and of what was told before all but what was just taken away. */
-        log->told_most = max_u64(news->first + news->time_count, min_u64(news->gone_to, news->gone_from));
-        if (report->mine < news->live && report->sum < news->limit) {
-            log->told = log->first; /* the fleet has lost some: tell it all again */
-            table_set_dirty(&fleet->tier->table, at);
-        }
-        fleet->given_back = fleet->given_back || log->others < had || news->reset_us != 0;
-        log_clear(log, news->reset_us * NS_PER_US);
-        log_expire(log, rule, now_ns);
-        logs_publish(fleet->tier, at, rule);
-    }
-    logs_unlock(fleet->tier, at);
-}
-
 static void apply_one(struct fleet *fleet, const struct policy_set *set, const struct origin *origin,
                       const struct report *report, uint64_t now_ns)
 {
@@ -548,13 +411,13 @@ static void apply_one(struct fleet *fleet, const struct policy_set *set, const s
         if (report->kind == REPORT_BUCKET) {
             bucket_fold(cell, note, &rule, report, now_ns);
         } else if (report->kind == REPORT_LOG) {
-            log_fold(fleet, origin->cell, &rule, report, now_ns);
+            report_log_fold(fleet, origin->cell, &rule, report, now_ns);
         } else {
             window_fold(cell, note, origin->before, report);
         }
         if (report->reset_us != 0 && !origin->before) {
             uint64_t reset = load_relaxed(&note->reset);
-            if (time_up_us(reset) == report->reset_us) {
+            if (report_time_us(reset) == report->reset_us) {
                 (void) cas_relaxed(&note->reset, &reset, 0); /* a later one stays */
             }
         }
@@ -608,23 +471,6 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
     return refused;
 }
 
-/* Nobody knows what of a log's units has arrived. */
-static void log_retry(struct fleet *fleet, const struct origin *origin)
-{
-    struct cell *cell = &fleet->tier->table.cells[origin->cell];
-    const uint64_t hash = load_acquire(&cell->hash);
-    if (hash == 0 || !cell_pin(cell, hash)) {
-        return;
-    }
-    logs_lock(fleet->tier, origin->cell);
-    struct log *log = logs_get(fleet->tier, origin->cell);
-    if (log != NULL) {
-        log->told = log->first;
-    }
-    logs_unlock(fleet->tier, origin->cell);
-    cell_unpin(cell);
-}
-
 void report_retry(struct fleet *fleet)
 {
     for (size_t i = 0; i < fleet->round.report_count; i++) {
@@ -632,7 +478,7 @@ void report_retry(struct fleet *fleet)
             continue;
         }
         if (fleet->reports[i].kind == REPORT_LOG) {
-            log_retry(fleet, &fleet->origins[i]);
+            report_log_retry(fleet, &fleet->origins[i]);
         }
         table_set_dirty(&fleet->tier->table, fleet->origins[i].cell);
     }
@@ -647,174 +493,4 @@ void report_all_again(struct fleet *fleet)
             table_set_dirty(table, at);
         }
     }
-}
-
-/* What a sweep over the table is for. */
-struct sweep {
-    struct fleet *fleet;
-    const struct policy_set *set;
-    const struct policy *only; /* of this policy and its tiers; NULL: of any */
-    uint64_t now_ns;
-    int64_t delta_ns;
-};
-
-/* Pins cell by cell and calls `visit` where the note's policy is as asked for. */
-static void for_each_cell(const struct sweep *sweep,
-                          void (*visit)(const struct sweep *sweep, uint32_t at, const struct rule *rule))
-{
-    struct table *table = &sweep->fleet->tier->table;
-    for (uint32_t at = 0; at < table->cell_count; at++) {
-        struct cell *cell = &table->cells[at];
-        const struct note *note = &table->notes[at];
-        const uint64_t hash = load_acquire(&cell->hash);
-        if (hash == 0 || (sweep->only != NULL && load_relaxed(&note->group) != sweep->only->group->id) ||
-            !cell_pin(cell, hash)) {
-            continue;
-        }
-        const struct policy *policy = NULL;
-        const struct policy_limit *limit =
-            policy_set_limit(sweep->set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), &policy);
-        if (limit != NULL) {
-            visit(sweep, at, &limit->rule);
-        }
-        cell_unpin(cell);
-    }
-}
-
-static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule)
-{
-    logs_lock(tier, at);
-    struct log *log = logs_get(tier, at);
-    if (log != NULL) {
-        log_set_others(log, NULL, 0);
-        logs_publish(tier, at, rule);
-    }
-    logs_unlock(tier, at);
-}
-
-/* Takes one window's others out of a state; *short_of: what could not be taken, as of the last call. */
-static struct state unfold_told(struct state state, uint32_t tag, const struct told *told, uint64_t *short_of)
-{
-    const uint64_t off = load_relaxed(&told->others) + told->short_of;
-    state = window_charge_tag(state, tag, load_relaxed(&told->others_back));
-    *short_of = saturating_sub(off, window_count_tag(state, tag));
-    return window_discharge_tag(state, tag, off);
-}
-
-static void told_unfolded(struct told *told, uint64_t short_of)
-{
-    told->short_of = short_of;
-    store_relaxed(&told->others, 0);
-    store_relaxed(&told->others_back, 0);
-}
-
-static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *rule)
-{
-    struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    struct note *note = &sweep->fleet->tier->table.notes[at];
-    const uint32_t tag = load_relaxed(&note->tag);
-    if (rule_is_log(rule)) {
-        unfold_log(sweep->fleet->tier, at, rule);
-        return;
-    }
-    if (rule_is_bucket(rule) || tag == TAG_NONE) {
-        return;
-    }
-    struct pair_value value = pair_read(&cell->state);
-    struct state state;
-    uint64_t short_now;
-    uint64_t short_before;
-    do {
-        state = unfold_told(cell_state(value), tag & WINDOW_TAG_MASK, &note->now, &short_now);
-        state = unfold_told(state, (tag - 1) & WINDOW_TAG_MASK, &note->before, &short_before);
-    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
-    if (load_relaxed(&note->now.others_back) != 0) {
-        /* Own units that others have given back count again, until the fleet has told. */
-        table_set_dirty(&sweep->fleet->tier->table, at);
-    }
-    told_unfolded(&note->now, short_now);
-    told_unfolded(&note->before, short_before);
-    store_relaxed(&note->cold, 0);
-}
-
-void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
-{
-    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
-    for_each_cell(&sweep, unfold);
-}
-
-static void forgive(const struct sweep *sweep, uint32_t at, const struct rule *rule)
-{
-    const struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    struct note *note = &sweep->fleet->tier->table.notes[at];
-    if (rule_is_bucket(rule)) {
-        const struct reading reading = read_cell(cell, note);
-        note->before.reported_back = reading.back[0];
-        note->before.reported =
-            note->now.reported + ((bucket_total(reading.state) - note->now.reported) & BUCKET_TOTAL_MASK);
-    }
-}
-
-void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
-{
-    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
-    for_each_cell(&sweep, forgive);
-}
-
-static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule *rule)
-{
-    struct tier *tier = sweep->fleet->tier;
-    logs_lock(tier, at);
-    struct log *log = logs_get(tier, at);
-    for (uint64_t number = log != NULL ? log->first : 1; log != NULL && number < log->end; number++) {
-        *log_time(log, number) += (uint64_t) sweep->delta_ns;
-    }
-    logs_publish(tier, at, rule);
-    logs_unlock(tier, at);
-}
-
-static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule *rule)
-{
-    struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    struct note *note = &sweep->fleet->tier->table.notes[at];
-    uint64_t reset_ns = load_relaxed(&note->reset);
-    if (reset_ns != 0) {
-        (void) cas_relaxed(&note->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
-    }
-    if (rule_is_log(rule)) {
-        shift_log(sweep, at, rule);
-        return;
-    }
-    const uint64_t later_ns = sweep->now_ns + (uint64_t) sweep->delta_ns;
-    const uint32_t windows =
-        rule_is_bucket(rule) ? 0 : window_tag_at(rule, later_ns) - window_tag_at(rule, sweep->now_ns);
-    struct pair_value value = pair_read(&cell->state);
-    struct state state;
-    do {
-        state = cell_state(value);
-        if (rule_is_bucket(rule)) {
-            const uint64_t moved = state.a + ((uint64_t) sweep->delta_ns << BUCKET_FRACTION_BITS);
-            const bool back_too_far = sweep->delta_ns < 0 && moved > state.a;
-            const bool on_too_far = sweep->delta_ns > 0 && moved < state.a;
-            state.a = state.a == 0 || back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
-        } else {
-            state = window_state(window_tag(state) + windows, window_count(state), window_previous(state));
-        }
-    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
-    if (!rule_is_bucket(rule) && windows != 0) {
-        /* What was given back goes with its windows. The first time is learned before anything is told. */
-        const uint64_t back[2] = {load_acquire(&note->back[0]), load_acquire(&note->back[1])};
-        for (unsigned i = 0; i < 2; i++) {
-            const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
-            store_release(&note->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
-        }
-        const uint32_t tag = load_relaxed(&note->tag);
-        store_relaxed(&note->tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
-    }
-}
-
-void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
-{
-    const struct sweep sweep = {.fleet = fleet, .set = set, .now_ns = now_ns, .delta_ns = delta_ns};
-    for_each_cell(&sweep, shift_cell);
 }

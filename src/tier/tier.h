@@ -7,6 +7,7 @@
  *   slot.c      a thread's slots: attaching, giving one to a key, what it answers until the next epoch
  *   settle.c    settling slots: by their owner, by the background thread, by a thread that is about to deny
  *   process.c   deciding in the table: headroom, grants, all or nothing over the limits of a request
+ *   denial.c    what a denial says
  *   queue.c     reservations
  *   adjust.c    giving back, charging afterwards, resetting
  *   log.c       the logs that lie outside the table
@@ -266,6 +267,12 @@ struct claim {
     struct opinion opinions[WEIR_MAX_LIMITS];
 };
 
+/* Units a claim needs room for. */
+static inline uint64_t claim_asked(const struct claim *claim)
+{
+    return claim->cost != 0 ? claim->cost : 1;
+}
+
 struct decision {
     bool allowed;
     bool untracked; /* no cell, or no memory for a log, was to be had */
@@ -286,7 +293,7 @@ struct request {
 /* Decides in the table, and counts every claim's cost and grant where it allows; `take` false: counts nothing. */
 void process_decide(struct request *r, bool take);
 
-/* What a slot of one claim says of it alone, after a denial. */
+/* denial.c: what a denial says of one claim alone. */
 void process_denial(const struct request *r, const struct claim *claim, struct decision *out);
 
 /* Of use to queue.c. */

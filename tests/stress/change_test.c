@@ -5,7 +5,7 @@
 
 #include "support/support.h"
 
-#define THREADS 4
+#define THREADS 8
 #define CHANGES 400
 
 struct change {

@@ -156,6 +156,48 @@ static void test_files_are_read(void **state)
     (void) unlink(path);
 }
 
+static void test_files_have_every_algorithm_quotas_and_tiers(void **state)
+{
+    (void) state;
+    char path[] = "/tmp/weir-policies-XXXXXX";
+    (void) close(mkstemp(path));
+    write_file(path,
+               "policies:\n  - name: api\n    mode: shadow\n    limits:\n"
+               "      - {algorithm: leaky_bucket, limit: 10, period: 1s, burst: 21, delay: 8, name: \"per second\"}\n"
+               "      - {algorithm: fixed_window, limit: 100000, calendar: month}\n"
+               "    tiers:\n"
+               "      - name: pro\n        limits:\n"
+               "          - {algorithm: sliding_log, limit: 65536, period: 1h}\n"
+               "      - name: free\n        limits:\n"
+               "          - {algorithm: fixed_window, limit: 5, calendar: day}\n");
+    weir *w = open_or_fail(NULL);
+    weir_error error;
+    if (weir_load_policies(w, path, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    assert_int_not_equal(weir_find_policy(w, "api/pro"), WEIR_NO_POLICY);
+    assert_int_not_equal(weir_find_policy(w, "api/free"), WEIR_NO_POLICY);
+    assert_int_equal(weir_find_policy(w, "pro"), WEIR_NO_POLICY);
+    struct policy_file *file = NULL;
+    assert_int_equal(policy_file_load(path, &file, &error), 0);
+    size_t count = 0;
+    const weir_policy *policies = policy_file_policies(file, &count);
+    assert_int_equal(count, 3);
+    assert_string_equal(policies[0].limits[0].name, "per second");
+    assert_int_equal(policies[0].limits[0].algorithm, WEIR_LEAKY_BUCKET);
+    assert_int_equal(policies[0].limits[0].burst, 21);
+    assert_int_equal(policies[0].limits[0].delay, 8);
+    assert_int_equal(policies[0].limits[1].calendar, WEIR_CALENDAR_MONTH);
+    assert_string_equal(policies[1].name, "api/pro");
+    assert_int_equal(policies[1].limits[0].algorithm, WEIR_SLIDING_LOG);
+    assert_int_equal(policies[1].limits[0].limit, 65536);
+    assert_int_equal(policies[1].mode, WEIR_SHADOW); /* what a tier does not say is its policy's */
+    assert_int_equal(policies[2].limits[0].calendar, WEIR_CALENDAR_DAY);
+    policy_file_free(file);
+    weir_close(w);
+    (void) unlink(path);
+}
+
 static void test_malformed_files_are_refused_with_file_line_and_field(void **state)
 {
     (void) state;
@@ -285,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_malformed_limits_are_named),
         cmocka_unit_test(test_malformed_policies_are_named),
         cmocka_unit_test(test_files_are_read),
+        cmocka_unit_test(test_files_have_every_algorithm_quotas_and_tiers),
         cmocka_unit_test(test_malformed_files_are_refused_with_file_line_and_field),
         cmocka_unit_test(test_a_change_keeps_what_was_used_and_the_number_of_a_name),
         cmocka_unit_test(test_shadow_mode_lets_pass_and_says_so),

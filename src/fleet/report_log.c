@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reports of sliding logs: this node's units by number and time, and the others' in return.
+ *
+ * A log knows up to which unit the fleet has been told (`told`), and up to which it may know of units that have been
+ * given back since (`told_most`). The first is raised when a report is made, and set back when the round fails, or when
+ * the fleet turns out to have fewer of this node's units than it was told: then all in the window are told again.
+ * Giving units back lowers it, so that the numbers that are used again are told again.
+ */
+#include "algorithm/log.h"
+#include "base/numbers.h"
+#include "fleet/fleet.h"
+#include "fleet/report.h"
+
+/* Slack for clocks and delays on a log's record. */
+#define LOG_SLACK_MS 1000
+
+/* A report of a log, to be filled in; NULL: no more fit in this round. */
+static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct note *note, const struct policy *policy,
+                              const struct policy_limit *limit, uint64_t now_ns)
+{
+    if (fleet->log_count == ROUND_LOGS) {
+        return NULL;
+    }
+    struct report *report = report_add(fleet, cell, note, false);
+    struct log_news *log = &fleet->logs[fleet->log_count++];
+    (void) report_record(fleet, report->record, policy, limit, note);
+    report->kind = REPORT_LOG;
+    report->log = log;
+    report->reset_us = report_reset_us(note);
+    report->expire_ms = limit->rule.period_ns / NS_PER_MS + LOG_SLACK_MS;
+    log->first = log->gone_from = log->gone_to = log->live = 0;
+    log->now_us = now_ns / NS_PER_US;
+    log->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
+    log->limit = max_u64(load_relaxed(&limit->log_most), limit->rule.limit);
+    log->time_count = 0;
+    return report;
+}
+
+/* How far apart two nodes' clocks may be before each takes the other's expired units for lost ones. */
+#define LOG_SKEW_NS (100 * NS_PER_MS)
+
+/* Number of the first unit that no node can have dropped yet. */
+static uint64_t log_first_after(struct log *log, uint64_t now_ns, uint64_t period_ns)
+{
+    const uint64_t doubtful_ns = saturating_sub(now_ns, period_ns) + min_u64(LOG_SKEW_NS, period_ns / 2);
+    uint64_t number = log->first;
+    while (number < log->end && *log_time(log, number) <= doubtful_ns) {
+        number++;
+    }
+    return number;
+}
+
+bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
+                const struct policy_limit *limit, uint64_t now_ns)
+{
+    struct report *report = log_add(fleet, cell, note, policy, limit, now_ns);
+    if (report == NULL) {
+        return false;
+    }
+    bool all = true;
+    struct log_news *news = report->log;
+    logs_lock(fleet->tier, cell);
+    struct log *log = logs_get(fleet->tier, cell);
+    if (log != NULL) {
+        log_expire(log, &limit->rule, now_ns);
+        logs_publish(fleet->tier, cell, &limit->rule);
+        news->first = max_u64(log->told, log->first);
+        news->time_count = (uint32_t) min_u64(saturating_sub(log->end, news->first), REPORT_LOG_TIMES);
+        for (uint32_t i = 0; i < news->time_count; i++) {
+            news->times_us[i] = report_time_us(*log_time(log, news->first + i));
+        }
+        const uint64_t told = news->first + news->time_count;
+        news->live = saturating_sub(told, log_first_after(log, now_ns, limit->rule.period_ns));
+        news->gone_to = max_u64(log->told_most, log->end);
+        news->gone_from = max_u64(log->end, saturating_sub(news->gone_to, ROUND_GONE));
+        all = told == log->end && news->gone_from == log->end;
+        log->told = told; /* until the round fails, or units are given back */
+        log->told_most = max_u64(log->told_most, told);
+    }
+    logs_unlock(fleet->tier, cell);
+    return all;
+}
+
+bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
+                       const struct policy_limit *limit, uint64_t now_ns)
+{
+    if (orphan->time_count == 0) {
+        return true;
+    }
+    struct report *report = log_add(fleet, TABLE_NONE, &orphan->note, policy, limit, now_ns);
+    if (report == NULL) {
+        return false;
+    }
+    report->log->first = orphan->first;
+    report->log->time_count = orphan->time_count;
+    for (uint32_t i = 0; i < orphan->time_count; i++) {
+        report->log->times_us[i] = report_time_us(orphan->times[i]);
+    }
+    return true;
+}
+
+void report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
+                     uint64_t now_ns)
+{
+    const struct log_news *news = report->log;
+    struct log_group groups[LOG_GROUPS];
+    const uint32_t count = news->group_count <= LOG_GROUPS ? news->group_count : LOG_GROUPS;
+    for (uint32_t i = 0; i < count; i++) {
+        groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
+    }
+    logs_lock(fleet->tier, at);
+    struct log *log = logs_get(fleet->tier, at);
+    if (count != 0) {
+        struct log *room = logs_room(fleet->tier, at, rule, count, now_ns);
+        log = room != NULL ? room : log;
+    }
+    if (log != NULL) {
+        const uint64_t had = log->others;
+        log_set_others(log, groups, count);
+        /* What may be there now: what was just told, and of what was told before all but what was just taken away. */
+        log->told_most = max_u64(news->first + news->time_count, min_u64(news->gone_to, news->gone_from));
+        if (report->mine < news->live && report->sum < news->limit) {
+            log->told = log->first; /* the fleet has lost some: tell it all again */
+            table_set_dirty(&fleet->tier->table, at);
+        }
+        fleet->given_back = fleet->given_back || log->others < had || news->reset_us != 0;
+        log_clear(log, news->reset_us * NS_PER_US);
+        log_expire(log, rule, now_ns);
+        logs_publish(fleet->tier, at, rule);
+    }
+    logs_unlock(fleet->tier, at);
+}
+
+void report_log_retry(struct fleet *fleet, const struct origin *origin)
+{
+    struct cell *cell = &fleet->tier->table.cells[origin->cell];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || !cell_pin(cell, hash)) {
+        return;
+    }
+    logs_lock(fleet->tier, origin->cell);
+    struct log *log = logs_get(fleet->tier, origin->cell);
+    if (log != NULL) {
+        log->told = log->first;
+    }
+    logs_unlock(fleet->tier, origin->cell);
+    cell_unpin(cell);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is done to every key of a policy, or to all there are: when the outage ladder leaves the fleet's rung, when it
+ * leaves the open one, when fleet time is stepped. Cell by cell, each pinned meanwhile; checks go on beside.
+ */
+#include "algorithm/bucket.h"
+#include "algorithm/window.h"
+#include "base/numbers.h"
+#include "fleet/fleet.h"
+#include "fleet/report.h"
+
+/* What a sweep over the table is for. */
+struct sweep {
+    struct fleet *fleet;
+    const struct policy_set *set;
+    const struct policy *only; /* of this policy and its tiers; NULL: of any */
+    uint64_t now_ns;
+    int64_t delta_ns;
+};
+
+/* Pins cell by cell and calls `visit` where the note's policy is as asked for. */
+static void for_each_cell(const struct sweep *sweep,
+                          void (*visit)(const struct sweep *sweep, uint32_t at, const struct rule *rule))
+{
+    struct table *table = &sweep->fleet->tier->table;
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        struct cell *cell = &table->cells[at];
+        const struct note *note = &table->notes[at];
+        const uint64_t hash = load_acquire(&cell->hash);
+        if (hash == 0 || (sweep->only != NULL && load_relaxed(&note->group) != sweep->only->group->id) ||
+            !cell_pin(cell, hash)) {
+            continue;
+        }
+        const struct policy *policy = NULL;
+        const struct policy_limit *limit =
+            policy_set_limit(sweep->set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), &policy);
+        if (limit != NULL) {
+            visit(sweep, at, &limit->rule);
+        }
+        cell_unpin(cell);
+    }
+}
+
+static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule)
+{
+    logs_lock(tier, at);
+    struct log *log = logs_get(tier, at);
+    if (log != NULL) {
+        log_set_others(log, NULL, 0);
+        logs_publish(tier, at, rule);
+    }
+    logs_unlock(tier, at);
+}
+
+/* Takes one window's others out of a state; *short_of: what could not be taken, as of the last call. */
+static struct state unfold_told(struct state state, uint32_t tag, const struct told *told, uint64_t *short_of)
+{
+    const uint64_t off = load_relaxed(&told->others) + told->short_of;
+    state = window_charge_tag(state, tag, load_relaxed(&told->others_back));
+    *short_of = saturating_sub(off, window_count_tag(state, tag));
+    return window_discharge_tag(state, tag, off);
+}
+
+static void told_unfolded(struct told *told, uint64_t short_of)
+{
+    told->short_of = short_of;
+    store_relaxed(&told->others, 0);
+    store_relaxed(&told->others_back, 0);
+}
+
+static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    struct cell *cell = &sweep->fleet->tier->table.cells[at];
+    struct note *note = &sweep->fleet->tier->table.notes[at];
+    const uint32_t tag = load_relaxed(&note->tag);
+    if (rule_is_log(rule)) {
+        unfold_log(sweep->fleet->tier, at, rule);
+        return;
+    }
+    if (rule_is_bucket(rule) || tag == TAG_NONE) {
+        return;
+    }
+    struct pair_value value = pair_read(&cell->state);
+    struct state state;
+    uint64_t short_now;
+    uint64_t short_before;
+    do {
+        state = unfold_told(cell_state(value), tag & WINDOW_TAG_MASK, &note->now, &short_now);
+        state = unfold_told(state, (tag - 1) & WINDOW_TAG_MASK, &note->before, &short_before);
+    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+    if (load_relaxed(&note->now.others_back) != 0) {
+        /* Own units that others have given back count again, until the fleet has told. */
+        table_set_dirty(&sweep->fleet->tier->table, at);
+    }
+    told_unfolded(&note->now, short_now);
+    told_unfolded(&note->before, short_before);
+    store_relaxed(&note->cold, 0);
+}
+
+void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
+{
+    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
+    for_each_cell(&sweep, unfold);
+}
+
+static void forgive(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    const struct cell *cell = &sweep->fleet->tier->table.cells[at];
+    struct note *note = &sweep->fleet->tier->table.notes[at];
+    if (rule_is_bucket(rule)) {
+        const struct reading reading = report_read(cell, note);
+        note->before.reported_back = reading.back[0];
+        note->before.reported =
+            note->now.reported + ((bucket_total(reading.state) - note->now.reported) & BUCKET_TOTAL_MASK);
+    }
+}
+
+void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
+{
+    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
+    for_each_cell(&sweep, forgive);
+}
+
+static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    struct tier *tier = sweep->fleet->tier;
+    logs_lock(tier, at);
+    struct log *log = logs_get(tier, at);
+    for (uint64_t number = log != NULL ? log->first : 1; log != NULL && number < log->end; number++) {
+        *log_time(log, number) += (uint64_t) sweep->delta_ns;
+    }
+    logs_publish(tier, at, rule);
+    logs_unlock(tier, at);
+}
+
+static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+{
+    struct cell *cell = &sweep->fleet->tier->table.cells[at];
+    struct note *note = &sweep->fleet->tier->table.notes[at];
+    uint64_t reset_ns = load_relaxed(&note->reset);
+    if (reset_ns != 0) {
+        (void) cas_relaxed(&note->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
+    }
+    if (rule_is_log(rule)) {
+        shift_log(sweep, at, rule);
+        return;
+    }
+    const uint64_t later_ns = sweep->now_ns + (uint64_t) sweep->delta_ns;
+    const uint32_t windows =
+        rule_is_bucket(rule) ? 0 : window_tag_at(rule, later_ns) - window_tag_at(rule, sweep->now_ns);
+    struct pair_value value = pair_read(&cell->state);
+    struct state state;
+    do {
+        state = cell_state(value);
+        if (rule_is_bucket(rule)) {
+            const uint64_t moved = state.a + ((uint64_t) sweep->delta_ns << BUCKET_FRACTION_BITS);
+            const bool back_too_far = sweep->delta_ns < 0 && moved > state.a;
+            const bool on_too_far = sweep->delta_ns > 0 && moved < state.a;
+            state.a = state.a == 0 || back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
+        } else {
+            state = window_state(window_tag(state) + windows, window_count(state), window_previous(state));
+        }
+    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+    if (!rule_is_bucket(rule) && windows != 0) {
+        /* What was given back goes with its windows. The first time is learned before anything is told. */
+        const uint64_t back[2] = {load_acquire(&note->back[0]), load_acquire(&note->back[1])};
+        for (unsigned i = 0; i < 2; i++) {
+            const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
+            store_release(&note->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
+        }
+        const uint32_t tag = load_relaxed(&note->tag);
+        store_relaxed(&note->tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
+    }
+}
+
+void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
+{
+    const struct sweep sweep = {.fleet = fleet, .set = set, .now_ns = now_ns, .delta_ns = delta_ns};
+    for_each_cell(&sweep, shift_cell);
+}
