@@ -139,15 +139,12 @@ static int check_period(struct subject *s, const weir_limit *l)
                          (int) l->calendar);
     }
     if (l->calendar != WEIR_CALENDAR_NONE) {
-        const bool windowed = l->algorithm == WEIR_FIXED_WINDOW;
-        if (windowed && l->period_ns == 0) {
-            return 0;
+        if (l->algorithm == WEIR_FIXED_WINDOW) {
+            return 0; /* it takes the period's place */
         }
-        at_field(s, windowed ? "period_ns" : "calendar");
+        at_field(s, "calendar");
         return error_set(s->error, -EINVAL,
-                         windowed ? "%s has a calendar and a period; give one of them"
-                                  : "%s has a calendar, which only fixed_window has; use that, or give a period",
-                         s->who);
+                         "%s has a calendar, which only fixed_window has; use that, or give a period", s->who);
     }
     if (l->period_ns < PERIOD_MIN_NS || l->period_ns > PERIOD_MAX_NS) {
         at_field(s, "period_ns");

@@ -338,6 +338,11 @@ static int convert_limits(const struct load *load, struct place place, const cha
                     load->path, line_of(load->document, place, j, numbers[i]), name, j + 1, numbers[i]);
             }
         }
+        if (from[j].period != NULL && from[j].calendar != WEIR_CALENDAR_NONE) {
+            return error_set(load->error, -EINVAL,
+                             "%s:%u: policy \"%s\": limit %zu has a calendar and a period; give one of them",
+                             load->path, line_of(load->document, place, j, "calendar"), name, j + 1);
+        }
         if (from[j].period != NULL && !duration_parse(from[j].period, &to[j].period_ns)) {
             return bad_duration(load, place, j, "period", from[j].period);
         }

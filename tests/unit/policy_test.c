@@ -58,8 +58,8 @@ static void test_malformed_limits_are_named(void **state)
                   "delay 11; give 0 to its burst, 10");
     refused_limit(w, (weir_limit){.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND, .delay = 1},
                   "delay 1, which only leaky_bucket has");
-    refused_limit(w, (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = SECOND, .calendar = 1},
-                  "a calendar and a period");
+    refused_limit(w, (weir_limit){.algorithm = WEIR_TOKEN_BUCKET, .limit = 1, .period_ns = SECOND, .calendar = 1},
+                  "only fixed_window has");
     refused_limit(w, (weir_limit){.algorithm = WEIR_SLIDING_WINDOW, .limit = 1, .calendar = WEIR_CALENDAR_DAY},
                   "only fixed_window has");
     refused_limit(w, (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .calendar = (weir_calendar) 3},
@@ -221,7 +221,7 @@ static void test_malformed_files_are_refused_with_file_line_and_field(void **sta
         {HEAD "      - algorithm: token_bucket\n        limit: 1\n        period: 0s\n", ":6: ", "period"},
         {HEAD "      - algorithm: token_bucket\n        limit: 1\n", ":4: ", "period"},
         {HEAD "      - algorithm: fixed_window\n        limit: 1\n        period: 1s\n        calendar: day\n",
-         ":6: ", "calendar"},
+         ":7: ", "calendar"},
         {HEAD "      - algorithm: token_bucket\n        limit: 1\n        calendar: month\n", ":6: ", "calendar"},
         {HEAD "      - algorithm: fixed_window\n        limit: 1\n        calendar: week\n", ":6: ", "calendar"},
         {HEAD "      - algorithm: sliding_log\n        limit: 65537\n        period: 1s\n", ":5: ", "65536"},
