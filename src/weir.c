@@ -59,7 +59,8 @@ static int identity_init(weir *w)
         return result;
     }
     for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
-        w->policy_salts[id] = hash_keyed(&w->secret, &id, sizeof(id));
+        /* Mixed once more: a key's bytes can be a policy's number, and its hash must not be that policy's salt. */
+        w->policy_salts[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
     }
     w->names.salts = w->policy_salts;
     struct policy_set *none = NULL;

@@ -14,6 +14,8 @@
  * Progress: lock-free, but for logs and settle_key.
  */
 #include <errno.h>
+#include <sched.h>
+#include <time.h>
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
@@ -34,11 +36,31 @@ struct subject {
     uint32_t *cells;
 };
 
+/* Times that somebody who settles what is wanted here, or holds it, is let run. */
+#define WAIT_YIELDS 64
+#define WAIT_NAPS   64
+#define WAIT_NAP_NS 100000
+
+static bool wait_for_others(unsigned *fruitless)
+{
+    if (++*fruitless <= WAIT_YIELDS) {
+        (void) sched_yield();
+        return true;
+    }
+    const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
+    (void) nanosleep(&nap, NULL);
+    return *fruitless < WAIT_YIELDS + WAIT_NAPS;
+}
+
 /* False: the table has no room for the key, so nothing can have been counted there. */
 static bool subject_take(struct subject *s, struct weir_thread *t, const struct policy *policy, const weir_key *key)
 {
     *s = (struct subject){.tier = t->tier, .t = t, .policy = policy, .key = key, .now_ns = tick_now(t, policy)};
-    s->slot = slot_take(t, policy, key, EPOCH_ASLEEP, s->now_ns);
+    unsigned fruitless = 0;
+    /* Where somebody else settles the slot, what this thread has just used is not in the state yet. */
+    do {
+        s->slot = slot_take(t, policy, key, EPOCH_ASLEEP, s->now_ns);
+    } while (s->slot == SLOT_NONE && slot_find(t, key->hash) != SLOT_NONE && wait_for_others(&fruitless));
     s->cells = s->slot != SLOT_NONE ? t->backs[s->slot].cells : s->own_cells;
     return s->slot != SLOT_NONE || place_pin(t->tier, policy, key, s->now_ns, s->cells);
 }
@@ -164,6 +186,18 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
     return given;
 }
 
+/* The rest of a refund, when what other threads have used of their grants is in the state. */
+static uint64_t refund_rest(const struct subject *s, uint32_t at, const struct rule *rule, uint64_t units)
+{
+    const struct cell *cell = &s->tier->table.cells[at];
+    unsigned fruitless = 0;
+    while (
+        (load_acquire(&cell->held) & HELD_UNITS) != 0 &&
+        (settle_key(s->tier, s->slot != SLOT_NONE ? s->t : NULL, s->policy, s->key) || wait_for_others(&fruitless))) {
+    }
+    return refund_cell(s->tier, at, rule, units, s->now_ns, SCOPE_OWN);
+}
+
 void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
 {
     struct subject s;
@@ -178,9 +212,7 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
         const struct rule rule = policy_rule(&policy->limits[i]);
         uint64_t given = refund_cell(t->tier, s.cells[i], &rule, cost, s.now_ns, SCOPE_NOW);
         if (given < cost) {
-            /* What other threads have used of their grants is not in the state yet. */
-            (void) settle_key(t->tier, t, policy, key);
-            given += refund_cell(t->tier, s.cells[i], &rule, cost - given, s.now_ns, SCOPE_OWN);
+            given += refund_rest(&s, s.cells[i], &rule, cost - given);
         }
         if (given != 0) {
             set_dirty(t->tier, policy, s.cells[i]);
