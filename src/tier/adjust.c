@@ -186,16 +186,18 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
     return given;
 }
 
-/* The rest of a refund, when what other threads have used of their grants is in the state. */
-static uint64_t refund_rest(const struct subject *s, uint32_t at, const struct rule *rule, uint64_t units)
+/*
+ * Brings what threads have used of their grants into the state: takes back what they hold, or waits for whoever is just
+ * doing that. `but` has settled its own slot (NULL: nobody has).
+ */
+static void settle_held(struct tier *tier, const struct weir_thread *but, const struct policy *policy,
+                        const weir_key *key, uint32_t at)
 {
-    const struct cell *cell = &s->tier->table.cells[at];
+    const struct cell *cell = &tier->table.cells[at];
     unsigned fruitless = 0;
-    while (
-        (load_acquire(&cell->held) & HELD_UNITS) != 0 &&
-        (settle_key(s->tier, s->slot != SLOT_NONE ? s->t : NULL, s->policy, s->key) || wait_for_others(&fruitless))) {
+    while ((load_acquire(&cell->held) & HELD_UNITS) != 0 &&
+           (settle_key(tier, but, policy, key) || wait_for_others(&fruitless))) {
     }
-    return refund_cell(s->tier, at, rule, units, s->now_ns, SCOPE_OWN);
 }
 
 void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
@@ -212,7 +214,8 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
         const struct rule rule = policy_rule(&policy->limits[i]);
         uint64_t given = refund_cell(t->tier, s.cells[i], &rule, cost, s.now_ns, SCOPE_NOW);
         if (given < cost) {
-            given += refund_rest(&s, s.cells[i], &rule, cost - given);
+            settle_held(t->tier, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
+            given += refund_cell(t->tier, s.cells[i], &rule, cost - given, s.now_ns, SCOPE_OWN);
         }
         if (given != 0) {
             set_dirty(t->tier, policy, s.cells[i]);
@@ -322,13 +325,14 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
         as.hash ^= policy->share ^ member->share;
         as.policy = member->id;
         uint32_t cells[WEIR_MAX_LIMITS];
-        (void) settle_key(tier, NULL, member, &as);
-        /* What was granted has been written down at an earlier time. */
-        const uint64_t now_ns =
-            tier->host_time ? tier_time(tier) : max_u64(tier_time(tier), load_relaxed(&tier->line.now_ns));
-        if (!place_pin(tier, member, &as, now_ns, cells)) {
+        if (!place_pin(tier, member, &as, tier_time(tier), cells)) {
             continue; /* no room: it cannot have been counted here */
         }
+        for (size_t i = 0; i < member->limit_count; i++) {
+            settle_held(tier, NULL, member, &as, cells[i]);
+        }
+        /* What was granted has been written down at an earlier time. */
+        const uint64_t now_ns = max_u64(tier_time(tier), load_relaxed(&tier->line.now_ns));
         for (size_t i = 0; i < member->limit_count; i++) {
             reset_cell(tier, member, &member->limits[i], cells[i], now_ns, reachable);
         }
