@@ -10,7 +10,7 @@
 /* The first slot of the set a hash belongs to. */
 static inline size_t slot_set(const struct weir_thread *t, uint64_t hash)
 {
-    return (size_t) (hash & (t->slot_count / SLOT_WAYS - 1)) * SLOT_WAYS;
+    return (size_t) (hash * SLOT_WAYS) & t->slot_mask;
 }
 
 /* Relaxed throughout: the owner reads its own stores, others look again under the slot's lock. */

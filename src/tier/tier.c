@@ -81,6 +81,7 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
         t->line = &tier->line;
         t->index = i;
         t->slot_count = slots;
+        t->slot_mask = slots - SLOT_WAYS;
         t->slots = carve(&next, slots_size);
         t->backs = carve(&next, backs_size);
         t->tallies = carve(&next, tallies_size);

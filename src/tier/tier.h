@@ -125,7 +125,8 @@ struct weir_thread {
     struct tick_line *line;
     struct slot *slots;
     struct slot_back *backs;
-    size_t slot_count;
+    size_t slot_count; /* a power of two */
+    size_t slot_mask;  /* of the first slot of a set: slot_count - SLOT_WAYS */
     struct tally *tallies; /* by policy id */
     uint32_t *seen;
     uint32_t index;

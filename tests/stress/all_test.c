@@ -393,7 +393,6 @@ static void change_to(struct change *change, unsigned set)
                                     {.name = set == 0 ? "both/x" : "both/y", .limits = tier, .limit_count = 2},
                                     {.name = "low", .limits = &low, .limit_count = 1},
                                     {.name = "high", .limits = &high, .limit_count = 1}};
-    /* And in another order. */
     const weir_policy turned[] = {policies[3], policies[1], policies[2], policies[0]};
     assert_int_equal(weir_set_policies(change->w, set == 0 ? policies : turned, 4, NULL), 0);
 }
@@ -482,7 +481,6 @@ static void test_every_check_all_sees_one_set_of_policies(void **state)
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
-    assert_true(change.checks > changes);
     assert_int_equal(change.mixtures, 0);
     print_message("# %u changes, %" PRIu64 " checks\n", changes, (uint64_t) change.checks);
     weir_close(change.w);
