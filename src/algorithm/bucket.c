@@ -16,7 +16,9 @@ static uint64_t debt(const struct rule *rule, struct state s, uint64_t now_ns)
     if (time == 0 || scale == rule->scale || scale == 0 || rule->scale == 0 || rule->scales == NULL) {
         return time;
     }
-    return muldiv_ceil(time, rule->scales->units[rule->scale], rule->scales->units[scale]);
+    /* A rate that is not known is another key's, of the same hash. */
+    const uint64_t unit = rule->scales->units[scale];
+    return unit != 0 ? muldiv_ceil(time, rule->scales->units[rule->scale], unit) : time;
 }
 
 /* The theoretical arrival time by this rule's rate. */

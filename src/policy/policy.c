@@ -153,6 +153,7 @@ static void policy_compile(struct policy *out, const weir_policy *policy, uint64
         limit_compile(&out->limits[i], out, policy, i, origin_ns, names);
     }
     policy_derive(out, tick_ns);
+    out->odd_set = names->set_count % 2 != 0;
     store_relaxed(&out->rung, RUNG_FLEET);
     store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
 }
@@ -294,6 +295,7 @@ int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_
         return error_set(error, -ENOMEM, "out of memory for %zu policies", count);
     }
     set_arrange(set, policies, names);
+    names->set_count++;
     for (size_t i = 0; i < count; i++) {
         policy_compile(&set->policies[i], &policies[i], tick_ns, origin_ns, names);
     }

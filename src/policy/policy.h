@@ -52,7 +52,8 @@ struct policy {
     char base[WEIR_MAX_NAME + 1]; /* the group's name */
     uint64_t share;               /* a key's hash, with this, is the same for all tiers */
     enum exception exception;
-    bool grants; /* what may pass can be handed out in advance */
+    bool grants;  /* what may pass can be handed out in advance */
+    bool odd_set; /* the number of its set is odd: see SLOT_SET */
     char name[WEIR_MAX_NAME + 1];
     weir_mode mode;
     weir_scope scope;
@@ -99,6 +100,7 @@ struct policy_scales {
  */
 struct policy_names {
     size_t count;
+    uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct policy_scales *scales;
     const uint64_t *salts; /* by id: what keeps the policies' keys apart */

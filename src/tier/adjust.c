@@ -41,6 +41,9 @@ struct subject {
 #define WAIT_NAPS   64
 #define WAIT_NAP_NS 100000
 
+/* And how often in all. */
+#define SETTLE_ROUNDS 160
+
 static bool wait_for_others(unsigned *fruitless)
 {
     if (++*fruitless <= WAIT_YIELDS) {
@@ -195,8 +198,11 @@ static void settle_held(struct tier *tier, const struct weir_thread *but, const 
 {
     const struct cell *cell = &tier->table.cells[at];
     unsigned fruitless = 0;
-    while ((load_acquire(&cell->held) & HELD_UNITS) != 0 &&
-           (settle_key(tier, but, policy, key) || wait_for_others(&fruitless))) {
+    /* Other threads may be granted units again and again: what they use after the first time is not waited for. */
+    for (unsigned round = 0; round < SETTLE_ROUNDS && (load_acquire(&cell->held) & HELD_UNITS) != 0; round++) {
+        if (!settle_key(tier, but, policy, key) && !wait_for_others(&fruitless)) {
+            break;
+        }
     }
 }
 

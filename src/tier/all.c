@@ -31,6 +31,11 @@ static bool find_granted(const struct weir_thread *t, const weir_key *keys, cons
         if ((uint32_t) (grant >> 32) != epoch || cost - 1 >= left) {
             return false;
         }
+        /* Between the publication of a policy set and the epoch that follows it, grants by both have this epoch. There
+         * are never more than two sets at a time. */
+        if (((slot->flags ^ t->slots[slots[0]].flags) & SLOT_SET) != 0) {
+            return false;
+        }
         for (size_t j = 0; j < i; j++) {
             if (slots[j] == slots[i]) {
                 return false; /* a key that is named twice needs room for both */

@@ -98,12 +98,14 @@ static void block_reclaim(struct tier *tier, uint32_t block, uint32_t owner, uin
 static uint32_t block_find(struct tier *tier, uint32_t cell, size_t size, uint64_t now_ns)
 {
     uint32_t block = block_take(tier, cell, size);
+    uint32_t first = 0;
     for (unsigned i = 0; i < RECLAIM_BLOCKS && block == 0; i++) {
         uint32_t owner;
         const uint32_t other = block_next(tier, &owner);
-        if (other == 0) {
-            break;
+        if (other == 0 || other == first) {
+            break; /* once around */
         }
+        first = first != 0 ? first : other;
         if (owner != cell) {
             block_reclaim(tier, other, owner, now_ns);
             block = block_take(tier, cell, size);

@@ -187,7 +187,9 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
         }
         struct state charged = opinion->state;
         if (is_log) {
-            struct log *log = logs_room(tier, at, rule, max_u64(cost, wanted), r->now_ns);
+            /* Beside what others have been promised by the same word. */
+            const uint64_t others = wanted != 0 ? (load_acquire(&cell->held) & HELD_UNITS) - mine : 0;
+            struct log *log = logs_room(tier, at, rule, saturating_add(max_u64(cost, wanted), others), r->now_ns);
             log = log == NULL && wanted == 0 ? logs_get(tier, at) : log; /* it was promised: the oldest give way */
             if (log == NULL) {
                 result = CHARGE_NO_MEMORY;

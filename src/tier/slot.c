@@ -202,7 +202,7 @@ static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, cons
         (reset_ns << BUCKET_FRACTION_BITS) + remaining * slot->unit; /* modulo 2^64, as all that is made of it */
     slot->limit = limit;
     slot->limit_index = (uint8_t) least;
-    slot->flags = (uint8_t) (load_relaxed(&policy->basis) & SLOT_BASIS_MASK);
+    slot->flags = (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->odd_set ? SLOT_SET : 0));
     slot->denies_from = 0;
     /* Release: a settler that sees the grant sees the account; it has the lock besides. */
     store_release(&slot->grant, grant_make(epoch, used + claim->granted));

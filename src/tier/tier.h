@@ -89,6 +89,7 @@ _Static_assert(sizeof(struct slot) == CACHE_LINE, "a hit touches one line of its
 
 #define SLOT_BASIS_MASK 3
 #define SLOT_SHADOW     4
+#define SLOT_SET        8 /* the parity of the policy set its grant is by: see all.c */
 
 /* What settling needs of a slot. All under `lock` but where marked. */
 struct slot_back {
@@ -125,8 +126,8 @@ struct weir_thread {
     struct tick_line *line;
     struct slot *slots;
     struct slot_back *backs;
-    size_t slot_count; /* a power of two */
-    size_t slot_mask;  /* of the first slot of a set: slot_count - SLOT_WAYS */
+    size_t slot_count;     /* a power of two */
+    size_t slot_mask;      /* of the first slot of a set: slot_count - SLOT_WAYS */
     struct tally *tallies; /* by policy id */
     uint32_t *seen;
     uint32_t index;
