@@ -377,7 +377,8 @@ static void test_a_reset_clears_the_records_of_a_key_and_of_no_other(void **stat
         const weir_key there = key_of(site.w[2], names[k], "key");
         weir_verdict v;
         (void) weir_peek(site.t[2], &there, 1, &v);
-        assert_in_range(v.remaining, limits[k].limit - 3, limits[k].limit - 1);
+        /* Three were used; a bucket's record takes new units to have come half an interval ago, rounded up. */
+        assert_in_range(v.remaining, limits[k].limit - 4, limits[k].limit - 1);
     }
     all_but_overrides_expire(&site.server);
     freeReplyObject(server_command(&site.server, "FLUSHALL"));
