@@ -302,7 +302,6 @@ int weir_reset(weir *w, const weir_key *key)
     if (result != 0 || !w->has_fleet) {
         return result;
     }
-    /* The first round says so, the second has what was under way on this node meanwhile. */
     result = reachable ? weir_sync(w, w->options.redis_timeout_ms) : -ENOTCONN;
     if (result != 0) {
         (void) adjust_reset(&w->tier, key, false);

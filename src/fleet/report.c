@@ -9,8 +9,8 @@
  * Units that were given back are counted beside: the note has this node's own, told.others_back the others'.
  *
  * Invariants
- *   R1  window: state count (or previous) = own units - own given back + told.others - told.others_back + told.short_of
- *       of that window; short_of is more than 0 where that would be less than 0 (two nodes have given back the same)
+ *   R1  window: state count (or previous) = own units - own given back + told.others - told.others_back + told.deficit
+ *       of that window; deficit is more than 0 where that would be less than 0 (two nodes have given back the same)
  *   R2  reported <= own units counted; what is counted later makes the cell dirty again
  *   R3  told.others and told.others_back never decrease within a window: what the fleet has lost is told again, and not
  *       admitted again. (But for a key that came with a guess in place of what the others used: the first answer
@@ -120,7 +120,7 @@ static void told_copy(struct told *to, const struct told *from)
 {
     to->reported = from->reported;
     to->reported_back = from->reported_back;
-    to->short_of = from->short_of;
+    to->deficit = from->deficit;
     store_relaxed(&to->others, load_relaxed(&from->others));
     store_relaxed(&to->others_back, load_relaxed(&from->others_back));
 }
@@ -147,7 +147,7 @@ static void note_follow(struct note *note, uint32_t tag)
 static uint64_t own_count(const struct told *told, uint64_t count, uint64_t back)
 {
     const uint64_t net = count + back + load_relaxed(&told->others_back);
-    return max_u64(saturating_sub(net, load_relaxed(&told->others) + told->short_of), told->reported);
+    return max_u64(saturating_sub(net, load_relaxed(&told->others) + told->deficit), told->reported);
 }
 
 static void window_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
@@ -157,7 +157,7 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
     const uint64_t number = window_number(&limit->rule, tag, now_ns);
     uint64_t reset_ns = load_relaxed(&note->reset);
     note_follow(note, tag);
-    if (number != 0 && reset_ns < window_span_of(&limit->rule, number - 1).start_ns) {
+    if (reset_ns != 0 && number != 0 && reset_ns < window_span_of(&limit->rule, number - 1).start_ns) {
         (void) cas_relaxed(&note->reset, &reset_ns, 0); /* the windows it was for are over */
     }
     for (int before = 0; before < 2; before++) {
@@ -327,9 +327,9 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
 
 /*
  * Brings the state of a window up to date with an answer: what the others admitted and gave back since the last one,
- * and `reset` units of anybody's that were given back in this node's name.
+ * and `reset` units of anybody's that were given back in this node's name. True: something was given back.
  */
-static void window_fold(struct cell *cell, struct note *note, bool before, const struct report *report)
+static bool window_fold(struct cell *cell, struct note *note, bool before, const struct report *report)
 {
     struct told *told = before ? &note->before : &note->now;
     const uint32_t tag = (load_relaxed(&note->tag) - before) & WINDOW_TAG_MASK;
@@ -346,9 +346,9 @@ static void window_fold(struct cell *cell, struct note *note, bool before, const
         store_relaxed(&note->cold, 0);
     }
     if (more == 0 && less == 0 && back == 0 && reset == 0) {
-        return; /* R3 */
+        return false; /* R3 */
     }
-    const uint64_t off = less + back + reset + told->short_of;
+    const uint64_t off = less + back + reset + told->deficit;
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
     uint64_t there;
@@ -357,15 +357,17 @@ static void window_fold(struct cell *cell, struct note *note, bool before, const
         there = window_count_tag(folded, tag);
         folded = window_discharge_tag(folded, tag, off);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
-    told->short_of = saturating_sub(off, there);     /* R1 */
+    told->deficit = saturating_sub(off, there);      /* R1 */
     store_relaxed(&told->others, had + more - less); /* R1 */
     store_relaxed(&told->others_back, load_relaxed(&told->others_back) + back);
     if (reset != 0) {
         adjust_back_window(note, tag, reset); /* [A1] */
     }
+    return less + back + reset != 0;
 }
 
-static void bucket_fold(struct cell *cell, struct note *note, const struct rule *rule, const struct report *report,
+/* The same for a bucket. */
+static bool bucket_fold(struct cell *cell, struct note *note, const struct rule *rule, const struct report *report,
                         uint64_t now_ns)
 {
     const uint64_t others_back = saturating_sub(report->sum_back, report->mine_back);
@@ -389,6 +391,7 @@ static void bucket_fold(struct cell *cell, struct note *note, const struct rule 
     if (reset != 0) {
         (void) add_release(&note->back[0], reset); /* [A1] */
     }
+    return back + reset != 0;
 }
 
 static void apply_one(struct fleet *fleet, const struct policy_set *set, const struct origin *origin,
@@ -407,14 +410,15 @@ static void apply_one(struct fleet *fleet, const struct policy_set *set, const s
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);
-        fleet->given_back = fleet->given_back || report->reset_us != 0 || report->sum_back != report->back;
+        bool returned = false;
         if (report->kind == REPORT_BUCKET) {
-            bucket_fold(cell, note, &rule, report, now_ns);
+            returned = bucket_fold(cell, note, &rule, report, now_ns);
         } else if (report->kind == REPORT_LOG) {
-            report_log_fold(fleet, origin->cell, &rule, report, now_ns);
+            returned = report_log_fold(fleet, origin->cell, &rule, report, now_ns);
         } else {
-            window_fold(cell, note, origin->before, report);
+            returned = window_fold(cell, note, origin->before, report);
         }
+        fleet->given_back = fleet->given_back || returned;
         if (report->reset_us != 0 && !origin->before) {
             uint64_t reset = load_relaxed(&note->reset);
             if (report_time_us(reset) == report->reset_us) {

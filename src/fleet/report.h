@@ -44,8 +44,8 @@ bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const str
 /* The last units of a log that was forgotten. False: there is no room for them in this round. */
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                        const struct policy_limit *limit, uint64_t now_ns);
-/* Brings an answer home. */
-void report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
+/* Brings an answer home. True: something was given back. */
+bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
                      uint64_t now_ns);
 /* Nobody knows what of a log's units has arrived. */
 void report_log_retry(struct fleet *fleet, const struct origin *origin);

@@ -100,7 +100,7 @@ bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const s
     return true;
 }
 
-void report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
+bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
                      uint64_t now_ns)
 {
     const struct log_news *news = report->log;
@@ -109,6 +109,7 @@ void report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, 
     for (uint32_t i = 0; i < count; i++) {
         groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
     }
+    bool returned = false;
     logs_lock(fleet->tier, at);
     struct log *log = logs_get(fleet->tier, at);
     if (count != 0) {
@@ -124,12 +125,13 @@ void report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, 
             log->told = log->first; /* the fleet has lost some: tell it all again */
             table_set_dirty(&fleet->tier->table, at);
         }
-        fleet->given_back = fleet->given_back || log->others < had || news->reset_us != 0;
+        returned = log->others < had || news->reset_us != 0;
         log_clear(log, news->reset_us * NS_PER_US);
         log_expire(log, rule, now_ns);
         logs_publish(fleet->tier, at, rule);
     }
     logs_unlock(fleet->tier, at);
+    return returned;
 }
 
 void report_log_retry(struct fleet *fleet, const struct origin *origin)

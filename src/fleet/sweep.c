@@ -52,18 +52,18 @@ static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule)
     logs_unlock(tier, at);
 }
 
-/* Takes one window's others out of a state; *short_of: what could not be taken, as of the last call. */
-static struct state unfold_told(struct state state, uint32_t tag, const struct told *told, uint64_t *short_of)
+/* Takes one window's others out of a state; *deficit: what could not be taken, as of the last call. */
+static struct state unfold_told(struct state state, uint32_t tag, const struct told *told, uint64_t *deficit)
 {
-    const uint64_t off = load_relaxed(&told->others) + told->short_of;
+    const uint64_t off = load_relaxed(&told->others) + told->deficit;
     state = window_charge_tag(state, tag, load_relaxed(&told->others_back));
-    *short_of = saturating_sub(off, window_count_tag(state, tag));
+    *deficit = saturating_sub(off, window_count_tag(state, tag));
     return window_discharge_tag(state, tag, off);
 }
 
-static void told_unfolded(struct told *told, uint64_t short_of)
+static void told_unfolded(struct told *told, uint64_t deficit)
 {
-    told->short_of = short_of;
+    told->deficit = deficit;
     store_relaxed(&told->others, 0);
     store_relaxed(&told->others_back, 0);
 }

@@ -130,8 +130,8 @@ static int entry_compile(struct entry *entry, const struct override_context *con
     if (!allow && !deny && !numbers_read(text->value, policy, limits, bursts)) {
         return -1;
     }
-    policy_except(&entry->policy, policy, allow || deny ? NULL : limits, bursts, context->names, context->tick_ns);
-    entry->policy.exception = allow ? EXCEPTION_ALLOW : deny ? EXCEPTION_DENY : EXCEPTION_NONE;
+    policy_override(&entry->policy, policy, allow || deny ? NULL : limits, bursts, context->names, context->tick_ns);
+    entry->policy.override = allow ? OVERRIDE_ALLOW : deny ? OVERRIDE_DENY : OVERRIDE_NONE;
     entry->key_hash = hash_keyed(context->secret, key, length) ^ context->names->salts[id];
     entry->key_hash = entry->key_hash != 0 ? entry->key_hash : 1; /* as weir_make_key */
     return 1;

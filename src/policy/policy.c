@@ -171,8 +171,8 @@ static void share_log_most(const struct policy_group *group, uint64_t salt, uint
     }
 }
 
-void policy_except(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
-                   struct policy_names *names, uint64_t tick_ns)
+void policy_override(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
+                     struct policy_names *names, uint64_t tick_ns)
 {
     memcpy((void *) out, (const void *) like, sizeof(*out)); /* under the lock that guards sets: nobody writes it */
     for (size_t i = 0; i < out->limit_count && limits != NULL; i++) {

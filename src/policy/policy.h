@@ -35,7 +35,7 @@ struct policy_limit {
 enum rung { RUNG_FLEET, RUNG_SHARE, RUNG_LOCAL, RUNG_OPEN, RUNG_CLOSED };
 
 /* What a key's entry in the fleet makes of its policy. */
-enum exception { EXCEPTION_NONE, EXCEPTION_ALLOW, EXCEPTION_DENY };
+enum override { OVERRIDE_NONE, OVERRIDE_ALLOW, OVERRIDE_DENY };
 
 struct policy;
 
@@ -51,7 +51,7 @@ struct policy {
     const struct policy_group *group;
     char base[WEIR_MAX_NAME + 1]; /* the group's name */
     uint64_t share;               /* a key's hash, with this, is the same for all tiers */
-    enum exception exception;
+    enum override override;
     bool grants;  /* what may pass can be handed out in advance */
     bool odd_set; /* the number of its set is odd: see SLOT_SET */
     char name[WEIR_MAX_NAME + 1];
@@ -122,10 +122,10 @@ void policy_set_free(struct policy_set *set); /* NULL is allowed */
 
 /*
  * A policy as it is for one key: `like`, with other numbers: one limit and burst (0: the same) per limit, or NULL. The
- * numbers are in range. The caller fills in *out, and sets the exception.
+ * numbers are in range. The caller fills in *out, and sets what kind it is.
  */
-void policy_except(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
-                   struct policy_names *names, uint64_t tick_ns);
+void policy_override(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
+                     struct policy_names *names, uint64_t tick_ns);
 
 /* The rule in force. */
 static inline struct rule policy_rule(const struct policy_limit *limit)

@@ -89,28 +89,30 @@ static void put_number(struct arguments *a, uint64_t value)
     a->t->lengths[a->count++] = (size_t) length;
 }
 
-static int queue_heartbeat(struct redis_transport *t)
+/* The beginning of a script call with one key, which is no batch of reports. */
+static struct arguments call_begin(struct redis_transport *t, enum script script, const char *key)
 {
     struct arguments a = {t, 0};
     put(&a, "EVALSHA");
-    put(&a, t->shas[SCRIPT_HEARTBEAT]);
+    put(&a, t->shas[script]);
     put(&a, "1");
-    put(&a, t->nodes_key);
+    put(&a, key);
+    t->batches[t->batch_count++] = (struct batch){script, 0, 0};
+    return a;
+}
+
+static int queue_heartbeat(struct redis_transport *t)
+{
+    struct arguments a = call_begin(t, SCRIPT_HEARTBEAT, t->nodes_key);
     put(&a, t->round->node);
     put_number(&a, t->round->node_lifetime_ms);
-    t->batches[t->batch_count++] = (struct batch){SCRIPT_HEARTBEAT, 0, 0};
     return link_command(&t->link, a.count, t->argv, t->lengths);
 }
 
 static int queue_overrides(struct redis_transport *t)
 {
-    struct arguments a = {t, 0};
-    put(&a, "EVALSHA");
-    put(&a, t->shas[SCRIPT_OVERRIDES]);
-    put(&a, "1");
-    put(&a, t->overrides_key);
+    struct arguments a = call_begin(t, SCRIPT_OVERRIDES, t->overrides_key);
     put(&a, t->round->overrides_version);
-    t->batches[t->batch_count++] = (struct batch){SCRIPT_OVERRIDES, 0, 0};
     return link_command(&t->link, a.count, t->argv, t->lengths);
 }
 

@@ -14,8 +14,6 @@
  * Progress: lock-free, but for logs and settle_key.
  */
 #include <errno.h>
-#include <sched.h>
-#include <time.h>
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
@@ -36,24 +34,8 @@ struct subject {
     uint32_t *cells;
 };
 
-/* Times that somebody who settles what is wanted here, or holds it, is let run. */
-#define WAIT_YIELDS 64
-#define WAIT_NAPS   64
-#define WAIT_NAP_NS 100000
-
-/* And how often in all. */
+/* How often units that others hold are taken back, or waited for, in all. */
 #define SETTLE_ROUNDS 160
-
-static bool wait_for_others(unsigned *fruitless)
-{
-    if (++*fruitless <= WAIT_YIELDS) {
-        (void) sched_yield();
-        return true;
-    }
-    const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
-    (void) nanosleep(&nap, NULL);
-    return *fruitless < WAIT_YIELDS + WAIT_NAPS;
-}
 
 /* False: the table has no room for the key, so nothing can have been counted there. */
 static bool subject_take(struct subject *s, struct weir_thread *t, const struct policy *policy, const weir_key *key)
@@ -63,7 +45,7 @@ static bool subject_take(struct subject *s, struct weir_thread *t, const struct 
     /* Where somebody else settles the slot, what this thread has just used is not in the state yet. */
     do {
         s->slot = slot_take(t, policy, key, EPOCH_ASLEEP, s->now_ns);
-    } while (s->slot == SLOT_NONE && slot_find(t, key->hash) != SLOT_NONE && wait_for_others(&fruitless));
+    } while (s->slot == SLOT_NONE && slot_find(t, key->hash) != SLOT_NONE && settle_wait(&fruitless));
     s->cells = s->slot != SLOT_NONE ? t->backs[s->slot].cells : s->own_cells;
     return s->slot != SLOT_NONE || place_pin(t->tier, policy, key, s->now_ns, s->cells);
 }
@@ -200,7 +182,7 @@ static void settle_held(struct tier *tier, const struct weir_thread *but, const 
     unsigned fruitless = 0;
     /* Other threads may be granted units again and again: what they use after the first time is not waited for. */
     for (unsigned round = 0; round < SETTLE_ROUNDS && (load_acquire(&cell->held) & HELD_UNITS) != 0; round++) {
-        if (!settle_key(tier, but, policy, key) && !wait_for_others(&fruitless)) {
+        if (!settle_key(tier, but, policy, key) && !settle_wait(&fruitless)) {
             break;
         }
     }
@@ -212,7 +194,7 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
     counter_add(&t->slow_count, 1);
     rcu_enter();
     const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
-    if (policy == NULL || policy->exception != EXCEPTION_NONE || cost == 0 || !subject_take(&s, t, policy, key)) {
+    if (policy == NULL || policy->override != OVERRIDE_NONE || cost == 0 || !subject_take(&s, t, policy, key)) {
         rcu_leave();
         return;
     }
@@ -239,7 +221,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     counter_add(&t->slow_count, 1);
     rcu_enter();
     const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
-    if (policy == NULL || policy->exception != EXCEPTION_NONE || units == 0) {
+    if (policy == NULL || policy->override != OVERRIDE_NONE || units == 0) {
         rcu_leave();
         return;
     }
@@ -253,7 +235,8 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
         const struct rule rule = policy_rule(&policy->limits[i]);
         struct cell *cell = &t->tier->table.cells[s.cells[i]];
         if (rule_is_log(&rule)) {
-            logs_charge(t->tier, s.cells[i], &rule, s.now_ns, units);
+            const bool counted = logs_charge(t->tier, s.cells[i], &rule, s.now_ns, units);
+            counter_add(&t->untracked_count, counted ? 0 : 1);
         } else {
             struct pair_value value = pair_read(&cell->state);
             struct state charged;

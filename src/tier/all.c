@@ -64,11 +64,11 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
         const struct policy *policy = thread_policy(set, &keys[i]);
         if (policy == NULL) {
             counter_add(&t->unknown_count, 1);
-        } else if (policy->exception == EXCEPTION_DENY && policy->mode != WEIR_SHADOW) {
+        } else if (policy->override == OVERRIDE_DENY && policy->mode != WEIR_SHADOW) {
             all->denied = true;
             all->denied_by = (uint8_t) i;
-        } else if (policy->exception != EXCEPTION_NONE) {
-            all->would_deny = all->would_deny || policy->exception == EXCEPTION_DENY;
+        } else if (policy->override != OVERRIDE_NONE) {
+            all->would_deny = all->would_deny || policy->override == OVERRIDE_DENY;
         } else {
             all->key_of[all->count] = (uint8_t) i;
             all->claims[all->count] = (struct claim){.policy = policy,
@@ -157,7 +157,7 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, cons
     all_collect(t, set, &all, keys, costs, count);
     bool pass = !all.denied;
     if (all.denied) {
-        (void) thread_answer_exception(t, thread_policy(set, &keys[all.denied_by]), true, verdict);
+        (void) thread_answer_override(t, thread_policy(set, &keys[all.denied_by]), true, verdict);
         if (verdict != NULL) {
             verdict->key_index = all.denied_by;
         }

@@ -189,7 +189,7 @@ void logs_publish(struct tier *tier, uint32_t cell, const struct rule *rule)
     }
 }
 
-void logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units)
+bool logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units)
 {
     logs_lock(tier, cell);
     struct log *log = logs_get(tier, cell);
@@ -203,6 +203,7 @@ void logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint
         (void) publish(tier, cell, 0, log, rule);
     }
     logs_unlock(tier, cell);
+    return log != NULL;
 }
 
 uint64_t logs_forget(struct tier *tier, uint32_t cell, struct orphan *orphan)

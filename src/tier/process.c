@@ -20,7 +20,7 @@
  * The exception: what a thread holds cannot be taken back while it stands between raising `held` and publishing its
  * grant, or while another thread settles it. That is some ten nanoseconds, or one barrier; but that thread may be
  * preempted just there. The request then yields the processor, and at last naps, so that it runs; and is denied all the
- * same after DENY_YIELDS + DENY_NAPS fruitless rounds, some 10 ms. So long a check waits only for units that are there,
+ * same after some 10 ms (settle_wait). So long a check waits only for units that are there,
  * and whose holder does not run.
  *
  * A queue (leaky bucket) has room for a request when its turn has come, not for a number of units; so while another
@@ -33,16 +33,11 @@
  * again.
  */
 #include <sched.h>
-#include <time.h>
 
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "base/spin.h"
 #include "tier/tier.h"
-
-#define DENY_YIELDS 64
-#define DENY_NAPS   64
-#define DENY_NAP_NS 100000
 
 /* Spread of a grant: see above. */
 #define GRANT_SHARE 4
@@ -383,16 +378,7 @@ static void allow(struct request *r)
 
 bool process_wait(struct request *r, const struct claim *claim, unsigned *fruitless)
 {
-    if (settle_key(r->t->tier, r->t, claim->policy, claim->key)) {
-        return true;
-    }
-    if (++*fruitless <= DENY_YIELDS) {
-        (void) sched_yield();
-        return true;
-    }
-    const struct timespec nap = {.tv_nsec = DENY_NAP_NS};
-    (void) nanosleep(&nap, NULL);
-    return *fruitless < DENY_YIELDS + DENY_NAPS;
+    return settle_key(r->t->tier, r->t, claim->policy, claim->key) || settle_wait(fruitless);
 }
 
 /* What asking everybody comes to. */

@@ -115,13 +115,18 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         if (place.others && process_wait(r, claim, &fruitless)) {
             continue;
         }
+        const bool plain = claim->policy->limit_count == 1 && !rule_is_log(&claim->rules[0]);
+        if (place.others && !plain) {
+            /* Who holds does not run, and what stands before this request is not known. */
+            place.refused = true;
+            place.wait_ns = max_u64(place.wait_ns, NS_PER_MS);
+        }
         *wait_ns = place.wait_ns;
         r->out->allowed = !place.refused;
         if (place.refused || claim->cost == 0) {
             return true;
         }
         /* A log is charged where it has room, by the way of several cells. */
-        const bool plain = claim->policy->limit_count == 1 && !rule_is_log(&claim->rules[0]);
         const enum charge result = plain ? charge_plain(r) : charge_held(r, max_wait_ns, wait_ns);
         if (result == CHARGE_DONE) {
             process_dirty(r, claim);
@@ -174,8 +179,8 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
     bool pass = true;
     if (policy == NULL) {
         (void) thread_allow_unknown(t, NULL);
-    } else if (policy->exception != EXCEPTION_NONE) {
-        const bool allowed = policy->exception == EXCEPTION_ALLOW;
+    } else if (policy->override != OVERRIDE_NONE) {
+        const bool allowed = policy->override == OVERRIDE_ALLOW;
         thread_tally(t, policy, allowed);
         pass = allowed || policy->mode == WEIR_SHADOW;
         *wait = pass ? 0 : UINT64_MAX;

@@ -20,6 +20,9 @@
  *
  * Progress: the lock is only ever tried.
  */
+#include <sched.h>
+#include <time.h>
+
 #include "base/barrier.h"
 #include "base/clock.h"
 #include "tier/slot.h"
@@ -80,7 +83,7 @@ void slot_settle(struct weir_thread *t, size_t index)
             /* They were granted: there is room for them, whatever the limit is by now. */
             struct rule late = *rule;
             late.limit = WEIR_MAX_LOG_UNITS;
-            logs_charge(tier, back->cells[i], &late, late_time(tier, back), passed);
+            (void) logs_charge(tier, back->cells[i], &late, late_time(tier, back), passed);
             continue;
         }
         struct pair_value value = pair_read(&cell->state);
@@ -178,6 +181,21 @@ bool settle_key(struct tier *tier, const struct weir_thread *asking, const struc
         }
     }
     return given_back;
+}
+
+#define WAIT_YIELDS 64
+#define WAIT_NAPS   64
+#define WAIT_NAP_NS 100000
+
+bool settle_wait(unsigned *fruitless)
+{
+    if (++*fruitless <= WAIT_YIELDS) {
+        (void) sched_yield();
+        return true;
+    }
+    const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
+    (void) nanosleep(&nap, NULL);
+    return *fruitless < WAIT_YIELDS + WAIT_NAPS;
 }
 
 static void end_denials(struct tier *tier, uint64_t key_hash)

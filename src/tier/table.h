@@ -78,7 +78,7 @@ _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 struct told {
     uint64_t reported, reported_back;     /* own units, and own ones given back, as last acknowledged */
     _Atomic uint64_t others, others_back; /* the same of the others, as folded into the state */
-    uint64_t short_of;                    /* units that were to be taken off the state when it had none left */
+    uint64_t deficit;                     /* units that were to be taken off the state when it had none left */
 };
 
 /*
@@ -113,7 +113,7 @@ struct note {
 
 static inline void told_clear(struct told *told)
 {
-    told->reported = told->reported_back = told->short_of = 0;
+    told->reported = told->reported_back = told->deficit = 0;
     store_relaxed(&told->others, 0);
     store_relaxed(&told->others_back, 0);
 }

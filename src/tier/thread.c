@@ -58,9 +58,9 @@ const struct policy *thread_policy(const struct policy_set *set, const weir_key 
     return policy;
 }
 
-bool thread_answer_exception(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict)
+bool thread_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict)
 {
-    const bool allowed = policy->exception == EXCEPTION_ALLOW;
+    const bool allowed = policy->override == OVERRIDE_ALLOW;
     const uint64_t most = policy->limits[0].rule.limit;
     const struct decision decision = {
         .allowed = allowed, .limit = most, .remaining = allowed ? most : 0, .retry_after_ns = UINT64_MAX};
@@ -80,9 +80,9 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
     rcu_enter();
     const uint32_t epoch = load_acquire(&t->line->epoch);                               /* [S4] */
     const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key); /* [S4] */
-    if (policy == NULL || policy->exception != EXCEPTION_NONE) {
+    if (policy == NULL || policy->override != OVERRIDE_NONE) {
         const bool pass =
-            policy == NULL ? thread_allow_unknown(t, verdict) : thread_answer_exception(t, policy, take, verdict);
+            policy == NULL ? thread_allow_unknown(t, verdict) : thread_answer_override(t, policy, take, verdict);
         rcu_leave();
         return pass;
     }

@@ -211,6 +211,11 @@ void slot_release_owner(struct weir_thread *t, size_t index);
  * `asking` has settled its own slot of this key (NULL: nobody has). True: something was given back.
  */
 bool settle_key(struct tier *tier, const struct weir_thread *asking, const struct policy *policy, const weir_key *key);
+/*
+ * Lets a thread run that stands where what it holds cannot be taken back: yields, at last naps. False: that was done
+ * often enough, some 10 ms in all since *fruitless was 0.
+ */
+bool settle_wait(unsigned *fruitless);
 /* Ends the denials of a key, and of other tiers, that threads answer from their slots. */
 void settle_denials(struct tier *tier, const struct policy *policy, const weir_key *key);
 /* Settles what has lapsed in all threads. Returns how many slots were not to be had. By the background thread. */
@@ -238,7 +243,7 @@ void slot_missing_denial(struct weir_thread *t, const struct policy *policy, con
 const struct policy *thread_policy(const struct policy_set *set, const weir_key *key);
 bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
 /* A key that is always allowed, or always denied. */
-bool thread_answer_exception(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict);
+bool thread_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict);
 void thread_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
 
 /* process.c */
@@ -337,8 +342,8 @@ struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule,
 bool logs_refresh(struct tier *tier, uint32_t cell, uint64_t hash, const struct rule *rule, uint64_t now_ns);
 /* Brings the state of a pinned cell up to date with its log. */
 void logs_publish(struct tier *tier, uint32_t cell, const struct rule *rule);
-/* Charges a pinned cell, whether there is room or not. */
-void logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units);
+/* Charges a pinned cell, whether there is room or not. False: there was no memory to count it in. */
+bool logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units);
 /* Frees the log of a claimed, vacant cell; keeps what the fleet has not had. Returns how many units that lost. */
 uint64_t logs_forget(struct tier *tier, uint32_t cell, struct orphan *orphan);
 
