@@ -27,29 +27,6 @@ static weir_limit still(weir_algorithm algorithm, uint64_t limit)
                         .delay = algorithm == WEIR_LEAKY_BUCKET ? limit : 0};
 }
 
-static void run_threads(void *(*run)(void *), void *arg)
-{
-    pthread_t threads[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, run, arg), 0);
-    }
-    for (size_t i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-    }
-}
-
-/* Waits until so many threads are here; returns the number of this one. */
-static uint64_t meet(_Atomic uint64_t *ready, uint64_t threads)
-{
-    const uint64_t number = atomic_fetch_add(ready, 1);
-    for (int spins = 0; atomic_load(ready) < threads; spins++) {
-        if (spins > 1000) {
-            (void) sched_yield(); /* there may be fewer processors than threads */
-        }
-    }
-    return number;
-}
-
 /* One policy per kind, and two keys of each. */
 #define KINDS 7
 #define KEYS  (KINDS * 2)
@@ -131,7 +108,7 @@ static void *adjust_main(void *arg)
 {
     struct world *world = arg;
     uint64_t mine[KEYS] = {0};
-    uint64_t rng = world->seed + meet(&world->ready, THREADS);
+    uint64_t rng = world->seed + threads_meet(&world->ready, THREADS);
     weir_thread *t = weir_attach(world->w);
     for (int i = 0; i < 8000; i++) {
         adjust_one(world, t, &rng, mine);
@@ -165,7 +142,7 @@ static void run_world(uint64_t seed, uint64_t limit, enum how how)
     world_open(&world, limit);
     world.seed = seed;
     world.how = how;
-    run_threads(adjust_main, &world);
+    run_threads(THREADS, adjust_main, &world);
     assert_int_equal(world.beyond, 0);
     weir_thread *t = weir_attach(world.w);
     for (size_t i = 0; i < KEYS; i++) {
@@ -225,7 +202,7 @@ struct queue {
 static void *queue_main(void *arg)
 {
     struct queue *queue = arg;
-    uint64_t rng = queue->seed + meet(&queue->ready, THREADS);
+    uint64_t rng = queue->seed + threads_meet(&queue->ready, THREADS);
     weir_thread *t = weir_attach(queue->w);
     for (int refusals = 0; refusals < 2;) {
         const uint64_t cost = 1 + random_below(&rng, 3);
@@ -257,7 +234,7 @@ static void test_places_in_a_queue_are_evenly_spaced_and_each_is_given_once(void
         struct queue queue = {.w = open_or_fail(NULL), .seed = seed + count * THREADS};
         const weir_policy_id policy = set_one_policy(queue.w, limits, count, WEIR_SCOPE_FLEET);
         queue.key = weir_make_key(queue.w, policy, "q", 1);
-        run_threads(queue_main, &queue);
+        run_threads(THREADS, queue_main, &queue);
         assert_int_equal(queue.clashes, 0);
         for (size_t i = 0; i < PLACES; i++) {
             assert_int_equal(queue.taken[i], 1);
@@ -294,7 +271,7 @@ static void passed(struct stream *stream, uint64_t which, uint64_t before_ns, ui
 static void *stream_main(void *arg)
 {
     struct stream *stream = arg;
-    const uint64_t number = meet(&stream->ready, THREADS);
+    const uint64_t number = threads_meet(&stream->ready, THREADS);
     uint64_t rng = stream->seed + number;
     weir_thread *t = weir_attach(stream->w);
     const weir_key keys[HOT_KEYS] = {weir_make_key(stream->w, stream->policy, "a", 1),
@@ -357,7 +334,7 @@ static void run_stream(const weir_options *options, const weir_limit *limits, si
     for (size_t i = 0; i < HOT_KEYS; i++) {
         stream.passages[i] = calloc(PASSAGES, sizeof(struct passage));
     }
-    run_threads(stream_main, &stream);
+    run_threads(THREADS, stream_main, &stream);
     weir_stats stats;
     weir_get_stats(stream.w, &stats);
     for (size_t i = 0; i < HOT_KEYS; i++) {
@@ -410,7 +387,7 @@ struct crowd {
 static void *crowd_main(void *arg)
 {
     struct crowd *crowd = arg;
-    uint64_t rng = crowd->seed + meet(&crowd->ready, THREADS);
+    uint64_t rng = crowd->seed + threads_meet(&crowd->ready, THREADS);
     weir_thread *t = weir_attach(crowd->w);
     for (int i = 0; i < 20000; i++) {
         const uint64_t names[] = {random_below(&rng, 4000), random_below(&rng, 40)};
@@ -470,7 +447,7 @@ static void test_logs_of_keys_that_come_and_go_lose_no_memory(void **state)
     crowd.w = both[0];
     crowd.small = weir_find_policy(crowd.w, "small");
     crowd.large = weir_find_policy(crowd.w, "large");
-    run_threads(crowd_main, &crowd);
+    run_threads(THREADS, crowd_main, &crowd);
     weir_stats stats;
     weir_get_stats(crowd.w, &stats);
     assert_true(stats.evicted_used_count + stats.evicted_fresh_count > 1000 && stats.untracked_count != 0);

@@ -111,31 +111,6 @@ static bool request_ask(const struct world *world, weir_thread *t, const struct 
     return weir_check_all(t, keys, costs, request->count, NULL);
 }
 
-/* Starts all threads with the same argument, and waits for them. */
-static void run_threads(void *(*run)(void *), void *arg, size_t count)
-{
-    pthread_t threads[THREADS + 1];
-    assert_true(count <= THREADS + 1);
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, run, arg), 0);
-    }
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-    }
-}
-
-/* Waits until so many threads are here; returns the number of this one. */
-static uint64_t meet(_Atomic uint64_t *ready, uint64_t threads)
-{
-    const uint64_t number = atomic_fetch_add(ready, 1);
-    for (int spins = 0; atomic_load(ready) < threads; spins++) {
-        if (spins > 1000) {
-            (void) sched_yield(); /* there may be fewer processors than threads */
-        }
-    }
-    return number;
-}
-
 /*
  * What every key has, to the unit, after all threads have left: what is left, and, as that does not tell how far it is
  * past its limit, that it takes giving back all that was admitted, and no less, to have it whole again.
@@ -167,7 +142,7 @@ static void *flood_main(void *arg)
     uint64_t admitted[KEYS] = {0};
     uint64_t passed = 0;
     uint64_t refused = 0;
-    uint64_t rng = world->seed + meet(&world->ready, THREADS);
+    uint64_t rng = world->seed + threads_meet(&world->ready, THREADS);
     weir_thread *t = weir_attach(world->w);
     for (int asked = 0; asked < 6000; asked++) {
         const struct request request = request_random(&rng);
@@ -198,7 +173,7 @@ static void test_a_flood_of_check_all_keeps_every_limit_and_gives_back_what_it_r
         struct world world;
         world_open(&world, round % 2 == 0 ? 400 : 3000);
         world.seed = seed + round * THREADS;
-        run_threads(flood_main, &world, THREADS);
+        run_threads(THREADS, flood_main, &world);
         assert_true(world.passed != 0 && world.refused != 0);
         weir_stats stats;
         weir_get_stats(world.w, &stats);
@@ -236,7 +211,7 @@ struct burst {
 static void *burst_main(void *arg)
 {
     struct burst *burst = arg;
-    (void) meet(&burst->world.ready, THREADS);
+    (void) threads_meet(&burst->world.ready, THREADS);
     weir_thread *t = weir_attach(burst->world.w);
     for (;;) {
         const uint64_t i = atomic_fetch_add(&burst->next, 1);
@@ -286,7 +261,7 @@ static void test_requests_that_fit_together_to_the_last_unit_all_pass(void **sta
             burst.world.admitted[i] += rest;
         }
         weir_detach(t);
-        run_threads(burst_main, &burst, THREADS);
+        run_threads(THREADS, burst_main, &burst);
         assert_int_equal(burst.refused, 0);
         assert_counts_are_exact(&burst.world);
         weir_close(burst.world.w);
@@ -318,7 +293,7 @@ static void *tangle_main(void *arg)
             keys[i] = weir_make_key(tangle->w, tangle->policies[which], &round, sizeof(round));
         }
         const weir_key bucket = weir_make_key(tangle->w, tangle->policies[1], &round, sizeof(round));
-        (void) meet(&tangle->ready[round], tangle->threads);
+        (void) threads_meet(&tangle->ready[round], tangle->threads);
         const bool pass = !tangle->mixed || number == 0 ? weir_check_all(t, keys, NULL, 3, NULL)
                           : number == 1                 ? weir_reserve(t, &bucket, 1, 0, NULL)
                                                         : weir_check(t, &bucket, 1, NULL);
@@ -345,7 +320,7 @@ static void test_requests_that_need_each_others_last_units_end_with_one_that_pas
         for (size_t i = 0; i < 3; i++) {
             tangle.policies[i] = weir_find_policy(tangle.w, policies[i].name);
         }
-        run_threads(tangle_main, &tangle, threads);
+        run_threads(threads, tangle_main, &tangle);
         for (uint32_t round = 0; round < tangle.rounds; round++) {
             assert_int_equal(tangle.passed[round], 1);
         }

@@ -3,6 +3,9 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -101,4 +104,27 @@ size_t count_threads(void)
 size_t count_descriptors(void)
 {
     return count_entries("/proc/self/fd");
+}
+
+void run_threads(size_t count, void *(*run)(void *), void *arg)
+{
+    pthread_t threads[16];
+    assert_true(count <= sizeof(threads) / sizeof(threads[0]));
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run, arg), 0);
+    }
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+}
+
+uint64_t threads_meet(_Atomic uint64_t *ready, uint64_t threads)
+{
+    const uint64_t number = atomic_fetch_add(ready, 1);
+    for (int spins = 0; atomic_load(ready) < threads; spins++) {
+        if (spins > 1000) {
+            (void) sched_yield(); /* there may be fewer processors than threads */
+        }
+    }
+    return number;
 }

@@ -39,6 +39,12 @@ weir *open_or_fail(const weir_options *options);
 /* Sets one policy "p" with these limits and returns its id, or fails the test. */
 weir_policy_id set_one_policy(weir *w, const weir_limit *limits, size_t limit_count, weir_scope scope);
 
+/* Runs so many threads, at most 16, with the same argument, and waits for them. */
+void run_threads(size_t count, void *(*run)(void *), void *arg);
+
+/* Waits until so many threads are here; returns the number of this one, from 0. */
+uint64_t threads_meet(_Atomic uint64_t *ready, uint64_t threads);
+
 /* Threads and descriptors this process has. */
 size_t count_threads(void);
 size_t count_descriptors(void);
