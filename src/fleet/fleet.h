@@ -4,7 +4,10 @@
  * weir_poll); nothing here is ever waited for by a check.
  *
  *   sync.c      rounds: when, what came of them, the log
- *   report.c    from cells to reports, and from answers to cells; report_log.c: of sliding logs
+ *   gather.c    which cells a round holds
+ *   report.c    from cells to reports; report_log.c: of sliding logs
+ *   fold.c      from answers to cells
+ *   learn.c     what the answers say of the demand; estimate.c: what follows from that
  *   sweep.c     what is done to all keys of a policy
  *   outage.c    the ladder
  *   skew.c      fleet time
@@ -22,7 +25,7 @@
 #include "tier/tier.h"
 
 /* Most reports in one round; what is left goes in the next one, which follows at once. */
-#define ROUND_REPORTS 2048
+#define ROUND_REPORTS 1000
 
 /* Most logs in one round. */
 #define ROUND_LOGS 128
@@ -41,7 +44,17 @@ struct origin {
     uint32_t cell; /* TABLE_NONE: a forgotten key */
     uint32_t tag;  /* the note's, when the report was made */
     uint64_t incarnation;
-    bool before; /* of the window before `tag` */
+    bool before;      /* of the window before `tag` */
+    bool with_before; /* a report on that one stands before this one */
+    uint32_t orphan;  /* of a forgotten key: its index */
+};
+
+/* What a round is for. */
+enum round_kind {
+    ROUND_URGENT,   /* what cannot wait, and nothing else */
+    ROUND_INTERVAL, /* the one of an interval */
+    ROUND_REST,     /* what that had no room for */
+    ROUND_ALL,      /* everything: somebody waits for it */
 };
 
 /* Fleet time, from the samples of some rounds. */
@@ -55,7 +68,7 @@ struct skew {
 
 struct fleet_stats {
     _Atomic uint64_t live_nodes, round_trip_ns, sync_count, sync_error_count, reconnect_count, forgot_count;
-    _Atomic uint64_t reported_count, rejected_count, sent_size;
+    _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size;
     _Atomic int64_t clock_skew_ns;
     _Atomic uint32_t link; /* weir_link */
 };
@@ -74,8 +87,16 @@ struct fleet {
     uint64_t next_round_ns;
     struct round round;
     bool under_way;
-    uint32_t cursor;        /* where the next round begins to look for dirty cells */
-    bool drained;           /* the round under way holds everything that was dirty when it began */
+    uint64_t back_ns;       /* since when there are good rounds again; 0: there was no outage */
+    uint64_t gathered_ns;   /* fleet time at which the round under way was made */
+    uint64_t interval_count;
+    uint32_t cursor;         /* where the next round begins to look for dirty cells */
+    uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
+    uint32_t heal, heal_end; /* likewise of all cells, while the fleet is told everything again */
+    bool drained;            /* the round under way holds everything that was dirty when it began */
+    bool waiting;            /* the last round had no room for all that was due */
+    bool lost;               /* an answer knew less than an earlier one */
+    size_t untold_count;     /* reports of the last round that could not be told */
     uint64_t round_request; /* the newest weir_sync it serves */
     struct report *reports;
     struct origin *origins;
@@ -118,18 +139,18 @@ bool fleet_wanted(const struct fleet *fleet);
 __attribute__((format(printf, 3, 4))) void fleet_log(const struct fleet *fleet, weir_log_level level,
                                                      const char *format, ...);
 
-/* report.c and sweep.c; within an RCU section. */
+/* gather.c, fold.c and sweep.c; within an RCU section. */
 
-/* Fills fleet->reports from the dirty cells and the forgotten keys; sets fleet->drained. */
-void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns);
+/* Fills fleet->reports; sets fleet->drained and fleet->waiting. */
+void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind);
 /* Brings the answers home. Returns how many reports were refused; *first_refused: one of them. */
 size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
                     const struct report **first_refused);
 /* After a failed round: what it held is to be reported again. */
 void report_retry(struct fleet *fleet);
-/* The fleet lost what it knew: everything is to be reported again. */
+/* The fleet lost what it knew: everything is reported again, over some intervals. */
 void report_all_again(struct fleet *fleet);
-/* Takes out of a policy's counts what the others admitted. */
+/* Takes out of a policy's counts what the others admitted; its keys are decided by this node's part from now on. */
 void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy);
 /* What a policy's buckets have let pass so far is no debt to the fleet: they were told to let everything pass. */
 void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy);

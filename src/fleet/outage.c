@@ -2,14 +2,19 @@
 /*
  * The ladder: what limits hold when the fleet's news is old.
  *
- *     last good sync ... outage_grace_ms ...... long_outage_ms ...
- *     RUNG_FLEET         | on_outage           | on_long_outage
+ *     last good sync ... outage_grace_ms ...... long_outage_ms ........ first good sync ... an interval
+ *     RUNG_FLEET         | on_outage           | on_long_outage                             | RUNG_FLEET
  *
- * A rung is a set of numbers: the limit itself, this node's part of it, nothing, or no end. They stand where checks
- * read the limit in any case, so a check does the same work on every rung.
+ * A rung is a set of numbers: the limit itself, nothing, or no end. They stand where checks read the limit in any case,
+ * so a check does the same work on every rung. This node's part is of each key: of the demand last seen for it
+ * (tier/mirror.c).
  *
  * Stepping off the fleet's rung takes out of the counts what the others had admitted: from then on a node answers for
- * its own units alone, and the parts of all nodes add up to the limit. The first good sync puts them back.
+ * its own units alone, and the parts of all nodes add up to the limit.
+ *
+ * The way back is in two steps. With the first good round a node begins to tell what it let pass, and so do the others;
+ * until they have, an interval later, the fleet's sums are too low, and the rung stays. From then on each key goes by
+ * the fleet's news as soon as it has heard of it, and by its part until then: nothing is let pass twice.
  */
 #include "base/numbers.h"
 #include "fleet/fleet.h"
@@ -35,6 +40,10 @@ static enum rung rung_of(weir_outage outage)
 
 static enum rung rung_now(const struct fleet *fleet, const struct policy *policy, uint64_t monotonic_ns)
 {
+    const enum rung was = (enum rung) load_relaxed(&policy->rung);
+    if (was != RUNG_FLEET && fleet->good_ns != 0 && monotonic_ns < fleet->back_ns + fleet->tier->interval_ns) {
+        return was;
+    }
     const uint64_t since_ns = saturating_sub(monotonic_ns, fleet->good_ns != 0 ? fleet->good_ns : fleet->opened_ns);
     const uint64_t grace_ms =
         policy->outage_grace_ms != 0 ? policy->outage_grace_ms : (uint64_t) GRACE_INTERVALS * fleet->interval_ms;
@@ -47,41 +56,27 @@ static enum rung rung_now(const struct fleet *fleet, const struct policy *policy
     return rung_of(policy->on_outage);
 }
 
-/* One limit's numbers on a rung; `nodes`: how many share it. */
-static struct rule rule_on(const struct rule *rule, enum rung rung, uint32_t nodes)
+/* One limit's numbers on a rung. */
+static struct rule rule_on(const struct rule *rule, enum rung rung)
 {
     struct rule on = *rule;
-    switch (rung) {
-    case RUNG_SHARE:
-        on.limit = max_u64(rule->limit / nodes, 1);
-        if (rule_is_bucket(rule)) {
-            on.unit = saturating_mul(rule->unit, nodes);
-            on.tolerance = saturating_mul(on.limit, on.unit);
-        }
-        break;
-    case RUNG_OPEN:
+    if (rung == RUNG_OPEN) {
         on.limit = WEIR_MAX_UNITS;
         on.unit = 0;
-        break;
-    case RUNG_CLOSED:
+    } else if (rung == RUNG_CLOSED) {
         on.limit = 0;
         on.tolerance = 0;
-        break;
-    case RUNG_FLEET:
-    case RUNG_LOCAL:
-    default:
-        break;
     }
     return on;
 }
 
 /* Writes a rung's numbers. True: they are not what they were. */
-static bool apply(struct policy *policy, enum rung rung, uint32_t nodes)
+static bool apply(struct policy *policy, enum rung rung)
 {
     bool changed = load_relaxed(&policy->rung) != rung;
     for (size_t i = 0; i < policy->limit_count; i++) {
         struct policy_limit *limit = &policy->limits[i];
-        const struct rule on = rule_on(&limit->rule, rung, nodes);
+        const struct rule on = rule_on(&limit->rule, rung);
         changed = changed || load_relaxed(&limit->limit_now) != on.limit || load_relaxed(&limit->unit_now) != on.unit;
         store_relaxed(&limit->limit_now, on.limit);
         store_relaxed(&limit->unit_now, on.unit);
@@ -92,14 +87,14 @@ static bool apply(struct policy *policy, enum rung rung, uint32_t nodes)
 }
 
 /* Puts the entries of single keys where their policies are. */
-static void follow_policies(const struct policy_set *set, uint32_t nodes)
+static void follow_policies(const struct policy_set *set)
 {
     struct overrides *overrides = load_acquire(&set->overrides); /* pairs with its publication, by this thread or not */
     for (size_t i = 0; i < overrides_count(overrides); i++) {
         struct policy *own = overrides_at(overrides, i);
         const struct policy *policy = set->by_id[own->id];
         if (policy != NULL && policy->scope == WEIR_SCOPE_FLEET) {
-            (void) apply(own, (enum rung) load_relaxed(&policy->rung), nodes);
+            (void) apply(own, (enum rung) load_relaxed(&policy->rung));
             store_relaxed(&own->basis, load_relaxed(&policy->basis));
         }
     }
@@ -108,7 +103,6 @@ static void follow_policies(const struct policy_set *set, uint32_t nodes)
 bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     bool changed = false;
-    const uint32_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
         if (policy->scope != WEIR_SCOPE_FLEET) {
@@ -127,12 +121,12 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
             (void) settle_lapsed(fleet->tier);
             report_forgive(fleet, set, policy);
         }
-        changed = apply(policy, rung, nodes) || changed;
+        changed = apply(policy, rung) || changed;
         if (load_relaxed(&policy->basis) != basis) {
             store_relaxed(&policy->basis, (uint8_t) basis);
             changed = true;
         }
     }
-    follow_policies(set, nodes);
+    follow_policies(set);
     return changed;
 }

@@ -9,6 +9,21 @@
 
 /* report.c */
 
+/* A key's news waits for its turn at most so many intervals. */
+#define TURN_INTERVALS 16
+
+/* The limit a note is counted by, where it has something to tell; NULL: it has not. */
+const struct policy_limit *report_limit(const struct policy_set *set, const struct note *note,
+                                        const struct policy **policy);
+
+/*
+ * Adds what a cell has to tell to the round: where it is due, or at_once; else it is postponed. The cell is pinned
+ * meanwhile, so that its note stays its key's. False: it wants another round.
+ */
+bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, bool at_once);
+/* The last report of fleet->orphans[index]. False: there is no room for it. */
+bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t index, uint64_t now_ns);
+
 /* A new report in the round; `cell` TABLE_NONE: of a forgotten key. */
 struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note *note, bool before);
 
@@ -35,6 +50,26 @@ static inline uint64_t report_reset_us(const struct note *note)
 {
     return report_time_us(load_acquire(&note->reset));
 }
+
+/* Own units given back of the note's window with this tag. */
+uint64_t report_window_back(const struct note *note, uint32_t tag);
+
+/* learn.c; the cells are pinned. */
+
+/* Own units of a window (or a bucket), as counted so far. */
+void learn_own(struct note *note, struct told *told, uint64_t own);
+/* Units denied since the last look. */
+void learn_denied(struct note *note);
+/* What others were asked for, by one record's answer. */
+void learn_others(struct note *note, struct told *told, const struct report *report, bool before);
+/*
+ * All answers on a key are there; `report` is the one on its present window, which began at `start_ns`. Checks go by it
+ * from now on.
+ */
+void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+                  const struct report *report, uint64_t start_ns, bool with_before);
+/* What the others have is no longer known: checks go by this node's part of the demand last seen, or an even one. */
+void learn_nothing(struct fleet *fleet, struct cell *cell, struct note *note);
 
 /* report_log.c; the cells are pinned. */
 

@@ -75,9 +75,12 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
     const uint32_t tag = load_relaxed(&note->tag);
     if (rule_is_log(rule)) {
         unfold_log(sweep->fleet->tier, at, rule);
-        return;
     }
-    if (rule_is_bucket(rule) || tag == TAG_NONE) {
+    if (load_relaxed(&note->mirror.part) == 0) {
+        note->lesson.known_time = pair_read(&cell->state).a; /* else it is that before the first part */
+    }
+    learn_nothing(sweep->fleet, cell, note);
+    if (rule_is_log(rule) || rule_is_bucket(rule) || tag == TAG_NONE) {
         return;
     }
     struct pair_value value = pair_read(&cell->state);
@@ -94,7 +97,6 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
     }
     told_unfolded(&note->now, short_now);
     told_unfolded(&note->before, short_before);
-    store_relaxed(&note->cold, 0);
 }
 
 void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)

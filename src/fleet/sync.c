@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds: one every interval, or at once while something is left over or somebody waits for one.
+ * Rounds: one every interval, at once while something is left over or somebody waits for one, and 10 ms after the last
+ * one for keys that cannot wait.
  *
- * A round settles what has lapsed, reports every dirty cell, and folds the answers in. One that fails leaves nothing
- * behind: what it held is dirty again, and counts are cumulative, so saying them twice is harmless.
+ * A round settles what has lapsed, reports what matters (gather.c), and folds the answers in. One that fails leaves
+ * nothing behind: what it held is dirty again, and counts are cumulative, so saying them twice is harmless.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,6 +23,9 @@
 /* Heartbeats older than so many intervals, or than the minimum, are of nodes that are gone. */
 #define NODE_LIFETIME_INTERVALS 10
 #define NODE_LIFETIME_MIN_MS    5000
+
+/* So many intervals without a good round are an outage, after which the others have news that is not told yet. */
+#define OUTAGE_INTERVALS 3
 
 /* An idle node speaks so many times less often; below the outage grace of three intervals. */
 #define IDLE_INTERVALS 2
@@ -52,6 +56,8 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     fleet->log = options->log;
     fleet->log_arg = options->log_arg;
     fleet->interval_ms = options->sync_interval_ms;
+    tier->interval_ns = options->sync_interval_ms * NS_PER_MS;
+    fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) tier->table.cell_count;
     fleet->timeout_ms = options->redis_timeout_ms;
     fleet->opened_ns = monotonic_ns;
     fleet->next_round_ns = monotonic_ns;
@@ -113,22 +119,24 @@ static void settle_everything(struct tier *tier)
     }
 }
 
-static void begin_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
     struct tier *tier = fleet->tier;
     /* Acquire: pairs with weir_sync; what its caller did before is in the round. */
     fleet->round_request = load_acquire(&fleet->requests);
     if (fleet->round_request != load_relaxed(&fleet->served)) {
+        kind = ROUND_ALL;
         settle_everything(tier);
     } else {
         (void) settle_lapsed(tier);
     }
     if (fleet->skew.known) {
-        report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns));
+        report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns), kind);
     } else {
         /* The first round asks the time: what is reported before that may carry a wrong window's number. */
         fleet->round.report_count = 0;
         fleet->drained = false;
+        fleet->waiting = true;
     }
     const uint64_t lifetime_ms = (uint64_t) NODE_LIFETIME_INTERVALS * fleet->interval_ms;
     fleet->round.reports = fleet->reports;
@@ -139,7 +147,6 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, uint6
     fleet->round.overrides_new = false;
     memcpy(fleet->round.overrides_version, fleet->overrides_version, sizeof(fleet->overrides_version));
     fleet->begun_ns = monotonic_ns;
-    store_relaxed(&tier->urgent, 0); /* who sets it now is in the next round */
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
         fleet->under_way = true;
     } else {
@@ -201,8 +208,13 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
         counter_add(&stats->forgot_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,
                   "redis has lost what it was told (restarted empty, flushed, or another server): telling it again");
+    }
+    if (fleet->round.forgot || fleet->lost) {
         report_all_again(fleet);
         fleet->drained = false;
+    }
+    if (saturating_sub(monotonic_ns, fleet->good_ns) > OUTAGE_INTERVALS * fleet->tier->interval_ns) {
+        fleet->back_ns = monotonic_ns;
     }
     fleet->good_ns = monotonic_ns;
     fleet->live_nodes = fleet->round.live_nodes;
@@ -211,14 +223,12 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     store_relaxed(&fleet->tier->live_nodes, fleet->live_nodes);
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
     counter_add(&stats->sync_count, 1);
-    counter_add(&stats->reported_count, fleet->round.report_count - refused);
+    counter_add(&stats->reported_count, fleet->round.report_count - refused - fleet->untold_count);
+    counter_add(&stats->untold_count, fleet->untold_count);
     counter_add(&stats->rejected_count, refused);
     counter_add(&stats->sent_size, fleet->round.sent_size);
-    if (fleet->drained) {
+    if (fleet->drained && fleet->untold_count == 0) {
         store_release(&fleet->served, fleet->round_request); /* pairs with weir_sync */
-    }
-    if (!fleet->drained || first_time) {
-        fleet->next_round_ns = monotonic_ns; /* there is more */
     }
 }
 
@@ -236,6 +246,15 @@ static void log_problem(struct fleet *fleet)
         fleet->problem[0] = '\0';
         fleet_log(fleet, WEIR_LOG_INFO, "redis: answering again, %" PRIu32 " live nodes", fleet->live_nodes);
     }
+}
+
+/* Whether a round is to begin, and which. */
+static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
+{
+    const bool urgent = load_relaxed(&fleet->tier->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
+    const bool interval = monotonic_ns >= fleet->next_round_ns;
+    *kind = interval ? ROUND_INTERVAL : fleet->waiting ? ROUND_REST : ROUND_URGENT;
+    return interval || fleet->waiting || urgent || fleet_wanted(fleet);
 }
 
 void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
@@ -265,12 +284,13 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->tier);
     }
-    const bool urgent = load_relaxed(&fleet->tier->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
-    const bool due = monotonic_ns >= fleet->next_round_ns || fleet_wanted(fleet) || urgent;
-    if (!fleet->under_way && due && ops->state(fleet->transport) == TRANSPORT_READY) {
-        const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
-        fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;
-        begin_round(fleet, set, monotonic_ns);
+    enum round_kind kind;
+    if (!fleet->under_way && round_due(fleet, monotonic_ns, &kind) && ops->state(fleet->transport) == TRANSPORT_READY) {
+        if (kind == ROUND_INTERVAL) {
+            const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
+            fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;
+        }
+        begin_round(fleet, set, kind, monotonic_ns);
     }
     rcu_leave();
 }
@@ -278,7 +298,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
 size_t fleet_wait_for(const struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
 {
     if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
-        *deadline_ns = min_u64(*deadline_ns, fleet->next_round_ns);
+        *deadline_ns = fleet->waiting ? 0 : min_u64(*deadline_ns, fleet->next_round_ns);
     }
     return fleet->transport->ops->wait_for(fleet->transport, fds, deadline_ns);
 }

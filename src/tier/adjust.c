@@ -199,7 +199,7 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
         return;
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = policy_rule(&policy->limits[i]);
+        const struct rule rule = mirror_rule_now(t->tier, policy, i, s.cells[i]);
         uint64_t given = refund_cell(t->tier, s.cells[i], &rule, cost, s.now_ns, SCOPE_NOW);
         if (given < cost) {
             settle_held(t->tier, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
@@ -232,7 +232,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     bool over = false;
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = policy_rule(&policy->limits[i]);
+        const struct rule rule = mirror_rule_now(t->tier, policy, i, s.cells[i]);
         struct cell *cell = &t->tier->table.cells[s.cells[i]];
         if (rule_is_log(&rule)) {
             const bool counted = logs_charge(t->tier, s.cells[i], &rule, s.now_ns, units);
@@ -277,14 +277,13 @@ static void forget_counts(struct tier *tier, uint32_t at, const struct rule *rul
  * told now, the state is emptied here, which it will hear of like of any refund; and what is used from then on is not
  * part of the reset when that is told. A log's reset is a time, which is right whenever it is told.
  */
-static void reset_cell(struct tier *tier, const struct policy *policy, const struct policy_limit *limit, uint32_t at,
-                       uint64_t now_ns, bool reachable)
+static void reset_cell(struct tier *tier, const struct policy *policy, size_t limit, uint32_t at, uint64_t now_ns,
+                       bool reachable)
 {
     const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
-    const struct rule rule = policy_rule(limit);
+    const struct rule rule = mirror_rule_now(tier, policy, limit, at);
     struct note *note = &tier->table.notes[at];
-    /* A quota that is a guess has nothing that could be given back, and the reset waits. */
-    const bool empties = !fleet || (!reachable && load_relaxed(&note->cold) == 0);
+    const bool empties = !fleet || !reachable;
     if (empties) {
         forget_counts(tier, at, &rule, now_ns);
     }
@@ -323,7 +322,7 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
         /* What was granted has been written down at an earlier time. */
         const uint64_t now_ns = max_u64(tier_time(tier), load_relaxed(&tier->line.now_ns));
         for (size_t i = 0; i < member->limit_count; i++) {
-            reset_cell(tier, member, &member->limits[i], cells[i], now_ns, reachable);
+            reset_cell(tier, member, i, cells[i], now_ns, reachable);
         }
         place_unpin(tier, member, cells);
         settle_denials(tier, member, &as);

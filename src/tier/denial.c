@@ -3,9 +3,6 @@
 #include "base/numbers.h"
 #include "tier/tier.h"
 
-/* By then the fleet has told what others have used of a quota, or is out of reach, and the outage ladder decides. */
-#define COLD_RETRY_NS (100 * NS_PER_MS)
-
 uint64_t process_retry_after(const struct request *r, const struct claim *claim, size_t i)
 {
     const struct rule *rule = &claim->rules[i];
@@ -26,14 +23,6 @@ uint64_t process_retry_after(const struct request *r, const struct claim *claim,
     return retry_ns;
 }
 
-/* Whether what others have used of a quota is still a guess. */
-static bool is_cold(const struct request *r, const struct claim *claim, size_t i)
-{
-    /* Relaxed, and perhaps another key's by now: it only says when to ask again. */
-    return claim->rules[i].calendar != WEIR_CALENDAR_NONE &&
-           load_relaxed(&r->t->tier->table.notes[claim->cells[i]].cold) != 0;
-}
-
 void process_denial(const struct request *r, const struct claim *claim, struct decision *out)
 {
     *out = (struct decision){.allowed = false, .remaining = UINT64_MAX};
@@ -47,9 +36,13 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
             /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
             retry_ns = NS_PER_S;
         }
-        if (retry_ns != UINT64_MAX && is_cold(r, claim, i)) {
-            retry_ns = min_u64(retry_ns, COLD_RETRY_NS);
-        }
+        /* Relaxed: as mirror.c. What is left to the others may be had after the fleet's next answer. */
+        const bool mirrored = claim->parted && retry_ns != UINT64_MAX;
+        const uint64_t answer_ns =
+            mirrored ? mirror_retry_after(r->t->tier, claim->policy, claim->cells[i], r->now_ns) : 0;
+        retry_ns = answer_ns != 0 && (retry_ns == 0 || claim->rules[i].limit < claim->policy->limits[i].rule.limit)
+                       ? answer_ns
+                       : retry_ns;
         retry_ns = retry_ns != 0 ? retry_ns : 1; /* only held units stood in the way */
         if (retry_ns > out->retry_after_ns) {
             out->retry_after_ns = retry_ns;

@@ -18,9 +18,6 @@
 #include "base/spin.h"
 #include "tier/tier.h"
 
-/* Part of a quota that a node may let pass, of its even share, before it knows what the others have used. */
-#define COLD_SHARE 64
-
 /* The rule a cell is counted by; NULL: its policy is gone, and so is what it limits. */
 static const struct policy_limit *limit_of(const struct policy_set *set, const struct note *note)
 {
@@ -82,8 +79,7 @@ static void note_write(struct tier *tier, struct note *note, const struct policy
     store_relaxed(&note->reset_emptied, 0);
     told_clear(&note->now);
     told_clear(&note->before);
-    note->denied_before = 0;
-    store_relaxed(&note->cold, 0);
+    note_clear_fleet(note);
     store_relaxed(&note->tag, TAG_NONE);
     note->incarnation = add_relaxed(&tier->table.incarnations, 1) + 1;
     store_relaxed(&note->group, (uint16_t) policy->group->id);
@@ -128,26 +124,21 @@ static void forget(struct tier *tier, const struct policy_set *set, uint32_t at,
 }
 
 /*
- * The state of a key that is new here. A quota's key may have been used up elsewhere, or by this process before it was
- * restarted: until the fleet has told, all but a small share of it counts as used by the others.
+ * What a key that is new here may pass before the fleet has told of it. A quota's may have been used up elsewhere, or by
+ * this process before it was restarted. Returns the cell's flags.
  */
-static struct state first_state(struct tier *tier, const struct policy *policy, const struct policy_limit *limit,
-                                struct note *note, uint64_t now_ns)
+static uint64_t first_part(struct tier *tier, const struct policy_limit *limit, struct note *note)
 {
-    const struct state fresh = rule_fresh(&limit->rule, now_ns);
-    const uint64_t most = load_relaxed(&limit->limit_now);
-    /* Relaxed: one of two right answers, while the ladder moves. */
-    if ((note->flags & NOTE_FLEET) == 0 || limit->rule.calendar == WEIR_CALENDAR_NONE ||
-        load_relaxed(&policy->rung) != RUNG_FLEET) {
-        return fresh;
-    }
+    /* Relaxed: one of two right answers while nodes come and go. */
     const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
-    const uint64_t share = max_u64(most / (COLD_SHARE * nodes), 1);
-    store_relaxed(&note->cold, 1);
-    store_relaxed(&note->tag, window_tag(fresh));
-    store_relaxed(&note->now.others, saturating_sub(most, share));
-    store_relaxed(&tier->urgent, 1);
-    return rule_charge(&limit->rule, fresh, now_ns, saturating_sub(most, share));
+    const bool quota = limit->rule.calendar != WEIR_CALENDAR_NONE;
+    if ((note->flags & NOTE_FLEET) == 0 || (nodes == 1 && !quota)) {
+        return 0;
+    }
+    /* Up: an even part of a limit that divides by them is whole units. */
+    store_relaxed(&note->mirror.part, (uint32_t) (nodes == 1 ? 0 : (PART_WHOLE + nodes - 1) / nodes));
+    store_relaxed(&note->mirror.quota_untold, quota);
+    return CELL_MIRRORED;
 }
 
 /* Claims an empty cell of a group; TABLE_NONE: it has none. */
@@ -220,9 +211,12 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
         if (at != TABLE_NONE) {
             (void) cell_vacate(table, &table->cells[at]);
             note_write(tier, &table->notes[at], policy, limit_index, key);
-            cell_occupy(table, &table->cells[at], hash, first_state(tier, policy, limit, &table->notes[at], now_ns));
-            if (load_relaxed(&table->notes[at].cold) != 0) {
+            const uint64_t flags = first_part(tier, limit, &table->notes[at]);
+            cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns), flags);
+            if (load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
                 table_set_dirty(table, at);
+                bitmap_set(&table->urgent, at);
+                store_relaxed(&tier->urgent, 1);
             }
             cell_release(&table->cells[at]);
         }

@@ -30,12 +30,10 @@ int table_open(struct table *table, size_t max_keys)
     const size_t wanted = max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR;
     table->group_count = wanted / GROUP_CELLS + 2;
     table->cell_count = table->group_count * GROUP_CELLS;
-    table->dirty_count = (table->cell_count + 63) / 64;
-    table->dirty_word_count = (table->dirty_count + 63) / 64;
+    const size_t bitmap_bytes = bitmap_size(table->cell_count) * sizeof(uint64_t);
 
     const size_t sizes[] = {table->cell_count * sizeof(struct cell), table->cell_count * sizeof(struct note),
-                            table->group_count * sizeof(_Atomic uint32_t), table->dirty_count * sizeof(uint64_t),
-                            table->dirty_word_count * sizeof(uint64_t)};
+                            table->group_count * sizeof(_Atomic uint32_t), bitmap_bytes, bitmap_bytes, bitmap_bytes};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         table->memory_size += (sizes[i] + 63) / 64 * 64;
     }
@@ -47,8 +45,9 @@ int table_open(struct table *table, size_t max_keys)
     table->cells = carve(&next, sizes[0]);
     table->notes = carve(&next, sizes[1]);
     table->locks = carve(&next, sizes[2]);
-    table->dirty = carve(&next, sizes[3]);
-    table->dirty_words = carve(&next, sizes[4]);
+    bitmap_init(&table->dirty, carve(&next, bitmap_bytes), table->cell_count);
+    bitmap_init(&table->urgent, carve(&next, bitmap_bytes), table->cell_count);
+    bitmap_init(&table->postponed, carve(&next, bitmap_bytes), table->cell_count);
     return 0;
 }
 
@@ -130,18 +129,32 @@ struct state cell_vacate(struct table *table, struct cell *cell)
     /* [T1][T2] before the generation: whoever reads the new generation then finds the hash gone. */
     store_release(&cell->hash, 0);
     struct pair_value last = pair_read(&cell->state);
-    while (!pair_cas(&cell->state, &last, (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
+    while (!pair_cas(&cell->state, &last,
+                     (struct pair_value){0, (last.b & ~(STATE_B_MASK | CELL_MIRRORED)) + GENERATION_ONE})) {
     }
     return cell_state(last);
 }
 
-void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh)
+void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh, uint64_t flags)
 {
     struct pair_value vacant = pair_read(&cell->state);
-    while (!pair_cas(&cell->state, &vacant, cell_value(fresh, vacant))) {
-    }
+    struct pair_value next;
+    do {
+        next = cell_value(fresh, vacant);
+        next.b |= flags;
+    } while (!pair_cas(&cell->state, &vacant, next));
     (void) add_relaxed(&table->key_count, 1);
     store_release(&cell->hash, hash); /* [T1] */
+}
+
+void cell_set_mirrored(struct cell *cell, bool mirrored)
+{
+    struct pair_value value = pair_read(&cell->state);
+    struct pair_value next;
+    do {
+        next = value;
+        next.b = mirrored ? next.b | CELL_MIRRORED : next.b & ~CELL_MIRRORED;
+    } while (next.b != value.b && !pair_cas(&cell->state, &value, next));
 }
 
 void table_lock(struct table *table, size_t group)
@@ -152,56 +165,4 @@ void table_lock(struct table *table, size_t group)
 void table_unlock(struct table *table, size_t group)
 {
     spin_unlock(&table->locks[group]);
-}
-
-void table_set_dirty(struct table *table, uint32_t cell)
-{
-    const size_t word = cell / 64;
-    const uint64_t bit = UINT64_C(1) << (cell % 64);
-    /* [T4] The change of state before was a full barrier, so this load is not ahead of it. */
-    if ((load_seq_cst(&table->dirty[word]) & bit) != 0) {
-        return;
-    }
-    (void) or_seq_cst(&table->dirty[word], bit);
-    const uint64_t word_bit = UINT64_C(1) << (word % 64);
-    if ((load_seq_cst(&table->dirty_words[word / 64]) & word_bit) == 0) {
-        (void) or_seq_cst(&table->dirty_words[word / 64], word_bit);
-    }
-}
-
-uint32_t table_next_dirty(struct table *table, uint32_t *cursor)
-{
-    size_t word = *cursor / 64;
-    uint64_t mask = ~UINT64_C(0) << (*cursor % 64);
-    while (word < table->dirty_count) {
-        if (word % 64 == 0 && load_relaxed(&table->dirty_words[word / 64]) == 0) {
-            word += 64;
-            mask = ~UINT64_C(0);
-            continue;
-        }
-        if (mask == ~UINT64_C(0)) {
-            /* The summary first: a bit set in the word after this sets the summary again. [T4] likewise. */
-            const uint64_t word_bit = UINT64_C(1) << (word % 64);
-            if ((load_relaxed(&table->dirty_words[word / 64]) & word_bit) == 0) {
-                word++;
-                continue;
-            }
-            (void) and_seq_cst(&table->dirty_words[word / 64], ~word_bit);
-        }
-        const uint64_t bits = load_seq_cst(&table->dirty[word]) & mask;
-        if (bits != 0) {
-            const unsigned at = (unsigned) __builtin_ctzll(bits);
-            (void) and_seq_cst(&table->dirty[word], ~(UINT64_C(1) << at));
-            if ((bits & (bits - 1)) != 0) {
-                /* More in this word: keep its summary bit, for a cursor that ends here. */
-                (void) or_seq_cst(&table->dirty_words[word / 64], UINT64_C(1) << (word % 64));
-            }
-            *cursor = (uint32_t) (word * 64 + at + 1);
-            return (uint32_t) (word * 64 + at);
-        }
-        word++;
-        mask = ~UINT64_C(0);
-    }
-    *cursor = (uint32_t) (table->dirty_count * 64);
-    return TABLE_NONE;
 }

@@ -23,8 +23,7 @@
  *   [T2] state: pair_cas is a full barrier. cell_read loads with acquire, so what it reads after (the hash again, I3)
  *        is no older than the state.
  *   [T3] held: seq_cst read-modify-writes, loads with acquire. Pairs with itself in the denial rule (process.c).
- *   [T4] dirty: set after the state was changed (pair_cas: full barrier), by whoever finds it clear; cleared by
- * exchange before the state is read. Either the setter sees it clear and sets it, or the reader sees the change.
+ *   [T4] dirty: see bitmap.h.
  *
  * Progress: reading, charging, pinning: lock-free. Adding a key: a lock per group, held for some 50 ns.
  */
@@ -39,6 +38,8 @@
 #include "base/atomics.h"
 #include "base/numbers.h"
 #include "base/pair.h"
+#include "fleet/estimate.h"
+#include "tier/bitmap.h"
 #include "weir/weir.h"
 
 #define TABLE_NONE UINT32_MAX
@@ -58,8 +59,12 @@
 #define HELD_UNITS   (HELD_PIN - 1)
 #define HELD_IN_USE  (HELD_VERSION - 1)
 
-/* A cell's generation: the bits of state.b that the algorithms leave. */
-#define GENERATION_ONE (UINT64_C(1) << STATE_B_BITS)
+/*
+ * Above what the algorithms use of state.b: a flag, that what the fleet has told of the key stands in its note and
+ * counts for what may pass (mirror.c); and the cell's generation.
+ */
+#define CELL_MIRRORED  (UINT64_C(1) << STATE_B_BITS)
+#define GENERATION_ONE (CELL_MIRRORED << 1)
 
 struct cell {
     _Atomic uint64_t hash; /* 0: empty, or changing hands */
@@ -79,6 +84,32 @@ struct told {
     uint64_t reported, reported_back;     /* own units, and own ones given back, as last acknowledged */
     _Atomic uint64_t others, others_back; /* the same of the others, as folded into the state */
     uint64_t deficit;                     /* units that were to be taken off the state when it had none left */
+    uint64_t own;                         /* own units when last looked at */
+    uint64_t asked;                       /* units asked here, admitted or not */
+    uint64_t others_asked;                /* and elsewhere, as last answered */
+};
+
+/* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
+struct mirror {
+    _Atomic uint64_t others_rate, since_ns; /* see struct estimate */
+    _Atomic uint64_t seen;                  /* what the state counted then: of the note's window, or a bucket's total */
+    _Atomic uint64_t alarm;                 /* so many units later the fleet's news is too old to go by */
+    _Atomic uint32_t others_part, dither;
+    /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. A queue is always
+     * served in parts. */
+    _Atomic uint32_t part;
+    _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
+};
+
+/* What the background thread learns that from. */
+struct lesson {
+    struct demand demand;
+    uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
+    uint64_t own_asked, others_asked; /* units since then */
+    uint64_t denied;                  /* of the note's `denied`: counted in own_asked */
+    uint64_t own;                     /* own units then, of the note's window or of the bucket */
+    uint64_t own_seen;                /* of them, what the others' news covers */
+    uint64_t known_time;              /* served in part: the bucket's a as the fleet knows it, without what that adds */
 };
 
 /*
@@ -95,9 +126,9 @@ struct note {
     uint64_t incarnation;          /* a number no other stay of any key in this table has */
     /* The background thread's own. */
     struct told now, before; /* the window of `tag`, and the one before it */
-    uint64_t denied_before;  /* `denied` when the window of `tag` was first seen */
+    struct lesson lesson;
+    struct mirror mirror;
     _Atomic uint32_t tag;
-    _Atomic uint8_t cold; /* 1: what the others have used is still a guess */
     /* A sliding log's. */
     _Atomic uint32_t log_lock;
     uint32_t log; /* its block; 0: none. Under log_lock */
@@ -111,9 +142,23 @@ struct note {
 
 #define TAG_NONE UINT32_MAX /* no window's */
 
+/* A key of which the fleet has told nothing yet. */
+static inline void note_clear_fleet(struct note *note)
+{
+    note->lesson = (struct lesson){.learned_ns = 0};
+    store_relaxed(&note->mirror.others_rate, 0);
+    store_relaxed(&note->mirror.others_part, 0);
+    store_relaxed(&note->mirror.since_ns, 0);
+    store_relaxed(&note->mirror.seen, 0);
+    store_relaxed(&note->mirror.alarm, UINT64_MAX);
+    store_relaxed(&note->mirror.part, 0);
+    store_relaxed(&note->mirror.quota_untold, 0);
+}
+
 static inline void told_clear(struct told *told)
 {
     told->reported = told->reported_back = told->deficit = 0;
+    told->own = told->asked = told->others_asked = 0;
     store_relaxed(&told->others, 0);
     store_relaxed(&told->others_back, 0);
 }
@@ -129,10 +174,10 @@ struct table {
     size_t group_count, cell_count;
     struct cell *cells;
     struct note *notes;
-    _Atomic uint32_t *locks;       /* one per group */
-    _Atomic uint64_t *dirty;       /* a bit per cell */
-    _Atomic uint64_t *dirty_words; /* a bit per word of `dirty` that may not be 0 */
-    size_t dirty_count, dirty_word_count;
+    _Atomic uint32_t *locks; /* one per group */
+    struct bitmap dirty;     /* changed since the background thread looked (I5) */
+    struct bitmap urgent;    /* the fleet is to be asked at once */
+    struct bitmap postponed; /* has something to tell the fleet that can wait */
     void *memory;
     size_t memory_size;
     _Atomic uint64_t key_count; /* statistics */
@@ -207,21 +252,21 @@ void cell_release(struct cell *cell);
  */
 struct state cell_vacate(struct table *table, struct cell *cell);
 
-/* Gives a vacant claimed cell to a hash. The note must be written before. */
-void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh);
+/* Gives a vacant claimed cell to a hash; `flags`: CELL_MIRRORED or 0. The note must be written before. */
+void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh, uint64_t flags);
+
+/* Sets or clears CELL_MIRRORED of a pinned cell. */
+void cell_set_mirrored(struct cell *cell, bool mirrored);
 
 /* Blocks (spins, then yields) while another thread adds a key to the group. */
 void table_lock(struct table *table, size_t group);
 void table_unlock(struct table *table, size_t group);
 
 /* [T4] After a change of the cell's state. */
-void table_set_dirty(struct table *table, uint32_t cell);
-
-/*
- * Clears and returns the next dirty cell at or after *cursor, and moves *cursor behind it; TABLE_NONE when there are
- * none left. One caller at a time.
- */
-uint32_t table_next_dirty(struct table *table, uint32_t *cursor);
+static inline void table_set_dirty(struct table *table, uint32_t cell)
+{
+    bitmap_set(&table->dirty, cell);
+}
 
 /* Bytes a cell takes in all. */
 size_t table_cell_size(void);

@@ -12,6 +12,8 @@
  *   adjust.c    giving back, charging afterwards, resetting
  *   log.c       the logs that lie outside the table
  *   place.c     giving a key a cell: adding, and forgetting another
+ *   mirror.c    what may pass when the others' units are known only as of the fleet's last answer
+ *   bitmap.c    sets of cells
  *   tick.c      the tick, time, falling asleep
  */
 #ifndef WEIR_TIER_TIER_H
@@ -185,7 +187,8 @@ struct tier {
     struct logs logs;
     _Atomic uint32_t giants;     /* lock: of the one request that holds more than HOLD_MOST units */
     _Atomic uint32_t live_nodes; /* as last heard; 0: never */
-    _Atomic uint32_t urgent;     /* 1: a key is here whose use by the others must be known soon */
+    _Atomic uint32_t urgent;     /* 1: table.urgent is not empty */
+    uint64_t interval_ns;        /* between two answers of the fleet */
     _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count;
     void *memory;
     size_t memory_size;
@@ -270,6 +273,7 @@ struct claim {
     bool short_of;                    /* it had no room */
     uint64_t granted;                 /* units beyond the cost, held */
     uint64_t before[WEIR_MAX_LIMITS]; /* units that earlier claims of the request take from the same cells */
+    bool parted;                      /* one of the rules is for a part of its limit */
     struct rule rules[WEIR_MAX_LIMITS];
     struct opinion opinions[WEIR_MAX_LIMITS];
 };
@@ -299,6 +303,17 @@ struct request {
 
 /* Decides in the table, and counts every claim's cost and grant where it allows; `take` false: counts nothing. */
 void process_decide(struct request *r, bool take);
+
+/* mirror.c */
+/* The rule in force for one limit at a pinned or just found cell, whose state has CELL_MIRRORED. */
+struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell);
+/* The same for any pinned cell. */
+struct rule mirror_rule_now(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell);
+/* Of a headroom by that rule, the units that may pass at such a cell, of which `asked` are wanted now. */
+uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
+                     struct state state, uint64_t headroom, uint64_t asked, uint64_t now_ns);
+/* The wait until the fleet's next answer at the latest, where that can let more pass; else 0. */
+uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns);
 
 /* denial.c: what a denial says of one claim alone. */
 void process_denial(const struct request *r, const struct claim *claim, struct decision *out);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The mirror estimate.
+ *
+ * Nodes report every interval S, each at its own phase. When one hears an answer, what the others last said is between 0
+ * and S old, S/2 on average; from then to the next answer it is blind. So at time `now` the others' units of the last
+ * lag = now - answer + S/2 are unseen. Two things are known of them: they are no more than the others were asked for,
+ * others_rate * lag; and the others decide by the same rule as this node does, so that at a key which is short of room
+ * they admit in proportion to what they are asked for. With r = others' demand / own demand, and `unseen` own units
+ * admitted within lag, the others have admitted about r * unseen, and will admit r more for each one admitted here:
+ *
+ *     own + r * own <= headroom - r * unseen         own = (headroom - r * unseen) / (1 + r)
+ *     budget = max(headroom - others_rate * lag, own)
+ *
+ * The code says the same the other way round, by what is left to the others. With H = headroom + unseen, the room there
+ * was when lag began, headroom - own = H * r / (1 + r), which does not depend on what passes here; and r / (1 + r) is
+ * the others' part of the demand:
+ *
+ *     left to the others = min(others_rate * lag, H * part)
+ *
+ * A budget of a fraction of a unit is rounded up as often as it is large (`dither`), but once for all requests until the
+ * next answer: rounded anew for each request, many requests would make every fraction a unit.
+ *
+ * In a window that began less than S before the answer, a node whose phase is p has told of the units before p and of
+ * none after it, so of a window x old the share p / x, if p < x, else nothing; over p that is x / 2S.
+ *
+ * Demand is smoothed with a weight of 1/2 for the newest answer, as the reference simulation does.
+ */
+#include "fleet/estimate.h"
+
+#include "base/numbers.h"
+
+/* No rate is above this: then sums of two and products with a lag of minutes are in range. */
+#define RATE_MOST (UINT64_C(1) << 61)
+
+uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t unseen, uint64_t now_ns)
+{
+    const uint64_t lag_ns = saturating_sub(now_ns, e->since_ns);
+    const uint64_t all = saturating_mul(saturating_add(headroom, unseen), UINT64_C(1) << RATE_BITS);
+    const uint64_t asked = muldiv_floor(e->others_rate, lag_ns, NS_PER_S);
+    const uint64_t others = min_u64(asked, muldiv_floor(all, e->others_part, PART_WHOLE));
+    if (others == 0) {
+        return headroom;
+    }
+    const uint64_t room = saturating_mul(headroom, UINT64_C(1) << RATE_BITS);
+    const uint64_t whole = saturating_add(room, e->dither);
+    return min_u64(saturating_sub(whole, others) >> RATE_BITS, headroom);
+}
+
+static uint64_t rate_of(uint64_t units, uint64_t span_ns)
+{
+    return min_u64(muldiv_floor(saturating_mul(units, UINT64_C(1) << RATE_BITS), NS_PER_S, span_ns), RATE_MOST);
+}
+
+void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_asked, uint64_t span_ns)
+{
+    const uint64_t own = rate_of(own_asked, max_u64(span_ns, 1));
+    const uint64_t others = rate_of(others_asked, max_u64(span_ns, 1));
+    demand->own_rate = demand->known ? (demand->own_rate + own) / 2 : own;
+    demand->others_rate = demand->known ? (demand->others_rate + others) / 2 : others;
+    demand->known = true;
+}
+
+uint32_t demand_others_part(const struct demand *demand, uint64_t interval_ns)
+{
+    const uint64_t own = max_u64(demand->own_rate, rate_of(1, max_u64(interval_ns, 1)));
+    const uint64_t part = muldiv_floor(demand->others_rate, PART_WHOLE, own + demand->others_rate);
+    return (uint32_t) min_u64(part, PART_WHOLE - 1);
+}
+
+uint64_t estimate_seen(uint64_t count, uint64_t span_ns, uint64_t interval_ns, bool from_start)
+{
+    if (span_ns == 0 || interval_ns == 0) {
+        return 0;
+    }
+    if (from_start && span_ns < interval_ns) {
+        return muldiv_floor(count, span_ns, 2 * interval_ns);
+    }
+    return count - min_u64(muldiv_ceil(count, min_u64(interval_ns / 2, span_ns), span_ns), count);
+}

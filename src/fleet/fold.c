@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the fleet's answers to cells. Invariants: R1 to R3 in report.c.
+ *
+ * Only on the fleet's rung: during an outage, and for an interval after it, while the others have not all told what
+ * they let pass meanwhile, an answer only acknowledges what it was told.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "algorithm/bucket.h"
+#include "algorithm/window.h"
+#include "base/numbers.h"
+#include "fleet/fleet.h"
+#include "fleet/report.h"
+
+/* What a record's answer says of the others and of the author. */
+struct answer {
+    uint64_t others, others_back; /* as this node goes by */
+    uint64_t reset;               /* the author's units that were given back in its name */
+};
+
+static struct answer answer_of(const struct report *report, const struct told *told, bool listens)
+{
+    struct answer answer = {.others = load_relaxed(&told->others),
+                            .others_back = load_relaxed(&told->others_back),
+                            .reset = saturating_sub(report->mine_back, report->back)};
+    if (listens) {
+        /* R3 */
+        answer.others = max_u64(answer.others, saturating_sub(report->sum, report->mine));
+        answer.others_back = max_u64(answer.others_back, saturating_sub(report->sum_back, report->mine_back));
+    }
+    return answer;
+}
+
+/* Counts what is the difference to the last answer. True: something was given back. */
+static bool window_fold(struct cell *cell, struct note *note, bool before, const struct report *report, bool listens)
+{
+    struct told *told = before ? &note->before : &note->now;
+    const uint32_t tag = (load_relaxed(&note->tag) - before) & WINDOW_TAG_MASK;
+    const struct answer answer = answer_of(report, told, listens);
+    const uint64_t more = answer.others - load_relaxed(&told->others);
+    const uint64_t back = answer.others_back - load_relaxed(&told->others_back);
+    told->reported = max_u64(told->reported, report->count);
+    told->reported_back = max_u64(told->reported_back, report->back);
+    if (more == 0 && back == 0 && answer.reset == 0) {
+        return false;
+    }
+    const uint64_t off = back + answer.reset + told->deficit;
+    struct pair_value value = pair_read(&cell->state);
+    struct state folded;
+    uint64_t there;
+    do {
+        folded = window_charge_tag(cell_state(value), tag, more);
+        there = window_count_tag(folded, tag);
+        folded = window_discharge_tag(folded, tag, off);
+    } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
+    told->deficit = saturating_sub(off, there);  /* R1 */
+    store_relaxed(&told->others, answer.others); /* R1 */
+    store_relaxed(&told->others_back, answer.others_back);
+    if (answer.reset != 0) {
+        adjust_back_window(note, tag, answer.reset); /* [A1] */
+    }
+    return back + answer.reset != 0;
+}
+
+/* The same for a bucket. */
+static bool bucket_fold(struct cell *cell, struct note *note, const struct rule *rule, const struct report *report,
+                        bool listens, uint64_t now_ns)
+{
+    const struct answer answer = answer_of(report, &note->now, listens);
+    const uint64_t back = answer.others_back - load_relaxed(&note->now.others_back);
+    struct rule as = *rule;
+    rule_rescale(&as, report->scale);
+    note->now.reported = report->count;
+    note->now.reported_back = max_u64(note->now.reported_back, report->mine_back);
+    const uint64_t unseen_back = load_acquire(&note->back[0]) - report->back; /* [A1] */
+    /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
+    const bool in_parts = load_relaxed(&note->mirror.part) != 0;
+    struct pair_value value = pair_read(&cell->state);
+    struct state folded;
+    do {
+        struct state state = cell_state(value);
+        const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
+        if (in_parts && listens) {
+            state.a = 0;
+        }
+        folded = bucket_merge(&as, state, now_ns,
+                              listens ? saturating_mul(report->tat_answer_us, NS_PER_US) : 0, listens ? unseen : 0,
+                              listens ? unseen_back : 0, back + answer.reset);
+    } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
+    if (listens) {
+        note->lesson.known_time = folded.a;
+    }
+    store_relaxed(&note->now.others_back, answer.others_back);
+    if (answer.reset != 0) {
+        (void) add_release(&note->back[0], answer.reset); /* [A1] */
+    }
+    return back + answer.reset != 0;
+}
+
+/* Nobody has told of a log's demand: it is decided by what has passed alone. */
+static void log_learn(struct fleet *fleet, struct cell *cell, struct note *note)
+{
+    note->lesson.learned_ns = fleet->gathered_ns;
+    store_relaxed(&note->mirror.part, 0);
+    store_relaxed(&note->mirror.since_ns, fleet->gathered_ns);
+    cell_set_mirrored(cell, false);
+}
+
+static void fold_windows(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+                         const struct origin *origin, const struct report *report, bool listens)
+{
+    struct told *told = origin->before ? &note->before : &note->now;
+    if (listens && saturating_sub(report->sum, report->mine) < load_relaxed(&told->others)) {
+        fleet->lost = true; /* somebody's units are no longer there: perhaps ours are not, elsewhere */
+    }
+    fleet->given_back = window_fold(cell, note, origin->before, report, listens) || fleet->given_back;
+    if (!listens) {
+        return;
+    }
+    learn_others(note, told, report, origin->before);
+    if (!origin->before) {
+        const uint64_t number = window_number(rule, load_relaxed(&note->tag), fleet->gathered_ns);
+        learn_answer(fleet, cell, note, rule, report, window_span_of(rule, number).start_ns, origin->with_before);
+    }
+}
+
+static void fold_one(struct fleet *fleet, const struct policy_set *set, const struct origin *origin,
+                     const struct report *report, uint64_t now_ns)
+{
+    struct table *table = &fleet->tier->table;
+    struct cell *cell = &table->cells[origin->cell];
+    struct note *note = &table->notes[origin->cell];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || !cell_pin(cell, hash)) {
+        return;
+    }
+    const struct policy *policy = NULL;
+    const struct policy_limit *limit = report_limit(set, note, &policy);
+    if (note->incarnation == origin->incarnation && load_relaxed(&note->tag) == origin->tag && limit != NULL) {
+        /* As configured: the ladder's numbers are for requests. */
+        struct rule rule = limit->rule;
+        rule.log_most = load_relaxed(&limit->log_most);
+        const bool listens = load_relaxed(&policy->rung) == RUNG_FLEET;
+        if (report->kind == REPORT_BUCKET) {
+            fleet->given_back = bucket_fold(cell, note, &rule, report, listens, now_ns) || fleet->given_back;
+            if (listens) {
+                learn_others(note, &note->now, report, false);
+                learn_answer(fleet, cell, note, &rule, report, 0, false);
+            }
+        } else if (report->kind == REPORT_LOG && listens) {
+            fleet->given_back = report_log_fold(fleet, origin->cell, &rule, report, now_ns) || fleet->given_back;
+            log_learn(fleet, cell, note);
+        } else if (report->kind == REPORT_WINDOW) {
+            fold_windows(fleet, cell, note, &rule, origin, report, listens);
+        }
+        if (report->reset_us != 0 && !origin->before) {
+            uint64_t reset = load_relaxed(&note->reset);
+            if (report_time_us(reset) == report->reset_us) {
+                (void) cas_relaxed(&note->reset, &reset, 0); /* a later one stays */
+            }
+        }
+    }
+    cell_unpin(cell);
+}
+
+/* A record that the fleet refuses: no answer is to be expected, and its key stays with an even part. */
+static void refuse(struct fleet *fleet, const struct origin *origin)
+{
+    struct table *table = &fleet->tier->table;
+    struct cell *cell = &table->cells[origin->cell];
+    struct note *note = &table->notes[origin->cell];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || !cell_pin(cell, hash)) {
+        return;
+    }
+    if (note->incarnation == origin->incarnation) {
+        store_relaxed(&note->mirror.quota_untold, 0);
+        store_relaxed(&note->mirror.since_ns, 1);
+    }
+    cell_unpin(cell);
+}
+
+/* What could not be told is to be told again. */
+static void again(struct fleet *fleet, size_t index)
+{
+    const struct origin *origin = &fleet->origins[index];
+    if (origin->cell == TABLE_NONE) {
+        return;
+    }
+    if (fleet->reports[index].kind == REPORT_LOG) {
+        report_log_retry(fleet, origin);
+    }
+    table_set_dirty(&fleet->tier->table, origin->cell);
+}
+
+/* Drops the forgotten keys that were told of; `kept`: by index, those that were not. */
+static void drop_orphans(struct fleet *fleet, const bool *kept)
+{
+    size_t to = 0;
+    for (size_t from = 0; from < fleet->orphan_count; from++) {
+        if (from >= fleet->orphans_told || kept[from]) {
+            memmove((void *) &fleet->orphans[to++], (const void *) &fleet->orphans[from], sizeof(*fleet->orphans));
+        }
+    }
+    fleet->orphan_count = to;
+    fleet->orphans_told = 0;
+}
+
+size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
+                    const struct report **first_refused)
+{
+    bool kept[ROUND_ORPHANS] = {false};
+    size_t refused = 0;
+    fleet->untold_count = 0;
+    for (size_t i = 0; i < fleet->round.report_count; i++) {
+        const struct report *report = &fleet->reports[i];
+        const struct origin *origin = &fleet->origins[i];
+        const bool forgotten = origin->cell == TABLE_NONE;
+        if (report->status == -EAGAIN) {
+            fleet->untold_count++;
+            again(fleet, i);
+            if (forgotten) {
+                kept[origin->orphan] = true;
+            }
+        } else if (report->status != 0) {
+            *first_refused = refused++ == 0 ? report : *first_refused;
+            if (!forgotten) {
+                refuse(fleet, origin);
+            }
+        } else if (!forgotten) {
+            fold_one(fleet, set, origin, report, now_ns);
+        }
+    }
+    drop_orphans(fleet, kept);
+    return refused;
+}
+
+void report_retry(struct fleet *fleet)
+{
+    for (size_t i = 0; i < fleet->round.report_count; i++) {
+        again(fleet, i);
+    }
+    fleet->round.report_count = 0; /* the forgotten keys stay in fleet->orphans */
+}

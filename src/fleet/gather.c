@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which cells a round holds, in this order:
+ *
+ *   urgent      whatever cannot wait (tier/mirror.c); a round of these alone may come 10 ms after the last one
+ *   forgotten   the last reports of keys that are no longer in the table
+ *   dirty       changed since they were last looked at: those that are due; the others are postponed
+ *   postponed   in turn: each interval a part of the table, so that nothing waits for more than TURN_INTERVALS
+ *   healing     after the fleet has lost what it knew: every key there is, a part of the table each interval
+ *
+ * A round is bounded in reports and in time, so that whatever has gathered during an outage stops neither the ticks nor
+ * the urgent ones: what is left goes in the next round, which follows at once. A round that somebody waits for
+ * (weir_sync) holds everything.
+ */
+#include "base/clock.h"
+#include "base/numbers.h"
+#include "fleet/fleet.h"
+#include "fleet/report.h"
+
+/* For how long a round is gathered; between looks at the clock so many cells are looked at. */
+#define GATHER_MOST_NS (500 * NS_PER_US)
+#define LOOK_EVERY     64
+
+/* Cells of the table that are looked at in one interval while healing: all in so many. */
+#define HEAL_INTERVALS 4
+
+/* What is under way. */
+struct gathering {
+    struct fleet *fleet;
+    const struct policy_set *set;
+    uint64_t now_ns;
+    uint64_t until_ns; /* by the system's clock */
+    unsigned looked;
+    bool full; /* of reports, of logs, or out of time */
+    uint32_t again[ROUND_LOGS];
+    size_t again_count;
+};
+
+static bool has_room(struct gathering *g)
+{
+    /* Room for two: a window's cell may have two reports. */
+    g->full = g->full || g->fleet->round.report_count + 2 > ROUND_REPORTS || g->again_count == ROUND_LOGS;
+    if (!g->full && ++g->looked % LOOK_EVERY == 0) {
+        g->full = clock_monotonic_ns(g->fleet->tier->clock) >= g->until_ns;
+    }
+    return !g->full;
+}
+
+static void take(struct gathering *g, uint32_t at, bool at_once)
+{
+    if (!report_cell(g->fleet, g->set, at, g->now_ns, at_once)) {
+        g->again[g->again_count++] = at;
+    }
+}
+
+/* All of a bitmap's cells between *cursor and `end`. */
+static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor, uint32_t end, bool at_once)
+{
+    while (has_room(g)) {
+        const uint32_t at = bitmap_next(from, cursor, end);
+        if (at == BITMAP_NONE) {
+            return;
+        }
+        take(g, at, at_once);
+    }
+}
+
+static void take_urgent(struct gathering *g)
+{
+    struct tier *tier = g->fleet->tier;
+    uint32_t cursor = 0;
+    if (load_relaxed(&tier->urgent) != 0) {
+        store_relaxed(&tier->urgent, 0); /* who sets it now is in this round, or in the next */
+        take_all(g, &tier->table.urgent, &cursor, (uint32_t) tier->table.cell_count, true);
+        if (g->full) {
+            store_relaxed(&tier->urgent, 1);
+        }
+    }
+}
+
+static void take_orphans(struct gathering *g)
+{
+    struct fleet *fleet = g->fleet;
+    while (fleet->orphan_count < ROUND_ORPHANS && orphans_take(fleet->tier, &fleet->orphans[fleet->orphan_count])) {
+        fleet->orphan_count++;
+    }
+    fleet->orphans_told = 0;
+    while (has_room(g) && fleet->orphans_told < fleet->orphan_count &&
+           report_orphan(fleet, g->set, (uint32_t) fleet->orphans_told, g->now_ns)) {
+        fleet->orphans_told++;
+    }
+}
+
+/* From where the last round ended, and once around: no key waits for ever behind busier ones. */
+static void take_dirty(struct gathering *g, bool at_once)
+{
+    struct fleet *fleet = g->fleet;
+    struct bitmap *dirty = &fleet->tier->table.dirty;
+    const uint32_t first = fleet->cursor;
+    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->tier->table.cell_count, at_once);
+    if (!g->full) {
+        fleet->cursor = 0;
+        take_all(g, dirty, &fleet->cursor, first, at_once);
+    }
+}
+
+/* End of the part of the table whose turn it is; of `parts`. */
+static uint32_t part_end(const struct fleet *fleet, uint32_t from, uint32_t parts)
+{
+    const uint64_t cells = fleet->tier->table.cell_count;
+    const uint64_t part = (cells / parts / 64 + 1) * 64; /* whole words */
+    return (uint32_t) min_u64(from + part, cells);
+}
+
+static void take_postponed(struct gathering *g, bool begins, bool all)
+{
+    struct fleet *fleet = g->fleet;
+    const uint32_t cells = (uint32_t) fleet->tier->table.cell_count;
+    uint32_t cursor = 0;
+    if (all) {
+        take_all(g, &fleet->tier->table.postponed, &cursor, cells, true);
+        return;
+    }
+    if (begins) {
+        fleet->turn = fleet->turn_end < cells ? fleet->turn_end : 0;
+        fleet->turn_end = part_end(fleet, fleet->turn, TURN_INTERVALS);
+    }
+    take_all(g, &fleet->tier->table.postponed, &fleet->turn, fleet->turn_end, true);
+}
+
+static void take_healing(struct gathering *g, bool begins, bool all)
+{
+    struct fleet *fleet = g->fleet;
+    const struct table *table = &fleet->tier->table;
+    if (begins || all) {
+        fleet->heal_end = all ? (uint32_t) table->cell_count : part_end(fleet, fleet->heal, HEAL_INTERVALS);
+    }
+    for (; fleet->heal < fleet->heal_end && has_room(g); fleet->heal++) {
+        if (load_relaxed(&table->cells[fleet->heal].hash) != 0) {
+            take(g, fleet->heal, true);
+        }
+    }
+}
+
+void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
+{
+    struct gathering g = {.fleet = fleet,
+                          .set = set,
+                          .now_ns = now_ns,
+                          .until_ns = clock_monotonic_ns(fleet->tier->clock) + GATHER_MOST_NS};
+    const bool all = kind == ROUND_ALL;
+    const bool begins = kind == ROUND_INTERVAL;
+    fleet->round.report_count = 0;
+    fleet->log_count = 0;
+    fleet->given_back = fleet->lost = false;
+    fleet->gathered_ns = now_ns;
+    fleet->interval_count += begins;
+    take_urgent(&g);
+    if (kind != ROUND_URGENT) {
+        take_orphans(&g);
+        take_dirty(&g, all);
+        take_postponed(&g, begins, all);
+        take_healing(&g, begins, all);
+        fleet->drained = !g.full && g.again_count == 0 && fleet->orphans_told == fleet->orphan_count &&
+                         fleet->orphan_count < ROUND_ORPHANS;
+        fleet->waiting = !fleet->drained;
+    } else {
+        fleet->drained = false;
+    }
+    /* Logs that had more to tell than fits are dirty again; not before the end, or they would be met twice. */
+    for (size_t i = 0; i < g.again_count; i++) {
+        table_set_dirty(&fleet->tier->table, g.again[i]);
+    }
+}
+
+void report_all_again(struct fleet *fleet)
+{
+    fleet->heal = fleet->heal_end = 0;
+}

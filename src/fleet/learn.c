@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a node learns of a key's demand, and publishes to the checks (tier/mirror.c).
+ *
+ * Own demand is counted when a cell is looked at: units admitted since the last look, and units denied. The others' is
+ * what the record's sum of units asked for has grown by, less the own part. Both are taken over the time between two
+ * answers, so it does not matter how often a key is reported.
+ *
+ * Invariant: told.asked is what this node has said was asked of it in a window, and never decreases; what was denied
+ * after the last look at a window counts in the next one.
+ */
+#include "algorithm/bucket.h"
+#include "algorithm/window.h"
+#include "base/hash.h"
+#include "base/numbers.h"
+#include "fleet/fleet.h"
+#include "fleet/report.h"
+
+/* So many times what was to be expected by the next answer is a surprise. */
+#define ALARM_FACTOR 2
+
+/* And a surprise is worth asking at once if it is this part of the headroom. */
+#define ALARM_DIVISOR 8
+
+void learn_own(struct note *note, struct told *told, uint64_t own)
+{
+    const uint64_t more = saturating_sub(own, told->own);
+    told->own += more;
+    told->asked += more;
+    note->lesson.own_asked += more;
+}
+
+void learn_denied(struct note *note)
+{
+    const uint64_t denied = load_relaxed(&note->denied); /* statistics */
+    const uint64_t more = denied - note->lesson.denied;
+    note->lesson.denied = denied;
+    note->lesson.own_asked += more;
+    note->now.asked += more;
+}
+
+void learn_others(struct note *note, struct told *told, const struct report *report, bool before)
+{
+    const uint64_t asked = saturating_sub(report->sum_asked, report->asked);
+    const uint64_t more = saturating_sub(asked, told->others_asked);
+    told->others_asked += more;
+    /* Of the window before a key's first answer it is not known since when. */
+    note->lesson.others_asked += before && note->lesson.learned_ns == 0 ? 0 : more;
+}
+
+/* Since when the others' units of this answer were asked for. */
+static uint64_t others_span(const struct lesson *lesson, bool window, uint64_t start_ns, uint64_t period_ns,
+                            bool with_before, uint64_t now_ns)
+{
+    const uint64_t since_ns = lesson->learned_ns;
+    const uint64_t read_from_ns = !window ? 0 : with_before ? start_ns - min_u64(period_ns, start_ns) : start_ns;
+    return now_ns - max_u64(since_ns, read_from_ns);
+}
+
+/* Takes the answer in. False: what the others ask for is still not known. */
+static bool take_in(const struct fleet *fleet, struct note *note, const struct rule *rule, const struct report *report,
+                    uint64_t start_ns, bool with_before)
+{
+    struct lesson *lesson = &note->lesson;
+    const uint64_t now_ns = fleet->gathered_ns;
+    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const bool window = !rule_is_bucket(rule);
+    const bool first = lesson->learned_ns == 0;
+    const uint64_t own_span_ns = first ? interval_ns : now_ns - lesson->learned_ns;
+    if (!first && own_span_ns <= interval_ns / 2) {
+        return lesson->demand.known; /* too short to tell a rate by */
+    }
+    const bool others_here = lesson->others_asked != 0 || saturating_sub(report->sum, report->mine) != 0;
+    if (window || !first || !others_here) {
+        const uint64_t others_ns =
+            max_u64(others_span(lesson, window, start_ns, rule->period_ns, with_before, now_ns), interval_ns / 2);
+        /* One rate of both: as many units of the others as in the time that the own ones took. */
+        const uint64_t others_asked = muldiv_ceil(lesson->others_asked, own_span_ns, others_ns);
+        demand_learn(&lesson->demand, lesson->own_asked, others_asked, own_span_ns);
+    }
+    if (window && (first || lesson->learned_ns < start_ns)) {
+        lesson->own_seen = estimate_seen(report->count, now_ns - start_ns, interval_ns, true);
+    } else if (first) {
+        lesson->own_seen = report->count;
+    } else {
+        const uint64_t more = saturating_sub(report->count, lesson->own);
+        lesson->own_seen = report->count - more + estimate_seen(more, own_span_ns, interval_ns, false);
+    }
+    lesson->own = report->count;
+    lesson->learned_ns = now_ns;
+    lesson->own_asked = lesson->others_asked = 0;
+    return lesson->demand.known;
+}
+
+void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+                  const struct report *report, uint64_t start_ns, bool with_before)
+{
+    struct mirror *mirror = &note->mirror;
+    const struct lesson *lesson = &note->lesson;
+    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t now_ns = fleet->gathered_ns;
+    const bool known = take_in(fleet, note, rule, report, start_ns, with_before);
+    const uint32_t others_part = demand_others_part(&lesson->demand, interval_ns);
+    const uint64_t others_rate = known ? lesson->demand.others_rate : 0;
+    const struct state state = cell_state(pair_read(&cell->state));
+    const uint64_t left = rule_headroom(rule, state, now_ns);
+    const uint64_t expected = muldiv_floor(lesson->demand.own_rate >> RATE_BITS, interval_ns + interval_ns / 2, NS_PER_S);
+    uint64_t seen = lesson->own_seen;
+    if (!rule_is_bucket(rule)) {
+        const uint64_t own_back = report_window_back(note, load_relaxed(&note->tag));
+        seen = saturating_sub(seen + load_relaxed(&note->now.others) + note->now.deficit,
+                              load_relaxed(&note->now.others_back) + own_back);
+    }
+    store_relaxed(&mirror->others_rate, others_rate);
+    store_relaxed(&mirror->others_part, others_part);
+    store_relaxed(&mirror->seen, rule_is_bucket(rule) ? seen & BUCKET_TOTAL_MASK : seen);
+    store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
+    store_relaxed(&mirror->alarm, max_u64(max_u64(ALARM_FACTOR * expected, left / ALARM_DIVISOR), ALARM_FACTOR));
+    store_relaxed(&mirror->dither, (uint32_t) (hash_mix(load_relaxed(&cell->hash) ^ now_ns) >> (64 - RATE_BITS)));
+    store_relaxed(&mirror->quota_untold, 0);
+    if (known) {
+        /* A queue's requests stand one behind the other: each takes the time of those that pass elsewhere. */
+        const bool in_parts = rule_is_queue(rule) && others_rate != 0;
+        store_relaxed(&mirror->part, in_parts ? (uint32_t) (PART_WHOLE - max_u64(others_part, 1)) : 0);
+    }
+    cell_set_mirrored(cell, others_rate != 0 || load_relaxed(&mirror->part) != 0);
+}
+
+void learn_nothing(struct fleet *fleet, struct cell *cell, struct note *note)
+{
+    struct mirror *mirror = &note->mirror;
+    const struct demand *demand = &note->lesson.demand;
+    const uint64_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
+    const uint64_t part = demand->known ? PART_WHOLE - demand_others_part(demand, fleet->tier->interval_ns)
+                                        : (PART_WHOLE + nodes - 1) / nodes;
+    store_relaxed(&mirror->part, part < PART_WHOLE ? (uint32_t) max_u64(part, 1) : 0);
+    store_relaxed(&mirror->others_rate, 0);
+    store_relaxed(&mirror->since_ns, 0);
+    store_relaxed(&mirror->alarm, UINT64_MAX);
+    cell_set_mirrored(cell, part < PART_WHOLE || load_relaxed(&mirror->quota_untold) != 0);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What may pass at a key that other nodes use as well, between two answers of the fleet.
+ *
+ * A key that the fleet has told of is decided by the mirror estimate (fleet/estimate.c): a part of its headroom is left
+ * to the others. One that the fleet has not told of yet (it is new here, or there is an outage) is decided by a part of
+ * its limit: this node's part of the demand last seen, or an even one. So a burst that hits all nodes before any has
+ * heard of the others stays within the limit, and so do the nodes of a fleet without its Redis.
+ *
+ * Where more passes than the last answer gave reason to expect, the fleet is asked at once: tier->urgent.
+ *
+ * The words read here are relaxed and may be of two answers, or (seldom, when a cell changes hands) of another key's: they
+ * size an estimate. What is counted is counted by the state alone.
+ */
+#include "algorithm/bucket.h"
+#include "algorithm/window.h"
+#include "base/numbers.h"
+#include "tier/tier.h"
+
+/* Part of a quota that a node may let pass, of its even share, before it knows what was used before it began. */
+#define QUOTA_SHARE 64
+
+/* A new key has used so much of its part when the fleet is asked at once. */
+#define URGENT_DIVISOR 4
+
+/* How long a denial lasts that the fleet's next answer may end, at least. */
+#define RETRY_MIN_NS NS_PER_MS
+
+/* A first answer is asked for at once; by then it is there, or the outage ladder decides. */
+#define FIRST_ANSWER_NS (100 * NS_PER_MS)
+
+static bool by_part(const struct policy *policy)
+{
+    const uint8_t rung = load_relaxed(&policy->rung);
+    return rung == RUNG_FLEET || rung == RUNG_SHARE;
+}
+
+static uint64_t part_of(const struct policy *policy, const struct mirror *mirror)
+{
+    const uint64_t part = load_relaxed(&mirror->part);
+    const bool untold = load_relaxed(&mirror->quota_untold) != 0 && load_relaxed(&policy->rung) == RUNG_FLEET;
+    if (!by_part(policy)) {
+        return 0;
+    }
+    return !untold ? part : max_u64((part != 0 ? part : PART_WHOLE) / QUOTA_SHARE, 1);
+}
+
+struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell)
+{
+    struct rule rule = policy_rule(&policy->limits[limit]);
+    const uint64_t part = part_of(policy, &tier->table.notes[cell].mirror);
+    if (part == 0) {
+        return rule;
+    }
+    rule.limit = max_u64(muldiv_floor(rule.limit, part, PART_WHOLE), 1);
+    if (rule_is_bucket(&rule)) {
+        /* Each unit takes the time of all that pass in the fleet beside it. */
+        rule.unit = muldiv_floor(rule.unit, PART_WHOLE, part);
+        rule.tolerance = saturating_mul(rule.limit, rule.unit);
+    }
+    return rule;
+}
+
+struct rule mirror_rule_now(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell)
+{
+    /* Relaxed: as with the words of the note. */
+    const bool mirrored = (load_relaxed(&tier->table.cells[cell].state.b) & CELL_MIRRORED) != 0;
+    return mirrored ? mirror_rule(tier, policy, limit, cell) : policy_rule(&policy->limits[limit]);
+}
+
+static void ask_at_once(struct tier *tier, uint32_t cell)
+{
+    bitmap_set(&tier->table.urgent, cell);
+    store_relaxed(&tier->urgent, 1); /* seen in the next tick, and the bit with it or with the one after */
+}
+
+/* Units that passed since the others' news; *since_ns: when that was, within this window. */
+static uint64_t unseen_units(const struct note *note, const struct rule *rule, struct state state, uint64_t now_ns,
+                             uint64_t *since_ns)
+{
+    const uint64_t seen = load_relaxed(&note->mirror.seen);
+    if (rule_is_bucket(rule)) {
+        const uint64_t unseen = (bucket_total(state) - seen) & BUCKET_TOTAL_MASK;
+        return unseen <= BUCKET_TOTAL_MASK / 2 ? unseen : 0;
+    }
+    uint64_t into_ns;
+    state = window_roll(rule, state, now_ns, &into_ns);
+    *since_ns = max_u64(*since_ns, now_ns - into_ns);
+    return saturating_sub(window_count(state), load_relaxed(&note->tag) == window_tag(state) ? seen : 0);
+}
+
+uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
+                     struct state state, uint64_t headroom, uint64_t asked, uint64_t now_ns)
+{
+    const struct note *note = &tier->table.notes[cell];
+    const struct mirror *mirror = &note->mirror;
+    if (load_relaxed(&policy->rung) != RUNG_FLEET) {
+        return headroom;
+    }
+    if (part_of(policy, mirror) != 0) {
+        if (load_relaxed(&mirror->since_ns) == 0 && headroom <= rule->limit - rule->limit / URGENT_DIVISOR) {
+            ask_at_once(tier, cell);
+        }
+        return headroom;
+    }
+    struct estimate estimate = {.others_rate = load_relaxed(&mirror->others_rate),
+                                .others_part = load_relaxed(&mirror->others_part),
+                                .since_ns = load_relaxed(&mirror->since_ns),
+                                .dither = load_relaxed(&mirror->dither)};
+    if (estimate.others_rate == 0) {
+        return headroom;
+    }
+    const uint64_t answer_ns = estimate.since_ns;
+    const uint64_t unseen = unseen_units(note, rule, state, now_ns, &estimate.since_ns);
+    const uint64_t left = estimate_left(&estimate, headroom, unseen, now_ns);
+    const bool stale = left < asked && headroom >= asked && now_ns > answer_ns + 2 * tier->interval_ns;
+    if (unseen >= load_relaxed(&mirror->alarm) || stale) {
+        ask_at_once(tier, cell);
+    }
+    return left;
+}
+
+uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns)
+{
+    const struct mirror *mirror = &tier->table.notes[cell].mirror;
+    if (load_relaxed(&policy->rung) != RUNG_FLEET) {
+        return 0;
+    }
+    const uint64_t since_ns = load_relaxed(&mirror->since_ns);
+    if (since_ns == 0) {
+        return FIRST_ANSWER_NS;
+    }
+    if (load_relaxed(&mirror->others_rate) == 0) {
+        return 0;
+    }
+    /* The answer is half an interval younger than what it tells of. */
+    const uint64_t next_ns = since_ns + tier->interval_ns + tier->interval_ns / 2;
+    return max_u64(saturating_sub(next_ns, now_ns), RETRY_MIN_NS);
+}
