@@ -24,7 +24,7 @@
  * In a window that began less than S before the answer, a node whose phase is p has told of the units before p and of
  * none after it, so of a window x old the share p / x, if p < x, else nothing; over p that is x / 2S.
  *
- * Demand is smoothed with a weight of 1/2 for the newest answer, as the reference simulation does.
+ * Demand is smoothed: what was known before an interval counts half as much after it.
  */
 #include "fleet/estimate.h"
 
@@ -52,12 +52,20 @@ static uint64_t rate_of(uint64_t units, uint64_t span_ns)
     return min_u64(muldiv_floor(saturating_mul(units, UINT64_C(1) << RATE_BITS), NS_PER_S, span_ns), RATE_MOST);
 }
 
-void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_asked, uint64_t span_ns)
+/* What is left of an old rate after so many halvings, and the new one for the rest. */
+static uint64_t smooth(uint64_t old, uint64_t new, uint64_t halvings)
+{
+    return halvings >= 64 ? new : (old >> halvings) + (new - (new >> halvings));
+}
+
+void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_asked, uint64_t span_ns,
+                  uint64_t interval_ns)
 {
     const uint64_t own = rate_of(own_asked, max_u64(span_ns, 1));
     const uint64_t others = rate_of(others_asked, max_u64(span_ns, 1));
-    demand->own_rate = demand->known ? (demand->own_rate + own) / 2 : own;
-    demand->others_rate = demand->known ? (demand->others_rate + others) / 2 : others;
+    const uint64_t halvings = demand->known ? max_u64((span_ns + interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
+    demand->own_rate = smooth(demand->own_rate, own, halvings);
+    demand->others_rate = smooth(demand->others_rate, others, halvings);
     demand->known = true;
 }
 

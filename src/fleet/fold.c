@@ -37,7 +37,7 @@ static struct answer answer_of(const struct report *report, const struct told *t
 static bool window_fold(struct cell *cell, struct note *note, bool before, const struct report *report, bool listens)
 {
     struct told *told = before ? &note->before : &note->now;
-    const uint32_t tag = (load_relaxed(&note->tag) - before) & WINDOW_TAG_MASK;
+    const uint32_t tag = (load_relaxed(&note->mirror.tag) - before) & WINDOW_TAG_MASK;
     const struct answer answer = answer_of(report, told, listens);
     const uint64_t more = answer.others - load_relaxed(&told->others);
     const uint64_t back = answer.others_back - load_relaxed(&told->others_back);
@@ -100,12 +100,11 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
 }
 
 /* Nobody has told of a log's demand: it is decided by what has passed alone. */
-static void log_learn(struct fleet *fleet, struct cell *cell, struct note *note)
+static void log_learn(const struct fleet *fleet, struct note *note)
 {
     note->lesson.learned_ns = fleet->gathered_ns;
     store_relaxed(&note->mirror.part, 0);
     store_relaxed(&note->mirror.since_ns, fleet->gathered_ns);
-    cell_set_mirrored(cell, false);
 }
 
 static void fold_windows(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
@@ -121,7 +120,7 @@ static void fold_windows(struct fleet *fleet, struct cell *cell, struct note *no
     }
     learn_others(note, told, report, origin->before);
     if (!origin->before) {
-        const uint64_t number = window_number(rule, load_relaxed(&note->tag), fleet->gathered_ns);
+        const uint64_t number = window_number(rule, load_relaxed(&note->mirror.tag), fleet->gathered_ns);
         learn_answer(fleet, cell, note, rule, report, window_span_of(rule, number).start_ns, origin->with_before);
     }
 }
@@ -138,7 +137,7 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
     }
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, note, &policy);
-    if (note->incarnation == origin->incarnation && load_relaxed(&note->tag) == origin->tag && limit != NULL) {
+    if (note->incarnation == origin->incarnation && load_relaxed(&note->mirror.tag) == origin->tag && limit != NULL) {
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);
@@ -151,7 +150,7 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
             }
         } else if (report->kind == REPORT_LOG && listens) {
             fleet->given_back = report_log_fold(fleet, origin->cell, &rule, report, now_ns) || fleet->given_back;
-            log_learn(fleet, cell, note);
+            log_learn(fleet, note);
         } else if (report->kind == REPORT_WINDOW) {
             fold_windows(fleet, cell, note, &rule, origin, report, listens);
         }

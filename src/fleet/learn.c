@@ -76,7 +76,7 @@ static bool take_in(const struct fleet *fleet, struct note *note, const struct r
             max_u64(others_span(lesson, window, start_ns, rule->period_ns, with_before, now_ns), interval_ns / 2);
         /* One rate of both: as many units of the others as in the time that the own ones took. */
         const uint64_t others_asked = muldiv_ceil(lesson->others_asked, own_span_ns, others_ns);
-        demand_learn(&lesson->demand, lesson->own_asked, others_asked, own_span_ns);
+        demand_learn(&lesson->demand, lesson->own_asked, others_asked, own_span_ns, interval_ns);
     }
     if (window && (first || lesson->learned_ns < start_ns)) {
         lesson->own_seen = estimate_seen(report->count, now_ns - start_ns, interval_ns, true);
@@ -107,7 +107,7 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     const uint64_t expected = muldiv_floor(lesson->demand.own_rate >> RATE_BITS, interval_ns + interval_ns / 2, NS_PER_S);
     uint64_t seen = lesson->own_seen;
     if (!rule_is_bucket(rule)) {
-        const uint64_t own_back = report_window_back(note, load_relaxed(&note->tag));
+        const uint64_t own_back = report_window_back(note, load_relaxed(&note->mirror.tag));
         seen = saturating_sub(seen + load_relaxed(&note->now.others) + note->now.deficit,
                               load_relaxed(&note->now.others_back) + own_back);
     }
@@ -123,10 +123,9 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
         const bool in_parts = rule_is_queue(rule) && others_rate != 0;
         store_relaxed(&mirror->part, in_parts ? (uint32_t) (PART_WHOLE - max_u64(others_part, 1)) : 0);
     }
-    cell_set_mirrored(cell, others_rate != 0 || load_relaxed(&mirror->part) != 0);
 }
 
-void learn_nothing(struct fleet *fleet, struct cell *cell, struct note *note)
+void learn_nothing(const struct fleet *fleet, struct note *note)
 {
     struct mirror *mirror = &note->mirror;
     const struct demand *demand = &note->lesson.demand;
@@ -137,5 +136,4 @@ void learn_nothing(struct fleet *fleet, struct cell *cell, struct note *note)
     store_relaxed(&mirror->others_rate, 0);
     store_relaxed(&mirror->since_ns, 0);
     store_relaxed(&mirror->alarm, UINT64_MAX);
-    cell_set_mirrored(cell, part < PART_WHOLE || load_relaxed(&mirror->quota_untold) != 0);
 }

@@ -109,10 +109,22 @@ struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note 
     const size_t index = fleet->round.report_count++;
     struct report *report = &fleet->reports[index];
     fleet->origins[index] = (struct origin){
-        .cell = cell, .tag = load_relaxed(&note->tag), .incarnation = note->incarnation, .before = before};
+        .cell = cell, .tag = load_relaxed(&note->mirror.tag), .incarnation = note->incarnation, .before = before};
     memset(report, 0, sizeof(*report));
     (void) snprintf(report->author, sizeof(report->author), "%s.%" PRIx64, fleet->node, note->incarnation);
     return report;
+}
+
+/* Lets a window's state follow the time, so that a key is asked for as of now even where it is not used. */
+static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
+{
+    struct pair_value value = pair_read(&cell->state);
+    uint64_t into_ns;
+    struct state rolled = window_roll(rule, cell_state(value), now_ns, &into_ns);
+    while (window_tag(rolled) != window_tag(cell_state(value)) &&
+           !pair_cas(&cell->state, &value, cell_value(rolled, value))) {
+        rolled = window_roll(rule, cell_state(value), now_ns, &into_ns);
+    }
 }
 
 struct reading report_read(const struct cell *cell, const struct note *note)
@@ -153,7 +165,7 @@ static void told_copy(struct told *to, const struct told *from)
 /* Lets the note follow the state into the window with this tag. */
 static void note_follow(struct note *note, uint32_t tag)
 {
-    const uint32_t was = load_relaxed(&note->tag);
+    const uint32_t was = load_relaxed(&note->mirror.tag);
     if (was == tag) {
         return;
     }
@@ -165,7 +177,7 @@ static void note_follow(struct note *note, uint32_t tag)
     told_clear(&note->now);
     note->lesson.own = note->lesson.own_seen = 0;
     store_relaxed(&note->mirror.seen, 0);
-    store_relaxed(&note->tag, tag);
+    store_relaxed(&note->mirror.tag, tag);
 }
 
 /* R1, R2: units this node let pass in a window. */
@@ -208,7 +220,7 @@ static struct account bucket_account(struct note *note, const struct reading *re
     account.untold = (bucket_total(reading->state) - told->reported) & BUCKET_TOTAL_MASK;
     account.own[0] = told->reported + account.untold;
     account.news = account.back[0] != told->reported_back;
-    store_relaxed(&note->tag, 0);
+    store_relaxed(&note->mirror.tag, 0);
     learn_own(note, told, account.own[0]);
     learn_denied(note);
     return account;
@@ -227,6 +239,13 @@ static bool before_matters(const struct fleet *fleet, const struct note *note, c
     const bool fresh = since_start_ns < BEFORE_INTERVALS * fleet->tier->interval_ns;
     const bool now_and_then = counts && window_previous(reading->state) != 0 && fleet->interval_count % BEFORE_EVERY == 0;
     return news || first || now_and_then || (fresh && (known || window_previous(reading->state) != 0));
+}
+
+/* Whether this window is, with or without news. A record that nobody has used need not be there. */
+static bool now_matters(const struct note *note)
+{
+    return note->now.asked != 0 || load_relaxed(&note->mirror.part) != 0 ||
+           load_relaxed(&note->mirror.others_rate) != 0 || load_relaxed(&note->mirror.quota_untold) != 0;
 }
 
 static void window_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
@@ -252,8 +271,9 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
             window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(note) ? report_reset_us(note) : 0;
         const bool news =
             account->own[before] != told->reported || account->back[before] != told->reported_back || reset != 0;
-        const bool skip = before != 0 && !before_matters(fleet, note, limit, reading, saturating_sub(now_ns, start_ns), news);
-        if (skip || end_ns <= now_ns || of > number) {
+        const bool matters = before != 0 ? before_matters(fleet, note, limit, reading, now_ns - min_u64(start_ns, now_ns), news)
+                                         : news || now_matters(note);
+        if (!matters || end_ns <= now_ns || of > number) {
             continue;
         }
         struct report *report = report_add(fleet, cell, note, before != 0);
@@ -356,8 +376,11 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     if (limit != NULL && rule_is_log(&limit->rule)) {
         all = report_log(fleet, at, note, policy, limit, now_ns);
     } else if (limit != NULL) {
-        const struct reading reading = report_read(cell, note);
         const bool bucket = rule_is_bucket(&limit->rule);
+        if (!bucket) {
+            roll(cell, &limit->rule, now_ns);
+        }
+        const struct reading reading = report_read(cell, note);
         const struct account account = bucket ? bucket_account(note, &reading) : window_account(note, &reading);
         if (!at_once && !due(fleet, note, &limit->rule, reading.state, &account, now_ns)) {
             bitmap_set(&table->postponed, at);

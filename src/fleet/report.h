@@ -69,7 +69,7 @@ void learn_others(struct note *note, struct told *told, const struct report *rep
 void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t start_ns, bool with_before);
 /* What the others have is no longer known: checks go by this node's part of the demand last seen, or an even one. */
-void learn_nothing(struct fleet *fleet, struct cell *cell, struct note *note);
+void learn_nothing(const struct fleet *fleet, struct note *note);
 
 /* report_log.c; the cells are pinned. */
 

@@ -72,14 +72,14 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
     struct note *note = &sweep->fleet->tier->table.notes[at];
-    const uint32_t tag = load_relaxed(&note->tag);
+    const uint32_t tag = load_relaxed(&note->mirror.tag);
     if (rule_is_log(rule)) {
         unfold_log(sweep->fleet->tier, at, rule);
     }
     if (load_relaxed(&note->mirror.part) == 0) {
         note->lesson.known_time = pair_read(&cell->state).a; /* else it is that before the first part */
     }
-    learn_nothing(sweep->fleet, cell, note);
+    learn_nothing(sweep->fleet, note);
     if (rule_is_log(rule) || rule_is_bucket(rule) || tag == TAG_NONE) {
         return;
     }
@@ -170,8 +170,8 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule
             const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
             store_release(&note->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
         }
-        const uint32_t tag = load_relaxed(&note->tag);
-        store_relaxed(&note->tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
+        const uint32_t tag = load_relaxed(&note->mirror.tag);
+        store_relaxed(&note->mirror.tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
     }
 }
 

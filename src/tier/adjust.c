@@ -89,7 +89,7 @@ static uint64_t own_units(const struct told *told, uint64_t count)
 /* The most that the window of a state, and the one before, can give back of their own. */
 static void own_of_both(const struct note *note, struct state state, uint64_t *now, uint64_t *before)
 {
-    const uint32_t behind = (window_tag(state) - load_relaxed(&note->tag)) & WINDOW_TAG_MASK;
+    const uint32_t behind = (window_tag(state) - load_relaxed(&note->mirror.tag)) & WINDOW_TAG_MASK;
     *now = window_count(state);
     *before = window_previous(state);
     if (behind == 0) {
@@ -199,7 +199,7 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
         return;
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = mirror_rule_now(t->tier, policy, i, s.cells[i]);
+        const struct rule rule = mirror_rule(t->tier, policy, i, s.cells[i]);
         uint64_t given = refund_cell(t->tier, s.cells[i], &rule, cost, s.now_ns, SCOPE_NOW);
         if (given < cost) {
             settle_held(t->tier, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
@@ -232,7 +232,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     bool over = false;
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = mirror_rule_now(t->tier, policy, i, s.cells[i]);
+        const struct rule rule = mirror_rule(t->tier, policy, i, s.cells[i]);
         struct cell *cell = &t->tier->table.cells[s.cells[i]];
         if (rule_is_log(&rule)) {
             const bool counted = logs_charge(t->tier, s.cells[i], &rule, s.now_ns, units);
@@ -281,7 +281,7 @@ static void reset_cell(struct tier *tier, const struct policy *policy, size_t li
                        bool reachable)
 {
     const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
-    const struct rule rule = mirror_rule_now(tier, policy, limit, at);
+    const struct rule rule = mirror_rule(tier, policy, limit, at);
     struct note *note = &tier->table.notes[at];
     const bool empties = !fleet || !reachable;
     if (empties) {

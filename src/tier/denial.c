@@ -37,7 +37,7 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
             retry_ns = NS_PER_S;
         }
         /* Relaxed: as mirror.c. What is left to the others may be had after the fleet's next answer. */
-        const bool mirrored = claim->parted && retry_ns != UINT64_MAX;
+        const bool mirrored = mirror_concerns(r->t->tier, claim->policy) && retry_ns != UINT64_MAX;
         const uint64_t answer_ns =
             mirrored ? mirror_retry_after(r->t->tier, claim->policy, claim->cells[i], r->now_ns) : 0;
         retry_ns = answer_ns != 0 && (retry_ns == 0 || claim->rules[i].limit < claim->policy->limits[i].rule.limit)

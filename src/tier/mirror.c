@@ -23,6 +23,10 @@
 /* A new key has used so much of its part when the fleet is asked at once. */
 #define URGENT_DIVISOR 4
 
+/* An answer is old when the one after it has not come: the key was not used here, or little. Others may have used it
+ * since, whatever they did before; as with a new key no more than an even part passes before the next one. */
+#define STALE_INTERVALS 3
+
 /* How long a denial lasts that the fleet's next answer may end, at least. */
 #define RETRY_MIN_NS NS_PER_MS
 
@@ -48,7 +52,8 @@ static uint64_t part_of(const struct policy *policy, const struct mirror *mirror
 struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell)
 {
     struct rule rule = policy_rule(&policy->limits[limit]);
-    const uint64_t part = part_of(policy, &tier->table.notes[cell].mirror);
+    const uint64_t part =
+        mirror_concerns(tier, policy) ? part_of(policy, &tier->table.notes[cell].mirror) : 0;
     if (part == 0) {
         return rule;
     }
@@ -59,13 +64,6 @@ struct rule mirror_rule(const struct tier *tier, const struct policy *policy, si
         rule.tolerance = saturating_mul(rule.limit, rule.unit);
     }
     return rule;
-}
-
-struct rule mirror_rule_now(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell)
-{
-    /* Relaxed: as with the words of the note. */
-    const bool mirrored = (load_relaxed(&tier->table.cells[cell].state.b) & CELL_MIRRORED) != 0;
-    return mirrored ? mirror_rule(tier, policy, limit, cell) : policy_rule(&policy->limits[limit]);
 }
 
 static void ask_at_once(struct tier *tier, uint32_t cell)
@@ -86,7 +84,7 @@ static uint64_t unseen_units(const struct note *note, const struct rule *rule, s
     uint64_t into_ns;
     state = window_roll(rule, state, now_ns, &into_ns);
     *since_ns = max_u64(*since_ns, now_ns - into_ns);
-    return saturating_sub(window_count(state), load_relaxed(&note->tag) == window_tag(state) ? seen : 0);
+    return saturating_sub(window_count(state), load_relaxed(&note->mirror.tag) == window_tag(state) ? seen : 0);
 }
 
 uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
@@ -107,14 +105,20 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
                                 .others_part = load_relaxed(&mirror->others_part),
                                 .since_ns = load_relaxed(&mirror->since_ns),
                                 .dither = load_relaxed(&mirror->dither)};
-    if (estimate.others_rate == 0) {
+    const uint64_t nodes = load_relaxed(&tier->live_nodes);
+    if (estimate.others_rate == 0 && nodes <= 1) {
         return headroom;
     }
-    const uint64_t answer_ns = estimate.since_ns;
+    const bool stale = now_ns > estimate.since_ns + STALE_INTERVALS * tier->interval_ns;
     const uint64_t unseen = unseen_units(note, rule, state, now_ns, &estimate.since_ns);
-    const uint64_t left = estimate_left(&estimate, headroom, unseen, now_ns);
-    const bool stale = left < asked && headroom >= asked && now_ns > answer_ns + 2 * tier->interval_ns;
-    if (unseen >= load_relaxed(&mirror->alarm) || stale) {
+    uint64_t left = estimate_left(&estimate, headroom, unseen, now_ns);
+    bool urgent = unseen >= load_relaxed(&mirror->alarm);
+    if (stale) {
+        const uint64_t share = max_u64(rule->limit / max_u64(nodes, 1), 1);
+        left = min_u64(left, saturating_sub(share, unseen));
+        urgent = urgent || unseen >= share / URGENT_DIVISOR || (left < asked && headroom >= asked);
+    }
+    if (urgent) {
         ask_at_once(tier, cell);
     }
     return left;

@@ -80,7 +80,6 @@ static void note_write(struct tier *tier, struct note *note, const struct policy
     told_clear(&note->now);
     told_clear(&note->before);
     note_clear_fleet(note);
-    store_relaxed(&note->tag, TAG_NONE);
     note->incarnation = add_relaxed(&tier->table.incarnations, 1) + 1;
     store_relaxed(&note->group, (uint16_t) policy->group->id);
     store_relaxed(&note->limit_tag, POLICY_LIMIT_TAG(policy->limits[limit_index].salt));
@@ -125,20 +124,19 @@ static void forget(struct tier *tier, const struct policy_set *set, uint32_t at,
 
 /*
  * What a key that is new here may pass before the fleet has told of it. A quota's may have been used up elsewhere, or by
- * this process before it was restarted. Returns the cell's flags.
+ * this process before it was restarted.
  */
-static uint64_t first_part(struct tier *tier, const struct policy_limit *limit, struct note *note)
+static void first_part(struct tier *tier, const struct policy_limit *limit, struct note *note)
 {
     /* Relaxed: one of two right answers while nodes come and go. */
     const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
     const bool quota = limit->rule.calendar != WEIR_CALENDAR_NONE;
-    if ((note->flags & NOTE_FLEET) == 0 || (nodes == 1 && !quota)) {
-        return 0;
+    if ((note->flags & NOTE_FLEET) == 0) {
+        return;
     }
     /* Up: an even part of a limit that divides by them is whole units. */
     store_relaxed(&note->mirror.part, (uint32_t) (nodes == 1 ? 0 : (PART_WHOLE + nodes - 1) / nodes));
     store_relaxed(&note->mirror.quota_untold, quota);
-    return CELL_MIRRORED;
 }
 
 /* Claims an empty cell of a group; TABLE_NONE: it has none. */
@@ -211,8 +209,8 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
         if (at != TABLE_NONE) {
             (void) cell_vacate(table, &table->cells[at]);
             note_write(tier, &table->notes[at], policy, limit_index, key);
-            const uint64_t flags = first_part(tier, limit, &table->notes[at]);
-            cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns), flags);
+            first_part(tier, limit, &table->notes[at]);
+            cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns));
             if (load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
                 table_set_dirty(table, at);
                 bitmap_set(&table->urgent, at);

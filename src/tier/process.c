@@ -72,11 +72,9 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
         return false;
     }
     opinion->state = cell_state(*value);
-    const bool mirrored = (value->b & CELL_MIRRORED) != 0;
-    if (mirrored || claim->parted) {
-        claim->rules[i] = mirrored ? mirror_rule(r->t->tier, claim->policy, i, claim->cells[i])
-                                   : policy_rule(&claim->policy->limits[i]);
-        claim->parted = true; /* of one of its limits, perhaps */
+    const bool mirrored = mirror_concerns(r->t->tier, claim->policy);
+    if (mirrored) {
+        claim->rules[i] = mirror_rule(r->t->tier, claim->policy, i, claim->cells[i]);
     }
     const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
     opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->state, r->now_ns), others);
@@ -538,7 +536,7 @@ void process_decide(struct request *r, bool take)
 {
     for (size_t c = 0; c < r->count; c++) {
         struct claim *claim = &r->claims[c];
-        claim->short_of = claim->placeless = claim->unplaced = claim->parted = false;
+        claim->short_of = claim->placeless = claim->unplaced = false;
         claim->granted = 0;
         for (size_t i = 0; i < claim->policy->limit_count; i++) {
             claim->rules[i] = policy_rule(&claim->policy->limits[i]);

@@ -153,7 +153,6 @@ void queue_decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         claim->rules[i] = policy_rule(&claim->policy->limits[i]);
         claim->before[i] = 0;
     }
-    claim->parted = false;
     *r->out = (struct decision){.allowed = false};
     bool done = false;
     while (!done) {

@@ -130,31 +130,18 @@ struct state cell_vacate(struct table *table, struct cell *cell)
     store_release(&cell->hash, 0);
     struct pair_value last = pair_read(&cell->state);
     while (!pair_cas(&cell->state, &last,
-                     (struct pair_value){0, (last.b & ~(STATE_B_MASK | CELL_MIRRORED)) + GENERATION_ONE})) {
+                     (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
     }
     return cell_state(last);
 }
 
-void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh, uint64_t flags)
+void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh)
 {
     struct pair_value vacant = pair_read(&cell->state);
-    struct pair_value next;
-    do {
-        next = cell_value(fresh, vacant);
-        next.b |= flags;
-    } while (!pair_cas(&cell->state, &vacant, next));
+    while (!pair_cas(&cell->state, &vacant, cell_value(fresh, vacant))) {
+    }
     (void) add_relaxed(&table->key_count, 1);
     store_release(&cell->hash, hash); /* [T1] */
-}
-
-void cell_set_mirrored(struct cell *cell, bool mirrored)
-{
-    struct pair_value value = pair_read(&cell->state);
-    struct pair_value next;
-    do {
-        next = value;
-        next.b = mirrored ? next.b | CELL_MIRRORED : next.b & ~CELL_MIRRORED;
-    } while (next.b != value.b && !pair_cas(&cell->state, &value, next));
 }
 
 void table_lock(struct table *table, size_t group)

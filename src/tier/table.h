@@ -59,12 +59,8 @@
 #define HELD_UNITS   (HELD_PIN - 1)
 #define HELD_IN_USE  (HELD_VERSION - 1)
 
-/*
- * Above what the algorithms use of state.b: a flag, that what the fleet has told of the key stands in its note and
- * counts for what may pass (mirror.c); and the cell's generation.
- */
-#define CELL_MIRRORED  (UINT64_C(1) << STATE_B_BITS)
-#define GENERATION_ONE (CELL_MIRRORED << 1)
+/* A cell's generation: the bits of state.b that the algorithms leave. */
+#define GENERATION_ONE (UINT64_C(1) << STATE_B_BITS)
 
 struct cell {
     _Atomic uint64_t hash; /* 0: empty, or changing hands */
@@ -89,17 +85,23 @@ struct told {
     uint64_t others_asked;                /* and elsewhere, as last answered */
 };
 
+#define TAG_NONE UINT32_MAX /* no window's */
+
 /* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
 struct mirror {
-    _Atomic uint64_t others_rate, since_ns; /* see struct estimate */
+    _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
+    _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
     _Atomic uint64_t seen;                  /* what the state counted then: of the note's window, or a bucket's total */
     _Atomic uint64_t alarm;                 /* so many units later the fleet's news is too old to go by */
     _Atomic uint32_t others_part, dither;
     /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. A queue is always
      * served in parts. */
     _Atomic uint32_t part;
+    _Atomic uint32_t tag;         /* the window of `seen`, and of the note's `now`; TAG_NONE: none yet */
     _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
 };
+
+_Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
 
 /* What the background thread learns that from. */
 struct lesson {
@@ -117,6 +119,7 @@ struct lesson {
  * in it are relaxed, statistics or guesses, but for `back` (report.c) and the log's lock.
  */
 struct note {
+    struct mirror mirror;
     _Atomic uint64_t denied; /* units asked and denied, cumulative; added to by anyone (statistics) */
     /* Units given back, cumulative; added to by anyone. A window's stand in [tag & 1], under the tag as in state.a;
      * others' in [0]. */
@@ -125,10 +128,8 @@ struct note {
     _Atomic uint8_t reset_emptied; /* 1: the state was emptied then, and what it counts has been used since */
     uint64_t incarnation;          /* a number no other stay of any key in this table has */
     /* The background thread's own. */
-    struct told now, before; /* the window of `tag`, and the one before it */
+    struct told now, before; /* the window of mirror.tag, and the one before it */
     struct lesson lesson;
-    struct mirror mirror;
-    _Atomic uint32_t tag;
     /* A sliding log's. */
     _Atomic uint32_t log_lock;
     uint32_t log; /* its block; 0: none. Under log_lock */
@@ -140,8 +141,6 @@ struct note {
     unsigned char key[NOTE_KEY_SIZE];
 };
 
-#define TAG_NONE UINT32_MAX /* no window's */
-
 /* A key of which the fleet has told nothing yet. */
 static inline void note_clear_fleet(struct note *note)
 {
@@ -152,6 +151,8 @@ static inline void note_clear_fleet(struct note *note)
     store_relaxed(&note->mirror.seen, 0);
     store_relaxed(&note->mirror.alarm, UINT64_MAX);
     store_relaxed(&note->mirror.part, 0);
+    store_relaxed(&note->mirror.dither, 0);
+    store_relaxed(&note->mirror.tag, TAG_NONE);
     store_relaxed(&note->mirror.quota_untold, 0);
 }
 
@@ -252,11 +253,8 @@ void cell_release(struct cell *cell);
  */
 struct state cell_vacate(struct table *table, struct cell *cell);
 
-/* Gives a vacant claimed cell to a hash; `flags`: CELL_MIRRORED or 0. The note must be written before. */
-void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh, uint64_t flags);
-
-/* Sets or clears CELL_MIRRORED of a pinned cell. */
-void cell_set_mirrored(struct cell *cell, bool mirrored);
+/* Gives a vacant claimed cell to a hash. The note must be written before. */
+void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh);
 
 /* Blocks (spins, then yields) while another thread adds a key to the group. */
 void table_lock(struct table *table, size_t group);

@@ -273,7 +273,6 @@ struct claim {
     bool short_of;                    /* it had no room */
     uint64_t granted;                 /* units beyond the cost, held */
     uint64_t before[WEIR_MAX_LIMITS]; /* units that earlier claims of the request take from the same cells */
-    bool parted;                      /* one of the rules is for a part of its limit */
     struct rule rules[WEIR_MAX_LIMITS];
     struct opinion opinions[WEIR_MAX_LIMITS];
 };
@@ -305,11 +304,15 @@ struct request {
 void process_decide(struct request *r, bool take);
 
 /* mirror.c */
-/* The rule in force for one limit at a pinned or just found cell, whose state has CELL_MIRRORED. */
+/* Whether a policy's keys are used by other nodes as well. */
+static inline bool mirror_concerns(const struct tier *tier, const struct policy *policy)
+{
+    return tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
+}
+
+/* The rule in force for one limit of any policy at a cell. */
 struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell);
-/* The same for any pinned cell. */
-struct rule mirror_rule_now(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell);
-/* Of a headroom by that rule, the units that may pass at such a cell, of which `asked` are wanted now. */
+/* Of a headroom by that rule, the units that may pass, of which `asked` are wanted now. It concerns the policy. */
 uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
                      struct state state, uint64_t headroom, uint64_t asked, uint64_t now_ns);
 /* The wait until the fleet's next answer at the latest, where that can let more pass; else 0. */
