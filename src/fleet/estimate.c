@@ -47,7 +47,7 @@ uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t uns
     return min_u64(saturating_sub(whole, others) >> RATE_BITS, headroom);
 }
 
-static uint64_t rate_of(uint64_t units, uint64_t span_ns)
+uint64_t estimate_rate(uint64_t units, uint64_t span_ns)
 {
     return min_u64(muldiv_floor(saturating_mul(units, UINT64_C(1) << RATE_BITS), NS_PER_S, span_ns), RATE_MOST);
 }
@@ -61,8 +61,8 @@ static uint64_t smooth(uint64_t old, uint64_t new, uint64_t halvings)
 void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_asked, uint64_t span_ns,
                   uint64_t interval_ns)
 {
-    const uint64_t own = rate_of(own_asked, max_u64(span_ns, 1));
-    const uint64_t others = rate_of(others_asked, max_u64(span_ns, 1));
+    const uint64_t own = estimate_rate(own_asked, max_u64(span_ns, 1));
+    const uint64_t others = estimate_rate(others_asked, max_u64(span_ns, 1));
     const uint64_t halvings = demand->known ? max_u64((span_ns + interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
     demand->own_rate = smooth(demand->own_rate, own, halvings);
     demand->others_rate = smooth(demand->others_rate, others, halvings);
@@ -71,7 +71,7 @@ void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_ask
 
 uint32_t demand_others_part(const struct demand *demand, uint64_t interval_ns)
 {
-    const uint64_t own = max_u64(demand->own_rate, rate_of(1, max_u64(interval_ns, 1)));
+    const uint64_t own = max_u64(demand->own_rate, estimate_rate(1, max_u64(interval_ns, 1)));
     const uint64_t part = muldiv_floor(demand->others_rate, PART_WHOLE, own + demand->others_rate);
     return (uint32_t) min_u64(part, PART_WHOLE - 1);
 }

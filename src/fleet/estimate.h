@@ -30,6 +30,9 @@ struct demand {
 /* Units that may pass of `headroom`, of which `unseen` have passed here since `since_ns`; at most `headroom`. */
 uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t unseen, uint64_t now_ns);
 
+/* Units over a time, as a rate. */
+uint64_t estimate_rate(uint64_t units, uint64_t span_ns);
+
 /* Takes in what was asked during `span_ns`, which is some intervals. */
 void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_asked, uint64_t span_ns,
                   uint64_t interval_ns);

@@ -16,11 +16,24 @@
 #include "fleet/fleet.h"
 #include "fleet/report.h"
 
-/* So many times what was to be expected by the next answer is a surprise. */
-#define ALARM_FACTOR 2
-
-/* And a surprise is worth asking at once if it is this part of the headroom. */
+/* A surprise is worth asking at once if it is this part of the headroom. */
 #define ALARM_DIVISOR 8
+
+/* Fewer units between two looks tell no rate. */
+#define RECENT_UNITS 8
+
+/* Demand that has changed by this factor is asked for sooner, for so many intervals. */
+#define CHANGE_FACTOR    2
+#define CHANGE_INTERVALS 4
+
+/* Demand is learned from answers that are an interval apart, or this part of one less. */
+#define LEARN_DIVISOR 4
+
+
+void learn_begin(struct note *note)
+{
+    note->lesson.recent_units = 0;
+}
 
 void learn_own(struct note *note, struct told *told, uint64_t own)
 {
@@ -28,15 +41,21 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
     told->own += more;
     told->asked += more;
     note->lesson.own_asked += more;
+    note->lesson.recent_units += more;
 }
 
-void learn_denied(struct note *note)
+void learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
 {
     const uint64_t denied = load_relaxed(&note->denied); /* statistics */
     const uint64_t more = denied - note->lesson.denied;
     note->lesson.denied = denied;
     note->lesson.own_asked += more;
     note->now.asked += more;
+    /* A cell is looked at within an interval of its use, so what is new is no older. */
+    const uint64_t span_ns = max_u64(min_u64(now_ns - note->lesson.looked_ns, interval_ns), 1);
+    const uint64_t recent = note->lesson.recent_units + more;
+    note->lesson.recent_rate = recent >= RECENT_UNITS ? estimate_rate(recent, span_ns) : 0;
+    note->lesson.looked_ns = now_ns;
 }
 
 void learn_others(struct note *note, struct told *told, const struct report *report, bool before)
@@ -67,8 +86,8 @@ static bool take_in(const struct fleet *fleet, struct note *note, const struct r
     const bool window = !rule_is_bucket(rule);
     const bool first = lesson->learned_ns == 0;
     const uint64_t own_span_ns = first ? interval_ns : now_ns - lesson->learned_ns;
-    if (!first && own_span_ns <= interval_ns / 2) {
-        return lesson->demand.known; /* too short to tell a rate by */
+    if (!first && own_span_ns < interval_ns - interval_ns / LEARN_DIVISOR) {
+        return lesson->demand.known; /* too short to tell a rate by: the others speak once in an interval */
     }
     const bool others_here = lesson->others_asked != 0 || saturating_sub(report->sum, report->mine) != 0;
     if (window || !first || !others_here) {
@@ -76,6 +95,11 @@ static bool take_in(const struct fleet *fleet, struct note *note, const struct r
             max_u64(others_span(lesson, window, start_ns, rule->period_ns, with_before, now_ns), interval_ns / 2);
         /* One rate of both: as many units of the others as in the time that the own ones took. */
         const uint64_t others_asked = muldiv_ceil(lesson->others_asked, own_span_ns, others_ns);
+        const uint64_t others_before = lesson->demand.others_rate;
+        if (first || (estimate_rate(others_asked, own_span_ns) < others_before / CHANGE_FACTOR &&
+                      others_before > lesson->demand.own_rate / ALARM_DIVISOR)) {
+            lesson->changed_ns = now_ns;
+        }
         demand_learn(&lesson->demand, lesson->own_asked, others_asked, own_span_ns, interval_ns);
     }
     if (window && (first || lesson->learned_ns < start_ns)) {
@@ -96,15 +120,24 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
                   const struct report *report, uint64_t start_ns, bool with_before)
 {
     struct mirror *mirror = &note->mirror;
-    const struct lesson *lesson = &note->lesson;
+    struct lesson *lesson = &note->lesson;
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t now_ns = fleet->gathered_ns;
     const bool known = take_in(fleet, note, rule, report, start_ns, with_before);
-    const uint32_t others_part = demand_others_part(&lesson->demand, interval_ns);
+    /* Own demand is known as it is, without delay: a node that traffic has just come to need not wait for its part. */
+    struct demand demand = lesson->demand;
+    demand.own_rate = max_u64(demand.own_rate, lesson->recent_rate);
+    const uint32_t others_part = demand_others_part(&demand, interval_ns);
     const uint64_t others_rate = known ? lesson->demand.others_rate : 0;
     const struct state state = cell_state(pair_read(&cell->state));
     const uint64_t left = rule_headroom(rule, state, now_ns);
-    const uint64_t expected = muldiv_floor(lesson->demand.own_rate >> RATE_BITS, interval_ns + interval_ns / 2, NS_PER_S);
+    /* While demand moves from node to node, what was to be expected is of no help. */
+    if (lesson->recent_rate > CHANGE_FACTOR * lesson->demand.own_rate) {
+        lesson->changed_ns = now_ns;
+    }
+    const bool changing = now_ns < lesson->changed_ns + CHANGE_INTERVALS * interval_ns;
+    const uint64_t ahead_ns = changing ? interval_ns / 2 : 3 * interval_ns;
+    const uint64_t expected = muldiv_floor(demand.own_rate >> RATE_BITS, ahead_ns, NS_PER_S);
     uint64_t seen = lesson->own_seen;
     if (!rule_is_bucket(rule)) {
         const uint64_t own_back = report_window_back(note, load_relaxed(&note->mirror.tag));
@@ -115,7 +148,8 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     store_relaxed(&mirror->others_part, others_part);
     store_relaxed(&mirror->seen, rule_is_bucket(rule) ? seen & BUCKET_TOTAL_MASK : seen);
     store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
-    store_relaxed(&mirror->alarm, max_u64(max_u64(ALARM_FACTOR * expected, left / ALARM_DIVISOR), ALARM_FACTOR));
+    const uint64_t unseen = saturating_sub(report->count, lesson->own_seen);
+    store_relaxed(&mirror->alarm, unseen + max_u64(max_u64(expected, left / ALARM_DIVISOR), 2));
     store_relaxed(&mirror->dither, (uint32_t) (hash_mix(load_relaxed(&cell->hash) ^ now_ns) >> (64 - RATE_BITS)));
     store_relaxed(&mirror->quota_untold, 0);
     if (known) {

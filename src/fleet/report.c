@@ -194,11 +194,13 @@ struct account {
     bool news;                /* of anything else */
 };
 
-static struct account window_account(struct note *note, const struct reading *reading)
+static struct account window_account(struct note *note, const struct reading *reading, uint64_t now_ns,
+                                     uint64_t interval_ns)
 {
     const uint32_t tag = window_tag(reading->state);
     struct account account = {.untold = 0};
     note_follow(note, tag);
+    learn_begin(note);
     for (unsigned before = 0; before < 2; before++) {
         struct told *told = before != 0 ? &note->before : &note->now;
         const uint64_t count = before != 0 ? window_previous(reading->state) : window_count(reading->state);
@@ -207,13 +209,14 @@ static struct account window_account(struct note *note, const struct reading *re
         learn_own(note, told, account.own[before]);
         account.news = account.news || account.back[before] != told->reported_back;
     }
-    learn_denied(note);
+    learn_denied(note, now_ns, interval_ns);
     account.untold = account.own[0] - min_u64(note->now.reported, account.own[0]);
     account.news = account.news || account.own[1] != note->before.reported;
     return account;
 }
 
-static struct account bucket_account(struct note *note, const struct reading *reading)
+static struct account bucket_account(struct note *note, const struct reading *reading, uint64_t now_ns,
+                                     uint64_t interval_ns)
 {
     struct told *told = &note->now;
     struct account account = {.back = {reading->back[0], 0}};
@@ -221,8 +224,9 @@ static struct account bucket_account(struct note *note, const struct reading *re
     account.own[0] = told->reported + account.untold;
     account.news = account.back[0] != told->reported_back;
     store_relaxed(&note->mirror.tag, 0);
+    learn_begin(note);
     learn_own(note, told, account.own[0]);
-    learn_denied(note);
+    learn_denied(note, now_ns, interval_ns);
     return account;
 }
 
@@ -381,7 +385,7 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
             roll(cell, &limit->rule, now_ns);
         }
         const struct reading reading = report_read(cell, note);
-        const struct account account = bucket ? bucket_account(note, &reading) : window_account(note, &reading);
+        const struct account account = (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
         if (!at_once && !due(fleet, note, &limit->rule, reading.state, &account, now_ns)) {
             bitmap_set(&table->postponed, at);
             counter_add(&fleet->stats.postponed_count, 1);
@@ -414,7 +418,7 @@ bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t i
             .back = {load_relaxed(&orphan.note.back[0]), load_relaxed(&orphan.note.back[1])}, .state = orphan.state};
         const bool bucket = rule_is_bucket(&limit->rule);
         const struct account account =
-            bucket ? bucket_account(&orphan.note, &reading) : window_account(&orphan.note, &reading);
+            (bucket ? bucket_account : window_account)(&orphan.note, &reading, now_ns, fleet->tier->interval_ns);
         (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &orphan.note, policy, limit, &reading, &account,
                                                  now_ns);
     }

@@ -20,8 +20,9 @@
 /* Part of a quota that a node may let pass, of its even share, before it knows what was used before it began. */
 #define QUOTA_SHARE 64
 
-/* A new key has used so much of its part when the fleet is asked at once. */
-#define URGENT_DIVISOR 4
+/* A new key has used so much of its part when the fleet is asked at once; or so few units. */
+#define URGENT_DIVISOR 128
+#define URGENT_UNITS   2
 
 /* An answer is old when the one after it has not come: the key was not used here, or little. Others may have used it
  * since, whatever they did before; as with a new key no more than an even part passes before the next one. */
@@ -87,6 +88,12 @@ static uint64_t unseen_units(const struct note *note, const struct rule *rule, s
     return saturating_sub(window_count(state), load_relaxed(&note->mirror.tag) == window_tag(state) ? seen : 0);
 }
 
+/* Units of a part that pass before the fleet is asked. */
+static uint64_t urgent_units(uint64_t part)
+{
+    return max_u64(part / URGENT_DIVISOR, URGENT_UNITS);
+}
+
 uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
                      struct state state, uint64_t headroom, uint64_t asked, uint64_t now_ns)
 {
@@ -96,7 +103,8 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
         return headroom;
     }
     if (part_of(policy, mirror) != 0) {
-        if (load_relaxed(&mirror->since_ns) == 0 && headroom <= rule->limit - rule->limit / URGENT_DIVISOR) {
+        if (load_relaxed(&mirror->since_ns) == 0 &&
+            (headroom < asked || rule->limit - min_u64(headroom, rule->limit) >= urgent_units(rule->limit))) {
             ask_at_once(tier, cell);
         }
         return headroom;
@@ -116,7 +124,7 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
     if (stale) {
         const uint64_t share = max_u64(rule->limit / max_u64(nodes, 1), 1);
         left = min_u64(left, saturating_sub(share, unseen));
-        urgent = urgent || unseen >= share / URGENT_DIVISOR || (left < asked && headroom >= asked);
+        urgent = urgent || unseen >= urgent_units(share) || (left < asked && headroom >= asked);
     }
     if (urgent) {
         ask_at_once(tier, cell);

@@ -108,6 +108,10 @@ struct lesson {
     struct demand demand;
     uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
     uint64_t own_asked, others_asked; /* units since then */
+    uint64_t looked_ns;               /* when own demand was last counted */
+    uint64_t recent_units;            /* own demand between the last two looks */
+    uint64_t recent_rate;             /* and as a rate; 0: too little to tell one */
+    uint64_t changed_ns;              /* when demand was last seen to move between the nodes */
     uint64_t denied;                  /* of the note's `denied`: counted in own_asked */
     uint64_t own;                     /* own units then, of the note's window or of the bucket */
     uint64_t own_seen;                /* of them, what the others' news covers */
