@@ -50,6 +50,11 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->reported_count = load_relaxed(&fleet->reported_count);
     stats->rejected_count = load_relaxed(&fleet->rejected_count);
     stats->override_count = load_relaxed(&w->override_count);
+    stats->postponed_count = load_relaxed(&fleet->postponed_count);
+    stats->urgent_count = load_relaxed(&fleet->urgent_count);
+    stats->untold_count = load_relaxed(&fleet->untold_count);
+    stats->due_key_count = bitmap_count(&tier->table.dirty);
+    stats->waiting_key_count = bitmap_count(&tier->table.postponed);
     stats->memory_size =
         tier->memory_size + tier->table.memory_size + tier->logs.memory_size + w->fleet.memory_size + sizeof(*w);
 }
@@ -131,6 +136,29 @@ static void add_process(struct text *text, const weir_stats *stats)
     add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
 }
 
+/* Estimate less truth. Millionths, as decimal fractions. */
+static void add_estimate(struct text *text, const struct fleet_stats *stats)
+{
+    static const char name[] = "weir_estimate_error_ratio";
+    uint64_t count = 0;
+    text_add(text,
+             "# HELP %s What the others were taken to have admitted between two syncs less what they had, as a part of "
+             "the limit.\n# TYPE %s histogram\n",
+             name, name);
+    for (size_t i = 0; i < ESTIMATE_BUCKETS - 1; i++) {
+        const int32_t bound = estimate_bounds[i];
+        count += load_relaxed(&stats->estimate_counts[i]);
+        text_add(text, "%s_bucket{le=\"%s0.%03d\"} %" PRIu64 "\n", name, bound < 0 ? "-" : "",
+                 (bound < 0 ? -bound : bound) / 1000, count);
+    }
+    count += load_relaxed(&stats->estimate_counts[ESTIMATE_BUCKETS - 1]);
+    const int64_t sum = load_relaxed(&stats->estimate_sum);
+    const uint64_t absolute = sum < 0 ? (uint64_t) 0 - (uint64_t) sum : (uint64_t) sum;
+    text_add(text,
+             "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %s%" PRIu64 ".%06" PRIu64 "\n%s_count %" PRIu64 "\n", name,
+             count, name, sum < 0 ? "-" : "", absolute / 1000000, absolute % 1000000, name, count);
+}
+
 static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
 {
     add_metric(text, "weir_redis_up", "gauge", "Whether Redis is connected.", stats->link == WEIR_LINK_UP);
@@ -150,6 +178,17 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->reported_count);
     add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_count);
     add_metric(text, "weir_overrides", "gauge", "Keys with an entry of their own.", stats->override_count);
+    add_metric(text, "weir_urgent_syncs_total", "counter", "Rounds begun at once, for keys that could not wait.",
+               stats->urgent_count);
+    add_metric(text, "weir_postponed_reports_total", "counter", "Times a key's news was left to its turn.",
+               stats->postponed_count);
+    add_metric(text, "weir_untold_reports_total", "counter", "Reports that could not be told, and are told again.",
+               stats->untold_count);
+    add_metric(text, "weir_due_keys", "gauge", "Entries that have changed since they were last looked at for the fleet.",
+               stats->due_key_count);
+    add_metric(text, "weir_waiting_keys", "gauge", "Entries with news that can wait for its turn.",
+               stats->waiting_key_count);
+    add_estimate(text, &w->fleet.stats);
     add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",
                load_relaxed(&w->fleet.stats.sent_size));
     text_add(

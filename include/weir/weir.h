@@ -444,6 +444,11 @@ typedef struct weir_stats {
     uint64_t rejected_count;               /* reports Redis refused (a key of a wrong type, ...) */
     uint64_t memory_size;                  /* bytes reserved at open */
     uint64_t override_count;               /* keys with an entry of their own in Redis, as last read */
+    uint64_t postponed_count;              /* times a key's news was left to its turn */
+    uint64_t urgent_count;                 /* rounds begun at once, for keys that could not wait */
+    uint64_t untold_count;                 /* reports that could not be told just now, and are told again */
+    uint64_t due_key_count;                /* entries that have changed since the fleet was last told of any */
+    uint64_t waiting_key_count;            /* entries with news that can wait for its turn */
 } weir_stats;
 
 /* Threads: any. Progress: wait-free. */

@@ -66,7 +66,17 @@ struct skew {
     bool known;
 };
 
+/*
+ * How far the estimate was from what the others turned out to have admitted, as parts of the limit: counts by upper
+ * bounds of ESTIMATE_BOUNDS, the rest in the last.
+ */
+#define ESTIMATE_BUCKETS 10
+extern const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1]; /* millionths of the limit */
+
 struct fleet_stats {
+    _Atomic uint64_t estimate_counts[ESTIMATE_BUCKETS];
+    _Atomic int64_t estimate_sum; /* millionths of the limit */
+    _Atomic uint64_t urgent_count;
     _Atomic uint64_t live_nodes, round_trip_ns, sync_count, sync_error_count, reconnect_count, forgot_count;
     _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size;
     _Atomic int64_t clock_skew_ns;

@@ -92,6 +92,7 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
     if (listens) {
         note->lesson.known_time = folded.a;
     }
+    store_relaxed(&note->now.others, answer.others);
     store_relaxed(&note->now.others_back, answer.others_back);
     if (answer.reset != 0) {
         (void) add_release(&note->back[0], answer.reset); /* [A1] */
@@ -107,13 +108,31 @@ static void log_learn(const struct fleet *fleet, struct note *note)
     store_relaxed(&note->mirror.since_ns, fleet->gathered_ns);
 }
 
+/* Somebody's units are no longer there, and perhaps ours are not, elsewhere. */
+static bool lost_some(const struct report *report, const struct told *told)
+{
+    return saturating_sub(report->sum, report->mine) < load_relaxed(&told->others);
+}
+
+static void fold_bucket(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+                        const struct report *report, bool listens, uint64_t now_ns)
+{
+    const uint64_t had = load_relaxed(&note->now.others);
+    const bool first = note->lesson.learned_ns == 0;
+    fleet->lost = fleet->lost || (listens && lost_some(report, &note->now));
+    fleet->given_back = bucket_fold(cell, note, rule, report, listens, now_ns) || fleet->given_back;
+    if (listens) {
+        learn_others(note, &note->now, report, false);
+        learn_answer(fleet, cell, note, rule, report, first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
+    }
+}
+
 static void fold_windows(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
                          const struct origin *origin, const struct report *report, bool listens)
 {
     struct told *told = origin->before ? &note->before : &note->now;
-    if (listens && saturating_sub(report->sum, report->mine) < load_relaxed(&told->others)) {
-        fleet->lost = true; /* somebody's units are no longer there: perhaps ours are not, elsewhere */
-    }
+    const uint64_t had = load_relaxed(&told->others);
+    fleet->lost = fleet->lost || (listens && lost_some(report, told));
     fleet->given_back = window_fold(cell, note, origin->before, report, listens) || fleet->given_back;
     if (!listens) {
         return;
@@ -121,7 +140,8 @@ static void fold_windows(struct fleet *fleet, struct cell *cell, struct note *no
     learn_others(note, told, report, origin->before);
     if (!origin->before) {
         const uint64_t number = window_number(rule, load_relaxed(&note->mirror.tag), fleet->gathered_ns);
-        learn_answer(fleet, cell, note, rule, report, window_span_of(rule, number).start_ns, origin->with_before);
+        learn_answer(fleet, cell, note, rule, report, load_relaxed(&told->others) - had,
+                     window_span_of(rule, number).start_ns, origin->with_before);
     }
 }
 
@@ -143,11 +163,7 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
         rule.log_most = load_relaxed(&limit->log_most);
         const bool listens = load_relaxed(&policy->rung) == RUNG_FLEET;
         if (report->kind == REPORT_BUCKET) {
-            fleet->given_back = bucket_fold(cell, note, &rule, report, listens, now_ns) || fleet->given_back;
-            if (listens) {
-                learn_others(note, &note->now, report, false);
-                learn_answer(fleet, cell, note, &rule, report, 0, false);
-            }
+            fold_bucket(fleet, cell, note, &rule, report, listens, now_ns);
         } else if (report->kind == REPORT_LOG && listens) {
             fleet->given_back = report_log_fold(fleet, origin->cell, &rule, report, now_ns) || fleet->given_back;
             log_learn(fleet, note);

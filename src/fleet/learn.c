@@ -116,8 +116,38 @@ static bool take_in(const struct fleet *fleet, struct note *note, const struct r
     return lesson->demand.known;
 }
 
+const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1] = {-100000, -30000, -10000, -3000, 3000, 10000, 30000, 100000, 300000};
+
+/* Counts how far the estimate was off: `others` is what the others have admitted since the last answer. */
+static void count_error(struct fleet *fleet, const struct note *note, const struct rule *rule, struct state state,
+                        uint64_t others, uint64_t start_ns)
+{
+    const struct mirror *mirror = &note->mirror;
+    const uint64_t now_ns = fleet->gathered_ns;
+    const uint64_t half_ns = fleet->tier->interval_ns / 2;
+    const uint64_t since_ns = load_relaxed(&mirror->since_ns);
+    if (since_ns < start_ns || since_ns + half_ns >= now_ns || load_relaxed(&mirror->part) != 0) {
+        return; /* another window, or no time: there was no estimate */
+    }
+    /* Both answers are half an interval old: between them lies the time since the last one. */
+    const struct estimate estimate = {.others_rate = load_relaxed(&mirror->others_rate),
+                                      .others_part = load_relaxed(&mirror->others_part),
+                                      .since_ns = since_ns + half_ns};
+    const uint64_t room = saturating_add(rule_headroom(rule, state, now_ns), others);
+    const uint64_t guess = room - estimate_left(&estimate, room, 0, now_ns);
+    const int64_t error =
+        ((int64_t) min_u64(guess, WEIR_MAX_UNITS) - (int64_t) min_u64(others, WEIR_MAX_UNITS)) * 1000000 /
+        (int64_t) max_u64(rule->limit, 1);
+    size_t bucket = 0;
+    while (bucket < ESTIMATE_BUCKETS - 1 && error > estimate_bounds[bucket]) {
+        bucket++;
+    }
+    counter_add(&fleet->stats.estimate_counts[bucket], 1);
+    store_relaxed(&fleet->stats.estimate_sum, load_relaxed(&fleet->stats.estimate_sum) + error);
+}
+
 void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
-                  const struct report *report, uint64_t start_ns, bool with_before)
+                  const struct report *report, uint64_t others, uint64_t start_ns, bool with_before)
 {
     struct mirror *mirror = &note->mirror;
     struct lesson *lesson = &note->lesson;
@@ -130,6 +160,7 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     const uint32_t others_part = demand_others_part(&demand, interval_ns);
     const uint64_t others_rate = known ? lesson->demand.others_rate : 0;
     const struct state state = cell_state(pair_read(&cell->state));
+    count_error(fleet, note, rule, state, others, start_ns);
     const uint64_t left = rule_headroom(rule, state, now_ns);
     /* While demand moves from node to node, what was to be expected is of no help. */
     if (lesson->recent_rate > CHANGE_FACTOR * lesson->demand.own_rate) {

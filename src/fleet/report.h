@@ -65,11 +65,11 @@ void learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns);
 /* What others were asked for, by one record's answer. */
 void learn_others(struct note *note, struct told *told, const struct report *report, bool before);
 /*
- * All answers on a key are there; `report` is the one on its present window, which began at `start_ns`. Checks go by it
- * from now on.
+ * All answers on a key are there; `report` is the one on its present window, which began at `start_ns`, and `others`
+ * what the others have admitted since the last one. Checks go by it from now on.
  */
 void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
-                  const struct report *report, uint64_t start_ns, bool with_before);
+                  const struct report *report, uint64_t others, uint64_t start_ns, bool with_before);
 /* What the others have is no longer known: checks go by this node's part of the demand last seen, or an even one. */
 void learn_nothing(const struct fleet *fleet, struct note *note);
 

@@ -147,6 +147,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.overrides_new = false;
     memcpy(fleet->round.overrides_version, fleet->overrides_version, sizeof(fleet->overrides_version));
     fleet->begun_ns = monotonic_ns;
+    counter_add(&fleet->stats.urgent_count, kind == ROUND_URGENT);
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
         fleet->under_way = true;
     } else {

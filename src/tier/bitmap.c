@@ -43,6 +43,15 @@ void bitmap_clear(struct bitmap *bitmap, uint32_t cell)
     }
 }
 
+size_t bitmap_count(const struct bitmap *bitmap)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < bitmap->word_count; i++) {
+        count += (size_t) __builtin_popcountll(load_relaxed(&bitmap->words[i]));
+    }
+    return count;
+}
+
 /* The bits of a word that lie below `end`. */
 static uint64_t below(size_t word, uint32_t end)
 {

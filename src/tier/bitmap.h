@@ -38,6 +38,9 @@ void bitmap_set(struct bitmap *bitmap, uint32_t cell);
 /* Takes a cell out, whether it is there or not. */
 void bitmap_clear(struct bitmap *bitmap, uint32_t cell);
 
+/* Cells in it; statistics. */
+size_t bitmap_count(const struct bitmap *bitmap);
+
 /*
  * Takes out and returns the next cell from *cursor on and below `end`, and moves *cursor behind it; BITMAP_NONE when
  * there is none. One caller at a time.
