@@ -26,6 +26,17 @@ uint32_t chaos_long_ms(uint32_t usual_ms, uint32_t long_ms)
     return getenv("WEIR_TEST_LONG") != NULL ? long_ms : usual_ms;
 }
 
+bool chaos_main(int argc, char **argv, int *exit_code)
+{
+    if (fleet_node_main(argc, argv, exit_code)) {
+        return true;
+    }
+    if (getenv("WEIR_TEST_ONLY") != NULL) {
+        cmocka_set_test_filter(getenv("WEIR_TEST_ONLY"));
+    }
+    return false;
+}
+
 int chaos_setup(void **state)
 {
     struct chaos *c = calloc(1, sizeof(*c));

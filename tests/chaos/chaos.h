@@ -4,6 +4,7 @@
  * in Redis must say. Belongs to a test as its state, so that all processes end with the test, however that ends.
  *
  * WEIR_TEST_LONG: outages last as long as in the requirements. WEIR_TEST_LOG: nodes say what they log.
+ * WEIR_TEST_ONLY: the tests of this name alone, which may have '*'.
  */
 #ifndef WEIR_TESTS_CHAOS_H
 #define WEIR_TESTS_CHAOS_H
@@ -30,6 +31,9 @@ struct chaos {
     /* What a node can have admitted of a policy without the records' saying so: 0, but where a table is too small. */
     uint64_t missing[FLEET_POLICIES];
 };
+
+/* Belongs first into main(): true where this process is a node, and has done its work. */
+bool chaos_main(int argc, char **argv, int *exit_code);
 
 int chaos_setup(void **state);
 int chaos_teardown(void **state);

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much four nodes let pass that are offered three times the limit: four processes, a real Redis, 1000 units per
+ * second, syncs every 200 ms. What each admits is counted by the second of the wall clock, which is Redis's, too.
+ *
+ *     chaos_accuracy_test --table [SECONDS]    a table of mean, least and most, for docs/accuracy.md
+ *
+ * The tests measure three policies at a time, of one key each; the table one after the other.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chaos/chaos.h"
+
+#define NODES      4
+#define LIMIT      1000
+#define OVERLOAD   3
+#define ALGORITHMS 3
+#define LEAST      0.97
+#define MOST       1.02
+#define WARM_UP    2 /* seconds that do not count, beside the first and the last, which are not whole */
+
+struct accuracy {
+    double mean, least, most;
+};
+
+static const char *const names[ALGORITHMS] = {"fixed window", "sliding window", "token bucket"};
+
+static struct accuracy summary(const uint64_t *admitted, size_t count)
+{
+    struct accuracy out = {.mean = 0, .least = 1e9};
+    for (size_t i = 0; i < count; i++) {
+        const double ratio = (double) admitted[i] / LIMIT;
+        out.mean += ratio / (double) count;
+        out.least = ratio < out.least ? ratio : out.least;
+        out.most = ratio > out.most ? ratio : out.most;
+    }
+    return out;
+}
+
+/* Runs the policies of the mask. `skewed`: the first node gets nine tenths. */
+static void measure(struct chaos *c, uint32_t policies, bool skewed, uint32_t seconds,
+                    struct accuracy out[FLEET_POLICIES])
+{
+    uint64_t admitted[FLEET_POLICIES][FLEET_SECONDS] = {{0}};
+    int64_t first = 0;
+    for (size_t i = 0; i < NODES; i++) {
+        const uint64_t offered = LIMIT * OVERLOAD;
+        const uint64_t rate = !skewed ? offered / NODES : i == 0 ? offered * 9 / 10 : offered / 10 / (NODES - 1);
+        const struct fleet_work work = {.for_ms = (seconds + WARM_UP + 2) * 1000,
+                                        .threads = 1,
+                                        .rate = rate,
+                                        .policies = policies,
+                                        .keys = 1,
+                                        .max_cost = 1,
+                                        .seed = c->seed + i};
+        fleet_node_work(&c->nodes[i], &work);
+    }
+    for (size_t i = 0; i < NODES; i++) {
+        struct fleet_answer answer;
+        fleet_node_answer(&c->nodes[i], &answer);
+        first = i == 0 ? answer.second : first;
+        for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
+            for (size_t second = 0; second < FLEET_SECONDS; second++) {
+                const int64_t at = answer.second - first + (int64_t) second;
+                if (at >= 0 && at < FLEET_SECONDS) {
+                    admitted[policy][at] += answer.admitted_in[policy][second];
+                }
+            }
+        }
+    }
+    for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
+        out[policy] = summary(admitted[policy] + 1 + WARM_UP, seconds);
+    }
+}
+
+static void nodes_of(struct chaos *c)
+{
+    c->config.interval_ms = 200;
+    c->config.timeout_ms = 1000;
+    c->config.policy_count = ALGORITHMS;
+    server_url(&c->primary, true, c->config.url, sizeof(c->config.url));
+    chaos_policy(c, 0, WEIR_FIXED_WINDOW, LIMIT, SECOND);
+    chaos_policy(c, 1, WEIR_SLIDING_WINDOW, LIMIT, SECOND);
+    chaos_policy(c, 2, WEIR_TOKEN_BUCKET, LIMIT, SECOND);
+    chaos_nodes(c, NODES);
+    chaos_nap_ms(1000); /* they have met */
+}
+
+static void within_bounds(void **state, bool skewed)
+{
+    struct chaos *c = chaos_begin(state);
+    struct accuracy got[FLEET_POLICIES];
+    char wrong[200] = "";
+    nodes_of(c);
+    measure(c, (1u << ALGORITHMS) - 1, skewed, chaos_long_ms(10, 60), got);
+    for (size_t i = 0; i < ALGORITHMS; i++) {
+        print_message("# %s, %s: admitted / limit %.3f on average, %.3f to %.3f\n", names[i], skewed ? "9:1" : "even",
+                      got[i].mean, got[i].least, got[i].most);
+        if (got[i].mean < LEAST || got[i].mean > MOST) {
+            const size_t used = strlen(wrong);
+            (void) snprintf(wrong + used, sizeof(wrong) - used, " %s %.3f", names[i], got[i].mean);
+        }
+    }
+    if (wrong[0] != '\0') {
+        fail_msg("outside %.2f to %.2f:%s", LEAST, MOST, wrong);
+    }
+    chaos_all_expire(&c->primary);
+}
+
+static void test_four_nodes_evenly_loaded_admit_the_limit(void **state)
+{
+    within_bounds(state, false);
+}
+
+static void test_four_nodes_of_which_one_has_nine_tenths_admit_the_limit(void **state)
+{
+    within_bounds(state, true);
+}
+
+static int table(uint32_t seconds)
+{
+    void *state = NULL;
+    if (chaos_setup(&state) != 0) {
+        return 1;
+    }
+    struct chaos *c = chaos_begin(&state);
+    nodes_of(c);
+    (void) printf("| algorithm | load | admitted / limit, mean | least | most |\n| --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < ALGORITHMS; i++) {
+        for (int skewed = 0; skewed < 2; skewed++) {
+            struct accuracy got[FLEET_POLICIES];
+            chaos_nap_ms(3000); /* windows and buckets are as new */
+            measure(c, 1u << i, skewed != 0, seconds, got);
+            (void) printf("| %s | %s | %.3f | %.3f | %.3f |\n", names[i], skewed ? "9:1" : "even", got[i].mean,
+                          got[i].least, got[i].most);
+            (void) fflush(stdout);
+        }
+    }
+    return chaos_teardown(&state);
+}
+
+int main(int argc, char **argv)
+{
+    int code = 0;
+    if (chaos_main(argc, argv, &code)) {
+        return code;
+    }
+    if (argc > 1 && strcmp(argv[1], "--table") == 0) {
+        const unsigned long seconds = argc > 2 ? strtoul(argv[2], NULL, 10) : 30;
+        return table(seconds >= 1 && seconds <= FLEET_SECONDS - WARM_UP - 3 ? (uint32_t) seconds : 30);
+    }
+    const struct CMUnitTest tests[] = {
+        chaos_test(test_four_nodes_evenly_loaded_admit_the_limit),
+        chaos_test(test_four_nodes_of_which_one_has_nine_tenths_admit_the_limit),
+    };
+    return cmocka_run_group_tests_name("chaos/accuracy", tests, NULL, NULL);
+}
