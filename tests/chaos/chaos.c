@@ -309,6 +309,33 @@ void chaos_settle(const struct chaos *c)
     }
 }
 
+struct fleet_answer chaos_ask(const struct chaos *c, size_t node, size_t policy, uint32_t key, uint64_t cost,
+                              uint32_t times)
+{
+    struct fleet_answer answer;
+    fleet_node_check(&c->nodes[node],
+                     &(struct fleet_checks){.policy = policy, .key = key, .times = times, .cost = cost});
+    fleet_node_answer(&c->nodes[node], &answer);
+    return answer;
+}
+
+weir_stats chaos_stats(const struct chaos *c, size_t node)
+{
+    struct fleet_answer answer;
+    fleet_node_look(&c->nodes[node]);
+    fleet_node_answer(&c->nodes[node], &answer);
+    return answer.stats;
+}
+
+uint64_t chaos_admitted(const struct chaos *c, size_t policy)
+{
+    uint64_t admitted = 0;
+    for (size_t i = 0; i < c->node_count; i++) {
+        admitted += fleet_node_admitted(&c->nodes[i], policy);
+    }
+    return admitted;
+}
+
 /* One record, as read. */
 struct record {
     uint64_t sum;           /* its field "sum": net of what was given back */
@@ -367,7 +394,8 @@ static void for_each_key(const struct server *server, void (*visit)(redisContext
 }
 
 struct adding {
-    char part[40]; /* of a record's name */
+    char part[80];  /* of a record's name */
+    bool whole_key; /* after which it ends, or its window follows */
     struct chaos_sums sums;
 };
 
@@ -375,7 +403,9 @@ static void add_record(redisContext *c, const char *key, void *arg)
 {
     struct adding *adding = arg;
     struct record record;
-    if (strstr(key, adding->part) == NULL || !record_read(c, key, &record)) {
+    const char *at = strstr(key, adding->part);
+    const char after = at != NULL ? at[strlen(adding->part)] : '\0';
+    if (at == NULL || (adding->whole_key && after != '\0' && after != ':') || !record_read(c, key, &record)) {
         return;
     }
     if (record.sum != record.counted - record.back) {
@@ -391,6 +421,14 @@ struct chaos_sums chaos_sums(const struct server *server, const char *policy)
 {
     struct adding adding = {0};
     (void) snprintf(adding.part, sizeof(adding.part), ":%s:", policy);
+    for_each_key(server, add_record, &adding);
+    return adding.sums;
+}
+
+struct chaos_sums chaos_key_sums(const struct server *server, const char *policy, const char *key)
+{
+    struct adding adding = {.whole_key = true};
+    (void) snprintf(adding.part, sizeof(adding.part), ":%s:%s", policy, key);
     for_each_key(server, add_record, &adding);
     return adding.sums;
 }
@@ -416,16 +454,13 @@ void chaos_compare(const struct chaos *c, const struct server *server)
 {
     char wrong[400] = "";
     for (size_t policy = 0; policy < c->config.policy_count; policy++) {
-        uint64_t admitted = 0;
-        for (size_t i = 0; i < c->node_count; i++) {
-            admitted += fleet_node_admitted(&c->nodes[i], policy);
-        }
+        const uint64_t admitted = chaos_admitted(c, policy);
         const struct chaos_sums sums = chaos_sums(server, c->config.policies[policy].name);
-        if (sums.sum + c->missing[policy] != admitted) {
+        if (sums.sum != admitted) {
             const size_t used = strlen(wrong);
             (void) snprintf(wrong + used, sizeof(wrong) - used,
                             " %s: redis has %" PRIu64 ", the nodes admitted %" PRIu64, c->config.policies[policy].name,
-                            sums.sum + c->missing[policy], admitted);
+                            sums.sum, admitted);
         }
     }
     if (wrong[0] != '\0') {
@@ -438,9 +473,7 @@ void chaos_wait_basis(const struct chaos *c, size_t node, weir_basis basis)
 {
     const uint64_t until_ns = real_ns() + 30 * SECOND;
     for (;;) {
-        struct fleet_answer answer;
-        fleet_node_check(&c->nodes[node], &(struct fleet_checks){.policy = 0, .key = 0, .times = 1, .cost = 0});
-        fleet_node_answer(&c->nodes[node], &answer);
+        const struct fleet_answer answer = chaos_ask(c, node, 0, 0, 0, 1);
         if (answer.verdict.basis == basis) {
             return;
         }

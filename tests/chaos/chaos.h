@@ -28,8 +28,6 @@ struct chaos {
     struct fleet_node nodes[CHAOS_NODES];
     size_t node_count;
     uint64_t seed;
-    /* What a node can have admitted of a policy without the records' saying so: 0, but where a table is too small. */
-    uint64_t missing[FLEET_POLICIES];
 };
 
 /* Belongs first into main(): true where this process is a node, and has done its work. */
@@ -62,6 +60,12 @@ struct fleet_work chaos_usual_work(const struct chaos *c, uint32_t for_ms);
 /* Every node has told everything, twice: the first time may still learn that Redis has lost something. */
 void chaos_settle(const struct chaos *c);
 
+/* One order to one node, and its answer. */
+struct fleet_answer chaos_ask(const struct chaos *c, size_t node, size_t policy, uint32_t key, uint64_t cost,
+                              uint32_t times);
+weir_stats chaos_stats(const struct chaos *c, size_t node);
+uint64_t chaos_admitted(const struct chaos *c, size_t policy); /* by all nodes, dead ones as well */
+
 /* What records say, by policy. All that is known of their fields is in chaos.c. */
 struct chaos_sums {
     uint64_t sum; /* admitted, less what was given back */
@@ -69,6 +73,8 @@ struct chaos_sums {
     size_t authors;
 };
 struct chaos_sums chaos_sums(const struct server *server, const char *policy);
+/* Of one key, or of one window of it: "key-7", "key-7:1234". */
+struct chaos_sums chaos_key_sums(const struct server *server, const char *policy, const char *key);
 
 /* All keys of weir's have a time to live. */
 void chaos_all_expire(const struct server *server);
