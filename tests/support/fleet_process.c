@@ -369,17 +369,30 @@ uint64_t fleet_node_admitted(const struct fleet_node *node, size_t policy)
     return node->shared->admitted[policy];
 }
 
-size_t fleet_node_resident(const struct fleet_node *node)
+static size_t status_bytes(const struct fleet_node *node, const char *name)
 {
     char path[64];
-    (void) snprintf(path, sizeof(path), "/proc/%d/statm", (int) node->pid);
+    char line[256];
+    size_t kibibytes = 0;
+    (void) snprintf(path, sizeof(path), "/proc/%d/status", (int) node->pid);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
-    unsigned long size = 0;
-    unsigned long resident = 0;
-    assert_int_equal(fscanf(file, "%lu %lu", &size, &resident), 2);
+    while (kibibytes == 0 && fgets(line, sizeof(line), file) != NULL) {
+        kibibytes = strncmp(line, name, strlen(name)) == 0 ? strtoull(line + strlen(name), NULL, 10) : 0;
+    }
     (void) fclose(file);
-    return (size_t) resident * (size_t) sysconf(_SC_PAGESIZE);
+    assert_true(kibibytes != 0);
+    return kibibytes * 1024;
+}
+
+size_t fleet_node_resident(const struct fleet_node *node)
+{
+    return status_bytes(node, "VmRSS:");
+}
+
+size_t fleet_node_peak(const struct fleet_node *node)
+{
+    return status_bytes(node, "VmHWM:");
 }
 
 void fleet_node_signal(const struct fleet_node *node, int signal)

@@ -85,8 +85,9 @@ void fleet_node_answer(const struct fleet_node *node, struct fleet_answer *answe
 /* What it has admitted so far, less refunds; whether it still runs or not. */
 uint64_t fleet_node_admitted(const struct fleet_node *node, size_t policy);
 
-/* Its memory present now, bytes. */
+/* Its memory that is present now, and that was at the most, bytes. */
 size_t fleet_node_resident(const struct fleet_node *node);
+size_t fleet_node_peak(const struct fleet_node *node);
 
 void fleet_node_signal(const struct fleet_node *node, int signal);
 
