@@ -9,14 +9,13 @@ def main():
     out, scripts = sys.argv[1], [pathlib.Path(p) for p in sys.argv[2:]]
     lines = ["/* Made by embed.py from the scripts named below. */", '#include "redis/scripts.h"', ""]
     for script in scripts:
-        lines.append(f"const char script_{script.stem}[] =")
-        for line in script.read_text(encoding="ascii").splitlines():
-            code = line.strip()
-            if code and not code.startswith("--"):
-                escaped = code.replace("\\", "\\\\").replace('"', '\\"')
-                lines.append(f'    "{escaped}\\n"')
-        lines[-1] += ";"
-        lines.append("")
+        stripped = (line.strip() for line in script.read_text(encoding="ascii").splitlines())
+        code = "".join(line + "\n" for line in stripped if line and not line.startswith("--"))
+        # As numbers: a string literal of more than 4,095 characters is none of ISO C's.
+        lines.append(f"const char script_{script.stem}[] = {{")
+        data = [str(byte) for byte in code.encode("ascii")] + ["0"]
+        lines += ["    " + ", ".join(data[i:i + 24]) + "," for i in range(0, len(data), 24)]
+        lines += ["};", ""]
     pathlib.Path(out).write_text("\n".join(lines), encoding="ascii")
 
 

@@ -13,67 +13,170 @@
 -- was lost, an earlier one has had (acked, acked back); and never to a time before the one the author has seen, less
 -- what was given back since (known back). Where the author counts by another rate than the last one, the units owed
 -- stay. A reset fills the bucket, once, but for what its author has used since.
-local out = {}
+--
+-- Fields: AUTHOR and sum as in report_window.lua, and
+--   tat      the time at which the bucket is full again, microseconds of fleet time
+--   unit     picoseconds a unit takes, by the last report
+-- The record's time to live is set when tat comes to another stretch of time, of half of what the record lives after it
+-- is full, so a busy bucket's is not set with every report, and is never too short by more than such a stretch.
+local KEYS, ARGV, out, to, at = KEYS, ARGV, {}, 0, 0
+local call, pcall, tonumber, match, format = redis.call, redis.pcall, tonumber, string.match, string.format
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+local MOST = 9007199254740992
+local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f' -- and the rest, as in report_window.lua
+local TWO = ONE .. ' ' .. ONE
+local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
+
+local function numbers(field)
+    local first = tonumber(field)
+    if first then
+        if first >= 0 and first <= MOST then
+            return first, first, 0, 0
+        end
+        return 0, 0, 0, 0
+    end
+    local asked, back, reset
+    first, asked, back, reset = match(field, '^(%-?%d+) (%d+) ?(%d*) ?(%d*)$')
+    first, asked, back, reset = tonumber(first) or 0, tonumber(asked) or 0, tonumber(back) or 0, tonumber(reset) or 0
+    if first + back < 0 or first > MOST or asked > MOST or back > MOST then
+        return 0, 0, 0, 0
+    end
+    return first, asked, back, reset
+end
+
+-- Numbers that most reports of a batch have in common.
+local last_from, from_us, last_unit, unit_ps, last_life, life_ms, stretch_us
+local renewed = call('TIME')[2] % #KEYS + 1
 for i = 1, #KEYS do
-    local key, at = KEYS[i], (i - 1) * 13
-    local author = ARGV[at + 1]
-    local old = redis.pcall('HMGET', key, author, author .. ':asked', author .. ':back', 'sum', 'asked', 'back',
-                            author .. ':reset', 'tat', 'unit')
-    local status, count, admitted, sum_asked, back, sum_back, tat = 0, 0, 0, 0, 0, 0, 0
+    local key, author = KEYS[i], ARGV[at + 1]
+    local old = pcall('HMGET', key, author, 'sum', 'tat', 'unit')
     if old.err then
         if string.sub(old.err, 1, 9) ~= 'WRONGTYPE' then
             return redis.error_reply(old.err)
         end
-        status = 1
+        out[to + 1] = 1
+        out[to + 2] = 0
+        out[to + 3] = 0
+        out[to + 4] = 0
+        out[to + 5] = 0
+        out[to + 6] = 0
+        out[to + 7] = 0
     else
-        local old_count, old_asked = tonumber(old[1] or 0) or 0, tonumber(old[2] or 0) or 0
-        local old_back = tonumber(old[3] or 0) or 0
-        local from_us, unit_ps = tonumber(ARGV[at + 11]), tonumber(ARGV[at + 12])
-        local old_unit_ps = tonumber(old[9] or 0) or 0
-        count = math.max(tonumber(ARGV[at + 2]), old_count)
-        local asked = math.max(tonumber(ARGV[at + 3]), old_asked)
-        back = math.max(tonumber(ARGV[at + 4]), old_back)
-        sum_back = (tonumber(old[6] or 0) or 0) + back - old_back
-        local sum = (tonumber(old[4] or 0) or 0) + count - old_count - (back - old_back)
-        sum_asked = (tonumber(old[5] or 0) or 0) + asked - old_asked
-        tat = tonumber(old[8] or 0) or 0
-        if old_unit_ps ~= 0 and old_unit_ps ~= unit_ps and tat > from_us then
-            tat = from_us + math.ceil((tat - from_us) / old_unit_ps * unit_ps)
+        local old_count, old_asked, old_back, old_reset = 0, 0, 0, 0
+        local sum, sum_asked, sum_back = 0, 0, 0
+        if old[1] then
+            old_count, old_asked, old_back, old_reset = numbers(old[1])
         end
-        local news = count - math.max(old_count, tonumber(ARGV[at + 7]))
-        if news > 0 then
-            tat = math.max(tat, from_us) + math.ceil(news * unit_ps / 1000000)
+        if old[2] then
+            sum, sum_asked, sum_back = numbers(old[2])
         end
-        local returned = back - math.max(old_back, tonumber(ARGV[at + 8]))
-        if returned > 0 then
-            tat = math.max(tat - math.ceil(returned * unit_ps / 1000000), 0)
+        if ARGV[at + 11] ~= last_from then
+            last_from = ARGV[at + 11]
+            from_us = tonumber(last_from)
         end
-        local unseen = math.max(sum_back - tonumber(ARGV[at + 9]), 0)
-        tat = math.max(tat, tonumber(ARGV[at + 10]) - math.ceil(unseen * unit_ps / 1000000))
+        if ARGV[at + 12] ~= last_unit then
+            last_unit = ARGV[at + 12]
+            unit_ps = tonumber(last_unit)
+        end
+        if ARGV[at + 13] ~= last_life then
+            last_life = ARGV[at + 13]
+            life_ms = tonumber(last_life)
+            stretch_us = life_ms * 500
+        end
+        local text = ARGV[at + 2]
+        local count = text + 0
+        local asked = ARGV[at + 3] == text and count or ARGV[at + 3] + 0
+        local back = ARGV[at + 4] == '0' and 0 or ARGV[at + 4] + 0
+        local reset = ARGV[at + 5] == '0' and 0 or ARGV[at + 5] + 0
+        if count < old_count then
+            count, text = old_count, nil
+        end
+        if asked < old_asked then
+            asked = old_asked
+        end
+        if back < old_back then
+            back = old_back
+        end
+        sum = sum + count - old_count - (back - old_back)
+        sum_asked = sum_asked + asked - old_asked
+        sum_back = sum_back + back - old_back
+        local old_tat = old[3] and numbers(old[3]) or 0
+        local tat = old_tat
+        if old[4] and old[4] ~= last_unit and tat > from_us then
+            local old_unit_ps = numbers(old[4])
+            if old_unit_ps ~= 0 then
+                tat = from_us + ceil((tat - from_us) / old_unit_ps * unit_ps)
+            end
+        end
+        if count > old_count then
+            local acked = ARGV[at + 7] == old[1] and old_count or ARGV[at + 7] + 0
+            local news = count - (acked > old_count and acked or old_count)
+            if news > 0 then
+                tat = (tat > from_us and tat or from_us) + ceil(news * unit_ps / 1000000)
+            end
+        end
+        if back > old_back then
+            local returned = back - max(old_back, ARGV[at + 8] + 0)
+            if returned > 0 then
+                tat = max(tat - ceil(returned * unit_ps / 1000000), 0)
+            end
+        end
+        local seen = ARGV[at + 10] + 0
+        if seen > tat then
+            local unseen = sum_back ~= 0 and sum_back - ARGV[at + 9] or 0
+            tat = max(tat, unseen > 0 and seen - ceil(unseen * unit_ps / 1000000) or seen)
+        end
         -- Some nine years: a node counts no further, and a greater number would not do for an expiry.
-        tat = math.min(tat, from_us + 280000000000000)
-        local reset, old_reset = tonumber(ARGV[at + 5]), tonumber(old[7] or 0) or 0
+        tat = min(tat, from_us + 280000000000000)
         if reset > old_reset then
-            local kept = tonumber(ARGV[at + 6])
-            local owed = math.max(math.ceil((tat - from_us) * 1000000 / unit_ps) - kept, 0)
-            owed = math.min(owed, math.max(sum - kept, 0))
+            local kept = ARGV[at + 6] + 0
+            local owed = max(ceil((tat - from_us) * 1000000 / unit_ps) - kept, 0)
+            owed = min(owed, max(sum - kept, 0))
             back, sum_back, sum = back + owed, sum_back + owed, sum - owed
-            tat = kept > 0 and from_us + math.ceil(kept * unit_ps / 1000000) or 0
-            redis.call('HSET', key, author .. ':reset', string.format('%.0f', reset))
+            tat = kept > 0 and from_us + ceil(kept * unit_ps / 1000000) or 0
+        else
+            reset = old_reset
         end
-        redis.call('HSET', key, author, string.format('%.0f', count), author .. ':asked', string.format('%.0f', asked),
-                   'sum', string.format('%.0f', sum), 'asked', string.format('%.0f', sum_asked), 'tat',
-                   string.format('%.0f', tat), 'unit', string.format('%.0f', unit_ps))
-        if sum_back ~= 0 then
-            redis.call('HSET', key, author .. ':back', string.format('%.0f', back), 'back',
-                       string.format('%.0f', sum_back))
+        local full_ms = tat > from_us and ceil((tat - from_us) / 1000) or 0
+        local expires = full_ms == 0 or i == renewed or floor(tat / stretch_us) ~= floor(old_tat / stretch_us)
+        if tat ~= old_tat or count ~= old_count or asked ~= old_asked or back ~= old_back or
+            reset ~= old_reset or old[4] ~= last_unit or not old[2] then
+            local mine, all
+            if back ~= 0 or reset ~= 0 then
+                mine = format(FOUR, count, asked, back, reset)
+            elseif asked ~= count then
+                mine = format(TWO, count, asked)
+            else
+                mine = text or format(ONE, count)
+            end
+            if sum_back ~= 0 then
+                all = format(THREE, sum, sum_asked, sum_back)
+            elseif sum_asked ~= sum then
+                all = format(TWO, sum, sum_asked)
+            else
+                all = format(ONE, sum)
+            end
+            if old[4] == last_unit then
+                call('HSET', key, author, mine, 'sum', all, 'tat', format(ONE, tat))
+            else
+                call('HSET', key, author, mine, 'sum', all, 'tat', format(ONE, tat), 'unit', last_unit)
+            end
         end
-        local full_ms = math.max(math.ceil((tat - from_us) / 1000), 0)
-        redis.call('PEXPIRE', key, string.format('%.0f', full_ms + tonumber(ARGV[at + 13])))
-        admitted = sum + sum_back
+        if expires then
+            local done = pcall('PEXPIRE', key, format(ONE, full_ms + life_ms))
+            if type(done) == 'table' then
+                call('DEL', key) -- one that gets no time to live must not stay
+                return done
+            end
+        end
+        out[to + 1] = 0
+        out[to + 2] = count
+        out[to + 3] = sum + sum_back
+        out[to + 4] = sum_asked
+        out[to + 5] = back
+        out[to + 6] = sum_back
+        out[to + 7] = tat
     end
-    local to = #out
-    out[to + 1], out[to + 2], out[to + 3], out[to + 4], out[to + 5], out[to + 6], out[to + 7] =
-        status, count, admitted, sum_asked, back, sum_back, tat
+    to, at = to + 7, at + 13
 end
 return out

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the fleet tier costs Redis, as Redis measures it: redis_cost.py [--scripts DIRECTORY] [--server REDIS-SERVER]
+
+Starts a private redis-server and sends the library's own scripts batches of 500 reports, as src/redis/round.c does.
+"script" is what Redis says of EVALSHA (INFO commandstats), us per report: what the scripts themselves can help. "in all" is
+the processor time of its main thread (INFO cpu), with reading the request and writing the answer. Every row is measured
+once a pass, one after another; given are the least of PASSES passes, as whatever else the machine does only ever adds, and
+the median of "in all" beside it. "ratio" is "in all" to the baseline of the same run: INCRBY and PEXPIRE, pipelined, which
+is what a limiter that pushes increments sends for a key; new records to new keys.
+
+Rows: a record that is new to Redis; one that is there, of 1, 4 or 16 nodes, and the report has news; one of a key over its
+limit, whose counts of what was asked and admitted differ; and a report repeated, which changes nothing.
+"""
+import argparse
+import contextlib
+import hashlib
+import os
+import pathlib
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "src" / "redis" / "scripts"
+BATCH = 500
+RECORDS = 5000
+PASSES = 11
+NODES = (1, 4, 16)
+LIFE_MS = 600000
+NOW_US = 1760000000000000
+UNIT_PS = 1000000000  # a thousand units a second
+
+
+class Redis:
+    """A private server, and one connection to it."""
+
+    def __init__(self, binary):
+        self.directory = tempfile.mkdtemp(prefix="weir-cost-")
+        path = os.path.join(self.directory, "redis.sock")
+        self.child = subprocess.Popen(
+            [binary, "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", self.directory],
+            stdout=subprocess.DEVNULL)
+        self.socket = socket.socket(socket.AF_UNIX)
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                self.socket.connect(path)
+                break
+            time.sleep(0.05)
+        self.replies = self.socket.makefile("rb", buffering=1 << 20)
+
+    def close(self):
+        self.socket.close()
+        self.child.terminate()
+        self.child.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def reply(self):
+        line = self.replies.readline()
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"-":
+            raise RuntimeError(rest.decode())
+        if kind == b"$":
+            return None if rest == b"-1" else self.replies.read(int(rest) + 2)[:-2]
+        if kind == b"*":
+            return [self.reply() for _ in range(int(rest))]
+        return int(rest) if kind == b":" else rest
+
+    def send(self, payload, replies):
+        """Sends what is packed already. Reads as it goes: a server that nobody reads from stops reading, too."""
+        self.socket.sendall(payload)
+        return [self.reply() for _ in range(replies)]
+
+    def call(self, *arguments):
+        return self.send(pack(*arguments), 1)[0]
+
+    def info(self, section):
+        lines = self.call("INFO", section).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def script_us(self):
+        stats = self.info("commandstats").get("cmdstat_evalsha", "calls=0,usec=0")
+        return int(dict(pair.split("=") for pair in stats.split(","))["usec"])
+
+    def cpu_us(self):
+        info = self.info("cpu")
+        thread = "_main_thread" if "used_cpu_user_main_thread" in info else ""
+        return 1e6 * (float(info["used_cpu_user" + thread]) + float(info["used_cpu_sys" + thread]))
+
+
+def pack(*arguments):
+    parts = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        data = argument if isinstance(argument, bytes) else str(argument).encode()
+        parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+def code(path):
+    """The script as src/redis/embed.py puts it into the library."""
+    lines = (line.strip() for line in path.read_text(encoding="ascii").splitlines())
+    return "".join(line + "\n" for line in lines if line and not line.startswith("--"))
+
+
+def record(kind, number, generation):
+    key = f"198.51.{number >> 8 & 255}.{number & 255}"
+    name = f"weir:{{{hashlib.md5(key.encode()).hexdigest()[:3]}}}:{kind[0]}1s:api:{key}"
+    return name + f":{1760000000 + generation}" if kind == "window" else name + f"g{generation}"
+
+
+def author(node, number):
+    return f"{node * 7919 + 11:012x}.{number + 1:x}"
+
+
+class Subject:
+    """Reports of one kind, packed in batches before anything is measured."""
+
+    def __init__(self, redis, scripts, kind):
+        self.redis = redis
+        self.kind = kind
+        self.sha = redis.call("SCRIPT", "LOAD", code(scripts / f"report_{kind}.lua")).decode()
+        self.arguments = 7 if kind == "window" else 13
+        self.answers = 6 if kind == "window" else 7
+
+    def arguments_of(self, node, number, count, asked, step):
+        if self.kind == "window":
+            return author(node, number), count, asked, 0, 0, 0, LIFE_MS
+        from_us = NOW_US + step * 200000
+        return (author(node, number), count, asked, 0, 0, 0, 0, 0, 0, from_us, from_us, UNIT_PS, 60000)
+
+    def batches(self, generation, node, step, over):
+        """Step by step a node admits 25 units more of every key; `over`: and was asked for 75."""
+        count, out = 1000 + 25 * step, []
+        asked = count + 50 * step if over else count
+        for first in range(0, RECORDS, BATCH):
+            numbers = range(first, first + BATCH)
+            keys = [record(self.kind, n, generation) for n in numbers]
+            argv = [a for n in numbers for a in self.arguments_of(node, n, count, asked, step)]
+            out.append(pack("EVALSHA", self.sha, BATCH, *keys, *argv))
+        return out
+
+    def run(self, generation, node=0, step=0, over=False):
+        """us per report of the scripts, and in all."""
+        batches = self.batches(generation, node, step, over)
+        script_us, cpu_us = self.redis.script_us(), self.redis.cpu_us()
+        for batch in batches:
+            answer = self.redis.send(batch, 1)[0]
+            if len(answer) != self.answers * BATCH or any(answer[:: self.answers]):
+                raise RuntimeError("a report was refused")
+        return [(self.redis.script_us() - script_us) / RECORDS, (self.redis.cpu_us() - cpu_us) / RECORDS]
+
+    def memory(self, nodes, over=False):
+        """Bytes of a record, with its name and its entry in the key space: by the growth of used_memory, and by MEMORY USAGE."""
+        self.redis.call("FLUSHALL")
+        before = int(self.redis.info("memory")["used_memory"])
+        for node in range(nodes):
+            self.run(0, node, 1, over)
+        grown = int(self.redis.info("memory")["used_memory"]) - before
+        name = record(self.kind, 0, 0)
+        return (grown / RECORDS, self.redis.call("MEMORY", "USAGE", name, "SAMPLES", 0),
+                self.redis.call("OBJECT", "ENCODING", name).decode())
+
+
+class Increments:
+    """The baseline."""
+
+    def __init__(self, redis):
+        self.redis = redis
+
+    def run(self, generation):
+        payloads = []
+        for first in range(0, RECORDS, BATCH):
+            names = [record("counter", n, generation) for n in range(first, first + BATCH)]
+            payloads.append(b"".join(pack("INCRBY", n, 25) + pack("PEXPIRE", n, LIFE_MS) for n in names))
+        before = self.redis.cpu_us()
+        for payload in payloads:
+            self.redis.send(payload, 2 * BATCH)
+        return [0, (self.redis.cpu_us() - before) / RECORDS]
+
+
+class Row:
+    """One line of the table: `run(step)` measures once."""
+
+    def __init__(self, title, run, base=None):
+        self.title, self.run, self.base, self.results = title, run, base, []
+
+    def least(self):
+        return [min(column) for column in zip(*self.results)]
+
+    def text(self):
+        script_us, all_us = self.least()
+        script = f"{script_us:.2f}" if script_us else "-"
+        median_us = statistics.median(result[1] for result in self.results)
+        ratio = all_us / self.base.least()[1] if self.base else 1
+        return f"| {self.title} | {script} | {all_us:.2f} | {median_us:.2f} | {ratio:.2f} |"
+
+
+def rows_of(redis, subjects):
+    increments = Increments(redis)
+    there = Row("INCRBY + PEXPIRE", lambda step: increments.run(0))
+    new = Row("INCRBY + PEXPIRE, new key", increments.run)
+    rows = [there, new]
+    generation = 1000  # of the rows' own records; those of the passes are below
+    for subject in subjects:
+        rows.append(Row(f"{subject.kind}, new", lambda step, s=subject: s.run(step), new))
+        for nodes, title, over, same in ((1, "", 0, 0), (4, "", 0, 0), (16, "", 0, 0), (4, ", over its limit", 1, 0),
+                                         (4, ", repeated", 0, 1)):
+            generation += 1
+            for node in range(nodes):
+                subject.run(generation, node, 1, over)
+            rows.append(Row(
+                f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{title}",
+                lambda step, s=subject, g=generation, n=nodes, o=over, r=same:
+                    s.run(g, 0, 1) if r else s.run(g, step % n, step, o), there))
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scripts", type=pathlib.Path, default=SCRIPTS)
+    parser.add_argument("--server", default="redis-server")
+    options = parser.parse_args()
+    redis = Redis(options.server)
+    try:
+        info = redis.info("server")
+        print(f"redis {info.get('valkey_version') or info['redis_version']}, batches of {BATCH}, {RECORDS} records, "
+              f"{PASSES} passes\n")
+        subjects = [Subject(redis, options.scripts, kind) for kind in ("window", "bucket")]
+        rows = rows_of(redis, subjects)
+        for step in range(2, 2 + PASSES):
+            for row in rows:
+                row.results.append(row.run(step))
+        print("| one report | script, us | in all, us | median | ratio |\n| --- | --- | --- | --- | --- |")
+        print("\n".join(row.text() for row in rows), flush=True)
+        print("\n| one record | bytes | MEMORY USAGE | encoding |\n| --- | --- | --- | --- |")
+        for subject in subjects:
+            for nodes in NODES:
+                for over in (False, True):
+                    grown, usage, encoding = subject.memory(nodes, over)
+                    print(f"| {subject.kind}, {nodes} node{'s' * (nodes > 1)}{', over its limit' * over} | {grown:.0f} | "
+                          f"{usage} | {encoding} |")
+    finally:
+        redis.close()
+
+
+if __name__ == "__main__":
+    main()
