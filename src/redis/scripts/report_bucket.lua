@@ -21,22 +21,17 @@
 -- is full, so a busy bucket's is not set with every report, and is never too short by more than such a stretch.
 local KEYS, ARGV, out, to, at = KEYS, ARGV, {}, 0, 0
 local call, pcall, tonumber, match, format = redis.call, redis.pcall, tonumber, string.match, string.format
-local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+local ceil, max, min = math.ceil, math.max, math.min
 local MOST = 9007199254740992
 local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f' -- and the rest, as in report_window.lua
 local TWO = ONE .. ' ' .. ONE
 local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
 
 local function numbers(field)
-    local first = tonumber(field)
-    if first then
-        if first >= 0 and first <= MOST then
-            return first, first, 0, 0
-        end
-        return 0, 0, 0, 0
+    local first, asked, back, reset = match(field, '^(%d+) (%d+)$')
+    if not first then
+        first, asked, back, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
     end
-    local asked, back, reset
-    first, asked, back, reset = match(field, '^(%-?%d+) (%d+) ?(%d*) ?(%d*)$')
     first, asked, back, reset = tonumber(first) or 0, tonumber(asked) or 0, tonumber(back) or 0, tonumber(reset) or 0
     if first + back < 0 or first > MOST or asked > MOST or back > MOST then
         return 0, 0, 0, 0
@@ -64,11 +59,23 @@ for i = 1, #KEYS do
     else
         local old_count, old_asked, old_back, old_reset = 0, 0, 0, 0
         local sum, sum_asked, sum_back = 0, 0, 0
-        if old[1] then
-            old_count, old_asked, old_back, old_reset = numbers(old[1])
+        local was = old[1]
+        if was then
+            old_count = tonumber(was)
+            if old_count and old_count >= 0 and old_count <= MOST then
+                old_asked = old_count
+            else
+                old_count, old_asked, old_back, old_reset = numbers(was)
+            end
         end
-        if old[2] then
-            sum, sum_asked, sum_back = numbers(old[2])
+        was = old[2]
+        if was then
+            sum = tonumber(was)
+            if sum and sum >= 0 and sum <= MOST then
+                sum_asked = sum
+            else
+                sum, sum_asked, sum_back = numbers(was)
+            end
         end
         if ARGV[at + 11] ~= last_from then
             last_from = ARGV[at + 11]
@@ -100,11 +107,14 @@ for i = 1, #KEYS do
         sum = sum + count - old_count - (back - old_back)
         sum_asked = sum_asked + asked - old_asked
         sum_back = sum_back + back - old_back
-        local old_tat = old[3] and numbers(old[3]) or 0
+        local old_tat = tonumber(old[3] or 0) or 0
+        if not (old_tat >= 0 and old_tat <= MOST) then
+            old_tat = 0
+        end
         local tat = old_tat
         if old[4] and old[4] ~= last_unit and tat > from_us then
-            local old_unit_ps = numbers(old[4])
-            if old_unit_ps ~= 0 then
+            local old_unit_ps = tonumber(old[4]) or 0
+            if old_unit_ps > 0 then
                 tat = from_us + ceil((tat - from_us) / old_unit_ps * unit_ps)
             end
         end
@@ -112,7 +122,9 @@ for i = 1, #KEYS do
             local acked = ARGV[at + 7] == old[1] and old_count or ARGV[at + 7] + 0
             local news = count - (acked > old_count and acked or old_count)
             if news > 0 then
-                tat = (tat > from_us and tat or from_us) + ceil(news * unit_ps / 1000000)
+                local more_us = news * unit_ps / 1000000
+                local part = more_us % 1 -- up, and without a call
+                tat = (tat > from_us and tat or from_us) + (part > 0 and more_us - part + 1 or more_us)
             end
         end
         if back > old_back then
@@ -127,7 +139,9 @@ for i = 1, #KEYS do
             tat = max(tat, unseen > 0 and seen - ceil(unseen * unit_ps / 1000000) or seen)
         end
         -- Some nine years: a node counts no further, and a greater number would not do for an expiry.
-        tat = min(tat, from_us + 280000000000000)
+        if tat > from_us + 280000000000000 then
+            tat = from_us + 280000000000000
+        end
         if reset > old_reset then
             local kept = ARGV[at + 6] + 0
             local owed = max(ceil((tat - from_us) * 1000000 / unit_ps) - kept, 0)
@@ -137,8 +151,7 @@ for i = 1, #KEYS do
         else
             reset = old_reset
         end
-        local full_ms = tat > from_us and ceil((tat - from_us) / 1000) or 0
-        local expires = full_ms == 0 or i == renewed or floor(tat / stretch_us) ~= floor(old_tat / stretch_us)
+        local expires = tat <= from_us or i == renewed or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us
         if tat ~= old_tat or count ~= old_count or asked ~= old_asked or back ~= old_back or
             reset ~= old_reset or old[4] ~= last_unit or not old[2] then
             local mine, all
@@ -149,7 +162,9 @@ for i = 1, #KEYS do
             else
                 mine = text or format(ONE, count)
             end
-            if sum_back ~= 0 then
+            if sum == count and sum_asked == asked and sum_back == 0 and reset == 0 then
+                all = mine
+            elseif sum_back ~= 0 then
                 all = format(THREE, sum, sum_asked, sum_back)
             elseif sum_asked ~= sum then
                 all = format(TWO, sum, sum_asked)
@@ -163,6 +178,7 @@ for i = 1, #KEYS do
             end
         end
         if expires then
+            local full_ms = max(ceil((tat - from_us) / 1000), 0)
             local done = pcall('PEXPIRE', key, format(ONE, full_ms + life_ms))
             if type(done) == 'table' then
                 call('DEL', key) -- one that gets no time to live must not stay

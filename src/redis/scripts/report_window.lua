@@ -28,15 +28,10 @@ local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
 
 -- The numbers of a field. What is not weir's counts as nothing.
 local function numbers(field)
-    local first = tonumber(field)
-    if first then
-        if first >= 0 and first <= MOST then
-            return first, first, 0, 0
-        end
-        return 0, 0, 0, 0
+    local first, asked, back, reset = match(field, '^(%d+) (%d+)$')
+    if not first then
+        first, asked, back, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
     end
-    local asked, back, reset
-    first, asked, back, reset = match(field, '^(%-?%d+) (%d+) ?(%d*) ?(%d*)$')
     first, asked, back, reset = tonumber(first) or 0, tonumber(asked) or 0, tonumber(back) or 0, tonumber(reset) or 0
     if first + back < 0 or first > MOST or asked > MOST or back > MOST then
         return 0, 0, 0, 0
@@ -71,11 +66,23 @@ for i = 1, #KEYS do
     else
         local old_count, old_asked, old_back, old_reset = 0, 0, 0, 0
         local sum, sum_asked, sum_back = 0, 0, 0
-        if old[1] then
-            old_count, old_asked, old_back, old_reset = numbers(old[1])
+        local was = old[1]
+        if was then
+            old_count = tonumber(was)
+            if old_count and old_count >= 0 and old_count <= MOST then
+                old_asked = old_count
+            else
+                old_count, old_asked, old_back, old_reset = numbers(was)
+            end
         end
-        if old[2] then
-            sum, sum_asked, sum_back = numbers(old[2])
+        was = old[2]
+        if was then
+            sum = tonumber(was)
+            if sum and sum >= 0 and sum <= MOST then
+                sum_asked = sum
+            else
+                sum, sum_asked, sum_back = numbers(was)
+            end
         end
         local text = ARGV[at + 2]
         local count = text + 0
@@ -111,7 +118,9 @@ for i = 1, #KEYS do
             else
                 mine = text or format(ONE, count)
             end
-            if sum_back ~= 0 then
+            if sum == count and sum_asked == asked and sum_back == 0 and reset == 0 then
+                all = mine
+            elseif sum_back ~= 0 then
                 all = format(THREE, sum, sum_asked, sum_back)
             elseif sum_asked ~= sum then
                 all = format(TWO, sum, sum_asked)

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scripts of windows and buckets, held against the in-memory fleet: random reports, repeated, late, of resets and
+ * of units given back, are answered alike. And what a record in Redis always has: a time to live.
+ */
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "fleet/memory.h"
+#include "redis/redis.h"
+#include "support/server.h"
+#include "support/support.h"
+
+#define RECORDS    12
+#define AUTHORS    5
+#define ROUNDS     1500
+#define IN_ROUND   8
+#define REMEMBERED 64
+#define NOW_US     UINT64_C(1760000000000000)
+
+static uint64_t wall(void *arg)
+{
+    struct timespec now;
+    (void) arg;
+    (void) clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
+}
+
+static struct transport *connect_to(const struct server *server)
+{
+    char url[160];
+    struct transport *t = NULL;
+    weir_error error = {0};
+    server_url(server, false, url, sizeof(url));
+    const struct transport_config config = {.url = url, .prefix = "weir", .timeout_ms = 5000, .now_ns = real_ns()};
+    assert_int_equal(redis_transport_open(&config, &t, &error), 0);
+    return t;
+}
+
+static enum transport_event exchange(struct transport *t, struct report *reports, size_t count)
+{
+    struct round round = {.reports = reports, .report_count = count, .node = "n1", .node_lifetime_ms = 60000};
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    bool begun = false;
+    for (;;) {
+        const enum transport_event event = t->ops->step(t, real_ns());
+        if (event != TRANSPORT_NOTHING) {
+            return event;
+        }
+        if (!begun && t->ops->state(t) == TRANSPORT_READY) {
+            assert_int_equal(t->ops->begin(t, &round, real_ns()), 0);
+            begun = true;
+        }
+        if (real_ns() > until_ns) {
+            fail_msg("nothing comes of it");
+        }
+        struct pollfd fds[TRANSPORT_MAX_POLLFDS];
+        uint64_t deadline_ns = UINT64_MAX;
+        const size_t waits = t->ops->wait_for(t, fds, &deadline_ns);
+        (void) poll(fds, (nfds_t) waits, waits != 0 ? 2 : 0);
+    }
+}
+
+/* What an author has counted so far of one record, and what it knows. */
+struct author {
+    uint64_t count, asked, back, tat_us, known_back, acked, acked_back;
+};
+
+struct world {
+    uint64_t rng;
+    struct author authors[RECORDS][AUTHORS];
+    uint64_t reset_us, from_us;
+    struct report past[REMEMBERED];
+    size_t past_count;
+};
+
+/* A few large ones among many small ones. */
+static uint64_t some_units(struct world *world)
+{
+    const uint64_t most = random_below(&world->rng, 50) == 0 ? UINT64_C(1) << 40 : 20;
+    return random_below(&world->rng, most);
+}
+
+static struct report new_report(struct world *world)
+{
+    const size_t i = random_below(&world->rng, RECORDS);
+    const size_t by = random_below(&world->rng, AUTHORS);
+    struct author *author = &world->authors[i][by];
+    const bool bucket = i % 2 == 1;
+    struct report r = {.kind = bucket ? REPORT_BUCKET : REPORT_WINDOW, .expire_ms = 600000};
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:x:p:%zu", i);
+    (void) snprintf(r.author, sizeof(r.author), "%012zx.%zx", by, i);
+    if (random_below(&world->rng, 4) != 0) {
+        /* Over 2^40 a bucket would stand years ahead, at its bound, where only a model of that would differ. */
+        const uint64_t units = bucket ? random_below(&world->rng, 20) : some_units(world);
+        author->count += units;
+        author->asked += units;
+    }
+    author->asked += random_below(&world->rng, 3) == 0 ? random_below(&world->rng, 100) : 0;
+    if (author->back < author->count && random_below(&world->rng, 6) == 0) {
+        author->back += random_below(&world->rng, author->count - author->back + 1);
+    }
+    r.count = author->count;
+    r.asked = author->asked;
+    r.back = author->back;
+    if (random_below(&world->rng, 12) == 0) {
+        world->reset_us += random_below(&world->rng, 3); /* several nodes' resets at one time */
+        r.reset_us = world->reset_us;
+        r.reset_kept = random_below(&world->rng, 3);
+    }
+    if (bucket) {
+        world->from_us += random_below(&world->rng, 2) * random_below(&world->rng, 100);
+        r.from_us = world->from_us;
+        r.tat_us = random_below(&world->rng, 3) != 0 ? author->tat_us : 0;
+        r.acked = author->acked;
+        r.acked_back = author->acked_back;
+        r.known_back = author->known_back;
+        /* Powers of two, so that a double's rounding is none. */
+        r.unit_ps = (i % 4 == 1 ? UINT64_C(1) : UINT64_C(1) << random_below(&world->rng, 3)) << 24;
+    }
+    return r;
+}
+
+/* A new report, or one of the last again. */
+static struct report next_report(struct world *world)
+{
+    if (world->past_count != 0 && random_below(&world->rng, 3) == 0) {
+        const size_t had = world->past_count < REMEMBERED ? world->past_count : REMEMBERED;
+        return world->past[random_below(&world->rng, had)];
+    }
+    const struct report r = new_report(world);
+    world->past[world->past_count++ % REMEMBERED] = r;
+    return r;
+}
+
+static void learn(struct world *world, const struct report *r)
+{
+    unsigned i;
+    size_t by;
+    assert_int_equal(sscanf(r->record, "weir:{001}:x:p:%u", &i), 1);
+    assert_int_equal(sscanf(r->author, "%zx.", &by), 1);
+    struct author *author = &world->authors[i][by];
+    author->tat_us = r->tat_answer_us;
+    author->known_back = r->sum_back;
+    author->acked = author->acked > r->count ? author->acked : r->count;
+    author->acked_back = author->acked_back > r->back ? author->acked_back : r->back;
+    author->back = author->back > r->mine_back ? author->back : r->mine_back; /* a reset gave back in its name */
+}
+
+static void expect_alike(const struct report *redis, const struct report *model, size_t step)
+{
+    if (redis->status != model->status || redis->mine != model->mine || redis->sum != model->sum ||
+        redis->sum_asked != model->sum_asked || redis->mine_back != model->mine_back ||
+        redis->sum_back != model->sum_back ||
+        (redis->kind == REPORT_BUCKET && redis->tat_answer_us != model->tat_answer_us)) {
+        fail_msg("step %zu, %s by %s: redis says %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+                 " %" PRIu64 ", the model %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+                 step, redis->record, redis->author, redis->status, redis->mine, redis->sum, redis->sum_asked,
+                 redis->mine_back, redis->sum_back, redis->tat_answer_us, model->status, model->mine, model->sum,
+                 model->sum_asked, model->mine_back, model->sum_back, model->tat_answer_us);
+    }
+}
+
+static long long pttl(const struct server *server, const char *name)
+{
+    redisReply *reply = server_command(server, "PTTL %s", name);
+    const long long ttl_ms = reply->integer;
+    freeReplyObject(reply);
+    return ttl_ms;
+}
+
+static void expect_all_expire(const struct server *server)
+{
+    redisReply *keys = server_command(server, "KEYS *");
+    for (size_t i = 0; i < keys->elements; i++) {
+        if (pttl(server, keys->element[i]->str) <= 0) {
+            fail_msg("%s stays for ever", keys->element[i]->str);
+        }
+    }
+    freeReplyObject(keys);
+}
+
+static void test_random_reports_are_answered_as_the_model_answers(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct world world;
+    struct server server;
+    struct transport *model = NULL;
+    struct memory_fleet *fleet = memory_fleet_new(wall, NULL);
+    const struct transport_config config = {.timeout_ms = 1000};
+    assert_non_null(fleet);
+    assert_int_equal(memory_transport_open(fleet, &config, &model, NULL), 0);
+    server_start(&server);
+    struct transport *redis = connect_to(&server);
+    memset(&world, 0, sizeof(world));
+    world.rng = test_seed();
+    world.reset_us = world.from_us = NOW_US;
+    for (size_t step = 0; step < ROUNDS; step++) {
+        struct report ours[IN_ROUND];
+        struct report theirs[IN_ROUND];
+        const size_t count = 1 + random_below(&world.rng, IN_ROUND);
+        for (size_t i = 0; i < count; i++) {
+            ours[i] = theirs[i] = next_report(&world);
+        }
+        if (exchange(redis, ours, count) != TRANSPORT_ROUND_DONE) {
+            fail_msg("step %zu: %s", step, redis->ops->problem(redis));
+        }
+        /* In the order in which Redis is told: windows, then buckets. */
+        for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+            for (size_t i = 0; i < count; i++) {
+                if ((int) theirs[i].kind == kind) {
+                    assert_int_equal(exchange(model, &theirs[i], 1), TRANSPORT_ROUND_DONE);
+                    expect_alike(&ours[i], &theirs[i], step);
+                    learn(&world, &ours[i]);
+                }
+            }
+        }
+    }
+    expect_all_expire(&server);
+    redis->ops->close(redis);
+    model->ops->close(model);
+    memory_fleet_free(fleet);
+    server_stop(&server);
+}
+
+static struct report report_of(enum report_kind kind, const char *name, uint64_t count)
+{
+    struct report r = {.kind = kind,
+                       .count = count,
+                       .asked = count,
+                       .from_us = NOW_US,
+                       .unit_ps = 1000000000,
+                       .expire_ms = 60000,
+                       .author = "a.1"};
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:x:p:%s", name);
+    return r;
+}
+
+static void forbid(const struct server *server, const char *what)
+{
+    freeReplyObject(server_command(server, "ACL SETUSER default %s", what));
+}
+
+static void test_a_record_that_cannot_be_made_to_expire_is_not_kept(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    struct server server;
+    server_start(&server);
+    struct transport *t = connect_to(&server);
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
+        struct report first = report_of((enum report_kind) kind, "first", 1);
+        assert_int_equal(exchange(t, &first, 1), TRANSPORT_ROUND_DONE); /* the heartbeat's record is there */
+        forbid(&server, "-pexpire");
+        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_FAILED);
+        expect_all_expire(&server);
+        forbid(&server, "+pexpire");
+        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(r.sum, 5); /* once, for all that */
+        assert_in_range(pttl(&server, r.record), 1, 70000);
+        freeReplyObject(server_command(&server, "DEL %s", first.record));
+    }
+    t->ops->close(t);
+    server_stop(&server);
+}
+
+static void test_a_record_that_lost_its_time_to_live_gets_it_back(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    struct server server;
+    server_start(&server);
+    struct transport *t = connect_to(&server);
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
+        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+        freeReplyObject(server_command(&server, "PERSIST %s", r.record));
+        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE); /* nothing new, and yet */
+        assert_in_range(pttl(&server, r.record), 1, 70000);
+    }
+    t->ops->close(t);
+    server_stop(&server);
+}
+
+/* A bucket that is used all the time has its life moved with it, though not by every report. */
+static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    struct server server;
+    server_start(&server);
+    struct transport *t = connect_to(&server);
+    uint64_t rng = test_seed();
+    struct report r = report_of(REPORT_BUCKET, "busy", 0);
+    for (int step = 0; step < 300; step++) {
+        r.count = r.asked = r.count + random_below(&rng, 10000); /* a millisecond each, and time stands still */
+        r.acked = 0;
+        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+        struct report other = report_of(REPORT_BUCKET, "other", 1); /* so that it is not always the one set anew */
+        struct report both[2] = {r, other};
+        assert_int_equal(exchange(t, both, 2), TRANSPORT_ROUND_DONE);
+        const uint64_t full_ms = (r.tat_answer_us - NOW_US) / 1000;
+        assert_in_range(pttl(&server, r.record), full_ms + 30000 - 5000, full_ms + 60000);
+    }
+    t->ops->close(t);
+    server_stop(&server);
+}
+
+static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static const char *const values[] = {"nonsense",  "-5", "inf",    "nan", "1e300", "99999999999999999999 1",
+                                         "1 2 3 4 5", "",   "-9 1 2", "0x",  "3 -4",  "5 6 99999999999999999999"};
+    struct server server;
+    server_start(&server);
+    struct transport *t = connect_to(&server);
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+            struct report r = report_of((enum report_kind) kind, "odd", 5);
+            freeReplyObject(server_command(&server, "HSET %s a.1 %s sum %s tat %s unit %s", r.record, values[i],
+                                           values[i], values[i], values[i]));
+            assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+            assert_int_equal(r.status, 0);
+            assert_int_equal(r.sum, 5);
+            expect_all_expire(&server);
+            freeReplyObject(server_command(&server, "DEL %s", r.record));
+        }
+    }
+    t->ops->close(t);
+    server_stop(&server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
+        cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),
+        cmocka_unit_test(test_a_record_that_lost_its_time_to_live_gets_it_back),
+        cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
+        cmocka_unit_test(test_fields_that_are_not_weirs_count_as_nothing),
+    };
+    return cmocka_run_group_tests_name("redis/scripts", tests, NULL, NULL);
+}
