@@ -10,5 +10,11 @@ local lifetime_ms = tonumber(ARGV[2])
 local was_here = redis.call('ZSCORE', KEYS[1], ARGV[1])
 redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now_ms - lifetime_ms))
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', lifetime_ms * 2))
+local done = redis.pcall('PEXPIRE', KEYS[1], string.format('%.0f', lifetime_ms * 2))
+if type(done) == 'table' then
+    if redis.call('PTTL', KEYS[1]) < 0 then
+        redis.call('DEL', KEYS[1]) -- one that gets no time to live must not stay
+    end
+    return done
+end
 return {tonumber(now[1]), tonumber(now[2]), was_here and 1 or 0, redis.call('ZCARD', KEYS[1])}

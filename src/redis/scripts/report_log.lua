@@ -32,8 +32,13 @@ for i = 1, #KEYS do
         for number = gone_from, gone_to - 1 do
             redis.call('ZREM', key, author .. ':' .. string.format('%.0f', number))
         end
-        for n = 1, count do
-            redis.call('ZADD', key, ARGV[at + n], author .. ':' .. string.format('%.0f', first + n - 1))
+        if count > 0 then
+            local units = {} -- one call for all: there are few enough for a stack
+            for n = 1, count do
+                units[#units + 1] = ARGV[at + n]
+                units[#units + 1] = author .. ':' .. string.format('%.0f', first + n - 1)
+            end
+            redis.call('ZADD', key, unpack(units))
         end
         redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', math.max(over, reset)))
         if reset > over then
@@ -42,7 +47,13 @@ for i = 1, #KEYS do
             limit = limit + 1 -- its member is the earliest there is
         end
         redis.call('ZREMRANGEBYRANK', key, 0, -limit - 1)
-        redis.call('PEXPIRE', key, expire_ms)
+        local done = redis.pcall('PEXPIRE', key, expire_ms)
+        if type(done) == 'table' then
+            if redis.call('PTTL', key) < 0 then
+                redis.call('DEL', key) -- one that gets no time to live must not stay
+            end
+            return done
+        end
         local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
         local own, others, units = author .. ':', {}, 0
         for n = 1, #all, 2 do
