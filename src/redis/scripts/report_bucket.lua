@@ -181,7 +181,9 @@ for i = 1, #KEYS do
             local full_ms = max(ceil((tat - from_us) / 1000), 0)
             local done = pcall('PEXPIRE', key, format(ONE, full_ms + life_ms))
             if type(done) == 'table' then
-                call('DEL', key) -- one that gets no time to live must not stay
+                if call('PTTL', key) < 0 then
+                    call('DEL', key) -- one that gets no time to live must not stay
+                end
                 return done
             end
         end

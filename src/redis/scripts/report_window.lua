@@ -42,7 +42,7 @@ end
 -- Sets the record's time to live. One that gets none must not stay.
 local function expire(key, ms)
     local done = pcall('PEXPIRE', key, ms)
-    if type(done) == 'table' then
+    if type(done) == 'table' and call('PTTL', key) < 0 then
         call('DEL', key)
     end
     return done
