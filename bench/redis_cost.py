@@ -163,6 +163,18 @@ class Subject:
                 self.redis.call("OBJECT", "ENCODING", name).decode())
 
 
+    def traffic(self):
+        """Bytes of a report, and of its answer."""
+        def read():
+            info = self.redis.info("stats")
+            return [int(info["total_net_input_bytes"]), int(info["total_net_output_bytes"])]
+        batches = self.batches(0, 0, 1, False)
+        before = read()
+        for batch in batches:
+            self.redis.send(batch, 1)
+        return [(b - a) / RECORDS for a, b in zip(before, read())]
+
+
 class Increments:
     """The baseline."""
 
@@ -234,6 +246,9 @@ def main():
                 row.results.append(row.run(step))
         print("| one report | script, us | in all, us | median | ratio |\n| --- | --- | --- | --- | --- |")
         print("\n".join(row.text() for row in rows), flush=True)
+        print("\n| one report | bytes sent | bytes answered |\n| --- | --- | --- |")
+        for subject in subjects:
+            print(f"| {subject.kind} | " + " | ".join(f"{size:.0f}" for size in subject.traffic()) + " |")
         print("\n| one record | bytes | MEMORY USAGE | encoding |\n| --- | --- | --- | --- |")
         for subject in subjects:
             for nodes in NODES:
