@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fleet within one process. It keeps the rules of transport.h as plainly as possible, so that it is also what the
- * scripts of the Redis transport are held against: the same tests run over both.
+ * A fleet within one process: what its users and its transports do with it. The records are in memory_records.c, the
+ * messages in memory_network.c.
+ *
+ * Every call takes the fleet's lock, so that nodes with background threads can share one too.
  */
 #include "fleet/memory.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,65 +15,23 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "fleet/memory_network.h"
 
-#define BUCKETS 4096
-
-/* Some nine years: a node counts no further. */
-#define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
-
-/* What one author says of one record. */
-struct author {
-    struct author *next;
-    char name[REPORT_AUTHOR_SIZE];
-    uint64_t count, asked, back;
-    uint64_t reset_us; /* the last one asked for by this author */
+struct memory_snapshot {
+    struct records records;
 };
 
-/* One unit of a log. */
-struct unit {
-    struct unit *next; /* the next later one */
-    char author[REPORT_AUTHOR_SIZE];
-    uint64_t number, time_us;
-};
+static struct memory_fleet *lock(const struct memory_fleet *fleet)
+{
+    struct memory_fleet *unlocked = (struct memory_fleet *) (uintptr_t) fleet; /* const does not promise the lock */
+    (void) pthread_mutex_lock(&unlocked->lock);
+    return unlocked;
+}
 
-struct record {
-    struct record *next;
-    char name[REPORT_RECORD_SIZE];
-    struct author *authors;
-    uint64_t sum, sum_asked, sum_back;
-    uint64_t tat_us, unit_ps; /* by the rate of the last report */
-    struct unit *units;       /* earliest first */
-    uint64_t reset_us;
-    uint64_t expires_ns; /* by the fleet's clock */
-};
-
-struct member {
-    struct member *next;
-    char node[REPORT_AUTHOR_SIZE];
-    uint64_t beat_ns;
-};
-
-struct memory_fleet {
-    pthread_mutex_t lock;
-    uint64_t (*wall_ns)(void *arg);
-    void *arg;
-    struct record *records[BUCKETS];
-    struct member *members;
-    uint64_t run; /* changes when everything is forgotten */
-    struct override_text *overrides;
-    size_t override_count;
-    uint64_t override_version;
-    bool down, hung, loses_answers;
-};
-
-struct memory_transport {
-    struct transport base;
-    struct memory_fleet *fleet;
-    struct round *round;
-    uint64_t timeout_ns, deadline_ns;
-    uint64_t run; /* of the last good round */
-    const char *problem;
-};
+static void unlock(struct memory_fleet *fleet)
+{
+    (void) pthread_mutex_unlock(&fleet->lock);
+}
 
 struct memory_fleet *memory_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
 {
@@ -86,40 +45,10 @@ struct memory_fleet *memory_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
     return fleet;
 }
 
-static void record_free(struct record *record)
-{
-    for (struct author *author = record->authors; author != NULL;) {
-        struct author *next = author->next;
-        free(author);
-        author = next;
-    }
-    while (record->units != NULL) {
-        struct unit *next = record->units->next;
-        free(record->units);
-        record->units = next;
-    }
-    free(record);
-}
-
-static void forget_all(struct memory_fleet *fleet)
-{
-    for (size_t i = 0; i < BUCKETS; i++) {
-        while (fleet->records[i] != NULL) {
-            struct record *next = fleet->records[i]->next;
-            record_free(fleet->records[i]);
-            fleet->records[i] = next;
-        }
-    }
-    while (fleet->members != NULL) {
-        struct member *next = fleet->members->next;
-        free(fleet->members);
-        fleet->members = next;
-    }
-}
-
 void memory_fleet_free(struct memory_fleet *fleet)
 {
-    forget_all(fleet);
+    network_clear(fleet);
+    records_clear(&fleet->records);
     for (size_t i = 0; i < fleet->override_count; i++) {
         free(fleet->overrides[i].field);
         free(fleet->overrides[i].value);
@@ -129,11 +58,34 @@ void memory_fleet_free(struct memory_fleet *fleet)
     free(fleet);
 }
 
+void memory_fleet_set_network_clock(struct memory_fleet *fleet, uint64_t (*network_ns)(void *arg), void *arg)
+{
+    (void) lock(fleet);
+    fleet->network_ns = network_ns;
+    fleet->network_arg = arg;
+    fleet->network_now_ns = 0;
+    unlock(fleet);
+}
+
+void memory_fleet_seed(struct memory_fleet *fleet, uint64_t seed)
+{
+    (void) lock(fleet);
+    fleet->random = seed;
+    unlock(fleet);
+}
+
+void memory_fleet_set_link(struct memory_fleet *fleet, const struct memory_link *link)
+{
+    (void) lock(fleet);
+    fleet->link = *link;
+    unlock(fleet);
+}
+
 static void set_flag(struct memory_fleet *fleet, bool *flag, bool value)
 {
-    (void) pthread_mutex_lock(&fleet->lock);
+    (void) lock(fleet);
     *flag = value;
-    (void) pthread_mutex_unlock(&fleet->lock);
+    unlock(fleet);
 }
 
 void memory_fleet_set_down(struct memory_fleet *fleet, bool down)
@@ -153,216 +105,63 @@ void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose)
 
 void memory_fleet_forget(struct memory_fleet *fleet)
 {
-    (void) pthread_mutex_lock(&fleet->lock);
-    forget_all(fleet);
+    (void) lock(fleet);
+    records_clear(&fleet->records);
     fleet->run++;
-    (void) pthread_mutex_unlock(&fleet->lock);
+    unlock(fleet);
 }
 
-/* The record of a name; with `make`, a new one where there is none or it has expired. */
-static struct record *find_record(struct memory_fleet *fleet, const char *name, bool make, uint64_t now_ns)
+void memory_fleet_flush(struct memory_fleet *fleet)
 {
-    uint64_t hash[2];
-    hash_shared(name, strlen(name), hash);
-    struct record **at = &fleet->records[hash[0] % BUCKETS];
-    while (*at != NULL) {
-        struct record *record = *at;
-        if (record->expires_ns <= now_ns) {
-            *at = record->next;
-            record_free(record);
-        } else if (strcmp(record->name, name) == 0) {
-            return record;
-        } else {
-            at = &record->next;
-        }
-    }
-    if (make && (*at = calloc(1, sizeof(**at))) != NULL) {
-        (void) snprintf((*at)->name, sizeof((*at)->name), "%s", name);
-    }
-    return *at;
+    (void) lock(fleet);
+    records_clear(&fleet->records);
+    unlock(fleet);
 }
 
-static struct author *find_author(struct record *record, const char *name)
+void memory_fleet_refuse(struct memory_fleet *fleet, const char *part, int status)
 {
-    for (struct author *author = record->authors; author != NULL; author = author->next) {
-        if (strcmp(author->name, name) == 0) {
-            return author;
-        }
-    }
-    struct author *author = calloc(1, sizeof(*author));
-    if (author != NULL) {
-        (void) snprintf(author->name, sizeof(author->name), "%s", name);
-        author->next = record->authors;
-        record->authors = author;
-    }
-    return author;
+    (void) lock(fleet);
+    (void) snprintf(fleet->refused, sizeof(fleet->refused), "%s", part != NULL ? part : "");
+    fleet->refusal = status;
+    unlock(fleet);
 }
 
-/* Takes away a log's units of one author (NULL: all) with numbers from .. to - 1, or (from > to) up to a time. */
-static void remove_units(struct record *record, const char *author, uint64_t from, uint64_t to, uint64_t until_us)
+struct memory_snapshot *memory_fleet_snapshot(struct memory_fleet *fleet)
 {
-    for (struct unit **at = &record->units; *at != NULL;) {
-        struct unit *unit = *at;
-        const bool named =
-            author != NULL && strcmp(unit->author, author) == 0 && unit->number >= from && unit->number < to;
-        if (named || unit->time_us <= until_us) {
-            *at = unit->next;
-            free(unit);
-        } else {
-            at = &unit->next;
-        }
+    struct memory_snapshot *snapshot = calloc(1, sizeof(*snapshot));
+    if (snapshot == NULL) {
+        return NULL;
+    }
+    (void) lock(fleet);
+    const bool whole = records_copy(&snapshot->records, &fleet->records);
+    unlock(fleet);
+    if (!whole) {
+        free(snapshot);
+        return NULL;
+    }
+    return snapshot;
+}
+
+void memory_snapshot_free(struct memory_snapshot *snapshot)
+{
+    if (snapshot != NULL) {
+        records_clear(&snapshot->records);
+        free(snapshot);
     }
 }
 
-static void add_unit(struct record *record, const char *author, uint64_t number, uint64_t time_us)
+bool memory_fleet_restore(struct memory_fleet *fleet, const struct memory_snapshot *snapshot, bool same_run)
 {
-    remove_units(record, author, number, number + 1, 0);
-    struct unit *unit = calloc(1, sizeof(*unit));
-    if (unit == NULL) {
-        return;
-    }
-    (void) snprintf(unit->author, sizeof(unit->author), "%s", author);
-    unit->number = number;
-    unit->time_us = time_us;
-    struct unit **at = &record->units;
-    while (*at != NULL && (*at)->time_us <= time_us) {
-        at = &(*at)->next;
-    }
-    unit->next = *at;
-    *at = unit;
-}
-
-/* Adds a unit to what is answered: of more groups than there may be, the last ones become one. */
-static void answer_unit(struct log_news *log, uint64_t time_us)
-{
-    struct log_group *last = log->group_count != 0 ? &log->groups[log->group_count - 1] : NULL;
-    if (last == NULL || (last->time_ns != time_us && log->group_count < LOG_GROUPS)) {
-        log->groups[log->group_count++] = (struct log_group){.time_ns = time_us, .units = 1};
-    } else {
-        last->time_ns = time_us;
-        last->units++;
-    }
-}
-
-static void apply_log(struct record *record, struct report *report, uint64_t now_ns)
-{
-    struct log_news *log = report->log;
-    const uint64_t over_us = saturating_sub(log->now_us, log->period_us);
-    record->reset_us = max_u64(record->reset_us, report->reset_us);
-    remove_units(record, report->author, log->gone_from, log->gone_to, 0);
-    for (uint32_t i = 0; i < log->time_count; i++) {
-        add_unit(record, report->author, log->first + i, log->times_us[i]);
-    }
-    remove_units(record, NULL, 0, 0, max_u64(over_us, record->reset_us));
-    uint64_t units = 0;
-    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        units++;
-    }
-    while (units > log->limit) {
-        struct unit *next = record->units->next;
-        free(record->units);
-        record->units = next;
-        units--;
-    }
-    record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
-    record->sum = units;
-    report->status = 0;
-    report->mine = 0;
-    report->sum = units;
-    log->reset_us = record->reset_us;
-    log->group_count = 0;
-    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        if (strcmp(unit->author, report->author) == 0) {
-            report->mine++;
-        } else {
-            answer_unit(log, unit->time_us);
-        }
-    }
-}
-
-static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
-{
-    return muldiv_ceil(units, unit_ps, 1000000);
-}
-
-/* Moves a bucket by what is new: `news` units more, `returned` given back. */
-static void move_bucket(struct record *record, const struct report *report, uint64_t news, uint64_t returned)
-{
-    if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > report->from_us) {
-        /* The rate has changed: the units owed stay. */
-        record->tat_us =
-            report->from_us + muldiv_ceil(record->tat_us - report->from_us, report->unit_ps, record->unit_ps);
-    }
-    record->unit_ps = report->unit_ps;
-    if (news != 0) {
-        record->tat_us = saturating_add(max_u64(record->tat_us, report->from_us), units_time_us(news, report->unit_ps));
-    }
-    record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
-    /* What the author has seen of the bucket, less what was given back since. */
-    const uint64_t unseen = saturating_sub(record->sum_back, report->known_back);
-    record->tat_us = max_u64(record->tat_us, saturating_sub(report->tat_us, units_time_us(unseen, report->unit_ps)));
-    record->tat_us = min_u64(record->tat_us, report->from_us + TAT_AHEAD_MOST_US);
-}
-
-/* Gives back everything the record counts, in the author's name. */
-static void reset_record(struct record *record, struct author *author, const struct report *report)
-{
-    uint64_t units = saturating_sub(record->sum, record->sum_back + report->reset_kept);
-    if (report->kind == REPORT_BUCKET) {
-        const uint64_t owed = muldiv_ceil(saturating_sub(record->tat_us, report->from_us), 1000000, report->unit_ps);
-        units = min_u64(units, saturating_sub(owed, report->reset_kept));
-        record->tat_us =
-            report->reset_kept == 0 ? 0 : report->from_us + units_time_us(report->reset_kept, report->unit_ps);
-    }
-    author->back += units;
-    author->reset_us = report->reset_us;
-    record->sum_back += units;
-}
-
-static void apply_report(struct memory_fleet *fleet, struct report *report, uint64_t now_ns)
-{
-    struct record *record = find_record(fleet, report->record, true, now_ns);
-    if (record != NULL && report->kind == REPORT_LOG) {
-        apply_log(record, report, now_ns);
-        return;
-    }
-    struct author *author = record != NULL ? find_author(record, report->author) : NULL;
-    if (author == NULL) {
-        report->status = -ENOMEM;
-        return;
-    }
-    const uint64_t count = max_u64(report->count, author->count);
-    const uint64_t asked = max_u64(report->asked, author->asked);
-    const uint64_t back = max_u64(report->back, author->back);
-    record->sum += count - author->count;
-    record->sum_asked += asked - author->asked;
-    record->sum_back += back - author->back;
-    if (report->kind == REPORT_BUCKET) {
-        move_bucket(record, report, saturating_sub(count, max_u64(author->count, report->acked)),
-                    saturating_sub(back, max_u64(author->back, report->acked_back)));
-        const uint64_t full_ms = saturating_sub(record->tat_us, report->from_us) / 1000 + 1;
-        record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
-    } else if (record->expires_ns == 0) {
-        record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
-    }
-    author->count = count;
-    author->asked = asked;
-    author->back = back;
-    if (report->reset_us > author->reset_us) {
-        reset_record(record, author, report);
-    }
-    report->status = 0;
-    report->mine = count;
-    report->mine_back = author->back;
-    report->sum = record->sum;
-    report->sum_asked = record->sum_asked;
-    report->sum_back = record->sum_back;
-    report->tat_answer_us = record->tat_us;
+    (void) lock(fleet);
+    const bool whole = records_copy(&fleet->records, &snapshot->records);
+    fleet->run += same_run ? 0 : 1;
+    unlock(fleet);
+    return whole;
 }
 
 void memory_fleet_set_override(struct memory_fleet *fleet, const char *field, const char *value)
 {
-    (void) pthread_mutex_lock(&fleet->lock);
+    (void) lock(fleet);
     size_t at = 0;
     while (at < fleet->override_count && strcmp(fleet->overrides[at].field, field) != 0) {
         at++;
@@ -381,77 +180,83 @@ void memory_fleet_set_override(struct memory_fleet *fleet, const char *field, co
         }
     }
     fleet->override_version++;
-    (void) pthread_mutex_unlock(&fleet->lock);
+    unlock(fleet);
 }
 
-static void answer_overrides(const struct memory_fleet *fleet, struct round *round)
+uint64_t memory_fleet_sum(const struct memory_fleet *fleet, const char *part)
 {
-    char version[sizeof(round->overrides_version)];
-    (void) snprintf(version, sizeof(version), "%llu", (unsigned long long) fleet->override_version);
-    round->overrides_new = false;
-    if (strcmp(version, round->overrides_version) == 0 ||
-        (fleet->override_version == 0 && round->overrides_version[0] == '\0')) {
-        return;
-    }
-    round->overrides = calloc(fleet->override_count + 1, sizeof(*round->overrides));
-    if (round->overrides == NULL) {
-        return;
-    }
-    for (size_t i = 0; i < fleet->override_count; i++) {
-        round->overrides[i].field = strdup(fleet->overrides[i].field);
-        round->overrides[i].value = strdup(fleet->overrides[i].value);
-    }
-    round->override_count = fleet->override_count;
-    round->overrides_new = true;
-    memcpy(round->overrides_version, version, sizeof(version));
+    struct memory_fleet *locked = lock(fleet);
+    const uint64_t sum = records_total(&locked->records, locked->wall_ns(locked->arg), part, false);
+    unlock(locked);
+    return sum;
 }
 
-/* True: the node's last heartbeat was still there. */
-static bool beat(struct memory_fleet *fleet, const struct round *round, uint64_t now_ns, uint32_t *live)
+uint64_t memory_fleet_record_count(const struct memory_fleet *fleet)
 {
-    bool was_here = false;
-    struct member **at = &fleet->members;
-    *live = 1;
-    while (*at != NULL) {
-        struct member *member = *at;
-        const bool mine = strcmp(member->node, round->node) == 0;
-        was_here = was_here || mine;
-        if (mine || member->beat_ns + round->node_lifetime_ms * NS_PER_MS < now_ns) {
-            *at = member->next;
-            free(member);
-        } else {
-            ++*live;
-            at = &member->next;
-        }
-    }
-    struct member *member = calloc(1, sizeof(*member));
-    if (member != NULL) {
-        (void) snprintf(member->node, sizeof(member->node), "%s", round->node);
-        member->beat_ns = now_ns;
-        member->next = fleet->members;
-        fleet->members = member;
-    }
-    return was_here;
+    struct memory_fleet *locked = lock(fleet);
+    const uint64_t count = records_total(&locked->records, locked->wall_ns(locked->arg), "", true);
+    unlock(locked);
+    return count;
 }
 
-static void apply_round(struct memory_transport *t, uint64_t monotonic_ns)
+void memory_fleet_each(const struct memory_fleet *fleet, memory_record_fn call, void *arg)
 {
-    struct memory_fleet *fleet = t->fleet;
-    struct round *round = t->round;
-    const uint64_t now_ns = fleet->wall_ns(fleet->arg);
-    const bool was_here = beat(fleet, round, now_ns, &round->live_nodes);
-    for (size_t i = 0; i < round->report_count; i++) {
-        apply_report(fleet, &round->reports[i], now_ns);
-    }
-    answer_overrides(fleet, round);
-    round->received_ns = monotonic_ns;
-    round->fleet_wall_ns = now_ns;
-    round->forgot = !round->first && (!was_here || t->run != fleet->run);
+    struct memory_fleet *locked = lock(fleet);
+    records_each(&locked->records, locked->wall_ns(locked->arg), call, arg);
+    unlock(locked);
+}
+
+void memory_fleet_get_counts(const struct memory_fleet *fleet, struct memory_counts *counts)
+{
+    struct memory_fleet *locked = lock(fleet);
+    *counts = locked->counts;
+    unlock(locked);
+}
+
+void memory_fleet_run(struct memory_fleet *fleet)
+{
+    (void) lock(fleet);
+    network_run(fleet);
+    unlock(fleet);
 }
 
 static struct memory_transport *of(struct transport *t)
 {
     return (struct memory_transport *) (void *) t;
+}
+
+static const struct memory_transport *of_const(const struct transport *t)
+{
+    return (const struct memory_transport *) (const void *) t;
+}
+
+void memory_transport_set_link(struct transport *transport, const struct memory_link *link)
+{
+    struct memory_transport *t = of(transport);
+    (void) lock(t->fleet);
+    t->link = *link;
+    unlock(t->fleet);
+}
+
+void memory_transport_set_cut(struct transport *transport, bool cut)
+{
+    set_flag(of(transport)->fleet, &of(transport)->cut, cut);
+}
+
+void memory_transport_kill(struct transport *transport)
+{
+    struct memory_transport *t = of(transport);
+    (void) lock(t->fleet);
+    t->dead = true;
+    t->problem = "the node is dead";
+    unlock(t->fleet);
+}
+
+/* Notes what time it is for the node, and for the network. */
+static void look_at_clocks(struct memory_transport *t, uint64_t now_ns)
+{
+    t->stepped_ns = now_ns;
+    t->stepped_network_ns = network_time(t->fleet);
 }
 
 static int memory_begin(struct transport *transport, struct round *round, uint64_t now_ns)
@@ -460,23 +265,43 @@ static int memory_begin(struct transport *transport, struct round *round, uint64
     if (t->round != NULL) {
         return -EBUSY;
     }
-    (void) pthread_mutex_lock(&t->fleet->lock);
-    const bool down = t->fleet->down;
-    (void) pthread_mutex_unlock(&t->fleet->lock);
-    if (down) {
-        return -ENOTCONN;
-    }
+    (void) lock(t->fleet);
+    look_at_clocks(t, now_ns);
     t->round = round;
-    round->sent_ns = now_ns;
-    t->deadline_ns = now_ns + t->timeout_ns;
-    return 0;
+    if (t->fleet->down || t->dead || !network_send(t)) {
+        t->round = NULL;
+    } else {
+        round->sent_ns = now_ns;
+        t->deadline_ns = now_ns + t->timeout_ns;
+    }
+    unlock(t->fleet);
+    return t->round != NULL ? 0 : -ENOTCONN;
 }
 
 static enum transport_event fail(struct memory_transport *t, const char *problem)
 {
-    t->round = NULL;
+    network_abandon(t);
     t->problem = problem;
     return TRANSPORT_ROUND_FAILED;
+}
+
+/* What has become of the round under way. */
+static enum transport_event outcome(struct memory_transport *t, uint64_t now_ns)
+{
+    if (t->fleet->down) {
+        return fail(t, "the fleet went down");
+    }
+    if (t->answer != NULL && t->fleet->loses_answers) {
+        t->fleet->counts.answers_lost++;
+        return fail(t, "the answer was lost");
+    }
+    if (t->answer != NULL && t->answer->due_ns <= t->stepped_network_ns && !t->cut) {
+        t->round->received_ns = now_ns;
+        network_deliver(t);
+        t->problem = NULL;
+        return TRANSPORT_ROUND_DONE;
+    }
+    return now_ns >= t->deadline_ns ? fail(t, "no answer") : TRANSPORT_NOTHING;
 }
 
 static enum transport_event memory_step(struct transport *transport, uint64_t now_ns)
@@ -484,51 +309,47 @@ static enum transport_event memory_step(struct transport *transport, uint64_t no
     struct memory_transport *t = of(transport);
     struct memory_fleet *fleet = t->fleet;
     enum transport_event event = TRANSPORT_NOTHING;
-    (void) pthread_mutex_lock(&fleet->lock);
-    if (fleet->down) {
-        t->problem = "the fleet is down";
+    (void) lock(fleet);
+    network_run(fleet);
+    look_at_clocks(t, now_ns);
+    if (t->dead) {
+        event = t->round != NULL ? fail(t, "the node is dead") : TRANSPORT_NOTHING;
+    } else {
+        t->problem = fleet->down ? "the fleet is down" : t->problem;
+        event = t->round != NULL ? outcome(t, now_ns) : TRANSPORT_NOTHING;
     }
-    if (t->round != NULL && fleet->down) {
-        event = fail(t, "the fleet went down");
-    } else if (t->round != NULL && fleet->hung) {
-        event = now_ns >= t->deadline_ns ? fail(t, "no answer") : TRANSPORT_NOTHING;
-    } else if (t->round != NULL) {
-        apply_round(t, now_ns);
-        if (fleet->loses_answers) {
-            event = fail(t, "the answer was lost");
-        } else {
-            event = TRANSPORT_ROUND_DONE;
-            t->run = fleet->run;
-            t->round = NULL;
-            t->problem = NULL;
-        }
-    }
-    (void) pthread_mutex_unlock(&fleet->lock);
+    unlock(fleet);
     return event;
 }
 
 static enum transport_state memory_state(const struct transport *transport)
 {
-    const struct memory_transport *t = (const struct memory_transport *) (const void *) transport;
-    (void) pthread_mutex_lock(&t->fleet->lock);
-    const bool down = t->fleet->down;
-    (void) pthread_mutex_unlock(&t->fleet->lock);
+    const struct memory_transport *t = of_const(transport);
+    struct memory_fleet *fleet = lock(t->fleet);
+    const bool down = fleet->down || t->dead;
+    unlock(fleet);
     return t->round != NULL ? TRANSPORT_BUSY : down ? TRANSPORT_DOWN : TRANSPORT_READY;
 }
 
 static size_t memory_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
 {
-    const struct memory_transport *t = (const struct memory_transport *) (const void *) transport;
+    const struct memory_transport *t = of_const(transport);
     (void) fds;
     if (t->round != NULL) {
-        *deadline_ns = 0; /* answered in the next step */
+        struct memory_fleet *fleet = lock(t->fleet);
+        /* What travels is in a queue by the network's time, and the node waits by its own. */
+        const struct message *next = t->answer != NULL && !t->cut ? t->answer : fleet->hung ? NULL : t->request;
+        const uint64_t event_ns =
+            next != NULL ? t->stepped_ns + saturating_sub(next->due_ns, t->stepped_network_ns) : UINT64_MAX;
+        *deadline_ns = min_u64(*deadline_ns, min_u64(t->deadline_ns, event_ns));
+        unlock(fleet);
     }
     return 0;
 }
 
 static const char *memory_problem(const struct transport *transport)
 {
-    return ((const struct memory_transport *) (const void *) transport)->problem;
+    return of_const(transport)->problem;
 }
 
 static uint64_t memory_connect_count(const struct transport *transport)
@@ -539,7 +360,11 @@ static uint64_t memory_connect_count(const struct transport *transport)
 
 static void memory_close(struct transport *transport)
 {
-    free(of(transport));
+    struct memory_transport *t = of(transport);
+    (void) lock(t->fleet);
+    network_abandon(t);
+    unlock(t->fleet);
+    free(t);
 }
 
 static const struct transport_ops memory_ops = {
@@ -562,34 +387,11 @@ int memory_transport_open(struct memory_fleet *fleet, const struct transport_con
     t->base.ops = &memory_ops;
     t->fleet = fleet;
     t->timeout_ns = config->timeout_ms * NS_PER_MS;
+    (void) lock(fleet);
+    t->link = fleet->link;
+    /* Of its own: what befalls one node does not depend on how many rounds the others have. */
+    t->random = hash_mix(fleet->random + ++fleet->transport_count);
+    unlock(fleet);
     *out = &t->base;
     return error_clear(error);
-}
-
-/* Calls for each record that is alive. */
-static uint64_t over_records(const struct memory_fleet *fleet, const char *part, bool count)
-{
-    struct memory_fleet *unlocked = (struct memory_fleet *) (uintptr_t) fleet;
-    uint64_t total = 0;
-    (void) pthread_mutex_lock(&unlocked->lock);
-    const uint64_t now_ns = fleet->wall_ns(fleet->arg);
-    for (size_t i = 0; i < BUCKETS; i++) {
-        for (const struct record *record = fleet->records[i]; record != NULL; record = record->next) {
-            if (record->expires_ns > now_ns && strstr(record->name, part) != NULL) {
-                total += count ? 1 : record->sum - record->sum_back;
-            }
-        }
-    }
-    (void) pthread_mutex_unlock(&unlocked->lock);
-    return total;
-}
-
-uint64_t memory_fleet_sum(const struct memory_fleet *fleet, const char *part)
-{
-    return over_records(fleet, part, false);
-}
-
-uint64_t memory_fleet_record_count(const struct memory_fleet *fleet)
-{
-    return over_records(fleet, "", true);
 }

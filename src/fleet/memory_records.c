@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The records of a fleet within one process. They keep the rules of transport.h as plainly as possible, so that they
+ * are also what the scripts of the Redis transport are held against: the same tests run over both.
+ */
+#include "fleet/memory_records.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/numbers.h"
+
+/* Some nine years: a node counts no further. */
+#define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
+
+/* What one author says of one record. */
+struct author {
+    struct author *next;
+    char name[REPORT_AUTHOR_SIZE];
+    uint64_t count, asked, back;
+    uint64_t reset_us; /* the last one asked for by this author */
+};
+
+/* One unit of a log. */
+struct unit {
+    struct unit *next; /* the next later one */
+    char author[REPORT_AUTHOR_SIZE];
+    uint64_t number, time_us;
+};
+
+struct record {
+    struct record *next;
+    char name[REPORT_RECORD_SIZE];
+    struct author *authors;
+    uint64_t sum, sum_asked, sum_back;
+    uint64_t tat_us, unit_ps; /* by the rate of the last report */
+    struct unit *units;       /* earliest first */
+    uint64_t reset_us;
+    uint64_t expires_ns; /* by the fleet's clock */
+};
+
+struct member {
+    struct member *next;
+    char node[REPORT_AUTHOR_SIZE];
+    uint64_t beat_ns;
+};
+
+static void record_free(struct record *record)
+{
+    for (struct author *author = record->authors; author != NULL;) {
+        struct author *next = author->next;
+        free(author);
+        author = next;
+    }
+    while (record->units != NULL) {
+        struct unit *next = record->units->next;
+        free(record->units);
+        record->units = next;
+    }
+    free(record);
+}
+
+void records_clear(struct records *records)
+{
+    for (size_t i = 0; i < RECORD_CHAINS; i++) {
+        while (records->chains[i] != NULL) {
+            struct record *next = records->chains[i]->next;
+            record_free(records->chains[i]);
+            records->chains[i] = next;
+        }
+    }
+    while (records->members != NULL) {
+        struct member *next = records->members->next;
+        free(records->members);
+        records->members = next;
+    }
+}
+
+/* A copy of one link of a list, without its successor; NULL: out of memory. */
+static void *copy_of(const void *from, size_t size)
+{
+    void *copy = malloc(size);
+    if (copy != NULL) {
+        memcpy(copy, from, size);
+    }
+    return copy;
+}
+
+static struct record *record_copy(const struct record *from)
+{
+    struct record *copy = copy_of(from, sizeof(*from));
+    if (copy == NULL) {
+        return NULL;
+    }
+    struct author **author = &copy->authors;
+    for (const struct author *next = from->authors; next != NULL && author != NULL; next = next->next) {
+        *author = copy_of(next, sizeof(*next));
+        author = *author != NULL ? &(*author)->next : NULL;
+    }
+    struct unit **unit = &copy->units;
+    for (const struct unit *next = from->units; next != NULL && unit != NULL; next = next->next) {
+        *unit = copy_of(next, sizeof(*next));
+        unit = *unit != NULL ? &(*unit)->next : NULL;
+    }
+    if (author == NULL || unit == NULL) {
+        record_free(copy); /* a list whose copy broke off ends there */
+        return NULL;
+    }
+    return copy;
+}
+
+bool records_copy(struct records *to, const struct records *from)
+{
+    records_clear(to);
+    bool all = true;
+    for (size_t i = 0; i < RECORD_CHAINS && all; i++) {
+        struct record **at = &to->chains[i];
+        for (const struct record *next = from->chains[i]; next != NULL && all; next = next->next) {
+            *at = record_copy(next);
+            all = *at != NULL;
+            if (all) {
+                (*at)->next = NULL;
+                at = &(*at)->next;
+            }
+        }
+    }
+    struct member **member = &to->members;
+    for (const struct member *next = from->members; next != NULL && all; next = next->next) {
+        *member = copy_of(next, sizeof(*next));
+        all = *member != NULL;
+        if (all) {
+            (*member)->next = NULL;
+            member = &(*member)->next;
+        }
+    }
+    if (!all) {
+        records_clear(to);
+    }
+    return all;
+}
+
+/* The record of a name; with `make`, a new one where there is none or it has expired. */
+static struct record *find_record(struct records *records, const char *name, bool make, uint64_t now_ns)
+{
+    uint64_t hash[2];
+    hash_shared(name, strlen(name), hash);
+    struct record **at = &records->chains[hash[0] % RECORD_CHAINS];
+    while (*at != NULL) {
+        struct record *record = *at;
+        if (record->expires_ns <= now_ns) {
+            *at = record->next;
+            record_free(record);
+        } else if (strcmp(record->name, name) == 0) {
+            return record;
+        } else {
+            at = &record->next;
+        }
+    }
+    if (make && (*at = calloc(1, sizeof(**at))) != NULL) {
+        (void) snprintf((*at)->name, sizeof((*at)->name), "%s", name);
+    }
+    return *at;
+}
+
+static struct author *find_author(struct record *record, const char *name)
+{
+    for (struct author *author = record->authors; author != NULL; author = author->next) {
+        if (strcmp(author->name, name) == 0) {
+            return author;
+        }
+    }
+    struct author *author = calloc(1, sizeof(*author));
+    if (author != NULL) {
+        (void) snprintf(author->name, sizeof(author->name), "%s", name);
+        author->next = record->authors;
+        record->authors = author;
+    }
+    return author;
+}
+
+/* Takes away a log's units of one author (NULL: all) with numbers from .. to - 1, or (from > to) up to a time. */
+static void remove_units(struct record *record, const char *author, uint64_t from, uint64_t to, uint64_t until_us)
+{
+    for (struct unit **at = &record->units; *at != NULL;) {
+        struct unit *unit = *at;
+        const bool named =
+            author != NULL && strcmp(unit->author, author) == 0 && unit->number >= from && unit->number < to;
+        if (named || unit->time_us <= until_us) {
+            *at = unit->next;
+            free(unit);
+        } else {
+            at = &unit->next;
+        }
+    }
+}
+
+static void add_unit(struct record *record, const char *author, uint64_t number, uint64_t time_us)
+{
+    remove_units(record, author, number, number + 1, 0);
+    struct unit *unit = calloc(1, sizeof(*unit));
+    if (unit == NULL) {
+        return;
+    }
+    (void) snprintf(unit->author, sizeof(unit->author), "%s", author);
+    unit->number = number;
+    unit->time_us = time_us;
+    struct unit **at = &record->units;
+    while (*at != NULL && (*at)->time_us <= time_us) {
+        at = &(*at)->next;
+    }
+    unit->next = *at;
+    *at = unit;
+}
+
+/* Adds a unit to what is answered: of more groups than there may be, the last ones become one. */
+static void answer_unit(struct log_news *log, uint64_t time_us)
+{
+    struct log_group *last = log->group_count != 0 ? &log->groups[log->group_count - 1] : NULL;
+    if (last == NULL || (last->time_ns != time_us && log->group_count < LOG_GROUPS)) {
+        log->groups[log->group_count++] = (struct log_group){.time_ns = time_us, .units = 1};
+    } else {
+        last->time_ns = time_us;
+        last->units++;
+    }
+}
+
+static void apply_log(struct record *record, struct report *report, uint64_t now_ns)
+{
+    struct log_news *log = report->log;
+    const uint64_t over_us = saturating_sub(log->now_us, log->period_us);
+    record->reset_us = max_u64(record->reset_us, report->reset_us);
+    remove_units(record, report->author, log->gone_from, log->gone_to, 0);
+    for (uint32_t i = 0; i < log->time_count; i++) {
+        add_unit(record, report->author, log->first + i, log->times_us[i]);
+    }
+    remove_units(record, NULL, 0, 0, max_u64(over_us, record->reset_us));
+    uint64_t units = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        units++;
+    }
+    while (units > log->limit) {
+        struct unit *next = record->units->next;
+        free(record->units);
+        record->units = next;
+        units--;
+    }
+    record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
+    record->sum = units;
+    report->status = 0;
+    report->mine = 0;
+    report->sum = units;
+    log->reset_us = record->reset_us;
+    log->group_count = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        if (strcmp(unit->author, report->author) == 0) {
+            report->mine++;
+        } else {
+            answer_unit(log, unit->time_us);
+        }
+    }
+}
+
+static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
+{
+    return muldiv_ceil(units, unit_ps, 1000000);
+}
+
+/* Moves a bucket by what is new: `news` units more, `returned` given back. */
+static void move_bucket(struct record *record, const struct report *report, uint64_t news, uint64_t returned)
+{
+    if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > report->from_us) {
+        /* The rate has changed: the units owed stay. */
+        record->tat_us =
+            report->from_us + muldiv_ceil(record->tat_us - report->from_us, report->unit_ps, record->unit_ps);
+    }
+    record->unit_ps = report->unit_ps;
+    if (news != 0) {
+        record->tat_us = saturating_add(max_u64(record->tat_us, report->from_us), units_time_us(news, report->unit_ps));
+    }
+    record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
+    /* What the author has seen of the bucket, less what was given back since. */
+    const uint64_t unseen = saturating_sub(record->sum_back, report->known_back);
+    record->tat_us = max_u64(record->tat_us, saturating_sub(report->tat_us, units_time_us(unseen, report->unit_ps)));
+    record->tat_us = min_u64(record->tat_us, report->from_us + TAT_AHEAD_MOST_US);
+}
+
+/* Gives back everything the record counts, in the author's name. */
+static void reset_record(struct record *record, struct author *author, const struct report *report)
+{
+    uint64_t units = saturating_sub(record->sum, record->sum_back + report->reset_kept);
+    if (report->kind == REPORT_BUCKET) {
+        const uint64_t owed = muldiv_ceil(saturating_sub(record->tat_us, report->from_us), 1000000, report->unit_ps);
+        units = min_u64(units, saturating_sub(owed, report->reset_kept));
+        record->tat_us =
+            report->reset_kept == 0 ? 0 : report->from_us + units_time_us(report->reset_kept, report->unit_ps);
+    }
+    author->back += units;
+    author->reset_us = report->reset_us;
+    record->sum_back += units;
+}
+
+void records_apply(struct records *records, struct report *report, uint64_t now_ns)
+{
+    struct record *record = find_record(records, report->record, true, now_ns);
+    if (record != NULL && report->kind == REPORT_LOG) {
+        apply_log(record, report, now_ns);
+        return;
+    }
+    struct author *author = record != NULL ? find_author(record, report->author) : NULL;
+    if (author == NULL) {
+        report->status = -ENOMEM;
+        return;
+    }
+    const uint64_t count = max_u64(report->count, author->count);
+    const uint64_t asked = max_u64(report->asked, author->asked);
+    const uint64_t back = max_u64(report->back, author->back);
+    record->sum += count - author->count;
+    record->sum_asked += asked - author->asked;
+    record->sum_back += back - author->back;
+    if (report->kind == REPORT_BUCKET) {
+        move_bucket(record, report, saturating_sub(count, max_u64(author->count, report->acked)),
+                    saturating_sub(back, max_u64(author->back, report->acked_back)));
+        const uint64_t full_ms = saturating_sub(record->tat_us, report->from_us) / 1000 + 1;
+        record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
+    } else if (record->expires_ns == 0) {
+        record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
+    }
+    author->count = count;
+    author->asked = asked;
+    author->back = back;
+    if (report->reset_us > author->reset_us) {
+        reset_record(record, author, report);
+    }
+    report->status = 0;
+    report->mine = count;
+    report->mine_back = author->back;
+    report->sum = record->sum;
+    report->sum_asked = record->sum_asked;
+    report->sum_back = record->sum_back;
+    report->tat_answer_us = record->tat_us;
+}
+
+bool records_beat(struct records *records, const char *node, uint32_t lifetime_ms, uint64_t now_ns, uint32_t *live)
+{
+    bool was_here = false;
+    struct member **at = &records->members;
+    *live = 1;
+    while (*at != NULL) {
+        struct member *member = *at;
+        const bool mine = strcmp(member->node, node) == 0;
+        was_here = was_here || mine;
+        if (mine || member->beat_ns + lifetime_ms * NS_PER_MS < now_ns) {
+            *at = member->next;
+            free(member);
+        } else {
+            ++*live;
+            at = &member->next;
+        }
+    }
+    struct member *member = calloc(1, sizeof(*member));
+    if (member != NULL) {
+        (void) snprintf(member->node, sizeof(member->node), "%s", node);
+        member->beat_ns = now_ns;
+        member->next = records->members;
+        records->members = member;
+    }
+    return was_here;
+}
+
+void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg)
+{
+    for (size_t i = 0; i < RECORD_CHAINS; i++) {
+        for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {
+            if (record->expires_ns <= now_ns) {
+                continue;
+            }
+            for (const struct author *author = record->authors; author != NULL; author = author->next) {
+                call(arg, record->name, author->name, author->count, author->back);
+            }
+            for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+                call(arg, record->name, unit->author, 1, 0);
+            }
+        }
+    }
+}
+
+uint64_t records_total(const struct records *records, uint64_t now_ns, const char *part, bool count)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < RECORD_CHAINS; i++) {
+        for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {
+            if (record->expires_ns > now_ns && strstr(record->name, part) != NULL) {
+                total += count ? 1 : record->sum - record->sum_back;
+            }
+        }
+    }
+    return total;
+}

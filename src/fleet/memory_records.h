@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a fleet within one process remembers: records and heartbeats. Plain data, guarded by the fleet's lock.
+ */
+#ifndef WEIR_FLEET_MEMORY_RECORDS_H
+#define WEIR_FLEET_MEMORY_RECORDS_H
+
+#include "fleet/memory.h"
+
+#define RECORD_CHAINS 4096
+
+struct record;
+struct member;
+
+struct records {
+    struct record *chains[RECORD_CHAINS]; /* by the hash of the name */
+    struct member *members;
+};
+
+void records_clear(struct records *records);
+
+/* Makes `to` hold what `from` does, and nothing else. False: out of memory, and `to` holds nothing. */
+bool records_copy(struct records *to, const struct records *from);
+
+/* Takes one report and fills in the answer. */
+void records_apply(struct records *records, struct report *report, uint64_t now_ns);
+
+/* A node's heartbeat; *live: how many there are. True: its last one was still there. */
+bool records_beat(struct records *records, const char *node, uint32_t lifetime_ms, uint64_t now_ns, uint32_t *live);
+
+/* Calls for each author of each record that has not expired. */
+void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg);
+
+/* Sums over the living records whose name contains `part`, less what was given back; with `count` their number. */
+uint64_t records_total(const struct records *records, uint64_t now_ns, const char *part, bool count);
+
+#endif
