@@ -216,7 +216,7 @@ void memory_fleet_get_counts(const struct memory_fleet *fleet, struct memory_cou
 void memory_fleet_run(struct memory_fleet *fleet)
 {
     (void) lock(fleet);
-    network_run(fleet);
+    network_run(fleet, NULL);
     unlock(fleet);
 }
 
@@ -310,7 +310,7 @@ static enum transport_event memory_step(struct transport *transport, uint64_t no
     struct memory_fleet *fleet = t->fleet;
     enum transport_event event = TRANSPORT_NOTHING;
     (void) lock(fleet);
-    network_run(fleet);
+    network_run(fleet, t);
     look_at_clocks(t, now_ns);
     if (t->dead) {
         event = t->round != NULL ? fail(t, "the node is dead") : TRANSPORT_NOTHING;

@@ -232,30 +232,47 @@ static void apply(struct memory_fleet *fleet, struct message *message)
     message->run = fleet->run;
 }
 
-void network_run(struct memory_fleet *fleet)
+/* Without a delay a round takes effect in its node's own step, whoever else is stepped before. */
+static bool waits_for_sender(const struct message *message, const struct memory_transport *stepped)
+{
+    const struct memory_transport *t = message->from;
+    return t != NULL && t != stepped && t->link.delay_max_ns == 0;
+}
+
+static void arrive(struct memory_fleet *fleet, struct message *message, uint64_t now_ns)
+{
+    struct memory_transport *t = message->from;
+    if (t != NULL) {
+        t->request = NULL;
+    }
+    if (fleet->down) {
+        fleet->counts.lost++;
+        message_free(message);
+        return;
+    }
+    apply(fleet, message);
+    /* loses_answers fails the round at once; the others wait for their timeout. */
+    if (t == NULL || t->cut || (message->answer_lost && !fleet->loses_answers)) {
+        fleet->counts.answers_lost += t != NULL;
+        message_free(message);
+        return;
+    }
+    message->due_ns = now_ns + draw_delay(t);
+    t->answer = message;
+}
+
+void network_run(struct memory_fleet *fleet, const struct memory_transport *stepped)
 {
     const uint64_t now_ns = network_time(fleet);
-    while (!fleet->hung && fleet->queue != NULL && fleet->queue->due_ns <= now_ns) {
-        struct message *message = fleet->queue;
-        struct memory_transport *t = message->from;
-        fleet->queue = message->next;
-        if (t != NULL) {
-            t->request = NULL;
+    struct message **at = &fleet->queue;
+    while (!fleet->hung && *at != NULL && (*at)->due_ns <= now_ns) {
+        struct message *message = *at;
+        if (waits_for_sender(message, stepped)) {
+            at = &message->next;
+        } else {
+            *at = message->next;
+            arrive(fleet, message, now_ns);
         }
-        if (fleet->down) {
-            fleet->counts.lost++;
-            message_free(message);
-            continue;
-        }
-        apply(fleet, message);
-        /* loses_answers fails the round at once; the others wait for their timeout. */
-        if (t == NULL || t->cut || (message->answer_lost && !fleet->loses_answers)) {
-            fleet->counts.answers_lost += t != NULL;
-            message_free(message);
-            continue;
-        }
-        message->due_ns = now_ns + draw_delay(t);
-        t->answer = message;
     }
 }
 

@@ -68,8 +68,8 @@ uint64_t network_time(struct memory_fleet *fleet);
 /* Sends t->round, and draws what becomes of it. False: out of memory, and nothing is sent. */
 bool network_send(struct memory_transport *t);
 
-/* Applies what has arrived, and sends the answers. */
-void network_run(struct memory_fleet *fleet);
+/* Applies what has arrived, and sends the answers. `stepped`: whose step it is; NULL: nobody's. */
+void network_run(struct memory_fleet *fleet, const struct memory_transport *stepped);
 
 /* Nobody waits for this transport's round any more; what it sent still arrives. */
 void network_abandon(struct memory_transport *t);
