@@ -82,7 +82,13 @@ int reference_read(const char *path, struct reference_row **rows, size_t *count,
     return result;
 }
 
-int reference_run(const struct reference_row *row, uint64_t seed, struct sim_result *result, weir_error *error)
+void reference_name(const struct reference_row *row, char *out, size_t size)
+{
+    (void) snprintf(out, size, "%s %u %llu %llu %g %s", row->algorithm, row->nodes, (unsigned long long) row->limit,
+                    (unsigned long long) row->period_s, row->demand, row->pattern);
+}
+
+static int run_once(const struct reference_row *row, uint64_t seed, struct sim_result *result, weir_error *error)
 {
     weir_limit limit = {.limit = row->limit, .period_ns = row->period_s * NS_PER_S};
     for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
@@ -111,6 +117,28 @@ int reference_run(const struct reference_row *row, uint64_t seed, struct sim_res
     sim_get_result(sim, result);
     sim_close(sim);
     return 0;
+}
+
+int reference_run(const struct reference_row *row, uint64_t seed, unsigned runs, struct sim_result *result,
+                  weir_error *error)
+{
+    struct sim_result next;
+    int status = run_once(row, seed, result, error);
+    for (unsigned i = 1; i < runs && status == 0; i++) {
+        status = run_once(row, seed + i, &next, error);
+        if (status == 0) {
+            result->mean += next.mean;
+            result->false_share += next.false_share;
+            result->jain += next.jain;
+            result->most = next.most > result->most ? next.most : result->most;
+            result->least = next.least < result->least ? next.least : result->least;
+            result->false_worst = next.false_worst > result->false_worst ? next.false_worst : result->false_worst;
+        }
+    }
+    result->mean /= runs;
+    result->false_share /= runs;
+    result->jain /= runs;
+    return status;
 }
 
 enum reference_grade reference_grade(const struct reference_row *row, const struct sim_result *result)

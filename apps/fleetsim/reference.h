@@ -20,8 +20,15 @@ struct reference_row {
 /* Reads the rows of a file; *rows is the caller's to free. 0, or a negative errno value and a sentence. */
 int reference_read(const char *path, struct reference_row **rows, size_t *count, weir_error *error);
 
-/* Runs one. 0, or a negative errno value. */
-int reference_run(const struct reference_row *row, uint64_t seed, struct sim_result *result, weir_error *error);
+/* "fixed 4 1000 1 3 even" */
+void reference_name(const struct reference_row *row, char *out, size_t size);
+
+/*
+ * Runs one, from this seed on so many times; of several runs *result has the mean of the means, false_share and jain,
+ * and the extremes of the extremes. 0, or a negative errno value.
+ */
+int reference_run(const struct reference_row *row, uint64_t seed, unsigned runs, struct sim_result *result,
+                  weir_error *error);
 
 /* How good a row is beside the reference's. */
 enum reference_grade {
