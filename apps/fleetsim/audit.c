@@ -62,10 +62,11 @@ void ledger_shift(struct sim *sim, struct sim_node *node, uint64_t before_ns, ui
             continue;
         }
         const uint64_t by = window_span_at(rule, after_ns).number - window_span_at(rule, before_ns).number;
+        memset(node->ledgers[at].units, 0, sizeof(was.units));
         for (size_t i = 0; i < LEDGER_WINDOWS; i++) {
-            const uint64_t number = was.number[i] + by;
-            node->ledgers[at].number[number % LEDGER_WINDOWS] = was.units[i] != 0 ? number : 0;
-            node->ledgers[at].units[number % LEDGER_WINDOWS] = was.units[i];
+            if (was.units[i] != 0) {
+                *ledger_window(&node->ledgers[at], was.number[i] + by) += was.units[i];
+            }
         }
     }
 }
@@ -230,7 +231,8 @@ static void compare_entry(const struct sim *sim, unsigned i, size_t key, size_t 
         compare(sim, &c, audit);
         return;
     }
-    const uint64_t now = window_span_at(rule, sim_fleet_wall(sim)).number;
+    /* A living node's time is the fleet's, but for a clock of redis's that was set back. */
+    const uint64_t now = node->alive ? node_number(node, rule) : window_span_at(rule, sim_fleet_wall(sim)).number;
     for (uint64_t of = now - 1; of <= now; of++) {
         /* A fixed window that is over counts for nothing, and is not told again after it was lost. */
         const bool kept = of == now || rule->algorithm == WEIR_SLIDING_WINDOW || !sim->forgot;

@@ -21,7 +21,7 @@ static const char usage[] =
     "                           bucket, leaky\n"
     "  --nodes N                nodes, with those that join later (4)\n"
     "  --interval MS            how often each speaks with redis (200); --timeout MS: for an answer (1000)\n"
-    "  --seconds S              of traffic (12); --step MS: of the clock (2)\n"
+    "  --seconds S              how long (12), the last --quiet S of it without traffic; --step MS: of the clock (2)\n"
     "  --demand X               units offered, over what the policy's first limit lets pass (3.0)\n"
     "  --pattern P              even, skew (9 of 10 on node 0), onoff, move, jump (--jump-at S: half of the time), "
     "burst\n"
@@ -262,6 +262,7 @@ enum word {
     WORD_INTERVAL,
     WORD_TIMEOUT,
     WORD_SECONDS,
+    WORD_QUIET,
     WORD_STEP,
     WORD_DEMAND,
     WORD_PATTERN,
@@ -294,6 +295,7 @@ static const struct option known[] = {
     {"interval", required_argument, NULL, WORD_INTERVAL},
     {"timeout", required_argument, NULL, WORD_TIMEOUT},
     {"seconds", required_argument, NULL, WORD_SECONDS},
+    {"quiet", required_argument, NULL, WORD_QUIET},
     {"step", required_argument, NULL, WORD_STEP},
     {"demand", required_argument, NULL, WORD_DEMAND},
     {"pattern", required_argument, NULL, WORD_PATTERN},
@@ -389,6 +391,9 @@ static bool sim_word(struct command *c, int word, const char *option, const char
         break;
     case WORD_SECONDS:
         sim->length_ns = (uint64_t) (number(option, value, 0.1, 1e6) * 1e9);
+        break;
+    case WORD_QUIET:
+        sim->quiet_ns = (uint64_t) (number(option, value, 0, 1e6) * 1e9);
         break;
     case WORD_STEP:
         sim->step_ns = (uint64_t) (number(option, value, 0.1, 100) * 1e6);

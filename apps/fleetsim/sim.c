@@ -277,8 +277,9 @@ static void node_step(struct sim *sim, unsigned i, unsigned living, uint64_t win
 
 static void step(struct sim *sim)
 {
-    const uint64_t window = sim->traffic ? window_now(sim) : 0;
-    if (sim->traffic && window != sim->key_window) {
+    const bool runs = sim->now_ns >= sim->traffic_ns && sim->now_ns < sim->traffic_ns + sim->options.length_ns;
+    const uint64_t window = runs ? window_now(sim) : 0;
+    if (runs && window != sim->key_window) {
         count_worst(sim);
         sim->key_window = window;
     }
@@ -306,6 +307,7 @@ bool sim_step(struct sim *sim)
     if (sim->now_ns >= end_ns) {
         return false;
     }
+    sim->traffic = sim->now_ns + sim->options.quiet_ns < end_ns;
     step(sim);
     sim->now_ns += sim->options.step_ns;
     if (sim->now_ns >= end_ns) {

@@ -66,6 +66,7 @@ struct sim_options {
     size_t policy;                    /* the one that is asked */
     uint32_t interval_ms, timeout_ms; /* 0: weir's defaults */
     uint64_t step_ns, length_ns;
+    uint64_t quiet_ns; /* nothing is asked in the last part of the run */
     double demand; /* units offered for the busiest key, in all, of what its first limit lets pass in the long run */
     enum sim_pattern pattern;
     uint64_t jump_ns; /* SIM_JUMP: when */
