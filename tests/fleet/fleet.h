@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the tests on the fleet simulator share: runs from a seed, checked, and told as a command when they fail.
+ *
+ * Seeds are 1 and up, or from WEIR_TEST_SEED up; WEIR_FLEET_SEEDS says how many of them (the soak suite sets it).
+ */
+#ifndef WEIR_TESTS_FLEET_H
+#define WEIR_TESTS_FLEET_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+#include "support/support.h"
+
+/* How a seed and what is drawn from it fill in a run. */
+typedef void (*fleet_draw_fn)(struct sim_options *options, struct sim_fault *faults, uint64_t *random);
+
+static inline uint64_t first_seed(void)
+{
+    const char *text = getenv("WEIR_TEST_SEED");
+    return text != NULL ? strtoull(text, NULL, 10) : 1;
+}
+
+static inline unsigned seed_count(unsigned most)
+{
+    const char *text = getenv("WEIR_FLEET_SEEDS");
+    return text != NULL ? (unsigned) strtoul(text, NULL, 10) : most;
+}
+
+/* The run as options of weir-fleetsim, but for the policy. */
+static inline void describe(const struct sim_options *o, char *out, size_t size)
+{
+    static const char *const patterns[SIM_PATTERNS] = {"even", "skew", "onoff", "move", "jump", "burst"};
+    static const char *const names[] = {"partition",    "redis-hang",     "redis-down",   "redis-empty", "redis-flush",
+                                        "redis-behind", "redis-rollback", "redis-refuse", "redis-clock", "kill",
+                                        "leave",        "join",           "clock"};
+    int at = snprintf(out, size, "--seed %llu --nodes %u --seconds %g --quiet %g --demand %g --pattern %s",
+                      (unsigned long long) o->seed, o->nodes, (double) o->length_ns / 1e9, (double) o->quiet_ns / 1e9,
+                      o->demand, patterns[o->pattern]);
+    at += snprintf(out + at, size - (size_t) at,
+                   " --delay %g-%g --loss %g --lost-answers %g --duplicates %g:%g --unsaid %g --drift %d",
+                   (double) o->link.delay_min_ns / 1e6, (double) o->link.delay_max_ns / 1e6,
+                   o->link.requests_lost_ppm / 1e6, o->link.answers_lost_ppm / 1e6, o->link.duplicates_ppm / 1e6,
+                   (double) o->link.duplicate_delay_ns / 1e6, o->link.unsaid_ppm / 1e6, o->drift_ppm);
+    for (size_t i = 0; i < o->fault_count && (size_t) at < size; i++) {
+        const struct sim_fault *f = &o->faults[i];
+        const double from = (double) f->from_ns / 1e9;
+        at += snprintf(out + at, size - (size_t) at, " --%s ", names[f->kind]);
+        switch (f->kind) {
+        case SIM_CUT:
+            at += snprintf(out + at, size - (size_t) at, "%u-%u@%g-%g", f->first, f->last, from,
+                           (double) f->until_ns / 1e9);
+            break;
+        case SIM_HANG:
+        case SIM_DOWN:
+        case SIM_REFUSE:
+            at += snprintf(out + at, size - (size_t) at, "%g-%g", from, (double) f->until_ns / 1e9);
+            break;
+        case SIM_BEHIND:
+        case SIM_ROLLBACK:
+            at += snprintf(out + at, size - (size_t) at, "%g:%g", from, (double) f->behind_ns / 1e6);
+            break;
+        case SIM_KILL:
+        case SIM_LEAVE:
+        case SIM_JOIN:
+            at += snprintf(out + at, size - (size_t) at, "%u-%u@%g", f->first, f->last, from);
+            break;
+        case SIM_CLOCK:
+            at += snprintf(out + at, size - (size_t) at, "%u-%u=%g", f->first, f->last, (double) f->by_ns / 1e9);
+            break;
+        case SIM_FLEET_CLOCK:
+            at += snprintf(out + at, size - (size_t) at, "%g=%g", from, (double) f->by_ns / 1e9);
+            break;
+        case SIM_EMPTY:
+        case SIM_FLUSH:
+        default:
+            at += snprintf(out + at, size - (size_t) at, "%g", from);
+            break;
+        }
+    }
+}
+
+/* Runs to the end; fails the test where it cannot be. */
+static inline struct sim_result run_sim(const struct sim_options *options, struct sim_audit *audit)
+{
+    struct sim *sim = NULL;
+    struct sim_result result;
+    weir_error error;
+    if (sim_open(options, &sim, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    sim_run(sim);
+    sim_get_result(sim, &result);
+    if (audit != NULL) {
+        sim_audit(sim, audit);
+    }
+    sim_close(sim);
+    return result;
+}
+
+/* What a run of a policy with faults is held to. */
+struct demands {
+    double worst;       /* admitted over limit, in any window; 0: not looked at */
+    double recovered_s; /* every node has a good round so soon after the faults; 0: not looked at */
+};
+
+/* Runs with faults that `draw` draws, for every seed; conservation, liveness, and what is demanded besides. */
+static inline void check_seeds(const weir_policy *policy, unsigned seeds, fleet_draw_fn draw, struct demands demands)
+{
+    const uint64_t first = first_seed();
+    for (uint64_t seed = first; seed < first + seed_count(seeds); seed++) {
+        struct sim_options options;
+        struct sim_fault faults[SIM_FAULTS_MAX];
+        struct sim_audit audit;
+        char command[1200];
+        uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15);
+        sim_options_init(&options);
+        memset(faults, 0, sizeof(faults));
+        options.seed = seed;
+        options.policies = policy;
+        options.policy_count = 1;
+        options.faults = faults;
+        draw(&options, faults, &random);
+        describe(&options, command, sizeof(command));
+        const struct sim_result result = run_sim(&options, &audit);
+        if (!audit.good) {
+            fail_msg("policy %s: %s (%llu lost, %llu invented); %s", policy->name, audit.wrong,
+                     (unsigned long long) audit.lost, (unsigned long long) audit.invented, command);
+        }
+        if (demands.worst > 0 && result.worst > demands.worst) {
+            fail_msg("policy %s: %.3f of the limit passed in a window, not %.3f at most; %s", policy->name,
+                     result.worst, demands.worst, command);
+        }
+        if (demands.recovered_s > 0 && (result.recovered_s < 0 || result.recovered_s > demands.recovered_s)) {
+            fail_msg("policy %s: recovered after %.3f s (less than 0: never), not %.3f; %s", policy->name,
+                     result.recovered_s, demands.recovered_s, command);
+        }
+        assert_true(audit.checked > 0);
+    }
+}
+
+#endif
