@@ -30,9 +30,6 @@
 
 #include "base/numbers.h"
 
-/* No rate is above this: then sums of two and products with a lag of minutes are in range. */
-#define RATE_MOST (UINT64_C(1) << 61)
-
 uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t unseen, uint64_t now_ns)
 {
     const uint64_t lag_ns = saturating_sub(now_ns, e->since_ns);

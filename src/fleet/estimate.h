@@ -13,6 +13,9 @@
 #define RATE_BITS  16
 #define PART_WHOLE (UINT64_C(1) << 32)
 
+/* No rate is above this, so that sums of two are in range. */
+#define RATE_MOST (UINT64_C(1) << 61)
+
 /* What checks need of it: the others' demand, their part of the demand for the key, and since when they are unseen. */
 struct estimate {
     uint64_t others_rate;

@@ -103,6 +103,7 @@ struct fleet {
     uint32_t cursor;         /* where the next round begins to look for dirty cells */
     uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
     uint32_t heal, heal_end; /* likewise of all cells, while the fleet is told everything again */
+    uint64_t healed_at;      /* interval_count when that last began */
     bool drained;            /* the round under way holds everything that was dirty when it began */
     bool waiting;            /* the last round had no room for all that was due */
     bool lost;               /* an answer knew less than an earlier one */

@@ -180,7 +180,10 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
     cell_unpin(cell);
 }
 
-/* A record that the fleet refuses: no answer is to be expected, and its key stays with an even part. */
+/*
+ * A record that the fleet refuses: no answer is to be expected, and its key stays with an even part. In its turn it is
+ * told again.
+ */
 static void refuse(struct fleet *fleet, const struct origin *origin)
 {
     struct table *table = &fleet->tier->table;
@@ -192,7 +195,8 @@ static void refuse(struct fleet *fleet, const struct origin *origin)
     }
     if (note->incarnation == origin->incarnation) {
         store_relaxed(&note->mirror.quota_untold, 0);
-        store_relaxed(&note->mirror.since_ns, 1);
+        store_relaxed(&note->mirror.since_ns, max_u64(load_relaxed(&note->mirror.since_ns), 1));
+        bitmap_set(&table->postponed, origin->cell);
     }
     cell_unpin(cell);
 }

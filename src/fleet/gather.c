@@ -46,22 +46,22 @@ static bool has_room(struct gathering *g)
     return !g->full;
 }
 
-static void take(struct gathering *g, uint32_t at, bool at_once)
+static void take(struct gathering *g, uint32_t at, enum urge urge)
 {
-    if (!report_cell(g->fleet, g->set, at, g->now_ns, at_once)) {
+    if (!report_cell(g->fleet, g->set, at, g->now_ns, urge)) {
         g->again[g->again_count++] = at;
     }
 }
 
 /* All of a bitmap's cells between *cursor and `end`. */
-static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor, uint32_t end, bool at_once)
+static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor, uint32_t end, enum urge urge)
 {
     while (has_room(g)) {
         const uint32_t at = bitmap_next(from, cursor, end);
         if (at == BITMAP_NONE) {
             return;
         }
-        take(g, at, at_once);
+        take(g, at, urge);
     }
 }
 
@@ -71,7 +71,7 @@ static void take_urgent(struct gathering *g)
     uint32_t cursor = 0;
     if (load_relaxed(&tier->urgent) != 0) {
         store_relaxed(&tier->urgent, 0); /* who sets it now is in this round, or in the next */
-        take_all(g, &tier->table.urgent, &cursor, (uint32_t) tier->table.cell_count, true);
+        take_all(g, &tier->table.urgent, &cursor, (uint32_t) tier->table.cell_count, URGE_NOW);
         if (g->full) {
             store_relaxed(&tier->urgent, 1);
         }
@@ -92,15 +92,16 @@ static void take_orphans(struct gathering *g)
 }
 
 /* From where the last round ended, and once around: no key waits for ever behind busier ones. */
-static void take_dirty(struct gathering *g, bool at_once)
+static void take_dirty(struct gathering *g, bool all)
 {
     struct fleet *fleet = g->fleet;
     struct bitmap *dirty = &fleet->tier->table.dirty;
     const uint32_t first = fleet->cursor;
-    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->tier->table.cell_count, at_once);
+    const enum urge urge = all ? URGE_NOW : URGE_IF_DUE;
+    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->tier->table.cell_count, urge);
     if (!g->full) {
         fleet->cursor = 0;
-        take_all(g, dirty, &fleet->cursor, first, at_once);
+        take_all(g, dirty, &fleet->cursor, first, urge);
     }
 }
 
@@ -118,14 +119,14 @@ static void take_postponed(struct gathering *g, bool begins, bool all)
     const uint32_t cells = (uint32_t) fleet->tier->table.cell_count;
     uint32_t cursor = 0;
     if (all) {
-        take_all(g, &fleet->tier->table.postponed, &cursor, cells, true);
+        take_all(g, &fleet->tier->table.postponed, &cursor, cells, URGE_NOW);
         return;
     }
     if (begins) {
         fleet->turn = fleet->turn_end < cells ? fleet->turn_end : 0;
         fleet->turn_end = part_end(fleet, fleet->turn, TURN_INTERVALS);
     }
-    take_all(g, &fleet->tier->table.postponed, &fleet->turn, fleet->turn_end, true);
+    take_all(g, &fleet->tier->table.postponed, &fleet->turn, fleet->turn_end, URGE_NOW);
 }
 
 static void take_healing(struct gathering *g, bool begins, bool all)
@@ -137,7 +138,7 @@ static void take_healing(struct gathering *g, bool begins, bool all)
     }
     for (; fleet->heal < fleet->heal_end && has_room(g); fleet->heal++) {
         if (load_relaxed(&table->cells[fleet->heal].hash) != 0) {
-            take(g, fleet->heal, true);
+            take(g, fleet->heal, URGE_AGAIN);
         }
     }
 }
@@ -176,4 +177,5 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
 void report_all_again(struct fleet *fleet)
 {
     fleet->heal = fleet->heal_end = 0;
+    fleet->healed_at = fleet->interval_count;
 }

@@ -26,6 +26,9 @@
 #define CHANGE_FACTOR    2
 #define CHANGE_INTERVALS 4
 
+/* A part of a limit below this is a matter of luck. */
+#define CROWDED_UNITS 2
+
 /* Demand is learned from answers that are an interval apart, or this part of one less. */
 #define LEARN_DIVISOR 4
 
@@ -116,6 +119,27 @@ static bool take_in(const struct fleet *fleet, struct note *note, const struct r
     return lesson->demand.known;
 }
 
+/* What a limit lets pass in the long run. */
+static uint64_t rule_rate(const struct rule *rule)
+{
+    if (rule_is_bucket(rule)) {
+        return rule->unit != 0 ? muldiv_floor(NS_PER_S << BUCKET_FRACTION_BITS, UINT64_C(1) << RATE_BITS, rule->unit)
+                               : UINT64_MAX;
+    }
+    return estimate_rate(rule->limit, rule->period_ns);
+}
+
+/*
+ * Whether this node's part of a limit that is asked for too often is hardly a unit. What the others may have admitted
+ * since the answer by their demand is then no measure: each node would take the first units for its own.
+ */
+static bool is_crowded(const struct rule *rule, const struct demand *demand, uint32_t others_part)
+{
+    const uint64_t part = muldiv_floor(rule->limit, PART_WHOLE - others_part, PART_WHOLE);
+    const uint64_t asked = saturating_add(demand->own_rate, demand->others_rate);
+    return part < CROWDED_UNITS && asked / 3 > rule_rate(rule) / 2;
+}
+
 const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1] = {-100000, -30000, -10000, -3000, 3000, 10000, 30000, 100000, 300000};
 
 /* Counts how far the estimate was off: `others` is what the others have admitted since the last answer. */
@@ -175,8 +199,11 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
         seen = saturating_sub(seen + load_relaxed(&note->now.others) + note->now.deficit,
                               load_relaxed(&note->now.others_back) + own_back);
     }
-    store_relaxed(&mirror->others_rate, others_rate);
-    store_relaxed(&mirror->others_part, others_part);
+    const bool crowded = others_rate != 0 && is_crowded(rule, &demand, others_part);
+    const uint64_t nodes = max_u64(fleet->live_nodes, 1);
+    store_relaxed(&mirror->others_rate, crowded ? RATE_MOST : others_rate);
+    store_relaxed(&mirror->others_part,
+                  crowded ? (uint32_t) max_u64(others_part, PART_WHOLE - PART_WHOLE / nodes) : others_part);
     store_relaxed(&mirror->seen, rule_is_bucket(rule) ? seen & BUCKET_TOTAL_MASK : seen);
     store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
     const uint64_t unseen = saturating_sub(report->count, lesson->own_seen);

@@ -90,6 +90,7 @@ static struct message *message_copy(struct memory_transport *t)
     (void) snprintf(message->node, sizeof(message->node), "%s", round->node);
     message->round.node = message->node;
     message->run = t->run;
+    message->beat_ns = t->beat_ns;
     return message;
 }
 
@@ -211,7 +212,7 @@ static void apply(struct memory_fleet *fleet, struct message *message)
     struct round *round = &message->round;
     struct memory_transport *t = message->from;
     const uint64_t now_ns = fleet->wall_ns(fleet->arg);
-    const bool was_here =
+    const uint64_t last_ns =
         records_beat(&fleet->records, message->node, round->node_lifetime_ms, now_ns, &round->live_nodes);
     for (size_t i = 0; i < round->report_count; i++) {
         struct report *report = &round->reports[i];
@@ -228,7 +229,7 @@ static void apply(struct memory_fleet *fleet, struct message *message)
         answer_overrides(fleet, round);
     }
     round->fleet_wall_ns = now_ns;
-    round->forgot = !round->first && (!was_here || message->run != fleet->run);
+    round->forgot = !round->first && (last_ns < max_u64(message->beat_ns, 1) || message->run != fleet->run);
     message->run = fleet->run;
 }
 
@@ -308,6 +309,7 @@ void network_deliver(struct memory_transport *t)
     to->override_count = from->override_count;
     from->overrides_new = false; /* they are the caller's now */
     t->run = t->answer->run;
+    t->beat_ns = from->fleet_wall_ns;
     network_abandon(t);
 }
 

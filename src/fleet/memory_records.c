@@ -343,15 +343,15 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     report->tat_answer_us = record->tat_us;
 }
 
-bool records_beat(struct records *records, const char *node, uint32_t lifetime_ms, uint64_t now_ns, uint32_t *live)
+uint64_t records_beat(struct records *records, const char *node, uint32_t lifetime_ms, uint64_t now_ns, uint32_t *live)
 {
-    bool was_here = false;
+    uint64_t last_ns = 0;
     struct member **at = &records->members;
     *live = 1;
     while (*at != NULL) {
         struct member *member = *at;
         const bool mine = strcmp(member->node, node) == 0;
-        was_here = was_here || mine;
+        last_ns = mine ? member->beat_ns : last_ns;
         if (mine || member->beat_ns + lifetime_ms * NS_PER_MS < now_ns) {
             *at = member->next;
             free(member);
@@ -367,7 +367,7 @@ bool records_beat(struct records *records, const char *node, uint32_t lifetime_m
         member->next = records->members;
         records->members = member;
     }
-    return was_here;
+    return last_ns;
 }
 
 void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg)

@@ -192,6 +192,7 @@ struct account {
     uint64_t own[2], back[2]; /* of this window and the one before; a bucket's in [0] */
     uint64_t untold;          /* own units of this window, or of the bucket */
     bool news;                /* of anything else */
+    bool again;               /* whatever has been told before */
 };
 
 static struct account window_account(struct note *note, const struct reading *reading, uint64_t now_ns,
@@ -273,8 +274,8 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
         /* A window that began after the reset has nothing to do with it. */
         const uint64_t reset =
             window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(note) ? report_reset_us(note) : 0;
-        const bool news =
-            account->own[before] != told->reported || account->back[before] != told->reported_back || reset != 0;
+        const bool news = account->own[before] != told->reported || account->back[before] != told->reported_back ||
+                          reset != 0 || (account->again && account->own[before] != 0);
         const bool matters = before != 0 ? before_matters(fleet, note, limit, reading, now_ns - min_u64(start_ns, now_ns), news)
                                          : news || now_matters(note);
         if (!matters || end_ns <= now_ns || of > number) {
@@ -365,7 +366,7 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
            saturating_mul(account->untold, DUE_OWN_SHARE) >= own;
 }
 
-bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, bool at_once)
+bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge)
 {
     struct table *table = &fleet->tier->table;
     struct cell *cell = &table->cells[at];
@@ -378,15 +379,17 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, note, &policy);
     if (limit != NULL && rule_is_log(&limit->rule)) {
-        all = report_log(fleet, at, note, policy, limit, now_ns);
+        all = report_log(fleet, at, note, policy, limit, now_ns, urge == URGE_AGAIN);
     } else if (limit != NULL) {
         const bool bucket = rule_is_bucket(&limit->rule);
         if (!bucket) {
             roll(cell, &limit->rule, now_ns);
         }
         const struct reading reading = report_read(cell, note);
-        const struct account account = (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
-        if (!at_once && !due(fleet, note, &limit->rule, reading.state, &account, now_ns)) {
+        struct account account =
+            (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
+        account.again = urge == URGE_AGAIN;
+        if (urge == URGE_IF_DUE && !due(fleet, note, &limit->rule, reading.state, &account, now_ns)) {
             bitmap_set(&table->postponed, at);
             counter_add(&fleet->stats.postponed_count, 1);
         } else {

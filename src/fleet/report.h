@@ -16,11 +16,18 @@
 const struct policy_limit *report_limit(const struct policy_set *set, const struct note *note,
                                         const struct policy **policy);
 
+/* How a cell is asked for its news. */
+enum urge {
+    URGE_IF_DUE, /* else they are postponed */
+    URGE_NOW,
+    URGE_AGAIN, /* even what has been told before */
+};
+
 /*
- * Adds what a cell has to tell to the round: where it is due, or at_once; else it is postponed. The cell is pinned
- * meanwhile, so that its note stays its key's. False: it wants another round.
+ * Adds what a cell has to tell to the round. The cell is pinned meanwhile, so that its note stays its key's. False: it
+ * wants another round.
  */
-bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, bool at_once);
+bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge);
 /* The last report of fleet->orphans[index]. False: there is no room for it. */
 bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t index, uint64_t now_ns);
 
@@ -75,9 +82,9 @@ void learn_nothing(const struct fleet *fleet, struct note *note);
 
 /* report_log.c; the cells are pinned. */
 
-/* A log's units that the fleet has not had. False: there are more, for another round. */
+/* A log's units that the fleet has not had; `again`: all. False: there are more, for another round. */
 bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                const struct policy_limit *limit, uint64_t now_ns);
+                const struct policy_limit *limit, uint64_t now_ns, bool again);
 /* The last units of a log that was forgotten. False: there is no room for them in this round. */
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                        const struct policy_limit *limit, uint64_t now_ns);

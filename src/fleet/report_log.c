@@ -52,7 +52,7 @@ static uint64_t log_first_after(struct log *log, uint64_t now_ns, uint64_t perio
 }
 
 bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                const struct policy_limit *limit, uint64_t now_ns)
+                const struct policy_limit *limit, uint64_t now_ns, bool again)
 {
     struct report *report = log_add(fleet, cell, note, policy, limit, now_ns);
     if (report == NULL) {
@@ -65,6 +65,7 @@ bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const str
     if (log != NULL) {
         log_expire(log, &limit->rule, now_ns);
         logs_publish(fleet->tier, cell, &limit->rule);
+        log->told = again ? log->first : log->told;
         news->first = max_u64(log->told, log->first);
         news->time_count = (uint32_t) min_u64(saturating_sub(log->end, news->first), REPORT_LOG_TIMES);
         for (uint32_t i = 0; i < news->time_count; i++) {
@@ -124,6 +125,7 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, 
         if (report->mine < news->live && report->sum < news->limit) {
             log->told = log->first; /* the fleet has lost some: tell it all again */
             table_set_dirty(&fleet->tier->table, at);
+            fleet->drained = false;
         }
         returned = log->others < had || news->reset_us != 0;
         log_clear(log, news->reset_us * NS_PER_US);

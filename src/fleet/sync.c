@@ -27,6 +27,9 @@
 /* So many intervals without a good round are an outage, after which the others have news that is not told yet. */
 #define OUTAGE_INTERVALS 3
 
+/* A loss that only the sums tell of is healed once in so many intervals. */
+#define HEAL_EVERY 16
+
 /* An idle node speaks so many times less often; below the outage grace of three intervals. */
 #define IDLE_INTERVALS 2
 
@@ -210,9 +213,11 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
         fleet_log(fleet, WEIR_LOG_WARNING,
                   "redis has lost what it was told (restarted empty, flushed, or another server): telling it again");
     }
-    if (fleet->round.forgot || fleet->lost) {
+    if (fleet->round.forgot) {
         report_all_again(fleet);
         fleet->drained = false;
+    } else if (fleet->lost && fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
+        report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
     }
     if (saturating_sub(monotonic_ns, fleet->good_ns) > OUTAGE_INTERVALS * fleet->tier->interval_ns) {
         fleet->back_ns = monotonic_ns;

@@ -60,8 +60,9 @@ struct rule mirror_rule(const struct tier *tier, const struct policy *policy, si
     }
     rule.limit = max_u64(muldiv_floor(rule.limit, part, PART_WHOLE), 1);
     if (rule_is_bucket(&rule)) {
-        /* Each unit takes the time of all that pass in the fleet beside it. */
-        rule.unit = muldiv_floor(rule.unit, PART_WHOLE, part);
+        /* Each unit takes the time of all that pass in the fleet beside it; but one passes in each period. */
+        const uint64_t most = max_u64(saturating_mul(rule.period_ns, UINT64_C(1) << BUCKET_FRACTION_BITS), rule.unit);
+        rule.unit = min_u64(muldiv_floor(rule.unit, PART_WHOLE, part), most);
         rule.tolerance = saturating_mul(rule.limit, rule.unit);
     }
     return rule;
@@ -74,13 +75,14 @@ static void ask_at_once(struct tier *tier, uint32_t cell)
 }
 
 /* Units that passed since the others' news; *since_ns: when that was, within this window. */
-static uint64_t unseen_units(const struct note *note, const struct rule *rule, struct state state, uint64_t now_ns,
-                             uint64_t *since_ns)
+static uint64_t unseen_units(const struct note *note, const struct rule *rule, struct state state, uint64_t headroom,
+                             uint64_t now_ns, uint64_t *since_ns)
 {
     const uint64_t seen = load_relaxed(&note->mirror.seen);
     if (rule_is_bucket(rule)) {
         const uint64_t unseen = (bucket_total(state) - seen) & BUCKET_TOTAL_MASK;
-        return unseen <= BUCKET_TOTAL_MASK / 2 ? unseen : 0;
+        /* What has refilled since is over. */
+        return unseen <= BUCKET_TOTAL_MASK / 2 ? min_u64(unseen, saturating_sub(rule->limit, headroom)) : 0;
     }
     uint64_t into_ns;
     state = window_roll(rule, state, now_ns, &into_ns);
@@ -118,15 +120,16 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
         return headroom;
     }
     const bool stale = now_ns > estimate.since_ns + STALE_INTERVALS * tier->interval_ns;
-    const uint64_t unseen = unseen_units(note, rule, state, now_ns, &estimate.since_ns);
-    uint64_t left = estimate_left(&estimate, headroom, unseen, now_ns);
-    bool urgent = unseen >= load_relaxed(&mirror->alarm);
-    if (stale) {
-        const uint64_t share = max_u64(rule->limit / max_u64(nodes, 1), 1);
-        left = min_u64(left, saturating_sub(share, unseen));
-        urgent = urgent || unseen >= urgent_units(share) || (left < asked && headroom >= asked);
+    const uint64_t unseen = unseen_units(note, rule, state, headroom, now_ns, &estimate.since_ns);
+    if (!stale) {
+        if (unseen >= load_relaxed(&mirror->alarm)) {
+            ask_at_once(tier, cell);
+        }
+        return estimate_left(&estimate, headroom, unseen, now_ns);
     }
-    if (urgent) {
+    const uint64_t share = max_u64(rule->limit / max_u64(nodes, 1), 1);
+    const uint64_t left = min_u64(headroom, saturating_sub(share, unseen));
+    if (unseen >= urgent_units(share) || (left < asked && headroom >= asked)) {
         ask_at_once(tier, cell);
     }
     return left;
