@@ -22,7 +22,13 @@ struct refusal {
 
 static void expect_error(const struct chaos *c, const char *says)
 {
+    const uint64_t until_ns = real_ns() + 20 * SECOND;
     redisContext *r = redisConnectUnix(c->primary.socket);
+    while (r != NULL && r->err != 0 && real_ns() < until_ns) { /* it may be about to start */
+        redisFree(r);
+        chaos_nap_ms(5);
+        r = redisConnectUnix(c->primary.socket);
+    }
     assert_non_null(r);
     redisReply *reply = redisCommand(r, "EVAL %s 1 weir:{0}:chaos", "return redis.call('SET', KEYS[1], '', 'PX', 1)");
     assert_non_null(reply);
@@ -278,14 +284,14 @@ static void begin_to_load(struct chaos *c)
 {
     chaos_do(&c->primary, "SAVE");
     server_kill(&c->primary);
-    const char *const slowly[] = {"--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024", NULL};
+    const char *const slowly[] = {"--key-load-delay", "50000", "--loading-process-events-interval-bytes", "1024", NULL};
     chaos_server(&c->primary, slowly, false);
-    chaos_nap_ms(100);
 }
 
 static void finish_loading(struct chaos *c)
 {
     const uint64_t until_ns = real_ns() + 30 * SECOND;
+    chaos_do(&c->primary, "CONFIG SET key-load-delay 0");
     for (bool loading = true; loading;) {
         loading = chaos_number(&c->primary, "persistence", "loading") != 0;
         assert_true(real_ns() < until_ns);

@@ -195,8 +195,8 @@ static void from_client(struct inside *p, struct connection *c, uint64_t now_ns)
     queue_add(&c->to_server, buffer, (size_t) got, now_ns);
     if (c->copy >= 0) {
         p->harm += (uint64_t) got;
-        queue_add(&c->to_copy, buffer, (size_t) got,
-                  now_ns + random_below(&p->rng, (uint64_t) p->delay_ms * MILLISECOND + 1));
+        const uint64_t half_ns = (uint64_t) p->delay_ms * MILLISECOND / 2;
+        queue_add(&c->to_copy, buffer, (size_t) got, now_ns + half_ns + random_below(&p->rng, half_ns + 1));
     }
 }
 
@@ -279,11 +279,26 @@ static void connection_step(struct inside *p, struct connection *c, uint64_t now
     }
 }
 
+/* Copies that are on their way arrive all the same: they are late. */
+static void cut_all(struct inside *p, uint64_t now_ns)
+{
+    for (size_t i = 0; i < CONNECTIONS; i++) {
+        struct connection *c = &p->connections[i];
+        if (c->used && c->copy >= 0 && !p->ends) {
+            client_end(c, now_ns);
+        } else if (c->used) {
+            connection_end(c);
+        }
+    }
+    p->cuts = false;
+}
+
 static void *proxy_main(void *arg)
 {
     struct inside *p = arg;
     for (;;) {
         struct pollfd fds[1 + 3 * CONNECTIONS] = {{.fd = p->listener, .events = POLLIN}};
+        (void) pthread_mutex_lock(&p->lock);
         for (size_t i = 0; i < CONNECTIONS; i++) {
             const struct connection *c = &p->connections[i];
             /* In a black hole nothing is read, so nothing may wake the loop: its step is what it then lives by. */
@@ -292,16 +307,12 @@ static void *proxy_main(void *arg)
             fds[2 + 3 * i] = (struct pollfd){.fd = reads ? c->server : -1, .events = POLLIN};
             fds[3 + 3 * i] = (struct pollfd){.fd = reads ? c->copy : -1, .events = POLLIN};
         }
+        (void) pthread_mutex_unlock(&p->lock);
         (void) poll(fds, sizeof(fds) / sizeof(fds[0]), STEP_MS);
         (void) pthread_mutex_lock(&p->lock);
         const uint64_t now_ns = real_ns();
         if (p->cuts || p->mode == PROXY_CUT || p->ends) {
-            for (size_t i = 0; i < CONNECTIONS; i++) {
-                if (p->connections[i].used) {
-                    connection_end(&p->connections[i]);
-                }
-            }
-            p->cuts = false;
+            cut_all(p, now_ns);
         }
         if (p->ends) {
             (void) pthread_mutex_unlock(&p->lock);

@@ -12,8 +12,8 @@
 enum proxy_mode {
     PROXY_PASS,
     PROXY_SWALLOW, /* Redis gets everything; some replies are lost, and with them the connection: at once, or hanging */
-    PROXY_DUPLICATE, /* what a client sends arrives twice: at once, and once more up to delay_ms later, on a connection
-                        of its own whose replies nobody sees */
+    PROXY_DUPLICATE, /* what a client sends arrives twice: at once, and once more delay_ms later or less, on a
+                        connection of its own whose replies nobody sees */
     PROXY_BLACKHOLE, /* connections are made, bytes go nowhere and nothing is closed */
     PROXY_CUT,       /* connections are closed; new ones too, as soon as they are made */
     PROXY_TRICKLE,   /* replies arrive a few bytes at a time */
@@ -31,13 +31,13 @@ void proxy_stop(struct proxy *proxy); /* may be called again, and on a zeroed on
 
 void proxy_set(const struct proxy *proxy, enum proxy_mode mode);
 
-/* Replies arrive so much later (PROXY_DUPLICATE: second copies up to so much later). */
+/* Replies arrive so much later (PROXY_DUPLICATE: second copies, by half of it to all of it). */
 void proxy_delay(const struct proxy *proxy, uint32_t delay_ms);
 
 /* PROXY_MANGLE: the bytes a client gets for each piece of Redis's replies. They must stay where they are. */
 void proxy_mangle(const struct proxy *proxy, const char *bytes, size_t size);
 
-/* Cuts every connection; new ones go to `target` (NULL: where they went). */
+/* Cuts every connection (copies on their way arrive all the same); new ones go to `target` (NULL: where they went). */
 void proxy_retarget(const struct proxy *proxy, const char *target);
 
 /* Bytes that were on their way and got lost or arrived twice so far: whether a mode has done anything. */
