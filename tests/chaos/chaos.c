@@ -259,8 +259,13 @@ uint64_t chaos_number(const struct server *server, const char *section, const ch
 
 struct fleet_work chaos_usual_work(const struct chaos *c, uint32_t for_ms)
 {
-    return (struct fleet_work){
-        .for_ms = for_ms, .threads = 2, .policies = CHAOS_ALL, .keys = 50, .max_cost = 3, .seed = c->seed};
+    return (struct fleet_work){.for_ms = for_ms,
+                               .threads = 2,
+                               .policies = CHAOS_ALL,
+                               .keys = 10,
+                               .moves = true,
+                               .max_cost = 3,
+                               .seed = c->seed};
 }
 
 void chaos_work_begin(const struct chaos *c, struct fleet_work work)

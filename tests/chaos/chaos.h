@@ -55,6 +55,7 @@ uint64_t chaos_number(const struct server *server, const char *section, const ch
 void chaos_work_begin(const struct chaos *c, struct fleet_work work);
 void chaos_work_end(const struct chaos *c);
 void chaos_work(const struct chaos *c, struct fleet_work work);
+/* Most of its keys are not used again after 100 ms: what of them got lost nobody brings back by the way. */
 struct fleet_work chaos_usual_work(const struct chaos *c, uint32_t for_ms);
 
 /* Every node has told everything, twice: the first time may still learn that Redis has lost something. */

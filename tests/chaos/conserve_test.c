@@ -260,6 +260,8 @@ static void test_records_that_vanish_are_told_again_when_their_keys_are_used(voi
     chaos_nodes(c, NODES);
     struct fleet_work work = chaos_usual_work(c, 500);
     work.policies = CHAOS_ALL & ~(1u << CHAOS_TIGHT); /* whose keys do not get to admit anything again */
+    work.keys = 50;
+    work.moves = false;
     chaos_work(c, work);
     chaos_settle(c);
     chaos_compare(c, &c->primary);
@@ -280,6 +282,8 @@ static void test_records_that_redis_evicts_are_told_again_when_their_keys_are_us
     chaos_nodes(c, NODES);
     struct fleet_work work = chaos_usual_work(c, 500);
     work.policies = CHAOS_ALL & ~(1u << CHAOS_TIGHT);
+    work.keys = 50;
+    work.moves = false;
     chaos_work(c, work);
     chaos_settle(c);
     chaos_do(&c->primary, "CONFIG SET maxmemory-policy allkeys-random");

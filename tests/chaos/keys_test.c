@@ -152,6 +152,7 @@ static void test_a_rate_smaller_than_the_number_of_nodes(void **state)
     work.rate = 20;
     work.policies = (1u << ALGORITHMS) - 1;
     work.keys = 1;
+    work.moves = false;
     work.max_cost = 1;
     chaos_work(c, work);
     for (size_t policy = 0; policy < ALGORITHMS; policy++) {
@@ -203,6 +204,7 @@ static void flood(void **state, bool outage)
     struct fleet_work work = chaos_usual_work(c, 1500);
     work.policies = 7;
     work.keys = 0;
+    work.moves = false;
     work.max_cost = 1;
     work.rate = outage ? 0 : 2000;
     chaos_work(c, work);
@@ -240,6 +242,7 @@ static void test_a_node_that_is_killed_takes_no_units_along(void **state)
         work.policies = 1u << policy;
         work.rate = 5000;
         work.keys = 1;
+        work.moves = false;
         work.max_cost = 1;
         fleet_node_work(dies, &work);
         chaos_nap_ms(500);
@@ -281,6 +284,7 @@ static uint64_t work_in_window(const struct chaos *c, uint64_t admitted[FLEET_PO
     struct fleet_work work = chaos_usual_work(c, 400);
     work.policies = (1u << ALGORITHMS) - 1;
     work.keys = 1;
+    work.moves = false;
     chaos_nap_ms(number * WINDOW_S * 1000 + 300 - wall_ms());
     for (size_t policy = 0; policy < ALGORITHMS; policy++) {
         admitted[policy] = chaos_admitted(c, policy);

@@ -20,6 +20,7 @@
 
 #define NODE_OPTION     "--fleet-node"
 #define WORKERS         4
+#define MOVE_NS         (100 * MILLISECOND)
 #define STEP_NS         (2 * MILLISECOND)
 #define CHECKS_PER_STEP 50 /* of each policy, where no rate is given: some 25,000 a second */
 #define ANSWER_LIMIT_MS 90000
@@ -47,12 +48,14 @@ struct here {
     struct fleet_work work;
     struct fleet_answer answer;
     _Atomic uint64_t next_key; /* where no key comes twice */
+    uint64_t first_key;        /* where they move: of this work */
 };
 
 struct worker {
     struct here *here;
     weir_thread *t;
     uint64_t rng;
+    uint64_t offset; /* of the keys, now */
     double carry[FLEET_POLICIES];
     uint64_t allowed;
     int64_t second;
@@ -94,9 +97,10 @@ static void work_once(struct worker *worker, size_t policy)
 {
     struct here *here = worker->here;
     const struct fleet_work *work = &here->work;
-    const uint64_t number = work->keys == 0                      ? here->next_key++
-                            : random_below(&worker->rng, 2) == 0 ? 0
-                                                                 : random_below(&worker->rng, work->keys);
+    const uint64_t number = work->keys == 0 ? here->next_key++
+                            : random_below(&worker->rng, 2) == 0
+                                ? 0
+                                : worker->offset + random_below(&worker->rng, work->keys);
     char text[32];
     const int length = snprintf(text, sizeof(text), "key-%" PRIu64, number);
     const weir_key key = weir_make_key(here->w, here->policies[policy], text, (size_t) length);
@@ -134,12 +138,14 @@ static void *work_main(void *arg)
     struct worker *worker = arg;
     const struct fleet_work *work = &worker->here->work;
     uint64_t last_ns = real_ns();
+    const uint64_t from_ns = last_ns;
     const uint64_t until_ns = last_ns + work->for_ms * MILLISECOND;
     worker->t = weir_attach(worker->here->w);
     if (worker->t == NULL) {
         _exit(12);
     }
     for (uint64_t now_ns = last_ns; now_ns < until_ns; now_ns = real_ns()) {
+        worker->offset = work->moves ? worker->here->first_key + (now_ns - from_ns) / MOVE_NS * work->keys : 0;
         for (size_t policy = 0; policy < worker->here->config.policy_count; policy++) {
             if ((work->policies & 1u << policy) == 0) {
                 continue;
@@ -161,6 +167,7 @@ static void node_works(struct here *here)
     static struct worker workers[WORKERS];
     pthread_t threads[WORKERS];
     const uint32_t count = here->work.threads;
+    here->first_key += 1000000; /* one work's keys are not the next one's; all nodes get the same orders */
     here->answer.second = wall_second();
     for (uint32_t i = 0; i < count; i++) {
         memset(&workers[i], 0, sizeof(workers[i]));

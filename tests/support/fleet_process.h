@@ -38,6 +38,7 @@ struct fleet_work {
     uint64_t rate;    /* checks a second of each thread and policy; 0: many */
     uint32_t policies;
     uint32_t keys;     /* how many different ones; half of the checks are of the first. 0: no key comes twice */
+    bool moves;        /* after 100 ms they are others, and never come again, but for the first one */
     uint32_t max_cost; /* costs are 1 to this */
     uint32_t refund_percent;
     uint64_t seed;
