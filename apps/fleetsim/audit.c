@@ -128,8 +128,10 @@ static void gather_one(void *arg, const char *record, const char *author, uint64
     }
     struct ledger *ledger = &gather->found[(node * sim->options.keys + key) * sim->limits + limit];
     ledger->total += count - back;
-    if (*rest != '\0') {
-        *ledger_window(ledger, strtoull(rest, NULL, 10)) += count - back;
+    const uint64_t number = *rest != '\0' ? strtoull(rest, NULL, 10) : 0;
+    /* Where redis's clock was set back, windows that are long over are still there. */
+    if (number >= ledger->number[number % LEDGER_WINDOWS] && number != 0) {
+        *ledger_window(ledger, number) += count - back;
     }
 }
 

@@ -106,6 +106,24 @@ static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_the_window(void *
     }
 }
 
+static void test_a_redis_whose_clock_is_set_loses_nothing(void **state)
+{
+    (void) state;
+    static const int64_t by_s[] = {-3600, -30, -2, 2, 30, 3600};
+    for (size_t i = 0; i < 3 * sizeof(by_s) / sizeof(by_s[0]); i++) {
+        const weir_policy policy = {.name = "p", .limits = &second_limits[i % 3], .limit_count = 1};
+        struct sim_options options = options_of(&policy, first_seed());
+        const struct sim_fault fault = {
+            .kind = SIM_FLEET_CLOCK, .from_ns = 4 * SECOND, .by_ns = by_s[i / 3] * (int64_t) SECOND};
+        struct sim_audit audit;
+        options.faults = &fault;
+        options.fault_count = 1;
+        options.quiet_ns = 0;
+        (void) run_sim(&options, &audit);
+        expect_good(&options, &audit);
+    }
+}
+
 static void test_two_hundred_nodes_share_a_limit(void **state)
 {
     (void) state;
@@ -164,6 +182,7 @@ int main(void)
         cmocka_unit_test(test_what_the_dead_had_told_stays_and_nothing_is_made_up),
         cmocka_unit_test(test_traffic_at_the_moment_of_a_join_counts_in_the_right_window),
         cmocka_unit_test(test_hosts_whose_clocks_are_wrong_by_an_hour_share_the_window),
+        cmocka_unit_test(test_a_redis_whose_clock_is_set_loses_nothing),
         cmocka_unit_test(test_two_hundred_nodes_share_a_limit),
         cmocka_unit_test(test_a_limit_smaller_than_the_fleet_lets_something_pass),
         cmocka_unit_test(test_many_keys_are_all_told),
