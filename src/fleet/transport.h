@@ -24,7 +24,7 @@
 
 #define REPORT_RECORD_SIZE    352
 #define REPORT_AUTHOR_SIZE    32
-#define TRANSPORT_MAX_POLLFDS 4
+#define TRANSPORT_MAX_POLLFDS 80
 
 enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_LOG };
 
@@ -71,7 +71,8 @@ struct report {
                                         full again. At least 1 */
     struct log_news *log;            /* log; else NULL */
     /* Answered. */
-    int status;               /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...) */
+    int status;               /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...); -EAGAIN: not told
+                                 (a part of the fleet's memory is lost just now), tell again: nothing below is set */
     uint64_t mine, mine_back; /* the author's counts as the fleet has them now; log: the author's units in the window */
     uint64_t sum, sum_asked;  /* over all authors; what was given back is not taken off */
     uint64_t sum_back;

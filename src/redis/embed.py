@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns Lua scripts into a C source: embed.py OUT.c SCRIPT.lua... Each becomes `const char script_NAME[]`."""
+"""Turns Lua scripts into a C source: embed.py OUT.c SCRIPT.lua... Each becomes `const char script_NAME[]`, with the name
+Redis gives it, `const char script_NAME_sha[]`."""
+import hashlib
 import pathlib
 import sys
 
@@ -16,6 +18,8 @@ def main():
         data = [str(byte) for byte in code.encode("ascii")] + ["0"]
         lines += ["    " + ", ".join(data[i:i + 24]) + "," for i in range(0, len(data), 24)]
         lines += ["};", ""]
+        digest = hashlib.sha1(code.encode("ascii")).hexdigest()
+        lines += [f'const char script_{script.stem}_sha[] = "{digest}";', ""]
     pathlib.Path(out).write_text("\n".join(lines), encoding="ascii")
 
 

@@ -14,8 +14,8 @@
 
 #define RECEIVE_SIZE 16384
 
-/* A reply of ours is a few integers per record; nothing honest is longer than this for a whole round. */
-#define UNREAD_MAX ((size_t) 1 << 20)
+/* A reply of ours is a few integers per record, or a Cluster's map; nothing honest is longer than this. */
+#define UNREAD_MAX ((size_t) 4 << 20)
 
 void link_init(struct link *link)
 {
@@ -41,40 +41,58 @@ static int connect_to(struct link *link, int family, const struct sockaddr *addr
     return errno == EINPROGRESS || errno == EINTR ? 0 : -errno;
 }
 
-static int open_socket(struct link *link, const struct redis_url *url)
+/* The address at this place of a list, counted around. */
+static const struct addrinfo *address_at(const struct addrinfo *list, unsigned place)
 {
-    if (url->host[0] == '\0') {
+    unsigned count = 0;
+    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
+        count++;
+    }
+    for (place = count != 0 ? place % count : 0; place != 0; place--) {
+        list = list->ai_next;
+    }
+    return list;
+}
+
+static int open_socket(struct link *link, const struct link_target *target)
+{
+    if (target->path != NULL) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
-        (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s", url->path);
+        (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s", target->path);
         return connect_to(link, AF_UNIX, (const struct sockaddr *) &address, sizeof(address));
     }
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
-    if (getaddrinfo(url->host, url->port, &hints, &found) != 0) {
+    if (getaddrinfo(target->host, target->port, &hints, &found) != 0) {
         hints.ai_flags = AI_NUMERICSERV;
-        if (getaddrinfo(url->host, url->port, &hints, &found) != 0) {
+        if (getaddrinfo(target->host, target->port, &hints, &found) != 0) {
             return -EHOSTUNREACH;
         }
     }
+    /* One that refuses at once is passed over; one that does so later has its turn again after the others. */
+    const struct addrinfo *first = address_at(found, link->attempts++);
+    const struct addrinfo *a = first;
     int result = -EHOSTUNREACH;
-    for (const struct addrinfo *a = found; a != NULL && result != 0; a = a->ai_next) {
+    do {
         if (link->fd >= 0) {
             (void) close(link->fd);
         }
         result = connect_to(link, a->ai_family, a->ai_addr, a->ai_addrlen);
-    }
+        a = a->ai_next != NULL ? a->ai_next : found;
+    } while (result != 0 && a != first);
     freeaddrinfo(found);
     return result;
 }
 
-int link_open(struct link *link, const struct redis_url *url)
+int link_open(struct link *link, const struct link_target *target)
 {
     link_close(link);
+    link->target = *target;
     link->reader = redisReaderCreate();
     if (link->reader == NULL) {
         return -ENOMEM;
     }
-    const int result = open_socket(link, url);
+    const int result = open_socket(link, target);
     if (result != 0) {
         link_close(link);
         return result;
@@ -85,6 +103,8 @@ int link_open(struct link *link, const struct redis_url *url)
 
 void link_close(struct link *link)
 {
+    tls_close(link->tls);
+    link->tls = NULL;
     if (link->fd >= 0) {
         (void) close(link->fd);
         link->fd = -1;
@@ -112,6 +132,9 @@ int link_connected(struct link *link)
     socklen_t length = sizeof(error);
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
         return -errno;
+    }
+    if (error == 0 && link->target.tls != NULL) {
+        error = -tls_open(link->target.tls, link->fd, link->target.name, &link->tls);
     }
     link->connecting = error != 0;
     return -error;
@@ -143,30 +166,52 @@ int link_command(struct link *link, int argc, const char **argv, const size_t *l
     return 0;
 }
 
+/* Bytes sent; 0: none can be now; else why the connection is lost. */
+static ssize_t send_some(struct link *link, const char *bytes, size_t size)
+{
+    if (link->tls != NULL) {
+        return tls_write(link->tls, bytes, size);
+    }
+    const ssize_t sent = send(link->fd, bytes, size, MSG_NOSIGNAL);
+    if (sent < 0) {
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
+    }
+    return sent;
+}
+
 int link_flush(struct link *link)
 {
     while (link->out_sent < link->out_length) {
-        const ssize_t sent =
-            send(link->fd, link->out + link->out_sent, link->out_length - link->out_sent, MSG_NOSIGNAL);
-        if (sent < 0) {
-            return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
+        const ssize_t sent = send_some(link, link->out + link->out_sent, link->out_length - link->out_sent);
+        if (sent <= 0) {
+            return (int) sent;
         }
         link->out_sent += (size_t) sent;
         link->sent += (size_t) sent;
     }
-    return 0;
+    return link->tls != NULL ? tls_flush(link->tls) : 0;
+}
+
+/* Bytes read; 0: none now; else why the connection is lost. */
+static ssize_t read_some(struct link *link, char *buffer, size_t size)
+{
+    if (link->tls != NULL) {
+        return tls_read(link->tls, buffer, size);
+    }
+    const ssize_t got = recv(link->fd, buffer, size, 0);
+    if (got < 0) {
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
+    }
+    return got != 0 ? got : -ECONNRESET;
 }
 
 /* Takes in what has come: 1: something; 0: nothing; else why the connection is lost. */
 static int receive(struct link *link)
 {
     char buffer[RECEIVE_SIZE];
-    const ssize_t got = recv(link->fd, buffer, sizeof(buffer), 0);
-    if (got == 0) {
-        return -ECONNRESET;
-    }
-    if (got < 0) {
-        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
+    const ssize_t got = read_some(link, buffer, sizeof(buffer));
+    if (got <= 0) {
+        return (int) got;
     }
     link->received += (size_t) got;
     if (link->received > link->unread_max || redisReaderFeed(link->reader, buffer, (size_t) got) != REDIS_OK) {
@@ -184,6 +229,12 @@ int link_reply(struct link *link, redisReply **reply)
         }
         if (complete != NULL) {
             link->received = 0;
+#ifdef REDIS_REPLY_PUSH
+            if (((redisReply *) complete)->type == REDIS_REPLY_PUSH) {
+                freeReplyObject(complete); /* RESP3: it answers nothing */
+                continue;
+            }
+#endif
             *reply = complete;
             return 1;
         }
@@ -196,6 +247,7 @@ int link_reply(struct link *link, redisReply **reply)
 
 void link_wait_for(const struct link *link, struct pollfd *fd)
 {
-    const bool writes = link->connecting || link->out_sent < link->out_length;
+    const bool writes =
+        link->connecting || link->out_sent < link->out_length || (link->tls != NULL && tls_unsent(link->tls));
     *fd = (struct pollfd){.fd = link->fd, .events = (short) (POLLIN | (writes ? POLLOUT : 0))};
 }

@@ -12,28 +12,39 @@
 
 #include <hiredis/hiredis.h>
 
-#include "redis/url.h"
+#include "redis/tls.h"
+
+/* Where a link leads. What it points to outlives the link. */
+struct link_target {
+    const char *host, *port;
+    const char *path;        /* a socket's; NULL: host and port */
+    struct tls_context *tls; /* NULL: plain */
+    const char *name;        /* for TLS: whom the certificate must name */
+};
 
 struct link {
     int fd; /* -1: closed */
     bool connecting;
+    struct link_target target;
+    struct tls *tls; /* once connected, where the target has TLS */
     redisReader *reader;
     char *out;
     size_t out_size, out_length, out_sent;
     size_t unread_max; /* most bytes it takes in before a reply is complete */
     size_t received;   /* since the last complete reply */
     size_t sent;       /* bytes, cumulative */
+    unsigned attempts; /* of link_open, so that each takes another one of a name's addresses first */
 };
 
 void link_init(struct link *link); /* closed */
 
 /* Begins to connect. 0, or a negative errno value. A host name is looked up here, which can block for as long as
  * the system's resolver does: give an address where that matters. */
-int link_open(struct link *link, const struct redis_url *url);
+int link_open(struct link *link, const struct link_target *target);
 
 void link_close(struct link *link);
 
-/* Connected by now? 0: yes; -EINPROGRESS: not yet; else why not. */
+/* Connected by now? 0: yes; -EINPROGRESS: not yet; else why not. A TLS handshake may still be under way. */
 int link_connected(struct link *link);
 
 /* Queues a command. 0 or -ENOMEM. */

@@ -1,43 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a round says and hears: a heartbeat, the entries of single keys where they have changed, then the reports in
- * script calls of up to BATCH_REPORTS (of logs BATCH_LOGS).
+ * What a round says, and to whom: heartbeats, the entries of single keys where they have changed, then the reports in
+ * script calls of up to BATCH_REPORTS (of logs BATCH_LOGS), each of one slot where there is a Cluster.
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/numbers.h"
 #include "redis/internal.h"
+#include "redis/scripts.h"
 
 /* Arguments of a report, beside its key; as the scripts say. */
 #define WINDOW_ARGUMENTS 7
 #define BUCKET_ARGUMENTS 13
 #define LOG_ARGUMENTS    (10 + REPORT_LOG_TIMES) /* at most */
-#define WINDOW_ANSWERS   6
-#define BUCKET_ANSWERS   7
-#define LOG_ANSWERS      4 /* and two per group */
 
 #define ARGUMENTS_MAX (3 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
 
 _Static_assert(BATCH_LOGS *(1 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
 
-void problem_set(struct redis_transport *t, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    (void) vsnprintf(t->problem, sizeof(t->problem), format, arguments);
-    va_end(arguments);
-    /* It goes into a log line, and may hold what a stranger sent. */
-    for (char *c = t->problem; *c != '\0'; c++) {
-        if ((unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f) {
-            *c = '?';
-        }
-    }
-}
+/* How often one batch is sent in a round: redirected, or its script brought. */
+#define TRIES_MAX 8
+
+static const struct {
+    const char *text, *sha;
+} scripts[SCRIPT_COUNT] = {
+    [SCRIPT_HEARTBEAT] = {script_heartbeat, script_heartbeat_sha},
+    [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},
+    [SCRIPT_WINDOW] = {script_report_window, script_report_window_sha},
+    [SCRIPT_BUCKET] = {script_report_bucket, script_report_bucket_sha},
+    [SCRIPT_LOG] = {script_report_log, script_report_log_sha},
+};
 
 /* Grows what a round of `count` reports needs; kept from round to round. */
 static int reserve(struct redis_transport *t, size_t count)
@@ -52,13 +48,16 @@ static int reserve(struct redis_transport *t, size_t count)
     }
     if (count > t->order_size) {
         uint32_t *order = realloc(t->order, count * sizeof(*order));
-        if (order == NULL) {
+        t->order = order != NULL ? order : t->order;
+        uint16_t *slots = realloc(t->slots, count * sizeof(*slots));
+        t->slots = slots != NULL ? slots : t->slots;
+        if (order == NULL || slots == NULL) {
             return -ENOMEM;
         }
-        t->order = order;
         t->order_size = count;
     }
-    const size_t batches = 2 + count / BATCH_LOGS + 3;
+    /* In a Cluster every report may have a batch of its own, and another one when batches are split. */
+    const size_t batches = 1 + BEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_LOGS);
     if (batches > t->batch_size) {
         struct batch *grown = realloc(t->batches, batches * sizeof(*grown));
         if (grown == NULL) {
@@ -87,33 +86,6 @@ static void put_number(struct arguments *a, uint64_t value)
     const int length = snprintf(text, sizeof(a->t->numbers[0]), "%" PRIu64, value);
     a->t->argv[a->count] = text;
     a->t->lengths[a->count++] = (size_t) length;
-}
-
-/* The beginning of a script call with one key, which is no batch of reports. */
-static struct arguments call_begin(struct redis_transport *t, enum script script, const char *key)
-{
-    struct arguments a = {t, 0};
-    put(&a, "EVALSHA");
-    put(&a, t->shas[script]);
-    put(&a, "1");
-    put(&a, key);
-    t->batches[t->batch_count++] = (struct batch){script, 0, 0};
-    return a;
-}
-
-static int queue_heartbeat(struct redis_transport *t)
-{
-    struct arguments a = call_begin(t, SCRIPT_HEARTBEAT, t->nodes_key);
-    put(&a, t->round->node);
-    put_number(&a, t->round->node_lifetime_ms);
-    return link_command(&t->link, a.count, t->argv, t->lengths);
-}
-
-static int queue_overrides(struct redis_transport *t)
-{
-    struct arguments a = call_begin(t, SCRIPT_OVERRIDES, t->overrides_key);
-    put(&a, t->round->overrides_version);
-    return link_command(&t->link, a.count, t->argv, t->lengths);
 }
 
 static void put_log(struct arguments *a, const struct report *report)
@@ -151,207 +123,234 @@ static void put_counts(struct arguments *a, const struct report *report)
     put_number(a, report->expire_ms);
 }
 
-static int queue_batch(struct redis_transport *t, const struct batch *batch)
+static void put_reports(struct arguments *a, const struct batch *batch)
 {
-    struct arguments a = {t, 0};
-    put(&a, "EVALSHA");
-    put(&a, t->shas[batch->script]);
-    put_number(&a, batch->count);
+    const struct redis_transport *t = a->t;
+    put_number(a, batch->count);
     for (size_t i = 0; i < batch->count; i++) {
-        put(&a, t->round->reports[t->order[batch->first + i]].record);
+        put(a, t->round->reports[t->order[batch->first + i]].record);
     }
     for (size_t i = 0; i < batch->count; i++) {
         const struct report *report = &t->round->reports[t->order[batch->first + i]];
-        put(&a, report->author);
+        put(a, report->author);
         if (report->kind == REPORT_LOG) {
-            put_log(&a, report);
+            put_log(a, report);
         } else {
-            put_counts(&a, report);
+            put_counts(a, report);
         }
     }
-    return link_command(&t->link, a.count, t->argv, t->lengths);
 }
 
-/* Queues the reports of one kind. */
-static int queue_kind(struct redis_transport *t, enum report_kind kind, enum script script, size_t *ordered)
+/* Sends a batch to a peer that is ready. */
+static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t number, uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    struct arguments a = {t, 0};
+    if (batch->asking) {
+        put(&a, "ASKING");
+        peer_call(t, peer, (struct call){.kind = CALL_ASKING}, a.count, t->argv, t->lengths, now_ns);
+        a.count = 0;
+    }
+    if (peer->stage != PEER_READY) {
+        round_lost(t, number); /* out of memory */
+        return;
+    }
+    put(&a, batch->whole ? "EVAL" : "EVALSHA");
+    put(&a, batch->whole ? scripts[batch->script].text : scripts[batch->script].sha);
+    if (batch->script == SCRIPT_HEARTBEAT) {
+        put(&a, "1");
+        put(&a, t->beats[batch->first].key);
+        put(&a, t->round->node);
+        put_number(&a, t->round->node_lifetime_ms);
+    } else if (batch->script == SCRIPT_OVERRIDES) {
+        put(&a, "1");
+        put(&a, t->overrides_key);
+        put(&a, t->round->overrides_version);
+    } else {
+        put_reports(&a, batch);
+    }
+    batch->state = BATCH_SENT;
+    batch->peer = peer->index;
+    batch->sequence = peer->sequence + 1;
+    if (batch->whole) {
+        peer->evaluated[batch->script] = batch->sequence;
+    }
+    peer_call(t, peer, (struct call){CALL_BATCH, number}, a.count, t->argv, t->lengths, now_ns);
+}
+
+/* Sends a batch to whom its slot belongs, or lets it wait for that peer to be ready; else it is lost. */
+static void place_batch(struct redis_transport *t, uint32_t number, uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    struct peer *peer = batch->asking ? t->peers[batch->peer] : route_owner(t, batch->slot);
+    if (peer == NULL) {
+        round_lost(t, number);
+        route_refresh(t);
+    } else if (peer->stage == PEER_READY) {
+        send_batch(t, peer, number, now_ns);
+    } else if (peer->failures == 0 && peer->wanted) {
+        batch->state = BATCH_WAITING;
+        batch->peer = peer->index;
+        t->waiting_count++;
+    } else {
+        round_lost(t, number);
+    }
+}
+
+void round_send_waiting(struct redis_transport *t, uint64_t now_ns)
+{
+    if (t->waiting_count == 0) {
+        return;
+    }
+    t->waiting_count = 0;
+    const size_t count = t->batch_count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (t->batches[i].state == BATCH_WAITING) {
+            place_batch(t, i, now_ns);
+        }
+    }
+}
+
+void round_lost(struct redis_transport *t, uint32_t number)
+{
+    struct batch *batch = &t->batches[number];
+    if (t->round == NULL || batch->state == BATCH_LOST || batch->state == BATCH_DONE) {
+        return;
+    }
+    batch->state = BATCH_LOST;
+    t->round_open--;
+    t->lost_count++;
+    for (size_t i = 0; i < batch->count; i++) {
+        t->round->reports[t->order[batch->first + i]].status = -EAGAIN;
+    }
+}
+
+static uint32_t batch_add(struct redis_transport *t, enum script script, size_t first, size_t count, uint16_t slot)
+{
+    const uint32_t number = (uint32_t) t->batch_count++;
+    t->batches[number] = (struct batch){
+        .script = script, .first = (uint32_t) first, .count = (uint32_t) count, .slot = slot, .state = BATCH_WAITING};
+    t->round_open++;
+    return number;
+}
+
+void round_again(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    if (++batch->tries > TRIES_MAX) {
+        round_lost(t, number);
+        return;
+    }
+    if (!split || batch->count < 2) {
+        place_batch(t, number, now_ns);
+        return;
+    }
+    const struct batch whole = *batch;
+    batch->state = BATCH_DONE;
+    batch->count = 0;
+    t->round_open--;
+    for (uint32_t i = 0; i < whole.count; i++) {
+        const uint32_t part = batch_add(t, whole.script, whole.first + i, 1, whole.slot);
+        t->batches[part].tries = whole.tries;
+        place_batch(t, part, now_ns);
+    }
+}
+
+void round_expire(struct redis_transport *t, uint64_t now_ns)
+{
+    for (size_t i = 0; i < PEERS_MAX && t->round_open != 0; i++) {
+        struct peer *peer = t->peers[i];
+        bool awaited = false;
+        for (size_t c = 0; peer != NULL && c < peer->call_count && !awaited; c++) {
+            awaited = peer->calls[(peer->call_first + c) % peer->call_size].kind == CALL_BATCH;
+        }
+        if (awaited) {
+            problem_set(t, peer, "no answer after %" PRIu64 " ms", t->timeout_ns / NS_PER_MS);
+            peer_drop(t, peer, now_ns);
+        }
+    }
+    for (uint32_t i = 0; i < t->batch_count && t->round_open != 0; i++) {
+        round_lost(t, i); /* what still waits */
+    }
+}
+
+struct by_slot {
+    uint16_t slot;
+    uint32_t report;
+};
+
+static int compare_slots(const void *a, const void *b)
+{
+    const struct by_slot *x = a;
+    const struct by_slot *y = b;
+    const int slots = (x->slot > y->slot) - (x->slot < y->slot);
+    return slots != 0 ? slots : (x->report > y->report) - (x->report < y->report);
+}
+
+/* Brings order[first, ordered) into the order of slots. 0 or -ENOMEM. */
+static int sort_by_slot(struct redis_transport *t, size_t first, size_t ordered)
+{
+    struct by_slot *by_slot = malloc((ordered - first + 1) * sizeof(*by_slot));
+    if (by_slot == NULL) {
+        return -ENOMEM;
+    }
+    for (size_t i = first; i < ordered; i++) {
+        by_slot[i - first] = (struct by_slot){t->slots[t->order[i]], t->order[i]};
+    }
+    qsort(by_slot, ordered - first, sizeof(*by_slot), compare_slots);
+    for (size_t i = first; i < ordered; i++) {
+        t->order[i] = by_slot[i - first].report;
+    }
+    free(by_slot);
+    return 0;
+}
+
+/* Makes batches of the reports of one kind. 0 or -ENOMEM. */
+static int batch_kind(struct redis_transport *t, enum report_kind kind, enum script script, size_t *ordered)
 {
     const size_t first = *ordered;
     const size_t most = kind == REPORT_LOG ? BATCH_LOGS : BATCH_REPORTS;
     for (uint32_t i = 0; i < t->round->report_count; i++) {
         if (t->round->reports[i].kind == kind) {
+            t->slots[i] = t->cluster ? route_slot(t->round->reports[i].record) : 0;
             t->order[(*ordered)++] = i;
         }
     }
-    for (size_t at = first; at < *ordered; at += most) {
-        struct batch *batch = &t->batches[t->batch_count++];
-        *batch = (struct batch){script, at, *ordered - at < most ? *ordered - at : most};
-        const int result = queue_batch(t, batch);
-        if (result != 0) {
-            return result;
+    if (t->cluster && sort_by_slot(t, first, *ordered) != 0) {
+        return -ENOMEM;
+    }
+    for (size_t at = first; at < *ordered;) {
+        const uint16_t slot = t->slots[t->order[at]];
+        size_t end = at + 1;
+        while (end < *ordered && end - at < most && t->slots[t->order[end]] == slot) {
+            end++;
         }
+        (void) batch_add(t, script, at, end - at, slot);
+        at = end;
     }
     return 0;
 }
 
-int round_queue(struct redis_transport *t)
+int round_queue(struct redis_transport *t, uint64_t now_ns)
 {
     size_t ordered = 0;
-    t->batch_count = t->batch_next = 0;
+    t->batch_count = t->round_open = t->waiting_count = t->lost_count = 0;
+    t->timed = t->timed_first = false;
     int result = reserve(t, t->round->report_count);
-    result = result != 0 ? result : queue_heartbeat(t);
-    result = result != 0 ? result : queue_overrides(t);
-    result = result != 0 ? result : queue_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
-    result = result != 0 ? result : queue_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
-    result = result != 0 ? result : queue_kind(t, REPORT_LOG, SCRIPT_LOG, &ordered);
+    if (result != 0) {
+        return result;
+    }
+    for (size_t i = 0; i < t->beat_count; i++) {
+        (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->beats[i].slot);
+    }
+    (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, route_slot(t->overrides_key));
+    result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
+    result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
+    result = result != 0 ? result : batch_kind(t, REPORT_LOG, SCRIPT_LOG, &ordered);
+    for (uint32_t i = 0; result == 0 && i < t->batch_count; i++) {
+        if (t->batches[i].state == BATCH_WAITING) {
+            place_batch(t, i, now_ns);
+        }
+    }
     return result;
-}
-
-/* Whether a reply is `count` integers, none below 0. */
-static bool are_numbers(const redisReply *reply, size_t count)
-{
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != count) {
-        return false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (reply->element[i]->type != REDIS_REPLY_INTEGER || reply->element[i]->integer < 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static uint64_t number_at(const redisReply *reply, size_t i)
-{
-    return (uint64_t) reply->element[i]->integer;
-}
-
-static bool take_heartbeat(struct redis_transport *t, const redisReply *reply, uint64_t now_ns)
-{
-    if (!are_numbers(reply, 4)) {
-        return false;
-    }
-    struct round *round = t->round;
-    round->received_ns = now_ns;
-    round->fleet_wall_ns = number_at(reply, 0) * NS_PER_S + number_at(reply, 1) * NS_PER_US;
-    round->live_nodes = (uint32_t) number_at(reply, 3);
-    const bool another = t->good_identity[0] != '\0' && strcmp(t->identity, t->good_identity) != 0;
-    round->forgot = !round->first && (another || number_at(reply, 2) == 0);
-    return true;
-}
-
-/* Whether a reply is strings: a version, and then fields with their values. */
-static bool are_entries(const redisReply *reply)
-{
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 2 != 1) {
-        return false;
-    }
-    for (size_t i = 0; i < reply->elements; i++) {
-        if (reply->element[i]->type != REDIS_REPLY_STRING) {
-            return false;
-        }
-        /* Bytes that a field must escape end it, and it is malformed. */
-        for (size_t at = 0; at < reply->element[i]->len; at++) {
-            reply->element[i]->str[at] = reply->element[i]->str[at] != '\0' ? reply->element[i]->str[at] : '%';
-        }
-    }
-    return true;
-}
-
-static bool take_overrides(struct redis_transport *t, const redisReply *reply)
-{
-    struct round *round = t->round;
-    if (!are_entries(reply)) {
-        return false;
-    }
-    const char *version = reply->element[0]->str;
-    const size_t count = (reply->elements - 1) / 2;
-    /* To be told of none, and to know of none, is no news. */
-    if (strcmp(version, round->overrides_version) == 0 || (count == 0 && round->overrides_version[0] == '\0')) {
-        return true;
-    }
-    struct override_text *texts = calloc(count + 1, sizeof(*texts));
-    bool whole = texts != NULL;
-    for (size_t i = 0; i < count && whole; i++) {
-        texts[i].field = strdup(reply->element[1 + 2 * i]->str);
-        texts[i].value = strdup(reply->element[2 + 2 * i]->str);
-        whole = texts[i].field != NULL && texts[i].value != NULL;
-    }
-    if (!whole) {
-        overrides_drop(texts, count); /* the version stays, so it is tried again */
-        return true;
-    }
-    round->overrides = texts;
-    round->override_count = count;
-    round->overrides_new = true;
-    (void) snprintf(round->overrides_version, sizeof(round->overrides_version), "%s", version);
-    return true;
-}
-
-static bool take_log(struct report *report, const redisReply *reply)
-{
-    const size_t groups = reply->elements >= LOG_ANSWERS ? (reply->elements - LOG_ANSWERS) / 2 : 0;
-    if (groups > LOG_GROUPS || !are_numbers(reply, LOG_ANSWERS + 2 * groups)) {
-        return false;
-    }
-    report->status = number_at(reply, 0) == 0 ? 0 : -EPROTO;
-    report->mine = number_at(reply, 1);
-    report->sum = number_at(reply, 2);
-    report->log->reset_us = number_at(reply, 3);
-    report->log->group_count = (uint32_t) groups;
-    for (size_t i = 0; i < groups; i++) {
-        report->log->groups[i] = (struct log_group){.time_ns = number_at(reply, LOG_ANSWERS + 2 * i),
-                                                    .units = number_at(reply, LOG_ANSWERS + 2 * i + 1)};
-    }
-    return true;
-}
-
-static bool take_logs(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
-{
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != batch->count) {
-        return false;
-    }
-    for (size_t i = 0; i < batch->count; i++) {
-        if (!take_log(&t->round->reports[t->order[batch->first + i]], reply->element[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool take_batch(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
-{
-    const size_t answers = batch->script == SCRIPT_BUCKET ? BUCKET_ANSWERS : WINDOW_ANSWERS;
-    if (!are_numbers(reply, batch->count * answers)) {
-        return false;
-    }
-    for (size_t i = 0; i < batch->count; i++) {
-        struct report *report = &t->round->reports[t->order[batch->first + i]];
-        const size_t at = i * answers;
-        report->status = number_at(reply, at) == 0 ? 0 : -EPROTO;
-        report->mine = number_at(reply, at + 1);
-        report->sum = number_at(reply, at + 2);
-        report->sum_asked = number_at(reply, at + 3);
-        report->mine_back = number_at(reply, at + 4);
-        report->sum_back = number_at(reply, at + 5);
-        report->tat_answer_us = batch->script == SCRIPT_BUCKET ? number_at(reply, at + 6) : 0;
-    }
-    return true;
-}
-
-int round_reply(struct redis_transport *t, const redisReply *reply, uint64_t now_ns)
-{
-    if (reply->type == REDIS_REPLY_ERROR) {
-        problem_set(t, "%.150s", reply->str);
-        return -EPROTO;
-    }
-    const struct batch *batch = &t->batches[t->batch_next++];
-    const bool good = batch->script == SCRIPT_HEARTBEAT   ? take_heartbeat(t, reply, now_ns)
-                      : batch->script == SCRIPT_OVERRIDES ? take_overrides(t, reply)
-                      : batch->script == SCRIPT_LOG       ? take_logs(t, batch, reply)
-                                                          : take_batch(t, batch, reply);
-    if (!good) {
-        problem_set(t, "an answer that is not weir's: is this a Redis?");
-        return -EPROTO;
-    }
-    return t->batch_next == t->batch_count;
 }

@@ -26,11 +26,19 @@ static void nap(void)
     (void) nanosleep(&millisecond, NULL);
 }
 
+const char *server_program(void)
+{
+    const char *program = getenv("WEIR_TEST_REDIS_SERVER");
+    return program != NULL && program[0] != '\0' ? program : "redis-server";
+}
+
 bool server_available(void)
 {
     static int available = -1;
     if (available < 0) {
-        available = system("redis-server --version >/dev/null 2>&1") == 0;
+        char command[500];
+        (void) snprintf(command, sizeof(command), "'%s' --version >/dev/null 2>&1", server_program());
+        available = system(command) == 0;
         const char *ci = getenv("CI");
         if (!available && ci != NULL && strcmp(ci, "true") == 0) {
             fail_msg("there is no redis-server; scripts/setup installs one");
@@ -42,8 +50,7 @@ bool server_available(void)
     return available != 0;
 }
 
-/* A port nobody has just now. */
-static int free_port(void)
+int server_free_port(void)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -79,7 +86,7 @@ static void launch(struct server *server)
         const int null = open("/dev/null", O_RDWR);
         (void) dup2(null, 1);
         (void) dup2(null, 2);
-        execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--unixsocket", server->socket,
+        execlp(server_program(), "redis-server", "--port", port, "--bind", "127.0.0.1", "--unixsocket", server->socket,
                "--dir", server->directory, "--save", "", "--appendonly", "no", "--daemonize", "no",
                server->password != NULL ? "--requirepass" : (char *) NULL, server->password, (char *) NULL);
         _exit(127);
@@ -111,7 +118,7 @@ void server_start_with(struct server *server, const char *password, bool stopped
     (void) snprintf(server->directory, sizeof(server->directory), "/tmp/weir-test-XXXXXX");
     assert_non_null(mkdtemp(server->directory));
     (void) snprintf(server->socket, sizeof(server->socket), "%s/redis.sock", server->directory);
-    server->port = free_port();
+    server->port = server_free_port();
     server->password = password;
     launch(server);
     if (stopped_when_full) {

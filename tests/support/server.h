@@ -20,6 +20,12 @@ struct server {
 /* Whether there is a redis-server to start. Where there is none the tests are skipped, but fail with CI=true. */
 bool server_available(void);
 
+/* What is started: $WEIR_TEST_REDIS_SERVER, or redis-server. */
+const char *server_program(void);
+
+/* A port nobody has just now. */
+int server_free_port(void);
+
 /* Starts one, empty, and waits until it answers. Fails the test where that does not happen. */
 void server_start(struct server *server);
 void server_start_with(struct server *server, const char *password, bool stopped_when_full);
