@@ -3,13 +3,13 @@
  * What a transport must do, asked of both: the in-memory fleet and a real Redis with its scripts.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "fleet/memory.h"
 #include "redis/redis.h"
+#include "support/exchange.h"
 #include "support/server.h"
 #include "support/support.h"
 
@@ -46,46 +46,12 @@ static struct transport *connect_to(struct bench *b)
     return t;
 }
 
-/* Steps until `wanted` or ROUND_FAILED comes about, or the state is READY where NOTHING is wanted. */
-static enum transport_event step_until(struct transport *t, bool round)
-{
-    const uint64_t until_ns = real_ns() + 10 * SECOND;
-    for (;;) {
-        const enum transport_event event = t->ops->step(t, real_ns());
-        if (round ? event != TRANSPORT_NOTHING : t->ops->state(t) == TRANSPORT_READY) {
-            return event;
-        }
-        if (real_ns() > until_ns) {
-            fail_msg("nothing comes of it: %s", t->ops->problem(t) != NULL ? t->ops->problem(t) : "no problem");
-        }
-        struct pollfd fds[TRANSPORT_MAX_POLLFDS];
-        uint64_t deadline_ns = UINT64_MAX;
-        (void) poll(fds, (nfds_t) t->ops->wait_for(t, fds, &deadline_ns), 2);
-    }
-}
-
-static enum transport_event exchange(struct transport *t, struct round *round)
-{
-    (void) step_until(t, false);
-    assert_int_equal(t->ops->begin(t, round, real_ns()), 0);
-    assert_int_equal(t->ops->begin(t, round, real_ns()), -EBUSY);
-    return step_until(t, true);
-}
-
 /* Says one thing of one record, and returns what comes back. */
 static struct report say(struct transport *t, struct report report)
 {
     struct round round = {.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 5000};
     assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
     return report;
-}
-
-static struct report window(const char *author, uint64_t count, uint64_t asked)
-{
-    struct report r = {.kind = REPORT_WINDOW, .count = count, .asked = asked, .expire_ms = 60000};
-    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:f1s:p:window");
-    (void) snprintf(r.author, sizeof(r.author), "%s", author);
-    return r;
 }
 
 static void windows_keep_the_larger_count(struct transport *t)

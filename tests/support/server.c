@@ -2,6 +2,7 @@
 #include "support/server.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -70,10 +71,38 @@ static redisContext *connect_server(const struct server *server)
     return c;
 }
 
-static void launch(struct server *server)
+/* The program with its arguments, in the child. */
+static void run(const struct server *server)
 {
     char port[16];
+    char conf[128];
     (void) snprintf(port, sizeof(port), "%d", server->port);
+    (void) snprintf(conf, sizeof(conf), "%s/sentinel.conf", server->directory);
+    const char *own[] = {
+        "redis-server",    "--port", port, "--bind",       "127.0.0.1", "--unixsocket", server->socket, "--dir",
+        server->directory, "--save", "",   "--appendonly", "no",        "--daemonize",  "no",           NULL};
+    const char *sentinel[] = {"redis-server", conf, "--sentinel", NULL};
+    const char *argv[64] = {NULL};
+    size_t count = 0;
+    for (const char **from = server->sentinel ? sentinel : own; *from != NULL; from++) {
+        argv[count++] = *from;
+    }
+    if (server->password != NULL) {
+        argv[count++] = "--requirepass";
+        argv[count++] = server->password;
+    }
+    for (const char *const *from = server->arguments; from != NULL && *from != NULL && count < 63; from++) {
+        argv[count++] = *from;
+    }
+    union {
+        const char **from;
+        char *const *to;
+    } constant = {argv};
+    execvp(server_program(), constant.to);
+}
+
+static void launch(struct server *server)
+{
     (void) unlink(server->socket);
     const pid_t parent = getpid();
     server->pid = fork();
@@ -86,9 +115,7 @@ static void launch(struct server *server)
         const int null = open("/dev/null", O_RDWR);
         (void) dup2(null, 1);
         (void) dup2(null, 2);
-        execlp(server_program(), "redis-server", "--port", port, "--bind", "127.0.0.1", "--unixsocket", server->socket,
-               "--dir", server->directory, "--save", "", "--appendonly", "no", "--daemonize", "no",
-               server->password != NULL ? "--requirepass" : (char *) NULL, server->password, (char *) NULL);
+        run(server);
         _exit(127);
     }
     const uint64_t until_ns = real_ns() + START_LIMIT_NS;
@@ -112,13 +139,23 @@ static void launch(struct server *server)
     }
 }
 
-void server_start_with(struct server *server, const char *password, bool stopped_when_full)
+void server_init(struct server *server)
 {
     memset(server, 0, sizeof(*server));
     (void) snprintf(server->directory, sizeof(server->directory), "/tmp/weir-test-XXXXXX");
     assert_non_null(mkdtemp(server->directory));
     (void) snprintf(server->socket, sizeof(server->socket), "%s/redis.sock", server->directory);
     server->port = server_free_port();
+}
+
+void server_launch(struct server *server)
+{
+    launch(server);
+}
+
+void server_start_with(struct server *server, const char *password, bool stopped_when_full)
+{
+    server_init(server);
     server->password = password;
     launch(server);
     if (stopped_when_full) {
@@ -159,7 +196,13 @@ void server_resume(struct server *server)
 void server_stop(struct server *server)
 {
     server_kill(server);
-    (void) unlink(server->socket);
+    DIR *directory = opendir(server->directory);
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        (void) unlinkat(dirfd(directory), entry->d_name, 0); /* . and .. stay */
+    }
+    if (directory != NULL) {
+        (void) closedir(directory);
+    }
     (void) rmdir(server->directory);
 }
 

@@ -15,6 +15,9 @@ struct server {
     char socket[96];
     int port;
     const char *password; /* NULL: none */
+    /* Before server_launch: */
+    const char *const *arguments; /* more of them; NULL: none */
+    bool sentinel;                /* as `directory`/sentinel.conf says */
 };
 
 /* Whether there is a redis-server to start. Where there is none the tests are skipped, but fail with CI=true. */
@@ -29,6 +32,10 @@ int server_free_port(void);
 /* Starts one, empty, and waits until it answers. Fails the test where that does not happen. */
 void server_start(struct server *server);
 void server_start_with(struct server *server, const char *password, bool stopped_when_full);
+
+/* The same in two steps, for one with more arguments: server_init picks its place, server_launch starts it. */
+void server_init(struct server *server);
+void server_launch(struct server *server);
 
 /* Kills it (SIGKILL); and again with everything lost, on the same socket and port. */
 void server_kill(struct server *server);

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A Redis Cluster of real servers: sums over slots, slots that move, shards that are lost, forget, or fail over.
+ */
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/atomics.h"
+#include "support/cluster.h"
+#include "support/exchange.h"
+#include "support/support.h"
+
+#define TIMEOUT_MS 300
+#define TAGS       60
+
+static void nap_ms(long ms)
+{
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    (void) nanosleep(&pause, NULL);
+}
+
+/* One report for each of some tags, spread over the shards. */
+static void fill(struct report *reports, size_t count, uint64_t said)
+{
+    for (size_t i = 0; i < count; i++) {
+        reports[i] = window("a.1", said, said);
+        (void) snprintf(reports[i].record, sizeof(reports[i].record), "weir:{%03zx}:p:key", i * 17 % 1024);
+    }
+}
+
+static struct round round_of(struct report *reports, size_t count)
+{
+    return (struct round){.reports = reports, .report_count = count, .node = "n1", .node_lifetime_ms = 60000};
+}
+
+static void all_told(struct transport *t, struct report *reports, size_t count, uint64_t said)
+{
+    fill(reports, count, said);
+    struct round round = round_of(reports, count);
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+    for (size_t i = 0; i < count; i++) {
+        if (reports[i].status != 0 || reports[i].mine != said) {
+            fail_msg("%s: status %d, %llu", reports[i].record, reports[i].status, (unsigned long long) reports[i].mine);
+        }
+    }
+    assert_int_equal(round.live_nodes, 1);
+    assert_in_range(round.fleet_wall_ns, SECOND, UINT64_MAX);
+}
+
+static void test_every_report_goes_to_the_shard_of_its_slot(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct cluster c;
+    static struct report reports[1100];
+    cluster_start(&c, 0);
+    static const char *const schemes[] = {"redis", "redis+cluster"};
+    for (size_t i = 0; i < 2; i++) {
+        char url[200];
+        cluster_url(&c, schemes[i], 1 + i, url, sizeof(url));
+        struct transport *t = open_redis(url, 2000);
+        all_told(t, reports, 1100, 3 + i); /* more than there are tags: two records of some */
+        assert_null(t->ops->problem(t));
+        t->ops->close(t);
+    }
+    assert_int_equal(cluster_sum(&c, "weir:*:p:key"), 1024 * 4);
+    for (size_t i = 0; i < CLUSTER_PRIMARIES; i++) {
+        assert_true(server_sum(&c.servers[i], "weir:*:p:key") > 1000);
+    }
+    /* A seed that is gone is passed over; a Cluster needs no more than one that is there. */
+    char url[200];
+    (void) snprintf(url, sizeof(url), "redis://127.0.0.1:1,127.0.0.1:%d", c.servers[2].port);
+    struct transport *t = open_redis(url, 2000);
+    all_told(t, reports, 50, 9);
+    t->ops->close(t);
+    cluster_stop(&c);
+}
+
+/* Records of the tag {001}, whose slot is half on its way: some are still at the source, some are not, some are new. */
+static void test_a_slot_on_its_way_is_followed_within_the_round(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct cluster c;
+    cluster_start(&c, 0);
+    char url[200];
+    cluster_url(&c, "redis", 1, url, sizeof(url));
+    struct transport *t = open_redis(url, 2000);
+    struct report reports[12];
+    for (unsigned said = 1; said <= 4; said++) {
+        const int slot = cluster_slot(&c, "{001}");
+        const int from = c.owner[slot];
+        const int to = (from + 1) % CLUSTER_PRIMARIES;
+        const size_t count = said == 1 ? 6 : 12; /* the second half is new at the second time */
+        for (size_t i = 0; i < count; i++) {
+            reports[i] = window("a.1", said, said);
+            (void) snprintf(reports[i].record, sizeof(reports[i].record), "weir:{001}:p:%zu", i);
+        }
+        struct round round = round_of(reports, count);
+        assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(reports[i].status, 0);
+            assert_int_equal(reports[i].mine, said);
+        }
+        assert_false(round.forgot);
+        if (said == 1) {
+            cluster_move_begin(&c, slot, from, to);
+            assert_int_equal(cluster_move_keys(&c, slot, from, to, 3), 3);
+        } else if (said == 2) {
+            while (cluster_move_keys(&c, slot, from, to, 100) != 0) {
+            }
+        } else if (said == 3) {
+            cluster_move_end(&c, slot, to); /* MOVED */
+        }
+    }
+    assert_int_equal(cluster_sum(&c, "weir:{001}:p:*"), 12 * 4);
+    t->ops->close(t);
+    cluster_stop(&c);
+}
+
+/* Says everything again and again; the reports of one shard are not told, the others' are, in good time. */
+static void without(struct transport *t, const int shards[TAGS], int shard, struct report *reports, uint64_t said)
+{
+    for (int again = 0; again < 4; again++) {
+        fill(reports, TAGS, said + (uint64_t) again);
+        struct round round = round_of(reports, TAGS);
+        const uint64_t before_ns = real_ns();
+        assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+        assert_true(real_ns() - before_ns < TIMEOUT_MS * MILLISECOND + SECOND);
+        assert_in_range(round.fleet_wall_ns, SECOND, UINT64_MAX);
+        assert_int_equal(round.live_nodes, 1);
+        for (size_t i = 0; i < TAGS; i++) {
+            assert_int_equal(reports[i].status, shards[i] == shard ? -EAGAIN : 0);
+        }
+        assert_non_null(t->ops->problem(t));
+    }
+}
+
+static void test_a_lost_shard_leaves_the_others(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct cluster c;
+    static struct report reports[TAGS];
+    cluster_start(&c, 0);
+    int shards[TAGS]; /* of every report */
+    fill(reports, TAGS, 0);
+    for (size_t i = 0; i < TAGS; i++) {
+        shards[i] = c.owner[cluster_slot(&c, reports[i].record)];
+    }
+    /* Once the one whose slot the fleet's own heartbeat is in, once another one. */
+    const int first = c.owner[cluster_slot(&c, "weir:nodes")];
+    for (int turn = 0; turn < 2; turn++) {
+        const int lost = (first + turn) % CLUSTER_PRIMARIES;
+        char url[200];
+        cluster_url(&c, "redis+cluster", 3, url, sizeof(url));
+        struct transport *t = open_redis(url, TIMEOUT_MS);
+        all_told(t, reports, TAGS, 1);
+        all_told(t, reports, TAGS, 2);
+        server_pause(&c.servers[lost]);
+        /* The servers' own view is not asked for: cluster-node-timeout has not passed, or slots stay as they are. */
+        without(t, shards, lost, reports, 3);
+        server_resume(&c.servers[lost]);
+        const uint64_t until_ns = real_ns() + 10 * SECOND;
+        for (size_t missing = 1; missing != 0;) {
+            fill(reports, TAGS, 20);
+            struct round round = round_of(reports, TAGS);
+            assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+            missing = 0;
+            for (size_t i = 0; i < TAGS; i++) {
+                missing += reports[i].status != 0;
+            }
+            assert_true(real_ns() < until_ns);
+            nap_ms(10);
+        }
+        assert_null(t->ops->problem(t));
+        assert_int_equal(cluster_sum(&c, "weir:*:p:key"), TAGS * 20);
+        t->ops->close(t);
+        for (int i = 0; i < CLUSTER_PRIMARIES; i++) {
+            server_must(&c.servers[i], "FLUSHALL");
+        }
+    }
+    cluster_stop(&c);
+}
+
+static bool forgets(struct transport *t)
+{
+    static struct report reports[TAGS];
+    fill(reports, TAGS, 50);
+    struct round round = round_of(reports, TAGS);
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+    return round.forgot;
+}
+
+static void test_a_shard_that_forgets_is_noticed(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct cluster c;
+    cluster_start(&c, 0);
+    char url[200];
+    cluster_url(&c, "redis+cluster", 3, url, sizeof(url));
+    struct transport *t = open_redis(url, 2000);
+    assert_false(forgets(t));
+    assert_false(forgets(t));
+    for (int i = 0; i < CLUSTER_PRIMARIES; i++) {
+        server_must(&c.servers[i], "FLUSHALL");
+        assert_true(forgets(t));
+        assert_false(forgets(t));
+    }
+    server_restart(&c.servers[1]);
+    bool noticed = false;
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    while (!noticed) {
+        noticed = forgets(t);
+        assert_true(real_ns() < until_ns);
+        nap_ms(20);
+    }
+    t->ops->close(t);
+    cluster_stop(&c);
+}
+
+static void test_a_promoted_replica_is_followed_and_told_again(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct cluster c;
+    static struct report reports[TAGS];
+    cluster_start(&c, CLUSTER_PRIMARIES);
+    char url[200];
+    cluster_url(&c, "redis", 1, url, sizeof(url));
+    struct transport *t = open_redis(url, TIMEOUT_MS);
+    all_told(t, reports, TAGS, 1);
+    server_kill(&c.servers[0]); /* the only seed, too */
+    bool forgot = false;
+    const uint64_t until_ns = real_ns() + 20 * SECOND;
+    for (size_t missing = 1; missing != 0 || !forgot;) {
+        fill(reports, TAGS, 2);
+        struct round round = round_of(reports, TAGS);
+        (void) exchange(t, &round);
+        forgot = forgot || round.forgot;
+        missing = 0;
+        for (size_t i = 0; i < TAGS; i++) {
+            assert_true(reports[i].status == 0 || reports[i].status == -EAGAIN);
+            missing += reports[i].status != 0;
+        }
+        if (real_ns() > until_ns) {
+            fail_msg("%zu not told, %s: %s", missing, forgot ? "forgot" : "all known",
+                     t->ops->problem(t) != NULL ? t->ops->problem(t) : "no problem");
+        }
+        nap_ms(20);
+    }
+    all_told(t, reports, TAGS, 3);
+    assert_null(t->ops->problem(t));
+    assert_int_equal(cluster_sum(&c, "weir:*:p:key"), TAGS * 3);
+    t->ops->close(t);
+    cluster_stop(&c);
+}
+
+/* Slots are moved to the last shard while nodes report. (To one alone: servers that take slots from each other quicker
+ * than they gossip come to disagree for good about whose they are.) */
+struct mover {
+    struct cluster *cluster;
+    _Atomic uint64_t stop, moves;
+};
+
+static void *move_slots(void *arg)
+{
+    struct mover *m = arg;
+    struct cluster *c = m->cluster;
+    for (unsigned tag = 0; tag < 1024 && load_acquire(&m->stop) == 0; tag++) {
+        char name[16];
+        (void) snprintf(name, sizeof(name), "{%03x}", tag);
+        const int slot = cluster_slot(c, name);
+        const int from = c->owner[slot];
+        const int to = CLUSTER_PRIMARIES - 1;
+        if (from == to) {
+            continue;
+        }
+        cluster_move_begin(c, slot, from, to);
+        while (cluster_move_keys(c, slot, from, to, 1) != 0) {
+        }
+        cluster_move_end(c, slot, to);
+        c->owner[slot] = to;
+        (void) add_release(&m->moves, 1);
+    }
+    return NULL;
+}
+
+#define NODES 2
+#define KEYS  400
+
+static void test_counts_are_exact_while_slots_move(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct cluster c;
+    cluster_start(&c, 0);
+    char url[200];
+    cluster_url(&c, "redis", 3, url, sizeof(url));
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.redis_url = url;
+    options.sync_interval_ms = 20;
+    options.redis_timeout_ms = 2000;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    weir *w[NODES];
+    weir_thread *t[NODES];
+    weir_policy_id policy[NODES];
+    for (int i = 0; i < NODES; i++) {
+        w[i] = open_or_fail(&options);
+        policy[i] = set_one_policy(w[i], &limit, 1, WEIR_SCOPE_FLEET);
+        t[i] = weir_attach(w[i]);
+        assert_int_equal(weir_sync(w[i], 10000), 0);
+    }
+    struct mover mover = {.cluster = &c};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, move_slots, &mover), 0);
+    uint64_t admitted = 0;
+    uint64_t seed = test_seed();
+    const uint64_t until_ns = real_ns() + 6 * SECOND;
+    while (real_ns() < until_ns && load_acquire(&mover.moves) < 1024) {
+        for (int i = 0; i < 200; i++) {
+            const int node = (int) random_below(&seed, NODES);
+            const uint64_t number = random_below(&seed, KEYS);
+            const weir_key key = weir_make_key(w[node], policy[node], &number, sizeof(number));
+            admitted += weir_check(t[node], &key, 1, NULL);
+        }
+        nap_ms(1);
+    }
+    store_release(&mover.stop, 1);
+    (void) pthread_join(thread, NULL);
+    /* Every key once more, so that one that could not be told is told now. */
+    for (int node = 0; node < NODES; node++) {
+        for (uint64_t number = 0; number < KEYS; number++) {
+            const weir_key key = weir_make_key(w[node], policy[node], &number, sizeof(number));
+            admitted += weir_check(t[node], &key, 1, NULL);
+        }
+        assert_int_equal(weir_sync(w[node], 10000), 0);
+        assert_int_equal(weir_sync(w[node], 10000), 0);
+        weir_stats stats;
+        weir_get_stats(w[node], &stats);
+        assert_int_equal(stats.forgot_count, 0);
+        assert_int_equal(stats.live_nodes, NODES);
+    }
+    print_message("# %llu slots moved, %llu units\n", (unsigned long long) load_acquire(&mover.moves),
+                  (unsigned long long) admitted);
+    assert_true(load_acquire(&mover.moves) > 20);
+    assert_int_equal(cluster_sum(&c, "weir:*:p:*"), admitted);
+    for (int i = 0; i < NODES; i++) {
+        weir_detach(t[i]);
+        weir_close(w[i]);
+    }
+    cluster_stop(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_report_goes_to_the_shard_of_its_slot),
+        cmocka_unit_test(test_a_slot_on_its_way_is_followed_within_the_round),
+        cmocka_unit_test(test_a_lost_shard_leaves_the_others),
+        cmocka_unit_test(test_a_shard_that_forgets_is_noticed),
+        cmocka_unit_test(test_a_promoted_replica_is_followed_and_told_again),
+        cmocka_unit_test(test_counts_are_exact_while_slots_move),
+    };
+    return cmocka_run_group_tests_name("redis/cluster", tests, NULL, NULL);
+}

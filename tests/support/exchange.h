@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A transport spoken to by itself, without a weir. */
+#ifndef WEIR_TESTS_EXCHANGE_H
+#define WEIR_TESTS_EXCHANGE_H
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+
+#include "redis/redis.h"
+#include "support/support.h"
+
+/* Opens one on Redis, or fails the test. */
+static inline struct transport *open_redis(const char *url, uint32_t timeout_ms)
+{
+    struct transport *t = NULL;
+    struct transport_config config = {.url = url, .prefix = "weir", .timeout_ms = timeout_ms, .now_ns = real_ns()};
+    weir_error error = {0};
+    if (redis_transport_open(&config, &t, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    return t;
+}
+
+/* Steps until the round has ended or, without one, until one can begin. */
+static inline enum transport_event step_until(struct transport *t, bool round)
+{
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    for (;;) {
+        const enum transport_event event = t->ops->step(t, real_ns());
+        if (round ? event != TRANSPORT_NOTHING : t->ops->state(t) == TRANSPORT_READY) {
+            return event;
+        }
+        if (real_ns() > until_ns) {
+            fail_msg("nothing comes of it: %s", t->ops->problem(t) != NULL ? t->ops->problem(t) : "no problem");
+        }
+        struct pollfd fds[TRANSPORT_MAX_POLLFDS];
+        uint64_t deadline_ns = UINT64_MAX;
+        (void) poll(fds, (nfds_t) t->ops->wait_for(t, fds, &deadline_ns), 2);
+    }
+}
+
+static inline enum transport_event exchange(struct transport *t, struct round *round)
+{
+    (void) step_until(t, false);
+    assert_int_equal(t->ops->begin(t, round, real_ns()), 0);
+    assert_int_equal(t->ops->begin(t, round, real_ns()), -EBUSY);
+    return step_until(t, true);
+}
+
+static inline struct report window(const char *author, uint64_t count, uint64_t asked)
+{
+    struct report r = {.kind = REPORT_WINDOW, .count = count, .asked = asked, .expire_ms = 60000};
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:f1s:p:window");
+    (void) snprintf(r.author, sizeof(r.author), "%s", author);
+    return r;
+}
+
+#endif
