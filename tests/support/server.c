@@ -87,7 +87,7 @@ static void run(const struct server *server)
     for (const char **from = server->sentinel ? sentinel : own; *from != NULL; from++) {
         argv[count++] = *from;
     }
-    if (server->password != NULL) {
+    if (server->password != NULL && !server->sentinel) {
         argv[count++] = "--requirepass";
         argv[count++] = server->password;
     }
