@@ -185,6 +185,19 @@ static void bring_script(struct redis_transport *t, const struct peer *peer, uin
     round_again(t, number, false, now_ns);
 }
 
+/* What an error is about: Redis 6.2 says first, at length, which line of the script it came from. */
+static const char *cause_of(const char *text)
+{
+    static const char place[] = "@user_script: ";
+    const char *at = begins(text, "ERR Error running script") ? strstr(text, place) : NULL;
+    if (at == NULL) {
+        return text;
+    }
+    at += sizeof(place) - 1;
+    at += strspn(at, "0123456789");
+    return at + strspn(at, ": -");
+}
+
 static void answer_error(struct redis_transport *t, struct peer *peer, uint32_t number, const char *text,
                          uint64_t now_ns)
 {
@@ -217,6 +230,7 @@ static void answer_error(struct redis_transport *t, struct peer *peer, uint32_t 
         route_refresh(t);
         round_lost(t, number);
     } else {
+        text = cause_of(text);
         const bool rights = begins(text, "NOPERM") || strstr(text, "ACL") != NULL || strstr(text, "user executing");
         problem_set(t, peer, "%.110s%s", text, rights ? " (docs/redis.md lists the rights that are needed)" : "");
         round_lost(t, number);

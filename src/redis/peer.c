@@ -364,6 +364,7 @@ static void answer(struct redis_transport *t, struct peer *peer, const redisRepl
     const struct call call = peer->calls[peer->call_first];
     peer->call_first = (peer->call_first + 1) % peer->call_size;
     peer->call_count--;
+    peer->deadline_ns = now_ns + t->timeout_ns; /* of the next one; a round has its own */
     if (call.kind == CALL_BATCH) {
         answer_batch(t, peer, call.batch, reply, now_ns);
     } else if (call.kind == CALL_MAP) {

@@ -34,7 +34,7 @@ struct tls_context {
 };
 
 struct tls {
-    redisContext *context; /* of a descriptor that is not its own */
+    redisContext *context; /* of a descriptor that is not its own; NULL: the handshake has failed at once */
     SSL *openssl;          /* context's */
     char problem[120];     /* "": none known */
 };
@@ -67,6 +67,18 @@ static void signal_release(const struct signal_hold *hold)
         }
     }
     (void) pthread_sigmask(SIG_SETMASK, &hold->before, NULL);
+}
+
+static int lost(struct tls *tls)
+{
+    const long verified = SSL_get_verify_result(tls->openssl);
+    const char *reason = verified != X509_V_OK ? X509_verify_cert_error_string(verified)
+                                               : ERR_reason_error_string(ERR_peek_last_error());
+    if (reason != NULL) {
+        (void) snprintf(tls->problem, sizeof(tls->problem), "TLS: %s", reason);
+    }
+    ERR_clear_error();
+    return -ECONNRESET;
 }
 
 static int bad_file(SSL_CTX *openssl, weir_error *error, const char *option, const char *path)
@@ -138,50 +150,45 @@ int tls_open(struct tls_context *context, int fd, const char *name, struct tls *
     SSL *openssl = SSL_new(context->openssl);
     redisContext *hiredis = redisConnectWithOptions(&options);
     if (tls == NULL || openssl == NULL || hiredis == NULL || !expect_name(openssl, name)) {
-        goto failed;
+        if (hiredis != NULL) {
+            (void) redisFreeKeepFd(hiredis);
+        }
+        SSL_free(openssl);
+        free(tls);
+        ERR_clear_error();
+        return -ENOMEM;
     }
+    *tls = (struct tls){.context = hiredis, .openssl = openssl};
     struct signal_hold hold;
     signal_hold(&hold);
     const int result = redisInitiateSSL(hiredis, openssl);
     signal_release(&hold);
     if (result != REDIS_OK) {
-        goto failed;
+        (void) lost(tls);
+        (void) redisFreeKeepFd(hiredis);
+        SSL_free(openssl);
+        tls->context = NULL;
+        tls->openssl = NULL;
     }
-    *tls = (struct tls){.context = hiredis, .openssl = openssl};
     *out = tls;
     return 0;
-failed:
-    if (hiredis != NULL) {
-        (void) redisFreeKeepFd(hiredis);
-    }
-    SSL_free(openssl);
-    free(tls);
-    ERR_clear_error();
-    return -ECONNABORTED;
 }
 
 void tls_close(struct tls *tls)
 {
     if (tls != NULL) {
-        (void) redisFreeKeepFd(tls->context); /* frees `openssl`, and writes nothing */
+        if (tls->context != NULL) {
+            (void) redisFreeKeepFd(tls->context); /* frees `openssl`, and writes nothing */
+        }
         free(tls);
     }
 }
 
-static int lost(struct tls *tls)
-{
-    const long verified = SSL_get_verify_result(tls->openssl);
-    const char *reason = verified != X509_V_OK ? X509_verify_cert_error_string(verified)
-                                               : ERR_reason_error_string(ERR_peek_last_error());
-    if (reason != NULL) {
-        (void) snprintf(tls->problem, sizeof(tls->problem), "TLS: %s", reason);
-    }
-    ERR_clear_error();
-    return -ECONNRESET;
-}
-
 ssize_t tls_read(struct tls *tls, char *buffer, size_t size)
 {
+    if (tls->context == NULL) {
+        return -ECONNRESET;
+    }
     struct signal_hold hold;
     signal_hold(&hold); /* a handshake, or a new key, writes */
     const ssize_t got = tls->context->funcs->read(tls->context, buffer, size);
@@ -204,7 +211,7 @@ int tls_flush(struct tls *tls)
 
 ssize_t tls_write(struct tls *tls, const char *bytes, size_t size)
 {
-    const int result = tls_flush(tls);
+    const int result = tls->context != NULL ? tls_flush(tls) : -ECONNRESET;
     if (result != 0 || tls_unsent(tls)) {
         return result;
     }
@@ -218,7 +225,7 @@ ssize_t tls_write(struct tls *tls, const char *bytes, size_t size)
 
 bool tls_unsent(const struct tls *tls)
 {
-    return sdslen(tls->context->obuf) != 0;
+    return tls->context != NULL && sdslen(tls->context->obuf) != 0;
 }
 
 const char *tls_problem(const struct tls *tls)

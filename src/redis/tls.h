@@ -19,7 +19,8 @@ struct tls;         /* one connection's */
 int tls_context_open(const struct redis_url *url, struct tls_context **out, weir_error *error);
 void tls_context_close(struct tls_context *context); /* NULL: nothing */
 
-/* Begins with a handshake, which later calls carry on. The certificate must be for `name`, a host's or an address. */
+/* Begins with a handshake, which later calls carry on. The certificate must be for `name`, a host's or an address. 0 or
+ * -ENOMEM; a handshake that fails at once is told by the first call that reads or writes. */
 int tls_open(struct tls_context *context, int fd, const char *name, struct tls **out);
 void tls_close(struct tls *tls); /* NULL: nothing. The descriptor stays open */
 

@@ -61,7 +61,7 @@ void server_must(const struct server *server, const char *format, ...)
 /* CLUSTER ADDSLOTS with every one of [first, end): a run in one argument is not known to Redis 6.2. */
 static void add_slots(const struct server *server, int first, int end)
 {
-    static char numbers[SLOTS][8];
+    static char numbers[SLOTS][12];
     static const char *argv[SLOTS + 2] = {"CLUSTER", "ADDSLOTS"};
     for (int slot = first; slot < end; slot++) {
         (void) snprintf(numbers[slot], sizeof(numbers[slot]), "%d", slot);
