@@ -222,7 +222,9 @@ static void take_info(struct peer *peer, const char *info, const char *identity_
         const size_t used = strlen(peer->identity);
         (void) snprintf(peer->identity + used, sizeof(peer->identity) - used, "%.*s ", (int) strcspn(at, "\r\n"), at);
     }
-    peer->cluster = peer->cluster || strstr(info, "redis_mode:cluster") != NULL;
+    /* Redis's word for it, and Valkey's. */
+    peer->cluster =
+        peer->cluster || strstr(info, "redis_mode:cluster") != NULL || strstr(info, "server_mode:cluster") != NULL;
     peer->replica = peer->replica || strstr(info, "\nrole:slave") != NULL;
 }
 
