@@ -48,12 +48,15 @@ static int reserve(struct redis_transport *t, size_t count)
     }
     if (count > t->order_size) {
         uint32_t *order = realloc(t->order, count * sizeof(*order));
-        t->order = order != NULL ? order : t->order;
-        uint16_t *slots = realloc(t->slots, count * sizeof(*slots));
-        t->slots = slots != NULL ? slots : t->slots;
-        if (order == NULL || slots == NULL) {
+        if (order == NULL) {
             return -ENOMEM;
         }
+        t->order = order;
+        uint16_t *slots = realloc(t->slots, count * sizeof(*slots));
+        if (slots == NULL) {
+            return -ENOMEM;
+        }
+        t->slots = slots;
         t->order_size = count;
     }
     /* In a Cluster every report may have a batch of its own, and another one when batches are split. */

@@ -70,11 +70,43 @@ static void test_every_report_goes_to_the_shard_of_its_slot(void **state)
     for (size_t i = 0; i < CLUSTER_PRIMARIES; i++) {
         assert_true(server_sum(&c.servers[i], "weir:*:p:key") > 1000);
     }
+#ifdef REDIS_REPLY_MAP
+    char resp3[200];
+    cluster_url(&c, "redis", 1, resp3, sizeof(resp3));
+    (void) snprintf(resp3 + strlen(resp3), 20, "?protocol=3");
+    struct transport *as_resp3 = open_redis(resp3, 2000);
+    all_told(as_resp3, reports, 1100, 5);
+    as_resp3->ops->close(as_resp3);
+#endif
     /* A seed that is gone is passed over; a Cluster needs no more than one that is there. */
     char url[200];
     (void) snprintf(url, sizeof(url), "redis://127.0.0.1:1,127.0.0.1:%d", c.servers[2].port);
     struct transport *t = open_redis(url, 2000);
     all_told(t, reports, 50, 9);
+    t->ops->close(t);
+    cluster_stop(&c);
+}
+
+static void test_a_cluster_that_does_not_say_so_is_found_out(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static struct cluster c;
+    static struct report reports[TAGS];
+    cluster_start(&c, 0);
+    for (int i = 0; i < CLUSTER_PRIMARIES; i++) {
+        server_must(&c.servers[i], "ACL SETUSER ann on >secret ~weir:* +@all -info");
+    }
+    char url[200];
+    (void) snprintf(url, sizeof(url), "redis://ann:secret@127.0.0.1:%d", c.servers[1].port);
+    struct transport *t = open_redis(url, 2000);
+    fill(reports, TAGS, 1);
+    struct round round = round_of(reports, TAGS);
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_FAILED); /* it is told by this round */
+    all_told(t, reports, TAGS, 2);
+    assert_int_equal(cluster_sum(&c, "weir:*:p:key"), TAGS * 2);
     t->ops->close(t);
     cluster_stop(&c);
 }
@@ -370,6 +402,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_report_goes_to_the_shard_of_its_slot),
+        cmocka_unit_test(test_a_cluster_that_does_not_say_so_is_found_out),
         cmocka_unit_test(test_a_slot_on_its_way_is_followed_within_the_round),
         cmocka_unit_test(test_a_lost_shard_leaves_the_others),
         cmocka_unit_test(test_a_shard_that_forgets_is_noticed),
