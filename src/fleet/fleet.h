@@ -99,7 +99,8 @@ struct fleet {
     bool under_way;
     uint64_t back_ns;       /* since when there are good rounds again; 0: there was no outage */
     uint64_t gathered_ns;   /* fleet time at which the round under way was made */
-    uint64_t interval_count;
+    uint64_t interval_count, gather_count;
+    bool outage;             /* a policy has left the fleet's rung since the last good round */
     uint32_t cursor;         /* where the next round begins to look for dirty cells */
     uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
     uint32_t heal, heal_end; /* likewise of all cells, while the fleet is told everything again */

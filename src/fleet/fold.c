@@ -91,6 +91,7 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
     if (listens) {
         note->lesson.known_time = folded.a;
+        note->lesson.known_total = bucket_total(folded);
     }
     store_relaxed(&note->now.others, answer.others);
     store_relaxed(&note->now.others_back, answer.others_back);
@@ -122,7 +123,7 @@ static void fold_bucket(struct fleet *fleet, struct cell *cell, struct note *not
     fleet->lost = fleet->lost || (listens && lost_some(report, &note->now));
     fleet->given_back = bucket_fold(cell, note, rule, report, listens, now_ns) || fleet->given_back;
     if (listens) {
-        learn_others(note, &note->now, report, false);
+        learn_others(note, &note->now, report);
         learn_answer(fleet, cell, note, rule, report, first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
     }
 }
@@ -137,7 +138,7 @@ static void fold_windows(struct fleet *fleet, struct cell *cell, struct note *no
     if (!listens) {
         return;
     }
-    learn_others(note, told, report, origin->before);
+    learn_others(note, told, report);
     if (!origin->before) {
         const uint64_t number = window_number(rule, load_relaxed(&note->mirror.tag), fleet->gathered_ns);
         learn_answer(fleet, cell, note, rule, report, load_relaxed(&told->others) - had,

@@ -122,7 +122,7 @@ static void take_postponed(struct gathering *g, bool begins, bool all)
         take_all(g, &fleet->tier->table.postponed, &cursor, cells, URGE_NOW);
         return;
     }
-    if (begins) {
+    if (begins && fleet->turn >= fleet->turn_end) { /* else the last one is not done yet */
         fleet->turn = fleet->turn_end < cells ? fleet->turn_end : 0;
         fleet->turn_end = part_end(fleet, fleet->turn, TURN_INTERVALS);
     }
@@ -156,6 +156,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     fleet->given_back = fleet->lost = false;
     fleet->gathered_ns = now_ns;
     fleet->interval_count += begins;
+    fleet->gather_count++;
     take_urgent(&g);
     if (kind != ROUND_URGENT) {
         take_orphans(&g);

@@ -29,8 +29,8 @@
 /* A part of a limit below this is a matter of luck. */
 #define CROWDED_UNITS 2
 
-/* Demand is learned from answers that are an interval apart, or this part of one less. */
-#define LEARN_DIVISOR 4
+/* For this part of an interval a beginning is waited out; and demand is learned from answers an interval less it apart. */
+#define WAIT_DIVISOR 4
 
 
 void learn_begin(struct note *note)
@@ -61,62 +61,80 @@ void learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
     note->lesson.looked_ns = now_ns;
 }
 
-void learn_others(struct note *note, struct told *told, const struct report *report, bool before)
+void learn_others(struct note *note, struct told *told, const struct report *report)
 {
     const uint64_t asked = saturating_sub(report->sum_asked, report->asked);
     const uint64_t more = saturating_sub(asked, told->others_asked);
     told->others_asked += more;
-    /* Of the window before a key's first answer it is not known since when. */
-    note->lesson.others_asked += before && note->lesson.learned_ns == 0 ? 0 : more;
+    note->lesson.others_asked += more;
 }
 
-/* Since when the others' units of this answer were asked for. */
-static uint64_t others_span(const struct lesson *lesson, bool window, uint64_t start_ns, uint64_t period_ns,
-                            bool with_before, uint64_t now_ns)
+/*
+ * An answer to a key that was not asked for before, or not for a while, says what the others have told, but not what
+ * they have just begun: a burst that comes to all nodes at once is told by each of them some milliseconds later. So it
+ * is a beginning: demand is counted from there, and until the others have had the time to tell, the key goes by an even
+ * part of its limit.
+ */
+static bool begins(const struct fleet *fleet, struct note *note, const struct rule *rule, const struct report *report,
+                   uint64_t start_ns)
 {
-    const uint64_t since_ns = lesson->learned_ns;
-    const uint64_t read_from_ns = !window ? 0 : with_before ? start_ns - min_u64(period_ns, start_ns) : start_ns;
-    return now_ns - max_u64(since_ns, read_from_ns);
+    struct lesson *lesson = &note->lesson;
+    const uint64_t now_ns = fleet->gathered_ns;
+    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t since_ns = load_relaxed(&note->mirror.since_ns);
+    const bool old = now_ns > since_ns + STALE_INTERVALS * interval_ns;
+    if (lesson->learned_ns == 0) {
+        const uint64_t age_ns = saturating_sub(now_ns, start_ns);
+        lesson->guessed = !rule_is_bucket(rule) && age_ns <= TURN_INTERVALS * interval_ns;
+        if (lesson->guessed) {
+            /* A window that began not long ago is a span like any other. */
+            lesson->demand.own_rate = estimate_rate(lesson->own_asked, interval_ns);
+            lesson->demand.others_rate = estimate_rate(note->now.others_asked, max_u64(age_ns, interval_ns / 2));
+        }
+        lesson->first_ns = lesson->learned_ns = lesson->changed_ns = now_ns;
+        lesson->own = report->count;
+        lesson->own_asked = lesson->others_asked = 0;
+    } else if (old && lesson->recent_units >= RECENT_UNITS) {
+        lesson->first_ns = lesson->changed_ns = now_ns;
+    }
+    return now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR || !(lesson->demand.known || lesson->guessed);
 }
 
-/* Takes the answer in. False: what the others ask for is still not known. */
-static bool take_in(const struct fleet *fleet, struct note *note, const struct rule *rule, const struct report *report,
+/* Learns demand, where there was time enough to tell a rate. */
+static void take_in(const struct fleet *fleet, struct note *note, const struct rule *rule, const struct report *report,
                     uint64_t start_ns, bool with_before)
 {
     struct lesson *lesson = &note->lesson;
     const uint64_t now_ns = fleet->gathered_ns;
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const bool window = !rule_is_bucket(rule);
-    const bool first = lesson->learned_ns == 0;
-    const uint64_t own_span_ns = first ? interval_ns : now_ns - lesson->learned_ns;
-    if (!first && own_span_ns < interval_ns - interval_ns / LEARN_DIVISOR) {
-        return lesson->demand.known; /* too short to tell a rate by: the others speak once in an interval */
+    const uint64_t span_ns = lesson->learned_ns != 0 ? now_ns - lesson->learned_ns : 0;
+    if (span_ns < interval_ns - interval_ns / WAIT_DIVISOR) {
+        /* The others speak once in an interval: this tells no rate. But what passed here half an interval ago is seen. */
+        const uint64_t late = muldiv_ceil(lesson->recent_rate, interval_ns / 2, NS_PER_S) >> RATE_BITS;
+        lesson->own_seen = max_u64(lesson->own_seen, lesson->recent_rate != 0 ? saturating_sub(report->count, late) : 0);
+        return;
     }
-    const bool others_here = lesson->others_asked != 0 || saturating_sub(report->sum, report->mine) != 0;
-    if (window || !first || !others_here) {
-        const uint64_t others_ns =
-            max_u64(others_span(lesson, window, start_ns, rule->period_ns, with_before, now_ns), interval_ns / 2);
-        /* One rate of both: as many units of the others as in the time that the own ones took. */
-        const uint64_t others_asked = muldiv_ceil(lesson->others_asked, own_span_ns, others_ns);
-        const uint64_t others_before = lesson->demand.others_rate;
-        if (first || (estimate_rate(others_asked, own_span_ns) < others_before / CHANGE_FACTOR &&
-                      others_before > lesson->demand.own_rate / ALARM_DIVISOR)) {
-            lesson->changed_ns = now_ns;
-        }
-        demand_learn(&lesson->demand, lesson->own_asked, others_asked, own_span_ns, interval_ns);
+    /* Of the others' units those before the earliest window that was read are not known. */
+    const uint64_t before_ns = with_before ? min_u64(rule->period_ns, start_ns) : 0;
+    const uint64_t read_ns = saturating_sub(now_ns, window ? start_ns - before_ns : 0);
+    const uint64_t others_ns = max_u64(min_u64(span_ns, read_ns), interval_ns / 2);
+    const uint64_t others_asked = muldiv_ceil(lesson->others_asked, span_ns, others_ns);
+    const uint64_t others_before = lesson->demand.others_rate;
+    if (lesson->demand.known && others_before > lesson->demand.own_rate / ALARM_DIVISOR &&
+        estimate_rate(others_asked, span_ns) < others_before / CHANGE_FACTOR) {
+        lesson->changed_ns = now_ns;
     }
-    if (window && (first || lesson->learned_ns < start_ns)) {
-        lesson->own_seen = estimate_seen(report->count, now_ns - start_ns, interval_ns, true);
-    } else if (first) {
-        lesson->own_seen = report->count;
+    demand_learn(&lesson->demand, lesson->own_asked, others_asked, span_ns, interval_ns);
+    if (window && lesson->learned_ns < start_ns) {
+        lesson->own_seen = estimate_seen(report->count, saturating_sub(now_ns, start_ns), interval_ns, true);
     } else {
         const uint64_t more = saturating_sub(report->count, lesson->own);
-        lesson->own_seen = report->count - more + estimate_seen(more, own_span_ns, interval_ns, false);
+        lesson->own_seen = report->count - more + estimate_seen(more, span_ns, interval_ns, false);
     }
     lesson->own = report->count;
     lesson->learned_ns = now_ns;
     lesson->own_asked = lesson->others_asked = 0;
-    return lesson->demand.known;
 }
 
 /* What a limit lets pass in the long run. */
@@ -177,12 +195,13 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     struct lesson *lesson = &note->lesson;
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t now_ns = fleet->gathered_ns;
-    const bool known = take_in(fleet, note, rule, report, start_ns, with_before);
+    take_in(fleet, note, rule, report, start_ns, with_before);
+    const bool waits = begins(fleet, note, rule, report, start_ns);
     /* Own demand is known as it is, without delay: a node that traffic has just come to need not wait for its part. */
     struct demand demand = lesson->demand;
     demand.own_rate = max_u64(demand.own_rate, lesson->recent_rate);
     const uint32_t others_part = demand_others_part(&demand, interval_ns);
-    const uint64_t others_rate = known ? lesson->demand.others_rate : 0;
+    const uint64_t others_rate = demand.others_rate;
     const struct state state = cell_state(pair_read(&cell->state));
     count_error(fleet, note, rule, state, others, start_ns);
     const uint64_t left = rule_headroom(rule, state, now_ns);
@@ -191,7 +210,7 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
         lesson->changed_ns = now_ns;
     }
     const bool changing = now_ns < lesson->changed_ns + CHANGE_INTERVALS * interval_ns;
-    const uint64_t ahead_ns = changing ? interval_ns / 2 : 3 * interval_ns;
+    const uint64_t ahead_ns = changing ? interval_ns / 6 : 3 * interval_ns;
     const uint64_t expected = muldiv_floor(demand.own_rate >> RATE_BITS, ahead_ns, NS_PER_S);
     uint64_t seen = lesson->own_seen;
     if (!rule_is_bucket(rule)) {
@@ -210,10 +229,12 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     store_relaxed(&mirror->alarm, unseen + max_u64(max_u64(expected, left / ALARM_DIVISOR), 2));
     store_relaxed(&mirror->dither, (uint32_t) (hash_mix(load_relaxed(&cell->hash) ^ now_ns) >> (64 - RATE_BITS)));
     store_relaxed(&mirror->quota_untold, 0);
-    if (known) {
-        /* A queue's requests stand one behind the other: each takes the time of those that pass elsewhere. */
-        const bool in_parts = rule_is_queue(rule) && others_rate != 0;
-        store_relaxed(&mirror->part, in_parts ? (uint32_t) (PART_WHOLE - max_u64(others_part, 1)) : 0);
+    store_relaxed(&mirror->waits, waits);
+    /* A queue's requests stand one behind the other: each takes the time of those that pass elsewhere. */
+    if (!rule_is_queue(rule)) {
+        store_relaxed(&mirror->part, 0);
+    } else if (!waits) {
+        store_relaxed(&mirror->part, others_rate != 0 ? (uint32_t) (PART_WHOLE - max_u64(others_part, 1)) : 0);
     }
 }
 
@@ -227,5 +248,6 @@ void learn_nothing(const struct fleet *fleet, struct note *note)
     store_relaxed(&mirror->part, part < PART_WHOLE ? (uint32_t) max_u64(part, 1) : 0);
     store_relaxed(&mirror->others_rate, 0);
     store_relaxed(&mirror->since_ns, 0);
+    store_relaxed(&mirror->waits, 0);
     store_relaxed(&mirror->alarm, UINT64_MAX);
 }

@@ -91,6 +91,7 @@ static struct message *message_copy(struct memory_transport *t)
     message->round.node = message->node;
     message->run = t->run;
     message->beat_ns = t->beat_ns;
+    message->begun_ns = t->begun_ns;
     return message;
 }
 
@@ -229,8 +230,10 @@ static void apply(struct memory_fleet *fleet, struct message *message)
         answer_overrides(fleet, round);
     }
     round->fleet_wall_ns = now_ns;
-    round->forgot = !round->first && (last_ns < max_u64(message->beat_ns, 1) || message->run != fleet->run);
+    round->forgot = !round->first && (last_ns < max_u64(message->beat_ns, 1) || message->run != fleet->run ||
+                                       message->begun_ns != fleet->records.begun_ns);
     message->run = fleet->run;
+    message->begun_ns = fleet->records.begun_ns;
 }
 
 /* Without a delay a round takes effect in its node's own step, whoever else is stepped before. */
@@ -310,6 +313,7 @@ void network_deliver(struct memory_transport *t)
     from->overrides_new = false; /* they are the caller's now */
     t->run = t->answer->run;
     t->beat_ns = from->fleet_wall_ns;
+    t->begun_ns = t->answer->begun_ns;
     network_abandon(t);
 }
 

@@ -16,7 +16,7 @@ struct message {
     struct message *next;
     struct memory_transport *from; /* who waits for the answer; NULL: nobody does any more */
     uint64_t due_ns, number;       /* of those that are due at the same time the lower number is first */
-    uint64_t run, beat_ns;         /* of the fleet, and of the last heartbeat there, as the sender knew them */
+    uint64_t run, beat_ns, begun_ns; /* of the fleet, of the last heartbeat there, of its memory, as the sender knew */
     char node[REPORT_AUTHOR_SIZE];
     struct round round; /* with reports and logs of its own */
     struct log_news *logs;
@@ -55,7 +55,7 @@ struct memory_transport {
     struct message *answer;  /* to it, on its way */
     uint64_t timeout_ns, deadline_ns;
     uint64_t stepped_ns, stepped_network_ns; /* the node's time and the network's, as of the last step */
-    uint64_t run, beat_ns;                   /* of the last good round */
+    uint64_t run, beat_ns, begun_ns;         /* of the last good round */
     const char *problem;
 };
 

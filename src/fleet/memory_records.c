@@ -127,6 +127,7 @@ bool records_copy(struct records *to, const struct records *from)
             }
         }
     }
+    to->begun_ns = from->begun_ns;
     struct member **member = &to->members;
     for (const struct member *next = from->members; next != NULL && all; next = next->next) {
         *member = copy_of(next, sizeof(*next));
@@ -347,6 +348,7 @@ uint64_t records_beat(struct records *records, const char *node, uint32_t lifeti
 {
     uint64_t last_ns = 0;
     struct member **at = &records->members;
+    records->begun_ns = records->members == NULL ? now_ns : records->begun_ns;
     *live = 1;
     while (*at != NULL) {
         struct member *member = *at;

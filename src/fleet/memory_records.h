@@ -15,6 +15,7 @@ struct member;
 struct records {
     struct record *chains[RECORD_CHAINS]; /* by the hash of the name */
     struct member *members;
+    uint64_t begun_ns; /* when the first of them came; as long as there are any, it stays */
 };
 
 void records_clear(struct records *records);

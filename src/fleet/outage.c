@@ -114,6 +114,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
                                  : fleet->good_ns != 0 ? WEIR_BASIS_FLEET
                                                        : WEIR_BASIS_PROCESS;
         if (was == RUNG_FLEET && rung != RUNG_FLEET) {
+            fleet->outage = true;
             report_forget_others(fleet, set, policy);
         }
         if (was == RUNG_OPEN && rung != RUNG_OPEN) {

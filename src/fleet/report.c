@@ -54,6 +54,9 @@
 /* And how often it is looked at later, where it counts; in intervals. */
 #define BEFORE_EVERY 8
 
+/* How often a key is asked for that is denied alone; in intervals. */
+#define DENIED_EVERY 4
+
 /* Slack for clocks and delays on a window's record, which is wanted until the end of the window after it. */
 #define WINDOW_SLACK_MS 1000
 
@@ -299,10 +302,13 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
 }
 
 /* A bucket that is served in part, without what that adds to it. */
-static struct state whole_bucket(const struct note *note, struct state state)
+static struct state whole_bucket(const struct note *note, const struct rule *rule, struct state state)
 {
     if (load_relaxed(&note->mirror.part) != 0) {
-        state.a = min_u64(state.a, note->lesson.known_time);
+        const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
+        const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, note->lesson.looked_ns));
+        state.a = min_u64(state.a, since == 0 ? note->lesson.known_time
+                                              : saturating_add(known, saturating_mul(since, rule->unit)));
     }
     return state;
 }
@@ -314,6 +320,12 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     /* By the rate the bucket was last charged at: of a tier, an entry of the key's own, or an earlier policy. */
     struct rule rule = limit->rule;
     rule_rescale(&rule, bucket_scale(reading->state));
+    const struct state whole = whole_bucket(note, &rule, reading->state);
+    if (load_relaxed(&policy->rung) == RUNG_OPEN) {
+        /* They were told to let everything pass: no debt. */
+        note->before.reported = account->own[0];
+        note->before.reported_back = account->back[0];
+    }
     struct report *report = report_add(fleet, cell, note, false);
     (void) report_record(fleet, report->record, policy, limit, note);
     report->kind = REPORT_BUCKET;
@@ -321,12 +333,12 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->asked = max_u64(note->now.asked, report->count);
     report->back = account->back[0];
     report->reset_us = report_reset_us(note);
-    report->reset_kept = load_relaxed(&note->reset_emptied) != 0 ? bucket_owed_up(&rule, reading->state, now_ns) : 0;
+    report->reset_kept = load_relaxed(&note->reset_emptied) != 0 ? bucket_owed_up(&rule, whole, now_ns) : 0;
     report->scale = rule.scale;
     report->acked = max_u64(note->now.reported, note->before.reported);
     report->acked_back = max_u64(note->now.reported_back, note->before.reported_back);
     report->known_back = report->back + load_relaxed(&note->now.others_back);
-    report->tat_us = bucket_full_ns(&rule, whole_bucket(note, reading->state), now_ns) / NS_PER_US;
+    report->tat_us = bucket_full_ns(&rule, whole, now_ns) / NS_PER_US;
     /* New units came, on average, half an interval ago. */
     report->from_us = (now_ns - fleet->tier->interval_ns / 2) / NS_PER_US;
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
@@ -355,6 +367,9 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
         return true; /* in its turn it would come too late */
     }
     if (account->untold == 0) {
+        if ((fleet->interval_count + note->incarnation) % DENIED_EVERY == 0) {
+            return true; /* others may have given some back */
+        }
         /* Demand alone: of interest when the window ends. */
         const uint64_t reset_ns = rule_reset_after(rule, state, now_ns);
         return !rule_is_bucket(rule) && reset_ns < TURN_INTERVALS * interval_ns;
@@ -375,6 +390,13 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     if (hash == 0 || !cell_pin(cell, hash)) {
         return true; /* forgotten, and gone to the orphans */
     }
+    if (note->lesson.round == fleet->gather_count) {
+        /* It is in this round: twice would be to take an answer twice. */
+        table_set_dirty(table, at);
+        cell_unpin(cell);
+        return true;
+    }
+    bitmap_clear(&table->dirty, at); /* [T4] before the state is read */
     bool all = true;
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, note, &policy);
@@ -394,6 +416,7 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
             counter_add(&fleet->stats.postponed_count, 1);
         } else {
             bitmap_clear(&table->postponed, at);
+            note->lesson.round = fleet->gather_count;
             (bucket ? bucket_report : window_report)(fleet, at, note, policy, limit, &reading, &account, now_ns);
         }
     }

@@ -70,7 +70,7 @@ void learn_own(struct note *note, struct told *told, uint64_t own);
 /* Units denied since the last look; the last of a look. */
 void learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns);
 /* What others were asked for, by one record's answer. */
-void learn_others(struct note *note, struct told *told, const struct report *report, bool before);
+void learn_others(struct note *note, struct told *told, const struct report *report);
 /*
  * All answers on a key are there; `report` is the one on its present window, which began at `start_ns`, and `others`
  * what the others have admitted since the last one. Checks go by it from now on.

@@ -77,7 +77,9 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
         unfold_log(sweep->fleet->tier, at, rule);
     }
     if (load_relaxed(&note->mirror.part) == 0) {
-        note->lesson.known_time = pair_read(&cell->state).a; /* else it is that before the first part */
+        const struct state state = cell_state(pair_read(&cell->state));
+        note->lesson.known_time = state.a; /* else it is that before the first part */
+        note->lesson.known_total = state.b & BUCKET_TOTAL_MASK;
     }
     learn_nothing(sweep->fleet, note);
     if (rule_is_log(rule) || rule_is_bucket(rule) || tag == TAG_NONE) {

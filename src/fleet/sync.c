@@ -216,11 +216,13 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     if (fleet->round.forgot) {
         report_all_again(fleet);
         fleet->drained = false;
-    } else if (fleet->lost && fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
+    } else if (fleet->lost && fleet->heal >= fleet->tier->table.cell_count &&
+               fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
         report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
     }
-    if (saturating_sub(monotonic_ns, fleet->good_ns) > OUTAGE_INTERVALS * fleet->tier->interval_ns) {
+    if (fleet->outage || saturating_sub(monotonic_ns, fleet->good_ns) > OUTAGE_INTERVALS * fleet->tier->interval_ns) {
         fleet->back_ns = monotonic_ns;
+        fleet->outage = false;
     }
     fleet->good_ns = monotonic_ns;
     fleet->live_nodes = fleet->round.live_nodes;

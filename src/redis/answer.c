@@ -12,6 +12,7 @@
 #include "redis/internal.h"
 
 /* Numbers that the scripts answer for each report. */
+#define HEARTBEAT_ANSWERS 5
 #define WINDOW_ANSWERS 6
 #define BUCKET_ANSWERS 7
 #define LOG_ANSWERS    4 /* and two per group */
@@ -51,16 +52,20 @@ static bool still_there(const struct redis_transport *t, const char *identity)
 static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, const struct batch *batch,
                            const redisReply *reply, uint64_t now_ns)
 {
-    if (!are_numbers(reply, 4)) {
+    if (!are_numbers(reply, HEARTBEAT_ANSWERS)) {
         return false;
     }
     struct round *round = t->round;
     struct beat *beat = &t->beats[batch->first];
-    const bool another = beat->known && strcmp(peer->identity, beat->identity) != 0;
-    if (beat->known && (number_at(reply, 2) == 0 || (another && !still_there(t, beat->identity)))) {
+    const bool another = strcmp(peer->identity, beat->identity) != 0;
+    /* Our heartbeat may be there again because a late copy of an old round has come: then the memory is younger. */
+    const bool lost = number_at(reply, 2) < beat->last_ms || number_at(reply, 4) != beat->begun_us;
+    if (beat->known && (lost || (another && !still_there(t, beat->identity)))) {
         t->forgot = true;
     }
     beat->known = true;
+    beat->last_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
+    beat->begun_us = number_at(reply, 4);
     memcpy(beat->identity, peer->identity, sizeof(beat->identity));
     /* The clock is that of the first beat's server; another's where that one is lost. */
     if (!t->timed || (batch->first == 0 && !t->timed_first)) {

@@ -109,6 +109,8 @@ struct beat {
     uint16_t slot;
     bool known; /* it was answered before, by: */
     char identity[IDENTITY_SIZE];
+    uint64_t last_ms;  /* when, by the server's clock */
+    uint64_t begun_us; /* when the server's memory of the nodes began */
 };
 
 struct redis_transport {

@@ -199,7 +199,7 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
         return;
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = mirror_rule(t->tier, policy, i, s.cells[i]);
+        const struct rule rule = policy_rule(&policy->limits[i]);
         uint64_t given = refund_cell(t->tier, s.cells[i], &rule, cost, s.now_ns, SCOPE_NOW);
         if (given < cost) {
             settle_held(t->tier, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
@@ -281,7 +281,7 @@ static void reset_cell(struct tier *tier, const struct policy *policy, size_t li
                        bool reachable)
 {
     const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
-    const struct rule rule = mirror_rule(tier, policy, limit, at);
+    const struct rule rule = policy_rule(&policy->limits[limit]);
     struct note *note = &tier->table.notes[at];
     const bool empties = !fleet || !reachable;
     if (empties) {

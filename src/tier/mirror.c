@@ -24,10 +24,6 @@
 #define URGENT_DIVISOR 128
 #define URGENT_UNITS   2
 
-/* An answer is old when the one after it has not come: the key was not used here, or little. Others may have used it
- * since, whatever they did before; as with a new key no more than an even part passes before the next one. */
-#define STALE_INTERVALS 3
-
 /* How long a denial lasts that the fleet's next answer may end, at least. */
 #define RETRY_MIN_NS NS_PER_MS
 
@@ -116,12 +112,14 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
                                 .since_ns = load_relaxed(&mirror->since_ns),
                                 .dither = load_relaxed(&mirror->dither)};
     const uint64_t nodes = load_relaxed(&tier->live_nodes);
-    if (estimate.others_rate == 0 && nodes <= 1) {
-        return headroom;
+    if (nodes <= 1) {
+        return headroom; /* nobody else is there */
     }
-    const bool stale = now_ns > estimate.since_ns + STALE_INTERVALS * tier->interval_ns;
+    const uint64_t since_ns = estimate.since_ns;
+    const bool stale = now_ns > since_ns + STALE_INTERVALS * tier->interval_ns;
+    const bool waits = load_relaxed(&mirror->waits) != 0;
     const uint64_t unseen = unseen_units(note, rule, state, headroom, now_ns, &estimate.since_ns);
-    if (!stale) {
+    if (!stale && !waits) {
         if (unseen >= load_relaxed(&mirror->alarm)) {
             ask_at_once(tier, cell);
         }
@@ -129,7 +127,9 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
     }
     const uint64_t share = max_u64(rule->limit / max_u64(nodes, 1), 1);
     const uint64_t left = min_u64(headroom, saturating_sub(share, unseen));
-    if (unseen >= urgent_units(share) || (left < asked && headroom >= asked)) {
+    /* An answer that waits for the others' is an interval's half and quarter older than its news when it is due again. */
+    const bool due = stale || now_ns > since_ns + tier->interval_ns / 2 + tier->interval_ns / 4;
+    if (due && (unseen >= urgent_units(share) || (left < asked && headroom >= asked))) {
         ask_at_once(tier, cell);
     }
     return left;

@@ -99,6 +99,7 @@ struct mirror {
     _Atomic uint32_t part;
     _Atomic uint32_t tag;         /* the window of `seen`, and of the note's `now`; TAG_NONE: none yet */
     _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
+    _Atomic uint8_t waits;        /* 1: the others may not have told yet what they have just begun */
 };
 
 _Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
@@ -106,8 +107,11 @@ _Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
 /* What the background thread learns that from. */
 struct lesson {
     struct demand demand;
+    bool guessed;                     /* before it is known: by the age of a young window */
     uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
     uint64_t own_asked, others_asked; /* units since then */
+    uint64_t round;                   /* the last one that it was reported in */
+    uint64_t first_ns;                /* of an answer after which the others' are waited for (learn.c) */
     uint64_t looked_ns;               /* when own demand was last counted */
     uint64_t recent_units;            /* own demand between the last two looks */
     uint64_t recent_rate;             /* and as a rate; 0: too little to tell one */
@@ -115,7 +119,8 @@ struct lesson {
     uint64_t denied;                  /* of the note's `denied`: counted in own_asked */
     uint64_t own;                     /* own units then, of the note's window or of the bucket */
     uint64_t own_seen;                /* of them, what the others' news covers */
-    uint64_t known_time;              /* served in part: the bucket's a as the fleet knows it, without what that adds */
+    /* Served in part: the bucket's a as the fleet knows it, without what that adds, and its total then. */
+    uint64_t known_time, known_total;
 };
 
 /*
@@ -158,6 +163,7 @@ static inline void note_clear_fleet(struct note *note)
     store_relaxed(&note->mirror.dither, 0);
     store_relaxed(&note->mirror.tag, TAG_NONE);
     store_relaxed(&note->mirror.quota_untold, 0);
+    store_relaxed(&note->mirror.waits, 0);
 }
 
 static inline void told_clear(struct told *told)

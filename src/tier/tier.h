@@ -304,6 +304,13 @@ struct request {
 void process_decide(struct request *r, bool take);
 
 /* mirror.c */
+
+/*
+ * An answer is old when the ones after it have not come: the key was not used here, or little. Others may have used it
+ * since, whatever they did before; as with a new key no more than an even part passes before the next one.
+ */
+#define STALE_INTERVALS 3
+
 /* Whether a policy's keys are used by other nodes as well. */
 static inline bool mirror_concerns(const struct tier *tier, const struct policy *policy)
 {

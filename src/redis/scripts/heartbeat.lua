@@ -3,11 +3,19 @@
 --
 -- KEYS[1]  sorted set of nodes by their last heartbeat, milliseconds
 -- ARGV     node, milliseconds after which a silent node is gone
--- Returns  {seconds, microseconds, whether the node's last heartbeat was still here, live nodes}
+-- Returns  {seconds, microseconds, the node's last heartbeat here (0: none), live nodes, when this set was begun, us}
+--
+-- The set keeps its own beginning as a member "!microseconds" beside the nodes, at the end: one that was lost and came
+-- again has another.
 local now = redis.call('TIME')
 local now_ms = now[1] * 1000 + math.floor(now[2] / 1000)
 local lifetime_ms = tonumber(ARGV[2])
-local was_here = redis.call('ZSCORE', KEYS[1], ARGV[1])
+local last = redis.call('ZSCORE', KEYS[1], ARGV[1])
+local begun = redis.call('ZRANGEBYSCORE', KEYS[1], '+inf', '+inf')[1]
+if not begun then
+    begun = '!' .. now[1] .. string.format('%06d', now[2])
+    redis.call('ZADD', KEYS[1], '+inf', begun)
+end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now_ms - lifetime_ms))
 local done = redis.pcall('PEXPIRE', KEYS[1], string.format('%.0f', lifetime_ms * 2))
@@ -17,4 +25,5 @@ if type(done) == 'table' then
     end
     return done
 end
-return {tonumber(now[1]), tonumber(now[2]), was_here and 1 or 0, redis.call('ZCARD', KEYS[1])}
+return {tonumber(now[1]), tonumber(now[2]), tonumber(last or 0) or 0, redis.call('ZCARD', KEYS[1]) - 1,
+        tonumber(string.sub(begun, 2))}
