@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fleet estimate's arithmetic against its formulas in double precision, at its limits, and for what it promises:
+ * more demand elsewhere or older news never lets more pass, and fractions come out on average.
+ */
+#include "base/numbers.h"
+#include "fleet/estimate.h"
+#include "support/support.h"
+
+#define RATE_ONE (UINT64_C(1) << RATE_BITS) /* a unit a second, and the range of `dither` */
+#define RATE_TOP (UINT64_C(1) << 61)        /* the greatest one that is kept */
+#define INTERVAL (200 * MILLISECOND)
+#define NOW      (UINT64_C(1760000000) * SECOND)
+#define TIMES    20000
+
+/* A number of random magnitude, below 2^bits. */
+static uint64_t random_bits(uint64_t *rng, uint64_t bits)
+{
+    return random_next(rng) >> (63 - random_below(rng, bits));
+}
+
+static struct estimate random_estimate(uint64_t *rng)
+{
+    return (struct estimate){.others_rate = random_bits(rng, 40),
+                             .others_part = (uint32_t) random_bits(rng, 32),
+                             .since_ns = NOW - random_bits(rng, 36),
+                             .dither = (uint32_t) random_below(rng, RATE_ONE)};
+}
+
+static void expect_near(double value, double model, double error)
+{
+    const double off = value > model ? value - model : model - value;
+    if (!(off <= error)) {
+        fail_msg("%.9g is not %.9g, within %.3g", value, model, error);
+    }
+}
+
+/* The budget as estimate.c's head derives it: by the ratio of the demands. */
+static double budget(const struct estimate *e, uint64_t headroom, uint64_t unseen, uint64_t now_ns)
+{
+    const double room = (double) headroom;
+    const double part = (double) e->others_part / (double) PART_WHOLE;
+    const double ratio = part / (1 - part);
+    const double lag = now_ns > e->since_ns ? (double) (now_ns - e->since_ns) / 1e9 : 0;
+    const double at_full_demand = room - (double) e->others_rate / (double) RATE_ONE * lag;
+    const double in_proportion = (room - (double) unseen * ratio) / (1 + ratio);
+    return at_full_demand > in_proportion ? at_full_demand : in_proportion;
+}
+
+static void test_what_is_left_is_the_budget_rounded_by_the_dither(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    uint64_t between = 0; /* cases that are neither of the two extremes */
+    for (int i = 0; i < TIMES; i++) {
+        struct estimate e = random_estimate(&rng);
+        if (e.others_part > PART_WHOLE - PART_WHOLE / 1000) {
+            e.others_part /= 2; /* the ratio of the model is too great there; see the limits below */
+        }
+        const uint64_t headroom = random_bits(&rng, 30);
+        const uint64_t unseen = random_bits(&rng, 30);
+        const double model = budget(&e, headroom, unseen, NOW) + e.dither / (double) RATE_ONE;
+        const uint64_t left = estimate_left(&e, headroom, unseen, NOW);
+        assert_true(left <= headroom);
+        /* left <= model < left + 1, but for what may be rounded: 1/65536 in each of the others' two numbers. */
+        const double error = 4 / (double) RATE_ONE;
+        if ((left != 0 && (double) left > model + error) || (left < headroom && model >= (double) left + 1 + error)) {
+            fail_msg("left %llu, model %.6f, of %llu", (unsigned long long) left, model, (unsigned long long) headroom);
+        }
+        between += left != 0 && left != headroom;
+    }
+    assert_true(between > TIMES / 10);
+}
+
+static void test_nothing_is_left_to_others_who_ask_for_nothing_or_just_told(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < TIMES; i++) {
+        const uint64_t headroom = random_bits(&rng, 64);
+        const uint64_t unseen = random_bits(&rng, 64);
+        struct estimate e = random_estimate(&rng);
+        e.others_rate = 0;
+        assert_int_equal(estimate_left(&e, headroom, unseen, NOW), headroom);
+        e = random_estimate(&rng);
+        e.others_part = 0;
+        assert_int_equal(estimate_left(&e, headroom, unseen, NOW), headroom);
+        e = random_estimate(&rng);
+        e.since_ns = NOW + random_bits(&rng, 40); /* the news is of the future: a clock was slewed */
+        assert_int_equal(estimate_left(&e, headroom, unseen, NOW), headroom);
+    }
+}
+
+static void test_the_greatest_numbers_leave_no_more_than_there_is(void **state)
+{
+    (void) state;
+    static const uint64_t extremes[] = {
+        0, 1, RATE_ONE, UINT64_C(1) << 44, UINT64_MAX >> 17, UINT64_MAX >> 16, UINT64_MAX - 1, UINT64_MAX};
+    const size_t count = sizeof(extremes) / sizeof(extremes[0]);
+    for (size_t i = 0; i < count * count * count; i++) {
+        const uint64_t headroom = extremes[i % count];
+        const uint64_t unseen = extremes[i / count % count];
+        const struct estimate e = {
+            .others_rate = extremes[i / count / count], .others_part = UINT32_MAX, .dither = RATE_ONE - 1};
+        const uint64_t left = estimate_left(&e, headroom, unseen, UINT64_MAX);
+        assert_true(left <= headroom);
+        if (e.others_rate >= UINT64_MAX >> 17 && headroom <= UINT64_C(1) << 44 && unseen <= UINT64_C(1) << 44) {
+            /* All of it is asked for elsewhere: what is left is what is rounded. */
+            assert_true(left <= 1 + headroom / PART_WHOLE);
+        }
+    }
+    const struct estimate e = {.others_rate = RATE_TOP, .others_part = UINT32_MAX};
+    assert_int_equal(estimate_left(&e, 0, 0, UINT64_MAX), 0);
+    assert_int_equal(estimate_left(&e, 1000, 0, UINT64_MAX), 0);
+}
+
+static void test_more_demand_elsewhere_or_older_news_never_leaves_more(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < TIMES; i++) {
+        const struct estimate e = random_estimate(&rng);
+        const uint64_t headroom = random_bits(&rng, 44);
+        const uint64_t unseen = random_bits(&rng, 44);
+        const uint64_t left = estimate_left(&e, headroom, unseen, NOW);
+        struct estimate other = e;
+        other.others_rate += random_bits(&rng, 40);
+        assert_true(estimate_left(&other, headroom, unseen, NOW) <= left);
+        other = e;
+        other.others_part += (uint32_t) random_below(&rng, PART_WHOLE - e.others_part);
+        assert_true(estimate_left(&other, headroom, unseen, NOW) <= left);
+        assert_true(estimate_left(&e, headroom, unseen, NOW + random_bits(&rng, 40)) <= left);
+        assert_true(estimate_left(&e, headroom, unseen + random_bits(&rng, 40), NOW) <= left);
+        /* And more room, or a greater dither, never leaves less. */
+        assert_true(estimate_left(&e, headroom + random_bits(&rng, 40), unseen, NOW) >= left);
+        other = e;
+        other.dither += (uint32_t) random_below(&rng, RATE_ONE - e.dither);
+        const uint64_t dithered = estimate_left(&other, headroom, unseen, NOW);
+        assert_true(dithered >= left && dithered <= left + 1);
+    }
+}
+
+static void test_units_that_pass_take_from_what_is_left_one_each(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < TIMES; i++) {
+        const struct estimate e = random_estimate(&rng);
+        const uint64_t headroom = 1 + random_bits(&rng, 30);
+        const uint64_t left = estimate_left(&e, headroom, 0, NOW);
+        if (left != 0) {
+            const uint64_t passed = 1 + random_below(&rng, left);
+            assert_int_equal(estimate_left(&e, headroom - passed, passed, NOW), left - passed);
+        }
+    }
+}
+
+static void test_fractions_of_a_unit_come_out_on_average(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < 20; i++) {
+        const uint64_t headroom = 1 + random_below(&rng, 1000);
+        /* The others' demand of one second, in 65536ths of a unit. */
+        const uint64_t others = 1 + random_below(&rng, headroom * RATE_ONE);
+        struct estimate e = {.others_rate = others, .others_part = UINT32_MAX, .since_ns = NOW - SECOND};
+        const uint64_t all = muldiv_floor(headroom * RATE_ONE, UINT32_MAX, PART_WHOLE);
+        uint64_t sum = 0;
+        for (e.dither = 0; e.dither < RATE_ONE; e.dither++) {
+            sum += estimate_left(&e, headroom, 0, NOW);
+        }
+        assert_int_equal(sum, headroom * RATE_ONE - min_u64(others, all));
+    }
+}
+
+static void test_demand_is_averaged_over_the_answers(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < TIMES / 20; i++) {
+        struct demand demand = {.known = false};
+        double own = 0;
+        double others = 0;
+        for (int answer = 0; answer < 20; answer++) {
+            const uint64_t own_asked = random_bits(&rng, 30);
+            const uint64_t others_asked = random_bits(&rng, 30);
+            const uint64_t span_ns = MILLISECOND + random_bits(&rng, 40);
+            const double own_rate = (double) own_asked / ((double) span_ns / 1e9);
+            const double others_rate = (double) others_asked / ((double) span_ns / 1e9);
+            own = answer == 0 ? own_rate : (own + own_rate) / 2;
+            others = answer == 0 ? others_rate : (others + others_rate) / 2;
+            demand_learn(&demand, own_asked, others_asked, span_ns);
+            assert_true(demand.known);
+            expect_near((double) demand.own_rate / (double) RATE_ONE, own, 3 / (double) RATE_ONE + own * 1e-12);
+            expect_near((double) demand.others_rate / (double) RATE_ONE, others,
+                        3 / (double) RATE_ONE + others * 1e-12);
+        }
+    }
+}
+
+static void test_a_steady_demand_is_learned_at_once_and_one_that_ends_is_forgotten(void **state)
+{
+    (void) state;
+    struct demand demand = {.known = false};
+    for (int i = 0; i < 5; i++) {
+        demand_learn(&demand, 30, 90, INTERVAL);
+        assert_int_equal(demand.own_rate, 150 * RATE_ONE);
+        assert_int_equal(demand.others_rate, 450 * RATE_ONE);
+    }
+    uint64_t answers = 0;
+    for (uint64_t rate = 450 * RATE_ONE; demand.others_rate != 0; answers++) {
+        rate /= 2;
+        demand_learn(&demand, 30, 0, INTERVAL);
+        assert_int_equal(demand.others_rate, rate);
+        assert_int_equal(demand.own_rate, 150 * RATE_ONE);
+    }
+    assert_in_range(answers, 20, 30);
+    assert_int_equal(demand_others_part(&demand, INTERVAL), 0);
+}
+
+static void test_no_demand_is_too_great(void **state)
+{
+    (void) state;
+    static const uint64_t spans[] = {0, 1, INTERVAL, UINT64_MAX};
+    for (size_t i = 0; i < sizeof(spans) / sizeof(spans[0]); i++) {
+        struct demand demand = {.known = false};
+        for (int times = 0; times < 3; times++) {
+            demand_learn(&demand, UINT64_MAX, UINT64_MAX, spans[i]);
+            assert_true(demand.own_rate <= RATE_TOP && demand.others_rate <= RATE_TOP);
+            assert_in_range(demand_others_part(&demand, INTERVAL), PART_WHOLE / 2 - 1, PART_WHOLE / 2);
+        }
+        demand_learn(&demand, 0, 0, spans[i]);
+        assert_true(demand.own_rate <= RATE_TOP / 2);
+    }
+}
+
+static void test_the_others_part_is_that_of_the_demand(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < TIMES; i++) {
+        const struct demand demand = {
+            .own_rate = random_bits(&rng, 61), .others_rate = random_bits(&rng, 61), .known = true};
+        const uint64_t interval_ns = MILLISECOND + random_bits(&rng, 40);
+        const double one = (double) RATE_ONE * 1e9 / (double) interval_ns; /* a unit per interval */
+        const double own = (double) demand.own_rate > one ? (double) demand.own_rate : one;
+        const double model = (double) demand.others_rate / (own + (double) demand.others_rate);
+        const uint32_t part = demand_others_part(&demand, interval_ns);
+        /* The unit per interval is rounded down to 1/65536 a second. */
+        expect_near((double) part / (double) PART_WHOLE, model, 2 / (double) PART_WHOLE + 1e-12 + model / one);
+    }
+    const struct demand none = {.known = false};
+    assert_int_equal(demand_others_part(&none, INTERVAL), 0);
+    assert_int_equal(demand_others_part(&none, 0), 0);
+    const struct demand theirs = {.others_rate = RATE_TOP, .known = true};
+    assert_int_equal(demand_others_part(&theirs, UINT64_MAX), UINT32_MAX); /* something is always this node's */
+}
+
+static void test_the_parts_of_all_nodes_are_no_more_than_the_whole(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < TIMES; i++) {
+        uint64_t rates[5];
+        const uint64_t count = 2 + random_below(&rng, 4);
+        uint64_t all = 0;
+        for (uint64_t node = 0; node < count; node++) {
+            rates[node] = 10 * RATE_ONE + random_bits(&rng, 50); /* more than a unit per interval */
+            all += rates[node];
+        }
+        uint64_t own = 0;
+        for (uint64_t node = 0; node < count; node++) {
+            const struct demand demand = {.own_rate = rates[node], .others_rate = all - rates[node], .known = true};
+            own += PART_WHOLE - demand_others_part(&demand, INTERVAL);
+        }
+        assert_in_range(own, PART_WHOLE, PART_WHOLE + count); /* each rounded up by less than 2^-32 */
+    }
+}
+
+static void test_units_that_the_others_news_covers(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int i = 0; i < TIMES; i++) {
+        const uint64_t count = random_bits(&rng, 44);
+        const uint64_t span_ns = 1 + random_bits(&rng, 40);
+        const uint64_t interval_ns = 2 * (1 + random_bits(&rng, 36));
+        const double span = (double) span_ns;
+        const double interval = (double) interval_ns;
+        const double all = (double) count;
+        const double half = interval / 2 < span ? interval / 2 : span;
+        const uint64_t since_answer = estimate_seen(count, span_ns, interval_ns, false);
+        expect_near((double) since_answer, all - all * half / span, 1 + all * 1e-12);
+        const uint64_t since_start = estimate_seen(count, span_ns, interval_ns, true);
+        expect_near((double) since_start, span < interval ? all * span / (2 * interval) : all - all * half / span,
+                    1 + all * 1e-12);
+        assert_true(since_answer <= count && since_start <= count);
+    }
+    assert_int_equal(estimate_seen(1000, 0, INTERVAL, true), 0);
+    assert_int_equal(estimate_seen(1000, 0, INTERVAL, false), 0);
+    assert_int_equal(estimate_seen(1000, INTERVAL, 0, true), 0);
+    assert_int_equal(estimate_seen(1000, INTERVAL / 2, INTERVAL, false), 0);
+    assert_int_equal(estimate_seen(1000, INTERVAL, INTERVAL, false), 500);
+    assert_int_equal(estimate_seen(1000, INTERVAL, INTERVAL, true), 500); /* the two cases meet */
+    assert_int_equal(estimate_seen(UINT64_MAX, UINT64_MAX, 2, false), UINT64_MAX - 1);
+}
+
+static void test_a_young_window_is_seen_as_nodes_of_any_phase_have_told_of_it(void **state)
+{
+    (void) state;
+    const uint64_t count = 1000000;
+    const uint64_t interval_ms = 200;
+    for (uint64_t age_ms = 20; age_ms < interval_ms; age_ms += 20) {
+        /* Its units came evenly; a node tells of those before its phase, if that is in the window. */
+        uint64_t told = 0;
+        for (uint64_t phase_ms = 0; phase_ms < interval_ms; phase_ms++) {
+            told += phase_ms < age_ms ? count * phase_ms / age_ms : 0;
+        }
+        const uint64_t seen = estimate_seen(count, age_ms * MILLISECOND, interval_ms * MILLISECOND, true);
+        expect_near((double) seen, (double) told / (double) interval_ms, (double) count / (double) interval_ms);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_left_is_the_budget_rounded_by_the_dither),
+        cmocka_unit_test(test_nothing_is_left_to_others_who_ask_for_nothing_or_just_told),
+        cmocka_unit_test(test_the_greatest_numbers_leave_no_more_than_there_is),
+        cmocka_unit_test(test_more_demand_elsewhere_or_older_news_never_leaves_more),
+        cmocka_unit_test(test_units_that_pass_take_from_what_is_left_one_each),
+        cmocka_unit_test(test_fractions_of_a_unit_come_out_on_average),
+        cmocka_unit_test(test_demand_is_averaged_over_the_answers),
+        cmocka_unit_test(test_a_steady_demand_is_learned_at_once_and_one_that_ends_is_forgotten),
+        cmocka_unit_test(test_no_demand_is_too_great),
+        cmocka_unit_test(test_the_others_part_is_that_of_the_demand),
+        cmocka_unit_test(test_the_parts_of_all_nodes_are_no_more_than_the_whole),
+        cmocka_unit_test(test_units_that_the_others_news_covers),
+        cmocka_unit_test(test_a_young_window_is_seen_as_nodes_of_any_phase_have_told_of_it),
+    };
+    return cmocka_run_group_tests_name("unit/estimate", tests, NULL, NULL);
+}
