@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/rcu.h"
 #include "fleet/memory.h"
+#include "fleet/report.h"
 #include "support/support.h"
 #include "weir.h"
 
@@ -21,6 +23,12 @@
 
 /* Long enough for every open node to have spoken and heard, whatever the moment. */
 #define TWO_INTERVALS (2 * INTERVAL_MS)
+
+/* The same for news that can wait its turn. */
+#define TURN_MS ((TURN_INTERVALS + 1) * INTERVAL_MS)
+
+/* And for a fleet that has forgotten everything to be told it again. */
+#define HEAL_MS (6 * INTERVAL_MS)
 
 struct node {
     struct fake_clock clock; /* its host's: the wall clock may be wrong */
@@ -37,6 +45,7 @@ struct nodes {
     struct memory_fleet *fleet;
     const weir_policy *policies;
     size_t policy_count;
+    bool cold; /* node_open does not look at the key: it is new when it is first asked for */
     struct node node[NODES];
 };
 
@@ -52,6 +61,13 @@ static inline void node_logs(void *arg, weir_log_level level, const char *messag
         node->error_lines++;
         (void) snprintf(node->error, sizeof(node->error), "%s", message);
     }
+}
+
+static inline weir_verdict look(struct node *node)
+{
+    weir_verdict v;
+    (void) weir_peek(node->t, &node->key, 1, &v);
+    return v;
 }
 
 /* wrong_ns: how far ahead of the fleet's clock the node's wall clock is. */
@@ -78,6 +94,9 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     }
     node->t = weir_attach(node->w);
     node->key = weir_make_key(node->w, weir_find_policy(node->w, n->policies[0].name), "key", 3);
+    if (!n->cold) {
+        (void) look(node); /* before it knows of other nodes: all of the limit is its own until it is told */
+    }
 }
 
 static inline void node_close(struct node *node)
@@ -152,13 +171,6 @@ static inline void charge(struct node *node, uint64_t units)
     node->used += units;
 }
 
-static inline weir_verdict look(struct node *node)
-{
-    weir_verdict v;
-    (void) weir_peek(node->t, &node->key, 1, &v);
-    return v;
-}
-
 static inline uint64_t used_by_all(const struct nodes *n)
 {
     uint64_t used = 0;
@@ -168,15 +180,104 @@ static inline uint64_t used_by_all(const struct nodes *n)
     return used;
 }
 
-/* A node hears of a key only while it uses it: every open one uses a unit, if it can, and two intervals pass. */
-static inline void hear(struct nodes *n)
+/* Asks for so many units, over some seconds: a node's share grows as it hears that the others no longer ask. */
+static inline uint64_t ask_for_long(struct nodes *n, struct node *node, uint64_t times)
+{
+    uint64_t admitted = 0;
+    for (int i = 0; i < 20 && admitted < times; i++) {
+        admitted += ask(node, times - admitted);
+        pass(n, INTERVAL_MS);
+    }
+    return admitted;
+}
+
+/* A node hears of a key only while it uses it: every open one uses a unit, if it can, and so much time passes. */
+static inline void hear_within(struct nodes *n, uint64_t ms)
 {
     for (int i = 0; i < NODES; i++) {
         if (n->node[i].w != NULL) {
             (void) ask(&n->node[i], 1);
         }
     }
-    pass(n, TWO_INTERVALS);
+    pass(n, ms);
+}
+
+/* The same where what they tell of may have to wait its turn. */
+static inline void hear(struct nodes *n)
+{
+    hear_within(n, TURN_MS);
+}
+
+/* The inside: where a node keeps its key, of one limit. */
+static inline uint32_t cell_at(const struct node *node, const struct policy **policy)
+{
+    *policy = thread_policy(load_acquire(&node->w->tier.policies), &node->key);
+    assert_non_null(*policy);
+    return table_find(&node->w->tier.table, cell_hash(*policy, &node->key, 0));
+}
+
+/* What this node thinks is left of the limit in force, by its own units and the others' as it has heard of them: without
+ * what the estimate leaves to the others, and of no part. */
+static inline uint64_t room(struct node *node)
+{
+    (void) look(node); /* brings a log up to date */
+    struct tier *tier = &node->w->tier;
+    rcu_enter();
+    tick_epoch(tier);
+    (void) settle_lapsed(tier); /* what was granted and used counts */
+    const struct policy *policy;
+    const uint32_t at = cell_at(node, &policy);
+    assert_int_not_equal(at, TABLE_NONE);
+    const struct rule rule = policy_rule(&policy->limits[0]);
+    const uint64_t left =
+        rule_headroom(&rule, cell_state(pair_read(&tier->table.cells[at].state)), tick_now(node->t, policy));
+    rcu_leave();
+    return left;
+}
+
+/* Whether a node goes by a part of its key's limit: the fleet has not told it of the key. */
+static inline bool goes_by_part(const struct node *node)
+{
+    rcu_enter();
+    const struct policy *policy;
+    const uint32_t at = cell_at(node, &policy);
+    const struct note *note = &node->w->tier.table.notes[at];
+    const bool by_part =
+        at != TABLE_NONE && (load_relaxed(&note->mirror.part) != 0 || load_relaxed(&note->mirror.quota_untold) != 0);
+    rcu_leave();
+    return by_part;
+}
+
+/* The node's key is in its next round, which comes as soon as one may. */
+static inline void make_urgent(struct node *node)
+{
+    rcu_enter();
+    struct tier *tier = &node->w->tier;
+    const struct policy *policy;
+    const uint32_t at = cell_at(node, &policy);
+    assert_int_not_equal(at, TABLE_NONE);
+    bitmap_set(&tier->table.urgent, at);
+    store_relaxed(&tier->urgent, 1);
+    rcu_leave();
+}
+
+/* All tell all, and hear all: nobody uses anything, and no time passes. */
+static inline void agree(struct nodes *n)
+{
+    for (int i = 0; i < 2 * NODES; i++) {
+        struct node *node = &n->node[i % NODES];
+        if (node->w == NULL) {
+            continue;
+        }
+        rcu_enter();
+        const struct policy *policy;
+        const uint32_t at = cell_at(node, &policy);
+        if (at != TABLE_NONE) {
+            table_set_dirty(&node->w->tier.table, at); /* as if it had something to tell */
+        }
+        rcu_leave();
+        assert_int_equal(weir_sync(node->w, 5000), 0);
+    }
 }
 
 static inline uint64_t fleet_sum(const struct nodes *n)

@@ -37,27 +37,15 @@ static weir_policy policy_of(const weir_limit *limit)
     return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 60000};
 }
 
-/* Every node has so many units left, but for the last ones of others, which it may not have heard of. */
-static void expect_left(struct nodes *n, uint64_t left)
-{
-    for (int i = 0; i < NODES; i++) {
-        const weir_verdict v = look(&n->node[i]);
-        if (v.remaining < left || v.remaining > left + NODES) {
-            fail_msg("node %d has %llu left and not %llu", i, (unsigned long long) v.remaining,
-                     (unsigned long long) left);
-        }
-        assert_int_equal(v.basis, WEIR_BASIS_FLEET);
-    }
-}
-
 /* Everybody hears, and then agrees with the sum, which is what was used. */
-static void expect_agreed(struct nodes *n)
+static void expect_agreed(struct nodes *n, uint64_t used)
 {
-    hear(n);
-    hear(n); /* of the first units a node may have heard only in part */
-    pass(n, TWO_INTERVALS);
-    assert_int_equal(fleet_sum(n), used_by_all(n));
-    expect_left(n, LIMIT - used_by_all(n));
+    agree(n);
+    assert_int_equal(fleet_sum(n), used);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(room(&n->node[i]), LIMIT - used);
+        assert_int_equal(look(&n->node[i]).basis, WEIR_BASIS_FLEET);
+    }
 }
 
 static void test_units_given_back_can_be_had_by_other_nodes(void **state)
@@ -75,9 +63,11 @@ static void test_units_given_back_can_be_had_by_other_nodes(void **state)
     pass(&n, TWO_INTERVALS);
     /* Of the units above its limit a log may have lost the oldest. */
     assert_in_range(fleet_sum(&n), kind->algorithm == WEIR_SLIDING_LOG ? LIMIT - 100 : used - 100, used - 100);
-    (void) ask(&n.node[1], 1);
-    pass(&n, TWO_INTERVALS);
-    assert_in_range(ask(&n.node[1], LIMIT), 100 - NODES, 100);
+    const uint64_t left = LIMIT - fleet_sum(&n);
+    assert_in_range(left, 100 - NODES, 100);
+    agree(&n);
+    assert_int_equal(room(&n.node[1]), left);
+    assert_int_equal(ask_for_long(&n, &n.node[1], LIMIT), left);
     assert_int_equal(ask(&n.node[1], 1), 0);
     nodes_stop(&n);
 }
@@ -100,7 +90,10 @@ static void test_refunds_and_charges_reach_the_sum_and_every_node(void **state)
     give_back(&n.node[0], 3);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 104);
-    expect_agreed(&n);
+    expect_agreed(&n, 104);
+    hear(&n);
+    hear(&n);
+    expect_agreed(&n, used_by_all(&n));
     nodes_stop(&n);
 }
 
@@ -120,20 +113,30 @@ static void test_a_charge_above_the_limit_closes_every_node(void **state)
     pass(&n, TWO_INTERVALS);
     hear(&n);
     hear(&n);
-    expect_left(&n, LIMIT - used_by_all(&n));
+    expect_agreed(&n, used_by_all(&n));
+    assert_int_equal(ask_for_long(&n, &n.node[0], LIMIT), LIMIT - fleet_sum(&n));
     nodes_stop(&n);
 }
 
-/* Two windows of 10 s: in the first node 0 uses 200 and node 1 uses 50; 100 ms into the second node 0 uses 20. */
+/*
+ * Two windows of 5 s: in the first node 0 uses 200 and node 1 uses 50; 100 ms into the second node 0 uses 20. Windows
+ * that are so short are told each interval.
+ */
+#define WINDOW_MS 5000
+
 static void start_two_windows(struct nodes *n, const weir_policy *policy)
 {
     nodes_start(n, policy, 1);
     assert_int_equal(ask(&n->node[0], 200), 200);
     assert_int_equal(ask(&n->node[1], 50), 50);
     pass(n, TWO_INTERVALS);
-    hear(n);
-    hear(n);
-    pass(n, 10100 - 500 - 3 * TWO_INTERVALS);
+    for (int i = 0; i < 2 * NODES; i++) { /* all use it twice; at first all the room is left to the nodes above */
+        assert_int_equal(ask_for_long(n, &n->node[i % NODES], 1), 1);
+    }
+    pass(n, TWO_INTERVALS);
+    const uint64_t into_ms = (n->fleet_clock.wall_ns - START_NS) / MILLISECOND;
+    assert_true(into_ms < WINDOW_MS);
+    pass(n, WINDOW_MS + 100 - into_ms);
     assert_int_equal(ask(&n->node[0], 20), 20);
     pass(n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(n), 276);
@@ -143,7 +146,7 @@ static void test_units_of_the_window_before_are_given_back_there(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = 10 * SECOND};
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
     const weir_policy policy = policy_of(&limit);
     start_two_windows(&n, &policy);
     give_back(&n.node[0], 120); /* 20 of this window, 100 of the one before */
@@ -151,7 +154,7 @@ static void test_units_of_the_window_before_are_given_back_there(void **state)
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 126);
     memory_fleet_forget(n.fleet);
-    pass(&n, 1000);
+    pass(&n, HEAL_MS);
     if (kind->algorithm == WEIR_SLIDING_WINDOW) {
         assert_int_equal(fleet_sum(&n), 126); /* the one before still counts */
     }
@@ -162,16 +165,20 @@ static void test_other_nodes_hear_what_was_given_back_of_the_window_before(void 
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = 10 * SECOND};
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
     const weir_policy policy = policy_of(&limit);
     start_two_windows(&n, &policy);
     give_back(&n.node[0], 120);
     pass(&n, TWO_INTERVALS);
-    hear(&n);
-    hear(&n);
-    /* 1.7 s into the window. The last one, of 256 less 100, counts for 83/100, or not at all. */
-    const uint64_t used = kind->algorithm == WEIR_SLIDING_WINDOW ? 130 + 6 : 6;
-    expect_left(&n, LIMIT - used);
+    for (int i = 0; i < 10; i++) { /* the window before is looked at now and then */
+        hear_within(&n, INTERVAL_MS);
+    }
+    agree(&n);
+    /* 2.9 s into the window. The last one, of 256 less 100, counts for 42/100, or not at all. */
+    const uint64_t used = kind->algorithm == WEIR_SLIDING_WINDOW ? 66 + 30 : 30;
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(room(&n.node[i]), LIMIT - used);
+    }
     nodes_stop(&n);
 }
 
@@ -179,7 +186,7 @@ static void test_a_node_gives_back_only_what_it_took(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = 10 * SECOND};
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
     const weir_policy policy = policy_of(&limit);
     start_two_windows(&n, &policy);
     weir_refund(n.node[2].t, &n.node[2].key, 200); /* it took two, in the window before */
@@ -188,7 +195,7 @@ static void test_a_node_gives_back_only_what_it_took(void **state)
     pass(&n, 20000); /* there is nobody left to give it back to */
     weir_refund(n.node[0].t, &n.node[0].key, 200);
     pass(&n, TWO_INTERVALS);
-    hear(&n);
+    hear_within(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 3);
     nodes_stop(&n);
 }
@@ -220,9 +227,9 @@ static void test_what_is_said_again_because_answers_are_lost_counts_once(void **
     memory_fleet_lose_answers(n.fleet, true);
     use_somehow(&n, &rng, 30);
     memory_fleet_lose_answers(n.fleet, false);
-    pass(&n, 1000);
+    pass(&n, TURN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
-    expect_agreed(&n);
+    expect_agreed(&n, used_by_all(&n));
     nodes_stop(&n);
 }
 
@@ -244,7 +251,7 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
         memory_fleet_lose_answers(n.fleet, times == 1);
         pass(&n, 500);
         memory_fleet_lose_answers(n.fleet, false);
-        pass(&n, 1000);
+        pass(&n, HEAL_MS);
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
     }
     nodes_stop(&n);
@@ -263,12 +270,12 @@ static void test_what_all_nodes_know_no_forgetful_fleet_gives_back(void **state)
     for (int times = 0; times < 3; times++) {
         hear(&n);
         give_back(&n.node[times], 1);
-        pass(&n, TWO_INTERVALS);
+        agree(&n);
         memory_fleet_forget(n.fleet);
-        pass(&n, 1000);
+        pass(&n, HEAL_MS);
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
     }
-    expect_agreed(&n);
+    expect_agreed(&n, used_by_all(&n));
     nodes_stop(&n);
 }
 
@@ -284,7 +291,7 @@ static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **stat
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), 100);
     memory_fleet_forget(n.fleet);
-    pass(&n, 1000); /* and nobody asks for anything */
+    pass(&n, HEAL_MS); /* and nobody asks for anything */
     assert_int_equal(fleet_sum(&n), 100);
     nodes_stop(&n);
 }
@@ -300,6 +307,7 @@ static void test_what_is_given_back_ends_a_denial_that_another_node_remembers(vo
     (void) ask(&n.node[1], 1);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(&n.node[1], 5), 0);
+    charge(&n.node[1], 1); /* it has something to tell */
     fake_clock_advance(&n.node[1].clock, INTERVAL_MS * MILLISECOND);
     assert_true(weir_poll(n.node[1].w) >= 0); /* its round is under way */
     assert_int_equal(ask(&n.node[1], 5), 0);
@@ -330,11 +338,11 @@ static void test_a_reset_on_one_node_clears_the_key_on_all(void **state)
     n.node[0].used = n.node[1].used = n.node[2].used = 0;
     hear(&n); /* those that do not know yet are denied, and hear */
     for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask(&n.node[i], 20), 20);
+        assert_int_equal(ask_for_long(&n, &n.node[i], 20), 20);
     }
-    expect_agreed(&n);
+    expect_agreed(&n, used_by_all(&n));
     pass(&n, 5000);
-    expect_agreed(&n); /* no unit used since has been taken for one from before */
+    expect_agreed(&n, used_by_all(&n)); /* no unit used since has been taken for one from before */
     assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0); /* and again, from elsewhere */
     assert_int_equal(fleet_sum(&n), 0);
     nodes_stop(&n);
@@ -356,14 +364,14 @@ static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **s
     pass(&n, STEP_MS);
     n.node[0].used = n.node[1].used = n.node[2].used = 0;
     memory_fleet_lose_answers(n.fleet, true);
-    hear(&n);
+    hear_within(&n, TWO_INTERVALS);
     memory_fleet_lose_answers(n.fleet, false);
-    pass(&n, 1000);
+    pass(&n, TURN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     memory_fleet_forget(n.fleet);
-    pass(&n, 1000);
+    pass(&n, HEAL_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
-    expect_agreed(&n);
+    expect_agreed(&n, used_by_all(&n));
     nodes_stop(&n);
 }
 
@@ -382,14 +390,14 @@ static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **
     memory_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
-    assert_in_range(look(&n.node[1]).remaining, LIMIT - 1, LIMIT); /* here at once */
+    assert_int_equal(room(&n.node[1]), LIMIT); /* here at once */
     pass(&n, 500);
-    assert_true(look(&n.node[0]).remaining < LIMIT - 150);
+    assert_true(room(&n.node[0]) < LIMIT - 150);
     memory_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 0);
     n.node[0].used = n.node[1].used = n.node[2].used = 0;
-    expect_agreed(&n);
+    expect_agreed(&n, used_by_all(&n));
     nodes_stop(&n);
 }
 
@@ -411,7 +419,29 @@ static void test_units_used_between_a_reset_and_its_telling_stay(void **state)
     memory_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 50);
-    assert_in_range(look(&n.node[1]).remaining, LIMIT - 50, LIMIT - 50 + 1);
+    expect_agreed(&n, 50);
+    nodes_stop(&n);
+}
+
+static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[1], 60), 60);
+    pass(&n, TWO_INTERVALS);
+    memory_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), -ENOTCONN); /* it does not know of the others' 60 */
+    pass(&n, 100);
+    assert_int_equal(ask(&n.node[0], 50), 50);
+    make_urgent(&n.node[0]); /* it is among those that cannot wait, and has changed as well */
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 50);
+    expect_agreed(&n, 50);
     nodes_stop(&n);
 }
 
@@ -433,6 +463,7 @@ int main(void)
         OVER_KINDS(test_a_reset_survives_lost_answers_and_a_fleet_that_forgets),
         OVER_KINDS(test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back),
         OVER_KINDS(test_units_used_between_a_reset_and_its_telling_stay),
+        OVER_KINDS(test_a_reset_that_a_round_tells_of_twice_is_one_reset),
     };
     return cmocka_run_group_tests_name("unit/share", tests, NULL, NULL);
 }
