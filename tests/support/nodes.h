@@ -45,7 +45,8 @@ struct nodes {
     struct memory_fleet *fleet;
     const weir_policy *policies;
     size_t policy_count;
-    bool cold; /* node_open does not look at the key: it is new when it is first asked for */
+    size_t max_keys; /* of every node; 0: 1,000 */
+    bool cold;       /* node_open does not look at the key: it is new when it is first asked for */
     struct node node[NODES];
 };
 
@@ -80,7 +81,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &node->clock.clock;
     options.sync_interval_ms = INTERVAL_MS;
-    options.max_keys = 1000;
+    options.max_keys = n->max_keys != 0 ? n->max_keys : 1000;
     options.max_threads = 2;
     options.log = node_logs;
     options.log_arg = node;
@@ -216,8 +217,8 @@ static inline uint32_t cell_at(const struct node *node, const struct policy **po
     return table_find(&node->w->tier.table, cell_hash(*policy, &node->key, 0));
 }
 
-/* What this node thinks is left of the limit in force, by its own units and the others' as it has heard of them: without
- * what the estimate leaves to the others, and of no part. */
+/* What this node thinks is left of the limit in force, by its own units and the others' as it has heard of them:
+ * without what the estimate leaves to the others, and of no part. */
 static inline uint64_t room(struct node *node)
 {
     (void) look(node); /* brings a log up to date */

@@ -1,126 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several nodes in one process, on the in-memory fleet, under one clock that the test moves: sharing, the outage
- * ladder, lost answers, a fleet that forgets, wrong clocks.
+ * Several nodes in one process, on the in-memory fleet, under one clock that the test moves: sharing, what is reported
+ * and when, lost answers, a fleet that forgets, wrong clocks. The outage ladder: ladder_test.c.
  */
-#include <stdio.h>
+#include "support/nodes.h"
 
-#include "fleet/memory.h"
-#include "support/support.h"
-#include "weir.h"
+static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
 
-#define NODES       3
-#define INTERVAL_MS 200
-#define START_NS    (UINT64_C(1760000000) * SECOND)
+#define ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
 
-struct node {
-    struct fake_clock clock; /* its host's: the wall clock may be wrong */
-    weir *w;
-    weir_thread *t;
-    weir_key key;
-    uint64_t admitted;
-};
-
-struct nodes {
-    struct fake_clock fleet_clock;
-    struct memory_fleet *fleet;
-    struct node node[NODES];
-};
-
-static size_t max_keys = 65536; /* of every node */
-
-static uint64_t fleet_wall(void *arg)
+static weir_limit limit_of(weir_algorithm algorithm, uint64_t limit)
 {
-    return ((const struct fake_clock *) arg)->wall_ns;
-}
-
-static void poll_all(struct nodes *n)
-{
-    for (int i = 0; i < NODES; i++) {
-        /* Twice: a round of the in-memory fleet is answered in the step after. */
-        assert_true(weir_poll(n->node[i].w) >= 0);
-        assert_true(weir_poll(n->node[i].w) >= 0);
-    }
-}
-
-/* Lets time pass in steps of 10 ms. */
-static void pass(struct nodes *n, uint64_t ms)
-{
-    for (uint64_t done = 0; done < ms; done += 10) {
-        fake_clock_advance(&n->fleet_clock, 10 * MILLISECOND);
-        for (int i = 0; i < NODES; i++) {
-            fake_clock_advance(&n->node[i].clock, 10 * MILLISECOND);
-        }
-        poll_all(n);
-    }
-}
-
-/* wrong_ns[i]: how far ahead of the fleet's clock node i's wall clock is. */
-static void start(struct nodes *n, const weir_policy *policy, const int64_t wrong_ns[NODES])
-{
-    fake_clock_init(&n->fleet_clock, START_NS);
-    n->fleet = memory_fleet_new(fleet_wall, &n->fleet_clock);
-    assert_non_null(n->fleet);
-    for (int i = 0; i < NODES; i++) {
-        struct node *node = &n->node[i];
-        fake_clock_init(&node->clock, START_NS + (uint64_t) (wrong_ns != NULL ? wrong_ns[i] : 0));
-        node->clock.monotonic_ns += (uint64_t) i * 12345 * SECOND; /* hosts were not booted together */
-        weir_options options = WEIR_OPTIONS_INIT;
-        options.clock = &node->clock.clock;
-        options.sync_interval_ms = INTERVAL_MS;
-        options.max_keys = max_keys;
-        options.max_threads = 1;
-        const struct transport_config config = {.timeout_ms = 1000};
-        struct transport *transport = NULL;
-        assert_int_equal(memory_transport_open(n->fleet, &config, &transport, NULL), 0);
-        weir_error error;
-        if (weir_open_on(&options, transport, &node->w, &error) != 0 ||
-            weir_set_policies(node->w, policy, 1, &error) != 0) {
-            fail_msg("%s", error.message);
-        }
-        node->t = weir_attach(node->w);
-        node->key = weir_make_key(node->w, weir_find_policy(node->w, policy->name), "key", 3);
-        node->admitted = 0;
-    }
-}
-
-static void stop(struct nodes *n)
-{
-    for (int i = 0; i < NODES; i++) {
-        weir_close(n->node[i].w);
-    }
-    memory_fleet_free(n->fleet);
-}
-
-static uint64_t ask(struct node *node, uint64_t times)
-{
-    uint64_t admitted = 0;
-    for (uint64_t i = 0; i < times; i++) {
-        admitted += weir_check(node->t, &node->key, 1, NULL);
-    }
-    node->admitted += admitted;
-    return admitted;
-}
-
-static uint64_t admitted_by_all(const struct nodes *n)
-{
-    return n->node[0].admitted + n->node[1].admitted + n->node[2].admitted;
-}
-
-/* A node hears of a key only while it uses it: everybody uses it once, and hears. */
-static void refresh(struct nodes *n)
-{
-    for (int i = 0; i < NODES; i++) {
-        (void) ask(&n->node[i], 1);
-    }
-    pass(n, 500);
-}
-
-static weir_verdict peek(struct node *node)
-{
-    weir_verdict v;
-    (void) weir_peek(node->t, &node->key, 1, &v);
-    return v;
+    return (weir_limit){.algorithm = algorithm, .limit = limit, .period_ns = 24 * HOUR};
 }
 
 static weir_policy policy_of(const weir_limit *limit)
@@ -128,32 +19,72 @@ static weir_policy policy_of(const weir_limit *limit)
     return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 500};
 }
 
+static weir_stats stats_of(const struct node *node)
+{
+    weir_stats stats;
+    weir_get_stats(node->w, &stats);
+    return stats;
+}
+
+/* Uses a unit of a key that has a number for a name. */
+static bool use(struct node *node, uint64_t name)
+{
+    const weir_key key = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
+    return weir_check(node->t, &key, 1, NULL);
+}
+
 static void test_what_one_node_admits_the_others_learn(void **state)
 {
     (void) state;
-    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
-    for (size_t a = 0; a < 3; a++) {
+    for (size_t a = 0; a < ALGORITHMS; a++) {
         struct nodes n;
-        const weir_limit limit = {.algorithm = algorithms[a], .limit = 300, .period_ns = 24 * HOUR};
+        const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
-        start(&n, &policy, NULL);
-        pass(&n, 500);
+        nodes_start(&n, &policy, 1);
         assert_int_equal(ask(&n.node[0], 120), 120);
-        pass(&n, 500);
-        refresh(&n);
-        /* Of the refresh it may have heard only in part. */
-        assert_in_range(peek(&n.node[1]).remaining, 300 - 120 - NODES, 300 - 120 - 1);
-        assert_int_equal(peek(&n.node[1]).basis, WEIR_BASIS_FLEET);
-        assert_in_range(ask(&n.node[1], 500), 300 - 120 - NODES, 300 - 120 - 1);
-        pass(&n, 500);
-        refresh(&n); /* nodes 0 and 2 let their one pass before they hear */
+        pass(&n, TWO_INTERVALS);
+        hear(&n);
+        agree(&n);
+        const uint64_t used = used_by_all(&n);
+        assert_in_range(used, 120, 120 + NODES);
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(room(&n.node[i]), 300 - used);
+            assert_int_equal(look(&n.node[i]).basis, WEIR_BASIS_FLEET);
+        }
+        assert_int_equal(ask_for_long(&n, &n.node[1], 500), 300 - used);
+        hear(&n);
         for (int i = 0; i < NODES; i++) {
             assert_int_equal(ask(&n.node[i], 10), 0);
         }
-        pass(&n, 500);
-        assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), admitted_by_all(&n));
-        assert_in_range(admitted_by_all(&n), 300, 300 + 2 * NODES);
-        stop(&n);
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+        /* Nodes 0 and 2 may have let their one pass before they heard. */
+        assert_in_range(used_by_all(&n), 300, 300 + NODES - 1);
+        nodes_stop(&n);
+    }
+}
+
+static void test_a_share_grows_when_the_others_no_longer_ask(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 300);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        for (int step = 0; step < 40; step++) { /* all ask for the same, and are far from the limit */
+            for (int i = 0; i < NODES; i++) {
+                (void) ask(&n.node[i], step % 5 == 0 ? 4 : 0);
+            }
+            pass(&n, 50);
+        }
+        assert_int_equal(used_by_all(&n), 8 * 4 * NODES);
+        agree(&n);
+        const uint64_t left = 300 - used_by_all(&n);
+        pass(&n, INTERVAL_MS);
+        const uint64_t first = ask(&n.node[0], 300);
+        assert_in_range(first, left / NODES, left - 4); /* without what the others may have asked for by now */
+        assert_int_equal(ask_for_long(&n, &n.node[0], 300), left - first);
+        nodes_stop(&n);
     }
 }
 
@@ -161,10 +92,9 @@ static void test_rounds_whose_answers_are_lost_count_once(void **state)
 {
     (void) state;
     struct nodes n;
-    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 1000000);
     const weir_policy policy = policy_of(&limit);
-    start(&n, &policy, NULL);
-    pass(&n, 500);
+    nodes_start(&n, &policy, 1);
     memory_fleet_lose_answers(n.fleet, true);
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < NODES; i++) {
@@ -173,175 +103,188 @@ static void test_rounds_whose_answers_are_lost_count_once(void **state)
         pass(&n, 100);
     }
     memory_fleet_lose_answers(n.fleet, false);
-    pass(&n, 1000);
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), admitted_by_all(&n));
-    assert_int_equal(admitted_by_all(&n), 3 * 20 * 7);
-    stop(&n);
+    pass(&n, TURN_MS);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    assert_int_equal(used_by_all(&n), 3 * 20 * 7);
+    nodes_stop(&n);
 }
 
 static void test_what_a_failed_round_held_is_said_again_without_new_traffic(void **state)
 {
     (void) state;
-    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_TOKEN_BUCKET};
-    for (size_t a = 0; a < 2; a++) {
+    for (size_t a = 0; a < ALGORITHMS; a++) {
         struct nodes n;
-        const weir_limit limit = {.algorithm = algorithms[a], .limit = 1000, .period_ns = 24 * HOUR};
+        const weir_limit limit = limit_of(algorithms[a], 1000);
         const weir_policy policy = policy_of(&limit);
-        start(&n, &policy, NULL);
-        pass(&n, 500);
+        nodes_start(&n, &policy, 1);
         memory_fleet_set_hung(n.fleet, true);
         for (int i = 0; i < NODES; i++) {
             assert_int_equal(ask(&n.node[i], 7), 7);
         }
         pass(&n, 2500); /* the rounds that held them have failed */
-        weir_stats stats;
-        weir_get_stats(n.node[0].w, &stats);
-        assert_true(stats.sync_error_count >= 1);
-        assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), 0);
+        assert_true(stats_of(&n.node[0]).sync_error_count >= 1);
+        assert_int_equal(fleet_sum(&n), 0);
         memory_fleet_set_hung(n.fleet, false);
         pass(&n, 2500);
-        assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), 3 * 7);
-        stop(&n);
+        assert_int_equal(fleet_sum(&n), 3 * 7);
+        nodes_stop(&n);
     }
 }
 
 static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(void **state)
 {
     (void) state;
-    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
-    for (size_t a = 0; a < 3; a++) {
+    for (size_t a = 0; a < ALGORITHMS; a++) {
         struct nodes n;
-        const weir_limit limit = {.algorithm = algorithms[a], .limit = 300, .period_ns = 24 * HOUR};
+        const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
-        start(&n, &policy, NULL);
-        pass(&n, 500);
+        nodes_start(&n, &policy, 1);
         for (int i = 0; i < NODES; i++) {
             assert_int_equal(ask(&n.node[i], 80), 80);
         }
         pass(&n, 1000);
         memory_fleet_forget(n.fleet);
-        pass(&n, 1000);
-        assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), 240);
+        pass(&n, HEAL_MS);
+        assert_int_equal(fleet_sum(&n), 240);
+        agree(&n);
         for (int i = 0; i < NODES; i++) {
-            refresh(&n);
-            (void) ask(&n.node[i], 100);
-            pass(&n, 500);
+            assert_int_equal(room(&n.node[i]), (uint64_t) (60 - 20 * i));
+            assert_int_equal(ask_for_long(&n, &n.node[i], i < NODES - 1 ? 20 : 100), 20);
+            agree(&n);
         }
-        assert_in_range(admitted_by_all(&n), 300, 300 + NODES * NODES);
-        weir_stats stats;
-        weir_get_stats(n.node[0].w, &stats);
-        assert_int_equal(stats.forgot_count, 1);
-        assert_int_equal(stats.live_nodes, NODES);
-        stop(&n);
+        assert_int_equal(fleet_sum(&n), 300);
+        assert_int_equal(stats_of(&n.node[0]).forgot_count, 1);
+        assert_int_equal(stats_of(&n.node[0]).live_nodes, NODES);
+        nodes_stop(&n);
     }
 }
 
-/* Takes the fleet away and returns what each node then admits of a long burst. */
-static void in_outage(weir_outage on_outage, uint64_t admitted[NODES], weir_verdict *last, bool before)
-{
-    struct nodes n;
-    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = 24 * HOUR};
-    weir_policy policy = policy_of(&limit);
-    policy.on_outage = on_outage;
-    start(&n, &policy, NULL);
-    pass(&n, 500);
-    if (before) {
-        assert_int_equal(ask(&n.node[0], 60), 60);
-        pass(&n, 500);
-    }
-    memory_fleet_set_down(n.fleet, true);
-    pass(&n, 200);
-    assert_int_equal(peek(&n.node[0]).basis, WEIR_BASIS_FLEET); /* within the grace */
-    pass(&n, 600);
-    for (int i = 0; i < NODES; i++) {
-        admitted[i] = ask(&n.node[i], 1000);
-    }
-    *last = peek(&n.node[2]);
-    assert_int_equal(last->basis, WEIR_BASIS_OUTAGE);
-    assert_true(last->fleet_age_ns >= 700 * MILLISECOND);
-    memory_fleet_set_down(n.fleet, false);
-    pass(&n, 2000);
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), admitted_by_all(&n));
-    assert_int_equal(peek(&n.node[0]).basis, WEIR_BASIS_FLEET); /* again */
-    refresh(&n);
-    if (admitted_by_all(&n) >= 300) {
-        assert_int_equal(ask(&n.node[0], 10), 0); /* the fleet knows what happened */
-    }
-    stop(&n);
-}
-
-static void test_the_rungs_of_the_outage_ladder(void **state)
+static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(void **state)
 {
     (void) state;
-    uint64_t admitted[NODES];
-    weir_verdict v;
-    in_outage(WEIR_OUTAGE_SHARE, admitted, &v, false);
-    for (int i = 0; i < NODES; i++) {
-        assert_int_equal(admitted[i], 100);
+    const uint64_t keys = 300;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 300);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        for (int times = 0; times < 2; times++) {
+            for (uint64_t name = 0; name < keys * NODES; name++) {
+                assert_true(use(&n.node[name % NODES], name / NODES));
+            }
+            pass(&n, TURN_MS); /* all are told of the others' units */
+        }
+        assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
+        memory_fleet_forget(n.fleet);
+        pass(&n, HEAL_MS);
+        assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
+        /* And then it is quiet again. */
+        pass(&n, TURN_MS);
+        const weir_stats before = stats_of(&n.node[0]);
+        pass(&n, 2000);
+        assert_int_equal(stats_of(&n.node[0]).reported_count, before.reported_count);
+        nodes_stop(&n);
     }
-    in_outage(WEIR_OUTAGE_SHARE, admitted, &v, true); /* node 0 has had 60 of its part */
-    assert_int_equal(admitted[0], 40);
-    assert_int_equal(admitted[1], 100);
-    assert_int_equal(admitted[2], 100);
-    in_outage(WEIR_OUTAGE_LOCAL, admitted, &v, false);
-    for (int i = 0; i < NODES; i++) {
-        assert_int_equal(admitted[i], 300);
-    }
-    in_outage(WEIR_OUTAGE_OPEN, admitted, &v, false);
-    for (int i = 0; i < NODES; i++) {
-        assert_int_equal(admitted[i], 1000);
-    }
-    in_outage(WEIR_OUTAGE_CLOSED, admitted, &v, false);
-    for (int i = 0; i < NODES; i++) {
-        assert_int_equal(admitted[i], 0);
-    }
-    assert_false(v.allowed);
-    assert_int_not_equal(v.retry_after_ns, UINT64_MAX); /* not for ever */
 }
 
-static void test_a_long_outage_takes_the_next_rung(void **state)
+static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 100000);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        assert_int_equal(ask(&n.node[0], 1), 1);
+        pass(&n, TWO_INTERVALS);
+        assert_int_equal(fleet_sum(&n), 1); /* what is new is told */
+        const weir_stats first = stats_of(&n.node[0]);
+        uint64_t late = 0;
+        for (uint64_t used = 2; used < 2 + 10 * TURN_INTERVALS; used++) {
+            assert_int_equal(ask(&n.node[0], 1), 1);
+            pass(&n, INTERVAL_MS);
+            assert_true(fleet_sum(&n) + TURN_INTERVALS >= used); /* it is a turn old at most */
+            late += fleet_sum(&n) != used;
+        }
+        assert_in_range(late, 8 * TURN_INTERVALS, 10 * TURN_INTERVALS);
+        const weir_stats last = stats_of(&n.node[0]);
+        /* A turn of a small table is shorter: its parts are of whole words. */
+        assert_in_range(last.reported_count - first.reported_count, 10, 20);
+        assert_true(load_relaxed(&n.node[0].w->fleet.stats.postponed_count) >= late);
+        assert_int_equal(ask(&n.node[0], 1), 1);
+        assert_int_equal(weir_sync(n.node[0].w, 5000), 0); /* whoever waits for it has it told */
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+        nodes_stop(&n);
+    }
+}
+
+static void test_news_of_a_key_near_its_limit_is_told_each_interval(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 300);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        assert_int_equal(ask(&n.node[0], 280), 280); /* 20 are left, of which three nodes may have a twenty-fourth */
+        pass(&n, TWO_INTERVALS);
+        for (uint64_t used = 281; used <= 300; used++) {
+            assert_int_equal(ask(&n.node[0], 1), 1);
+            pass(&n, INTERVAL_MS);
+            assert_int_equal(fleet_sum(&n), used);
+        }
+        nodes_stop(&n);
+    }
+}
+
+/* Lets a node alone have so many milliseconds, one by one, and use something new in each. */
+static void hurry(struct nodes *n, struct node *node, uint64_t ms)
+{
+    for (uint64_t i = 0; i < ms; i++) {
+        fake_clock_advance(&n->fleet_clock, MILLISECOND);
+        fake_clock_advance(&node->clock, MILLISECOND);
+        (void) use(node, i);
+        (void) use(node, i); /* a quarter of its part is gone */
+        assert_true(weir_poll(node->w) >= 0);
+        assert_true(weir_poll(node->w) >= 0);
+    }
+}
+
+static void test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds(void **state)
 {
     (void) state;
     struct nodes n;
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 300, .period_ns = 24 * HOUR};
-    weir_policy policy = policy_of(&limit);
-    policy.on_outage = WEIR_OUTAGE_CLOSED;
-    policy.on_long_outage = WEIR_OUTAGE_OPEN;
-    policy.long_outage_ms = 2000;
-    start(&n, &policy, NULL);
-    pass(&n, 500);
-    memory_fleet_set_hung(n.fleet, true);
-    pass(&n, 1500);
-    assert_int_equal(ask(&n.node[1], 10), 0);
-    pass(&n, 2000);
-    assert_int_equal(ask(&n.node[1], 1000), 1000);
-    memory_fleet_set_hung(n.fleet, false);
-    pass(&n, 3000);
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:key"), 1000);
-    /* What passed while everything might is no debt of the bucket. */
-    assert_true(ask(&n.node[1], 300) > 290);
-    stop(&n);
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 9);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    const weir_stats first = stats_of(&n.node[0]);
+    hurry(&n, &n.node[0], 1000);
+    const weir_stats last = stats_of(&n.node[0]);
+    assert_in_range(last.sync_count - first.sync_count, 1000 / 11, 1000 / 10 + 1000 / INTERVAL_MS + 1);
+    pass(&n, TURN_MS);
+    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 2 * 1000);
+    nodes_stop(&n);
 }
 
 static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **state)
 {
     (void) state;
     static const int64_t wrong_ns[NODES] = {0, 3600 * (int64_t) SECOND, -3600 * (int64_t) SECOND};
-    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_TOKEN_BUCKET};
-    for (size_t a = 0; a < 2; a++) {
+    for (size_t a = 0; a < ALGORITHMS; a++) {
         struct nodes n;
         const weir_limit limit = {.algorithm = algorithms[a], .limit = 300, .period_ns = 600 * SECOND};
         const weir_policy policy = policy_of(&limit);
-        start(&n, &policy, wrong_ns);
+        nodes_init(&n, &policy, 1);
         for (int i = 0; i < NODES; i++) {
+            node_open(&n, i, wrong_ns[i]);
             assert_int_equal(ask(&n.node[i], 50), 50); /* before they know the time */
         }
         pass(&n, 1000);
-        refresh(&n);
-        for (int i = 0; i < NODES; i++) {
-            assert_in_range(peek(&n.node[i]).remaining, 147, 150); /* a bucket refills one every two seconds */
+        agree(&n);
+        for (int i = 0; i < NODES; i++) { /* a bucket refills one every two seconds */
+            assert_in_range(room(&n.node[i]), 150, algorithms[a] == WEIR_TOKEN_BUCKET ? 151 : 150);
         }
-        stop(&n);
+        nodes_stop(&n);
     }
 }
 
@@ -353,51 +296,79 @@ static void test_more_keys_than_a_round_holds_are_all_told(void **state)
                                  {.algorithm = WEIR_TOKEN_BUCKET, .limit = 300, .period_ns = HOUR}};
     weir_policy policy = policy_of(limits);
     policy.limit_count = 2;
-    start(&n, &policy, NULL);
+    nodes_init(&n, &policy, 1);
+    n.max_keys = 65536;
+    node_open(&n, 0, 0);
+    node_open(&n, 1, 0);
     pass(&n, 500);
-    const weir_policy_id id = weir_find_policy(n.node[0].w, "p");
     for (uint64_t round = 0; round < 2; round++) {
         for (uint64_t name = 0; name < 3 * ROUND_REPORTS; name++) {
-            const weir_key key = weir_make_key(n.node[0].w, id, &name, sizeof(name));
-            assert_true(weir_check(n.node[0].t, &key, 1, NULL));
+            assert_true(use(&n.node[0], name));
         }
-        pass(&n, 1000);
+        pass(&n, round == 0 ? 1000 : TURN_MS); /* what is new is told at once */
         assert_int_equal(memory_fleet_sum(n.fleet, ":f1d:p:"), (round + 1) * 3 * ROUND_REPORTS);
         assert_int_equal(memory_fleet_sum(n.fleet, ":b1h:p:"), (round + 1) * 3 * ROUND_REPORTS);
     }
-    stop(&n);
+    nodes_stop(&n);
+}
+
+static void test_every_key_has_its_turn_even_where_a_round_takes_an_interval(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const uint64_t keys = 5 * ROUND_REPORTS / 4 * TURN_INTERVALS; /* more in a turn than a round holds */
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100000);
+    const weir_policy policy = policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    n.max_keys = 65536;
+    node_open(&n, 0, 0);
+    struct node *node = &n.node[0];
+    pass(&n, 500);
+    uint64_t intervals = 0;
+    for (; intervals < 8 * TURN_INTERVALS; intervals++) {
+        for (uint64_t name = 0; name < keys; name++) { /* all are in use all the time */
+            assert_true(use(node, name));
+        }
+        /* One look at the fleet in an interval: the last round's answer, and the next round. */
+        fake_clock_advance(&n.fleet_clock, INTERVAL_MS * MILLISECOND);
+        fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    /* Each key in two turns at the latest. */
+    uint64_t least = UINT64_MAX;
+    for (uint64_t at = 0; at < node->w->tier.table.cell_count; at++) {
+        const struct note *note = &node->w->tier.table.notes[at];
+        if (load_relaxed(&node->w->tier.table.cells[at].hash) != 0 && note->now.own != 0) {
+            least = note->now.reported < least ? note->now.reported : least;
+        }
+    }
+    assert_true(least + 3 * TURN_INTERVALS >= intervals);
+    nodes_stop(&n);
 }
 
 static void test_forgotten_keys_tell_what_they_had_used(void **state)
 {
     (void) state;
-    static const weir_algorithm algorithms[] = {WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    static const weir_algorithm kinds[] = {WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
     for (size_t a = 0; a < 2; a++) {
         struct nodes n;
-        const weir_limit limit = {.algorithm = algorithms[a], .limit = 300, .period_ns = 24 * HOUR};
+        const weir_limit limit = limit_of(kinds[a], 300);
         const weir_policy policy = policy_of(&limit);
-        max_keys = 1000;
-        start(&n, &policy, NULL);
-        max_keys = 65536;
-        pass(&n, 500);
-        const weir_policy_id id = weir_find_policy(n.node[0].w, "p");
+        nodes_start(&n, &policy, 1);
         uint64_t rng = test_seed();
         uint64_t admitted = 0;
         for (int i = 0; i < 20000; i++) {
-            const uint64_t name = random_below(&rng, 5000);
-            const weir_key key = weir_make_key(n.node[0].w, id, &name, sizeof(name));
-            admitted += weir_check(n.node[0].t, &key, 1, NULL);
+            admitted += use(&n.node[0], random_below(&rng, 5000));
             if (i % 1000 == 0) {
                 pass(&n, 300);
             }
         }
-        pass(&n, 3000);
-        weir_stats stats;
-        weir_get_stats(n.node[0].w, &stats);
+        pass(&n, TURN_MS);
+        const weir_stats stats = stats_of(&n.node[0]);
         assert_true(stats.evicted_used_count > 5000);
         assert_int_equal(stats.lost_report_count, 0);
         assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), admitted);
-        stop(&n);
+        nodes_stop(&n);
     }
 }
 
@@ -405,32 +376,41 @@ static void test_keys_of_process_scope_stay_at_home(void **state)
 {
     (void) state;
     struct nodes n;
-    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = 24 * HOUR};
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 300);
     weir_policy policy = policy_of(&limit);
     policy.scope = WEIR_SCOPE_PROCESS;
-    start(&n, &policy, NULL);
+    nodes_init(&n, &policy, 1);
+    n.cold = true;
+    for (int i = 0; i < NODES; i++) {
+        node_open(&n, i, 0);
+    }
+    pass(&n, 500); /* they know of each other: it is no part of theirs all the same */
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 1000), 300);
     }
-    pass(&n, 1000);
+    pass(&n, TURN_MS);
     assert_int_equal(memory_fleet_record_count(n.fleet), 0);
     memory_fleet_set_down(n.fleet, true);
     pass(&n, 2000);
-    assert_int_equal(peek(&n.node[0]).basis, WEIR_BASIS_PROCESS); /* no outage for it */
-    stop(&n);
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_PROCESS); /* no outage for it */
+    nodes_stop(&n);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_one_node_admits_the_others_learn),
+        cmocka_unit_test(test_a_share_grows_when_the_others_no_longer_ask),
         cmocka_unit_test(test_rounds_whose_answers_are_lost_count_once),
         cmocka_unit_test(test_what_a_failed_round_held_is_said_again_without_new_traffic),
         cmocka_unit_test(test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget),
-        cmocka_unit_test(test_the_rungs_of_the_outage_ladder),
-        cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
+        cmocka_unit_test(test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more),
+        cmocka_unit_test(test_news_of_a_key_far_from_its_limit_waits_its_turn),
+        cmocka_unit_test(test_news_of_a_key_near_its_limit_is_told_each_interval),
+        cmocka_unit_test(test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds),
         cmocka_unit_test(test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window),
         cmocka_unit_test(test_more_keys_than_a_round_holds_are_all_told),
+        cmocka_unit_test(test_every_key_has_its_turn_even_where_a_round_takes_an_interval),
         cmocka_unit_test(test_forgotten_keys_tell_what_they_had_used),
         cmocka_unit_test(test_keys_of_process_scope_stay_at_home),
     };

@@ -17,6 +17,12 @@ static weir_policy policy_of(const weir_limit *limit)
     return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 60000};
 }
 
+/* What changes in a log is told each interval. */
+static void hear_soon(struct nodes *n)
+{
+    hear_within(n, TWO_INTERVALS);
+}
+
 #define STEPS 3000
 
 static void test_no_period_holds_more_than_the_limit_and_what_an_interval_overshoots(void **state)
@@ -121,12 +127,12 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
     give_back(&n.node[0], 500);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 800);
-    hear(&n);
-    hear(&n);
+    hear_soon(&n);
+    hear_soon(&n);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     memory_fleet_forget(n.fleet);
     pass(&n, 1000);
-    hear(&n);
+    hear_soon(&n);
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     give_back(&n.node[1], 550);
@@ -163,8 +169,8 @@ static void test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones
     const weir_policy policy = policy_of(&limit);
     overshoot_alone(&n, &policy, 400);
     assert_int_equal(fleet_sum(&n), 400);
-    hear(&n);
-    hear(&n);
+    hear_soon(&n);
+    hear_soon(&n);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 10), 0);
     }
@@ -176,13 +182,13 @@ static void test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones
     assert_in_range(after.sync_count - before.sync_count, 5, 2000 / INTERVAL_MS + 2); /* and no more rounds than that */
     give_back(&n.node[2], 390);
     pass(&n, TWO_INTERVALS);
-    hear(&n);
+    hear_soon(&n);
     assert_int_equal(ask(&n.node[0], 10), 0); /* there are still those of 0 and 1 */
     pass(&n, PERIOD_MS - 2000);               /* all but the ones asked for just now are over */
     const uint64_t now = ask(&n.node[0], 300);
     assert_in_range(now, 290, 300);
     pass(&n, TWO_INTERVALS);
-    hear(&n);
+    hear_soon(&n);
     assert_in_range(look(&n.node[1]).remaining, 400 - 300 - 2 * NODES, 400 - now);
     nodes_stop(&n);
 }
@@ -200,11 +206,11 @@ static void test_units_given_back_after_an_overshoot_are_no_ghosts(void **state)
     assert_int_equal(ask(&n.node[1], 50), 50);
     memory_fleet_set_hung(n.fleet, false);
     pass(&n, 2000);
-    hear(&n); /* all are denied, and say so */
+    hear_soon(&n); /* all are denied, and say so */
     give_back(&n.node[0], 390);
     pass(&n, 1000);
-    hear(&n);
-    hear(&n);
+    hear_soon(&n);
+    hear_soon(&n);
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     nodes_stop(&n);
@@ -235,7 +241,7 @@ static void test_logs_go_through_an_outage(void **state)
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 60), 60);
     pass(&n, TWO_INTERVALS);
-    hear(&n); /* 1 and 2 know of the 60 */
+    hear_soon(&n); /* 1 and 2 know of the 60 */
     assert_true(look(&n.node[1]).remaining < LIMIT - 60);
     memory_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
@@ -278,7 +284,7 @@ static void test_tiers_of_different_limits_share_a_log(void **state)
     }
     assert_int_equal(ask(&n.node[1], 200), 200);
     pass(&n, TWO_INTERVALS);
-    hear(&n);
+    hear_soon(&n);
     assert_int_equal(memory_fleet_record_count(n.fleet), 1);
     assert_int_equal(fleet_sum(&n), used_by_all(&n)); /* the smaller limit has not cut it short */
     assert_in_range(look(&n.node[2]).remaining, 500 - 203, 500 - 201);
@@ -297,7 +303,7 @@ static void test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short(void **s
     assert_int_equal(ask(&n.node[0], 700), 700);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 700);
-    hear(&n);
+    hear_soon(&n);
     assert_in_range(look(&n.node[1]).remaining, 1000 - 703, 1000 - 701);
     nodes_stop(&n);
 }

@@ -97,6 +97,26 @@ static void test_refunds_and_charges_reach_the_sum_and_every_node(void **state)
     nodes_stop(&n);
 }
 
+static void test_units_are_given_back_in_full_where_others_ask_as_well(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    for (int round = 0; round < 5; round++) { /* until each leaves a part to the others */
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(ask_for_long(&n, &n.node[i], 10), 10);
+        }
+    }
+    expect_agreed(&n, 150);
+    give_back(&n.node[0], 45);
+    give_back(&n.node[1], 20);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(used_by_all(&n), 85);
+    expect_agreed(&n, 85);
+    nodes_stop(&n);
+}
+
 static void test_a_charge_above_the_limit_closes_every_node(void **state)
 {
     const weir_limit *kind = *state;
@@ -450,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OVER_KINDS(test_units_given_back_can_be_had_by_other_nodes),
         OVER_KINDS(test_refunds_and_charges_reach_the_sum_and_every_node),
+        OVER_KINDS(test_units_are_given_back_in_full_where_others_ask_as_well),
         OVER_KINDS(test_a_charge_above_the_limit_closes_every_node),
         OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there),
         OVER_WINDOWS(test_other_nodes_hear_what_was_given_back_of_the_window_before),
