@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a node lets pass without the fleet's news, on the in-memory fleet: keys that are new to it, the rungs of the
+ * outage ladder, and the way back.
+ */
+#include "support/nodes.h"
+
+#define LIMIT 300
+
+static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET,
+                                            WEIR_LEAKY_BUCKET, WEIR_SLIDING_LOG};
+
+#define ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
+#define COUNTERS   3 /* of them, the first ones: those whose demand is known, and that are no queues */
+
+static weir_limit limit_of(weir_algorithm algorithm, uint64_t limit)
+{
+    const uint64_t delay = algorithm == WEIR_LEAKY_BUCKET ? limit : 0;
+    return (weir_limit){.algorithm = algorithm, .limit = limit, .period_ns = 24 * HOUR, .delay = delay};
+}
+
+static weir_policy policy_of(const weir_limit *limit)
+{
+    return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 500};
+}
+
+/* Nodes that have met before anybody used the key, or looked at it. */
+static void start_cold(struct nodes *n, const weir_policy *policy)
+{
+    nodes_init(n, policy, 1);
+    n->cold = true;
+    for (int i = 0; i < NODES; i++) {
+        node_open(n, i, 0);
+    }
+    pass(n, 500); /* half an interval from the last round, and from the next one */
+}
+
+/* Every node asks for so much in each step of 10 ms. */
+static void ask_all(struct nodes *n, uint64_t ms, const uint64_t each[NODES])
+{
+    for (uint64_t done = 0; done < ms; done += STEP_MS) {
+        for (int i = 0; i < NODES; i++) {
+            (void) ask(&n->node[i], each[i]);
+        }
+        pass(n, STEP_MS);
+    }
+}
+
+static const uint64_t a_burst[NODES] = {1000, 1000, 1000};
+
+/* New keys */
+
+static void test_a_burst_on_all_nodes_at_once_stays_within_the_limit(void **state)
+{
+    (void) state;
+    static const uint64_t limits[] = {LIMIT, 100, 3, 2, 1};
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
+            struct nodes n;
+            const weir_limit limit = limit_of(algorithms[a], limits[l]);
+            const weir_policy policy = policy_of(&limit);
+            start_cold(&n, &policy);
+            for (int i = 0; i < NODES; i++) {
+                const uint64_t part = limits[l] / NODES;
+                assert_in_range(ask(&n.node[i], 1000), part != 0 ? part : 1, part + 1);
+            }
+            ask_all(&n, 3000, a_burst);
+            assert_in_range(used_by_all(&n), limits[l], limits[l] + NODES);
+            agree(&n);
+            if (algorithms[a] != WEIR_SLIDING_LOG) { /* which keeps the latest ones up to its limit */
+                assert_int_equal(fleet_sum(&n), used_by_all(&n));
+            }
+            nodes_stop(&n);
+        }
+    }
+}
+
+static void test_one_node_alone_has_the_whole_limit_as_soon_as_it_is_told(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], LIMIT);
+        const weir_policy policy = policy_of(&limit);
+        start_cold(&n, &policy);
+        struct node *node = &n.node[0];
+        assert_int_equal(ask(node, 1000), LIMIT / NODES);
+        const weir_verdict v = look(node);
+        assert_false(v.allowed);
+        assert_int_equal(v.limit, LIMIT);
+        assert_in_range(v.retry_after_ns, 1, 200 * MILLISECOND);
+        pass(&n, 2 * STEP_MS);
+        assert_false(goes_by_part(node));
+        assert_int_equal(ask(node, 1000), LIMIT - LIMIT / NODES);
+        nodes_stop(&n);
+    }
+}
+
+static void test_a_new_key_is_asked_for_when_a_quarter_of_its_part_is_used(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], LIMIT);
+        const weir_policy policy = policy_of(&limit);
+        start_cold(&n, &policy);
+        struct node *node = &n.node[0];
+        assert_int_equal(ask(node, 20), 20);
+        pass(&n, 2 * STEP_MS);
+        assert_true(goes_by_part(node)); /* it can wait for the interval's round */
+        assert_int_equal(ask(node, 10), 10);
+        pass(&n, 2 * STEP_MS);
+        assert_false(goes_by_part(node));
+        assert_int_equal(fleet_sum(&n), 30);
+        nodes_stop(&n);
+    }
+}
+
+static void test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 64 * LIMIT, .calendar = WEIR_CALENDAR_MONTH};
+    weir_policy policy = policy_of(&limit);
+    policy.outage_grace_ms = 60000;
+    struct nodes n;
+    start_cold(&n, &policy);
+    memory_fleet_set_hung(n.fleet, true);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 1000), LIMIT / NODES);
+    }
+    pass(&n, 3000);
+    for (int i = 0; i < NODES; i++) {
+        assert_true(goes_by_part(&n.node[i]));
+        assert_int_equal(ask(&n.node[i], 1000), 0);
+    }
+    memory_fleet_set_hung(n.fleet, false);
+    pass(&n, 1500); /* the rounds under way fail */
+    for (int i = 0; i < NODES; i++) {
+        assert_false(goes_by_part(&n.node[i]));
+    }
+    assert_int_equal(ask_for_long(&n, &n.node[0], 64 * LIMIT), 63 * LIMIT);
+    assert_int_equal(fleet_sum(&n), 64 * LIMIT);
+    nodes_stop(&n);
+}
+
+static void test_a_quota_is_asked_for_when_it_is_first_used(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 64 * LIMIT, .calendar = WEIR_CALENDAR_DAY};
+    const weir_policy policy = policy_of(&limit);
+    struct nodes n;
+    start_cold(&n, &policy);
+    assert_int_equal(ask(&n.node[0], 1), 1);
+    pass(&n, 2 * STEP_MS);
+    assert_false(goes_by_part(&n.node[0]));
+    nodes_stop(&n);
+}
+
+/* The rungs */
+
+/* Takes the fleet away; what each node then admits of a long burst. Then it comes back. */
+static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uint64_t expected[NODES], bool before)
+{
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, LIMIT);
+    weir_policy policy = policy_of(&limit);
+    policy.on_outage = on_outage;
+    nodes_start(&n, &policy, 1);
+    if (before) {
+        assert_int_equal(ask(&n.node[0], 60), 60);
+        pass(&n, 500);
+    }
+    memory_fleet_set_down(n.fleet, true);
+    pass(&n, 200);
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET); /* within the grace */
+    pass(&n, 600);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 1000), expected[i]);
+    }
+    const weir_verdict last = look(&n.node[2]);
+    assert_int_equal(last.basis, WEIR_BASIS_OUTAGE);
+    assert_true(last.fleet_age_ns >= 700 * MILLISECOND);
+    assert_int_not_equal(last.retry_after_ns, UINT64_MAX); /* not for ever */
+    assert_int_equal(last.allowed, on_outage == WEIR_OUTAGE_OPEN);
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, 2000);
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET); /* again */
+    if (algorithm != WEIR_SLIDING_LOG || used_by_all(&n) <= LIMIT) {
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    }
+    hear(&n);
+    if (used_by_all(&n) >= LIMIT && on_outage != WEIR_OUTAGE_OPEN) {
+        assert_int_equal(ask(&n.node[0], 10), 0); /* the fleet knows what happened */
+    }
+    nodes_stop(&n);
+}
+
+static void test_the_rungs_of_the_outage_ladder(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        /* Where nothing is known of the demand: an even part. */
+        in_outage(algorithms[a], WEIR_OUTAGE_SHARE, (const uint64_t[NODES]){100, 100, 100}, false);
+        in_outage(algorithms[a], WEIR_OUTAGE_LOCAL, (const uint64_t[NODES]){300, 300, 300}, false);
+        in_outage(algorithms[a], WEIR_OUTAGE_CLOSED, (const uint64_t[NODES]){0, 0, 0}, false);
+        if (algorithms[a] != WEIR_SLIDING_LOG) { /* which has room for no more than its own number */
+            in_outage(algorithms[a], WEIR_OUTAGE_OPEN, (const uint64_t[NODES]){1000, 1000, 1000}, false);
+        }
+    }
+    for (size_t a = 0; a < COUNTERS; a++) {
+        /* Node 0 alone has asked for the key, and goes on alone. */
+        in_outage(algorithms[a], WEIR_OUTAGE_SHARE, (const uint64_t[NODES]){240, 100, 100}, true);
+    }
+}
+
+static void test_in_an_outage_each_node_has_its_part_of_the_demand_before(void **state)
+{
+    (void) state;
+    static const uint64_t nine_to_one[NODES] = {9, 1, 0};
+    for (size_t a = 0; a < COUNTERS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 6000);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        ask_all(&n, 3000, nine_to_one);
+        assert_int_equal(n.node[0].used, 2700);
+        assert_int_equal(n.node[1].used, 300);
+        memory_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
+        for (int i = 0; i < 2; i++) {
+            (void) ask(&n.node[i], 6000);
+        }
+        if (algorithms[a] == WEIR_TOKEN_BUCKET) { /* of what was left when it began */
+            assert_in_range(n.node[0].used, 2700 + 2550, 2700 + 2850);
+            assert_in_range(n.node[1].used, 300 + 150, 300 + 450);
+        } else {
+            assert_in_range(n.node[0].used, 5250, 5550);
+            assert_in_range(n.node[1].used, 450, 750);
+        }
+        assert_in_range(used_by_all(&n), 6000 - 60, 6000 + 60);
+        nodes_stop(&n);
+    }
+}
+
+static void test_a_long_outage_takes_the_next_rung(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
+    weir_policy policy = policy_of(&limit);
+    policy.on_outage = WEIR_OUTAGE_CLOSED;
+    policy.on_long_outage = WEIR_OUTAGE_OPEN;
+    policy.long_outage_ms = 2000;
+    nodes_start(&n, &policy, 1);
+    memory_fleet_set_hung(n.fleet, true);
+    pass(&n, 1500);
+    assert_int_equal(ask(&n.node[1], 10), 0);
+    pass(&n, 2000);
+    assert_int_equal(ask(&n.node[1], 1000), 1000);
+    memory_fleet_set_hung(n.fleet, false);
+    pass(&n, 3000);
+    assert_int_equal(fleet_sum(&n), 1000);
+    /* What passed while everything might is no debt of the bucket. */
+    assert_int_equal(ask_for_long(&n, &n.node[1], LIMIT), LIMIT);
+    nodes_stop(&n);
+}
+
+/* The way back */
+
+static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **state)
+{
+    (void) state;
+    static const uint32_t grace_ms[] = {500, 100};
+    for (size_t g = 0; g < sizeof(grace_ms) / sizeof(grace_ms[0]); g++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
+        weir_policy policy = policy_of(&limit);
+        policy.outage_grace_ms = grace_ms[g];
+        nodes_start(&n, &policy, 1);
+        memory_fleet_set_down(n.fleet, true);
+        pass(&n, grace_ms[g] + 200);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
+        const uint64_t before = load_relaxed(&n.node[0].w->fleet.stats.sync_count);
+        memory_fleet_set_down(n.fleet, false);
+        while (load_relaxed(&n.node[0].w->fleet.stats.sync_count) == before) {
+            pass(&n, STEP_MS);
+        }
+        pass(&n, INTERVAL_MS - 3 * STEP_MS);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE); /* the others have not all told yet */
+        pass(&n, 5 * STEP_MS);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
+        nodes_stop(&n);
+    }
+}
+
+/* All the time all nodes are asked for more than there is. */
+static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, const uint64_t each[NODES], bool empty)
+{
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, 3000);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    ask_all(&n, before_ms, each);
+    memory_fleet_set_down(n.fleet, true);
+    ask_all(&n, 1500, each);
+    if (empty) {
+        memory_fleet_forget(n.fleet);
+    }
+    memory_fleet_set_down(n.fleet, false);
+    ask_all(&n, 4000, each);
+    ask_all(&n, 1000, a_burst);
+    /* What the nodes ask for in the time from a last answer to the end of the grace, where each goes by old news. */
+    const uint64_t used = used_by_all(&n);
+    if (used < 3000 || used > 3000 + 60) {
+        fail_msg("algorithm %d, outage after %d ms, %d:%d:%d%s: %d of 3000 have passed", (int) algorithm,
+                 (int) before_ms, (int) each[0], (int) each[1], (int) each[2], empty ? ", comes back empty" : "",
+                 (int) used);
+    }
+    agree(&n);
+    assert_int_equal(fleet_sum(&n), used);
+    for (int i = 0; i < NODES; i++) {
+        assert_false(goes_by_part(&n.node[i]));
+        assert_int_equal(room(&n.node[i]), 0);
+    }
+    nodes_stop(&n);
+}
+
+static void test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit(void **state)
+{
+    (void) state;
+    static const uint64_t evenly[NODES] = {5, 5, 5};
+    static const uint64_t skewed[NODES] = {12, 2, 1};
+    for (size_t a = 0; a < COUNTERS; a++) {
+        for (uint64_t before_ms = 500; before_ms <= 1500; before_ms += 500) {
+            through_an_outage(algorithms[a], before_ms, evenly, false);
+            through_an_outage(algorithms[a], before_ms, skewed, false);
+        }
+    }
+}
+
+static void test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit(void **state)
+{
+    (void) state;
+    static const uint64_t evenly[NODES] = {5, 5, 5};
+    for (size_t a = 0; a < COUNTERS; a++) {
+        through_an_outage(algorithms[a], 500, evenly, true);
+        through_an_outage(algorithms[a], 1000, evenly, true);
+    }
+}
+
+static void test_a_key_goes_by_its_part_after_an_outage_until_it_is_told(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], LIMIT);
+        const weir_policy policy = policy_of(&limit);
+        start_cold(&n, &policy);
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(ask(&n.node[i], 10), 10);
+        }
+        pass(&n, TWO_INTERVALS);
+        memory_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        memory_fleet_set_down(n.fleet, false);
+        pass(&n, 1000);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
+        assert_true(goes_by_part(&n.node[0])); /* nobody has used it, so nobody has asked */
+        const uint64_t first = ask(&n.node[0], LIMIT);
+        assert_in_range(first, 1, LIMIT - 30);
+        pass(&n, 2 * INTERVAL_MS);
+        assert_false(goes_by_part(&n.node[0]));
+        assert_int_equal(ask_for_long(&n, &n.node[0], LIMIT), LIMIT - 30 - first);
+        nodes_stop(&n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_burst_on_all_nodes_at_once_stays_within_the_limit),
+        cmocka_unit_test(test_one_node_alone_has_the_whole_limit_as_soon_as_it_is_told),
+        cmocka_unit_test(test_a_new_key_is_asked_for_when_a_quarter_of_its_part_is_used),
+        cmocka_unit_test(test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part),
+        cmocka_unit_test(test_a_quota_is_asked_for_when_it_is_first_used),
+        cmocka_unit_test(test_the_rungs_of_the_outage_ladder),
+        cmocka_unit_test(test_in_an_outage_each_node_has_its_part_of_the_demand_before),
+        cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
+        cmocka_unit_test(test_the_first_news_after_an_outage_is_an_interval_too_early),
+        cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),
+        cmocka_unit_test(test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit),
+        cmocka_unit_test(test_a_key_goes_by_its_part_after_an_outage_until_it_is_told),
+    };
+    return cmocka_run_group_tests_name("unit/ladder", tests, NULL, NULL);
+}
