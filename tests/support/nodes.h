@@ -242,9 +242,12 @@ static inline bool goes_by_part(const struct node *node)
     rcu_enter();
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
+    assert_int_not_equal(at, TABLE_NONE);
     const struct note *note = &node->w->tier.table.notes[at];
-    const bool by_part =
-        at != TABLE_NONE && (load_relaxed(&note->mirror.part) != 0 || load_relaxed(&note->mirror.quota_untold) != 0);
+    /* A queue is always served in parts, where others use it as well. */
+    const bool untold = rule_is_queue(&policy->limits[0].rule) ? load_relaxed(&note->mirror.since_ns) == 0
+                                                               : load_relaxed(&note->mirror.part) != 0;
+    const bool by_part = untold || load_relaxed(&note->mirror.quota_untold) != 0;
     rcu_leave();
     return by_part;
 }
