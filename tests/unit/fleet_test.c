@@ -266,6 +266,49 @@ static void test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds(vo
     nodes_stop(&n);
 }
 
+static void test_an_answer_that_comes_in_the_next_window_counts_in_its_own(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < 2; a++) {
+        struct nodes n;
+        const weir_limit limit = {.algorithm = algorithms[a], .limit = 200, .period_ns = SECOND};
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        struct node *node = &n.node[1];
+        assert_int_equal(ask(&n.node[0], 30), 30);
+        pass(&n, TWO_INTERVALS);
+        assert_int_equal(fleet_sum(&n), 30);
+        assert_int_equal(ask(node, 50), 50);
+        make_urgent(node);
+        for (int i = 0; i < NODES; i++) { /* 0.99 s into the window, and then 0.01 s into the next one */
+            fake_clock_advance(&n.node[i].clock, 90 * MILLISECOND);
+        }
+        fake_clock_advance(&n.fleet_clock, 90 * MILLISECOND);
+        assert_true(weir_poll(node->w) >= 0); /* the round is begun */
+        const uint64_t before = load_relaxed(&node->w->fleet.stats.sync_count);
+        fake_clock_advance(&node->clock, 20 * MILLISECOND);
+        fake_clock_advance(&n.fleet_clock, 20 * MILLISECOND);
+        assert_true(weir_poll(node->w) >= 0); /* and answered */
+        assert_int_equal(load_relaxed(&node->w->fleet.stats.sync_count), before + 1);
+        /* Of 30 and 50 in the window before 99/100 count, or nothing. */
+        const uint64_t carried = algorithms[a] == WEIR_SLIDING_WINDOW ? 80 : 0;
+        assert_int_equal(room(node), 200 - carried);
+        assert_int_equal(ask(node, 5), 5);
+        assert_int_equal(room(node), 200 - carried - 5);
+        for (int i = 0; i < NODES; i += 2) { /* the others follow into that window when they use it */
+            fake_clock_advance(&n.node[i].clock, 20 * MILLISECOND);
+            assert_true(weir_poll(n.node[i].w) >= 0);
+            assert_int_equal(ask(&n.node[i], 1), 1);
+        }
+        agree(&n);
+        assert_int_equal(fleet_sum(&n), 30 + 50 + 7);
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(room(&n.node[i]), 200 - carried - 7);
+        }
+        nodes_stop(&n);
+    }
+}
+
 static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **state)
 {
     (void) state;
@@ -408,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_news_of_a_key_far_from_its_limit_waits_its_turn),
         cmocka_unit_test(test_news_of_a_key_near_its_limit_is_told_each_interval),
         cmocka_unit_test(test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds),
+        cmocka_unit_test(test_an_answer_that_comes_in_the_next_window_counts_in_its_own),
         cmocka_unit_test(test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window),
         cmocka_unit_test(test_more_keys_than_a_round_holds_are_all_told),
         cmocka_unit_test(test_every_key_has_its_turn_even_where_a_round_takes_an_interval),

@@ -436,7 +436,8 @@ static void test_a_key_goes_by_its_part_after_an_outage_until_it_is_told(void **
         assert_in_range(first, 1, LIMIT - 30);
         pass(&n, 2 * INTERVAL_MS);
         assert_false(goes_by_part(&n.node[0]));
-        assert_int_equal(ask_for_long(&n, &n.node[0], LIMIT), LIMIT - 30 - first);
+        const uint64_t idle = algorithms[a] == WEIR_LEAKY_BUCKET ? NODES - 1 : 0; /* as above */
+        assert_in_range(ask_for_long(&n, &n.node[0], LIMIT), LIMIT - 30 - first - idle, LIMIT - 30 - first);
         nodes_stop(&n);
     }
 }
