@@ -243,12 +243,81 @@ static void test_a_thousand_reports_go_in_batches(void **state)
     server_stop(&b.server);
 }
 
+/* Rounds fail while Redis answers like this, and go on afterwards; nothing is told twice. */
+static void refuses(struct server *server, struct transport *t, const char *spoil, const char *mend, const char *says)
+{
+    static uint64_t said;
+    said++;
+    (void) say(t, window("e.1", said, said));
+    redisReply *reply = server_command(server, spoil);
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
+    said++;
+    struct report report = window("e.1", said, said);
+    struct round round = {.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 60000};
+    (void) step_until(t, false);
+    assert_int_equal(t->ops->begin(t, &round, real_ns()), 0);
+    assert_int_equal(step_until(t, true), TRANSPORT_ROUND_FAILED);
+    assert_int_equal(t->ops->state(t), TRANSPORT_DOWN);
+    if (t->ops->problem(t) == NULL || strstr(t->ops->problem(t), says) == NULL) {
+        fail_msg("not \"%s\" but \"%s\"", says, t->ops->problem(t) != NULL ? t->ops->problem(t) : "nothing");
+    }
+    freeReplyObject(server_command(server, mend));
+    said++;
+    const struct report told = say(t, window("e.1", said, said));
+    assert_int_equal(told.mine, said);
+    assert_int_equal(told.sum, said);
+    assert_null(t->ops->problem(t));
+}
+
+static void test_errors_end_the_round_and_the_next_connection_goes_on(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    struct bench b = {.is_redis = true};
+    server_start(&b.server);
+    b.transport = connect_to(&b);
+    struct transport *t = b.transport;
+    refuses(&b.server, t, "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "NOREPLICAS");
+    refuses(&b.server, t, "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM");
+    freeReplyObject(server_command(&b.server, "CONFIG SET replica-serve-stale-data no"));
+    refuses(&b.server, t, "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "MASTERDOWN");
+    freeReplyObject(server_command(&b.server, "CONFIG SET replica-serve-stale-data yes"));
+    refuses(&b.server, t, "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY");
+    refuses(&b.server, t, "ACL SETUSER default -evalsha", "ACL SETUSER default +evalsha", "NOPERM");
+    /* A script of somebody else's that does not end. */
+    freeReplyObject(server_command(&b.server, "CONFIG SET lua-time-limit 10"));
+    (void) step_until(t, false);
+    redisContext *busy = redisConnectUnix(b.server.socket);
+    assert_int_equal(redisAppendCommand(busy, "EVAL %s 0", "while true do end"), REDIS_OK);
+    int done = 0;
+    assert_int_equal(redisBufferWrite(busy, &done), REDIS_OK);
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    for (bool is_busy = false; !is_busy; assert_true(real_ns() < until_ns)) {
+        redisReply *reply = server_command(&b.server, "PING");
+        is_busy = reply->type == REDIS_REPLY_ERROR;
+        freeReplyObject(reply);
+    }
+    struct round round = {.node = "n1", .node_lifetime_ms = 60000};
+    assert_int_equal(t->ops->begin(t, &round, real_ns()), 0);
+    assert_int_equal(step_until(t, true), TRANSPORT_ROUND_FAILED);
+    assert_non_null(strstr(t->ops->problem(t), "BUSY"));
+    freeReplyObject(server_command(&b.server, "SCRIPT KILL"));
+    redisFree(busy);
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+    t->ops->close(t);
+    server_stop(&b.server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_in_memory_fleet_keeps_the_rules),
         cmocka_unit_test(test_redis_keeps_the_rules),
         cmocka_unit_test(test_a_thousand_reports_go_in_batches),
+        cmocka_unit_test(test_errors_end_the_round_and_the_next_connection_goes_on),
     };
     return cmocka_run_group_tests_name("redis/transport", tests, NULL, NULL);
 }
