@@ -60,7 +60,7 @@ void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_ask
 {
     const uint64_t own = estimate_rate(own_asked, max_u64(span_ns, 1));
     const uint64_t others = estimate_rate(others_asked, max_u64(span_ns, 1));
-    const uint64_t halvings = demand->known ? max_u64((span_ns + interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
+    const uint64_t halvings = demand->known ? max_u64(saturating_add(span_ns, interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
     demand->own_rate = smooth(demand->own_rate, own, halvings);
     demand->others_rate = smooth(demand->others_rate, others, halvings);
     demand->known = true;

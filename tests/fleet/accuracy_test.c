@@ -3,7 +3,7 @@
  * How much a fleet lets pass, and whom it denies falsely: beside the reference of the estimate, below the limit, and
  * when the traffic moves.
  */
-#include "fleet.h"
+#include "runs.h"
 #include "reference.h"
 
 /* At 0.9 of the limit, of what is asked. */

@@ -3,7 +3,7 @@
  * Fleets under every kind of fault: nothing that was admitted is lost or counted twice, and everybody goes on
  * afterwards. Schedules are drawn from seeds; a run that fails is told as a command of weir-fleetsim.
  */
-#include "fleet.h"
+#include "runs.h"
 
 #define NODES  5
 #define LIMIT  3000

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fleets that change, fleets whose clocks are wrong, and large ones. */
-#include "fleet.h"
+#include "runs.h"
 
 static const weir_limit second_limits[] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 2000, .period_ns = SECOND},

@@ -4,8 +4,8 @@
  *
  * Seeds are 1 and up, or from WEIR_TEST_SEED up; WEIR_FLEET_SEEDS says how many of them (the soak suite sets it).
  */
-#ifndef WEIR_TESTS_FLEET_H
-#define WEIR_TESTS_FLEET_H
+#ifndef WEIR_TESTS_RUNS_H
+#define WEIR_TESTS_RUNS_H
 
 #include <stdio.h>
 #include <stdlib.h>
