@@ -210,7 +210,7 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
         lesson->changed_ns = now_ns;
     }
     const bool changing = now_ns < lesson->changed_ns + CHANGE_INTERVALS * interval_ns;
-    const uint64_t ahead_ns = changing ? interval_ns / 6 : 3 * interval_ns;
+    const uint64_t ahead_ns = changing ? interval_ns / 4 : 3 * interval_ns;
     const uint64_t expected = muldiv_floor(demand.own_rate >> RATE_BITS, ahead_ns, NS_PER_S);
     uint64_t seen = lesson->own_seen;
     if (!rule_is_bucket(rule)) {
