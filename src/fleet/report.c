@@ -31,6 +31,7 @@
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
+#include "base/decimal.h"
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "fleet/fleet.h"
@@ -79,6 +80,14 @@ static size_t escape(char *out, const unsigned char *bytes, size_t length)
     return at;
 }
 
+/* Puts a text there, and returns its end. */
+static char *append(char *to, const char *text)
+{
+    const size_t length = strlen(text);
+    memcpy(to, text, length + 1);
+    return to + length;
+}
+
 static void hex(char *out, const unsigned char *bytes, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -100,11 +109,15 @@ size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE],
     }
     /* All records of a key share a partition: of its policy and itself, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
-    const int length = snprintf(partition, sizeof(partition), "%s:%s", policy->base, key);
+    const char *const end = append(append(append(partition, policy->base), ":"), key);
     uint64_t hash[2];
-    hash_shared(partition, (size_t) length, hash);
-    return (size_t) snprintf(record, REPORT_RECORD_SIZE, "%s:{%03x}:%s:%s:%s", fleet->prefix,
-                             (unsigned) (hash[0] % SLOT_TAGS), limit->label, policy->base, key);
+    hash_shared(partition, (size_t) (end - partition), hash);
+    static const char digits[] = "0123456789abcdef";
+    const unsigned tag = (unsigned) (hash[0] % SLOT_TAGS);
+    const char braced[] = {':', '{', digits[tag >> 8], digits[tag >> 4 & 15], digits[tag & 15], '}', ':', '\0'};
+    /* It fits: see the sizes of prefix, label and name. */
+    char *to = append(append(append(append(record, fleet->prefix), braced), limit->label), ":");
+    return (size_t) (append(to, partition) - record);
 }
 
 struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note *note, bool before)
@@ -113,8 +126,9 @@ struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note 
     struct report *report = &fleet->reports[index];
     fleet->origins[index] = (struct origin){
         .cell = cell, .tag = load_relaxed(&note->mirror.tag), .incarnation = note->incarnation, .before = before};
-    memset(report, 0, sizeof(*report));
-    (void) snprintf(report->author, sizeof(report->author), "%s.%" PRIx64, fleet->node, note->incarnation);
+    /* All but the record's name, which is long, and written next. */
+    memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));
+    (void) hexadecimal_write(append(append(report->author, fleet->node), "."), note->incarnation);
     return report;
 }
 
@@ -288,7 +302,8 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
         fleet->origins[fleet->round.report_count - 1].with_before = with_before;
         with_before = true;
         const size_t length = report_record(fleet, report->record, policy, limit, note);
-        (void) snprintf(report->record + length, sizeof(report->record) - length, ":%" PRIu64, of);
+        report->record[length] = ':';
+        (void) decimal_write(report->record + length + 1, of);
         report->kind = REPORT_WINDOW;
         report->count = account->own[before];
         report->back = account->back[before];

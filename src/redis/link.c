@@ -142,8 +142,9 @@ int link_connected(struct link *link)
 
 int link_command(struct link *link, int argc, const char **argv, const size_t *lengths)
 {
-    char *command = NULL;
-    const int length = (int) redisFormatCommandArgv(&command, argc, argv, lengths);
+    /* The one that does not print with printf. */
+    sds command = NULL;
+    const long long length = (long long) redisFormatSdsCommandArgv(&command, argc, argv, lengths);
     if (length < 0 || command == NULL) {
         return -ENOMEM;
     }
@@ -154,7 +155,7 @@ int link_command(struct link *link, int argc, const char **argv, const size_t *l
         const size_t size = (link->out_length + (size_t) length) * 2;
         char *grown = realloc(link->out, size);
         if (grown == NULL) {
-            redisFreeCommand(command);
+            redisFreeSdsCommand(command);
             return -ENOMEM;
         }
         link->out = grown;
@@ -162,7 +163,7 @@ int link_command(struct link *link, int argc, const char **argv, const size_t *l
     }
     memcpy(link->out + link->out_length, command, (size_t) length);
     link->out_length += (size_t) length;
-    redisFreeCommand(command);
+    redisFreeSdsCommand(command);
     return 0;
 }
 

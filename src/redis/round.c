@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/numbers.h"
 #include "redis/internal.h"
 #include "redis/scripts.h"
@@ -86,9 +87,8 @@ static void put(struct arguments *a, const char *text)
 static void put_number(struct arguments *a, uint64_t value)
 {
     char *text = a->t->numbers[a->count];
-    const int length = snprintf(text, sizeof(a->t->numbers[0]), "%" PRIu64, value);
     a->t->argv[a->count] = text;
-    a->t->lengths[a->count++] = (size_t) length;
+    a->t->lengths[a->count++] = decimal_write(text, value);
 }
 
 static void put_log(struct arguments *a, const struct report *report)

@@ -311,10 +311,12 @@ static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
     }
     struct site site;
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 500, .period_ns = 2 * SECOND};
-    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .on_outage = WEIR_OUTAGE_LOCAL};
+    const weir_policy policy = {
+        .name = "p", .limits = &limit, .limit_count = 1, .on_outage = WEIR_OUTAGE_LOCAL, .outage_grace_ms = 100};
     char name[400];
     site_open_with(&site, &policy, 1, INTERVAL_MS);
-    server_pause(&site.server); /* all are alone, and let 500 pass */
+    server_pause(&site.server);
+    nap_ms(500); /* all are alone, and let 500 pass */
     const uint64_t begun_ns = real_ns();
     for (int i = 0; i < WEIRS; i++) {
         const weir_key key = key_of(site.w[i], "p", "key");
@@ -377,8 +379,8 @@ static void test_a_reset_clears_the_records_of_a_key_and_of_no_other(void **stat
         const weir_key there = key_of(site.w[2], names[k], "key");
         weir_verdict v;
         (void) weir_peek(site.t[2], &there, 1, &v);
-        /* Three were used; a bucket's record takes new units to have come half an interval ago, rounded up. */
-        assert_in_range(v.remaining, limits[k].limit - 4, limits[k].limit - 1);
+        /* Three were used; of the rest some is left to the others, who ask as well. */
+        assert_in_range(v.remaining, limits[k].limit / WEIRS / 2, limits[k].limit - 1);
     }
     all_but_overrides_expire(&site.server);
     freeReplyObject(server_command(&site.server, "FLUSHALL"));

@@ -11,8 +11,8 @@ local now = redis.call('TIME')
 local now_ms = now[1] * 1000 + math.floor(now[2] / 1000)
 local lifetime_ms = tonumber(ARGV[2])
 local last = redis.call('ZSCORE', KEYS[1], ARGV[1])
-local begun = redis.call('ZRANGEBYSCORE', KEYS[1], '+inf', '+inf')[1]
-if not begun then
+local begun = redis.call('ZRANGE', KEYS[1], -1, -1)[1]
+if not begun or string.sub(begun, 1, 1) ~= '!' then
     begun = '!' .. now[1] .. string.format('%06d', now[2])
     redis.call('ZADD', KEYS[1], '+inf', begun)
 end
