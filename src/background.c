@@ -201,7 +201,9 @@ int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
         if (now_ns >= until_ns) {
             return -ETIMEDOUT;
         }
-        if (closing && w->fleet.transport->ops->problem(w->fleet.transport) != NULL) {
+        /* Of a Cluster some servers may be lost, and the others are still to be told. */
+        if (closing && w->fleet.transport->ops->problem(w->fleet.transport) != NULL &&
+            w->fleet.transport->ops->state(w->fleet.transport) == TRANSPORT_DOWN) {
             return -ENOTCONN;
         }
         wait_until(w, -1, now_ns, min_u64(until_ns, now_ns + NS_PER_MS));

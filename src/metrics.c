@@ -159,6 +159,16 @@ static void add_estimate(struct text *text, const struct fleet_stats *stats)
              count, name, sum < 0 ? "-" : "", absolute / 1000000, absolute % 1000000, name, count);
 }
 
+static void add_troubles(struct text *text, const struct fleet_stats *stats)
+{
+    text_add(text, "# HELP weir_errors_total What was wrong with the way to the fleet, by kind.\n"
+                   "# TYPE weir_errors_total counter\n");
+    for (size_t i = 0; i < TROUBLE_KINDS; i++) {
+        text_add(text, "weir_errors_total{kind=\"%s\"} %" PRIu64 "\n", trouble_kind(i),
+                 load_relaxed(&stats->trouble_counts[i]));
+    }
+}
+
 static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
 {
     add_metric(text, "weir_redis_up", "gauge", "Whether Redis is connected.", stats->link == WEIR_LINK_UP);
@@ -188,6 +198,7 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
                stats->due_key_count);
     add_metric(text, "weir_waiting_keys", "gauge", "Entries with news that can wait for its turn.",
                stats->waiting_key_count);
+    add_troubles(text, &w->fleet.stats);
     add_estimate(text, &w->fleet.stats);
     add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",
                load_relaxed(&w->fleet.stats.sent_size));

@@ -94,7 +94,8 @@ typedef enum weir_calendar { WEIR_CALENDAR_NONE = 0, WEIR_CALENDAR_DAY = 1, WEIR
 
 /* What to do when the fleet's news is too old to go by. */
 typedef enum weir_outage {
-    WEIR_OUTAGE_SHARE = 0, /* this node's even part of the limit, at least one unit per period */
+    WEIR_OUTAGE_SHARE = 0, /* this node's part of the demand last seen for the key, an even part where none is known;
+                              at least one unit per period */
     WEIR_OUTAGE_LOCAL = 1, /* the full limit on every node */
     WEIR_OUTAGE_OPEN = 2,  /* let everything pass, and count it */
     WEIR_OUTAGE_CLOSED = 3 /* let nothing pass */
@@ -190,8 +191,9 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * How to open a weir. Start from WEIR_OPTIONS_INIT; a zeroed field means its default.
  *
  * size              sizeof(weir_options), for later versions of the library
- * redis_url         redis://[user[:password]@]host[:port][/database], or
- *                   unix://[user[:password]@]/path/to/socket[?db=database]; NULL: this process alone
+ * redis_url         redis://[user[:password]@]host[:port][,host...][/database], unix://[user[:password]@]/path/to/socket,
+ *                   redis+cluster://..., redis+sentinel://.../name, rediss://... for TLS (docs/redis.md); NULL: this
+ *                   process alone
  * prefix            of every key in Redis, 1 to 32 bytes without braces, spaces or control bytes; "weir"
  * node_name         for people who read the log and the metrics; NULL: the host name
  * max_keys          how many keys to hold, 1,000 to 100,000,000; 65,536. A key counts once for each limit of

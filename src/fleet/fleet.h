@@ -10,6 +10,7 @@
  *   learn.c     what the answers say of the demand; estimate.c: what follows from that
  *   sweep.c     what is done to all keys of a policy
  *   outage.c    the ladder
+ *   trouble.c   what is wrong with the way to the fleet
  *   skew.c      fleet time
  *   memory.c    a fleet within one process
  */
@@ -73,7 +74,10 @@ struct skew {
 #define ESTIMATE_BUCKETS 10
 extern const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1]; /* millionths of the limit */
 
+#define TROUBLE_KINDS 15
+
 struct fleet_stats {
+    _Atomic uint64_t trouble_counts[TROUBLE_KINDS];
     _Atomic uint64_t estimate_counts[ESTIMATE_BUCKETS];
     _Atomic int64_t estimate_sum; /* millionths of the limit */
     _Atomic uint64_t urgent_count;
@@ -99,7 +103,8 @@ struct fleet {
     bool under_way;
     uint64_t back_ns;       /* since when there are good rounds again; 0: there was no outage */
     uint64_t gathered_ns;   /* fleet time at which the round under way was made */
-    uint64_t interval_count, gather_count;
+    uint64_t interval_count;
+    uint32_t gather_count;
     bool outage;             /* a policy has left the fleet's rung since the last good round */
     uint32_t cursor;         /* where the next round begins to look for dirty cells */
     uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
@@ -171,6 +176,10 @@ void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64
 
 /* outage.c: puts every policy on its rung, as of `monotonic_ns`; within an RCU section. True: one has changed. */
 bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+
+/* trouble.c: looks for a problem of the transport's; `failed`: a round has. */
+void trouble_look(struct fleet *fleet, bool failed);
+const char *trouble_kind(size_t kind);
 
 /* skew.c */
 void skew_sample(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);

@@ -49,9 +49,7 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
 
 void learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
 {
-    const uint64_t denied = load_relaxed(&note->denied); /* statistics */
-    const uint64_t more = denied - note->lesson.denied;
-    note->lesson.denied = denied;
+    const uint64_t more = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
     note->lesson.own_asked += more;
     note->now.asked += more;
     /* A cell is looked at within an interval of its use, so what is new is no older. */

@@ -240,22 +240,6 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     }
 }
 
-/* Says what is wrong, or that it no longer is, once per change. */
-static void log_problem(struct fleet *fleet)
-{
-    const char *problem = fleet->transport->ops->problem(fleet->transport);
-    const bool up = fleet->transport->ops->state(fleet->transport) != TRANSPORT_DOWN;
-    store_relaxed(&fleet->stats.link, up ? WEIR_LINK_UP : WEIR_LINK_DOWN);
-    store_relaxed(&fleet->stats.reconnect_count, fleet->transport->ops->connect_count(fleet->transport));
-    if (problem != NULL && strncmp(problem, fleet->problem, sizeof(fleet->problem) - 1) != 0) {
-        (void) snprintf(fleet->problem, sizeof(fleet->problem), "%s", problem);
-        fleet_log(fleet, WEIR_LOG_WARNING, "redis: %s; limiting goes on without it", problem);
-    } else if (problem == NULL && fleet->problem[0] != '\0' && fleet->good_ns != 0 && up) {
-        fleet->problem[0] = '\0';
-        fleet_log(fleet, WEIR_LOG_INFO, "redis: answering again, %" PRIu32 " live nodes", fleet->live_nodes);
-    }
-}
-
 /* Whether a round is to begin, and which. */
 static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
 {
@@ -287,7 +271,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
         report_retry(fleet);
     }
     if (event != TRANSPORT_ROUND_DONE || fleet->problem[0] != '\0') {
-        log_problem(fleet);
+        trouble_look(fleet, event == TRANSPORT_ROUND_FAILED);
     }
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->tier);

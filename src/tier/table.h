@@ -108,15 +108,14 @@ _Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
 struct lesson {
     struct demand demand;
     bool guessed;                     /* before it is known: by the age of a young window */
+    uint32_t round;                   /* the last one that it was reported in */
     uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
     uint64_t own_asked, others_asked; /* units since then */
-    uint64_t round;                   /* the last one that it was reported in */
     uint64_t first_ns;                /* of an answer after which the others' are waited for (learn.c) */
     uint64_t looked_ns;               /* when own demand was last counted */
     uint64_t recent_units;            /* own demand between the last two looks */
     uint64_t recent_rate;             /* and as a rate; 0: too little to tell one */
     uint64_t changed_ns;              /* when demand was last seen to move between the nodes */
-    uint64_t denied;                  /* of the note's `denied`: counted in own_asked */
     uint64_t own;                     /* own units then, of the note's window or of the bucket */
     uint64_t own_seen;                /* of them, what the others' news covers */
     /* Served in part: the bucket's a as the fleet knows it, without what that adds, and its total then. */
@@ -129,7 +128,7 @@ struct lesson {
  */
 struct note {
     struct mirror mirror;
-    _Atomic uint64_t denied; /* units asked and denied, cumulative; added to by anyone (statistics) */
+    _Atomic uint64_t denied; /* units asked and denied, since they were last counted; added to by anyone (statistics) */
     /* Units given back, cumulative; added to by anyone. A window's stand in [tag & 1], under the tag as in state.a;
      * others' in [0]. */
     _Atomic uint64_t back[2];
