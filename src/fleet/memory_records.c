@@ -305,7 +305,14 @@ static void reset_record(struct record *record, struct author *author, const str
 
 void records_apply(struct records *records, struct report *report, uint64_t now_ns)
 {
-    struct record *record = find_record(records, report->record, true, now_ns);
+    /* Whoever only asks, of a window that nobody has used, makes no record. */
+    const bool makes = report->kind != REPORT_WINDOW || report->count != 0 || report->asked != 0 ||
+                       report->back != 0 || report->reset_us != 0;
+    struct record *record = find_record(records, report->record, makes, now_ns);
+    if (record == NULL && !makes) {
+        report->status = 0;
+        return; /* its answers are 0 */
+    }
     if (record != NULL && report->kind == REPORT_LOG) {
         apply_log(record, report, now_ns);
         return;

@@ -17,6 +17,9 @@
 /* A reply of ours is a few integers per record, or a Cluster's map; nothing honest is longer than this. */
 #define UNREAD_MAX ((size_t) 4 << 20)
 
+/* Nor has more elements: of what fits there, an entry's field and value are the shortest there is. */
+#define ELEMENTS_MAX (1 << 18)
+
 void link_init(struct link *link)
 {
     memset(link, 0, sizeof(*link));
@@ -84,12 +87,38 @@ static int open_socket(struct link *link, const struct link_target *target)
     return result;
 }
 
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+
+/* An array takes memory when its length is read, before anything of it has come. */
+static void *create_array(const redisReadTask *task, element_count count)
+{
+    const struct link *link = task->privdata;
+    return count > (element_count) ELEMENTS_MAX ? NULL : link->theirs->createArray(task, count);
+}
+
+static bool make_reader(struct link *link)
+{
+    link->reader = redisReaderCreate();
+    if (link->reader == NULL) {
+        return false;
+    }
+    link->theirs = link->reader->fn;
+    link->functions = *link->theirs;
+    link->functions.createArray = create_array;
+    link->reader->fn = &link->functions;
+    link->reader->privdata = link;
+    return true;
+}
+
 int link_open(struct link *link, const struct link_target *target)
 {
     link_close(link);
     link->target = *target;
-    link->reader = redisReaderCreate();
-    if (link->reader == NULL) {
+    if (!make_reader(link)) {
         return -ENOMEM;
     }
     const int result = open_socket(link, target);

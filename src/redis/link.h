@@ -28,6 +28,8 @@ struct link {
     struct link_target target;
     struct tls *tls; /* once connected, where the target has TLS */
     redisReader *reader;
+    redisReplyObjectFunctions functions;     /* the reader's, but for arrays */
+    const redisReplyObjectFunctions *theirs; /* hiredis's own */
     char *out;
     size_t out_size, out_length, out_sent;
     size_t unread_max; /* most bytes it takes in before a reply is complete */

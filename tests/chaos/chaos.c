@@ -371,10 +371,12 @@ static bool record_read(redisContext *c, const char *key, struct record *out)
             out->sum = value;
             found = true;
         } else if (after != field && *after == '\0') {
-            out->counted += value;
+            /* "count", "count asked" or "count asked back reset" */
+            char *rest = NULL;
+            out->counted += strtoull(all->element[i + 1]->str, &rest, 10);
+            (void) strtoull(rest, &rest, 10);
+            out->back += strtoull(rest, NULL, 10);
             out->authors++;
-        } else if (after != field && strcmp(after, ":back") == 0) {
-            out->back += value;
         }
     }
     freeReplyObject(all);

@@ -109,7 +109,10 @@ for i = 1, #KEYS do
         else
             reset = old_reset
         end
-        if count ~= old_count or asked ~= old_asked or back ~= old_back or reset ~= old_reset or not old[2] then
+        -- Whoever only asks, of a record that nobody has used, makes none.
+        local is_there = old[2] or count ~= 0 or asked ~= 0 or back ~= 0 or reset ~= 0
+        if count ~= old_count or asked ~= old_asked or back ~= old_back or reset ~= old_reset or
+            (is_there and not old[2]) then
             local mine, all
             if back ~= 0 or reset ~= 0 then
                 mine = format(FOUR, count, asked, back, reset)
@@ -129,7 +132,7 @@ for i = 1, #KEYS do
             end
             call('HSET', key, author, mine, 'sum', all)
         end
-        if not old[2] or i == renewed then
+        if is_there and (not old[2] or i == renewed) then
             local done = expire(key, ARGV[at + 7])
             if done ~= 1 then
                 return done
