@@ -105,6 +105,7 @@ struct fleet {
     uint64_t gathered_ns;   /* fleet time at which the round under way was made */
     uint64_t interval_count;
     uint32_t gather_count;
+    bool tells_all;          /* for measurements: nothing is left to its turn */
     bool outage;             /* a policy has left the fleet's rung since the last good round */
     uint32_t cursor;         /* where the next round begins to look for dirty cells */
     uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */

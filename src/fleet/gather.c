@@ -5,7 +5,7 @@
  *   urgent      whatever cannot wait (tier/mirror.c); a round of these alone may come 10 ms after the last one
  *   forgotten   the last reports of keys that are no longer in the table
  *   dirty       changed since they were last looked at: those that are due; the others are postponed
- *   postponed   in turn: each interval a part of the table, so that nothing waits for more than TURN_INTERVALS
+ *   postponed   in turn: each interval a part of the table. What has become too much, or too old, is told
  *   healing     after the fleet has lost what it knew: every key there is, a part of the table each interval
  *
  * A round is bounded in reports and in time, so that whatever has gathered during an outage stops neither the ticks nor
@@ -126,7 +126,7 @@ static void take_postponed(struct gathering *g, bool begins, bool all)
         fleet->turn = fleet->turn_end < cells ? fleet->turn_end : 0;
         fleet->turn_end = part_end(fleet, fleet->turn, TURN_INTERVALS);
     }
-    take_all(g, &fleet->tier->table.postponed, &fleet->turn, fleet->turn_end, URGE_NOW);
+    take_all(g, &fleet->tier->table.postponed, &fleet->turn, fleet->turn_end, URGE_TURN);
 }
 
 static void take_healing(struct gathering *g, bool begins, bool all)

@@ -371,7 +371,7 @@ const struct policy_limit *report_limit(const struct policy_set *set, const stru
 
 /* Whether a cell's news cannot wait for its turn. */
 static bool due(const struct fleet *fleet, const struct note *note, const struct rule *rule, struct state state,
-                const struct account *account, uint64_t now_ns)
+                const struct account *account, uint64_t now_ns, enum urge urge)
 {
     const uint64_t interval_ns = fleet->tier->interval_ns;
     if (account->news || report_reset_us(note) != 0 || load_relaxed(&note->mirror.part) != 0 ||
@@ -380,6 +380,10 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
     }
     if (!rule_is_bucket(rule) && rule->period_ns < 2 * TURN_INTERVALS * interval_ns) {
         return true; /* in its turn it would come too late */
+    }
+    const bool turn = urge == URGE_TURN;
+    if (turn && now_ns > note->lesson.learned_ns + AGE_INTERVALS * interval_ns) {
+        return true;
     }
     if (account->untold == 0) {
         if ((fleet->interval_count + note->incarnation) % DENIED_EVERY == 0) {
@@ -392,8 +396,8 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
     const uint64_t left = rule_headroom(rule, state, now_ns);
     const uint64_t own = left - muldiv_ceil(left, load_relaxed(&note->mirror.others_part), PART_WHOLE);
     const uint64_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
-    return saturating_mul(account->untold, DUE_SHARE * nodes) >= left ||
-           saturating_mul(account->untold, DUE_OWN_SHARE) >= own;
+    return saturating_mul(account->untold, (turn ? 2U : 1U) * DUE_SHARE * nodes) >= left ||
+           saturating_mul(account->untold, (turn ? 2U : 1U) * DUE_OWN_SHARE) >= own;
 }
 
 bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge)
@@ -426,9 +430,10 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
         struct account account =
             (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
         account.again = urge == URGE_AGAIN;
-        if (urge == URGE_IF_DUE && !due(fleet, note, &limit->rule, reading.state, &account, now_ns)) {
+        const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_TURN;
+        if (waits && !due(fleet, note, &limit->rule, reading.state, &account, now_ns, urge)) {
             bitmap_set(&table->postponed, at);
-            counter_add(&fleet->stats.postponed_count, 1);
+            counter_add(&fleet->stats.postponed_count, urge == URGE_IF_DUE ? 1 : 0);
         } else {
             bitmap_clear(&table->postponed, at);
             note->lesson.round = fleet->gather_count;

@@ -9,8 +9,9 @@
 
 /* report.c */
 
-/* A key's news waits for its turn at most so many intervals. */
+/* A key whose news can wait has its turn every so many intervals; and is told of at the latest after so many. */
 #define TURN_INTERVALS 16
+#define AGE_INTERVALS  150
 
 /* The limit a note is counted by, where it has something to tell; NULL: it has not. */
 const struct policy_limit *report_limit(const struct policy_set *set, const struct note *note,
@@ -19,6 +20,7 @@ const struct policy_limit *report_limit(const struct policy_set *set, const stru
 /* How a cell is asked for its news. */
 enum urge {
     URGE_IF_DUE, /* else they are postponed */
+    URGE_TURN,   /* likewise, but less will do, or age */
     URGE_NOW,
     URGE_AGAIN, /* even what has been told before */
 };
