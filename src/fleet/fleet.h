@@ -47,6 +47,7 @@ struct origin {
     uint64_t incarnation;
     bool before;      /* of the window before `tag` */
     bool with_before; /* a report on that one stands before this one */
+    bool again;       /* it tells even what has been told before */
     uint32_t orphan;  /* of a forgotten key: its index */
 };
 

@@ -163,6 +163,7 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);
         const bool listens = load_relaxed(&policy->rung) == RUNG_FLEET;
+        note->lesson.again = note->lesson.again && (origin->before || !origin->again); /* the present window's is the last */
         if (report->kind == REPORT_BUCKET) {
             fold_bucket(fleet, cell, note, &rule, report, listens, now_ns);
         } else if (report->kind == REPORT_LOG && listens) {

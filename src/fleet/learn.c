@@ -47,16 +47,19 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
     note->lesson.recent_units += more;
 }
 
-void learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
+uint64_t learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
 {
     const uint64_t more = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
     note->lesson.own_asked += more;
     note->now.asked += more;
     /* A cell is looked at within an interval of its use, so what is new is no older. */
-    const uint64_t span_ns = max_u64(min_u64(now_ns - note->lesson.looked_ns, interval_ns), 1);
+    const uint64_t unlooked_ns = now_ns - load_relaxed(&note->mirror.looked_ns);
+    const uint64_t span_ns = max_u64(min_u64(unlooked_ns, interval_ns), 1);
+    note->lesson.idle = note->lesson.idle || unlooked_ns > STALE_INTERVALS * interval_ns;
     const uint64_t recent = note->lesson.recent_units + more;
     note->lesson.recent_rate = recent >= RECENT_UNITS ? estimate_rate(recent, span_ns) : 0;
-    note->lesson.looked_ns = now_ns;
+    store_relaxed(&note->mirror.looked_ns, now_ns);
+    return more;
 }
 
 void learn_others(struct note *note, struct told *told, const struct report *report)
@@ -79,8 +82,6 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
     struct lesson *lesson = &note->lesson;
     const uint64_t now_ns = fleet->gathered_ns;
     const uint64_t interval_ns = fleet->tier->interval_ns;
-    const uint64_t since_ns = load_relaxed(&note->mirror.since_ns);
-    const bool old = now_ns > since_ns + STALE_INTERVALS * interval_ns;
     if (lesson->learned_ns == 0) {
         const uint64_t age_ns = saturating_sub(now_ns, start_ns);
         lesson->guessed = !rule_is_bucket(rule) && age_ns <= TURN_INTERVALS * interval_ns;
@@ -92,9 +93,10 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
         lesson->first_ns = lesson->learned_ns = lesson->changed_ns = now_ns;
         lesson->own = report->count;
         lesson->own_asked = lesson->others_asked = 0;
-    } else if (old && lesson->recent_units >= RECENT_UNITS) {
+    } else if (lesson->idle && lesson->recent_units >= RECENT_UNITS) {
         lesson->first_ns = lesson->changed_ns = now_ns;
     }
+    lesson->idle = false;
     return now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR || !(lesson->demand.known || lesson->guessed);
 }
 

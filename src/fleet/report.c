@@ -208,6 +208,7 @@ static uint64_t own_count(const struct told *told, uint64_t count, uint64_t back
 struct account {
     uint64_t own[2], back[2]; /* of this window and the one before; a bucket's in [0] */
     uint64_t untold;          /* own units of this window, or of the bucket */
+    uint64_t denied;          /* units, since the last look */
     bool news;                /* of anything else */
     bool again;               /* whatever has been told before */
 };
@@ -227,7 +228,7 @@ static struct account window_account(struct note *note, const struct reading *re
         learn_own(note, told, account.own[before]);
         account.news = account.news || account.back[before] != told->reported_back;
     }
-    learn_denied(note, now_ns, interval_ns);
+    account.denied = learn_denied(note, now_ns, interval_ns);
     account.untold = account.own[0] - min_u64(note->now.reported, account.own[0]);
     account.news = account.news || account.own[1] != note->before.reported;
     return account;
@@ -244,7 +245,7 @@ static struct account bucket_account(struct note *note, const struct reading *re
     store_relaxed(&note->mirror.tag, 0);
     learn_begin(note);
     learn_own(note, told, account.own[0]);
-    learn_denied(note, now_ns, interval_ns);
+    account.denied = learn_denied(note, now_ns, interval_ns);
     return account;
 }
 
@@ -300,6 +301,7 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
         }
         struct report *report = report_add(fleet, cell, note, before != 0);
         fleet->origins[fleet->round.report_count - 1].with_before = with_before;
+        fleet->origins[fleet->round.report_count - 1].again = account->again;
         with_before = true;
         const size_t length = report_record(fleet, report->record, policy, limit, note);
         report->record[length] = ':';
@@ -321,7 +323,7 @@ static struct state whole_bucket(const struct note *note, const struct rule *rul
 {
     if (load_relaxed(&note->mirror.part) != 0) {
         const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
-        const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, note->lesson.looked_ns));
+        const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, load_relaxed(&note->mirror.looked_ns)));
         state.a = min_u64(state.a, since == 0 ? note->lesson.known_time
                                               : saturating_add(known, saturating_mul(since, rule->unit)));
     }
@@ -343,6 +345,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     }
     struct report *report = report_add(fleet, cell, note, false);
     (void) report_record(fleet, report->record, policy, limit, note);
+    fleet->origins[fleet->round.report_count - 1].again = account->again;
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
     report->asked = max_u64(note->now.asked, report->count);
@@ -374,7 +377,7 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
                 const struct account *account, uint64_t now_ns, enum urge urge)
 {
     const uint64_t interval_ns = fleet->tier->interval_ns;
-    if (account->news || report_reset_us(note) != 0 || load_relaxed(&note->mirror.part) != 0 ||
+    if (account->news || account->again || report_reset_us(note) != 0 || load_relaxed(&note->mirror.part) != 0 ||
         load_relaxed(&note->mirror.quota_untold) != 0 || note->lesson.learned_ns == 0) {
         return true;
     }
@@ -385,7 +388,11 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
     if (turn && now_ns > note->lesson.learned_ns + AGE_INTERVALS * interval_ns) {
         return true;
     }
+    const uint64_t left = rule_headroom(rule, state, now_ns);
     if (account->untold == 0) {
+        if (account->denied != 0 && left != 0) {
+            return true; /* it was left to the others, and perhaps they do not want it */
+        }
         if ((fleet->interval_count + note->incarnation) % DENIED_EVERY == 0) {
             return true; /* others may have given some back */
         }
@@ -393,7 +400,6 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
         const uint64_t reset_ns = rule_reset_after(rule, state, now_ns);
         return !rule_is_bucket(rule) && reset_ns < TURN_INTERVALS * interval_ns;
     }
-    const uint64_t left = rule_headroom(rule, state, now_ns);
     const uint64_t own = left - muldiv_ceil(left, load_relaxed(&note->mirror.others_part), PART_WHOLE);
     const uint64_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
     return saturating_mul(account->untold, (turn ? 2U : 1U) * DUE_SHARE * nodes) >= left ||
@@ -409,11 +415,12 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     if (hash == 0 || !cell_pin(cell, hash)) {
         return true; /* forgotten, and gone to the orphans */
     }
+    note->lesson.again = note->lesson.again || urge == URGE_AGAIN; /* until it is answered */
     if (note->lesson.round == fleet->gather_count) {
         /* It is in this round: twice would be to take an answer twice. */
         table_set_dirty(table, at);
         cell_unpin(cell);
-        return true;
+        return urge != URGE_AGAIN;
     }
     bitmap_clear(&table->dirty, at); /* [T4] before the state is read */
     bool all = true;
@@ -429,7 +436,7 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
         const struct reading reading = report_read(cell, note);
         struct account account =
             (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
-        account.again = urge == URGE_AGAIN;
+        account.again = note->lesson.again;
         const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_TURN;
         if (waits && !due(fleet, note, &limit->rule, reading.state, &account, now_ns, urge)) {
             bitmap_set(&table->postponed, at);

@@ -69,8 +69,8 @@ uint64_t report_window_back(const struct note *note, uint32_t tag);
 void learn_begin(struct note *note);
 /* Own units of a window (or a bucket), as counted so far. */
 void learn_own(struct note *note, struct told *told, uint64_t own);
-/* Units denied since the last look; the last of a look. */
-void learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns);
+/* Units denied since the last look, which it returns; the last of a look. */
+uint64_t learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns);
 /* What others were asked for, by one record's answer. */
 void learn_others(struct note *note, struct told *told, const struct report *report);
 /*

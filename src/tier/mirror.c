@@ -116,7 +116,8 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
         return headroom; /* nobody else is there */
     }
     const uint64_t since_ns = estimate.since_ns;
-    const bool stale = now_ns > since_ns + STALE_INTERVALS * tier->interval_ns;
+    const uint64_t news_ns = max_u64(since_ns, since_ns != 0 ? load_relaxed(&mirror->looked_ns) : 0);
+    const bool stale = now_ns > news_ns + STALE_INTERVALS * tier->interval_ns;
     const bool waits = load_relaxed(&mirror->waits) != 0;
     const uint64_t unseen = unseen_units(note, rule, state, headroom, now_ns, &estimate.since_ns);
     if (!stale && !waits) {

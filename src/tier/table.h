@@ -91,6 +91,7 @@ struct told {
 struct mirror {
     _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
     _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
+    _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
     _Atomic uint64_t seen;                  /* what the state counted then: of the note's window, or a bucket's total */
     _Atomic uint64_t alarm;                 /* so many units later the fleet's news is too old to go by */
     _Atomic uint32_t others_part, dither;
@@ -108,11 +109,12 @@ _Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
 struct lesson {
     struct demand demand;
     bool guessed;                     /* before it is known: by the age of a young window */
+    bool again;                       /* it is to be told whatever has been told before */
+    bool idle;                        /* it was not used here for some intervals before the present use */
     uint32_t round;                   /* the last one that it was reported in */
     uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
     uint64_t own_asked, others_asked; /* units since then */
     uint64_t first_ns;                /* of an answer after which the others' are waited for (learn.c) */
-    uint64_t looked_ns;               /* when own demand was last counted */
     uint64_t recent_units;            /* own demand between the last two looks */
     uint64_t recent_rate;             /* and as a rate; 0: too little to tell one */
     uint64_t changed_ns;              /* when demand was last seen to move between the nodes */
@@ -156,6 +158,7 @@ static inline void note_clear_fleet(struct note *note)
     store_relaxed(&note->mirror.others_rate, 0);
     store_relaxed(&note->mirror.others_part, 0);
     store_relaxed(&note->mirror.since_ns, 0);
+    store_relaxed(&note->mirror.looked_ns, 0);
     store_relaxed(&note->mirror.seen, 0);
     store_relaxed(&note->mirror.alarm, UINT64_MAX);
     store_relaxed(&note->mirror.part, 0);

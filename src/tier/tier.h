@@ -306,7 +306,8 @@ void process_decide(struct request *r, bool take);
 /* mirror.c */
 
 /*
- * An answer is old when the ones after it have not come: the key was not used here, or little. Others may have used it
+ * An answer is old when the ones after it have not come, and the background thread has not found that it will do: the key was
+ * not used here. Others may have used it
  * since, whatever they did before; as with a new key no more than an even part passes before the next one.
  */
 #define STALE_INTERVALS 3
