@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "algorithm/bucket.h"
+#include "base/numbers.h"
 #include "base/rcu.h"
 #include "fleet/memory.h"
 #include "fleet/report.h"
@@ -236,6 +238,65 @@ static inline uint64_t room(struct node *node)
     return left;
 }
 
+/*
+ * Takes what a bucket was charged while it was served in part for what it is worth, as the fleet's answer does. (No
+ * round with units given back may be under way.)
+ */
+static inline void serve_whole(struct cell *cell, const struct note *note, const struct rule *rule, uint64_t now_ns)
+{
+    struct pair_value value = pair_read(&cell->state);
+    struct state state = cell_state(value);
+    const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
+    const uint64_t back = load_relaxed(&note->back[0]) - note->now.reported_back;
+    const uint64_t now_time = bucket_time(rule, now_ns);
+    const uint64_t known_time = since != 0 ? max_u64(note->lesson.known_time, now_time) : note->lesson.known_time;
+    const uint64_t whole = saturating_sub(known_time + since * rule->unit, back * rule->unit);
+    if (whole < state.a) {
+        state.a = whole;
+        assert_true(pair_cas(&cell->state, &value, cell_value(state, value)));
+    }
+}
+
+/*
+ * As if the fleet had just told a node of its key, and that nobody else asks for it: its state alone decides. What was
+ * granted, or denied, is so still.
+ */
+static inline void know_all(struct node *node)
+{
+    struct tier *tier = &node->w->tier;
+    rcu_enter();
+    const struct policy *policy = thread_policy(load_acquire(&tier->policies), &node->key);
+    assert_non_null(policy);
+    const uint64_t now_ns = tick_now(node->t, policy);
+    uint32_t cells[WEIR_MAX_LIMITS];
+    assert_true(place_locate(tier, policy, &node->key, now_ns, cells));
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        struct note *note = &tier->table.notes[cells[i]];
+        const struct rule *rule = &policy->limits[i].rule;
+        if (rule_is_bucket(rule) && load_relaxed(&note->mirror.part) != 0) {
+            serve_whole(&tier->table.cells[cells[i]], note, rule, now_ns);
+        }
+        store_relaxed(&note->mirror.since_ns, now_ns);
+        store_relaxed(&note->mirror.others_rate, 0);
+        store_relaxed(&note->mirror.part, 0);
+        store_relaxed(&note->mirror.waits, 0);
+        store_relaxed(&note->mirror.quota_untold, 0);
+    }
+    rcu_leave();
+}
+
+/* Asks where it is not the sharing that is looked at: whatever the state has room for passes. */
+static inline uint64_t ask_freely(struct node *node, uint64_t times)
+{
+    struct tier *tier = &node->w->tier;
+    rcu_enter();
+    tick_epoch(tier);
+    (void) settle_lapsed(tier); /* by what it knew before */
+    rcu_leave();
+    know_all(node);
+    return ask(node, times);
+}
+
 /* Whether a node goes by a part of its key's limit: the fleet has not told it of the key. */
 static inline bool goes_by_part(const struct node *node)
 {
@@ -277,7 +338,11 @@ static inline void agree(struct nodes *n)
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
         if (at != TABLE_NONE) {
-            table_set_dirty(&node->w->tier.table, at); /* as if it had something to tell */
+            /* As if it had something to tell; and a window as if it had been asked for. */
+            struct table *table = &node->w->tier.table;
+            table_set_dirty(table, at);
+            const struct rule *rule = &policy->limits[0].rule;
+            store_relaxed(&table->notes[at].mirror.quota_untold, !rule_is_bucket(rule) && !rule_is_log(rule));
         }
         rcu_leave();
         assert_int_equal(weir_sync(node->w, 5000), 0);

@@ -41,7 +41,7 @@ static void test_what_one_node_admits_the_others_learn(void **state)
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
-        assert_int_equal(ask(&n.node[0], 120), 120);
+        assert_int_equal(ask_freely(&n.node[0], 120), 120);
         pass(&n, TWO_INTERVALS);
         hear(&n);
         agree(&n);
@@ -140,7 +140,7 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
         for (int i = 0; i < NODES; i++) {
-            assert_int_equal(ask(&n.node[i], 80), 80);
+            assert_int_equal(ask_freely(&n.node[i], 80), 80);
         }
         pass(&n, 1000);
         memory_fleet_forget(n.fleet);
@@ -226,9 +226,11 @@ static void test_news_of_a_key_near_its_limit_is_told_each_interval(void **state
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
-        assert_int_equal(ask(&n.node[0], 280), 280); /* 20 are left, of which three nodes may have a twenty-fourth */
+        assert_int_equal(ask_freely(&n.node[0], 280), 280); /* 20 are left, of which three nodes may have a twenty-fourth */
         pass(&n, TWO_INTERVALS);
-        for (uint64_t used = 281; used <= 300; used++) {
+        assert_int_equal(ask_for_long(&n, &n.node[0], 1), 1); /* at the second try: it has heard of nobody else */
+        assert_int_equal(fleet_sum(&n), 281);
+        for (uint64_t used = 282; used <= 300; used++) {
             assert_int_equal(ask(&n.node[0], 1), 1);
             pass(&n, INTERVAL_MS);
             assert_int_equal(fleet_sum(&n), used);
@@ -243,8 +245,9 @@ static void hurry(struct nodes *n, struct node *node, uint64_t ms)
     for (uint64_t i = 0; i < ms; i++) {
         fake_clock_advance(&n->fleet_clock, MILLISECOND);
         fake_clock_advance(&node->clock, MILLISECOND);
-        (void) use(node, i);
-        (void) use(node, i); /* a quarter of its part is gone */
+        for (int times = 0; times < 3; times++) {
+            assert_true(use(node, i)); /* at the third two units are gone: it cannot wait */
+        }
         assert_true(weir_poll(node->w) >= 0);
         assert_true(weir_poll(node->w) >= 0);
     }
@@ -262,7 +265,7 @@ static void test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds(vo
     const weir_stats last = stats_of(&n.node[0]);
     assert_in_range(last.sync_count - first.sync_count, 1000 / 11, 1000 / 10 + 1000 / INTERVAL_MS + 1);
     pass(&n, TURN_MS);
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 2 * 1000);
+    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 3 * 1000);
     nodes_stop(&n);
 }
 
@@ -275,10 +278,10 @@ static void test_an_answer_that_comes_in_the_next_window_counts_in_its_own(void 
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
         struct node *node = &n.node[1];
-        assert_int_equal(ask(&n.node[0], 30), 30);
+        assert_int_equal(ask_freely(&n.node[0], 30), 30);
         pass(&n, TWO_INTERVALS);
         assert_int_equal(fleet_sum(&n), 30);
-        assert_int_equal(ask(node, 50), 50);
+        assert_int_equal(ask_freely(node, 50), 50);
         make_urgent(node);
         for (int i = 0; i < NODES; i++) { /* 0.99 s into the window, and then 0.01 s into the next one */
             fake_clock_advance(&n.node[i].clock, 90 * MILLISECOND);

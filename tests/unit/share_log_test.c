@@ -70,18 +70,18 @@ static void test_units_of_others_leave_the_window_at_their_own_time(void **state
     pass(&n, TWO_INTERVALS);
     assert_int_equal(look(&n.node[2]).remaining, 99);
     memory_fleet_set_down(n.fleet, true); /* within the grace it goes by what it has heard */
-    assert_int_equal(ask(&n.node[2], 300), 99);
+    assert_int_equal(ask_freely(&n.node[2], 300), 99);
     const weir_verdict v = look(&n.node[2]);
     assert_false(v.allowed);
     assert_in_range(v.retry_after_ns, (PERIOD_MS - 3800 - 10) * MILLISECOND, (PERIOD_MS - 3800 + 1) * MILLISECOND);
     pass(&n, PERIOD_MS - 3800 - 20); /* at 10.48 s */
-    assert_int_equal(look(&n.node[2]).remaining, 0);
+    assert_int_equal(room(&n.node[2]), 0);
     pass(&n, 40);
-    assert_int_equal(look(&n.node[2]).remaining, 100);
+    assert_int_equal(room(&n.node[2]), 100);
     pass(&n, 2940); /* at 13.46 s */
-    assert_int_equal(look(&n.node[2]).remaining, 100);
+    assert_int_equal(room(&n.node[2]), 100);
     pass(&n, 60);
-    assert_int_equal(look(&n.node[2]).remaining, 200);
+    assert_int_equal(room(&n.node[2]), 200);
     nodes_stop(&n);
 }
 
