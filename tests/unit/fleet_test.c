@@ -140,7 +140,7 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
         for (int i = 0; i < NODES; i++) {
-            assert_int_equal(ask_freely(&n.node[i], 80), 80);
+            assert_int_equal(ask(&n.node[i], 80), 80);
         }
         pass(&n, 1000);
         memory_fleet_forget(n.fleet);
@@ -278,10 +278,10 @@ static void test_an_answer_that_comes_in_the_next_window_counts_in_its_own(void 
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
         struct node *node = &n.node[1];
-        assert_int_equal(ask_freely(&n.node[0], 30), 30);
+        assert_int_equal(ask(&n.node[0], 30), 30);
         pass(&n, TWO_INTERVALS);
         assert_int_equal(fleet_sum(&n), 30);
-        assert_int_equal(ask_freely(node, 50), 50);
+        assert_int_equal(ask(node, 50), 50);
         make_urgent(node);
         for (int i = 0; i < NODES; i++) { /* 0.99 s into the window, and then 0.01 s into the next one */
             fake_clock_advance(&n.node[i].clock, 90 * MILLISECOND);

@@ -415,7 +415,7 @@ static void test_policies_are_reloaded_while_entries_are_in_force(void **state)
     memory_fleet_set_override(n.fleet, "p:key", "200");
     memory_fleet_set_override(n.fleet, "q:key", "deny");
     pass(&n, TWO_INTERVALS);
-    assert_int_equal(ask_freely(&n.node[0], 50), 50);
+    assert_int_equal(ask(&n.node[0], 50), 50);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(weir_set_policies(n.node[i].w, reloaded, 2, NULL), 0);
     }
@@ -447,7 +447,7 @@ static void told_in_no_time(struct nodes *n, struct node *node, const char *valu
     (void) ask_freely(node, 20); /* a grant, or a denial, is live */
     memory_fleet_set_override(n->fleet, "p:key", value);
     assert_true(weir_poll(node->w) >= 0);
-    know_all(node); /* of the key itself the answer says as much */
+    know_all(node); /* whatever was said of the key itself */
 }
 
 static void test_entries_hold_at_once_for_keys_with_grants_and_remembered_denials(void **state)

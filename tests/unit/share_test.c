@@ -148,7 +148,7 @@ static void start_two_windows(struct nodes *n, const weir_policy *policy)
 {
     nodes_start(n, policy, 1);
     assert_int_equal(ask_freely(&n->node[0], 200), 200);
-    assert_int_equal(ask_freely(&n->node[1], 50), 50);
+    assert_int_equal(ask(&n->node[1], 50), 50);
     pass(n, TWO_INTERVALS);
     for (int i = 0; i < 2 * NODES; i++) { /* all use it twice; at first all the room is left to the nodes above */
         assert_int_equal(ask_for_long(n, &n->node[i % NODES], 1), 1);
@@ -157,7 +157,7 @@ static void start_two_windows(struct nodes *n, const weir_policy *policy)
     const uint64_t into_ms = (n->fleet_clock.wall_ns - START_NS) / MILLISECOND;
     assert_true(into_ms < WINDOW_MS);
     pass(n, WINDOW_MS + 100 - into_ms);
-    assert_int_equal(ask_freely(&n->node[0], 20), 20);
+    assert_int_equal(ask(&n->node[0], 20), 20);
     pass(n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(n), 276);
 }
@@ -260,7 +260,7 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
     struct nodes n;
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
-    assert_int_equal(ask_freely(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[0], 60), 60);
     charge(&n.node[1], 40);
     pass(&n, TWO_INTERVALS);
     give_back(&n.node[0], 30);
@@ -283,7 +283,7 @@ static void test_what_all_nodes_know_no_forgetful_fleet_gives_back(void **state)
     struct nodes n;
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
-    assert_int_equal(ask_freely(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[0], 60), 60);
     charge(&n.node[1], 40);
     give_back(&n.node[0], 30);
     pass(&n, TWO_INTERVALS);
@@ -305,8 +305,8 @@ static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **stat
     struct nodes n;
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
-    assert_int_equal(ask_freely(&n.node[0], 70), 70);
-    assert_int_equal(ask_freely(&n.node[1], 50), 50);
+    assert_int_equal(ask(&n.node[0], 70), 70);
+    assert_int_equal(ask(&n.node[1], 50), 50);
     give_back(&n.node[0], 20);
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), 100);
@@ -345,7 +345,7 @@ static void test_a_reset_on_one_node_clears_the_key_on_all(void **state)
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask_freely(&n.node[i], LIMIT / NODES), LIMIT / NODES);
+        assert_int_equal(ask(&n.node[i], LIMIT / NODES), LIMIT / NODES);
     }
     pass(&n, TWO_INTERVALS);
     hear(&n);
@@ -375,7 +375,7 @@ static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **s
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask_freely(&n.node[i], 40), 40);
+        assert_int_equal(ask(&n.node[i], 40), 40);
     }
     pass(&n, TWO_INTERVALS);
     hear(&n);
@@ -402,7 +402,7 @@ static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask_freely(&n.node[i], 60), 60);
+        assert_int_equal(ask(&n.node[i], 60), 60);
     }
     pass(&n, TWO_INTERVALS);
     hear(&n);
@@ -427,15 +427,15 @@ static void test_units_used_between_a_reset_and_its_telling_stay(void **state)
     struct nodes n;
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
-    assert_int_equal(ask_freely(&n.node[0], 60), 60);
-    assert_int_equal(ask_freely(&n.node[1], 60), 60);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[1], 60), 60);
     pass(&n, TWO_INTERVALS);
     hear(&n);
     memory_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
     pass(&n, 100);
-    assert_int_equal(ask_freely(&n.node[1], 50), 50);
+    assert_int_equal(ask(&n.node[1], 50), 50);
     memory_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 50);
@@ -449,14 +449,14 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
     struct nodes n;
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
-    assert_int_equal(ask_freely(&n.node[0], 60), 60);
-    assert_int_equal(ask_freely(&n.node[1], 60), 60);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[1], 60), 60);
     pass(&n, TWO_INTERVALS);
     memory_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), -ENOTCONN); /* it does not know of the others' 60 */
     pass(&n, 100);
-    assert_int_equal(ask_freely(&n.node[0], 50), 50);
+    assert_int_equal(ask(&n.node[0], 50), 50);
     make_urgent(&n.node[0]); /* it is among those that cannot wait, and has changed as well */
     memory_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);
