@@ -13,6 +13,16 @@ static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WIND
 #define ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
 #define COUNTERS   3 /* of them, the first ones: those whose demand is known, and that are no queues */
 
+/* A test over each of them. The state is the algorithm. */
+#define OVER_ALL(test)                                                                                                 \
+    {#test "(fixed)", test, NULL, NULL, (void *) (uintptr_t) &algorithms[0]},                                          \
+        {#test "(sliding)", test, NULL, NULL, (void *) (uintptr_t) &algorithms[1]},                                    \
+        {#test "(token)", test, NULL, NULL, (void *) (uintptr_t) &algorithms[2]},                                      \
+        {#test "(leaky)", test, NULL, NULL, (void *) (uintptr_t) &algorithms[3]},                                      \
+    {                                                                                                                  \
+#test "(log)", test, NULL, NULL, (void *) (uintptr_t) &algorithms[4]                                           \
+    }
+
 static weir_limit limit_of(weir_algorithm algorithm, uint64_t limit)
 {
     const uint64_t delay = algorithm == WEIR_LEAKY_BUCKET ? limit : 0;
@@ -82,59 +92,123 @@ static const uint64_t some_limits[] = {LIMIT, 100, 3, 2, 1};
 
 static void test_a_burst_on_all_nodes_at_once_stays_within_the_limit(void **state)
 {
-    (void) state;
-    for (size_t a = 0; a < ALGORITHMS * 5; a++) {
-        burst_on_all(algorithms[a / 5], some_limits[a % 5], false);
+    for (size_t i = 0; i < sizeof(some_limits) / sizeof(some_limits[0]); i++) {
+        burst_on_all(*(const weir_algorithm *) *state, some_limits[i], false);
     }
 }
 
 static void test_a_burst_that_goes_on_stays_within_the_limit(void **state)
 {
-    (void) state;
-    for (size_t a = 0; a < ALGORITHMS * 5; a++) {
-        burst_on_all(algorithms[a / 5], some_limits[a % 5], true);
+    for (size_t i = 0; i < sizeof(some_limits) / sizeof(some_limits[0]); i++) {
+        burst_on_all(*(const weir_algorithm *) *state, some_limits[i], true);
     }
 }
 
-static void test_one_node_alone_has_the_whole_limit_as_soon_as_it_is_told(void **state)
+/* For a quarter of an interval a node waits to hear of the others; then until it knows what is asked for. */
+#define WAIT_MS  (INTERVAL_MS / 4)
+#define KNOWN_MS INTERVAL_MS
+
+static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **state)
 {
-    (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
-        struct nodes n;
-        const weir_limit limit = limit_of(algorithms[a], LIMIT);
-        const weir_policy policy = policy_of(&limit);
-        start_cold(&n, &policy);
-        struct node *node = &n.node[0];
-        assert_int_equal(ask(node, 1000), LIMIT / NODES);
-        const weir_verdict v = look(node);
-        assert_false(v.allowed);
-        assert_int_equal(v.limit, LIMIT);
-        assert_in_range(v.retry_after_ns, 1, 200 * MILLISECOND);
-        pass(&n, 2 * STEP_MS);
-        assert_false(goes_by_part(node));
-        assert_int_equal(ask(node, 1000), LIMIT - LIMIT / NODES);
-        nodes_stop(&n);
+    const weir_algorithm algorithm = *(const weir_algorithm *) *state;
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    start_cold(&n, &policy);
+    struct node *node = &n.node[0];
+    assert_int_equal(ask(node, 1000), LIMIT / NODES);
+    const weir_verdict v = look(node);
+    assert_false(v.allowed);
+    assert_int_equal(v.limit, LIMIT);
+    assert_in_range(v.retry_after_ns, 1, 200 * MILLISECOND);
+    for (uint64_t ms = 0; ms < WAIT_MS; ms += STEP_MS) { /* its answer comes in the second step, and is waited on */
+        pass(&n, STEP_MS);
+        assert_int_equal(ask(node, 1000), 0);
     }
+    assert_false(goes_by_part(node));
+    uint64_t ms = WAIT_MS;
+    /* A queue is served in parts until it knows that nobody else is there; of whole units, each rounded down. */
+    const bool queue = algorithm == WEIR_LEAKY_BUCKET;
+    for (; ms <= KNOWN_MS + (queue ? INTERVAL_MS : 0) && node->used < LIMIT; ms += STEP_MS) {
+        (void) ask(node, 1000);
+        pass(&n, STEP_MS);
+    }
+    assert_int_equal(node->used, LIMIT);
+    nodes_stop(&n);
 }
 
-static void test_a_new_key_is_asked_for_when_a_quarter_of_its_part_is_used(void **state)
+/* A key that was used, and told of, and then left alone for a while; then all nodes are asked in the same moment. */
+static void test_a_burst_on_a_key_left_alone_stays_within_the_limit(void **state)
 {
-    (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
-        struct nodes n;
-        const weir_limit limit = limit_of(algorithms[a], LIMIT);
-        const weir_policy policy = policy_of(&limit);
-        start_cold(&n, &policy);
-        struct node *node = &n.node[0];
-        assert_int_equal(ask(node, 5), 5);
-        pass(&n, 2 * STEP_MS);
-        assert_true(goes_by_part(node));     /* it can wait for the interval's round */
-        assert_int_equal(ask(node, 45), 45); /* a grant may be out meanwhile: of a quarter of what is left at most */
-        pass(&n, 2 * STEP_MS);
-        assert_false(goes_by_part(node));
-        assert_int_equal(fleet_sum(&n), 50);
-        nodes_stop(&n);
+    const weir_algorithm algorithm = *(const weir_algorithm *) *state;
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    start_cold(&n, &policy);
+    for (int times = 0; times < 3; times++) {
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(ask(&n.node[i], 1), 1);
+        }
+        pass(&n, INTERVAL_MS);
     }
+    agree(&n);
+    pass(&n, (STALE_INTERVALS + 2) * INTERVAL_MS);
+    const uint64_t before = used_by_all(&n);
+    for (int i = 0; i < NODES; i++) {
+        assert_in_range(ask(&n.node[i], 1000), 1, LIMIT / NODES);
+    }
+    assert_true(used_by_all(&n) > before + LIMIT / 2);
+    ask_all(&n, 2000, a_burst);
+    /* A queue is served in parts of whole units, each rounded down. */
+    assert_in_range(used_by_all(&n), LIMIT - (algorithm == WEIR_LEAKY_BUCKET ? NODES - 1 : 0), LIMIT + NODES);
+    nodes_stop(&n);
+}
+
+static void test_a_request_above_an_even_part_of_a_key_left_alone_passes_when_it_is_told(void **state)
+{
+    struct nodes n;
+    const weir_limit limit = limit_of(*(const weir_algorithm *) *state, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    start_cold(&n, &policy);
+    struct node *node = &n.node[0];
+    assert_int_equal(ask(node, 1), 1);
+    pass(&n, (STALE_INTERVALS + 2) * INTERVAL_MS);
+    agree(&n);
+    pass(&n, (STALE_INTERVALS + 2) * INTERVAL_MS);
+    uint64_t ms = 0;
+    weir_verdict v;
+    assert_false(weir_check(node->t, &node->key, LIMIT / 2, &v));
+    assert_in_range(v.retry_after_ns, 1, 200 * MILLISECOND);
+    for (; ms < INTERVAL_MS && !weir_check(node->t, &node->key, LIMIT / 2, NULL); ms += STEP_MS) {
+        pass(&n, STEP_MS);
+    }
+    assert_in_range(ms, STEP_MS, INTERVAL_MS - STEP_MS);
+    nodes_stop(&n);
+}
+
+/* `units` pass before it is asked for, with what may have been granted beside. */
+static void asked_for_after(weir_algorithm algorithm, uint64_t most, uint64_t units)
+{
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, most);
+    const weir_policy policy = policy_of(&limit);
+    start_cold(&n, &policy);
+    struct node *node = &n.node[0];
+    assert_int_equal(ask(node, units / 2), units / 2);
+    pass(&n, 2 * STEP_MS);
+    assert_true(goes_by_part(node)); /* it can wait for the interval's round */
+    assert_int_equal(ask(node, units), units);
+    pass(&n, 2 * STEP_MS);
+    assert_false(goes_by_part(node));
+    assert_int_equal(fleet_sum(&n), units / 2 + units);
+    nodes_stop(&n);
+}
+
+static void test_a_new_key_is_asked_for_when_a_128th_of_its_part_is_used(void **state)
+{
+    const weir_algorithm algorithm = *(const weir_algorithm *) *state;
+    asked_for_after(algorithm, LIMIT, 2);
+    asked_for_after(algorithm, 128 * 60 * NODES, 60);
 }
 
 static void test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part(void **state)
@@ -190,9 +264,9 @@ static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uin
     weir_policy policy = policy_of(&limit);
     policy.on_outage = on_outage;
     nodes_start(&n, &policy, 1);
-    if (before) {
-        assert_int_equal(ask(&n.node[0], 60), 60);
-        pass(&n, 500);
+    for (int i = 0; before && i < 3; i++) { /* long enough for its demand to be known */
+        assert_int_equal(ask(&n.node[0], 20), 20);
+        pass(&n, INTERVAL_MS);
     }
     memory_fleet_set_down(n.fleet, true);
     pass(&n, 200);
@@ -271,7 +345,7 @@ static void test_that_part_holds_of_keys_that_are_told_now_and_then(void **state
 {
     (void) state;
     for (size_t a = 0; a < COUNTERS; a++) {
-        nine_to_one(algorithms[a], 6000, 6000 / 20);
+        nine_to_one(algorithms[a], 6000, 6000 / 12);
     }
 }
 
@@ -445,10 +519,12 @@ static void test_a_key_goes_by_its_part_after_an_outage_until_it_is_told(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_burst_on_all_nodes_at_once_stays_within_the_limit),
-        cmocka_unit_test(test_a_burst_that_goes_on_stays_within_the_limit),
-        cmocka_unit_test(test_one_node_alone_has_the_whole_limit_as_soon_as_it_is_told),
-        cmocka_unit_test(test_a_new_key_is_asked_for_when_a_quarter_of_its_part_is_used),
+        OVER_ALL(test_a_burst_on_all_nodes_at_once_stays_within_the_limit),
+        OVER_ALL(test_a_burst_that_goes_on_stays_within_the_limit),
+        OVER_ALL(test_one_node_alone_has_the_whole_limit_within_an_interval),
+        OVER_ALL(test_a_burst_on_a_key_left_alone_stays_within_the_limit),
+        OVER_ALL(test_a_request_above_an_even_part_of_a_key_left_alone_passes_when_it_is_told),
+        OVER_ALL(test_a_new_key_is_asked_for_when_a_128th_of_its_part_is_used),
         cmocka_unit_test(test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part),
         cmocka_unit_test(test_a_quota_is_asked_for_when_it_is_first_used),
         cmocka_unit_test(test_the_rungs_of_the_outage_ladder),
