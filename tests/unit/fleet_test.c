@@ -226,7 +226,8 @@ static void test_news_of_a_key_near_its_limit_is_told_each_interval(void **state
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
-        assert_int_equal(ask_freely(&n.node[0], 280), 280); /* 20 are left, of which three nodes may have a twenty-fourth */
+        /* 20 are left, of which three nodes may have a twenty-fourth. */
+        assert_int_equal(ask_freely(&n.node[0], 280), 280);
         pass(&n, TWO_INTERVALS);
         assert_int_equal(ask_for_long(&n, &n.node[0], 1), 1); /* at the second try: it has heard of nobody else */
         assert_int_equal(fleet_sum(&n), 281);

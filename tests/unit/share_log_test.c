@@ -68,7 +68,7 @@ static void test_units_of_others_leave_the_window_at_their_own_time(void **state
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(&n.node[2], 1), 1); /* at 3.9 s */
     pass(&n, TWO_INTERVALS);
-    assert_int_equal(look(&n.node[2]).remaining, 99);
+    assert_int_equal(room(&n.node[2]), 99);
     memory_fleet_set_down(n.fleet, true); /* within the grace it goes by what it has heard */
     assert_int_equal(ask_freely(&n.node[2], 300), 99);
     const weir_verdict v = look(&n.node[2]);
@@ -94,7 +94,7 @@ static void test_a_node_that_joins_late_hears_the_times_of_the_others(void **sta
     node_open(&n, 0, 0);
     node_open(&n, 1, 0);
     pass(&n, 500);
-    assert_int_equal(ask(&n.node[0], 200), 200);
+    assert_int_equal(ask_freely(&n.node[0], 200), 200);
     pass(&n, 2000);
     assert_int_equal(ask(&n.node[1], 99), 99);
     pass(&n, TWO_INTERVALS);
@@ -106,7 +106,7 @@ static void test_a_node_that_joins_late_hears_the_times_of_the_others(void **sta
     assert_int_equal(ask(&n.node[2], 100), 0);
     assert_int_equal(fleet_sum(&n), LIMIT);
     pass(&n, PERIOD_MS - 2000 - 2 * TWO_INTERVALS - 500 + 20); /* since the first ones */
-    assert_int_equal(ask(&n.node[2], LIMIT), 200);
+    assert_int_equal(ask_freely(&n.node[2], LIMIT), 200);
     nodes_stop(&n);
 }
 
@@ -117,9 +117,9 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
     const weir_policy policy = policy_of(&limit_long);
     nodes_start(&n, &policy, 1);
     memory_fleet_lose_answers(n.fleet, true);
-    assert_int_equal(ask(&n.node[0], 700), 700);
+    assert_int_equal(ask_freely(&n.node[0], 700), 700);
     pass(&n, 300);
-    assert_int_equal(ask(&n.node[1], 600), 600);
+    assert_int_equal(ask_freely(&n.node[1], 600), 600);
     pass(&n, 300);
     memory_fleet_lose_answers(n.fleet, false);
     pass(&n, 1000);
@@ -143,7 +143,7 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
     }
     pass(&n, TWO_INTERVALS);
     for (int i = 0; i < NODES; i++) {
-        assert_in_range(look(&n.node[i]).remaining, 2000 - used_by_all(&n), 2000 - used_by_all(&n) + 2);
+        assert_in_range(room(&n.node[i]), 2000 - used_by_all(&n), 2000 - used_by_all(&n) + 2);
     }
     nodes_stop(&n);
 }
@@ -154,7 +154,7 @@ static void overshoot_alone(struct nodes *n, const weir_policy *policy, uint64_t
     nodes_start(n, policy, 1);
     memory_fleet_set_hung(n->fleet, true);
     for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask(&n->node[i], each), each);
+        assert_int_equal(ask_freely(&n->node[i], each), each);
         pass(n, 100);
     }
     memory_fleet_set_hung(n->fleet, false);
@@ -185,11 +185,11 @@ static void test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones
     hear_soon(&n);
     assert_int_equal(ask(&n.node[0], 10), 0); /* there are still those of 0 and 1 */
     pass(&n, PERIOD_MS - 2000);               /* all but the ones asked for just now are over */
-    const uint64_t now = ask(&n.node[0], 300);
+    const uint64_t now = ask_freely(&n.node[0], 300);
     assert_in_range(now, 290, 300);
     pass(&n, TWO_INTERVALS);
     hear_soon(&n);
-    assert_in_range(look(&n.node[1]).remaining, 400 - 300 - 2 * NODES, 400 - now);
+    assert_in_range(room(&n.node[1]), 400 - 300 - 2 * NODES, 400 - now);
     nodes_stop(&n);
 }
 
@@ -201,7 +201,7 @@ static void test_units_given_back_after_an_overshoot_are_no_ghosts(void **state)
     const weir_policy policy = policy_of(&limit);
     nodes_start(&n, &policy, 1);
     memory_fleet_set_hung(n.fleet, true);
-    assert_int_equal(ask(&n.node[0], 400), 400);
+    assert_int_equal(ask_freely(&n.node[0], 400), 400);
     pass(&n, 100);
     assert_int_equal(ask(&n.node[1], 50), 50);
     memory_fleet_set_hung(n.fleet, false);
@@ -228,7 +228,7 @@ static void test_a_reset_clears_the_units_of_the_same_moment(void **state)
     assert_int_equal(ask(&n.node[0], 50), 50);
     assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0);
     assert_int_equal(fleet_sum(&n), 0);
-    assert_int_equal(look(&n.node[0]).remaining, LIMIT);
+    assert_int_equal(room(&n.node[0]), LIMIT);
     nodes_stop(&n);
 }
 
@@ -242,7 +242,7 @@ static void test_logs_go_through_an_outage(void **state)
     assert_int_equal(ask(&n.node[0], 60), 60);
     pass(&n, TWO_INTERVALS);
     hear_soon(&n); /* 1 and 2 know of the 60 */
-    assert_true(look(&n.node[1]).remaining < LIMIT - 60);
+    assert_true(room(&n.node[1]) < LIMIT - 60);
     memory_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
     assert_int_equal(look(&n.node[1]).basis, WEIR_BASIS_OUTAGE);
@@ -263,7 +263,7 @@ static void test_logs_go_through_an_outage(void **state)
     }
     /* 4 s or so after the 60, they leave the window; the others do not. */
     pass(&n, PERIOD_MS - TWO_INTERVALS - TWO_INTERVALS - 1000 - 1000 - TWO_INTERVALS + 20);
-    const uint64_t more = ask(&n.node[1], LIMIT);
+    const uint64_t more = ask_freely(&n.node[1], LIMIT);
     assert_in_range(more, 56, 60);
     nodes_stop(&n);
 }
@@ -282,12 +282,12 @@ static void test_tiers_of_different_limits_share_a_log(void **state)
     for (int i = 1; i < NODES; i++) {
         n.node[i].key = weir_make_key(n.node[i].w, weir_find_policy(n.node[i].w, "p/pro"), "key", 3);
     }
-    assert_int_equal(ask(&n.node[1], 200), 200);
+    assert_int_equal(ask_freely(&n.node[1], 200), 200);
     pass(&n, TWO_INTERVALS);
     hear_soon(&n);
     assert_int_equal(memory_fleet_record_count(n.fleet), 1);
     assert_int_equal(fleet_sum(&n), used_by_all(&n)); /* the smaller limit has not cut it short */
-    assert_in_range(look(&n.node[2]).remaining, 500 - 203, 500 - 201);
+    assert_in_range(room(&n.node[2]), 500 - 203, 500 - 201);
     assert_int_equal(ask(&n.node[0], 10), 0);
     nodes_stop(&n);
 }
@@ -300,11 +300,11 @@ static void test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short(void **s
     nodes_start(&n, &policy, 1);
     memory_fleet_set_override(n.fleet, "p:key", "1000");
     pass(&n, TWO_INTERVALS);
-    assert_int_equal(ask(&n.node[0], 700), 700);
+    assert_int_equal(ask_freely(&n.node[0], 700), 700);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 700);
     hear_soon(&n);
-    assert_in_range(look(&n.node[1]).remaining, 1000 - 703, 1000 - 701);
+    assert_in_range(room(&n.node[1]), 1000 - 703, 1000 - 701);
     nodes_stop(&n);
 }
 
