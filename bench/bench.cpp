@@ -4,7 +4,8 @@
 
 #include "subjects.h"
 
-namespace {
+namespace
+{
 
 constexpr uint64_t kBatch = 1000;
 

@@ -55,9 +55,8 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
     const double log_keys = log((double) keys);
     /* The key at the edge is asked for just as often as it may be. */
     const double edge = rate / ((double) keys / NEAR * log_keys);
-    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW,
-                              .limit = (uint64_t) (edge * PERIOD_S) + 1,
-                              .period_ns = PERIOD_S * NS_PER_S};
+    const weir_limit limit = {
+        .algorithm = WEIR_FIXED_WINDOW, .limit = (uint64_t) (edge * PERIOD_S) + 1, .period_ns = PERIOD_S * NS_PER_S};
     const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
     weir *w[NODES];
     weir_thread *t[NODES];
@@ -72,8 +71,7 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
         const struct transport_config config = {.timeout_ms = 1000};
         struct transport *transport = NULL;
         if (admitted == NULL || fleet == NULL || memory_transport_open(fleet, &config, &transport, &error) != 0 ||
-            weir_open_on(&options, transport, &w[i], &error) != 0 ||
-            weir_set_policies(w[i], &policy, 1, &error) != 0) {
+            weir_open_on(&options, transport, &w[i], &error) != 0 || weir_set_policies(w[i], &policy, 1, &error) != 0) {
             (void) fprintf(stderr, "%s\n", error.message);
             return 1;
         }

@@ -154,9 +154,8 @@ static void add_estimate(struct text *text, const struct fleet_stats *stats)
     count += load_relaxed(&stats->estimate_counts[ESTIMATE_BUCKETS - 1]);
     const int64_t sum = load_relaxed(&stats->estimate_sum);
     const uint64_t absolute = sum < 0 ? (uint64_t) 0 - (uint64_t) sum : (uint64_t) sum;
-    text_add(text,
-             "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %s%" PRIu64 ".%06" PRIu64 "\n%s_count %" PRIu64 "\n", name,
-             count, name, sum < 0 ? "-" : "", absolute / 1000000, absolute % 1000000, name, count);
+    text_add(text, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %s%" PRIu64 ".%06" PRIu64 "\n%s_count %" PRIu64 "\n",
+             name, count, name, sum < 0 ? "-" : "", absolute / 1000000, absolute % 1000000, name, count);
 }
 
 static void add_troubles(struct text *text, const struct fleet_stats *stats)
@@ -194,8 +193,8 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
                stats->postponed_count);
     add_metric(text, "weir_untold_reports_total", "counter", "Reports that could not be told, and are told again.",
                stats->untold_count);
-    add_metric(text, "weir_due_keys", "gauge", "Entries that have changed since they were last looked at for the fleet.",
-               stats->due_key_count);
+    add_metric(text, "weir_due_keys", "gauge",
+               "Entries that have changed since they were last looked at for the fleet.", stats->due_key_count);
     add_metric(text, "weir_waiting_keys", "gauge", "Entries with news that can wait for its turn.",
                stats->waiting_key_count);
     add_troubles(text, &w->fleet.stats);

@@ -312,9 +312,8 @@ static void look_for_room(struct sim *sim, struct sim_audit *audit)
         sim_node_poll(sim, node);
         if (!weir_peek(node->t, &node->keys[0], sim->options.cost, &verdict) || verdict.basis != WEIR_BASIS_FLEET) {
             audit->open = false;
-            complain(audit,
-                     "node %u %s although all is over: %llu of %llu left, retry after %.3f s, news %.3f s old", i,
-                     verdict.basis != WEIR_BASIS_FLEET ? "is without the fleet" : "denies a request",
+            complain(audit, "node %u %s although all is over: %llu of %llu left, retry after %.3f s, news %.3f s old",
+                     i, verdict.basis != WEIR_BASIS_FLEET ? "is without the fleet" : "denies a request",
                      (unsigned long long) verdict.remaining, (unsigned long long) verdict.limit,
                      (double) verdict.retry_after_ns / 1e9, (double) verdict.fleet_age_ns / 1e9);
         }

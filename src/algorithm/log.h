@@ -84,6 +84,12 @@ struct state log_summary(struct log *log, const struct rule *rule);
 
 /* Of the summary alone. */
 struct state log_fresh(void);
+
+/* Units in the window, everybody's. */
+static inline uint64_t log_state_count(struct state s)
+{
+    return s.b;
+}
 uint64_t log_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
 uint64_t log_reset_after(struct state s, uint64_t now_ns);
 uint64_t log_state_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost); /* at most */

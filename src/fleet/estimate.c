@@ -2,8 +2,8 @@
 /*
  * The mirror estimate.
  *
- * Nodes report every interval S, each at its own phase. When one hears an answer, what the others last said is between 0
- * and S old, S/2 on average; from then to the next answer it is blind. So at time `now` the others' units of the last
+ * Nodes report every interval S, each at its own phase. When one hears an answer, what the others last said is between
+ * 0 and S old, S/2 on average; from then to the next answer it is blind. So at time `now` the others' units of the last
  * lag = now - answer + S/2 are unseen. Two things are known of them: they are no more than the others were asked for,
  * others_rate * lag; and the others decide by the same rule as this node does, so that at a key which is short of room
  * they admit in proportion to what they are asked for. With r = others' demand / own demand, and `unseen` own units
@@ -18,8 +18,8 @@
  *
  *     left to the others = min(others_rate * lag, H * part)
  *
- * A budget of a fraction of a unit is rounded up as often as it is large (`dither`), but once for all requests until the
- * next answer: rounded anew for each request, many requests would make every fraction a unit.
+ * A budget of a fraction of a unit is rounded up as often as it is large (`dither`), but once for all requests until
+ * the next answer: rounded anew for each request, many requests would make every fraction a unit.
  *
  * In a window that began less than S before the answer, a node whose phase is p has told of the units before p and of
  * none after it, so of a window x old the share p / x, if p < x, else nothing; over p that is x / 2S.
@@ -60,7 +60,8 @@ void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_ask
 {
     const uint64_t own = estimate_rate(own_asked, max_u64(span_ns, 1));
     const uint64_t others = estimate_rate(others_asked, max_u64(span_ns, 1));
-    const uint64_t halvings = demand->known ? max_u64(saturating_add(span_ns, interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
+    const uint64_t halvings =
+        demand->known ? max_u64(saturating_add(span_ns, interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
     demand->own_rate = smooth(demand->own_rate, own, halvings);
     demand->others_rate = smooth(demand->others_rate, others, halvings);
     demand->known = true;

@@ -102,8 +102,8 @@ struct fleet {
     uint64_t next_round_ns;
     struct round round;
     bool under_way;
-    uint64_t back_ns;       /* since when there are good rounds again; 0: there was no outage */
-    uint64_t gathered_ns;   /* fleet time at which the round under way was made */
+    uint64_t back_ns;     /* since when there are good rounds again; 0: there was no outage */
+    uint64_t gathered_ns; /* fleet time at which the round under way was made */
     uint64_t interval_count;
     uint32_t gather_count;
     bool tells_all;          /* for measurements: nothing is left to its turn */
@@ -116,7 +116,7 @@ struct fleet {
     bool waiting;            /* the last round had no room for all that was due */
     bool lost;               /* an answer knew less than an earlier one */
     size_t untold_count;     /* reports of the last round that could not be told */
-    uint64_t round_request; /* the newest weir_sync it serves */
+    uint64_t round_request;  /* the newest weir_sync it serves */
     struct report *reports;
     struct origin *origins;
     struct log_news *logs; /* ROUND_LOGS of them */

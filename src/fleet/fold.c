@@ -85,9 +85,8 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
         if (in_parts && listens) {
             state.a = 0;
         }
-        folded = bucket_merge(&as, state, now_ns,
-                              listens ? saturating_mul(report->tat_answer_us, NS_PER_US) : 0, listens ? unseen : 0,
-                              listens ? unseen_back : 0, back + answer.reset);
+        folded = bucket_merge(&as, state, now_ns, listens ? saturating_mul(report->tat_answer_us, NS_PER_US) : 0,
+                              listens ? unseen : 0, listens ? unseen_back : 0, back + answer.reset);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
     if (listens) {
         note->lesson.known_time = folded.a;
@@ -99,14 +98,6 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
         (void) add_release(&note->back[0], answer.reset); /* [A1] */
     }
     return back + answer.reset != 0;
-}
-
-/* Nobody has told of a log's demand: it is decided by what has passed alone. */
-static void log_learn(const struct fleet *fleet, struct note *note)
-{
-    note->lesson.learned_ns = fleet->gathered_ns;
-    store_relaxed(&note->mirror.part, 0);
-    store_relaxed(&note->mirror.since_ns, fleet->gathered_ns);
 }
 
 /* Somebody's units are no longer there, and perhaps ours are not, elsewhere. */
@@ -163,12 +154,13 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);
         const bool listens = load_relaxed(&policy->rung) == RUNG_FLEET;
-        note->lesson.again = note->lesson.again && (origin->before || !origin->again); /* the present window's is the last */
+        note->lesson.again =
+            note->lesson.again && (origin->before || !origin->again); /* the present window's is the last */
         if (report->kind == REPORT_BUCKET) {
             fold_bucket(fleet, cell, note, &rule, report, listens, now_ns);
         } else if (report->kind == REPORT_LOG && listens) {
             fleet->given_back = report_log_fold(fleet, origin->cell, &rule, report, now_ns) || fleet->given_back;
-            log_learn(fleet, note);
+            learn_log(fleet, cell, note);
         } else if (report->kind == REPORT_WINDOW) {
             fold_windows(fleet, cell, note, &rule, origin, report, listens);
         }

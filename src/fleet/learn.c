@@ -10,6 +10,7 @@
  * after the last look at a window counts in the next one.
  */
 #include "algorithm/bucket.h"
+#include "algorithm/log.h"
 #include "algorithm/window.h"
 #include "base/hash.h"
 #include "base/numbers.h"
@@ -29,9 +30,9 @@
 /* A part of a limit below this is a matter of luck. */
 #define CROWDED_UNITS 2
 
-/* For this part of an interval a beginning is waited out; and demand is learned from answers an interval less it apart. */
+/* For this part of an interval a beginning is waited out; and demand is learned from answers an interval less it apart.
+ */
 #define WAIT_DIVISOR 4
-
 
 void learn_begin(struct note *note)
 {
@@ -93,8 +94,11 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
         lesson->first_ns = lesson->learned_ns = lesson->changed_ns = now_ns;
         lesson->own = report->count;
         lesson->own_asked = lesson->others_asked = 0;
-    } else if (lesson->idle && lesson->recent_units >= RECENT_UNITS) {
+    } else if (lesson->idle &&
+               lesson->recent_units >= mirror_urgent_units(rule->limit / max_u64(fleet->live_nodes, 1))) {
         lesson->first_ns = lesson->changed_ns = now_ns;
+        /* The use that begins is not spread over the time before it. */
+        lesson->own_seen = min_u64(lesson->own_seen, saturating_sub(report->count, lesson->recent_units));
     }
     lesson->idle = false;
     return now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR || !(lesson->demand.known || lesson->guessed);
@@ -110,9 +114,11 @@ static void take_in(const struct fleet *fleet, struct note *note, const struct r
     const bool window = !rule_is_bucket(rule);
     const uint64_t span_ns = lesson->learned_ns != 0 ? now_ns - lesson->learned_ns : 0;
     if (span_ns < interval_ns - interval_ns / WAIT_DIVISOR) {
-        /* The others speak once in an interval: this tells no rate. But what passed here half an interval ago is seen. */
+        /* The others speak once in an interval: this tells no rate. But what passed here half an interval ago is seen.
+         */
         const uint64_t late = muldiv_ceil(lesson->recent_rate, interval_ns / 2, NS_PER_S) >> RATE_BITS;
-        lesson->own_seen = max_u64(lesson->own_seen, lesson->recent_rate != 0 ? saturating_sub(report->count, late) : 0);
+        lesson->own_seen =
+            max_u64(lesson->own_seen, lesson->recent_rate != 0 ? saturating_sub(report->count, late) : 0);
         return;
     }
     /* Of the others' units those before the earliest window that was read are not known. */
@@ -158,7 +164,8 @@ static bool is_crowded(const struct rule *rule, const struct demand *demand, uin
     return part < CROWDED_UNITS && asked / 3 > rule_rate(rule) / 2;
 }
 
-const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1] = {-100000, -30000, -10000, -3000, 3000, 10000, 30000, 100000, 300000};
+const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1] = {-100000, -30000, -10000, -3000, 3000,
+                                                       10000,   30000,  100000, 300000};
 
 /* Counts how far the estimate was off: `others` is what the others have admitted since the last answer. */
 static void count_error(struct fleet *fleet, const struct note *note, const struct rule *rule, struct state state,
@@ -177,9 +184,8 @@ static void count_error(struct fleet *fleet, const struct note *note, const stru
                                       .since_ns = since_ns + half_ns};
     const uint64_t room = saturating_add(rule_headroom(rule, state, now_ns), others);
     const uint64_t guess = room - estimate_left(&estimate, room, 0, now_ns);
-    const int64_t error =
-        ((int64_t) min_u64(guess, WEIR_MAX_UNITS) - (int64_t) min_u64(others, WEIR_MAX_UNITS)) * 1000000 /
-        (int64_t) max_u64(rule->limit, 1);
+    const int64_t error = ((int64_t) min_u64(guess, WEIR_MAX_UNITS) - (int64_t) min_u64(others, WEIR_MAX_UNITS)) *
+                          1000000 / (int64_t) max_u64(rule->limit, 1);
     size_t bucket = 0;
     while (bucket < ESTIMATE_BUCKETS - 1 && error > estimate_bounds[bucket]) {
         bucket++;
@@ -236,6 +242,26 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     } else if (!waits) {
         store_relaxed(&mirror->part, others_rate != 0 ? (uint32_t) (PART_WHOLE - max_u64(others_part, 1)) : 0);
     }
+}
+
+void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note)
+{
+    struct lesson *lesson = &note->lesson;
+    struct mirror *mirror = &note->mirror;
+    const uint64_t now_ns = fleet->gathered_ns;
+    const uint64_t interval_ns = fleet->tier->interval_ns;
+    if (lesson->learned_ns == 0 || now_ns > lesson->learned_ns + STALE_INTERVALS * interval_ns) {
+        lesson->first_ns = now_ns;
+    }
+    lesson->learned_ns = now_ns;
+    store_relaxed(&mirror->part, 0);
+    store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
+    store_relaxed(&mirror->looked_ns, now_ns);
+    const bool waits = now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR;
+    if (!waits) {
+        store_relaxed(&mirror->seen, log_state_count(cell_state(pair_read(&cell->state))));
+    }
+    store_relaxed(&mirror->waits, waits);
 }
 
 void learn_nothing(const struct fleet *fleet, struct note *note)

@@ -231,7 +231,7 @@ static void apply(struct memory_fleet *fleet, struct message *message)
     }
     round->fleet_wall_ns = now_ns;
     round->forgot = !round->first && (last_ns < max_u64(message->beat_ns, 1) || message->run != fleet->run ||
-                                       message->begun_ns != fleet->records.begun_ns);
+                                      message->begun_ns != fleet->records.begun_ns);
     message->run = fleet->run;
     message->begun_ns = fleet->records.begun_ns;
 }

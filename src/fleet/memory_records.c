@@ -306,8 +306,8 @@ static void reset_record(struct record *record, struct author *author, const str
 void records_apply(struct records *records, struct report *report, uint64_t now_ns)
 {
     /* Whoever only asks, of a window that nobody has used, makes no record. */
-    const bool makes = report->kind != REPORT_WINDOW || report->count != 0 || report->asked != 0 ||
-                       report->back != 0 || report->reset_us != 0;
+    const bool makes = report->kind != REPORT_WINDOW || report->count != 0 || report->asked != 0 || report->back != 0 ||
+                       report->reset_us != 0;
     struct record *record = find_record(records, report->record, makes, now_ns);
     if (record == NULL && !makes) {
         report->status = 0;

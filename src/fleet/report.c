@@ -260,7 +260,8 @@ static bool before_matters(const struct fleet *fleet, const struct note *note, c
     const bool counts = limit->rule.algorithm == WEIR_SLIDING_WINDOW;
     const bool first = note->lesson.learned_ns == 0 && counts;
     const bool fresh = since_start_ns < BEFORE_INTERVALS * fleet->tier->interval_ns;
-    const bool now_and_then = counts && window_previous(reading->state) != 0 && fleet->interval_count % BEFORE_EVERY == 0;
+    const bool now_and_then =
+        counts && window_previous(reading->state) != 0 && fleet->interval_count % BEFORE_EVERY == 0;
     return news || first || now_and_then || (fresh && (known || window_previous(reading->state) != 0));
 }
 
@@ -294,8 +295,9 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
             window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(note) ? report_reset_us(note) : 0;
         const bool news = account->own[before] != told->reported || account->back[before] != told->reported_back ||
                           reset != 0 || (account->again && account->own[before] != 0);
-        const bool matters = before != 0 ? before_matters(fleet, note, limit, reading, now_ns - min_u64(start_ns, now_ns), news)
-                                         : news || now_matters(note);
+        const bool matters = before != 0
+                                 ? before_matters(fleet, note, limit, reading, now_ns - min_u64(start_ns, now_ns), news)
+                                 : news || now_matters(note);
         if (!matters || end_ns <= now_ns || of > number) {
             continue;
         }
@@ -323,9 +325,12 @@ static struct state whole_bucket(const struct note *note, const struct rule *rul
 {
     if (load_relaxed(&note->mirror.part) != 0) {
         const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
-        const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, load_relaxed(&note->mirror.looked_ns)));
-        state.a = min_u64(state.a, since == 0 ? note->lesson.known_time
-                                              : saturating_add(known, saturating_mul(since, rule->unit)));
+        const uint64_t known =
+            max_u64(note->lesson.known_time, bucket_time(rule, load_relaxed(&note->mirror.looked_ns)));
+        const uint64_t charged =
+            since == 0 ? note->lesson.known_time : saturating_add(known, saturating_mul(since, rule->unit));
+        const uint64_t back = saturating_sub(load_relaxed(&note->back[0]), note->now.reported_back);
+        state.a = min_u64(state.a, saturating_sub(charged, saturating_mul(back, rule->unit)));
     }
     return state;
 }

@@ -79,6 +79,8 @@ void learn_others(struct note *note, struct told *told, const struct report *rep
  */
 void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t others, uint64_t start_ns, bool with_before);
+/* The same of a log, whose records hold no demand: it is decided by what has passed alone. */
+void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note);
 /* What the others have is no longer known: checks go by this node's part of the demand last seen, or an even one. */
 void learn_nothing(const struct fleet *fleet, struct note *note);
 

@@ -114,6 +114,8 @@ static void forgive(const struct sweep *sweep, uint32_t at, const struct rule *r
     if (rule_is_bucket(rule)) {
         const struct reading reading = report_read(cell, note);
         note->before.reported_back = reading.back[0];
+        note->lesson.known_time = reading.state.a;
+        note->lesson.known_total = bucket_total(reading.state);
         note->before.reported =
             note->now.reported + ((bucket_total(reading.state) - note->now.reported) & BUCKET_TOTAL_MASK);
     }

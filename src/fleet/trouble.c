@@ -51,7 +51,7 @@ void trouble_look(struct fleet *fleet, bool failed)
     const bool up = fleet->transport->ops->state(fleet->transport) != TRANSPORT_DOWN;
     store_relaxed(&fleet->stats.link, up ? WEIR_LINK_UP : WEIR_LINK_DOWN);
     store_relaxed(&fleet->stats.reconnect_count, fleet->transport->ops->connect_count(fleet->transport));
-    const bool new = problem != NULL && strncmp(problem, fleet->problem, sizeof(fleet->problem) - 1) != 0;
+    const bool new = problem != NULL &&strncmp(problem, fleet->problem, sizeof(fleet->problem) - 1) != 0;
     if (problem != NULL && (new || failed)) {
         count(fleet, problem);
     }

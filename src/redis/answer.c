@@ -13,9 +13,9 @@
 
 /* Numbers that the scripts answer for each report. */
 #define HEARTBEAT_ANSWERS 5
-#define WINDOW_ANSWERS 6
-#define BUCKET_ANSWERS 7
-#define LOG_ANSWERS    4 /* and two per group */
+#define WINDOW_ANSWERS    6
+#define BUCKET_ANSWERS    7
+#define LOG_ANSWERS       4 /* and two per group */
 
 /* Whether a reply is `count` integers, none below 0. */
 static bool are_numbers(const redisReply *reply, size_t count)

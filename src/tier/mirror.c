@@ -9,20 +9,17 @@
  *
  * Where more passes than the last answer gave reason to expect, the fleet is asked at once: tier->urgent.
  *
- * The words read here are relaxed and may be of two answers, or (seldom, when a cell changes hands) of another key's: they
- * size an estimate. What is counted is counted by the state alone.
+ * The words read here are relaxed and may be of two answers, or (seldom, when a cell changes hands) of another key's:
+ * they size an estimate. What is counted is counted by the state alone.
  */
 #include "algorithm/bucket.h"
+#include "algorithm/log.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
 #include "tier/tier.h"
 
 /* Part of a quota that a node may let pass, of its even share, before it knows what was used before it began. */
 #define QUOTA_SHARE 64
-
-/* A new key has used so much of its part when the fleet is asked at once; or so few units. */
-#define URGENT_DIVISOR 128
-#define URGENT_UNITS   2
 
 /* How long a denial lasts that the fleet's next answer may end, at least. */
 #define RETRY_MIN_NS NS_PER_MS
@@ -49,8 +46,7 @@ static uint64_t part_of(const struct policy *policy, const struct mirror *mirror
 struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell)
 {
     struct rule rule = policy_rule(&policy->limits[limit]);
-    const uint64_t part =
-        mirror_concerns(tier, policy) ? part_of(policy, &tier->table.notes[cell].mirror) : 0;
+    const uint64_t part = mirror_concerns(tier, policy) ? part_of(policy, &tier->table.notes[cell].mirror) : 0;
     if (part == 0) {
         return rule;
     }
@@ -75,10 +71,14 @@ static uint64_t unseen_units(const struct note *note, const struct rule *rule, s
                              uint64_t now_ns, uint64_t *since_ns)
 {
     const uint64_t seen = load_relaxed(&note->mirror.seen);
+    if (rule_is_log(rule)) {
+        return saturating_sub(log_state_count(state), seen);
+    }
     if (rule_is_bucket(rule)) {
         const uint64_t unseen = (bucket_total(state) - seen) & BUCKET_TOTAL_MASK;
-        /* What has refilled since is over. */
-        return unseen <= BUCKET_TOTAL_MASK / 2 ? min_u64(unseen, saturating_sub(rule->limit, headroom)) : 0;
+        /* What has refilled since is over. (A queue's headroom is by its part, and says nothing of that.) */
+        const uint64_t most = rule_is_queue(rule) ? UINT64_MAX : saturating_sub(rule->limit, headroom);
+        return unseen <= BUCKET_TOTAL_MASK / 2 ? min_u64(unseen, most) : 0;
     }
     uint64_t into_ns;
     state = window_roll(rule, state, now_ns, &into_ns);
@@ -86,10 +86,15 @@ static uint64_t unseen_units(const struct note *note, const struct rule *rule, s
     return saturating_sub(window_count(state), load_relaxed(&note->mirror.tag) == window_tag(state) ? seen : 0);
 }
 
-/* Units of a part that pass before the fleet is asked. */
-static uint64_t urgent_units(uint64_t part)
+/* What may pass of `share` before the next answer, which is asked for where that matters, and `due`. */
+static uint64_t left_of(struct tier *tier, uint32_t cell, uint64_t share, uint64_t unseen, uint64_t headroom,
+                        uint64_t asked, bool due)
 {
-    return max_u64(part / URGENT_DIVISOR, URGENT_UNITS);
+    const uint64_t left = min_u64(headroom, saturating_sub(share, unseen));
+    if (due && (unseen >= mirror_urgent_units(share) || left < asked)) {
+        ask_at_once(tier, cell);
+    }
+    return left;
 }
 
 uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
@@ -97,43 +102,36 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
 {
     const struct note *note = &tier->table.notes[cell];
     const struct mirror *mirror = &note->mirror;
-    if (load_relaxed(&policy->rung) != RUNG_FLEET) {
-        return headroom;
+    const uint64_t since_ns = load_relaxed(&mirror->since_ns);
+    const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
+    const uint64_t part = part_of(policy, mirror);
+    if (load_relaxed(&policy->rung) != RUNG_FLEET || (nodes == 1 && part == 0)) {
+        return headroom; /* nobody can tell, or nobody else is there */
     }
-    if (part_of(policy, mirror) != 0) {
-        if (load_relaxed(&mirror->since_ns) == 0 &&
-            (headroom < asked || rule->limit - min_u64(headroom, rule->limit) >= urgent_units(rule->limit))) {
-            ask_at_once(tier, cell);
-        }
-        return headroom;
+    if (part != 0 && since_ns == 0) {
+        return left_of(tier, cell, rule->limit, saturating_sub(rule->limit, headroom), headroom, asked, true);
     }
     struct estimate estimate = {.others_rate = load_relaxed(&mirror->others_rate),
                                 .others_part = load_relaxed(&mirror->others_part),
-                                .since_ns = load_relaxed(&mirror->since_ns),
+                                .since_ns = since_ns,
                                 .dither = load_relaxed(&mirror->dither)};
-    const uint64_t nodes = load_relaxed(&tier->live_nodes);
-    if (nodes <= 1) {
-        return headroom; /* nobody else is there */
-    }
-    const uint64_t since_ns = estimate.since_ns;
+    const uint64_t unseen = unseen_units(note, rule, state, headroom, now_ns, &estimate.since_ns);
     const uint64_t news_ns = max_u64(since_ns, since_ns != 0 ? load_relaxed(&mirror->looked_ns) : 0);
     const bool stale = now_ns > news_ns + STALE_INTERVALS * tier->interval_ns;
-    const bool waits = load_relaxed(&mirror->waits) != 0;
-    const uint64_t unseen = unseen_units(note, rule, state, headroom, now_ns, &estimate.since_ns);
-    if (!stale && !waits) {
-        if (unseen >= load_relaxed(&mirror->alarm)) {
-            ask_at_once(tier, cell);
-        }
-        return estimate_left(&estimate, headroom, unseen, now_ns);
+    if (stale || load_relaxed(&mirror->waits) != 0) {
+        /* An answer that waits for the others' is due again a quarter of an interval after it came: its news was half
+         * an interval old. What a queue may have is a part already. */
+        const bool due = stale || now_ns > since_ns + tier->interval_ns / 2 + tier->interval_ns / 4;
+        const uint64_t share = part != 0 ? rule->limit : max_u64(saturating_add(headroom, unseen) / nodes, 1);
+        return left_of(tier, cell, share, unseen, headroom, asked, due && headroom >= asked);
     }
-    const uint64_t share = max_u64(rule->limit / max_u64(nodes, 1), 1);
-    const uint64_t left = min_u64(headroom, saturating_sub(share, unseen));
-    /* An answer that waits for the others' is an interval's half and quarter older than its news when it is due again. */
-    const bool due = stale || now_ns > since_ns + tier->interval_ns / 2 + tier->interval_ns / 4;
-    if (due && (unseen >= urgent_units(share) || (left < asked && headroom >= asked))) {
+    if (part != 0) {
+        return headroom;
+    }
+    if (unseen >= load_relaxed(&mirror->alarm)) {
         ask_at_once(tier, cell);
     }
-    return left;
+    return estimate_left(&estimate, headroom, unseen, now_ns);
 }
 
 uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns)

@@ -123,8 +123,8 @@ static void forget(struct tier *tier, const struct policy_set *set, uint32_t at,
 }
 
 /*
- * What a key that is new here may pass before the fleet has told of it. A quota's may have been used up elsewhere, or by
- * this process before it was restarted.
+ * What a key that is new here may pass before the fleet has told of it. A quota's may have been used up elsewhere, or
+ * by this process before it was restarted.
  */
 static void first_part(struct tier *tier, const struct policy_limit *limit, struct note *note)
 {

@@ -32,8 +32,12 @@ int table_open(struct table *table, size_t max_keys)
     table->cell_count = table->group_count * GROUP_CELLS;
     const size_t bitmap_bytes = bitmap_size(table->cell_count) * sizeof(uint64_t);
 
-    const size_t sizes[] = {table->cell_count * sizeof(struct cell), table->cell_count * sizeof(struct note),
-                            table->group_count * sizeof(_Atomic uint32_t), bitmap_bytes, bitmap_bytes, bitmap_bytes};
+    const size_t sizes[] = {table->cell_count * sizeof(struct cell),
+                            table->cell_count * sizeof(struct note),
+                            table->group_count * sizeof(_Atomic uint32_t),
+                            bitmap_bytes,
+                            bitmap_bytes,
+                            bitmap_bytes};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         table->memory_size += (sizes[i] + 63) / 64 * 64;
     }
@@ -129,8 +133,7 @@ struct state cell_vacate(struct table *table, struct cell *cell)
     /* [T1][T2] before the generation: whoever reads the new generation then finds the hash gone. */
     store_release(&cell->hash, 0);
     struct pair_value last = pair_read(&cell->state);
-    while (!pair_cas(&cell->state, &last,
-                     (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
+    while (!pair_cas(&cell->state, &last, (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
     }
     return cell_state(last);
 }

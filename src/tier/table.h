@@ -92,8 +92,8 @@ struct mirror {
     _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
     _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
     _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
-    _Atomic uint64_t seen;                  /* what the state counted then: of the note's window, or a bucket's total */
-    _Atomic uint64_t alarm;                 /* so many units later the fleet's news is too old to go by */
+    _Atomic uint64_t seen;      /* what the state counted then: of the note's window, or a bucket's total */
+    _Atomic uint64_t alarm;     /* so many units later the fleet's news is too old to go by */
     _Atomic uint32_t others_part, dither;
     /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. A queue is always
      * served in parts. */

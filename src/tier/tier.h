@@ -306,11 +306,20 @@ void process_decide(struct request *r, bool take);
 /* mirror.c */
 
 /*
- * An answer is old when the ones after it have not come, and the background thread has not found that it will do: the key was
- * not used here. Others may have used it
- * since, whatever they did before; as with a new key no more than an even part passes before the next one.
+ * An answer is old when the ones after it have not come, and the background thread has not found that it will do: the
+ * key was not used here. Others may have used it since, whatever they did before; as with a new key no more than an
+ * even part passes before the next one.
  */
 #define STALE_INTERVALS 3
+
+/* Units of an even part that pass before the fleet is asked at once. */
+#define URGENT_DIVISOR 128
+#define URGENT_UNITS   2
+
+static inline uint64_t mirror_urgent_units(uint64_t part)
+{
+    return max_u64(part / URGENT_DIVISOR, URGENT_UNITS);
+}
 
 /* Whether a policy's keys are used by other nodes as well. */
 static inline bool mirror_concerns(const struct tier *tier, const struct policy *policy)

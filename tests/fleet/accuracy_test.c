@@ -3,8 +3,8 @@
  * How much a fleet lets pass, and whom it denies falsely: beside the reference of the estimate, below the limit, and
  * when the traffic moves.
  */
-#include "runs.h"
 #include "reference.h"
+#include "runs.h"
 
 /* At 0.9 of the limit, of what is asked. */
 #define FALSE_STEADY 0.005

@@ -27,7 +27,7 @@
 #define TWO_INTERVALS (2 * INTERVAL_MS)
 
 /* The same for news that can wait its turn. */
-#define TURN_MS ((TURN_INTERVALS + 1) * INTERVAL_MS)
+#define TURN_MS ((AGE_INTERVALS + 2 * TURN_INTERVALS) * INTERVAL_MS)
 
 /* And for a fleet that has forgotten everything to be told it again. */
 #define HEAL_MS (6 * INTERVAL_MS)
