@@ -466,7 +466,7 @@ int sim_open(const struct sim_options *options, struct sim **out, weir_error *er
     entropy_seed(hash_mix(o->seed + 1));
     sim->outlived = o->length_ns > BUCKET_KEPT_NS;
     sim->traffic_ns = SIM_EPOCH_NS;
-    const uint64_t warm_ns = WARM_INTERVALS * o->interval_ms * NS_PER_MS;
+    const uint64_t warm_ns = (uint64_t) WARM_INTERVALS * o->interval_ms * NS_PER_MS;
     sim->now_ns = sim->traffic_ns - (warm_ns + o->step_ns - 1) / o->step_ns * o->step_ns;
     sim->policy = &o->policies[o->policy];
     sim->limits = sim->policy->limit_count;

@@ -124,14 +124,22 @@ typedef enum weir_basis {
  * limit      1 to WEIR_MAX_UNITS, units per period; a sliding log's at most WEIR_MAX_LOG_UNITS. A bucket's rate is
  *            rounded down to a whole number of 1/64 ns per unit (0.16% at 100,000,000 units a second); rates above
  *            640,000,000 units a second are refused: count in larger units.
+ *
  * period_ns  1,000,000 (1 ms) to 31,622,400 seconds (366 days), in nanoseconds; not looked at where there is a
- * calendar. burst      buckets: 1 to WEIR_MAX_UNITS, the most units that pass (or queue) at once; 0: same as limit.
- * Filling an empty bucket must take less than 2 years. The others admit at most `limit` at once and take 0 or the same
- * number as limit. calendar   fixed windows: a UTC day or month in place of period_ns delay      leaky buckets: units
- * that may pass ahead of their turn before requests have to wait, 0 to burst. In the words of nginx's limit_req: 0 is
- * "burst", `burst` is "nodelay", between them is "delay="; weir's burst counts the request being served, so it is
- * nginx's plus one name       for headers, 1 to WEIR_MAX_NAME bytes of printable ASCII; NULL: the policy's name, and
- * where that has several limits, its number in the list
+ *            calendar.
+ *
+ * burst      buckets: 1 to WEIR_MAX_UNITS, the most units that pass (or queue) at once; 0: same as limit. Filling an
+ *            empty bucket must take less than 2 years. The others admit at most `limit` at once and take 0 or the same
+ *            number as limit.
+ *
+ * calendar   fixed windows: a UTC day or month in place of period_ns.
+ *
+ * delay      leaky buckets: units that may pass ahead of their turn before requests have to wait, 0 to burst. In the
+ *            words of nginx's limit_req: 0 is "burst", `burst` is "nodelay", between them is "delay="; weir's burst
+ *            counts the request being served, so it is nginx's plus one.
+ *
+ * name       for headers, 1 to WEIR_MAX_NAME bytes of printable ASCII; NULL: the policy's name, and where that has
+ *            several limits, its number in the list.
  */
 typedef struct weir_limit {
     weir_algorithm algorithm;

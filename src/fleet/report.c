@@ -386,7 +386,7 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
         load_relaxed(&note->mirror.quota_untold) != 0 || note->lesson.learned_ns == 0) {
         return true;
     }
-    if (!rule_is_bucket(rule) && rule->period_ns < 2 * TURN_INTERVALS * interval_ns) {
+    if (!rule_is_bucket(rule) && rule->period_ns < UINT64_C(2) * TURN_INTERVALS * interval_ns) {
         return true; /* in its turn it would come too late */
     }
     const bool turn = urge == URGE_TURN;
@@ -407,8 +407,8 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
     }
     const uint64_t own = left - muldiv_ceil(left, load_relaxed(&note->mirror.others_part), PART_WHOLE);
     const uint64_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
-    return saturating_mul(account->untold, (turn ? 2U : 1U) * DUE_SHARE * nodes) >= left ||
-           saturating_mul(account->untold, (turn ? 2U : 1U) * DUE_OWN_SHARE) >= own;
+    const uint64_t untold = saturating_mul(account->untold, turn ? 2 : 1);
+    return saturating_mul(untold, DUE_SHARE * nodes) >= left || saturating_mul(untold, DUE_OWN_SHARE) >= own;
 }
 
 bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge)

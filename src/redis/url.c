@@ -121,10 +121,13 @@ static int parse_user(struct reader *r, struct redis_url *out)
 /* host[:port], which fills [from, to) */
 static int parse_seed(const struct reader *r, const char *from, const char *to, int port, struct redis_seed *out)
 {
+    if (from >= to) {
+        return bad(r, "a host is missing");
+    }
     const char *host = from;
     const char *host_end = to;
     const char *after = to;
-    if (from < to && *from == '[') {
+    if (*from == '[') {
         host++;
         host_end = memchr(host, ']', (size_t) (to - host));
         if (host_end == NULL) {
