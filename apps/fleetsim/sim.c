@@ -391,19 +391,25 @@ static void init_faults(struct sim *sim)
     sim->options.faults = sim->faults;
 }
 
+/* Never of no bytes, for which calloc may answer NULL. */
+static void *array(size_t count, size_t size)
+{
+    return calloc(count != 0 ? count : 1, size);
+}
+
 static bool make_arrays(struct sim *sim)
 {
     const struct sim_options *o = &sim->options;
     init_windows(sim);
     sim->seconds = o->length_ns / NS_PER_S + 1;
-    sim->nodes = calloc(o->nodes, sizeof(*sim->nodes));
-    sim->order = calloc(o->nodes, sizeof(*sim->order));
-    sim->names = calloc(o->keys, sizeof(*sim->names));
-    sim->truths = calloc(o->keys * sim->limits, sizeof(*sim->truths));
-    sim->window_units = calloc(sim->window_count, sizeof(*sim->window_units));
-    sim->key_units = calloc(o->keys, sizeof(*sim->key_units));
-    sim->second_asked = calloc(sim->seconds, sizeof(*sim->second_asked));
-    sim->second_false = calloc(sim->seconds, sizeof(*sim->second_false));
+    sim->nodes = array(o->nodes, sizeof(*sim->nodes));
+    sim->order = array(o->nodes, sizeof(*sim->order));
+    sim->names = array(o->keys, sizeof(*sim->names));
+    sim->truths = array(o->keys * sim->limits, sizeof(*sim->truths));
+    sim->window_units = array(sim->window_count, sizeof(*sim->window_units));
+    sim->key_units = array(o->keys, sizeof(*sim->key_units));
+    sim->second_asked = array(sim->seconds, sizeof(*sim->second_asked));
+    sim->second_false = array(sim->seconds, sizeof(*sim->second_false));
     sim->fleet = memory_fleet_new(fleet_wall, sim);
     return sim->nodes != NULL && sim->order != NULL && sim->names != NULL && sim->truths != NULL &&
            sim->window_units != NULL && sim->key_units != NULL && sim->second_asked != NULL &&
