@@ -66,7 +66,7 @@ static bool window_fold(struct cell *cell, struct note *note, bool before, const
 
 /* The same for a bucket. */
 static bool bucket_fold(struct cell *cell, struct note *note, const struct rule *rule, const struct report *report,
-                        bool listens, uint64_t now_ns)
+                        bool listens, uint64_t now_ns, uint64_t since_ns)
 {
     const struct answer answer = answer_of(report, &note->now, listens);
     const uint64_t back = answer.others_back - load_relaxed(&note->now.others_back);
@@ -76,7 +76,7 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
     note->now.reported_back = max_u64(note->now.reported_back, report->mine_back);
     const uint64_t unseen_back = load_acquire(&note->back[0]) - report->back; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
-    const bool in_parts = load_relaxed(&note->mirror.part) != 0;
+    const bool in_parts = report_in_parts(note, since_ns);
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
     do {
@@ -112,7 +112,8 @@ static void fold_bucket(struct fleet *fleet, struct cell *cell, struct note *not
     const uint64_t had = load_relaxed(&note->now.others);
     const bool first = note->lesson.learned_ns == 0;
     fleet->lost = fleet->lost || (listens && lost_some(report, &note->now));
-    fleet->given_back = bucket_fold(cell, note, rule, report, listens, now_ns) || fleet->given_back;
+    const uint64_t since_ns = fleet->gathered_ns - fleet->tier->interval_ns;
+    fleet->given_back = bucket_fold(cell, note, rule, report, listens, now_ns, since_ns) || fleet->given_back;
     if (listens) {
         learn_others(note, &note->now, report);
         learn_answer(fleet, cell, note, rule, report, first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
@@ -160,7 +161,7 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
             fold_bucket(fleet, cell, note, &rule, report, listens, now_ns);
         } else if (report->kind == REPORT_LOG && listens) {
             fleet->given_back = report_log_fold(fleet, origin->cell, &rule, report, now_ns) || fleet->given_back;
-            learn_log(fleet, cell, note);
+            learn_log(fleet, cell, note, &rule, report->log);
         } else if (report->kind == REPORT_WINDOW) {
             fold_windows(fleet, cell, note, &rule, origin, report, listens);
         }

@@ -27,6 +27,9 @@
 #define CHANGE_FACTOR    2
 #define CHANGE_INTERVALS 4
 
+/* And by this one, begins anew. */
+#define SURGE_FACTOR 8
+
 /* A part of a limit below this is a matter of luck. */
 #define CROWDED_UNITS 2
 
@@ -59,7 +62,9 @@ uint64_t learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
     note->lesson.idle = note->lesson.idle || unlooked_ns > STALE_INTERVALS * interval_ns;
     const uint64_t recent = note->lesson.recent_units + more;
     note->lesson.recent_rate = recent >= RECENT_UNITS ? estimate_rate(recent, span_ns) : 0;
-    store_relaxed(&note->mirror.looked_ns, now_ns);
+    if (!note->lesson.idle) {
+        store_relaxed(&note->mirror.looked_ns, now_ns);
+    } /* else the answer is old until there is a new one, however little was used so far */
     return more;
 }
 
@@ -69,6 +74,13 @@ void learn_others(struct note *note, struct told *told, const struct report *rep
     const uint64_t more = saturating_sub(asked, told->others_asked);
     told->others_asked += more;
     note->lesson.others_asked += more;
+}
+
+/* Whether a key that was hardly used is used much, all at once; it is so until the demand is learned, and said once. */
+static bool surges(const struct lesson *lesson, uint64_t now_ns, uint64_t interval_ns)
+{
+    return lesson->demand.known && lesson->recent_rate / SURGE_FACTOR > lesson->demand.own_rate &&
+           now_ns >= lesson->first_ns + interval_ns;
 }
 
 /*
@@ -94,7 +106,7 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
         lesson->first_ns = lesson->learned_ns = lesson->changed_ns = now_ns;
         lesson->own = report->count;
         lesson->own_asked = lesson->others_asked = 0;
-    } else if (lesson->idle &&
+    } else if ((lesson->idle || surges(lesson, now_ns, interval_ns)) &&
                lesson->recent_units >= mirror_urgent_units(rule->limit / max_u64(fleet->live_nodes, 1))) {
         lesson->first_ns = lesson->changed_ns = now_ns;
         /* The use that begins is not spread over the time before it. */
@@ -194,6 +206,15 @@ static void count_error(struct fleet *fleet, const struct note *note, const stru
     store_relaxed(&fleet->stats.estimate_sum, load_relaxed(&fleet->stats.estimate_sum) + error);
 }
 
+/*
+ * Who waits tells of what he uses of the even part, and does not keep it until the wait is over: else the first one to
+ * hear then would take for free what the others have used.
+ */
+static uint64_t waiting_alarm(uint64_t left, uint64_t unseen, uint64_t nodes)
+{
+    return unseen + max_u64(saturating_add(left, unseen) / nodes / WAIT_DIVISOR, 2);
+}
+
 void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t others, uint64_t start_ns, bool with_before)
 {
@@ -201,6 +222,7 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     struct lesson *lesson = &note->lesson;
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t now_ns = fleet->gathered_ns;
+    lesson->part_ns = load_relaxed(&mirror->part) != 0 ? now_ns : lesson->part_ns;
     take_in(fleet, note, rule, report, start_ns, with_before);
     const bool waits = begins(fleet, note, rule, report, start_ns);
     /* Own demand is known as it is, without delay: a node that traffic has just come to need not wait for its part. */
@@ -231,8 +253,10 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
                   crowded ? (uint32_t) max_u64(others_part, PART_WHOLE - PART_WHOLE / nodes) : others_part);
     store_relaxed(&mirror->seen, rule_is_bucket(rule) ? seen & BUCKET_TOTAL_MASK : seen);
     store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
+    store_relaxed(&mirror->looked_ns, now_ns);
     const uint64_t unseen = saturating_sub(report->count, lesson->own_seen);
-    store_relaxed(&mirror->alarm, unseen + max_u64(max_u64(expected, left / ALARM_DIVISOR), 2));
+    store_relaxed(&mirror->alarm, waits ? waiting_alarm(left, unseen, nodes)
+                                        : unseen + max_u64(max_u64(expected, left / ALARM_DIVISOR), 2));
     store_relaxed(&mirror->dither, (uint32_t) (hash_mix(load_relaxed(&cell->hash) ^ now_ns) >> (64 - RATE_BITS)));
     store_relaxed(&mirror->quota_untold, 0);
     store_relaxed(&mirror->waits, waits);
@@ -244,7 +268,8 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     }
 }
 
-void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note)
+void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
+               const struct log_news *news)
 {
     struct lesson *lesson = &note->lesson;
     struct mirror *mirror = &note->mirror;
@@ -258,9 +283,12 @@ void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *
     store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
     store_relaxed(&mirror->looked_ns, now_ns);
     const bool waits = now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR;
-    if (!waits) {
-        store_relaxed(&mirror->seen, log_state_count(cell_state(pair_read(&cell->state))));
-    }
+    /* What passed here since the beginning is of the even part. */
+    const uint64_t own = news->first + news->time_count;
+    lesson->own = waits ? min_u64(lesson->own, own) : own;
+    store_relaxed(&mirror->seen, lesson->own);
+    const uint64_t left = rule_headroom(rule, cell_state(pair_read(&cell->state)), now_ns);
+    store_relaxed(&mirror->alarm, waiting_alarm(left, own - lesson->own, max_u64(fleet->live_nodes, 1)));
     store_relaxed(&mirror->waits, waits);
 }
 

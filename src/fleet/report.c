@@ -320,13 +320,14 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
     }
 }
 
-/* A bucket that is served in part, without what that adds to it. */
-static struct state whole_bucket(const struct note *note, const struct rule *rule, struct state state)
+/* A bucket that is served in part, without what that adds to it; what is new came after `since_ns`. */
+static struct state whole_bucket(const struct note *note, const struct rule *rule, struct state state,
+                                 uint64_t since_ns)
 {
-    if (load_relaxed(&note->mirror.part) != 0) {
+    if (report_in_parts(note, since_ns)) {
         const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
-        const uint64_t known =
-            max_u64(note->lesson.known_time, bucket_time(rule, load_relaxed(&note->mirror.looked_ns)));
+        const uint64_t from_ns = max_u64(load_relaxed(&note->mirror.looked_ns), since_ns);
+        const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, from_ns));
         const uint64_t charged =
             since == 0 ? note->lesson.known_time : saturating_add(known, saturating_mul(since, rule->unit));
         const uint64_t back = saturating_sub(load_relaxed(&note->back[0]), note->now.reported_back);
@@ -342,7 +343,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     /* By the rate the bucket was last charged at: of a tier, an entry of the key's own, or an earlier policy. */
     struct rule rule = limit->rule;
     rule_rescale(&rule, bucket_scale(reading->state));
-    const struct state whole = whole_bucket(note, &rule, reading->state);
+    const struct state whole = whole_bucket(note, &rule, reading->state, now_ns - fleet->tier->interval_ns);
     if (load_relaxed(&policy->rung) == RUNG_OPEN) {
         /* They were told to let everything pass: no debt. */
         note->before.reported = account->own[0];

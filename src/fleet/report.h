@@ -48,6 +48,15 @@ struct reading {
 
 struct reading report_read(const struct cell *cell, const struct note *note);
 
+/*
+ * Whether units may have been charged to a bucket in part since `since_ns`. A grant that was given before the fleet's
+ * answer is charged by what was in force then, a tick later.
+ */
+static inline bool report_in_parts(const struct note *note, uint64_t since_ns)
+{
+    return load_relaxed(&note->mirror.part) != 0 || note->lesson.part_ns > since_ns;
+}
+
 /* Times in the fleet are in us, up: no unit leaves the window there before it does here. */
 static inline uint64_t report_time_us(uint64_t time_ns)
 {
@@ -80,7 +89,8 @@ void learn_others(struct note *note, struct told *told, const struct report *rep
 void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t others, uint64_t start_ns, bool with_before);
 /* The same of a log, whose records hold no demand: it is decided by what has passed alone. */
-void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note);
+void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
+               const struct log_news *news);
 /* What the others have is no longer known: checks go by this node's part of the demand last seen, or an even one. */
 void learn_nothing(const struct fleet *fleet, struct note *note);
 

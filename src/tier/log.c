@@ -37,6 +37,10 @@ void logs_lock(struct tier *tier, uint32_t cell)
 
 void logs_unlock(struct tier *tier, uint32_t cell)
 {
+    const struct log *log = logs_get(tier, cell);
+    if (log != NULL) {
+        store_relaxed(&note_of(tier, cell)->log_end, log->end);
+    }
     spin_unlock(&note_of(tier, cell)->log_lock);
 }
 

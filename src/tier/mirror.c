@@ -72,7 +72,9 @@ static uint64_t unseen_units(const struct note *note, const struct rule *rule, s
 {
     const uint64_t seen = load_relaxed(&note->mirror.seen);
     if (rule_is_log(rule)) {
-        return saturating_sub(log_state_count(state), seen);
+        /* A log that was given back when it was empty begins to count anew. */
+        const uint64_t end = load_relaxed(&note->log_end);
+        return min_u64(end >= seen ? end - seen : end, log_state_count(state));
     }
     if (rule_is_bucket(rule)) {
         const uint64_t unseen = (bucket_total(state) - seen) & BUCKET_TOTAL_MASK;
@@ -122,6 +124,9 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
         /* An answer that waits for the others' is due again a quarter of an interval after it came: its news was half
          * an interval old. What a queue may have is a part already. */
         const bool due = stale || now_ns > since_ns + tier->interval_ns / 2 + tier->interval_ns / 4;
+        if (!stale && unseen >= load_relaxed(&mirror->alarm)) {
+            ask_at_once(tier, cell);
+        }
         const uint64_t share = part != 0 ? rule->limit : max_u64(saturating_add(headroom, unseen) / nodes, 1);
         return left_of(tier, cell, share, unseen, headroom, asked, due && headroom >= asked);
     }

@@ -92,8 +92,8 @@ struct mirror {
     _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
     _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
     _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
-    _Atomic uint64_t seen;      /* what the state counted then: of the note's window, or a bucket's total */
-    _Atomic uint64_t alarm;     /* so many units later the fleet's news is too old to go by */
+    _Atomic uint64_t seen;  /* what the state counted then: of the note's window, a bucket's total, or a log's end */
+    _Atomic uint64_t alarm; /* so many units later the fleet's news is too old to go by */
     _Atomic uint32_t others_part, dither;
     /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. A queue is always
      * served in parts. */
@@ -122,6 +122,7 @@ struct lesson {
     uint64_t own_seen;                /* of them, what the others' news covers */
     /* Served in part: the bucket's a as the fleet knows it, without what that adds, and its total then. */
     uint64_t known_time, known_total;
+    uint64_t part_ns; /* when it was last found to be */
 };
 
 /*
@@ -142,7 +143,8 @@ struct note {
     struct lesson lesson;
     /* A sliding log's. */
     _Atomic uint32_t log_lock;
-    uint32_t log; /* its block; 0: none. Under log_lock */
+    uint32_t log;             /* its block; 0: none. Under log_lock */
+    _Atomic uint64_t log_end; /* its number of own units, for mirror.c */
     /* Who lives here. Read by anyone who looks for a key to forget. */
     _Atomic uint16_t group;     /* of the policy and its tiers */
     _Atomic uint32_t limit_tag; /* of the limit: POLICY_LIMIT_TAG of its salt */
@@ -166,6 +168,7 @@ static inline void note_clear_fleet(struct note *note)
     store_relaxed(&note->mirror.tag, TAG_NONE);
     store_relaxed(&note->mirror.quota_untold, 0);
     store_relaxed(&note->mirror.waits, 0);
+    store_relaxed(&note->log_end, 0);
 }
 
 static inline void told_clear(struct told *told)

@@ -175,7 +175,8 @@ static void test_limiting_goes_on_while_redis_answers_garbage(void **state)
     (void) state;
     WITH_FAKE("HTTP/1.1 400 Bad Request\r\n\r\n", "not Redis's protocol");
     WITH_FAKE("+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n", "not weir's");
-    WITH_FAKE("*1000000\r\n$5\r\nhello\r\n", "no answer");
+    WITH_FAKE("*1000\r\n$5\r\nhello\r\n", "no answer");
+    WITH_FAKE("*1000000\r\n$5\r\nhello\r\n", "not Redis's protocol"); /* longer than any that is asked for */
     WITH_FAKE(":1\r\n*-1\r\n$-1\r\n", "not weir's");
 }
 
