@@ -55,6 +55,18 @@ void many_keys(benchmark::State &state)
     bench_weir_detach(thread);
 }
 
+void bursts(benchmark::State &state)
+{
+    void *thread = bench_weir_attach();
+    uint64_t rng = 42;
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(bench_burst(thread, kBatch, static_cast<uint64_t>(state.range(0)),
+                                             static_cast<size_t>(state.range(1)), &rng));
+    }
+    report(state);
+    bench_weir_detach(thread);
+}
+
 } // namespace
 
 BENCHMARK(without<bench_shared_gcra>)->Name("shared_gcra")->Threads(1)->Threads(2)->UseRealTime();
@@ -69,6 +81,7 @@ BENCHMARK(with_weir<bench_all>)->Name("weir_all_two_keys")->Threads(1)->Threads(
 BENCHMARK(with_weir<bench_queue>)->Name("weir_reserve")->Threads(1)->UseRealTime();
 BENCHMARK(with_weir<bench_used>)->Name("weir_charge_and_refund")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(many_keys)->Name("weir_many_keys")->Arg(1000)->Arg(100000)->Arg(1000000)->UseRealTime();
+BENCHMARK(bursts)->Name("weir_burst")->ArgsProduct({{1000, 1000000}, {1, 8, 32, 128}})->UseRealTime();
 
 int main(int argc, char **argv)
 {

@@ -191,6 +191,22 @@ uint64_t bench_many_keys(void *thread, uint64_t count, uint64_t keys, uint64_t *
     return allowed;
 }
 
+uint64_t bench_burst(void *thread, uint64_t count, uint64_t keys, size_t size, uint64_t *rng)
+{
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i += size) {
+        weir_key burst[BENCH_BURST_MAX];
+        for (size_t j = 0; j < size; j++) {
+            *rng = *rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            const uint64_t bytes[2] = {(*rng >> 33) % keys, 0};
+            burst[j] = weir_make_key(limiter, many, bytes, sizeof(bytes));
+        }
+        uint64_t bits[BENCH_BURST_MAX / 64];
+        allowed += weir_check_burst(thread, burst, NULL, size, bits);
+    }
+    return allowed;
+}
+
 uint64_t bench_shared_gcra(uint64_t count)
 {
     static _Alignas(64) _Atomic uint64_t tat;

@@ -29,6 +29,10 @@ uint64_t bench_used(void *thread, uint64_t count);        /* a weir_charge and a
 uint64_t bench_hot_hung(void *thread, uint64_t count);    /* as bench_hot, on a weir whose Redis never answers */
 uint64_t bench_many_keys(void *thread, uint64_t count, uint64_t keys, uint64_t *rng); /* random keys of 16 bytes */
 
+/* The same in bursts of `size`, up to BENCH_BURST_MAX. */
+#define BENCH_BURST_MAX 256
+uint64_t bench_burst(void *thread, uint64_t count, uint64_t keys, size_t size, uint64_t *rng);
+
 /* The baseline: one atomic theoretical arrival time for all threads, clock_gettime at each check. */
 uint64_t bench_shared_gcra(uint64_t count);
 /* And one mutex around a token bucket. */

@@ -344,6 +344,17 @@ typedef struct weir_verdict {
  */
 WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 
+/*
+ * weir_check of `count` keys that have nothing to do with each other, such as of the packets of one recvmmsg, in order;
+ * the cache misses of keys that were not used lately overlap. `costs` has one cost per key; NULL: 1 each. Bit i % 64 of
+ * allowed_bits[i / 64] says whether request i may pass; the bits behind the last are 0. allowed_bits has (count + 63) /
+ * 64 words, or is NULL. Returns how many may pass. A key that comes several times is decided each time, by what the
+ * times before have left. Any count; from 2 to some 256 it is worth it. The bound, threads, progress, allocations and
+ * system calls: as weir_check, for each key.
+ */
+WEIR_API size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
+                                 uint64_t *allowed_bits);
+
 /* The answer weir_check would give, counting nothing. Threads: the owner of `t`. As weir_check otherwise. */
 WEIR_API bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 

@@ -61,7 +61,7 @@ void thread_detach(struct weir_thread *t)
 /* A second coming within an epoch; else remembered as the first. */
 static bool seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
 {
-    uint32_t *seen = &t->seen[(hash >> 40) % SEEN_COUNT];
+    uint32_t *seen = slot_seen(t, hash);
     const uint32_t print = (uint32_t) (hash >> 8) ^ epoch * UINT32_C(0x9e3779b1);
     if (*seen == print) {
         return true;

@@ -13,6 +13,12 @@ static inline size_t slot_set(const struct weir_thread *t, uint64_t hash)
     return (size_t) (hash * SLOT_WAYS) & t->slot_mask;
 }
 
+/* Where a thread remembers that a key without a slot has come. */
+static inline uint32_t *slot_seen(const struct weir_thread *t, uint64_t hash)
+{
+    return &t->seen[(hash >> 40) % SEEN_COUNT];
+}
+
 /* Relaxed throughout: the owner reads its own stores, others look again under the slot's lock. */
 static inline size_t slot_find(const struct weir_thread *t, uint64_t hash)
 {

@@ -227,6 +227,13 @@ static inline size_t table_second_group(const struct table *table, uint64_t hash
 /* The cell of a hash, or TABLE_NONE. It may change hands at any time: see cell_read. */
 uint32_t table_find(const struct table *table, uint64_t hash);
 
+/* Asks for the line a hash's cell most probably lies in. */
+static inline void table_prefetch(const struct table *table, uint64_t hash)
+{
+    const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
+    __builtin_prefetch(&table->cells[table_group(table, hash) * GROUP_CELLS + home], 1);
+}
+
 /* The same, looking in both groups whatever they hold; for adding keys, under the first group's lock. */
 uint32_t table_find_both(const struct table *table, uint64_t hash);
 
