@@ -83,56 +83,60 @@ static const void *source_of(const struct address *from, size_t *length)
     return bytes;
 }
 
-/* What the checks of one burst came to. */
-struct tally {
-    size_t dropped_source, dropped_overall;
-};
+_Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
 
-/* May this packet pass? The source first, so that what it is refused is not taken from all the others. */
-static bool may_pass(const struct loop *loop, const struct address *from, weir_policy_id source, weir_policy_id overall,
-                     struct tally *tally)
+/* The packets of a burst that pass their source's limit, a bit each. */
+static uint64_t pass_sources(const struct loop *loop, weir_policy_id source, size_t count)
 {
-    const weir *w = loop->worker->gateway->weir;
-    if (source != WEIR_NO_POLICY) {
+    weir_key keys[BURST_COUNT];
+    uint64_t bits;
+    for (size_t i = 0; i < count; i++) {
         size_t length;
-        const void *bytes = source_of(from, &length);
-        const weir_key key = weir_make_key(w, source, bytes, length);
-        if (!weir_check(loop->limits, &key, 1, NULL)) {
-            tally->dropped_source++;
-            return false;
-        }
+        const void *bytes = source_of(&loop->in.from[i], &length);
+        keys[i] = weir_make_key(loop->worker->gateway->weir, source, bytes, length);
     }
-    if (overall != WEIR_NO_POLICY) {
-        const weir_key key = weir_make_key(w, overall, NULL, 0);
-        if (!weir_check(loop->limits, &key, 1, NULL)) {
-            tally->dropped_overall++;
-            return false;
-        }
-    }
-    return true;
+    (void) weir_check_burst(loop->limits, keys, NULL, count, &bits);
+    return bits;
 }
 
-/* Marks which of a burst may pass, and counts. */
-static void decide(struct loop *loop, size_t count, bool passes[BURST_COUNT])
+/* Of the packets whose bits are set, those that pass the limit of all: the first of them. */
+static uint64_t pass_overall(const struct loop *loop, weir_policy_id overall, uint64_t bits)
+{
+    const weir_key key = weir_make_key(loop->worker->gateway->weir, overall, NULL, 0);
+    uint64_t passing = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        passing |= weir_check(loop->limits, &key, 1, NULL) ? left & (0 - left) : 0;
+    }
+    return passing;
+}
+
+static size_t count_bits(uint64_t bits)
+{
+    return (size_t) __builtin_popcountll(bits);
+}
+
+/*
+ * The packets of a burst that may pass, a bit each; counts them. The sources first, so that what is refused by its own
+ * is not taken from all the others.
+ */
+static uint64_t decide(struct loop *loop, size_t count)
 {
     struct gateway *gateway = loop->worker->gateway;
     struct counters *counters = &loop->worker->counters;
+    const uint64_t all = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
     bump(&counters->offered, count);
     if (loop->limits == NULL) {
-        memset(passes, 1, count);
         bump(&counters->passed, count);
-        return;
+        return all;
     }
     const weir_policy_id source = atomic_load_explicit(&gateway->source, memory_order_relaxed);
     const weir_policy_id overall = atomic_load_explicit(&gateway->overall, memory_order_relaxed);
     const bool timed = ++loop->bursts % TIME_EVERY == 0;
     const uint64_t before_ns = timed ? now_ns() : 0;
-    struct tally tally = {0, 0};
-    for (size_t i = 0; i < count; i++) {
-        passes[i] = may_pass(loop, &loop->in.from[i], source, overall, &tally);
-    }
+    const uint64_t by_source = source != WEIR_NO_POLICY ? pass_sources(loop, source, count) : all;
+    const uint64_t passing = overall != WEIR_NO_POLICY ? pass_overall(loop, overall, by_source) : by_source;
     const size_t of_source = source != WEIR_NO_POLICY ? count : 0;
-    const size_t of_overall = overall != WEIR_NO_POLICY ? count - tally.dropped_source : 0;
+    const size_t of_overall = overall != WEIR_NO_POLICY ? count_bits(by_source) : 0;
     if (timed) {
         const uint64_t took_ns = now_ns() - before_ns;
         bump(&counters->timed_ns, took_ns > loop->clock_cost_ns ? took_ns - loop->clock_cost_ns : 0);
@@ -140,9 +144,10 @@ static void decide(struct loop *loop, size_t count, bool passes[BURST_COUNT])
     }
     bump(&counters->checked_source, of_source);
     bump(&counters->checked_overall, of_overall);
-    bump(&counters->dropped_source, tally.dropped_source);
-    bump(&counters->dropped_overall, tally.dropped_overall);
-    bump(&counters->passed, count - tally.dropped_source - tally.dropped_overall);
+    bump(&counters->dropped_source, count - count_bits(by_source));
+    bump(&counters->dropped_overall, count_bits(by_source) - count_bits(passing));
+    bump(&counters->passed, count_bits(passing));
+    return passing;
 }
 
 /* Forwards packets first..first+count-1 of a burst, all of one client. */
@@ -189,12 +194,11 @@ static void receive(struct loop *loop)
         header->msg_namelen = sizeof(in->from[i].u);
         header->msg_controllen = sizeof(in->locals[i].bytes);
     }
-    bool passes[BURST_COUNT];
-    decide(loop, count, passes);
+    const uint64_t passing = decide(loop, count);
     /* What one client sent in a row goes out in one call. */
     for (size_t i = 0; i < count;) {
         size_t run = 0;
-        while (i + run < count && passes[i + run] && is_same_client(loop, i, i + run)) {
+        while (i + run < count && (passing >> (i + run) & 1) != 0 && is_same_client(loop, i, i + run)) {
             run++;
         }
         if (run != 0) {

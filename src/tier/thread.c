@@ -73,24 +73,15 @@ bool thread_answer_override(struct weir_thread *t, const struct policy *policy, 
     return allowed || policy->mode == WEIR_SHADOW;
 }
 
-static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
-                                                 weir_verdict *verdict)
+/* A check that the table decides, for a slot (locked) or for SLOT_NONE. */
+static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct policy *policy, const weir_key *key,
+                                             uint64_t cost, bool take, size_t index, uint32_t epoch, uint64_t now_ns,
+                                             weir_verdict *verdict)
 {
-    counter_add(&t->slow_count, 1);
-    rcu_enter();
-    const uint32_t epoch = load_acquire(&t->line->epoch);                               /* [S4] */
-    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key); /* [S4] */
-    if (policy == NULL || policy->override != OVERRIDE_NONE) {
-        const bool pass =
-            policy == NULL ? thread_allow_unknown(t, verdict) : thread_answer_override(t, policy, take, verdict);
-        rcu_leave();
-        return pass;
-    }
     struct decision decision = {.allowed = false};
     uint32_t cells[WEIR_MAX_LIMITS];
     struct claim claim = {.policy = policy, .key = key, .cost = cost, .cells = cells};
-    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = tick_now(t, policy), .out = &decision};
-    const size_t index = slot_take(t, policy, key, take ? epoch : EPOCH_ASLEEP, r.now_ns);
+    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = now_ns, .out = &decision};
     if (index != SLOT_NONE) {
         claim.cells = t->backs[index].cells;
         claim.pinned = true;
@@ -111,9 +102,38 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
         thread_tally(t, policy, decision.allowed);
     }
     if (verdict != NULL) {
-        verdict_write(verdict, t, policy, &decision, r.now_ns);
+        verdict_write(verdict, t, policy, &decision, now_ns);
     }
-    const bool pass = decision.allowed || policy->mode == WEIR_SHADOW;
+    return decision.allowed || policy->mode == WEIR_SHADOW;
+}
+
+static bool check_policy(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
+                         bool take, uint32_t epoch, weir_verdict *verdict)
+{
+    const uint64_t now_ns = tick_now(t, policy);
+    const size_t index = slot_take(t, policy, key, take ? epoch : EPOCH_ASLEEP, now_ns);
+    if (index == SLOT_NONE && take && cold_pass(t, policy, key, cost, now_ns, verdict)) {
+        counter_add(&t->tallies[policy->id].allowed, 1);
+        return true;
+    }
+    return decide(t, policy, key, cost, take, index, epoch, now_ns, verdict);
+}
+
+static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
+                                                 weir_verdict *verdict)
+{
+    counter_add(&t->slow_count, 1);
+    rcu_enter();
+    const uint32_t epoch = load_acquire(&t->line->epoch);                               /* [S4] */
+    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key); /* [S4] */
+    bool pass;
+    if (policy == NULL) {
+        pass = thread_allow_unknown(t, verdict);
+    } else if (policy->override != OVERRIDE_NONE) {
+        pass = thread_answer_override(t, policy, take, verdict);
+    } else {
+        pass = check_policy(t, policy, key, cost, take, epoch, verdict);
+    }
     rcu_leave();
     return pass;
 }

@@ -338,6 +338,13 @@ uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy
 /* denial.c: what a denial says of one claim alone. */
 void process_denial(const struct request *r, const struct claim *claim, struct decision *out);
 
+/*
+ * cold.c: counts a request of a key without a slot, where that takes no more than one look; and answers. False: nothing
+ * was done, and process_decide is to be asked. Within an RCU section.
+ */
+bool cold_pass(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost, uint64_t now_ns,
+               weir_verdict *verdict);
+
 /* Of use to queue.c. */
 enum charge { CHARGE_DONE, CHARGE_NO_ROOM, CHARGE_LOST, CHARGE_NO_MEMORY };
 

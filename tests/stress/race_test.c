@@ -17,6 +17,7 @@
 #include "weir.h"
 
 #define THREADS_MAX 8
+#define BURST_MAX   40 /* checks at once; up to 64 */
 
 static const uint64_t limits[] = {1, 2, 7, 100, 4096, 50000, 2000000};
 static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
@@ -49,12 +50,26 @@ static void *racer_main(void *arg)
     (void) atomic_fetch_add(&race->ready, 1);
     while (atomic_load(&race->ready) < race->threads) {
     }
-    for (uint64_t i = 0; i < race->asks[racer->index]; i++) {
-        const uint64_t cost = race->cost_max == 1 ? 1 : 1 + random_below(&rng, race->cost_max);
-        if (weir_check(t, &race->key, cost, NULL)) {
-            admitted += cost;
+    uint64_t size = 1;
+    for (uint64_t left = race->asks[racer->index]; left != 0; left -= size) {
+        /* Every other one in bursts. */
+        size = racer->index % 2 == 0 ? 1 : 1 + random_below(&rng, left < BURST_MAX ? left : BURST_MAX);
+        weir_key keys[BURST_MAX];
+        uint64_t costs[BURST_MAX];
+        for (uint64_t i = 0; i < size; i++) {
+            keys[i] = race->key;
+            costs[i] = race->cost_max == 1 ? 1 : 1 + random_below(&rng, race->cost_max);
+        }
+        uint64_t bits = 0;
+        if (racer->index % 2 == 0) {
+            bits = weir_check(t, &keys[0], costs[0], NULL);
         } else {
-            denied++;
+            (void) weir_check_burst(t, keys, costs, size, &bits);
+        }
+        for (uint64_t i = 0; i < size; i++) {
+            const bool pass = (bits >> i & 1) != 0;
+            admitted += pass ? costs[i] : 0;
+            denied += !pass;
         }
     }
     (void) atomic_fetch_add(&race->admitted, admitted);
