@@ -142,7 +142,8 @@ static struct ledger *gather_all(struct sim *sim)
     for (size_t i = 0; i < sim->limits; i++) {
         gather.labels[i] = sim->labels[i];
     }
-    gather.found = calloc(sim->options.nodes * sim->options.keys * sim->limits, sizeof(*gather.found));
+    const size_t count = sim->options.nodes * sim->options.keys * sim->limits;
+    gather.found = calloc(count != 0 ? count : 1, sizeof(*gather.found));
     if (gather.found == NULL) {
         abort(); /* a check that was not made must not look like one that was */
     }
@@ -298,7 +299,7 @@ static void look_for_room(struct sim *sim, struct sim_audit *audit)
         over_ns = max_u64(over_ns, 2 * (rule->tolerance >> BUCKET_FRACTION_BITS));
     }
     sim->now_ns += over_ns / sim->options.step_ns * sim->options.step_ns;
-    const uint64_t until_ns = sim->now_ns + HEAR_INTERVALS * sim->options.interval_ms * NS_PER_MS;
+    const uint64_t until_ns = sim->now_ns + (uint64_t) HEAR_INTERVALS * sim->options.interval_ms * NS_PER_MS;
     while (sim->now_ns < until_ns) {
         sim_quiet_step(sim);
     }

@@ -28,9 +28,10 @@ static bool parse(const char *line, struct reference_row *row)
 {
     unsigned long long limit;
     unsigned long long period_s;
+    /* NOLINTNEXTLINE(cert-err34-c): what does not fit makes no row */
     if (sscanf(line, "%15s %u %llu %llu %lf %15s %lf %lf %lf %lf %lf %lf", row->algorithm, &row->nodes, &limit,
                &period_s, &row->demand, row->pattern, &row->naive_mean, &row->naive_most, &row->naive_least, &row->mean,
-               &row->most, &row->least) != 12) { /* NOLINT(cert-err34-c): what does not fit makes no row */
+               &row->most, &row->least) != 12) {
         return false;
     }
     row->limit = limit;
