@@ -108,7 +108,11 @@ static bool slot_fits(const struct weir_thread *t, const struct slot_back *back,
     return true;
 }
 
-/* The slot of a set that was not used for longest and is not being settled, locked; SLOT_NONE: all are. */
+/*
+ * The slot of a set that was not used for longest and is not being settled, locked; SLOT_NONE: all are, or all have
+ * been of use in this epoch. To take one from a key that will soon be back, for another one like it, costs each of them
+ * more than going to the table.
+ */
 static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t epoch)
 {
     const size_t set = slot_set(t, hash);
@@ -121,7 +125,7 @@ static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t ep
             oldest_age = age;
         }
     }
-    return slot_trylock(&t->backs[oldest]) ? oldest : SLOT_NONE;
+    return oldest_age != 0 && slot_trylock(&t->backs[oldest]) ? oldest : SLOT_NONE;
 }
 
 size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
