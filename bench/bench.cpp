@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registers the C functions of subjects.c with Google Benchmark. One iteration is BATCH checks; times are per check. */
+/*
+ * Registers the C functions of subjects.c with Google Benchmark, and weir's peers. One iteration is kBatch checks;
+ * times are per check. --keys=N adds the peers' groups of N keys.
+ */
 #include <benchmark/benchmark.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "peer_groups.h"
 #include "subjects.h"
 
 namespace
@@ -24,14 +32,6 @@ template <uint64_t (*Subject)(void *, uint64_t)> void with_weir(benchmark::State
     }
     report(state);
     bench_weir_detach(thread);
-}
-
-template <uint64_t (*Subject)(uint64_t)> void without(benchmark::State &state)
-{
-    for (auto _ : state) {
-        benchmark::DoNotOptimize(Subject(kBatch));
-    }
-    report(state);
 }
 
 void hot_while_redis_hangs(benchmark::State &state)
@@ -69,8 +69,6 @@ void bursts(benchmark::State &state)
 
 } // namespace
 
-BENCHMARK(without<bench_shared_gcra>)->Name("shared_gcra")->Threads(1)->Threads(2)->UseRealTime();
-BENCHMARK(without<bench_mutex_bucket>)->Name("mutex_bucket")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(with_weir<bench_hot>)->Name("weir_hot")->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(hot_while_redis_hangs)->Name("weir_hot_redis_hangs")->Threads(1)->UseRealTime();
 BENCHMARK(with_weir<bench_hot_hashed>)->Name("weir_hot_hashed")->Threads(1)->UseRealTime();
@@ -85,12 +83,28 @@ BENCHMARK(bursts)->Name("weir_burst")->ArgsProduct({{1000, 1000000}, {1, 8, 32, 
 
 int main(int argc, char **argv)
 {
+    std::vector<size_t> key_counts = {1000, 1000000};
+    int kept = 1;
+    for (int i = 1; i < argc; i++) {
+        if (std::strncmp(argv[i], "--keys=", 7) == 0) {
+            key_counts.push_back(std::strtoull(argv[i] + 7, nullptr, 10));
+        } else {
+            argv[kept++] = argv[i];
+        }
+    }
+    argc = kept;
+    if (key_counts.back() == 0 || key_counts.back() > 100000000) {
+        std::fprintf(stderr, "weir-bench: --keys takes 1 to 100000000\n");
+        return 2;
+    }
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
         return 1;
     }
     bench_weir_open(1000000);
+    register_peers(key_counts);
     benchmark::RunSpecifiedBenchmarks();
+    close_peer();
     bench_weir_close();
     return 0;
 }

@@ -2,12 +2,10 @@
 #include "subjects.h"
 
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <weir/weir.h>
@@ -18,13 +16,6 @@ static weir *limiter;
 static weir *hung; /* its Redis takes connections and says nothing */
 static int hung_fd;
 static weir_policy_id hot, denied, four, many, logged, queued, used;
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    (void) clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
-}
 
 void bench_weir_open(size_t max_keys)
 {
@@ -203,49 +194,6 @@ uint64_t bench_burst(void *thread, uint64_t count, uint64_t keys, size_t size, u
         }
         uint64_t bits[BENCH_BURST_MAX / 64];
         allowed += weir_check_burst(thread, burst, NULL, size, bits);
-    }
-    return allowed;
-}
-
-uint64_t bench_shared_gcra(uint64_t count)
-{
-    static _Alignas(64) _Atomic uint64_t tat;
-    const uint64_t unit = 1;
-    const uint64_t tolerance = SECOND;
-    uint64_t allowed = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        const uint64_t now = now_ns();
-        uint64_t seen = atomic_load_explicit(&tat, memory_order_relaxed);
-        uint64_t next;
-        do {
-            next = (seen > now ? seen : now) + unit;
-            if (next - now > tolerance) {
-                next = 0;
-                break;
-            }
-        } while (!atomic_compare_exchange_weak_explicit(&tat, &seen, next, memory_order_relaxed, memory_order_relaxed));
-        allowed += next != 0;
-    }
-    return allowed;
-}
-
-uint64_t bench_mutex_bucket(uint64_t count)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static double tokens = 6e8;
-    static uint64_t filled_ns;
-    uint64_t allowed = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        (void) pthread_mutex_lock(&lock);
-        const uint64_t now = now_ns();
-        tokens += (double) (now - filled_ns) * 0.6;
-        tokens = tokens > 6e8 ? 6e8 : tokens;
-        filled_ns = now;
-        if (tokens >= 1) {
-            tokens -= 1;
-            allowed++;
-        }
-        (void) pthread_mutex_unlock(&lock);
     }
     return allowed;
 }

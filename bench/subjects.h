@@ -33,11 +33,6 @@ uint64_t bench_many_keys(void *thread, uint64_t count, uint64_t keys, uint64_t *
 #define BENCH_BURST_MAX 256
 uint64_t bench_burst(void *thread, uint64_t count, uint64_t keys, size_t size, uint64_t *rng);
 
-/* The baseline: one atomic theoretical arrival time for all threads, clock_gettime at each check. */
-uint64_t bench_shared_gcra(uint64_t count);
-/* And one mutex around a token bucket. */
-uint64_t bench_mutex_bucket(uint64_t count);
-
 #ifdef __cplusplus
 }
 #endif
