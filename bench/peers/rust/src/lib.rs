@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Limiters of the Rust world behind C functions. Each `*_run` is the whole loop, so that a check is a call of Rust
+//! from Rust, inlined as its authors meant it.
+
+#![allow(clippy::missing_safety_doc)] // said once, at the first
+
+use std::ffi::c_void;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
+use pingora_limits::rate::Rate;
+
+/// `struct peer_limit`.
+#[repr(C)]
+pub struct Limit {
+    units: u64,
+    period_ns: u64,
+    burst: u64,
+}
+
+/// `struct peer_draws`.
+#[repr(C)]
+pub struct Draws {
+    numbers: *const u32,
+    mask: usize,
+    next: usize,
+}
+
+impl Draws {
+    /// `peer_next_key`.
+    #[inline(always)]
+    fn next_key(&mut self) -> [u8; 16] {
+        // SAFETY: `numbers` has mask + 1 elements.
+        let number = u64::from(unsafe { *self.numbers.add(self.next & self.mask) });
+        self.next = self.next.wrapping_add(1);
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes());
+        key[8..].copy_from_slice(&number.to_ne_bytes());
+        key
+    }
+}
+
+fn quota(limit: &Limit) -> Option<Quota> {
+    let burst = NonZeroU32::new(u32::try_from(limit.burst).ok()?)?;
+    Some(Quota::with_period(Duration::from_nanos(limit.period_ns / limit.units))?.allow_burst(burst))
+}
+
+/// An object for C to keep, or null.
+fn give<T>(object: Option<T>) -> *mut c_void {
+    object.map_or(std::ptr::null_mut(), |o| Box::into_raw(Box::new(o)).cast())
+}
+
+/// # Safety
+/// `limit` points to one; so below, where `object` also comes from the function named `*_new`.
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_governor_new(limit: *const Limit) -> *mut c_void {
+    give(quota(&*limit).map(RateLimiter::direct))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_governor_run(object: *const c_void, _: *mut Draws, count: u64) -> u64 {
+    let limiter = &*object.cast::<DefaultDirectRateLimiter>();
+    (0..count).map(|_| u64::from(limiter.check().is_ok())).sum()
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_governor_free(object: *mut c_void) {
+    drop(Box::from_raw(object.cast::<DefaultDirectRateLimiter>()));
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_governor_keyed_new(limit: *const Limit) -> *mut c_void {
+    give(quota(&*limit).map(RateLimiter::<[u8; 16], _, _>::keyed))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_governor_keyed_run(object: *const c_void, draws: *mut Draws, count: u64) -> u64 {
+    let limiter = &*object.cast::<DefaultKeyedRateLimiter<[u8; 16]>>();
+    let draws = &mut *draws;
+    (0..count).map(|_| u64::from(limiter.check_key(&draws.next_key()).is_ok())).sum()
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_governor_keyed_free(object: *mut c_void) {
+    drop(Box::from_raw(object.cast::<DefaultKeyedRateLimiter<[u8; 16]>>()));
+}
+
+/// A sketch: keys may count for one another, and memory does not grow with them.
+struct Counted {
+    rate: Rate,
+    units: isize,
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_pingora_new(limit: *const Limit) -> *mut c_void {
+    let limit = &*limit;
+    give(
+        isize::try_from(limit.units)
+            .ok()
+            .map(|units| Counted { rate: Rate::new(Duration::from_nanos(limit.period_ns)), units }),
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_pingora_run(object: *const c_void, draws: *mut Draws, count: u64) -> u64 {
+    let counted = &*object.cast::<Counted>();
+    let draws = &mut *draws;
+    (0..count).map(|_| u64::from(counted.rate.observe(&draws.next_key(), 1) <= counted.units)).sum()
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn peer_rust_pingora_free(object: *mut c_void) {
+    drop(Box::from_raw(object.cast::<Counted>()));
+}
