@@ -70,7 +70,13 @@ static void run_tick(weir *w, uint64_t now_ns)
     }
 }
 
-uint64_t weir_run(weir *w, uint64_t now_ns)
+/* What fleet_wait_for gave, and the descriptor that wakes the thread. */
+struct waiting {
+    struct pollfd fds[TRANSPORT_MAX_POLLFDS + 1];
+    size_t count;
+};
+
+static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
 {
     struct tier *tier = &w->tier;
     run_tick(w, now_ns);
@@ -80,7 +86,7 @@ uint64_t weir_run(weir *w, uint64_t now_ns)
     }
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet.served);
-        fleet_step(&w->fleet, now_ns, w->asleep);
+        fleet_step(&w->fleet, now_ns, w->asleep, ready);
         weir_take_overrides(w);
         if (load_relaxed(&w->fleet.served) != served) {
             (void) pthread_mutex_lock(&w->sync_lock);
@@ -91,42 +97,43 @@ uint64_t weir_run(weir *w, uint64_t now_ns)
     uint64_t next_ns = w->asleep         ? now_ns + ASLEEP_LOOK_NS
                        : tier->host_time ? now_ns + tier->tick_ns
                                          : load_relaxed(&tier->line.next_ns);
-    if (w->has_fleet) {
-        struct pollfd fds[TRANSPORT_MAX_POLLFDS];
-        (void) fleet_wait_for(&w->fleet, fds, &next_ns);
-    }
+    waiting->count = w->has_fleet ? fleet_wait_for(&w->fleet, waiting->fds, &next_ns) : 0;
     return next_ns;
 }
 
-/* Waits for the fleet's descriptors, for `extra_fd` (-1: none), and at most until `until_ns`. */
-static void wait_until(weir *w, int extra_fd, uint64_t now_ns, uint64_t until_ns)
+uint64_t weir_run(weir *w, uint64_t now_ns)
 {
-    struct pollfd fds[TRANSPORT_MAX_POLLFDS + 1];
-    size_t count = 0;
-    if (w->has_fleet) {
-        uint64_t ignored = UINT64_MAX;
-        count = fleet_wait_for(&w->fleet, fds, &ignored);
-    }
-    if (extra_fd >= 0) {
-        fds[count++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    }
+    struct waiting waiting;
+    return run(w, now_ns, true, &waiting);
+}
+
+/* Waits until a descriptor is ready, which it returns, and at most until `until_ns`. */
+static bool wait_until(struct waiting *waiting, uint64_t now_ns, uint64_t until_ns)
+{
     const uint64_t wait_ns = saturating_sub(until_ns, now_ns);
     const struct timespec timeout = {.tv_sec = (time_t) (wait_ns / NS_PER_S), .tv_nsec = (long) (wait_ns % NS_PER_S)};
-    (void) ppoll(fds, (nfds_t) count, &timeout, NULL);
+    return ppoll(waiting->fds, (nfds_t) waiting->count, &timeout, NULL) !=
+           0; /* after an error, everything is looked at */
 }
 
 static void *background_main(void *arg)
 {
     weir *w = arg;
+    bool ready = true;
     while (load_acquire(&w->stopping) == 0) { /* pairs with background_stop */
+        struct waiting waiting;
         uint64_t now_ns = clock_monotonic_ns(NULL);
-        const uint64_t next_ns = weir_run(w, now_ns);
+        const uint64_t next_ns = run(w, now_ns, ready, &waiting);
         now_ns = clock_monotonic_ns(NULL);
+        ready = false;
         if (next_ns > now_ns) {
-            wait_until(w, w->wake_fd, now_ns, next_ns);
+            waiting.fds[waiting.count++] = (struct pollfd){.fd = w->wake_fd, .events = POLLIN};
+            ready = wait_until(&waiting, now_ns, next_ns);
         }
-        uint64_t woken;
-        (void) !read(w->wake_fd, &woken, sizeof(woken)); /* does not block; what it says is in `requests` */
+        if (ready) {
+            uint64_t woken;
+            (void) !read(w->wake_fd, &woken, sizeof(woken)); /* does not block; what it says is in `requests` */
+        }
     }
     return NULL;
 }
@@ -193,7 +200,8 @@ int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
     /* By the system's clock: the host's may stand still while we wait for the network. */
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     for (;;) {
-        (void) weir_run(w, clock_monotonic_ns(w->tier.clock));
+        struct waiting waiting;
+        (void) run(w, clock_monotonic_ns(w->tier.clock), true, &waiting);
         if (load_relaxed(&w->fleet.served) >= request) {
             return 0;
         }
@@ -206,6 +214,6 @@ int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
             w->fleet.transport->ops->state(w->fleet.transport) == TRANSPORT_DOWN) {
             return -ENOTCONN;
         }
-        wait_until(w, -1, now_ns, min_u64(until_ns, now_ns + NS_PER_MS));
+        (void) wait_until(&waiting, now_ns, min_u64(until_ns, now_ns + NS_PER_MS));
     }
 }

@@ -127,6 +127,8 @@ struct fleet {
     size_t memory_size;
     struct skew skew;
     uint64_t stepped_ns;                  /* when fleet_step last ran */
+    uint64_t looked_ns;                   /* when the transport was last stepped */
+    uint64_t transport_ns;                /* when the transport wants to be stepped, whatever is ready */
     uint32_t live_nodes;                  /* last heard; 0: never */
     char problem[200];                    /* last logged; "": none */
     bool rejecting;                       /* the last good round had refused records */
@@ -146,11 +148,14 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
                uint64_t monotonic_ns);
 void fleet_close(struct fleet *fleet);
 
-/* What is due at `monotonic_ns`. `idle`: nothing has been checked for a while. */
-void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle);
+/*
+ * What is due at `monotonic_ns`. `idle`: nothing has been checked for a while. `ready`: one of the descriptors that
+ * fleet_wait_for gave is, or it is not known.
+ */
+void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready);
 
 /* What to wait for; lowers *deadline_ns. */
-size_t fleet_wait_for(const struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns);
+size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns);
 
 /* Whether a weir_sync waits for a round. */
 bool fleet_wanted(const struct fleet *fleet);

@@ -232,6 +232,9 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
         const struct report *report = &fleet->reports[i];
         const struct origin *origin = &fleet->origins[i];
         const bool forgotten = origin->cell == TABLE_NONE;
+        if (i + 1 < fleet->round.report_count && origin[1].cell != TABLE_NONE) {
+            table_prefetch_all(&fleet->tier->table, origin[1].cell);
+        }
         if (report->status == -EAGAIN) {
             fleet->untold_count++;
             again(fleet, i);

@@ -61,6 +61,10 @@ static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor,
         if (at == BITMAP_NONE) {
             return;
         }
+        const uint32_t next = bitmap_ahead(from, *cursor);
+        if (next != BITMAP_NONE) {
+            table_prefetch_all(&g->fleet->tier->table, next);
+        }
         take(g, at, urge);
     }
 }

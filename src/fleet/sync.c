@@ -36,6 +36,9 @@
 /* How soon after a round another one may follow for a key that cannot wait. */
 #define URGENT_NS (10 * NS_PER_MS)
 
+/* The transport is stepped at least so often. */
+#define LOOK_EVERY_NS (50 * NS_PER_MS)
+
 /* Passes to settle everything for a weir_sync, when other threads are settling at the same moment. */
 #define SETTLE_PASSES 100
 
@@ -249,10 +252,13 @@ static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum rou
     return interval || fleet->waiting || urgent || fleet_wanted(fleet);
 }
 
-void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
+void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready)
 {
     const struct transport_ops *ops = fleet->transport->ops;
-    const enum transport_event event = ops->step(fleet->transport, monotonic_ns);
+    /* Most steps are ticks, and each of the transport's costs calls of the system. */
+    const bool steps = ready || monotonic_ns >= min_u64(fleet->transport_ns, fleet->looked_ns + LOOK_EVERY_NS);
+    fleet->looked_ns = steps ? monotonic_ns : fleet->looked_ns;
+    const enum transport_event event = steps ? ops->step(fleet->transport, monotonic_ns) : TRANSPORT_NOTHING;
     skew_slew(fleet, fleet->stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->stepped_ns) : 0);
     fleet->stepped_ns = monotonic_ns;
 
@@ -287,10 +293,13 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle)
     rcu_leave();
 }
 
-size_t fleet_wait_for(const struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
+size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
 {
     if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
         *deadline_ns = fleet->waiting ? 0 : min_u64(*deadline_ns, fleet->next_round_ns);
     }
-    return fleet->transport->ops->wait_for(fleet->transport, fds, deadline_ns);
+    fleet->transport_ns = UINT64_MAX;
+    const size_t count = fleet->transport->ops->wait_for(fleet->transport, fds, &fleet->transport_ns);
+    *deadline_ns = min_u64(*deadline_ns, fleet->transport_ns);
+    return count;
 }

@@ -12,6 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/decimal.h"
+
 #define RECEIVE_SIZE 16384
 
 /* A reply of ours is a few integers per record, or a Cluster's map; nothing honest is longer than this. */
@@ -19,6 +21,9 @@
 
 /* Nor has more elements: of what fits there, an entry's field and value are the shortest there is. */
 #define ELEMENTS_MAX (1 << 18)
+
+/* Integers of one reply that the link has memory for: those of the largest batch. */
+#define INTEGERS_MAX 4096
 
 void link_init(struct link *link)
 {
@@ -87,6 +92,9 @@ static int open_socket(struct link *link, const struct link_target *target)
     return result;
 }
 
+/* A length of the protocol: its kind, digits, CR LF, and the end that decimal_write sets. */
+#define LENGTH_MOST (1 + DECIMAL_SIZE + 2)
+
 #if HIREDIS_MAJOR >= 1
 typedef size_t element_count;
 #else
@@ -100,6 +108,59 @@ static void *create_array(const redisReadTask *task, element_count count)
     return count > (element_count) ELEMENTS_MAX ? NULL : link->theirs->createArray(task, count);
 }
 
+/* Marks an integer that lies in the link's own memory: `len` is a string's. */
+#define OWN SIZE_MAX
+
+/* A round's answers are thousands of integers: those are not worth an allocation each. */
+static void *create_integer(const redisReadTask *task, long long value)
+{
+    struct link *link = task->privdata;
+    const size_t at = link->integer_count++;
+    if (task->parent == NULL || at >= link->integer_size) {
+        return link->theirs->createInteger(task, value);
+    }
+    redisReply *const array = task->parent->obj;
+    redisReply *const reply = &link->integers[at];
+    *reply = (redisReply){.type = REDIS_REPLY_INTEGER, .integer = value, .len = OWN};
+    array->element[task->idx] = reply;
+    return reply;
+}
+
+/* Takes the link's own integers out of a reply, so that hiredis can free the rest. */
+static void disown(redisReply *reply)
+{
+    for (size_t i = 0; reply->element != NULL && i < reply->elements; i++) {
+        redisReply *const element = reply->element[i];
+        if (element != NULL && element->type == REDIS_REPLY_INTEGER && element->len == OWN) {
+            reply->element[i] = NULL;
+        } else if (element != NULL) {
+            disown(element);
+        }
+    }
+}
+
+static void free_reply(void *reply)
+{
+    disown(reply);
+    freeReplyObject(reply);
+}
+
+void link_free_reply(struct link *link, redisReply *reply)
+{
+    free_reply(reply);
+    if (link->integer_count > link->integer_size && link->integer_size < INTEGERS_MAX) {
+        /* Its like is to come again. Without memory it goes on as it was. */
+        const size_t size = link->integer_count < INTEGERS_MAX ? link->integer_count : INTEGERS_MAX;
+        redisReply *grown = malloc(size * sizeof(*grown));
+        if (grown != NULL) {
+            free(link->integers);
+            link->integers = grown;
+            link->integer_size = size;
+        }
+    }
+    link->integer_count = 0;
+}
+
 static bool make_reader(struct link *link)
 {
     link->reader = redisReaderCreate();
@@ -109,6 +170,8 @@ static bool make_reader(struct link *link)
     link->theirs = link->reader->fn;
     link->functions = *link->theirs;
     link->functions.createArray = create_array;
+    link->functions.createInteger = create_integer;
+    link->functions.freeObject = free_reply;
     link->reader->fn = &link->functions;
     link->reader->privdata = link;
     return true;
@@ -148,6 +211,14 @@ void link_close(struct link *link)
     link->connecting = false;
 }
 
+void link_free(struct link *link)
+{
+    link_close(link);
+    free(link->integers);
+    link->integers = NULL;
+    link->integer_size = link->integer_count = 0;
+}
+
 int link_connected(struct link *link)
 {
     if (!link->connecting) {
@@ -169,30 +240,53 @@ int link_connected(struct link *link)
     return -error;
 }
 
-int link_command(struct link *link, int argc, const char **argv, const size_t *lengths)
+/* Room for so many bytes more, behind what is queued; NULL: out of memory. */
+static char *out_room(struct link *link, size_t length)
 {
-    /* The one that does not print with printf. */
-    sds command = NULL;
-    const long long length = (long long) redisFormatSdsCommandArgv(&command, argc, argv, lengths);
-    if (length < 0 || command == NULL) {
-        return -ENOMEM;
-    }
     if (link->out_sent == link->out_length) {
         link->out_sent = link->out_length = 0;
     }
-    if (link->out_length + (size_t) length > link->out_size) {
-        const size_t size = (link->out_length + (size_t) length) * 2;
+    if (link->out_length + length > link->out_size) {
+        const size_t size = (link->out_length + length) * 2;
         char *grown = realloc(link->out, size);
         if (grown == NULL) {
-            redisFreeSdsCommand(command);
-            return -ENOMEM;
+            return NULL;
         }
         link->out = grown;
         link->out_size = size;
     }
-    memcpy(link->out + link->out_length, command, (size_t) length);
-    link->out_length += (size_t) length;
-    redisFreeSdsCommand(command);
+    return link->out + link->out_length;
+}
+
+/* "*2\r\n" and the like. */
+static char *write_length(char *to, char kind, size_t length)
+{
+    *to++ = kind;
+    to += decimal_write(to, length);
+    *to++ = '\r';
+    *to++ = '\n';
+    return to;
+}
+
+int link_command(struct link *link, int argc, const char **argv, const size_t *lengths)
+{
+    size_t most = LENGTH_MOST;
+    for (int i = 0; i < argc; i++) {
+        most += LENGTH_MOST + lengths[i] + 2;
+    }
+    char *const begin = out_room(link, most);
+    if (begin == NULL) {
+        return -ENOMEM;
+    }
+    char *to = write_length(begin, '*', (size_t) argc);
+    for (int i = 0; i < argc; i++) {
+        to = write_length(to, '$', lengths[i]);
+        memcpy(to, argv[i], lengths[i]);
+        to += lengths[i];
+        *to++ = '\r';
+        *to++ = '\n';
+    }
+    link->out_length += (size_t) (to - begin);
     return 0;
 }
 
@@ -261,7 +355,7 @@ int link_reply(struct link *link, redisReply **reply)
             link->received = 0;
 #ifdef REDIS_REPLY_PUSH
             if (((redisReply *) complete)->type == REDIS_REPLY_PUSH) {
-                freeReplyObject(complete); /* RESP3: it answers nothing */
+                link_free_reply(link, complete); /* RESP3: it answers nothing */
                 continue;
             }
 #endif

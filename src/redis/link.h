@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection to a Redis, which never blocks. Adapter to hiredis: its formatter and its reader; the socket is our
- * own, so that a lost connection raises no SIGPIPE and nothing waits.
+ * One connection to a Redis, which never blocks. Adapter to hiredis's reader; the socket is our own, so that a lost
+ * connection raises no SIGPIPE and nothing waits.
  */
 #ifndef WEIR_REDIS_LINK_H
 #define WEIR_REDIS_LINK_H
@@ -28,8 +28,10 @@ struct link {
     struct link_target target;
     struct tls *tls; /* once connected, where the target has TLS */
     redisReader *reader;
-    redisReplyObjectFunctions functions;     /* the reader's, but for arrays */
+    redisReplyObjectFunctions functions;     /* the reader's */
     const redisReplyObjectFunctions *theirs; /* hiredis's own */
+    redisReply *integers;                    /* memory for those of one reply */
+    size_t integer_size, integer_count;
     char *out;
     size_t out_size, out_length, out_sent;
     size_t unread_max; /* most bytes it takes in before a reply is complete */
@@ -44,7 +46,11 @@ void link_init(struct link *link); /* closed */
  * the system's resolver does: give an address where that matters. */
 int link_open(struct link *link, const struct link_target *target);
 
+/* A reply that the caller still has stays his. */
 void link_close(struct link *link);
+
+/* The last of a link, of which the caller has no reply. */
+void link_free(struct link *link);
 
 /* Connected by now? 0: yes; -EINPROGRESS: not yet; else why not. A TLS handshake may still be under way. */
 int link_connected(struct link *link);
@@ -56,10 +62,12 @@ int link_command(struct link *link, int argc, const char **argv, const size_t *l
 int link_flush(struct link *link);
 
 /*
- * The next reply: 1 and *reply (free it with freeReplyObject); 0: not there yet; else why the connection is lost,
- * -EPROTO for what is not the protocol.
+ * The next reply: 1 and *reply (the caller's until link_free_reply, one at a time); 0: not there yet; else why the
+ * connection is lost, -EPROTO for what is not the protocol.
  */
 int link_reply(struct link *link, redisReply **reply);
+
+void link_free_reply(struct link *link, redisReply *reply);
 
 void link_wait_for(const struct link *link, struct pollfd *fd);
 

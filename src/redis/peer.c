@@ -73,7 +73,7 @@ struct peer *peer_at(struct redis_transport *t, const char *host, const char *po
 
 void peer_free(struct redis_transport *t, struct peer *peer)
 {
-    link_close(&peer->link);
+    link_free(&peer->link);
     t->peers[peer->index] = NULL;
     free(peer->calls);
     free(peer);
@@ -304,7 +304,7 @@ static void step_greeting(struct redis_transport *t, struct peer *peer, uint64_t
         }
         if (result > 0) {
             const bool good = greeting_reply(t, peer, reply, now_ns);
-            freeReplyObject(reply);
+            link_free_reply(&peer->link, reply);
             if (!good) {
                 return;
             }
@@ -391,7 +391,7 @@ static void step_ready(struct redis_transport *t, struct peer *peer, uint64_t no
         }
         if (result > 0) {
             answer(t, peer, reply, now_ns);
-            freeReplyObject(reply);
+            link_free_reply(&peer->link, reply);
             result = 0;
         }
     }

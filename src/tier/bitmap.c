@@ -92,3 +92,16 @@ uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end)
     *cursor = end;
     return BITMAP_NONE;
 }
+
+uint32_t bitmap_ahead(const struct bitmap *bitmap, uint32_t cursor)
+{
+    uint64_t mask = ~UINT64_C(0) << (cursor % 64);
+    const size_t first = cursor / 64;
+    for (size_t word = first; word < bitmap->word_count && word <= first + 1; word++, mask = ~UINT64_C(0)) {
+        const uint64_t bits = load_relaxed(&bitmap->words[word]) & mask; /* a guess */
+        if (bits != 0) {
+            return (uint32_t) (word * 64 + (unsigned) __builtin_ctzll(bits));
+        }
+    }
+    return BITMAP_NONE;
+}

@@ -47,4 +47,7 @@ size_t bitmap_count(const struct bitmap *bitmap);
  */
 uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end);
 
+/* The bit that bitmap_next will probably find, where it is near; it stays as it is. */
+uint32_t bitmap_ahead(const struct bitmap *bitmap, uint32_t cursor);
+
 #endif

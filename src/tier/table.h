@@ -234,7 +234,16 @@ static inline void table_prefetch(const struct table *table, uint64_t hash)
     __builtin_prefetch(&table->cells[table_group(table, hash) * GROUP_CELLS + home], 1);
 }
 
-/* The same, looking in both groups whatever they hold; for adding keys, under the first group's lock. */
+/* Asks for all that is known of a cell's key, for the background thread. */
+static inline void table_prefetch_all(const struct table *table, uint32_t cell)
+{
+    __builtin_prefetch(&table->cells[cell], 1);
+    for (size_t at = 0; at < sizeof(struct note); at += 64) {
+        __builtin_prefetch((const char *) &table->notes[cell] + at, 1);
+    }
+}
+
+/* As table_find, looking in both groups whatever they hold; for adding keys, under the first group's lock. */
 uint32_t table_find_both(const struct table *table, uint64_t hash);
 
 /* The state, where the cell still is this hash's. False: it is not. */
