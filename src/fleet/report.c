@@ -25,8 +25,6 @@
  * A note's `tag` is the state's when the background thread last looked. If the state has moved on by one window since,
  * the note's `now` belongs to the state's `previous`.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "algorithm/bucket.h"
@@ -36,6 +34,7 @@
 #include "base/numbers.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
+#include "tier/key_text.h"
 
 #define SLOT_TAGS 1024
 
@@ -61,25 +60,6 @@
 /* Slack for clocks and delays on a window's record, which is wanted until the end of the window after it. */
 #define WINDOW_SLACK_MS 1000
 
-/* Bytes as a person can read them: printable ones as they are, the others as %xx. */
-static size_t escape(char *out, const unsigned char *bytes, size_t length)
-{
-    static const char digits[] = "0123456789abcdef";
-    size_t at = 0;
-    for (size_t i = 0; i < length; i++) {
-        const unsigned char byte = bytes[i];
-        if (byte > ' ' && byte < 0x7f && byte != '%' && byte != '{' && byte != '}') {
-            out[at++] = (char) byte;
-        } else {
-            out[at++] = '%';
-            out[at++] = digits[byte >> 4];
-            out[at++] = digits[byte & 15];
-        }
-    }
-    out[at] = '\0';
-    return at;
-}
-
 /* Puts a text there, and returns its end. */
 static char *append(char *to, const char *text)
 {
@@ -88,25 +68,11 @@ static char *append(char *to, const char *text)
     return to + length;
 }
 
-static void hex(char *out, const unsigned char *bytes, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        (void) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-    }
-}
-
 size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
                      const struct policy_limit *limit, const struct note *note)
 {
-    char key[3 * NOTE_KEY_SIZE + 40];
-    if ((note->flags & NOTE_KEY_HASHED) != 0) {
-        const size_t readable = (note->flags & NOTE_HASH_ONLY) != 0 ? 0 : NOTE_KEY_PREFIX;
-        size_t at = escape(key, note->key, readable);
-        key[at++] = '~';
-        hex(key + at, note->key + readable, 16);
-    } else {
-        (void) escape(key, note->key, note->key_length);
-    }
+    char key[KEY_TEXT_SIZE];
+    (void) key_text_write(key, note->key, note->key_length, note->flags);
     /* All records of a key share a partition: of its policy and itself, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);
