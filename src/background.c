@@ -2,9 +2,10 @@
 /*
  * The background thread.
  *
- * It ticks, settles what has lapsed and steps the fleet. When no thread has decided anything for a while it sleeps: it
- * then looks ten times a second whether one has, and speaks with Redis half as often. (A hit needs a grant of the
- * present epoch, and a grant is made in a slow pass; so no slow pass in some ticks means no checks at all.)
+ * It ticks, settles what has lapsed, lists who is denied and steps the fleet. When no thread has decided anything for a
+ * while it sleeps: it then looks ten times a second whether one has, and speaks with Redis half as often. (A hit needs
+ * a grant of the present epoch, and a grant is made in a slow pass; so no slow pass in some ticks means no checks at
+ * all.)
  */
 #include "background.h"
 
@@ -84,6 +85,7 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
         w->settle_ns = now_ns + SETTLE_EVERY_NS;
         (void) settle_lapsed(tier);
     }
+    offenders_step(tier, now_ns);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet.served);
         fleet_step(&w->fleet, now_ns, w->asleep, ready);

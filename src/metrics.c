@@ -55,8 +55,10 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->untold_count = load_relaxed(&fleet->untold_count);
     stats->due_key_count = bitmap_count(&tier->table.dirty);
     stats->waiting_key_count = bitmap_count(&tier->table.postponed);
-    stats->memory_size =
-        tier->memory_size + tier->table.memory_size + tier->logs.memory_size + w->fleet.memory_size + sizeof(*w);
+    stats->denied_units = load_relaxed(&tier->offenders.counted_units);
+    stats->unlisted_units = load_relaxed(&tier->offenders.forgotten_units);
+    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->logs.memory_size +
+                         tier->offenders.units_size + tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
 }
 
 static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)
@@ -113,6 +115,34 @@ static void add_policies(struct text *text, const weir *w)
     }
 }
 
+/* What the top offenders of a policy and its tiers make up. The keys themselves are told by weir_top_offenders alone.
+ */
+static void add_offenders(struct text *text, weir *w)
+{
+    static const char *const helps[] = {
+        "# HELP weir_recent_denied_units Units denied lately, by policy with its tiers; halved every minute.\n"
+        "# TYPE weir_recent_denied_units gauge\n",
+        "# HELP weir_top_offenders_ratio Of these, the part that the 16 keys denied most make up, at least.\n"
+        "# TYPE weir_top_offenders_ratio gauge\n"};
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    for (size_t ratio = 0; ratio < 2; ratio++) {
+        text_add(text, "%s", helps[ratio]);
+        for (size_t i = 0; i < set->group_count; i++) {
+            struct heavy list;
+            offenders_read(&w->tier, set->groups[i].id, &list);
+            const char *const name = w->names.names[set->groups[i].id];
+            if (ratio == 0) {
+                text_add(text, "weir_recent_denied_units{policy=\"%s\"} %" PRIu64 "\n", name, list.total);
+            } else {
+                const uint64_t millionths =
+                    list.total != 0 ? muldiv_floor(offenders_top_sure(&list), 1000000, list.total) : 0;
+                text_add(text, "weir_top_offenders_ratio{policy=\"%s\"} %" PRIu64 ".%06" PRIu64 "\n", name,
+                         millionths / 1000000, millionths % 1000000);
+            }
+        }
+    }
+}
+
 static void add_process(struct text *text, const weir_stats *stats)
 {
     add_metric(text, "weir_slow_checks_total", "counter", "Checks that went past the thread's own counters.",
@@ -132,6 +162,10 @@ static void add_process(struct text *text, const weir_stats *stats)
              stats->evicted_fresh_count, stats->evicted_used_count);
     add_metric(text, "weir_lost_reports_total", "counter", "Forgotten keys whose last report found no room.",
                stats->lost_report_count);
+    add_metric(text, "weir_denied_units_total", "counter", "Units denied, as the lists of top offenders count them.",
+               stats->denied_units);
+    add_metric(text, "weir_unlisted_denied_units_total", "counter",
+               "Units denied to keys that were forgotten before they could be counted.", stats->unlisted_units);
     add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
     add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
 }
@@ -215,6 +249,7 @@ int weir_write_metrics(const weir *w, char *buffer, size_t size)
     weir_get_stats(w, &stats);
     (void) pthread_mutex_lock(&unlocked->policy_lock);
     add_policies(&text, w);
+    add_offenders(&text, unlocked);
     (void) pthread_mutex_unlock(&unlocked->policy_lock);
     add_process(&text, &stats);
     if (w->has_fleet) {

@@ -275,6 +275,28 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
     return id;
 }
 
+/* Lists are of groups. Under the policy lock. */
+static weir_policy_id group_of(const weir *w, weir_policy_id id)
+{
+    /* Relaxed: changed only under the lock. */
+    const struct policy *policy = id <= WEIR_MAX_POLICIES ? load_relaxed(&w->tier.policies)->by_id[id] : NULL;
+    return policy != NULL ? policy->group->id : WEIR_NO_POLICY;
+}
+
+size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity)
+{
+    weir *unlocked = (weir *) (uintptr_t) w; /* the locks are no part of what const promises */
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    const weir_policy_id group = group_of(w, policy);
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    if (group == WEIR_NO_POLICY || capacity == 0) {
+        return 0;
+    }
+    struct heavy list;
+    offenders_read(&unlocked->tier, group, &list);
+    return offenders_top(&list, out, capacity);
+}
+
 weir_thread *weir_attach(weir *w)
 {
     return thread_attach(&w->tier);

@@ -16,7 +16,7 @@
  *   weir_find_policy, weir_make_key,      everything but weir_close
  *     weir_attach, weir_detach, weir_reset,
  *     weir_sync, _get_stats, _write_metrics,
- *     _write_headers
+ *     _write_headers, _top_offenders
  *   weir_check, _check_all, _peek,        everything but weir_close, and but another call on the same
  *     _refund, _charge, _reserve            weir_thread: that is used by the thread that attached it alone
  *   weir_poll                             as weir_find_policy, and but another weir_poll
@@ -75,6 +75,12 @@ typedef uint32_t weir_policy_id;
 
 /* Most different policy names one weir takes from open to close. */
 #define WEIR_MAX_POLICIES 1023
+
+/* Most keys weir_top_offenders tells of. */
+#define WEIR_TOP_OFFENDERS 16
+
+/* Size of a key's text in a weir_offender, with the terminator. */
+#define WEIR_OFFENDER_KEY_SIZE 128
 
 /* Greatest number of units a limit, a burst or one request can have: 2^42 - 1. */
 #define WEIR_MAX_UNITS UINT64_C(4398046511103)
@@ -469,10 +475,46 @@ typedef struct weir_stats {
     uint64_t untold_count;                 /* reports that could not be told just now, and are told again */
     uint64_t due_key_count;                /* entries that have changed since the fleet was last told of any */
     uint64_t waiting_key_count;            /* entries with news that can wait for its turn */
+    uint64_t denied_units;                 /* units denied, as the lists of top offenders count them, in all */
+    uint64_t unlisted_units;               /* the same of keys that were forgotten before they could be counted */
 } weir_stats;
 
 /* Threads: any. Progress: wait-free. */
 WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
+
+/*
+ * A key that is denied much.
+ *
+ * key           terminated, as the names of records in Redis show it: printable bytes as they are, others as %xx; of a
+ *               key of more than 32 bytes the first 12, '~' and a hash; of a policy with hash_keys '~' and the hash
+ *
+ * denied_units  units this process denied it lately, at most. Everything is halved each minute: a key that is denied d
+ *               units a minute without end stands at d to 2 d
+ *
+ * error_units   of denied_units, those that may have been another key's: it was denied the difference at least
+ */
+typedef struct weir_offender {
+    char key[WEIR_OFFENDER_KEY_SIZE];
+    uint64_t denied_units;
+    uint64_t error_units;
+} weir_offender;
+
+/*
+ * The keys that were denied most units of a policy and its tiers lately, here in this process; most first. Fills at
+ * most `capacity` and WEIR_TOP_OFFENDERS of them, and returns how many; 0: nobody was denied, or the policy is not in
+ * the present set. `out` is the caller's, and may be NULL when `capacity` is 0.
+ *
+ * A denial is in the list some 100 ms later (with no_thread: after some calls of weir_poll); later still where more
+ * than 64,000 different keys a second are denied. What can never pass (a cost above what a limit lets pass at once, an
+ * entry "deny" of the key's own) is not counted, nor are untracked checks; what shadow mode would deny is. Lists stay
+ * through weir_set_policies for policies whose names stay.
+ *
+ * The bound: 64 keys are counted for each policy. A key with more than a 64th of all units denied lately is among them,
+ * and the error of each is at most that 64th.
+ *
+ * Threads: any. Takes a lock; no check takes it. Allocates: nothing.
+ */
+WEIR_API size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity);
 
 /*
  * Writes the metrics as Prometheus text (format 0.0.4), terminated. Returns the bytes needed without the

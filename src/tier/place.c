@@ -208,6 +208,7 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
         }
         if (at != TABLE_NONE) {
             (void) cell_vacate(table, &table->cells[at]);
+            offenders_forget(&tier->offenders, at);
             note_write(tier, &table->notes[at], policy, limit_index, key);
             first_part(tier, limit, &table->notes[at]);
             cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns));

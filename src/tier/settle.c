@@ -42,12 +42,15 @@ void slot_unlock(struct slot_back *back)
     store_release(&back->lock, 0); /* [S2] */
 }
 
-/* Adds a slot's denials to what its key tells the fleet of the demand. */
+/* Adds a slot's denials to what is collected of its key, and to what that tells the fleet. True: it tells. */
 static bool tell_denied(struct tier *tier, struct slot_back *back)
 {
     const uint64_t denied = load_relaxed(&back->denied); /* statistics */
     const uint64_t news = denied - load_relaxed(&back->denied_told);
     store_relaxed(&back->denied_told, denied);
+    if (news != 0 && back->limit_count != 0) {
+        offenders_denied(&tier->offenders, back->cells[0], news);
+    }
     if (news == 0 || !back->fleet) {
         return false;
     }

@@ -242,6 +242,7 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
 
 void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const uint32_t *cells, uint64_t cost)
 {
+    offenders_denied(&t->tier->offenders, cells[0], cost != 0 ? cost : 1);
     if (!t->tier->fleet || policy->scope != WEIR_SCOPE_FLEET) {
         return;
     }

@@ -68,7 +68,8 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     if (tier->memory == NULL) {
         return -ENOMEM;
     }
-    if (table_open(&tier->table, max_keys) != 0 || logs_open(&tier->logs, max_log_units) != 0) {
+    if (table_open(&tier->table, max_keys) != 0 || logs_open(&tier->logs, max_log_units) != 0 ||
+        offenders_open(&tier->offenders, tier->table.cell_count) != 0) {
         tier_close(tier);
         return -ENOMEM;
     }
@@ -94,6 +95,7 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
 
 void tier_close(struct tier *tier)
 {
+    offenders_close(&tier->offenders);
     table_close(&tier->table);
     memory_release(tier->logs.memory, tier->logs.memory_size);
     tier->logs.memory = NULL;

@@ -15,6 +15,7 @@
  *   mirror.c    what may pass when the others' units are known only as of the fleet's last answer
  *   bitmap.c    sets of cells
  *   tick.c      the tick, time, falling asleep
+ *   offenders.c which keys are denied most; key_text.c: as a person reads them
  */
 #ifndef WEIR_TIER_TIER_H
 #define WEIR_TIER_TIER_H
@@ -27,6 +28,7 @@
 #include "base/atomics.h"
 #include "base/buddy.h"
 #include "policy/policy.h"
+#include "tier/offenders.h"
 #include "tier/table.h"
 #include "weir/weir.h"
 
@@ -185,6 +187,7 @@ struct tier {
     bool fleet;         /* there is a fleet to tell */
     struct orphans orphans;
     struct logs logs;
+    struct offenders offenders;
     _Atomic uint32_t giants;     /* lock: of the one request that holds more than HOLD_MOST units */
     _Atomic uint32_t live_nodes; /* as last heard; 0: never */
     _Atomic uint32_t urgent;     /* 1: table.urgent is not empty */
@@ -238,7 +241,8 @@ uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epo
 /* Passes what the table has said of one claim on to its slot. */
 void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struct request *r,
                 const struct claim *claim);
-/* A denial without a slot, for what the key tells the fleet of the demand. (What can never pass is no demand.) */
+/* A denial without a slot, for the list of offenders and what the key tells the fleet of the demand. (What can never
+ * pass is no demand.) */
 void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const uint32_t *cells, uint64_t cost);
 
 /* thread.c */

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/offenders.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tier/key_text.h"
+#include "tier/tier.h"
+
+_Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_TEXT_SIZE, "a key's text fits");
+_Static_assert(WEIR_TOP_OFFENDERS <= HEAVY_COUNT, "there are as many");
+_Static_assert(1 + NOTE_KEY_SIZE <= HEAVY_KEY_SIZE, "a note's key, after its flags");
+
+int offenders_open(struct offenders *offenders, size_t cell_count)
+{
+    const size_t counts_size = (cell_count * sizeof(uint32_t) + 63) / 64 * 64;
+    offenders->cell_count = (uint32_t) cell_count;
+    offenders->units_size = counts_size + bitmap_size(cell_count) * sizeof(uint64_t);
+    offenders->lists_size = (WEIR_MAX_POLICIES + 1) * sizeof(struct heavy);
+    /* Of the lists only those of policies that deny are ever present. */
+    offenders->units_memory = memory_reserve(offenders->units_size, true);
+    offenders->lists_memory = memory_reserve(offenders->lists_size, false);
+    if (offenders->units_memory == NULL || offenders->lists_memory == NULL) {
+        return -ENOMEM;
+    }
+    const int result = pthread_mutex_init(&offenders->lock, NULL);
+    if (result != 0) {
+        return -result;
+    }
+    offenders->units = offenders->units_memory;
+    offenders->lists = offenders->lists_memory;
+    bitmap_init(&offenders->denied,
+                (_Atomic uint64_t *) (void *) ((unsigned char *) offenders->units_memory + counts_size), cell_count);
+    return 0;
+}
+
+void offenders_close(struct offenders *offenders)
+{
+    if (offenders->lists != NULL) {
+        (void) pthread_mutex_destroy(&offenders->lock);
+    }
+    memory_release(offenders->units_memory, offenders->units_size);
+    memory_release(offenders->lists_memory, offenders->lists_size);
+    offenders->units_memory = offenders->lists_memory = NULL;
+    offenders->lists = NULL;
+}
+
+void offenders_denied(struct offenders *offenders, uint32_t cell, uint64_t units)
+{
+    uint32_t was = load_relaxed(&offenders->units[cell]); /* looked at again by the exchange */
+    while (!cas_seq_cst(&offenders->units[cell], &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
+    }
+    bitmap_set(&offenders->denied, cell);     /* [O3] */
+    if (load_seq_cst(&offenders->any) == 0) { /* [O3]; a line that is mostly read */
+        (void) exchange_seq_cst(&offenders->any, 1);
+    }
+}
+
+void offenders_forget(struct offenders *offenders, uint32_t cell)
+{
+    /* Relaxed: the cell is claimed, so it is nobody's who would count; O1 names the exception. */
+    if (load_relaxed(&offenders->units[cell]) != 0) {
+        const uint32_t lost = exchange_seq_cst(&offenders->units[cell], 0);
+        (void) add_relaxed(&offenders->forgotten_units, lost);
+    }
+}
+
+/* Adds what the key of a pinned cell was denied to its policy's list; under the lock. */
+static void count_cell(struct offenders *offenders, const struct note *note, uint32_t cell)
+{
+    const uint32_t units = exchange_seq_cst(&offenders->units[cell], 0); /* [O3] */
+    const uint32_t group = load_relaxed(&note->group);                   /* it is pinned */
+    if (units == 0) {
+        return;
+    }
+    /* What is kept of keys can be the same text and another key; so the flags are a part of it. */
+    unsigned char key[1 + NOTE_KEY_SIZE];
+    key[0] = (unsigned char) (note->flags & (NOTE_KEY_HASHED | NOTE_HASH_ONLY));
+    memcpy(key + 1, note->key, note->key_length);
+    heavy_add(&offenders->lists[group], key, (size_t) 1 + note->key_length, units);
+    offenders->highest = (uint32_t) max_u64(offenders->highest, group);
+    counter_add(&offenders->counted_units, units);
+}
+
+static void collect_cell(struct tier *tier, uint32_t cell)
+{
+    struct cell *at = &tier->table.cells[cell];
+    const uint64_t hash = load_acquire(&at->hash); /* [T1] */
+    if (hash == 0) {
+        return; /* forgotten, and its units with it */
+    }
+    if (!cell_pin(at, hash)) {
+        bitmap_set(&tier->offenders.denied, cell); /* it is changing hands, or not after all */
+        return;
+    }
+    count_cell(&tier->offenders, &tier->table.notes[cell], cell);
+    cell_unpin(at);
+}
+
+/* Collects from the cursor to `end`. False: that was enough for now. */
+static bool collect_until(struct tier *tier, uint32_t end, uint32_t *room)
+{
+    struct offenders *offenders = &tier->offenders;
+    for (; *room != 0; (*room)--) {
+        const uint32_t cell = bitmap_next(&offenders->denied, &offenders->cursor, end);
+        if (cell == BITMAP_NONE) {
+            return true;
+        }
+        collect_cell(tier, cell);
+    }
+    return false;
+}
+
+/* From where it ended last time, and once around: in a flood every key has its turn. */
+static void collect(struct tier *tier)
+{
+    struct offenders *offenders = &tier->offenders;
+    const uint32_t first = offenders->cursor;
+    uint32_t room = OFFENDERS_MOST;
+    if (load_relaxed(&offenders->any) == 0 || exchange_seq_cst(&offenders->any, 0) == 0) { /* [O3] before the bits */
+        return;
+    }
+    bool all = collect_until(tier, offenders->cell_count, &room);
+    if (all) {
+        offenders->cursor = 0;
+        all = collect_until(tier, first, &room);
+    }
+    if (!all) {
+        (void) exchange_seq_cst(&offenders->any, 1);
+    }
+}
+
+static void halve(struct offenders *offenders, uint64_t times)
+{
+    for (uint32_t group = 0; group <= offenders->highest; group++) {
+        if (offenders->lists[group].total != 0) {
+            heavy_halve(&offenders->lists[group], times);
+        }
+    }
+}
+
+void offenders_step(struct tier *tier, uint64_t monotonic_ns)
+{
+    struct offenders *offenders = &tier->offenders;
+    if (monotonic_ns < offenders->next_ns || pthread_mutex_trylock(&offenders->lock) != 0) {
+        return; /* a reader has it: next time */
+    }
+    offenders->next_ns = monotonic_ns + OFFENDERS_EVERY_NS;
+    if (offenders->halve_ns == 0) {
+        offenders->halve_ns = monotonic_ns + OFFENDERS_HALF_LIFE_NS;
+    }
+    /* First what is old: what is collected now was denied since. */
+    if (monotonic_ns >= offenders->halve_ns) {
+        const uint64_t times = (monotonic_ns - offenders->halve_ns) / OFFENDERS_HALF_LIFE_NS + 1;
+        offenders->halve_ns += times * OFFENDERS_HALF_LIFE_NS;
+        halve(offenders, times);
+    }
+    collect(tier);
+    (void) pthread_mutex_unlock(&offenders->lock);
+}
+
+void offenders_read(struct tier *tier, weir_policy_id group, struct heavy *out)
+{
+    struct offenders *offenders = &tier->offenders;
+    (void) pthread_mutex_lock(&offenders->lock);
+    *out = offenders->lists[group];
+    (void) pthread_mutex_unlock(&offenders->lock);
+}
+
+size_t offenders_top(const struct heavy *list, weir_offender *out, size_t most)
+{
+    uint8_t top[WEIR_TOP_OFFENDERS];
+    const size_t count = heavy_top(list, top, min_u64(most, WEIR_TOP_OFFENDERS));
+    for (size_t i = 0; i < count; i++) {
+        const struct heavy_key *key = &list->keys[top[i]];
+        memset(&out[i], 0, sizeof(out[i]));
+        (void) key_text_write(out[i].key, key->bytes + 1, (size_t) key->length - 1, key->bytes[0]);
+        out[i].denied_units = list->counts[top[i]];
+        out[i].error_units = list->counts[top[i]] - list->sure[top[i]];
+    }
+    return count;
+}
+
+uint64_t offenders_top_sure(const struct heavy *list)
+{
+    uint8_t top[WEIR_TOP_OFFENDERS];
+    const size_t count = heavy_top(list, top, WEIR_TOP_OFFENDERS);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum = saturating_add(sum, list->sure[top[i]]);
+    }
+    return sum;
+}

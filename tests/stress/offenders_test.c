@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Offenders are read while threads are denied and policies change: every copy is whole, nobody is said to have been
+ * denied more than that for sure, and when all is quiet every denied unit has been counted once.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/support.h"
+
+#define CHECKERS 4
+#define READERS  2
+#define CHECKS   150000
+#define KEYS     300
+
+struct crowd {
+    weir *w;
+    weir_policy_id policy;
+    _Atomic bool stop;
+    _Atomic uint64_t seed, reads, wrong;
+    _Atomic uint64_t denied[KEYS];
+};
+
+static uint64_t key_number(uint64_t *rng)
+{
+    const uint64_t spread = 1 + random_below(rng, KEYS); /* lower numbers come more often */
+    return random_below(rng, spread);
+}
+
+static void *check_main(void *arg)
+{
+    struct crowd *crowd = arg;
+    weir_thread *t = weir_attach(crowd->w);
+    uint64_t rng = atomic_fetch_add(&crowd->seed, 1);
+    for (int i = 0; i < CHECKS; i++) {
+        const uint64_t number = key_number(&rng);
+        char name[16];
+        const int length = snprintf(name, sizeof(name), "%d", (int) number);
+        const weir_key key = weir_make_key(crowd->w, crowd->policy, name, (size_t) length);
+        const uint64_t again = 1 + random_below(&rng, 8);
+        for (uint64_t j = 0; j < again; j++) {
+            /* Before it is asked: what is told is no more than has been counted here. */
+            (void) atomic_fetch_add(&crowd->denied[number], 1);
+            if (weir_check(t, &key, 1, NULL)) {
+                (void) atomic_fetch_sub(&crowd->denied[number], 1);
+            }
+        }
+    }
+    weir_detach(t);
+    return NULL;
+}
+
+static void *read_main(void *arg)
+{
+    struct crowd *crowd = arg;
+    static _Thread_local char text[65536];
+    while (!atomic_load(&crowd->stop)) {
+        weir_offender top[WEIR_TOP_OFFENDERS];
+        const size_t count = weir_top_offenders(crowd->w, crowd->policy, top, WEIR_TOP_OFFENDERS);
+        uint64_t wrong = 0;
+        for (size_t i = 0; i < count; i++) {
+            char *end = NULL;
+            const unsigned long number = strtoul(top[i].key, &end, 10);
+            wrong += end == top[i].key || *end != '\0' || number >= KEYS;
+            wrong += top[i].error_units > top[i].denied_units;
+            wrong += i != 0 && top[i].denied_units > top[i - 1].denied_units;
+            wrong += number < KEYS && top[i].denied_units - top[i].error_units > atomic_load(&crowd->denied[number]);
+        }
+        (void) atomic_fetch_add(&crowd->wrong, wrong);
+        (void) weir_write_metrics(crowd->w, text, sizeof(text));
+        (void) atomic_fetch_add(&crowd->reads, 1);
+        const struct timespec nap = {.tv_nsec = 200000};
+        (void) nanosleep(&nap, NULL);
+    }
+    return NULL;
+}
+
+static void test_reading_while_threads_are_denied_sees_whole_lists_and_misses_nothing(void **state)
+{
+    (void) state;
+    struct crowd crowd = {.w = open_or_fail(NULL), .seed = test_seed()};
+    const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 20, .period_ns = 366 * 24 * HOUR},
+                                 {.algorithm = WEIR_TOKEN_BUCKET, .limit = 30, .period_ns = 366 * 24 * HOUR}};
+    const uint64_t begun_ns = real_ns();
+    crowd.policy = set_one_policy(crowd.w, limits, 1, WEIR_SCOPE_PROCESS);
+    pthread_t checkers[CHECKERS];
+    pthread_t readers[READERS];
+    for (int i = 0; i < CHECKERS; i++) {
+        assert_int_equal(pthread_create(&checkers[i], NULL, check_main, &crowd), 0);
+    }
+    for (int i = 0; i < READERS; i++) {
+        assert_int_equal(pthread_create(&readers[i], NULL, read_main, &crowd), 0);
+    }
+    for (size_t i = 0; i < 50; i++) {
+        assert_int_equal(set_one_policy(crowd.w, limits, 1 + i % 2, WEIR_SCOPE_PROCESS), crowd.policy);
+        const struct timespec nap = {.tv_nsec = 1000000};
+        (void) nanosleep(&nap, NULL);
+    }
+    for (int i = 0; i < CHECKERS; i++) {
+        assert_int_equal(pthread_join(checkers[i], NULL), 0);
+    }
+    atomic_store(&crowd.stop, true);
+    for (int i = 0; i < READERS; i++) {
+        assert_int_equal(pthread_join(readers[i], NULL), 0);
+    }
+    assert_true(crowd.reads > 10);
+    assert_int_equal(crowd.wrong, 0);
+    uint64_t denied = 0;
+    for (int i = 0; i < KEYS; i++) {
+        denied += crowd.denied[i];
+    }
+    weir_stats stats;
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    do {
+        weir_get_stats(crowd.w, &stats);
+    } while (stats.denied_units < denied && real_ns() < until_ns);
+    assert_int_equal(stats.denied_count, denied);
+    assert_int_equal(stats.denied_units, denied);
+    assert_int_equal(stats.unlisted_units, 0);
+    weir_offender top[WEIR_TOP_OFFENDERS];
+    assert_int_equal(weir_top_offenders(crowd.w, crowd.policy, top, WEIR_TOP_OFFENDERS), WEIR_TOP_OFFENDERS);
+    for (size_t i = 0; i < WEIR_TOP_OFFENDERS; i++) {
+        const uint64_t truth = crowd.denied[strtoul(top[i].key, NULL, 10)];
+        assert_true(top[i].denied_units - top[i].error_units <= truth);
+        /* On a machine so slow that a minute has passed it may have been halved. */
+        assert_true(truth <= top[i].denied_units || real_ns() - begun_ns >= 55 * SECOND);
+    }
+    weir_close(crowd.w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reading_while_threads_are_denied_sees_whole_lists_and_misses_nothing),
+    };
+    return cmocka_run_group_tests_name("stress/offenders", tests, NULL, NULL);
+}
