@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET /metrics: Prometheus text. GET /status: JSON. */
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,10 +84,64 @@ static void add_policy(struct text *text, const char *name, bool in_force, uint6
         in_force ? "true" : "false", offered, offered > dropped ? offered - dropped : 0, dropped);
 }
 
+/* A digit of %xx. */
+static unsigned digit_of(char digit)
+{
+    return (unsigned) (digit <= '9' ? digit - '0' : digit - 'a' + 10);
+}
+
+#define SOURCE_BYTES 8 /* of an IPv6 address; of an IPv4 one, 4 (worker.c) */
+
+/* The bytes of an offender's key; returns how many there are, also where that is more than fit. */
+static size_t key_bytes(const char *key, unsigned char out[SOURCE_BYTES])
+{
+    size_t length = 0;
+    for (; *key != '\0'; length++) {
+        const bool escaped = *key == '%';
+        if (length < SOURCE_BYTES) {
+            out[length] = (unsigned char) (escaped ? digit_of(key[1]) << 4 | digit_of(key[2]) : (unsigned char) *key);
+        }
+        key += escaped ? 3 : 1;
+    }
+    return length;
+}
+
+/* A source as people write it; one that is hashed, as it is. */
+static void source_write(const char key[WEIR_OFFENDER_KEY_SIZE], char out[WEIR_OFFENDER_KEY_SIZE])
+{
+    struct in6_addr address = IN6ADDR_ANY_INIT;
+    const size_t length = key_bytes(key, address.s6_addr);
+    char text[INET6_ADDRSTRLEN];
+    if (length == 4) {
+        (void) inet_ntop(AF_INET, &address, out, WEIR_OFFENDER_KEY_SIZE);
+    } else if (length == SOURCE_BYTES && inet_ntop(AF_INET6, &address, text, sizeof(text)) != NULL) {
+        (void) snprintf(out, WEIR_OFFENDER_KEY_SIZE, "%s/64", text);
+    } else {
+        memcpy(out, key, WEIR_OFFENDER_KEY_SIZE);
+    }
+}
+
+static void add_offenders(struct text *text, const struct gateway *gateway)
+{
+    weir_offender offenders[WEIR_TOP_OFFENDERS];
+    size_t count = 0;
+    if (gateway->weir != NULL) {
+        count = weir_top_offenders(gateway->weir, atomic_load(&gateway->source), offenders, WEIR_TOP_OFFENDERS);
+    }
+    add(text, "\"offenders\":[");
+    for (size_t i = 0; i < count; i++) {
+        char source[WEIR_OFFENDER_KEY_SIZE];
+        source_write(offenders[i].key, source);
+        add(text, "%s{\"source\":\"%s\",\"denied\":%" PRIu64 ",\"error\":%" PRIu64 "}", i != 0 ? "," : "", source,
+            offenders[i].denied_units, offenders[i].error_units);
+    }
+    add(text, "],");
+}
+
 static struct text write_status(struct gateway *gateway)
 {
     static const char *const links[] = {"none", "down", "up"};
-    struct text text = {.bytes = malloc(4096), .size = 4096};
+    struct text text = {.bytes = malloc(8192), .size = 8192};
     if (text.bytes == NULL) {
         return text;
     }
@@ -112,6 +167,7 @@ static struct text write_status(struct gateway *gateway)
     add_policy(&text, "overall", atomic_load(&gateway->overall) != WEIR_NO_POLICY, SUM(gateway, checked_overall),
                SUM(gateway, dropped_overall));
     add(&text, "},");
+    add_offenders(&text, gateway);
     add(&text, "\"limited\":%s,\"keys\":%" PRIu64 ",\"redis\":\"%s\",\"live_nodes\":%" PRIu32 ",\"fleet_age_ms\":",
         gateway->weir != NULL ? "true" : "false", stats.key_count, links[stats.link], stats.live_nodes);
     if (stats.fleet_age_ns == UINT64_MAX) {

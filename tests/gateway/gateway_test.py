@@ -111,6 +111,10 @@ def test_a_polite_client_is_served_and_a_greedy_one_held():
                           "dropped": status["dropped"]["source"]}, status
         # What a source's limit drops is not taken from the overall one.
         assert overall == {"in_force": True, "offered": status["passed"], "passed": status["passed"], "dropped": 0}, status
+        # All that was dropped, in packets: the greedy client's alone.
+        offenders = f.until(lambda: (o := f.status()["offenders"]) and o[0]["denied"] == status["dropped"]["source"] and o)
+        assert len(offenders) == 1 and offenders[0]["error"] == 0, offenders
+        assert offenders[0]["source"].startswith("127."), offenders
         assert status["sessions"] == 52 and status["redis"] == "none" and status["limited"] is True, status
 
 
