@@ -1,49 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "burst.h"
 
-#include <errno.h>
+#include "offload.h"
 
 void burst_ready(struct burst *burst, size_t first, size_t end, bool with_address)
 {
     for (size_t i = first; i < end; i++) {
         struct msghdr *header = &burst->messages[i].msg_hdr;
         burst->pieces[i] = (struct iovec){burst->packets[i], PACKET_SIZE};
-        *header = (struct msghdr){.msg_iov = &burst->pieces[i], .msg_iovlen = 1};
+        *header = (struct msghdr){.msg_iov = &burst->pieces[i],
+                                  .msg_iovlen = 1,
+                                  .msg_control = burst->controls[i].bytes,
+                                  .msg_controllen = sizeof(burst->controls[i].bytes)};
         if (with_address) {
             header->msg_name = &burst->from[i].u;
             header->msg_namelen = sizeof(burst->from[i].u);
-            header->msg_control = burst->locals[i].bytes;
-            header->msg_controllen = sizeof(burst->locals[i].bytes);
         }
     }
 }
 
-size_t burst_send(int fd, struct mmsghdr *messages, size_t count)
+size_t burst_receive(struct burst *burst, int fd, size_t first)
 {
-    size_t done = 0;
-    size_t sent = 0;
-    bool retried = false;
-    while (done < count) {
-        const int n = sendmmsg(fd, messages + done, (unsigned) (count - done), MSG_NOSIGNAL);
-        if (n > 0) {
-            done += (size_t) n;
-            sent += (size_t) n;
-            retried = false;
-            continue;
-        }
-        if (errno == EINTR) {
-            continue;
-        }
-        if (errno == EAGAIN || errno == ENOBUFS) {
-            break;
-        }
-        /* ECONNREFUSED is news of an earlier packet, and reading it clears it: this packet has not been tried yet. */
-        if (errno == ECONNREFUSED && !retried) {
-            retried = true;
-            continue;
-        }
-        done++;
-        retried = false;
+    const int got = recvmmsg(fd, &burst->messages[first], (unsigned) (BURST_COUNT - first), MSG_DONTWAIT, NULL);
+    const size_t count = got > 0 ? (size_t) got : 0;
+    for (size_t i = first; i < first + count; i++) {
+        burst->from[i].length = burst->messages[i].msg_hdr.msg_namelen;
+        burst->segments[i] = offload_segment_of(&burst->messages[i].msg_hdr, burst->messages[i].msg_len);
     }
-    return sent;
+    return count;
+}
+
+size_t burst_split(struct burst *burst, size_t end, struct burst_cursor *cursor, struct datagram *out)
+{
+    size_t count = 0;
+    while (count < BURST_COUNT && cursor->message < end) {
+        const size_t i = cursor->message;
+        const size_t left = burst->messages[i].msg_len - cursor->offset;
+        const size_t size = left < burst->segments[i] ? left : burst->segments[i];
+        out[count++] = (struct datagram){burst->packets[i] + cursor->offset, size, i};
+        cursor->offset += size;
+        /* A datagram without a byte is one as well. */
+        if (cursor->offset == burst->messages[i].msg_len) {
+            *cursor = (struct burst_cursor){.message = i + 1};
+        }
+    }
+    return count;
 }

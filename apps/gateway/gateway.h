@@ -5,7 +5,9 @@
  *   main.c      life: open, reload, stop
  *   options.c   the command line
  *   worker.c    a thread's loop: receive, check, forward, return replies
- *   burst.c     many packets in one system call
+ *   burst.c     many packets in from one system call
+ *   outbox.c    many packets out in one system call
+ *   offload.c   many packets as one message: what the kernel has for that
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
  *   status.c    metrics and status over HTTP
@@ -15,6 +17,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <weir/weir.h>
@@ -35,6 +38,7 @@ struct gateway_options {
     const char *redis_url;
     const char *redis_prefix, *node_name;
     unsigned threads, sessions, sync_interval_ms;
+    bool offload;
 };
 
 /* Written by one thread, read by any. offered == passed + dropped_source + dropped_overall */
@@ -44,6 +48,8 @@ struct counters {
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
     _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_evicted;
+    _Atomic uint64_t merges, segments;       /* 1: the kernel does it for this thread */
+    _Atomic uint64_t merged, segmented;      /* packets, either way, that arrived merged; that left in segments */
     _Atomic uint64_t timed_checks, timed_ns; /* of the bursts that were timed */
 };
 

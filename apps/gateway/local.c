@@ -30,7 +30,7 @@ struct in6_addr local_of(struct msghdr *message)
     return local;
 }
 
-void local_set(struct msghdr *message, struct local_control *control, int family, const struct in6_addr *local)
+void local_set(struct msghdr *message, struct packet_control *control, int family, const struct in6_addr *local)
 {
     if (IN6_IS_ADDR_UNSPECIFIED(local)) {
         message->msg_control = NULL;

@@ -20,6 +20,6 @@ int local_ask(int fd, int family);
 struct in6_addr local_of(struct msghdr *message);
 
 /* Makes a message leave from `local`; all zero: from where routing prefers. `family` is the socket's. */
-void local_set(struct msghdr *message, struct local_control *control, int family, const struct in6_addr *local);
+void local_set(struct msghdr *message, struct packet_control *control, int family, const struct in6_addr *local);
 
 #endif

@@ -20,6 +20,7 @@ static const char usage[] =
     "  --sync-interval-ms N     how often to speak with Redis (200)\n"
     "  --threads N              threads, each with a socket of its own (one per core)\n"
     "  --sessions N             clients remembered per thread (4096); each takes a file descriptor\n"
+    "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
     "  --metrics ADDR           serve /metrics (Prometheus) and /status (JSON) over HTTP\n"
     "  --help, --version\n";
 
@@ -61,12 +62,14 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {"sessions", required_argument, NULL, 's'},
         {"metrics", required_argument, NULL, 'm'},
         {"sync-interval-ms", required_argument, NULL, 'i'},
+        {"no-offload", no_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
     };
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (struct gateway_options){.sessions = 4096,
+                                    .offload = true,
                                     .threads = cores < 1                     ? 1
                                                : cores < GATEWAY_THREADS_MAX ? (unsigned) cores
                                                                              : GATEWAY_THREADS_MAX};
@@ -105,6 +108,9 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             break;
         case 's':
             out->sessions = number("sessions", optarg, GATEWAY_SESSIONS_MIN, 1000000);
+            break;
+        case 'o':
+            out->offload = false;
             break;
         case 'h':
             (void) fputs(usage, stdout);

@@ -8,10 +8,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "offload.h"
+
 /* No session. */
 #define NONE UINT32_MAX
 
-int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd)
+int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd,
+                       bool merges)
 {
     uint32_t chain_count = 64;
     while (chain_count < capacity) {
@@ -22,7 +25,8 @@ int session_table_open(struct session_table *table, uint32_t capacity, const str
                                     .newest = NONE,
                                     .oldest = NONE,
                                     .backend = backend,
-                                    .epoll_fd = epoll_fd};
+                                    .epoll_fd = epoll_fd,
+                                    .merges = merges};
     table->sessions = calloc(capacity, sizeof(*table->sessions));
     table->chains = malloc(chain_count * sizeof(*table->chains));
     if (table->sessions == NULL || table->chains == NULL ||
@@ -115,6 +119,9 @@ static int open_upstream(const struct session_table *table, struct session *sess
     const int fd = socket(table->backend->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return -1;
+    }
+    if (table->merges) {
+        (void) offload_receive(fd);
     }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
     if (connect(fd, &table->backend->u.any, table->backend->length) != 0 ||

@@ -14,6 +14,7 @@
 #ifndef WEIR_GATEWAY_SESSION_H
 #define WEIR_GATEWAY_SESSION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,11 +43,13 @@ struct session_table {
     uint64_t secret[2];
     const struct address *backend;
     int epoll_fd;
+    bool merges; /* asks for what the backend sends to be merged: see offload.h */
     uint64_t count, evicted;
 };
 
 /* 0 or a negative errno value. `backend` must outlive the table. */
-int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd);
+int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd,
+                       bool merges);
 void session_table_close(struct session_table *table);
 
 /* The client's session, new where there is none; NULL: no socket to be had. It is the newest then. */

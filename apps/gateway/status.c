@@ -68,6 +68,10 @@ static struct text write_metrics(struct gateway *gateway)
     metric(&text, "sessions", "gauge", "Clients with a socket to the backend.", SUM(gateway, sessions));
     metric(&text, "evicted_sessions_total", "counter", "Clients that lost their place to another.",
            SUM(gateway, sessions_evicted));
+    metric(&text, "merged_packets_total", "counter", "Packets that the kernel handed over together with others.",
+           SUM(gateway, merged));
+    metric(&text, "segmented_packets_total", "counter", "Packets that the kernel was given together with others.",
+           SUM(gateway, segmented));
     metric(&text, "reloads_total", "counter", "Policy files taken.", atomic_load(&gateway->reloads));
     metric(&text, "reload_errors_total", "counter", "Policy files refused.", atomic_load(&gateway->reload_errors));
     if (gateway->weir != NULL) {
@@ -168,6 +172,10 @@ static struct text write_status(struct gateway *gateway)
                SUM(gateway, dropped_overall));
     add(&text, "},");
     add_offenders(&text, gateway);
+    add(&text, "\"offload\":{\"receive\":%s,\"send\":%s,\"merged\":%" PRIu64 ",\"segmented\":%" PRIu64 "},",
+        SUM(gateway, merges) == gateway->worker_count ? "true" : "false",
+        SUM(gateway, segments) == gateway->worker_count ? "true" : "false", SUM(gateway, merged),
+        SUM(gateway, segmented));
     add(&text, "\"limited\":%s,\"keys\":%" PRIu64 ",\"redis\":\"%s\",\"live_nodes\":%" PRIu32 ",\"fleet_age_ms\":",
         gateway->weir != NULL ? "true" : "false", stats.key_count, links[stats.link], stats.live_nodes);
     if (stats.fleet_age_ns == UINT64_MAX) {

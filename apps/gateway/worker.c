@@ -2,7 +2,8 @@
 /*
  * One thread: its own listening socket, its own sessions, its own weir_thread. It receives a burst, asks for every
  * packet first its source's limit and then the overall one, forwards what passes on the client's own socket to the
- * backend, and carries the backend's replies home through the socket the client knows.
+ * backend, and carries the backend's replies home through the socket the client knows. Packets that the kernel merged
+ * are checked one by one, and leave merged as far as they may leave.
  *
  * Order within a turn: replies first, then clients. Only clients' packets open and end sessions, so the sessions that
  * epoll named stay what they were until their replies are sent.
@@ -19,6 +20,8 @@
 #include "burst.h"
 #include "gateway.h"
 #include "local.h"
+#include "offload.h"
+#include "outbox.h"
 #include "session.h"
 
 #define IDLE_SECONDS 30
@@ -27,19 +30,28 @@
 #define EVENTS       64
 /* Every so many bursts the checks are timed: often enough to see, rarely enough to cost nothing. */
 #define TIME_EVERY 16
+/* Every so many seconds sizes that were too large for a path are tried again in segments. */
+#define SIZES_SECONDS 60
 
 /* What a worker works with. */
 struct loop {
     struct worker *worker;
     weir_thread *limits; /* NULL: nothing is limited */
     struct session_table sessions;
-    uint32_t now; /* seconds */
+    uint32_t now, sizes_forgotten; /* seconds */
     uint64_t bursts, clock_cost_ns;
-    bool asks_local;                     /* the socket is on every address: see local.h */
-    struct in6_addr locals[BURST_COUNT]; /* of the packets in `in` */
-    size_t reply_count;                  /* waiting in `out` */
-    struct burst in, out;
+    uint64_t merged, without_session;       /* packets */
+    bool asks_local;                        /* the socket is on every address: see local.h */
+    struct in6_addr locals[BURST_COUNT];    /* of the messages in `requests` */
+    struct datagram datagrams[BURST_COUNT]; /* of the burst at hand, as many as are dealt with at once */
+    size_t run;                             /* message of the client whose packets wait in `to_backend`; or NO_RUN */
+    const struct session *session;          /* of that client; NULL: none to be had */
+    size_t reply_count;                     /* messages of `replies` whose packets wait in `to_clients` */
+    struct outbox to_backend, to_clients;
+    struct burst requests, replies;
 };
+
+#define NO_RUN SIZE_MAX
 
 static uint64_t now_ns(void)
 {
@@ -91,8 +103,13 @@ static uint64_t pass_sources(const struct loop *loop, weir_policy_id source, siz
     weir_key keys[BURST_COUNT];
     uint64_t bits;
     for (size_t i = 0; i < count; i++) {
+        const size_t message = loop->datagrams[i].message;
+        if (i != 0 && message == loop->datagrams[i - 1].message) {
+            keys[i] = keys[i - 1];
+            continue;
+        }
         size_t length;
-        const void *bytes = source_of(&loop->in.from[i], &length);
+        const void *bytes = source_of(&loop->requests.from[message], &length);
         keys[i] = weir_make_key(loop->worker->gateway->weir, source, bytes, length);
     }
     (void) weir_check_burst(loop->limits, keys, NULL, count, &bits);
@@ -150,100 +167,119 @@ static uint64_t decide(struct loop *loop, size_t count)
     return passing;
 }
 
-/* Forwards packets first..first+count-1 of a burst, all of one client. */
-static void forward(struct loop *loop, size_t first, size_t count)
-{
-    const struct client client = {loop->in.from[first], loop->locals[first]};
-    const struct session *session = session_of(&loop->sessions, &client, loop->now);
-    if (session == NULL) {
-        bump(&loop->worker->counters.unsendable, count);
-        return;
-    }
-    struct mmsghdr out[BURST_COUNT];
-    struct iovec pieces[BURST_COUNT];
-    for (size_t i = 0; i < count; i++) {
-        pieces[i] = (struct iovec){loop->in.packets[first + i], loop->in.messages[first + i].msg_len};
-        out[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &pieces[i], .msg_iovlen = 1}};
-    }
-    const size_t sent = burst_send(session->fd, out, count);
-    bump(&loop->worker->counters.unsendable, count - sent);
-}
-
 static bool is_same_client(const struct loop *loop, size_t a, size_t b)
 {
-    return address_is_same(&loop->in.from[a], &loop->in.from[b]) &&
-           IN6_ARE_ADDR_EQUAL(&loop->locals[a], &loop->locals[b]);
+    return a == b || (address_is_same(&loop->requests.from[a], &loop->requests.from[b]) &&
+                      IN6_ARE_ADDR_EQUAL(&loop->locals[a], &loop->locals[b]));
+}
+
+/* The packets of the next client go to its own socket: first those of the one before go to theirs. */
+static void next_run(struct loop *loop, size_t message)
+{
+    outbox_flush(&loop->to_backend);
+    const struct client client = {loop->requests.from[message], loop->locals[message]};
+    loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another, so not before the flush */
+    loop->to_backend.fd = loop->session != NULL ? loop->session->fd : -1;
+    loop->run = message;
+}
+
+/* Forwards the packets whose bits are set. What one client sent in a row goes out in one call, when the run ends. */
+static void forward(struct loop *loop, uint64_t passing)
+{
+    for (uint64_t left = passing; left != 0; left &= left - 1) {
+        const struct datagram *datagram = &loop->datagrams[__builtin_ctzll(left)];
+        if (loop->run == NO_RUN || !is_same_client(loop, loop->run, datagram->message)) {
+            next_run(loop, datagram->message);
+        }
+        if (loop->session != NULL) {
+            outbox_add(&loop->to_backend, datagram, NULL, NULL);
+        } else {
+            loop->without_session++;
+        }
+    }
+}
+
+/* How many of the datagrams did not come alone. */
+static size_t count_merged(const struct burst *burst, const struct datagram *datagrams, size_t count)
+{
+    size_t merged = 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t message = datagrams[i].message;
+        merged += burst->segments[message] < burst->messages[message].msg_len;
+    }
+    return merged;
 }
 
 /* One burst from the clients. */
 static void receive(struct loop *loop)
 {
-    struct burst *in = &loop->in;
-    const int got = recvmmsg(loop->worker->listen_fd, in->messages, BURST_COUNT, MSG_DONTWAIT, NULL);
-    if (got <= 0) {
-        return;
+    struct burst *requests = &loop->requests;
+    const size_t received = burst_receive(requests, loop->worker->listen_fd, 0);
+    for (size_t i = 0; i < received && loop->asks_local; i++) {
+        loop->locals[i] = local_of(&requests->messages[i].msg_hdr);
     }
-    const size_t count = (size_t) got;
-    for (size_t i = 0; i < count; i++) {
-        struct msghdr *header = &in->messages[i].msg_hdr;
-        in->from[i].length = header->msg_namelen;
-        if (loop->asks_local) {
-            loop->locals[i] = local_of(header);
-        }
-        /* The kernel said how much it used; for the next burst all of it is there again. */
-        header->msg_namelen = sizeof(in->from[i].u);
-        header->msg_controllen = sizeof(in->locals[i].bytes);
+    struct burst_cursor cursor = {0};
+    size_t count;
+    while ((count = burst_split(requests, received, &cursor, loop->datagrams)) != 0) {
+        loop->merged += count_merged(requests, loop->datagrams, count);
+        forward(loop, decide(loop, count));
     }
-    const uint64_t passing = decide(loop, count);
-    /* What one client sent in a row goes out in one call. */
-    for (size_t i = 0; i < count;) {
-        size_t run = 0;
-        while (i + run < count && (passing >> (i + run) & 1) != 0 && is_same_client(loop, i, i + run)) {
-            run++;
-        }
-        if (run != 0) {
-            forward(loop, i, run);
-        }
-        i += run != 0 ? run : 1;
-    }
+    outbox_flush(&loop->to_backend);
+    loop->run = NO_RUN;
+    burst_ready(requests, 0, received, true);
 }
 
 /* Sends the replies that were gathered, of many clients in one call. */
 static void flush_replies(struct loop *loop)
 {
-    const size_t count = loop->reply_count;
-    if (count == 0) {
-        return;
-    }
-    const size_t sent = burst_send(loop->worker->listen_fd, loop->out.messages, count);
-    bump(&loop->worker->counters.replies, sent);
-    bump(&loop->worker->counters.lost_replies, count - sent);
-    burst_ready(&loop->out, 0, count, false);
+    outbox_flush(&loop->to_clients);
+    burst_ready(&loop->replies, 0, loop->reply_count, false);
     loop->reply_count = 0;
 }
 
 /* Gathers replies of one session. */
 static void gather(struct loop *loop, struct session *session)
 {
-    struct burst *out = &loop->out;
+    struct burst *replies = &loop->replies;
     const size_t first = loop->reply_count;
-    const int got = recvmmsg(session->fd, &out->messages[first], (unsigned) (BURST_COUNT - first), MSG_DONTWAIT, NULL);
-    if (got <= 0) {
+    const size_t received = burst_receive(replies, session->fd, first);
+    if (received == 0) {
         return; /* nothing, or the backend is not there: the client will see to that */
     }
     session_touch(&loop->sessions, session, loop->now);
-    const int family = loop->worker->gateway->options.listen.u.any.sa_family;
-    for (size_t i = first; i < first + (size_t) got; i++) {
-        struct msghdr *header = &out->messages[i].msg_hdr;
-        out->pieces[i].iov_len = out->messages[i].msg_len;
-        header->msg_name = &session->client.address.u;
-        header->msg_namelen = session->client.address.length;
-        local_set(header, &out->locals[i], family, &session->client.local);
+    struct burst_cursor cursor = {.message = first};
+    size_t count;
+    while ((count = burst_split(replies, first + received, &cursor, loop->datagrams)) != 0) {
+        loop->merged += count_merged(replies, loop->datagrams, count);
+        for (size_t i = 0; i < count; i++) {
+            outbox_add(&loop->to_clients, &loop->datagrams[i], &session->client.address, &session->client.local);
+        }
     }
-    loop->reply_count += (size_t) got;
+    loop->reply_count += received;
     if (loop->reply_count == BURST_COUNT) {
         flush_replies(loop);
     }
+}
+
+static void publish(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, memory_order_relaxed);
+}
+
+/* What others keep count of, where the gateway's other threads can read it. */
+static void publish_counters(struct loop *loop)
+{
+    struct counters *counters = &loop->worker->counters;
+    const struct outbox *to_backend = &loop->to_backend;
+    const struct outbox *to_clients = &loop->to_clients;
+    publish(&counters->unsendable, to_backend->added - to_backend->sent + loop->without_session);
+    publish(&counters->replies, to_clients->sent);
+    publish(&counters->lost_replies, to_clients->added - to_clients->sent);
+    publish(&counters->sessions, loop->sessions.count);
+    publish(&counters->sessions_evicted, loop->sessions.evicted);
+    publish(&counters->segments, to_backend->segments && to_clients->segments);
+    publish(&counters->merged, loop->merged);
+    publish(&counters->segmented, to_backend->segmented + to_clients->segmented);
 }
 
 /* Waits and works once. */
@@ -266,9 +302,23 @@ static void turn(struct loop *loop, int wait_ms)
         receive(loop);
     }
     session_expire(&loop->sessions, loop->now, IDLE_SECONDS);
-    struct counters *counters = &loop->worker->counters;
-    atomic_store_explicit(&counters->sessions, loop->sessions.count, memory_order_relaxed);
-    atomic_store_explicit(&counters->sessions_evicted, loop->sessions.evicted, memory_order_relaxed);
+    if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
+        loop->sizes_forgotten = loop->now;
+        outbox_forget_sizes(&loop->to_backend);
+        outbox_forget_sizes(&loop->to_clients);
+    }
+    publish_counters(loop);
+}
+
+/* What this kernel has of offload.h, as far as it is wanted. */
+static void open_offload(struct worker *worker, const struct gateway_options *options)
+{
+    struct loop *loop = worker->loop;
+    const bool segments = options->offload && offload_can_send(worker->listen_fd);
+    outbox_open(&loop->to_backend, -1, options->backend.u.any.sa_family, segments);
+    outbox_open(&loop->to_clients, worker->listen_fd, options->listen.u.any.sa_family, segments);
+    publish(&worker->counters.merges, options->offload && offload_receive(worker->listen_fd));
+    publish(&worker->counters.segments, segments);
 }
 
 int worker_open(struct worker *worker, struct gateway *gateway)
@@ -289,9 +339,12 @@ int worker_open(struct worker *worker, struct gateway *gateway)
     if (result == 0) {
         loop->worker = worker;
         loop->asks_local = address_is_any(&options->listen);
-        burst_ready(&loop->in, 0, BURST_COUNT, true);
-        burst_ready(&loop->out, 0, BURST_COUNT, false);
-        result = session_table_open(&loop->sessions, options->sessions, &options->backend, worker->epoll_fd);
+        loop->run = NO_RUN;
+        burst_ready(&loop->requests, 0, BURST_COUNT, true);
+        burst_ready(&loop->replies, 0, BURST_COUNT, false);
+        open_offload(worker, options);
+        result = session_table_open(&loop->sessions, options->sessions, &options->backend, worker->epoll_fd,
+                                    options->offload);
     }
     if (result == 0 &&
         (worker->epoll_fd < 0 || epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, worker->listen_fd, &event) != 0 ||
