@@ -55,9 +55,9 @@ class Demo:
                 child.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def backend(self):
+    def backend(self, *more):
         port = free_port(socket.SOCK_DGRAM)
-        self.start(self.bin / "weir-traffic", "--echo", f"127.0.0.1:{port}", "--seconds", 0)
+        self.start(self.bin / "weir-traffic", "--echo", f"127.0.0.1:{port}", "--seconds", 0, *more)
         return port
 
     def gateway(self, backend, *more):

@@ -5,34 +5,39 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "burst.h"
+#include "offload.h"
+#include "outbox.h"
 #include "traffic.h"
 
-int echo_main(const struct address *at, unsigned seconds)
+int echo_main(const struct address *at, unsigned seconds, bool offload)
 {
-    static char packets[BATCH][2048];
-    static struct address from[BATCH];
-    struct iovec pieces[BATCH];
-    struct mmsghdr messages[BATCH];
+    static struct burst burst;
+    static struct outbox box;
+    static struct datagram datagrams[BURST_COUNT];
     struct pollfd fd = {.fd = address_bind_udp(at), .events = POLLIN};
     if (fd.fd < 0) {
         (void) fprintf(stderr, "weir-traffic: --echo: %s\n", strerror(errno));
         return 1;
     }
+    if (offload) {
+        (void) offload_receive(fd.fd);
+    }
+    burst_ready(&burst, 0, BURST_COUNT, true);
+    outbox_open(&box, fd.fd, at->u.any.sa_family, offload && offload_can_send(fd.fd));
     const uint64_t until_ns = seconds != 0 ? traffic_now_ns() + seconds * UINT64_C(1000000000) : UINT64_MAX;
     while (traffic_now_ns() < until_ns) {
         (void) poll(&fd, 1, 200);
-        for (int i = 0; i < BATCH; i++) {
-            pieces[i] = (struct iovec){packets[i], sizeof(packets[i])};
-            messages[i].msg_hdr = (struct msghdr){
-                .msg_iov = &pieces[i], .msg_iovlen = 1, .msg_name = &from[i].u, .msg_namelen = sizeof(from[i].u)};
+        const size_t received = burst_receive(&burst, fd.fd, 0);
+        struct burst_cursor cursor = {.message = 0};
+        size_t count;
+        while ((count = burst_split(&burst, received, &cursor, datagrams)) != 0) {
+            for (size_t i = 0; i < count; i++) {
+                outbox_add(&box, &datagrams[i], &burst.from[datagrams[i].message], &in6addr_any);
+            }
         }
-        const int got = recvmmsg(fd.fd, messages, BATCH, MSG_DONTWAIT, NULL);
-        for (int i = 0; i < got; i++) {
-            pieces[i].iov_len = messages[i].msg_len;
-        }
-        if (got > 0) {
-            (void) sendmmsg(fd.fd, messages, (unsigned) got, 0);
-        }
+        outbox_flush(&box);
+        burst_ready(&burst, 0, received, true);
     }
     return 0;
 }

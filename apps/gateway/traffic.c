@@ -18,6 +18,9 @@
 
 #include <weir/weir.h>
 
+#include "burst.h"
+#include "offload.h"
+#include "outbox.h"
 #include "traffic.h"
 
 #define GROUPS_MAX     8
@@ -30,14 +33,16 @@
 #define LINGER_NS (300 * UINT64_C(1000000))
 
 static const char usage[] =
-    "weir-traffic --to ADDR --client NAME,COUNT,RATE[,SIZE] ... [--seconds N] [--json] [--report-every MS]\n"
-    "weir-traffic --echo ADDR [--seconds N]\n"
+    "weir-traffic --to ADDR --client NAME,COUNT,RATE[,SIZE] ... [--seconds N] [--offload] [--json]\n"
+    "             [--report-every MS]\n"
+    "weir-traffic --echo ADDR [--seconds N] [--offload]\n"
     "Sends UDP packets from many source addresses and prints what came back; or echoes what it receives.\n"
     "\n"
     "  --client NAME,COUNT,RATE[,SIZE]  a group: COUNT addresses of 127.0.0.0/8, RATE packets a second together (0: "
     "as\n"
     "                                   fast as possible) of SIZE bytes (64)\n"
     "  --seconds N                      how long (10; 0: for ever)\n"
+    "  --offload                        packets in a row leave as one, and replies come as one (UDP_SEGMENT, UDP_GRO)\n"
     "  --json                           rows as JSON\n"
     "  --report-every MS                rows so far, every MS milliseconds\n"
     "  --help, --version\n";
@@ -49,6 +54,7 @@ struct group {
     int *sockets;
     unsigned next; /* socket to send from */
     uint64_t sent, unsent, returned;
+    struct outbox box; /* of whichever client's turn it is */
 };
 
 struct traffic {
@@ -56,8 +62,9 @@ struct traffic {
     struct group groups[GROUPS_MAX];
     size_t group_count;
     unsigned seconds, report_ms;
-    bool json;
+    bool json, offload;
     int epoll_fd;
+    struct burst replies;
 };
 
 uint64_t traffic_now_ns(void)
@@ -150,35 +157,41 @@ static void open_groups(struct traffic *traffic)
             group->sockets[n] = open_socket(traffic, g, n);
             struct epoll_event event = {.events = EPOLLIN,
                                         .data.u64 = (uint64_t) g << 32 | (unsigned) group->sockets[n]};
+            if (traffic->offload && group->sockets[n] >= 0) {
+                (void) offload_receive(group->sockets[n]);
+            }
             if (group->sockets[n] < 0 || epoll_ctl(traffic->epoll_fd, EPOLL_CTL_ADD, group->sockets[n], &event) != 0) {
                 (void) fprintf(stderr, "weir-traffic: no socket for client %u of %s: %s\n", n, group->name,
                                strerror(errno));
                 exit(1);
             }
         }
+        const bool segments = traffic->offload && group->sockets != NULL && offload_can_send(group->sockets[0]);
+        outbox_open(&group->box, -1, traffic->to.u.any.sa_family, segments);
     }
 }
 
 /* Sends `count` packets from one of the group's clients. */
 static void send_some(struct group *group, unsigned count)
 {
-    static char packet[SIZE_MAX_BYTES] = "weir-traffic";
-    struct iovec piece = {packet, group->size};
-    struct mmsghdr messages[BATCH];
+    static unsigned char packet[SIZE_MAX_BYTES] = "weir-traffic";
+    const struct datagram datagram = {.data = packet, .size = group->size};
+    struct outbox *box = &group->box;
+    box->fd = group->sockets[group->next];
     for (unsigned i = 0; i < count; i++) {
-        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+        outbox_add(box, &datagram, NULL, NULL);
     }
-    const int sent = sendmmsg(group->sockets[group->next], messages, count, 0);
+    outbox_flush(box);
     group->next = (group->next + 1) % group->count;
-    group->sent += sent > 0 ? (uint64_t) sent : 0;
-    group->unsent += count - (sent > 0 ? (uint64_t) sent : 0);
+    group->sent = box->sent;
+    group->unsent = box->added - box->sent;
 }
 
 /* What a group owes by now. */
 static void send_due(struct group *group, uint64_t elapsed_ns)
 {
     if (group->rate == 0) {
-        send_some(group, BATCH);
+        send_some(group, OUTBOX_COUNT);
         return;
     }
     const uint64_t due = (uint64_t) ((double) group->rate * (double) elapsed_ns / (double) SECOND_NS);
@@ -186,24 +199,24 @@ static void send_due(struct group *group, uint64_t elapsed_ns)
         const uint64_t owed = due - group->sent - group->unsent;
         /* One packet a client in turn, so that all send alike; more only where a slot owes them more than that. */
         const uint64_t each = owed / group->count + 1;
-        send_some(group, (unsigned) (each < BATCH ? each < owed ? each : owed : BATCH));
+        send_some(group, (unsigned) (each < OUTBOX_COUNT ? each < owed ? each : owed : OUTBOX_COUNT));
     }
 }
 
 static void take_replies(struct traffic *traffic, int wait_ms)
 {
-    static char packets[BATCH][1500];
+    static struct datagram datagrams[BURST_COUNT];
+    struct burst *burst = &traffic->replies;
     struct epoll_event events[64];
-    struct iovec pieces[BATCH];
-    struct mmsghdr messages[BATCH];
     const int ready = epoll_wait(traffic->epoll_fd, events, 64, wait_ms);
     for (int e = 0; e < ready; e++) {
-        for (int i = 0; i < BATCH; i++) {
-            pieces[i] = (struct iovec){packets[i], sizeof(packets[i])};
-            messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &pieces[i], .msg_iovlen = 1}};
+        const size_t received = burst_receive(burst, (int) (events[e].data.u64 & 0xffffffff), 0);
+        struct burst_cursor cursor = {.message = 0};
+        size_t count;
+        while ((count = burst_split(burst, received, &cursor, datagrams)) != 0) {
+            traffic->groups[events[e].data.u64 >> 32].returned += count;
         }
-        const int got = recvmmsg((int) (events[e].data.u64 & 0xffffffff), messages, BATCH, MSG_DONTWAIT, NULL);
-        traffic->groups[events[e].data.u64 >> 32].returned += got > 0 ? (uint64_t) got : 0;
+        burst_ready(burst, 0, received, false);
     }
 }
 
@@ -276,6 +289,7 @@ int main(int argc, char **argv)
         {"client", required_argument, NULL, 'c'},
         {"seconds", required_argument, NULL, 's'},
         {"echo", required_argument, NULL, 'e'},
+        {"offload", no_argument, NULL, 'o'},
         {"json", no_argument, NULL, 'j'},
         {"report-every", required_argument, NULL, 'r'},
         {"help", no_argument, NULL, 'h'},
@@ -306,6 +320,9 @@ int main(int argc, char **argv)
                 wrong("--echo takes an address such as 127.0.0.1:7001");
             }
             break;
+        case 'o':
+            traffic.offload = true;
+            break;
         case 'j':
             traffic.json = true;
             break;
@@ -332,7 +349,7 @@ int main(int argc, char **argv)
         wrong("there is a word too many");
     }
     if (echoes) {
-        return echo_main(&echo_at, traffic.seconds);
+        return echo_main(&echo_at, traffic.seconds, traffic.offload);
     }
     if (traffic.to.length == 0 || traffic.group_count == 0) {
         wrong("--to and at least one --client are needed");
@@ -341,6 +358,7 @@ int main(int argc, char **argv)
     (void) sigaction(SIGINT, &action, NULL);
     (void) sigaction(SIGTERM, &action, NULL);
     traffic.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    burst_ready(&traffic.replies, 0, BURST_COUNT, false);
     open_groups(&traffic);
     run(&traffic);
     return 0;
