@@ -51,6 +51,7 @@ bool cold_pass(struct weir_thread *t, const struct policy *policy, const weir_ke
         left = mirror_left(tier, policy, rule, at, state, left, cost, now_ns);
     }
     if (left < cost) {
+        offenders_prefetch(&tier->offenders, at);
         return false;
     }
     const struct state charged = rule_charge(rule, state, now_ns, cost);

@@ -46,14 +46,22 @@ void offenders_close(struct offenders *offenders)
     offenders->lists = NULL;
 }
 
+/* The cell is to be collected. */
+static void mark(struct offenders *offenders, uint32_t cell)
+{
+    bitmap_set(&offenders->denied, cell);     /* [O3] */
+    if (load_seq_cst(&offenders->any) == 0) { /* [O3]; a line that is mostly read */
+        (void) exchange_seq_cst(&offenders->any, 1);
+    }
+}
+
 void offenders_denied(struct offenders *offenders, uint32_t cell, uint64_t units)
 {
     uint32_t was = load_relaxed(&offenders->units[cell]); /* looked at again by the exchange */
     while (!cas_seq_cst(&offenders->units[cell], &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
     }
-    bitmap_set(&offenders->denied, cell);     /* [O3] */
-    if (load_seq_cst(&offenders->any) == 0) { /* [O3]; a line that is mostly read */
-        (void) exchange_seq_cst(&offenders->any, 1);
+    if (was == 0) { /* else O2 */
+        mark(offenders, cell);
     }
 }
 
@@ -88,10 +96,11 @@ static void collect_cell(struct tier *tier, uint32_t cell)
     struct cell *at = &tier->table.cells[cell];
     const uint64_t hash = load_acquire(&at->hash); /* [T1] */
     if (hash == 0) {
-        return; /* forgotten, and its units with it */
+        offenders_forget(&tier->offenders, cell); /* it is changing hands */
+        return;
     }
     if (!cell_pin(at, hash)) {
-        bitmap_set(&tier->offenders.denied, cell); /* it is changing hands, or not after all */
+        mark(&tier->offenders, cell); /* it is changing hands, or not after all */
         return;
     }
     count_cell(&tier->offenders, &tier->table.notes[cell], cell);

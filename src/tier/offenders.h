@@ -15,7 +15,9 @@
  * Invariants
  *   O1  units[cell] is what the key of that cell was denied since it was last collected; 0 after the cell has changed
  *       hands. (A denial without a slot pins no cell. One that is overtaken by another key counts for that.)
- *   O2  units[cell] != 0 -> the cell is in `denied`, or the one who made it so is about to put it there.
+ *   O2  units[cell] != 0 -> the cell is in `denied`; or it is about to be, by who made it so; or the background thread
+ *       has taken it from there, and is about to take the units; or the cell changes hands, and they are dropped. So
+ *       only who finds 0 marks the cell.
  *
  * Ordering
  *   [O3] units before bit, as [T4] of bitmap.h: units are added by a seq_cst operation before the bit is looked at; the
@@ -70,6 +72,12 @@ void offenders_close(struct offenders *offenders);
 
 /* A cell's key was denied `units`; the cell is of its policy's first limit, so that each denial counts once. */
 void offenders_denied(struct offenders *offenders, uint32_t cell, uint64_t units);
+
+/* Asks for the line of a cell's count, where a denial is likely: it comes while the table decides. */
+static inline void offenders_prefetch(const struct offenders *offenders, uint32_t cell)
+{
+    __builtin_prefetch((const void *) &offenders->units[cell], 1);
+}
 
 /* A claimed cell is about to change hands. */
 void offenders_forget(struct offenders *offenders, uint32_t cell);
