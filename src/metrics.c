@@ -57,8 +57,8 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->waiting_key_count = bitmap_count(&tier->table.postponed);
     stats->denied_units = load_relaxed(&tier->offenders.counted_units);
     stats->unlisted_units = load_relaxed(&tier->offenders.forgotten_units);
-    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->logs.memory_size +
-                         tier->offenders.units_size + tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
+    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->logs.memory_size + tier->logs.places_size +
+                         tier->offenders.offences_size + tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
 }
 
 static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)

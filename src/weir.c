@@ -87,7 +87,7 @@ static void weir_free(weir *w)
 }
 
 /* Everything but the transport and the thread. */
-static int weir_make(const weir_options *options, weir **out, weir_error *error)
+static int weir_make(const weir_options *options, bool fleet, weir **out, weir_error *error)
 {
     weir *w = aligned_alloc(CACHE_LINE, sizeof(weir)); /* a multiple: the first member is aligned so */
     if (w == NULL) {
@@ -111,11 +111,11 @@ static int weir_make(const weir_options *options, weir **out, weir_error *error)
     const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
     const uint64_t wall_ns = clock_wall_ns(w->tier.clock);
     w->tier.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
-    result = tier_open(&w->tier, options->max_keys, options->max_threads, options->max_log_units);
+    result = tier_open(&w->tier, options->max_keys, options->max_threads, options->max_log_units, fleet);
     if (result != 0) {
         weir_free(w);
         return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
-                         options->max_keys * table_cell_size() * 3 / 2 >> 20);
+                         table_size(options->max_keys, fleet) >> 20);
     }
     result = identity_init(w);
     if (result != 0) {
@@ -134,7 +134,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
     weir *w = NULL;
     int result = options_complete(options, &complete, error);
     if (result == 0) {
-        result = weir_make(&complete, &w, error);
+        result = weir_make(&complete, transport != NULL, &w, error);
     }
     if (w == NULL) {
         if (transport != NULL) {
@@ -150,7 +150,6 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
             return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
         }
         w->has_fleet = true;
-        w->tier.fleet = true;
     }
     if (!complete.no_thread) {
         result = background_start(w);

@@ -18,11 +18,17 @@ static void touch(unsigned char *memory, size_t size)
     }
 }
 
-void *memory_reserve(size_t size, bool present)
+static void *map(size_t size)
 {
     /* cppcheck-suppress invalidFunctionArg ; -1 is what an anonymous mapping takes */
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+void *memory_reserve(size_t size, bool present)
+{
+    void *memory = map(size);
+    if (memory == NULL) {
         return NULL;
     }
     if (size >= HUGE_FROM) {
@@ -30,6 +36,15 @@ void *memory_reserve(size_t size, bool present)
     }
     if (present && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
         touch(memory, size);
+    }
+    return memory;
+}
+
+void *memory_reserve_sparse(size_t size)
+{
+    void *memory = map(size);
+    if (memory != NULL) {
+        (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a wish, too */
     }
     return memory;
 }

@@ -149,8 +149,8 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
         return;
     }
     const struct policy *policy = NULL;
-    const struct policy_limit *limit = report_limit(set, note, &policy);
-    if (note->incarnation == origin->incarnation && load_relaxed(&note->mirror.tag) == origin->tag && limit != NULL) {
+    const struct policy_limit *limit = report_limit(set, &table->owners[origin->cell], &policy);
+    if (limit != NULL && note->incarnation == origin->incarnation && load_relaxed(&note->mirror.tag) == origin->tag) {
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);

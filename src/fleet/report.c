@@ -72,7 +72,7 @@ size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE],
                      const struct policy_limit *limit, const struct note *note)
 {
     char key[KEY_TEXT_SIZE];
-    (void) key_text_write(key, note->key, note->key_length, note->flags);
+    (void) key_text_write(key, &note->key);
     /* All records of a key share a partition: of its policy and itself, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);
@@ -335,13 +335,13 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->expire_ms = BUCKET_SLACK_MS;
 }
 
-const struct policy_limit *report_limit(const struct policy_set *set, const struct note *note,
+const struct policy_limit *report_limit(const struct policy_set *set, const struct owner *owner,
                                         const struct policy **policy)
 {
-    if ((note->flags & NOTE_FLEET) == 0) {
+    if ((owner->flags & OWNER_FLEET) == 0) {
         return NULL;
     }
-    return policy_set_limit(set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), policy);
+    return policy_set_limit(set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), policy);
 }
 
 /* Whether a cell's news cannot wait for its turn. */
@@ -397,7 +397,7 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     bitmap_clear(&table->dirty, at); /* [T4] before the state is read */
     bool all = true;
     const struct policy *policy = NULL;
-    const struct policy_limit *limit = report_limit(set, note, &policy);
+    const struct policy_limit *limit = report_limit(set, &table->owners[at], &policy);
     if (limit != NULL && rule_is_log(&limit->rule)) {
         all = report_log(fleet, at, note, policy, limit, now_ns, urge == URGE_AGAIN);
     } else if (limit != NULL) {
@@ -430,7 +430,7 @@ bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t i
     memcpy((void *) &orphan, (const void *) &fleet->orphans[index], sizeof(orphan));
     const size_t first = fleet->round.report_count;
     const struct policy *policy = NULL;
-    const struct policy_limit *limit = report_limit(set, &orphan.note, &policy);
+    const struct policy_limit *limit = report_limit(set, &orphan.owner, &policy);
     if (limit == NULL) {
         return true;
     }

@@ -13,8 +13,8 @@
 #define TURN_INTERVALS 16
 #define AGE_INTERVALS  150
 
-/* The limit a note is counted by, where it has something to tell; NULL: it has not. */
-const struct policy_limit *report_limit(const struct policy_set *set, const struct note *note,
+/* The limit a cell is counted by, where it has something to tell; NULL: it has not. */
+const struct policy_limit *report_limit(const struct policy_set *set, const struct owner *owner,
                                         const struct policy **policy);
 
 /* How a cell is asked for its news. */

@@ -25,15 +25,15 @@ static void for_each_cell(const struct sweep *sweep,
     struct table *table = &sweep->fleet->tier->table;
     for (uint32_t at = 0; at < table->cell_count; at++) {
         struct cell *cell = &table->cells[at];
-        const struct note *note = &table->notes[at];
+        const struct owner *owner = &table->owners[at];
         const uint64_t hash = load_acquire(&cell->hash);
-        if (hash == 0 || (sweep->only != NULL && load_relaxed(&note->group) != sweep->only->group->id) ||
+        if (hash == 0 || (sweep->only != NULL && load_relaxed(&owner->group) != sweep->only->group->id) ||
             !cell_pin(cell, hash)) {
             continue;
         }
         const struct policy *policy = NULL;
         const struct policy_limit *limit =
-            policy_set_limit(sweep->set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), &policy);
+            policy_set_limit(sweep->set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
         if (limit != NULL) {
             visit(sweep, at, &limit->rule);
         }

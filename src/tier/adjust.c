@@ -86,12 +86,15 @@ static uint64_t own_units(const struct told *told, uint64_t count)
     return saturating_sub(count, saturating_sub(others, load_relaxed(&told->others_back)));
 }
 
-/* The most that the window of a state, and the one before, can give back of their own. */
+/* The most that the window of a state, and the one before, can give back of their own. `note` NULL: all is. */
 static void own_of_both(const struct note *note, struct state state, uint64_t *now, uint64_t *before)
 {
-    const uint32_t behind = (window_tag(state) - load_relaxed(&note->mirror.tag)) & WINDOW_TAG_MASK;
     *now = window_count(state);
     *before = window_previous(state);
+    if (note == NULL) {
+        return;
+    }
+    const uint32_t behind = (window_tag(state) - load_relaxed(&note->mirror.tag)) & WINDOW_TAG_MASK;
     if (behind == 0) {
         *now = own_units(&note->now, *now);
         *before = own_units(&note->before, *before);
@@ -133,7 +136,7 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         return refund_log(tier, at, rule, units, now_ns, scope);
     }
     struct cell *cell = &tier->table.cells[at];
-    struct note *note = &tier->table.notes[at];
+    struct note *note = tier->table.notes != NULL ? &tier->table.notes[at] : NULL;
     struct pair_value value = pair_read(&cell->state);
     struct state state;
     struct state next;
@@ -155,8 +158,8 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         }
         next = rule_refund(rule, state, now_ns, most, most_now, most_before, &given, &before);
     } while (given != 0 && !pair_cas(&cell->state, &value, cell_value(next, value)));
-    if (given == 0) {
-        return 0;
+    if (given == 0 || note == NULL) {
+        return given;
     }
     if (rule_is_bucket(rule)) {
         (void) add_release(&note->back[0], given); /* [A1] */
@@ -282,15 +285,17 @@ static void reset_cell(struct tier *tier, const struct policy *policy, size_t li
 {
     const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
     const struct rule rule = policy_rule(&policy->limits[limit]);
-    struct note *note = &tier->table.notes[at];
     const bool empties = !fleet || !reachable;
     if (empties) {
         forget_counts(tier, at, &rule, now_ns);
     }
-    store_relaxed(&note->reset_emptied, empties);
-    /* Release: pairs with report.c, which tells the fleet. */
-    store_release(&note->reset, fleet ? max_u64(now_ns, 1) : 0);
-    set_dirty(tier, policy, at);
+    if (fleet) {
+        struct note *note = &tier->table.notes[at];
+        store_relaxed(&note->reset_emptied, empties);
+        /* Release: pairs with report.c, which tells the fleet. */
+        store_release(&note->reset, max_u64(now_ns, 1));
+        table_set_dirty(&tier->table, at);
+    }
 }
 
 int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)

@@ -107,7 +107,7 @@ static void all_learn(struct weir_thread *t, struct all *all, uint32_t epoch, co
             }
             slot_unlock(&t->backs[all->slots[i]]);
         } else if (claim->short_of && !claim->placeless) {
-            slot_missing_denial(t, claim->policy, claim->cells, claim->cost);
+            slot_missing_denial(t, claim->policy, claim->key, claim->cells, claim->cost);
         }
         thread_tally(t, claim->policy, claim->optional ? !claim->short_of : r->out->allowed);
     }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/key_text.h"
 
+#include <string.h>
+
+#include "base/hash.h"
+
 #define HASH_SIZE 16
 
 static const char digits[] = "0123456789abcdef";
@@ -29,16 +33,35 @@ static size_t escape(char *out, const unsigned char *bytes, size_t length)
     return at;
 }
 
-size_t key_text_write(char out[KEY_TEXT_SIZE], const unsigned char *key, size_t length, unsigned flags)
+void key_keep(struct kept_key *out, const struct policy *policy, const weir_key *key)
+{
+    if (key->length <= KEPT_SIZE && !policy->hash_keys) {
+        out->flags = 0;
+        out->length = (uint8_t) key->length;
+        if (key->length != 0) {
+            memcpy(out->bytes, key->data, key->length);
+        }
+        return;
+    }
+    uint64_t hash[2];
+    hash_shared(key->data, key->length, hash);
+    const size_t prefix = policy->hash_keys ? 0 : KEPT_PREFIX;
+    out->flags = policy->hash_keys ? KEPT_HASHED | KEPT_NAKED : KEPT_HASHED;
+    out->length = (uint8_t) (prefix + sizeof(hash));
+    memcpy(out->bytes, key->data, prefix);
+    memcpy(out->bytes + prefix, hash, sizeof(hash));
+}
+
+size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key)
 {
     size_t at;
-    if ((flags & NOTE_KEY_HASHED) != 0) {
-        const size_t readable = (flags & NOTE_HASH_ONLY) != 0 ? 0 : NOTE_KEY_PREFIX;
-        at = escape(out, key, readable);
+    if ((key->flags & KEPT_HASHED) != 0) {
+        const size_t readable = (key->flags & KEPT_NAKED) != 0 ? 0 : KEPT_PREFIX;
+        at = escape(out, key->bytes, readable);
         out[at++] = '~';
-        at += hex(out + at, key + readable, HASH_SIZE);
+        at += hex(out + at, key->bytes + readable, HASH_SIZE);
     } else {
-        at = escape(out, key, length);
+        at = escape(out, key->bytes, key->length);
     }
     out[at] = '\0';
     return at;

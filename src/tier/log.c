@@ -8,7 +8,7 @@
  * forgotten need not look here.
  *
  * Invariants
- *   G1  a log and its cell's state are changed under the note's log_lock, and agree when it is given up
+ *   G1  a log and its cell's state are changed under the lock of its place, and agree when it is given up
  *   G2  a cell that is changing hands has no block: it is freed, under the lock, after the cell was vacated
  *
  * Progress: a lock per key, held for some 50 ns and one store per unit; the lock of the blocks within it.
@@ -25,28 +25,28 @@
 /* Blocks looked at for logs that are over, when there is no memory for a new one: some 0.1 ms. */
 #define RECLAIM_BLOCKS 4096
 
-static struct note *note_of(struct tier *tier, uint32_t cell)
+static struct log_place *place_of(struct tier *tier, uint32_t cell)
 {
-    return &tier->table.notes[cell];
+    return &tier->logs.places[cell];
 }
 
 void logs_lock(struct tier *tier, uint32_t cell)
 {
-    spin_lock(&note_of(tier, cell)->log_lock);
+    spin_lock(&place_of(tier, cell)->lock);
 }
 
 void logs_unlock(struct tier *tier, uint32_t cell)
 {
-    const struct log *log = logs_get(tier, cell);
+    const struct log *log = tier->fleet ? logs_get(tier, cell) : NULL;
     if (log != NULL) {
-        store_relaxed(&note_of(tier, cell)->log_end, log->end);
+        store_relaxed(&tier->table.notes[cell].log_end, log->end);
     }
-    spin_unlock(&note_of(tier, cell)->log_lock);
+    spin_unlock(&place_of(tier, cell)->lock);
 }
 
 struct log *logs_get(struct tier *tier, uint32_t cell)
 {
-    const uint32_t block = note_of(tier, cell)->log;
+    const uint32_t block = place_of(tier, cell)->block;
     return block != 0 ? buddy_at(&tier->logs.blocks, block) : NULL;
 }
 
@@ -85,17 +85,18 @@ static uint32_t block_next(struct tier *tier, uint32_t *owner)
 static void block_reclaim(struct tier *tier, uint32_t block, uint32_t owner, uint64_t now_ns)
 {
     const struct cell *cell = &tier->table.cells[owner];
-    struct note *note = note_of(tier, owner);
-    if (!spin_trylock(&note->log_lock)) {
+    struct log_place *place = place_of(tier, owner);
+    if (!spin_trylock(&place->lock)) {
         return;
     }
     /* Only a log's cell has a block, and only under the lock its state changes. Who holds units there has been promised
      * room (acquire: the hold came before the promise, which was made under this lock). */
-    if (note->log == block && load_relaxed(&cell->state.a) <= now_ns && (load_acquire(&cell->held) & HELD_UNITS) == 0) {
+    if (place->block == block && load_relaxed(&cell->state.a) <= now_ns &&
+        (load_acquire(&cell->held) & HELD_UNITS) == 0) {
         block_give(tier, block);
-        note->log = 0;
+        place->block = 0;
     }
-    spin_unlock(&note->log_lock);
+    spin_unlock(&place->lock);
 }
 
 /* A block for a cell, if need be from logs whose windows are empty; the caller has the lock of the cell's log. */
@@ -130,7 +131,7 @@ static uint32_t ring_for(const struct rule *rule, uint64_t units)
 
 struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t units, uint64_t now_ns)
 {
-    struct note *note = note_of(tier, cell);
+    struct log_place *place = place_of(tier, cell);
     struct log *log = logs_get(tier, cell);
     const uint64_t own = log != NULL ? log->end - log->first : 0;
     const uint32_t capacity = ring_for(rule, saturating_add(own, units));
@@ -147,9 +148,9 @@ struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule,
     log_init(grown, capacity, groups);
     if (log != NULL) {
         log_copy(grown, log);
-        block_give(tier, note->log);
+        block_give(tier, place->block);
     }
-    note->log = block;
+    place->block = block;
     return grown;
 }
 
@@ -212,7 +213,7 @@ bool logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint
 
 uint64_t logs_forget(struct tier *tier, uint32_t cell, struct orphan *orphan)
 {
-    struct note *note = note_of(tier, cell);
+    struct log_place *place = place_of(tier, cell);
     uint64_t lost = 0;
     logs_lock(tier, cell);
     struct log *log = logs_get(tier, cell);
@@ -226,8 +227,8 @@ uint64_t logs_forget(struct tier *tier, uint32_t cell, struct orphan *orphan)
             orphan->times[i] = *log_time(log, orphan->first + i);
         }
         lost = saturating_sub(log->end, from) - count;
-        block_give(tier, note->log);
-        note->log = 0; /* G2 */
+        block_give(tier, place->block);
+        place->block = 0; /* G2 */
     }
     logs_unlock(tier, cell);
     return lost;

@@ -10,28 +10,28 @@
 
 _Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_TEXT_SIZE, "a key's text fits");
 _Static_assert(WEIR_TOP_OFFENDERS <= HEAVY_COUNT, "there are as many");
-_Static_assert(1 + NOTE_KEY_SIZE <= HEAVY_KEY_SIZE, "a note's key, after its flags");
+_Static_assert(1 + KEPT_SIZE <= HEAVY_KEY_SIZE, "a key, after its flags");
 
 int offenders_open(struct offenders *offenders, size_t cell_count)
 {
-    const size_t counts_size = (cell_count * sizeof(uint32_t) + 63) / 64 * 64;
+    const size_t bits_size = bitmap_size(cell_count) * sizeof(uint64_t);
+    const size_t all_lists_size = (WEIR_MAX_POLICIES + 1) * sizeof(struct heavy);
     offenders->cell_count = (uint32_t) cell_count;
-    offenders->units_size = counts_size + bitmap_size(cell_count) * sizeof(uint64_t);
-    offenders->lists_size = (WEIR_MAX_POLICIES + 1) * sizeof(struct heavy);
+    offenders->offences_size = cell_count * sizeof(struct offence);
+    offenders->lists_size = all_lists_size + bits_size;
+    offenders->offences = memory_reserve_sparse(offenders->offences_size);
     /* Of the lists only those of policies that deny are ever present. */
-    offenders->units_memory = memory_reserve(offenders->units_size, true);
-    offenders->lists_memory = memory_reserve(offenders->lists_size, false);
-    if (offenders->units_memory == NULL || offenders->lists_memory == NULL) {
+    offenders->lists_memory = memory_reserve_sparse(offenders->lists_size);
+    if (offenders->offences == NULL || offenders->lists_memory == NULL) {
         return -ENOMEM;
     }
     const int result = pthread_mutex_init(&offenders->lock, NULL);
     if (result != 0) {
         return -result;
     }
-    offenders->units = offenders->units_memory;
     offenders->lists = offenders->lists_memory;
     bitmap_init(&offenders->denied,
-                (_Atomic uint64_t *) (void *) ((unsigned char *) offenders->units_memory + counts_size), cell_count);
+                (_Atomic uint64_t *) (void *) ((unsigned char *) offenders->lists_memory + all_lists_size), cell_count);
     return 0;
 }
 
@@ -40,9 +40,10 @@ void offenders_close(struct offenders *offenders)
     if (offenders->lists != NULL) {
         (void) pthread_mutex_destroy(&offenders->lock);
     }
-    memory_release(offenders->units_memory, offenders->units_size);
+    memory_release(offenders->offences, offenders->offences_size);
     memory_release(offenders->lists_memory, offenders->lists_size);
-    offenders->units_memory = offenders->lists_memory = NULL;
+    offenders->offences = NULL;
+    offenders->lists_memory = NULL;
     offenders->lists = NULL;
 }
 
@@ -55,38 +56,77 @@ static void mark(struct offenders *offenders, uint32_t cell)
     }
 }
 
-void offenders_denied(struct offenders *offenders, uint32_t cell, uint64_t units)
+/* Units that are nobody's. */
+static void drop_units(struct offenders *offenders, uint32_t cell)
 {
-    uint32_t was = load_relaxed(&offenders->units[cell]); /* looked at again by the exchange */
-    while (!cas_seq_cst(&offenders->units[cell], &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
+    struct offence *offence = &offenders->offences[cell];
+    if (load_relaxed(&offence->units) != 0) {
+        (void) add_relaxed(&offenders->forgotten_units, exchange_seq_cst(&offence->units, 0));
+    }
+}
+
+void offenders_name(struct tier *tier, const struct policy *policy, const weir_key *key, uint32_t cell)
+{
+    struct offence *offence = &tier->offenders.offences[cell];
+    struct owner *owner = &tier->table.owners[cell];
+    struct cell *at = &tier->table.cells[cell];
+    if (load_relaxed(&offence->naming) == NAMING_DONE || !cell_pin(at, cell_hash(policy, key, 0))) {
+        return; /* it has a name, or it has changed hands */
+    }
+    /* Relaxed: while the cell is pinned there is one who finds it unnamed. */
+    uint8_t naming = NAMING_NONE;
+    if (cas_relaxed(&offence->naming, &naming, NAMING_BEGUN)) {
+        key_keep(&offence->key, policy, key);
+        store_release(&offence->naming, NAMING_DONE); /* [O4] */
+    }
+    store_relaxed(&owner->offends, 1);
+    cell_unpin(at);
+}
+
+void offenders_denied(struct tier *tier, uint32_t cell, uint64_t units)
+{
+    struct offenders *offenders = &tier->offenders;
+    struct offence *offence = &offenders->offences[cell];
+    uint32_t was = load_relaxed(&offence->units); /* looked at again by the exchange */
+    while (!cas_seq_cst(&offence->units, &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
     }
     if (was == 0) { /* else O2 */
+        store_relaxed(&tier->table.owners[cell].offends, 1);
         mark(offenders, cell);
     }
 }
 
-void offenders_forget(struct offenders *offenders, uint32_t cell)
+void offenders_forget(struct tier *tier, uint32_t cell)
 {
-    /* Relaxed: the cell is claimed, so it is nobody's who would count; O1 names the exception. */
-    if (load_relaxed(&offenders->units[cell]) != 0) {
-        const uint32_t lost = exchange_seq_cst(&offenders->units[cell], 0);
-        (void) add_relaxed(&offenders->forgotten_units, lost);
+    struct owner *owner = &tier->table.owners[cell];
+    struct offence *offence = &tier->offenders.offences[cell];
+    /* Relaxed: the cell is claimed, so it is nobody's who would count or name; O1 names the exception. */
+    if (load_relaxed(&owner->offends) != 0) {
+        store_relaxed(&owner->offends, 0);
+        store_relaxed(&offence->naming, NAMING_NONE);
+        drop_units(&tier->offenders, cell);
     }
 }
 
 /* Adds what the key of a pinned cell was denied to its policy's list; under the lock. */
-static void count_cell(struct offenders *offenders, const struct note *note, uint32_t cell)
+static void count_cell(struct tier *tier, uint32_t cell)
 {
-    const uint32_t units = exchange_seq_cst(&offenders->units[cell], 0); /* [O3] */
-    const uint32_t group = load_relaxed(&note->group);                   /* it is pinned */
+    struct offenders *offenders = &tier->offenders;
+    struct offence *offence = &offenders->offences[cell];
+    const uint32_t units = exchange_seq_cst(&offence->units, 0);          /* [O3] */
+    const uint32_t group = load_relaxed(&tier->table.owners[cell].group); /* it is pinned */
     if (units == 0) {
         return;
     }
+    if (load_acquire(&offence->naming) != NAMING_DONE) {        /* [O4] */
+        (void) add_relaxed(&offenders->forgotten_units, units); /* it changed hands in the middle of a denial */
+        return;
+    }
     /* What is kept of keys can be the same text and another key; so the flags are a part of it. */
-    unsigned char key[1 + NOTE_KEY_SIZE];
-    key[0] = (unsigned char) (note->flags & (NOTE_KEY_HASHED | NOTE_HASH_ONLY));
-    memcpy(key + 1, note->key, note->key_length);
-    heavy_add(&offenders->lists[group], key, (size_t) 1 + note->key_length, units);
+    unsigned char key[1 + KEPT_SIZE];
+    key[0] = offence->key.flags;
+    memcpy(key + 1, offence->key.bytes, offence->key.length);
+    heavy_add(&offenders->lists[group], key, (size_t) 1 + offence->key.length, units);
     offenders->highest = (uint32_t) max_u64(offenders->highest, group);
     counter_add(&offenders->counted_units, units);
 }
@@ -96,14 +136,14 @@ static void collect_cell(struct tier *tier, uint32_t cell)
     struct cell *at = &tier->table.cells[cell];
     const uint64_t hash = load_acquire(&at->hash); /* [T1] */
     if (hash == 0) {
-        offenders_forget(&tier->offenders, cell); /* it is changing hands */
+        drop_units(&tier->offenders, cell); /* it is changing hands */
         return;
     }
     if (!cell_pin(at, hash)) {
         mark(&tier->offenders, cell); /* it is changing hands, or not after all */
         return;
     }
-    count_cell(&tier->offenders, &tier->table.notes[cell], cell);
+    count_cell(tier, cell);
     cell_unpin(at);
 }
 
@@ -184,7 +224,9 @@ size_t offenders_top(const struct heavy *list, weir_offender *out, size_t most)
     for (size_t i = 0; i < count; i++) {
         const struct heavy_key *key = &list->keys[top[i]];
         memset(&out[i], 0, sizeof(out[i]));
-        (void) key_text_write(out[i].key, key->bytes + 1, (size_t) key->length - 1, key->bytes[0]);
+        struct kept_key kept = {.flags = key->bytes[0], .length = (uint8_t) (key->length - 1)};
+        memcpy(kept.bytes, key->bytes + 1, kept.length);
+        (void) key_text_write(out[i].key, &kept);
         out[i].denied_units = list->counts[top[i]];
         out[i].error_units = list->counts[top[i]] - list->sure[top[i]];
     }

@@ -13,13 +13,14 @@
  * since the last collection when it is forgotten: it has then used a part of its limit at least, so others go first.
  *
  * Invariants
- *   O1  units[cell] is what the key of that cell was denied since it was last collected; 0 after the cell has changed
- *       hands. (A denial without a slot pins no cell. One that is overtaken by another key counts for that.)
- *   O2  units[cell] != 0 -> the cell is in `denied`; or it is about to be, by who made it so; or the background thread
- *       has taken it from there, and is about to take the units; or the cell changes hands, and they are dropped. So
- *       only who finds 0 marks the cell.
+ *   O1  a cell's units are what the key of that cell was denied since it was last collected; 0 after the cell has
+ * changed hands. (A denial without a slot pins no cell. One that is overtaken by another key counts for that.) O2  its
+ * units are not 0 -> the cell is in `denied`; or it is about to be, by who made it so; or the background thread has
+ * taken it from there, and is about to take the units; or the cell changes hands, and they are dropped. So only who
+ * finds 0 marks the cell.
  *
  * Ordering
+ *   [O4] A name is written by whoever has the cell pinned and begins it; read, pinned, when it is done (acquire).
  *   [O3] units before bit, as [T4] of bitmap.h: units are added by a seq_cst operation before the bit is looked at; the
  *        bit is cleared before they are taken. `any` stands above the bits as those above the units.
  *
@@ -37,6 +38,7 @@
 #include "base/atomics.h"
 #include "base/numbers.h"
 #include "tier/bitmap.h"
+#include "tier/key_text.h"
 #include "weir/weir.h"
 
 /* weir.h promises this one. */
@@ -46,10 +48,19 @@
 #define OFFENDERS_EVERY_NS (32 * NS_PER_MS)
 #define OFFENDERS_MOST     2048
 
+/* Of a cell's key. */
+struct offence {
+    _Atomic uint32_t units; /* denied since the last collection; saturates */
+    _Atomic uint8_t naming; /* NAMING_* */
+    struct kept_key key;
+};
+
+enum { NAMING_NONE, NAMING_BEGUN, NAMING_DONE };
+
 struct offenders {
-    _Atomic uint32_t *units; /* by cell; saturates */
-    struct bitmap denied;    /* cells to be collected */
-    _Atomic uint32_t any;    /* 1: `denied` is not empty */
+    struct offence *offences; /* by cell; touched for keys that are denied alone */
+    struct bitmap denied;     /* cells to be collected */
+    _Atomic uint32_t any;     /* 1: `denied` is not empty */
     uint32_t cell_count;
     pthread_mutex_t lock; /* guards the lists */
     struct heavy *lists;  /* by the group's id */
@@ -60,27 +71,31 @@ struct offenders {
     /* Statistics. */
     _Atomic uint64_t counted_units;   /* in the lists; by the background thread */
     _Atomic uint64_t forgotten_units; /* of keys that were forgotten first */
-    void *units_memory, *lists_memory;
-    size_t units_size, lists_size;
+    void *lists_memory;
+    size_t offences_size, lists_size;
 };
 
 struct tier;
+struct policy;
 
 /* 0; -ENOMEM. Takes zeroed memory; offenders_close may be called whatever came of it. */
 int offenders_open(struct offenders *offenders, size_t cell_count);
 void offenders_close(struct offenders *offenders);
 
+/* What the key is called whose first limit this cell is, before it is denied; once for each stay of a key. */
+void offenders_name(struct tier *tier, const struct policy *policy, const weir_key *key, uint32_t cell);
+
 /* A cell's key was denied `units`; the cell is of its policy's first limit, so that each denial counts once. */
-void offenders_denied(struct offenders *offenders, uint32_t cell, uint64_t units);
+void offenders_denied(struct tier *tier, uint32_t cell, uint64_t units);
 
 /* Asks for the line of a cell's count, where a denial is likely: it comes while the table decides. */
 static inline void offenders_prefetch(const struct offenders *offenders, uint32_t cell)
 {
-    __builtin_prefetch((const void *) &offenders->units[cell], 1);
+    __builtin_prefetch((const void *) &offenders->offences[cell], 1);
 }
 
 /* A claimed cell is about to change hands. */
-void offenders_forget(struct offenders *offenders, uint32_t cell);
+void offenders_forget(struct tier *tier, uint32_t cell);
 
 /* Collects, and halves, what is due. By the background thread. */
 void offenders_step(struct tier *tier, uint64_t monotonic_ns);

@@ -14,22 +14,21 @@
 #include <string.h>
 
 #include "algorithm/window.h"
-#include "base/hash.h"
 #include "base/spin.h"
 #include "tier/tier.h"
 
 /* The rule a cell is counted by; NULL: its policy is gone, and so is what it limits. */
-static const struct policy_limit *limit_of(const struct policy_set *set, const struct note *note)
+static const struct policy_limit *limit_of(const struct policy_set *set, const struct owner *owner)
 {
     const struct policy *policy;
     /* Relaxed: a guess made without a claim, made again with it. */
-    return policy_set_limit(set, load_relaxed(&note->group), load_relaxed(&note->limit_tag), &policy);
+    return policy_set_limit(set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
 }
 
 /* What would be lost with a cell: 0: nothing; else the used part of its limit, in 65536ths, at least 1. */
 static uint64_t cell_worth(const struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
 {
-    const struct policy_limit *limit = limit_of(set, &tier->table.notes[at]);
+    const struct policy_limit *limit = limit_of(set, &tier->table.owners[at]);
     if (limit == NULL) {
         return 0;
     }
@@ -69,8 +68,17 @@ bool orphans_take(struct tier *tier, struct orphan *out)
 }
 
 /* Who lives in a claimed, vacant cell from now on. */
-static void note_write(struct tier *tier, struct note *note, const struct policy *policy, size_t limit_index,
-                       const weir_key *key)
+static void owner_write(const struct tier *tier, struct owner *owner, const struct policy *policy,
+                        const struct policy_limit *limit)
+{
+    store_relaxed(&owner->group, (uint16_t) policy->group->id);
+    store_relaxed(&owner->limit_tag, POLICY_LIMIT_TAG(limit->salt));
+    owner->flags = (uint8_t) ((tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? OWNER_FLEET : 0) |
+                              (rule_is_log(&limit->rule) ? OWNER_LOG : 0));
+}
+
+/* The note of a key that has told the fleet nothing yet. */
+static void note_write(struct tier *tier, struct note *note, const struct policy *policy, const weir_key *key)
 {
     store_relaxed(&note->denied, 0);
     store_relaxed(&note->back[0], 0);
@@ -81,41 +89,23 @@ static void note_write(struct tier *tier, struct note *note, const struct policy
     told_clear(&note->before);
     note_clear_fleet(note);
     note->incarnation = add_relaxed(&tier->table.incarnations, 1) + 1;
-    store_relaxed(&note->group, (uint16_t) policy->group->id);
-    store_relaxed(&note->limit_tag, POLICY_LIMIT_TAG(policy->limits[limit_index].salt));
-    note->flags = tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? NOTE_FLEET : 0;
-    if (key->length <= NOTE_KEY_SIZE && !policy->hash_keys) {
-        note->key_length = (uint16_t) key->length;
-        if (key->length != 0) {
-            memcpy(note->key, key->data, key->length);
-        }
-        return;
-    }
-    uint64_t hash[2];
-    hash_shared(key->data, key->length, hash);
-    note->flags |= NOTE_KEY_HASHED;
-    if (policy->hash_keys) {
-        note->flags |= NOTE_HASH_ONLY;
-        note->key_length = sizeof(hash);
-        memcpy(note->key, hash, sizeof(hash));
-    } else {
-        note->key_length = NOTE_KEY_PREFIX + sizeof(hash);
-        memcpy(note->key, key->data, NOTE_KEY_PREFIX);
-        memcpy(note->key + NOTE_KEY_PREFIX, hash, sizeof(hash));
-    }
+    key_keep(&note->key, policy, key);
 }
 
 /* Empties a claimed cell, and sees to what it had still to tell. */
 static void forget(struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
 {
-    struct note *note = &tier->table.notes[at];
+    const struct owner *owner = &tier->table.owners[at];
     struct orphan orphan;
     const bool fresh = cell_worth(tier, set, at, now_ns) == 0;
-    const bool tells = (note->flags & NOTE_FLEET) != 0 && limit_of(set, note) != NULL;
+    const bool tells = (owner->flags & OWNER_FLEET) != 0 && limit_of(set, owner) != NULL;
     orphan.state = cell_vacate(&tier->table, &tier->table.cells[at]);
-    const uint64_t lost = logs_forget(tier, at, &orphan);
+    orphan.time_count = 0;
+    const uint64_t lost = (owner->flags & OWNER_LOG) != 0 ? logs_forget(tier, at, &orphan) : 0;
     if (tells) {
-        memcpy((void *) &orphan.note, (const void *) note, sizeof(*note)); /* it is claimed: nobody writes it */
+        /* They are claimed: nobody writes them. */
+        memcpy((void *) &orphan.owner, (const void *) owner, sizeof(*owner));
+        memcpy((void *) &orphan.note, (const void *) &tier->table.notes[at], sizeof(orphan.note));
         orphan_put(tier, &orphan);
         (void) add_relaxed(&tier->lost_report_count, lost != 0);
     }
@@ -131,9 +121,6 @@ static void first_part(struct tier *tier, const struct policy_limit *limit, stru
     /* Relaxed: one of two right answers while nodes come and go. */
     const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
     const bool quota = limit->rule.calendar != WEIR_CALENDAR_NONE;
-    if ((note->flags & NOTE_FLEET) == 0) {
-        return;
-    }
     /* Up: an even part of a limit that divides by them is whole units. */
     store_relaxed(&note->mirror.part, (uint32_t) (nodes == 1 ? 0 : (PART_WHOLE + nodes - 1) / nodes));
     store_relaxed(&note->mirror.quota_untold, quota);
@@ -208,11 +195,17 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
         }
         if (at != TABLE_NONE) {
             (void) cell_vacate(table, &table->cells[at]);
-            offenders_forget(&tier->offenders, at);
-            note_write(tier, &table->notes[at], policy, limit_index, key);
-            first_part(tier, limit, &table->notes[at]);
+            offenders_forget(tier, at);
+            owner_write(tier, &table->owners[at], policy, limit);
+            const bool fleet = (table->owners[at].flags & OWNER_FLEET) != 0;
+            if (table->notes != NULL) {
+                note_write(tier, &table->notes[at], policy, key);
+            }
+            if (fleet) {
+                first_part(tier, limit, &table->notes[at]);
+            }
             cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns));
-            if (load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
+            if (fleet && load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
                 table_set_dirty(table, at);
                 bitmap_set(&table->urgent, at);
                 store_relaxed(&tier->urgent, 1);

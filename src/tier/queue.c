@@ -197,7 +197,8 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
         }
         queue_decide(&r, max_wait_ns, wait);
         if (!decision.allowed && !decision.untracked && *wait != UINT64_MAX) {
-            offenders_denied(&t->tier->offenders, claim.cells[0], cost != 0 ? cost : 1);
+            offenders_name(t->tier, policy, key, claim.cells[0]);
+            offenders_denied(t->tier, claim.cells[0], cost != 0 ? cost : 1);
         }
         if (index != SLOT_NONE) {
             slot_unlock(&t->backs[index]);

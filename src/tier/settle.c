@@ -49,7 +49,7 @@ static bool tell_denied(struct tier *tier, struct slot_back *back)
     const uint64_t news = denied - load_relaxed(&back->denied_told);
     store_relaxed(&back->denied_told, denied);
     if (news != 0 && back->limit_count != 0) {
-        offenders_denied(&tier->offenders, back->cells[0], news);
+        offenders_denied(tier, back->cells[0], news);
     }
     if (news == 0 || !back->fleet) {
         return false;

@@ -240,9 +240,11 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
 }
 
-void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const uint32_t *cells, uint64_t cost)
+void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const weir_key *key, const uint32_t *cells,
+                         uint64_t cost)
 {
-    offenders_denied(&t->tier->offenders, cells[0], cost != 0 ? cost : 1);
+    offenders_name(t->tier, policy, key, cells[0]);
+    offenders_denied(t->tier, cells[0], cost != 0 ? cost : 1);
     if (!t->tier->fleet || policy->scope != WEIR_SCOPE_FLEET) {
         return;
     }
@@ -258,6 +260,7 @@ void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struc
         struct decision alone;
         process_denial(r, claim, &alone);
         slot_deny(t, index, epoch, claim->policy, claim->cost, &alone, r->now_ns);
+        offenders_name(t->tier, claim->policy, claim->key, claim->cells[0]);
     } else if (r->out->allowed) {
         slot_grant(t, index, epoch, claim, r->now_ns);
     }

@@ -11,9 +11,35 @@
 #define SPARE_NUMERATOR   3
 #define SPARE_DENOMINATOR 2
 
-size_t table_cell_size(void)
+/* What a table is made of, in this order. */
+enum { PART_CELLS, PART_OWNERS, PART_NOTES, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_POSTPONED, PARTS };
+
+static size_t groups_for(size_t max_keys)
 {
-    return sizeof(struct cell) + sizeof(struct note);
+    return max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR / GROUP_CELLS + 2;
+}
+
+/* Their sizes; returns the sum, each on cache lines of its own. */
+static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
+{
+    const size_t cells = group_count * GROUP_CELLS;
+    const size_t bitmap_bytes = fleet ? bitmap_size(cells) * sizeof(uint64_t) : 0;
+    size_t sum = 0;
+    sizes[PART_CELLS] = cells * sizeof(struct cell);
+    sizes[PART_OWNERS] = cells * sizeof(struct owner);
+    sizes[PART_NOTES] = fleet ? cells * sizeof(struct note) : 0;
+    sizes[PART_LOCKS] = group_count * sizeof(_Atomic uint32_t);
+    sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_POSTPONED] = bitmap_bytes;
+    for (size_t i = 0; i < PARTS; i++) {
+        sum += (sizes[i] + 63) / 64 * 64;
+    }
+    return sum;
+}
+
+size_t table_size(size_t max_keys, bool fleet)
+{
+    size_t sizes[PARTS];
+    return part_sizes(groups_for(max_keys), fleet, sizes);
 }
 
 /* Carves `size` bytes, on a cache line of their own, off *next. */
@@ -24,34 +50,27 @@ static void *carve(unsigned char **next, size_t size)
     return here;
 }
 
-int table_open(struct table *table, size_t max_keys)
+int table_open(struct table *table, size_t max_keys, bool fleet)
 {
     memset(table, 0, sizeof(*table));
-    const size_t wanted = max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR;
-    table->group_count = wanted / GROUP_CELLS + 2;
+    size_t sizes[PARTS];
+    table->group_count = groups_for(max_keys);
     table->cell_count = table->group_count * GROUP_CELLS;
-    const size_t bitmap_bytes = bitmap_size(table->cell_count) * sizeof(uint64_t);
-
-    const size_t sizes[] = {table->cell_count * sizeof(struct cell),
-                            table->cell_count * sizeof(struct note),
-                            table->group_count * sizeof(_Atomic uint32_t),
-                            bitmap_bytes,
-                            bitmap_bytes,
-                            bitmap_bytes};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        table->memory_size += (sizes[i] + 63) / 64 * 64;
-    }
+    table->memory_size = part_sizes(table->group_count, fleet, sizes);
     table->memory = memory_reserve(table->memory_size, true);
     if (table->memory == NULL) {
         return -ENOMEM;
     }
     unsigned char *next = table->memory;
-    table->cells = carve(&next, sizes[0]);
-    table->notes = carve(&next, sizes[1]);
-    table->locks = carve(&next, sizes[2]);
-    bitmap_init(&table->dirty, carve(&next, bitmap_bytes), table->cell_count);
-    bitmap_init(&table->urgent, carve(&next, bitmap_bytes), table->cell_count);
-    bitmap_init(&table->postponed, carve(&next, bitmap_bytes), table->cell_count);
+    table->cells = carve(&next, sizes[PART_CELLS]);
+    table->owners = carve(&next, sizes[PART_OWNERS]);
+    table->notes = fleet ? carve(&next, sizes[PART_NOTES]) : NULL;
+    table->locks = carve(&next, sizes[PART_LOCKS]);
+    if (fleet) {
+        bitmap_init(&table->dirty, carve(&next, sizes[PART_DIRTY]), table->cell_count);
+        bitmap_init(&table->urgent, carve(&next, sizes[PART_URGENT]), table->cell_count);
+        bitmap_init(&table->postponed, carve(&next, sizes[PART_POSTPONED]), table->cell_count);
+    }
     return 0;
 }
 

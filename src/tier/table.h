@@ -4,7 +4,8 @@
  *
  * One cell holds one limit of one key. Cells lie in groups of eight (four cache lines); a hash names a group to live in
  * and a second one for when the first is full. A search begins at the hash's home line, so that most find their cell
- * with one cache miss. What only slow paths need lies in a parallel array of notes.
+ * with one cache miss. What only slow paths need lies in parallel arrays: who lives in a cell, and, where there is a
+ * fleet, a note of what it has been told.
  *
  * Invariants
  *   I1  A hash is in at most one cell: whoever adds one holds the insertion lock of its first group.
@@ -40,6 +41,7 @@
 #include "base/pair.h"
 #include "fleet/estimate.h"
 #include "tier/bitmap.h"
+#include "tier/key_text.h"
 #include "weir/weir.h"
 
 #define TABLE_NONE UINT32_MAX
@@ -70,7 +72,16 @@ struct cell {
 
 _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 
-#define NOTE_KEY_SIZE 32
+/* Who lives in a cell. Written while it is claimed; read by anyone who looks for a key to forget. */
+struct owner {
+    _Atomic uint32_t limit_tag; /* of the limit: POLICY_LIMIT_TAG of its salt */
+    _Atomic uint16_t group;     /* of the policy and its tiers */
+    uint8_t flags;              /* OWNER_* */
+    _Atomic uint8_t offends;    /* 1: the cell may have something in offenders.h */
+};
+
+#define OWNER_FLEET 1 /* has something to tell the fleet */
+#define OWNER_LOG   2 /* is under a sliding log */
 
 /*
  * What one window's worth of a record is known to be in the fleet. Of a bucket `now` is all there is, and
@@ -126,8 +137,8 @@ struct lesson {
 };
 
 /*
- * Changed only while the cell is claimed; where not marked otherwise, read only while it is pinned or claimed. Atomics
- * in it are relaxed, statistics or guesses, but for `back` (report.c) and the log's lock.
+ * What a key has told the fleet, and was told. Changed only while the cell is claimed; where not marked otherwise, read
+ * only while it is pinned or claimed. Atomics in it are relaxed, statistics or guesses, but for `back` (report.c).
  */
 struct note {
     struct mirror mirror;
@@ -141,16 +152,8 @@ struct note {
     /* The background thread's own. */
     struct told now, before; /* the window of mirror.tag, and the one before it */
     struct lesson lesson;
-    /* A sliding log's. */
-    _Atomic uint32_t log_lock;
-    uint32_t log;             /* its block; 0: none. Under log_lock */
-    _Atomic uint64_t log_end; /* its number of own units, for mirror.c */
-    /* Who lives here. Read by anyone who looks for a key to forget. */
-    _Atomic uint16_t group;     /* of the policy and its tiers */
-    _Atomic uint32_t limit_tag; /* of the limit: POLICY_LIMIT_TAG of its salt */
-    uint8_t flags;              /* NOTE_* */
-    uint16_t key_length;        /* of the bytes in `key` */
-    unsigned char key[NOTE_KEY_SIZE];
+    _Atomic uint64_t log_end; /* a sliding log's number of own units, for mirror.c */
+    struct kept_key key;
 };
 
 /* A key of which the fleet has told nothing yet. */
@@ -179,17 +182,11 @@ static inline void told_clear(struct told *told)
     store_relaxed(&told->others_back, 0);
 }
 
-#define NOTE_KEY_PREFIX 12 /* bytes of a long key that stay readable before its hash */
-
-#define NOTE_KEY_HASHED                                                                                                \
-    1 /* the last 16 bytes of `key` are a hash of the whole: the key was longer, or must not be told */
-#define NOTE_HASH_ONLY 2 /* and nothing stands before it */
-#define NOTE_FLEET     4 /* has something to tell the fleet */
-
 struct table {
     size_t group_count, cell_count;
     struct cell *cells;
-    struct note *notes;
+    struct owner *owners;
+    struct note *notes;      /* NULL: there is no fleet */
     _Atomic uint32_t *locks; /* one per group */
     struct bitmap dirty;     /* changed since the background thread looked (I5) */
     struct bitmap urgent;    /* the fleet is to be asked at once */
@@ -200,8 +197,8 @@ struct table {
     _Atomic uint64_t incarnations;
 };
 
-/* 0 or -ENOMEM. Holds at least `max_keys` cells at a load that leaves nearly no set full. */
-int table_open(struct table *table, size_t max_keys);
+/* 0 or -ENOMEM. Holds at least `max_keys` cells at a load that leaves nearly no set full. `fleet`: with notes. */
+int table_open(struct table *table, size_t max_keys, bool fleet);
 void table_close(struct table *table);
 
 /* A cell's hash for a key's: never 0. */
@@ -238,6 +235,7 @@ static inline void table_prefetch(const struct table *table, uint64_t hash)
 static inline void table_prefetch_all(const struct table *table, uint32_t cell)
 {
     __builtin_prefetch(&table->cells[cell], 1);
+    __builtin_prefetch(&table->owners[cell]);
     for (size_t at = 0; at < sizeof(struct note); at += 64) {
         __builtin_prefetch((const char *) &table->notes[cell] + at, 1);
     }
@@ -297,7 +295,7 @@ static inline void table_set_dirty(struct table *table, uint32_t cell)
     bitmap_set(&table->dirty, cell);
 }
 
-/* Bytes a cell takes in all. */
-size_t table_cell_size(void);
+/* Bytes that a table of so many keys takes in all. */
+size_t table_size(size_t max_keys, bool fleet);
 
 #endif

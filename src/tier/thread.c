@@ -94,7 +94,7 @@ static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct
     } else {
         process_decide(&r, take);
         if (take && claim.short_of && !decision.untracked && decision.retry_after_ns != UINT64_MAX) {
-            slot_missing_denial(t, policy, cells, cost);
+            slot_missing_denial(t, policy, key, cells, cost);
         }
     }
     if (take) {

@@ -37,14 +37,16 @@ static size_t padded(size_t size)
 }
 
 /* Memory for logs is reserved, and present only when it is used. */
-static int logs_open(struct logs *logs, size_t max_units)
+static int logs_open(struct logs *logs, size_t max_units, size_t cell_count)
 {
     const size_t wanted = max_units * sizeof(uint64_t);
     const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
     const size_t owners_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
     logs->memory_size = size + owners_size + buddy_overhead(size);
     logs->memory = memory_reserve(logs->memory_size, false);
-    if (logs->memory == NULL) {
+    logs->places_size = cell_count * sizeof(*logs->places);
+    logs->places = memory_reserve_sparse(logs->places_size);
+    if (logs->memory == NULL || logs->places == NULL) {
         return -ENOMEM;
     }
     logs->owners = (uint32_t *) (void *) ((unsigned char *) logs->memory + size);
@@ -52,7 +54,7 @@ static int logs_open(struct logs *logs, size_t max_units)
     return 0;
 }
 
-int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units)
+int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet)
 {
     const size_t slots = slots_per_thread(max_keys, max_threads);
     const size_t slots_size = slots * sizeof(struct slot);
@@ -68,7 +70,9 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     if (tier->memory == NULL) {
         return -ENOMEM;
     }
-    if (table_open(&tier->table, max_keys) != 0 || logs_open(&tier->logs, max_log_units) != 0 ||
+    tier->fleet = fleet;
+    if (table_open(&tier->table, max_keys, fleet) != 0 ||
+        logs_open(&tier->logs, max_log_units, tier->table.cell_count) != 0 ||
         offenders_open(&tier->offenders, tier->table.cell_count) != 0) {
         tier_close(tier);
         return -ENOMEM;
@@ -98,7 +102,9 @@ void tier_close(struct tier *tier)
     offenders_close(&tier->offenders);
     table_close(&tier->table);
     memory_release(tier->logs.memory, tier->logs.memory_size);
+    memory_release(tier->logs.places, tier->logs.places_size);
     tier->logs.memory = NULL;
+    tier->logs.places = NULL;
     memory_release(tier->memory, tier->memory_size);
     tier->memory = NULL;
 }

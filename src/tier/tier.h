@@ -148,6 +148,7 @@ struct weir_thread {
 
 /* A key that was forgotten with something still to tell the fleet. */
 struct orphan {
+    struct owner owner;
     struct note note;
     struct state state;
     uint64_t times[ORPHAN_TIMES], first; /* a log's: of its units first, first + 1, ... */
@@ -162,9 +163,17 @@ struct orphans {
     struct orphan *ring;
 };
 
+/* Where a cell's log is. */
+struct log_place {
+    _Atomic uint32_t lock;
+    uint32_t block; /* 0: none. Under the lock */
+};
+
 /* The memory of the sliding logs. */
 struct logs {
-    _Atomic uint32_t lock; /* guards the blocks; a log itself is guarded by its note's */
+    _Atomic uint32_t lock;    /* guards the blocks; a log itself is guarded by its place's */
+    struct log_place *places; /* by cell; touched under limits that are logs alone */
+    size_t places_size;
     struct buddy blocks;
     uint32_t *owners; /* by block: its cell */
     uint32_t cursor;  /* where the last search for logs that are over ended */
@@ -198,7 +207,7 @@ struct tier {
 };
 
 /* 0; -ENOMEM. The table is opened with it. */
-int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units);
+int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet);
 void tier_close(struct tier *tier);
 
 /* slot.c */
@@ -243,7 +252,8 @@ void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struc
                 const struct claim *claim);
 /* A denial without a slot, for the list of offenders and what the key tells the fleet of the demand. (What can never
  * pass is no demand.) */
-void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const uint32_t *cells, uint64_t cost);
+void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const weir_key *key, const uint32_t *cells,
+                         uint64_t cost);
 
 /* thread.c */
 /* The policy of a key in a set, with an entry of the key's own where there is one; NULL: none. */
