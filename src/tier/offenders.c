@@ -108,6 +108,21 @@ void offenders_forget(struct tier *tier, uint32_t cell)
     }
 }
 
+void offenders_move(struct tier *tier, uint32_t from, uint32_t to)
+{
+    struct offence *old = &tier->offenders.offences[from];
+    struct offence *new = &tier->offenders.offences[to];
+    if (load_relaxed(&tier->table.owners[from].offends) == 0) {
+        return; /* and `to` is no offender's, either: it is empty */
+    }
+    new->key = old->key;
+    store_release(&new->naming, load_relaxed(&old->naming)); /* [O4] */
+    const uint32_t units = exchange_seq_cst(&old->units, 0);
+    if (units != 0) {
+        offenders_denied(tier, to, units);
+    }
+}
+
 /* Adds what the key of a pinned cell was denied to its policy's list; under the lock. */
 static void count_cell(struct tier *tier, uint32_t cell)
 {

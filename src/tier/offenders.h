@@ -94,6 +94,9 @@ static inline void offenders_prefetch(const struct offenders *offenders, uint32_
     __builtin_prefetch((const void *) &offenders->offences[cell], 1);
 }
 
+/* A key moves from one claimed cell to another. */
+void offenders_move(struct tier *tier, uint32_t from, uint32_t to);
+
 /* A claimed cell is about to change hands. */
 void offenders_forget(struct tier *tier, uint32_t cell);
 

@@ -2,9 +2,11 @@
 /*
  * Giving a key a cell.
  *
- * A key that is new takes an empty cell of its first group, or of its second. When both are full another key is
- * forgotten: one whose state equals a fresh one, where there is one (nothing is lost), else the one with the smallest
- * part of its limit used. Keys that a thread holds units of are not forgotten.
+ * A key that is new takes an empty cell of its first group, or of its second. When both are full a key there makes room
+ * by moving to its own second group; so the table can be filled nearly whole (one step of cuckoo hashing: Pagh and
+ * Rodler, Cuckoo Hashing, J. Algorithms 51, 2004). When none can, another key is forgotten: one whose state equals a
+ * fresh one, where there is one (nothing is lost), else the one with the smallest part of its limit used. Keys that a
+ * thread holds units of are not forgotten.
  *
  * What a forgotten key had not told the fleet yet goes to the background thread first, through a ring of fixed size;
  * where that is full, the report is lost and counted.
@@ -143,6 +145,64 @@ static uint32_t claim_empty(struct table *table, size_t group, uint64_t hash)
     return TABLE_NONE;
 }
 
+/* Moves a key from one claimed cell to another, which is empty; the first is vacant then. */
+static void move_key(struct tier *tier, uint32_t from, uint32_t to)
+{
+    struct table *table = &tier->table;
+    const uint64_t hash = load_relaxed(&table->cells[from].hash);
+    /* Both are claimed: nobody else writes them. What reads a note of a key that is elsewhere now reads a guess. */
+    memcpy((void *) &table->owners[to], (const void *) &table->owners[from], sizeof(struct owner));
+    if (table->notes != NULL) {
+        memcpy((void *) &table->notes[to], (const void *) &table->notes[from], sizeof(struct note));
+    }
+    offenders_move(tier, from, to);
+    cell_occupy(table, &table->cells[to], hash, cell_vacate(table, &table->cells[from]));
+    if ((table->owners[to].flags & OWNER_FLEET) != 0) {
+        table_set_dirty(table, to); /* an answer under way finds another key there, and this one is told again */
+    }
+    cell_release(&table->cells[to]);
+}
+
+/* Claims a cell of a group whose key has room in its second group, and moves that there. The group is locked. */
+static uint32_t claim_movable(struct tier *tier, size_t group)
+{
+    struct table *table = &tier->table;
+    for (size_t i = 0; i < GROUP_CELLS; i++) {
+        const uint32_t from = (uint32_t) (group * GROUP_CELLS + i);
+        struct cell *cell = &table->cells[from];
+        const uint64_t hash = load_acquire(&cell->hash);
+        const bool log = (table->owners[from].flags & OWNER_LOG) != 0; /* a guess, as yet */
+        if (hash == 0 || log || table_group(table, hash) != group || (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
+            continue;
+        }
+        const uint32_t to = claim_empty(table, table_second_group(table, hash), hash);
+        if (to == TABLE_NONE) {
+            continue;
+        }
+        if (cell_claim(cell)) {
+            if (load_relaxed(&cell->hash) == hash && (table->owners[from].flags & OWNER_LOG) == 0) {
+                move_key(tier, from, to);
+                return from;
+            }
+            cell_release(cell);
+        }
+        cell_release(&table->cells[to]);
+    }
+    return TABLE_NONE;
+}
+
+/* The same for either of two groups, of which the first is locked. */
+static uint32_t claim_moved(struct tier *tier, const size_t groups[2])
+{
+    uint32_t at = claim_movable(tier, groups[0]);
+    /* Who holds the second's lock may wait for the first's. */
+    if (at == TABLE_NONE && table_trylock(&tier->table, groups[1])) {
+        at = claim_movable(tier, groups[1]);
+        table_unlock(&tier->table, groups[1]);
+    }
+    return at;
+}
+
 /* Claims and empties the cell with the least to lose of two groups; TABLE_NONE: all are in use. */
 static uint32_t claim_least(struct tier *tier, const struct policy_set *set, const size_t groups[2], uint64_t now_ns)
 {
@@ -188,6 +248,9 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
         at = claim_empty(table, groups[0], hash);
         if (at == TABLE_NONE) {
             at = claim_empty(table, groups[1], hash);
+        }
+        if (at == TABLE_NONE) {
+            at = claim_moved(tier, groups);
         }
         if (at == TABLE_NONE) {
             /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */

@@ -8,7 +8,9 @@
  * fleet, a note of what it has been told.
  *
  * Invariants
- *   I1  A hash is in at most one cell: whoever adds one holds the insertion lock of its first group.
+ *   I1  A hash is in at most one cell: whoever adds or moves one holds the insertion lock of its first group.
+ *   I6  A group that has room has always had: cells are given up to another key alone, that takes them at once. So what
+ *       is in its second group found its first one full, and is not looked for there while that has room.
  *   I2  A cell changes its key only while it is claimed, and it can be claimed only while nobody pins it or holds
  *       units of it: (held & HELD_IN_USE) == 0 -> HELD_CLAIMED.
  *   I3  A cell's generation (top bits of state.b) changes with its key, and with every grant. A charge reads hash,
@@ -288,6 +290,7 @@ void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct s
 /* Blocks (spins, then yields) while another thread adds a key to the group. */
 void table_lock(struct table *table, size_t group);
 void table_unlock(struct table *table, size_t group);
+bool table_trylock(struct table *table, size_t group);
 
 /* [T4] After a change of the cell's state. */
 static inline void table_set_dirty(struct table *table, uint32_t cell)

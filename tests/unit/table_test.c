@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A table that is filled: as many keys as were asked for have room, and none loses by making room for another. (But for
+ * one in some millions, which finds all that could move pinned by slots.)
+ */
+#include "support/nodes.h"
+
+#define KEYS    20000
+#define UNLUCKY 3
+
+static weir_key numbered(const weir *w, weir_policy_id id, uint32_t *number)
+{
+    return weir_make_key(w, id, number, sizeof(*number));
+}
+
+static void test_as_many_keys_as_asked_for_have_room(void **state)
+{
+    (void) state;
+    static uint32_t numbers[KEYS];
+    struct fake_clock clock;
+    fake_clock_init(&clock, START_NS);
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 3600 * SECOND};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    options.max_keys = KEYS;
+    weir *w = NULL;
+    assert_int_equal(weir_open(&options, &w, NULL), 0);
+    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
+    weir_thread *t = weir_attach(w);
+    const weir_policy_id id = weir_find_policy(w, "p");
+    for (uint32_t i = 0; i < KEYS; i++) {
+        numbers[i] = i;
+        const weir_key key = numbered(w, id, &numbers[i]);
+        for (uint32_t times = 0; times <= i % 10; times++) {
+            assert_true(weir_check(t, &key, 1, NULL));
+        }
+    }
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    assert_in_range(stats.evicted_fresh_count + stats.evicted_used_count, 0, UNLUCKY);
+    assert_in_range(stats.key_count, KEYS - UNLUCKY, KEYS);
+    uint64_t wrong = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const weir_key key = numbered(w, id, &numbers[i]);
+        weir_verdict verdict;
+        (void) weir_peek(t, &key, 1, &verdict);
+        wrong += verdict.remaining != 9 - i % 10;
+    }
+    weir_get_stats(w, &stats);
+    assert_in_range(wrong, 0, stats.evicted_fresh_count + stats.evicted_used_count);
+    assert_in_range(wrong, 0, 2 * UNLUCKY); /* one that is looked for again takes another's place */
+    assert_in_range(stats.memory_size, 0, UINT64_C(200) << 20);
+    weir_close(w);
+}
+
+static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
+{
+    (void) state;
+    static uint32_t numbers[KEYS];
+    struct fake_clock clock;
+    fake_clock_init(&clock, START_NS);
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 3600 * SECOND};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    options.max_keys = KEYS;
+    options.no_thread = true;
+    weir *w = NULL;
+    assert_int_equal(weir_open(&options, &w, NULL), 0);
+    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
+    weir_thread *t = weir_attach(w);
+    const weir_policy_id id = weir_find_policy(w, "p");
+    for (uint32_t i = 0; i < KEYS; i++) {
+        numbers[i] = i;
+        const weir_key key = numbered(w, id, &numbers[i]);
+        assert_true(weir_check(t, &key, 1, NULL));
+        assert_false(weir_check(t, &key, 1, NULL));
+    }
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const weir_key key = numbered(w, id, &numbers[i]);
+        (void) weir_check(t, &key, 1, NULL);
+    }
+    for (int i = 0; i < 100; i++) {
+        fake_clock_advance(&clock, 50 * MILLISECOND);
+        (void) weir_poll(w);
+    }
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    assert_in_range(stats.evicted_used_count, 0, 2 * UNLUCKY);
+    assert_in_range(stats.denied_units, 2 * KEYS - 4 * UNLUCKY, 2 * KEYS);
+    assert_in_range(stats.unlisted_units, 0, 4 * UNLUCKY);
+    weir_close(w);
+}
+
+/* Each node's table is filled while its rounds are under way. */
+static void test_what_keys_that_move_have_told_counts_once(void **state)
+{
+    (void) state;
+    enum { FEW = 1000 };
+    static uint32_t numbers[FEW];
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .period_ns = 3600 * SECOND};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    struct nodes n;
+    nodes_start(&n, &policy, 1);
+    uint64_t used = 0;
+    const weir_policy_id id = weir_find_policy(n.node[0].w, "p");
+    for (uint32_t i = 0; i < FEW - 2; i++) {
+        numbers[i] = i;
+        for (int m = 0; m < NODES; m++) {
+            const weir_key key = numbered(n.node[m].w, id, &numbers[i]);
+            used += weir_check(n.node[m].t, &key, 1 + i % 3, NULL) ? 1 + i % 3 : 0;
+        }
+        if (i % 16 == 0) {
+            pass(&n, STEP_MS);
+        }
+    }
+    for (int ms = 0; ms < 2 * TURN_MS && memory_fleet_sum(n.fleet, ":p:") != used; ms += HEAL_MS) {
+        pass(&n, HEAL_MS);
+    }
+    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), used); /* whoever was forgotten has told before */
+    for (int m = 0; m < NODES; m++) {
+        weir_stats stats;
+        weir_get_stats(n.node[m].w, &stats);
+        assert_in_range(stats.evicted_fresh_count + stats.evicted_used_count, 0, UNLUCKY);
+    }
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_as_many_keys_as_asked_for_have_room),
+        cmocka_unit_test(test_a_denied_key_that_moves_stays_denied_and_listed),
+        cmocka_unit_test(test_what_keys_that_move_have_told_counts_once),
+    };
+    return cmocka_run_group_tests_name("unit/table", tests, NULL, NULL);
+}
