@@ -139,3 +139,20 @@ struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_
     const uint64_t theirs = saturating_sub(told, saturating_mul(unseen_returned, rule->unit));
     return bucket_state(rule, max_u64(mine, theirs), bucket_total(s));
 }
+
+struct trace bucket_trace(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    struct rule as = *rule;
+    rule_rescale(&as, bucket_scale(s));
+    const uint64_t units = bucket_owed_up(&as, s, now_ns);
+    return (struct trace){units, units != 0 ? saturating_add(now_ns, bucket_reset_after(&as, s, now_ns)) : 0};
+}
+
+struct state bucket_resume(const struct rule *rule, struct trace trace, uint64_t now_ns)
+{
+    const uint64_t now = bucket_time(rule, now_ns);
+    /* The time says how much has refilled since; the units, that it is not another limit's. */
+    const uint64_t left = saturating_sub(bucket_time(rule, trace.until_ns), now);
+    const uint64_t owed = min_u64(left, saturating_mul(trace.units, rule->unit));
+    return owed == 0 ? bucket_fresh() : bucket_state(rule, saturating_add(now, owed), 0);
+}

@@ -75,6 +75,10 @@ bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint
 uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost);
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns);
 
+/* See rule.h. */
+struct trace bucket_trace(const struct rule *rule, struct state s, uint64_t now_ns);
+struct state bucket_resume(const struct rule *rule, struct trace trace, uint64_t now_ns);
+
 /* The time at which the bucket is full again, by this rule's rate; fleet time. */
 uint64_t bucket_full_ns(const struct rule *rule, struct state s, uint64_t now_ns);
 

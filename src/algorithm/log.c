@@ -174,3 +174,13 @@ uint64_t log_state_retry_after(const struct rule *rule, struct state s, uint64_t
     }
     return log_headroom(rule, s, now_ns) >= cost ? 0 : log_reset_after(s, now_ns);
 }
+
+struct trace log_trace(struct state s, uint64_t now_ns)
+{
+    return s.a > now_ns ? (struct trace){s.b, s.a} : (struct trace){0, 0};
+}
+
+struct state log_resume(struct trace trace, uint64_t now_ns)
+{
+    return trace.until_ns > now_ns ? (struct state){trace.until_ns, trace.units} : log_fresh();
+}

@@ -92,6 +92,9 @@ static inline uint64_t log_state_count(struct state s)
 }
 uint64_t log_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
 uint64_t log_reset_after(struct state s, uint64_t now_ns);
+/* See rule.h. */
+struct trace log_trace(struct state s, uint64_t now_ns);
+struct state log_resume(struct trace trace, uint64_t now_ns);
 uint64_t log_state_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost); /* at most */
 
 #endif

@@ -98,3 +98,17 @@ uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t 
            : rule_is_log(rule)  ? log_reset_after(state, now_ns)
                                 : window_reset_after(rule, state, now_ns);
 }
+
+struct trace rule_trace(const struct rule *rule, struct state state, uint64_t now_ns)
+{
+    return rule_is_bucket(rule) ? bucket_trace(rule, state, now_ns)
+           : rule_is_log(rule)  ? log_trace(state, now_ns)
+                                : window_trace(rule, state, now_ns);
+}
+
+struct state rule_resume(const struct rule *rule, struct trace trace, uint64_t now_ns)
+{
+    return rule_is_bucket(rule) ? bucket_resume(rule, trace, now_ns)
+           : rule_is_log(rule)  ? log_resume(trace, now_ns)
+                                : window_resume(rule, trace, now_ns);
+}

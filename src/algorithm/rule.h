@@ -114,4 +114,18 @@ uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t 
 /* The wait after which the state is as a fresh one. */
 uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t now_ns);
 
+/* What can be remembered of a state in little room: at most so many units were used, and from then on it is as a fresh
+ * one. units 0: it is that already. */
+struct trace {
+    uint64_t units, until_ns;
+};
+
+struct trace rule_trace(const struct rule *rule, struct state state, uint64_t now_ns);
+
+/*
+ * The state a trace stands for, later: never fuller than the one it was of would be, had nothing come in between. A
+ * greater trace has a state that is no fuller. (A bucket that goes over to another rate owes the same time.)
+ */
+struct state rule_resume(const struct rule *rule, struct trace trace, uint64_t now_ns);
+
 #endif

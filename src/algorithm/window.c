@@ -169,3 +169,30 @@ uint64_t window_reset_after(const struct rule *rule, struct state s, uint64_t no
     }
     return slides && window_previous(s) != 0 ? next_ns - now_ns : 0;
 }
+
+struct trace window_trace(const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    const uint64_t reset_ns = window_reset_after(rule, s, now_ns);
+    if (reset_ns == 0) {
+        return (struct trace){0, 0};
+    }
+    uint64_t into_ns;
+    s = window_roll(rule, s, now_ns, &into_ns);
+    const uint64_t count = window_count(s);
+    /* In the window after, what was carried counts again: too much, and never too little. */
+    return (struct trace){count != 0 ? count + carried(rule, s, into_ns) : window_previous(s), now_ns + reset_ns};
+}
+
+struct state window_resume(const struct rule *rule, struct trace trace, uint64_t now_ns)
+{
+    const struct window_span span = window_span_at(rule, now_ns);
+    const uint32_t tag = (uint32_t) span.number & WINDOW_TAG_MASK;
+    const uint64_t units = min_u64(trace.units, WINDOW_COUNT_MASK);
+    if (trace.until_ns < span.end_ns) {
+        return window_state(tag, 0, 0);
+    }
+    if (rule->algorithm == WEIR_SLIDING_WINDOW && trace.until_ns < span.end_ns + rule->period_ns) {
+        return window_state(tag, 0, units);
+    }
+    return window_state(tag, units, 0);
+}

@@ -89,6 +89,13 @@ uint64_t window_count_tag(struct state s, uint32_t tag);
 struct state window_charge_tag(struct state s, uint32_t tag, uint64_t units);
 struct state window_discharge_tag(struct state s, uint32_t tag, uint64_t units);
 
+/*
+ * See rule.h. It is over with the last window in which the units count: two are told apart by that alone. Units of both
+ * windows are remembered as of the later one.
+ */
+struct trace window_trace(const struct rule *rule, struct state s, uint64_t now_ns);
+struct state window_resume(const struct rule *rule, struct trace trace, uint64_t now_ns);
+
 uint64_t window_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost);
 uint64_t window_reset_after(const struct rule *rule, struct state s, uint64_t now_ns);
 
