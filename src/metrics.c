@@ -37,6 +37,8 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->evicted_fresh_count = load_relaxed(&tier->evicted_fresh_count);
     stats->evicted_used_count = load_relaxed(&tier->evicted_used_count);
     stats->lost_report_count = load_relaxed(&tier->lost_report_count);
+    stats->returned_count = load_relaxed(&tier->returned_count);
+    stats->forgiven_count = load_relaxed(&tier->forgiven_count);
     stats->thread_count = load_relaxed(&tier->line.thread_count);
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);
@@ -57,8 +59,9 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->waiting_key_count = bitmap_count(&tier->table.postponed);
     stats->denied_units = load_relaxed(&tier->offenders.counted_units);
     stats->unlisted_units = load_relaxed(&tier->offenders.forgotten_units);
-    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->logs.memory_size + tier->logs.places_size +
-                         tier->offenders.offences_size + tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
+    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->sketch.memory_size +
+                         tier->logs.memory_size + tier->logs.places_size + tier->offenders.offences_size +
+                         tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
 }
 
 static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)
@@ -160,6 +163,10 @@ static void add_process(struct text *text, const weir_stats *stats)
              "# TYPE weir_evicted_keys_total counter\nweir_evicted_keys_total{state=\"fresh\"} %" PRIu64
              "\nweir_evicted_keys_total{state=\"used\"} %" PRIu64 "\n",
              stats->evicted_fresh_count, stats->evicted_used_count);
+    add_metric(text, "weir_returned_keys_total", "counter",
+               "Keys that began with what is remembered of them, having been forgotten.", stats->returned_count);
+    add_metric(text, "weir_forgiven_keys_total", "counter",
+               "Forgotten keys of whose use there was no room to remember anything.", stats->forgiven_count);
     add_metric(text, "weir_lost_reports_total", "counter", "Forgotten keys whose last report found no room.",
                stats->lost_report_count);
     add_metric(text, "weir_denied_units_total", "counter", "Units denied, as the lists of top offenders count them.",

@@ -456,7 +456,7 @@ typedef struct weir_stats {
     uint64_t late_units;                  /* units charged after another thread had taken the grant back */
     uint64_t key_count, key_capacity;     /* entries of the table: one per key and limit */
     uint64_t evicted_fresh_count;         /* forgotten keys that were as if never used */
-    uint64_t evicted_used_count;          /* forgotten keys that had used something */
+    uint64_t evicted_used_count;          /* forgotten keys that had used something; see returned_count */
     uint64_t lost_report_count;           /* forgotten keys whose last report found no room */
     uint32_t thread_count;                /* attached now */
     uint32_t live_nodes;                  /* nodes with a recent heartbeat, this one included; 0: not known */
@@ -477,6 +477,8 @@ typedef struct weir_stats {
     uint64_t waiting_key_count;            /* entries with news that can wait for its turn */
     uint64_t denied_units;                 /* units denied, as the lists of top offenders count them, in all */
     uint64_t unlisted_units;               /* the same of keys that were forgotten before they could be counted */
+    uint64_t returned_count;               /* keys that began with what is remembered of them, having been forgotten */
+    uint64_t forgiven_count;               /* forgotten keys of whose use there was no room to remember anything */
 } weir_stats;
 
 /* Threads: any. Progress: wait-free. */

@@ -39,14 +39,21 @@ static bool window_fold(struct cell *cell, struct note *note, bool before, const
     struct told *told = before ? &note->before : &note->now;
     const uint32_t tag = (load_relaxed(&note->mirror.tag) - before) & WINDOW_TAG_MASK;
     const struct answer answer = answer_of(report, told, listens);
-    const uint64_t more = answer.others - load_relaxed(&told->others);
+    const uint64_t had = told_folded(told);
     const uint64_t back = answer.others_back - load_relaxed(&told->others_back);
     told->reported = max_u64(told->reported, report->count);
     told->reported_back = max_u64(told->reported_back, report->back);
-    if (more == 0 && back == 0 && answer.reset == 0) {
+    store_relaxed(&told->others, answer.others); /* R1 */
+    store_relaxed(&told->others_back, answer.others_back);
+    if (report->reset_us != 0) {
+        store_relaxed(&told->remembered, 0); /* the fleet has given back all there was */
+    }
+    const uint64_t more = saturating_sub(told_folded(told), had);
+    const uint64_t less = saturating_sub(had, told_folded(told));
+    if (more == 0 && less == 0 && back == 0 && answer.reset == 0) {
         return false;
     }
-    const uint64_t off = back + answer.reset + told->deficit;
+    const uint64_t off = back + answer.reset + less + told->deficit;
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
     uint64_t there;
@@ -55,13 +62,11 @@ static bool window_fold(struct cell *cell, struct note *note, bool before, const
         there = window_count_tag(folded, tag);
         folded = window_discharge_tag(folded, tag, off);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
-    told->deficit = saturating_sub(off, there);  /* R1 */
-    store_relaxed(&told->others, answer.others); /* R1 */
-    store_relaxed(&told->others_back, answer.others_back);
+    told->deficit = saturating_sub(off, there); /* R1 */
     if (answer.reset != 0) {
         adjust_back_window(note, tag, answer.reset); /* [A1] */
     }
-    return back + answer.reset != 0;
+    return back + answer.reset + less != 0;
 }
 
 /* The same for a bucket. */
@@ -77,17 +82,23 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
     const uint64_t unseen_back = load_acquire(&note->back[0]) - report->back; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
     const bool in_parts = report_in_parts(note, since_ns);
+    const uint64_t remembered = load_relaxed(&note->now.remembered);
+    const bool forgiven = remembered != 0 && report->reset_us != 0;
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
     do {
         struct state state = cell_state(value);
         const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
-        if (in_parts && listens) {
-            state.a = 0;
+        if ((in_parts || forgiven) && listens) {
+            state.a =
+                forgiven ? 0 : remembered; /* that one may be a forgotten key's, which the fleet has yet to hear of */
         }
         folded = bucket_merge(&as, state, now_ns, listens ? saturating_mul(report->tat_answer_us, NS_PER_US) : 0,
                               listens ? unseen : 0, listens ? unseen_back : 0, back + answer.reset);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
+    if (forgiven && listens) {
+        store_relaxed(&note->now.remembered, 0);
+    }
     if (listens) {
         note->lesson.known_time = folded.a;
         note->lesson.known_total = bucket_total(folded);

@@ -243,7 +243,7 @@ void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, con
     uint64_t seen = lesson->own_seen;
     if (!rule_is_bucket(rule)) {
         const uint64_t own_back = report_window_back(note, load_relaxed(&note->mirror.tag));
-        seen = saturating_sub(seen + load_relaxed(&note->now.others) + note->now.deficit,
+        seen = saturating_sub(seen + told_folded(&note->now) + note->now.deficit,
                               load_relaxed(&note->now.others_back) + own_back);
     }
     const bool crowded = others_rate != 0 && is_crowded(rule, &demand, others_part);

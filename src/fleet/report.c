@@ -9,11 +9,12 @@
  * Units that were given back are counted beside: the note has this node's own, told.others_back the others'.
  *
  * Invariants
- *   R1  window: state count (or previous) = own units - own given back + told.others - told.others_back + told.deficit
- *       of that window; deficit is more than 0 where that would be less than 0 (two nodes have given back the same)
- *   R2  reported <= own units counted; what is counted later makes the cell dirty again
- *   R3  told.others and told.others_back never decrease within a window: what the fleet has lost is told again, and not
- *       admitted again.
+ *   R1  window: state count (or previous) = own units - own given back + others - told.others_back + told.deficit of
+ *       that window; deficit is more than 0 where that would be less than 0 (two nodes have given back the same);
+ * others is told.others, or what the key is remembered to have used where that is more (told_folded): an earlier stay
+ * of the key here has told of those units, or a forgotten key's last report will R2  reported <= own units counted;
+ * what is counted later makes the cell dirty again R3  told.others and told.others_back never decrease within a window:
+ * what the fleet has lost is told again, and not admitted again.
  *
  * A log's units are told by number and time; its answer is what the others have in the window, which replaces what it
  * was. Where the fleet turns out not to have this node's units, all in the window are told again.
@@ -143,6 +144,7 @@ static void told_copy(struct told *to, const struct told *from)
     to->others_asked = from->others_asked;
     store_relaxed(&to->others, load_relaxed(&from->others));
     store_relaxed(&to->others_back, load_relaxed(&from->others_back));
+    store_relaxed(&to->remembered, load_relaxed(&from->remembered));
 }
 
 /* Lets the note follow the state into the window with this tag. */
@@ -167,7 +169,7 @@ static void note_follow(struct note *note, uint32_t tag)
 static uint64_t own_count(const struct told *told, uint64_t count, uint64_t back)
 {
     const uint64_t net = count + back + load_relaxed(&told->others_back);
-    return max_u64(saturating_sub(net, load_relaxed(&told->others) + told->deficit), told->reported);
+    return max_u64(saturating_sub(net, told_folded(told) + told->deficit), told->reported);
 }
 
 /* What a cell's units are, and how many of them the fleet has not had. */
@@ -338,7 +340,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
 const struct policy_limit *report_limit(const struct policy_set *set, const struct owner *owner,
                                         const struct policy **policy)
 {
-    if ((owner->flags & OWNER_FLEET) == 0) {
+    if (!owner_is(owner, OWNER_FLEET)) {
         return NULL;
     }
     return policy_set_limit(set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), policy);

@@ -3,6 +3,7 @@
 #ifndef WEIR_FLEET_REPORT_H
 #define WEIR_FLEET_REPORT_H
 
+#include "algorithm/log.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
 #include "fleet/fleet.h"
@@ -105,6 +106,12 @@ bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const s
 /* Brings an answer home. True: something was given back. */
 bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
                      uint64_t now_ns);
+/*
+ * Adds to the others' units of a log, in the order of time and with room for one more group, those that its key is
+ * remembered to have used and that are not among them. Returns how many groups there are then.
+ */
+uint32_t report_log_remembered(const struct note *note, const struct rule *rule, struct log_group groups[],
+                               uint32_t count, uint64_t now_ns);
 /* Nobody knows what of a log's units has arrived. */
 void report_log_retry(struct fleet *fleet, const struct origin *origin);
 

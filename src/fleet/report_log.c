@@ -101,15 +101,40 @@ bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const s
     return true;
 }
 
+uint32_t report_log_remembered(const struct note *note, const struct rule *rule, struct log_group groups[],
+                               uint32_t count, uint64_t now_ns)
+{
+    const uint64_t until_ns = load_relaxed(&note->before.remembered);
+    uint64_t missing = until_ns > now_ns ? load_relaxed(&note->now.remembered) : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        missing = saturating_sub(missing, groups[i].units);
+    }
+    if (missing == 0) {
+        return count;
+    }
+    const struct log_group group = {.time_ns = saturating_sub(until_ns, rule->period_ns), .units = missing};
+    uint32_t at = count;
+    for (; at > 0 && groups[at - 1].time_ns > group.time_ns; at--) {
+        groups[at] = groups[at - 1];
+    }
+    groups[at] = group;
+    return count + 1;
+}
+
 bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
                      uint64_t now_ns)
 {
     const struct log_news *news = report->log;
-    struct log_group groups[LOG_GROUPS];
-    const uint32_t count = news->group_count <= LOG_GROUPS ? news->group_count : LOG_GROUPS;
+    struct log_group groups[LOG_GROUPS + 1];
+    uint32_t count = news->group_count <= LOG_GROUPS ? news->group_count : LOG_GROUPS;
     for (uint32_t i = 0; i < count; i++) {
         groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
     }
+    struct note *note = &fleet->tier->table.notes[at];
+    if (news->reset_us * NS_PER_US + rule->period_ns >= load_relaxed(&note->before.remembered)) {
+        store_relaxed(&note->now.remembered, 0); /* the reset was after the last of them */
+    }
+    count = report_log_remembered(note, rule, groups, count, now_ns);
     bool returned = false;
     logs_lock(fleet->tier, at);
     struct log *log = logs_get(fleet->tier, at);

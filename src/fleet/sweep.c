@@ -41,12 +41,13 @@ static void for_each_cell(const struct sweep *sweep,
     }
 }
 
-static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule)
+static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t now_ns)
 {
+    struct log_group groups[LOG_GROUPS + 1];
     logs_lock(tier, at);
     struct log *log = logs_get(tier, at);
     if (log != NULL) {
-        log_set_others(log, NULL, 0);
+        log_set_others(log, groups, report_log_remembered(&tier->table.notes[at], rule, groups, 0, now_ns));
         logs_publish(tier, at, rule);
     }
     logs_unlock(tier, at);
@@ -55,7 +56,8 @@ static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule)
 /* Takes one window's others out of a state; *deficit: what could not be taken, as of the last call. */
 static struct state unfold_told(struct state state, uint32_t tag, const struct told *told, uint64_t *deficit)
 {
-    const uint64_t off = load_relaxed(&told->others) + told->deficit;
+    /* What the key is remembered to have used stays, as far as it was folded in. */
+    const uint64_t off = told_folded(told) - load_relaxed(&told->remembered) + told->deficit;
     state = window_charge_tag(state, tag, load_relaxed(&told->others_back));
     *deficit = saturating_sub(off, window_count_tag(state, tag));
     return window_discharge_tag(state, tag, off);
@@ -74,7 +76,7 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
     struct note *note = &sweep->fleet->tier->table.notes[at];
     const uint32_t tag = load_relaxed(&note->mirror.tag);
     if (rule_is_log(rule)) {
-        unfold_log(sweep->fleet->tier, at, rule);
+        unfold_log(sweep->fleet->tier, at, rule, sweep->now_ns);
     }
     if (load_relaxed(&note->mirror.part) == 0) {
         const struct state state = cell_state(pair_read(&cell->state));
@@ -103,7 +105,7 @@ static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *ru
 
 void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
 {
-    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
+    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy, .now_ns = tier_time(fleet->tier)};
     for_each_cell(&sweep, unfold);
 }
 
@@ -139,6 +141,15 @@ static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule 
     logs_unlock(tier, at);
 }
 
+/* A bucket's time, moved; 0 stays what it is. */
+static uint64_t time_shifted(uint64_t time, int64_t delta_ns)
+{
+    const uint64_t moved = time + ((uint64_t) delta_ns << BUCKET_FRACTION_BITS);
+    const bool back_too_far = delta_ns < 0 && moved > time;
+    const bool on_too_far = delta_ns > 0 && moved < time;
+    return time == 0 || back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
+}
+
 static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule *rule)
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
@@ -149,6 +160,8 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule
     }
     if (rule_is_log(rule)) {
         shift_log(sweep, at, rule);
+        const uint64_t until_ns = load_relaxed(&note->before.remembered);
+        store_relaxed(&note->before.remembered, until_ns != 0 ? until_ns + (uint64_t) sweep->delta_ns : 0);
         return;
     }
     const uint64_t later_ns = sweep->now_ns + (uint64_t) sweep->delta_ns;
@@ -159,14 +172,14 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule
     do {
         state = cell_state(value);
         if (rule_is_bucket(rule)) {
-            const uint64_t moved = state.a + ((uint64_t) sweep->delta_ns << BUCKET_FRACTION_BITS);
-            const bool back_too_far = sweep->delta_ns < 0 && moved > state.a;
-            const bool on_too_far = sweep->delta_ns > 0 && moved < state.a;
-            state.a = state.a == 0 || back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
+            state.a = time_shifted(state.a, sweep->delta_ns);
         } else {
             state = window_state(window_tag(state) + windows, window_count(state), window_previous(state));
         }
     } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+    if (rule_is_bucket(rule)) {
+        store_relaxed(&note->now.remembered, time_shifted(load_relaxed(&note->now.remembered), sweep->delta_ns));
+    }
     if (!rule_is_bucket(rule) && windows != 0) {
         /* What was given back goes with its windows. The first time is learned before anything is told. */
         const uint64_t back[2] = {load_acquire(&note->back[0]), load_acquire(&note->back[1])};
@@ -183,4 +196,5 @@ void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64
 {
     const struct sweep sweep = {.fleet = fleet, .set = set, .now_ns = now_ns, .delta_ns = delta_ns};
     for_each_cell(&sweep, shift_cell);
+    sketch_shift(&fleet->tier->sketch, delta_ns);
 }

@@ -82,8 +82,7 @@ void adjust_back_window(struct note *note, uint32_t tag, uint64_t units)
 static uint64_t own_units(const struct told *told, uint64_t count)
 {
     /* Relaxed: they decide between two windows to give back to, and no more. */
-    const uint64_t others = load_relaxed(&told->others);
-    return saturating_sub(count, saturating_sub(others, load_relaxed(&told->others_back)));
+    return saturating_sub(count, saturating_sub(told_folded(told), load_relaxed(&told->others_back)));
 }
 
 /* The most that the window of a state, and the one before, can give back of their own. `note` NULL: all is. */
@@ -318,6 +317,9 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
         as.hash ^= policy->share ^ member->share;
         as.policy = member->id;
         uint32_t cells[WEIR_MAX_LIMITS];
+        for (size_t i = 0; i < member->limit_count; i++) {
+            sketch_forget(&tier->sketch, cell_hash(member, &as, i)); /* else it comes back when the key is forgotten */
+        }
         if (!place_pin(tier, member, &as, tier_time(tier), cells)) {
             continue; /* no room: it cannot have been counted here */
         }

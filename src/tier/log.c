@@ -4,8 +4,9 @@
  *
  * A log lies outside the table, in a block that is taken when its key is first counted, grows with the units in the
  * window up to what its limit needs, and is given back when the key is forgotten or, when memory runs out, when nothing
- * is left in its window. The cell's state is the log's summary, so that whoever only wants to know whether a key can be
- * forgotten need not look here.
+ * is left in its window. A key that comes back after it was forgotten (place.c) has a
+ * log of one group, of units that leave together. The cell's state is the log's summary, so that whoever only wants to
+ * know whether a key can be forgotten need not look here.
  *
  * Invariants
  *   G1  a log and its cell's state are changed under the lock of its place, and agree when it is given up
@@ -138,7 +139,10 @@ struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule,
     if (log != NULL && log->capacity >= capacity) {
         return log;
     }
-    const uint32_t groups = tier->fleet ? (uint32_t) min_u64(capacity, LOG_GROUPS) : 0;
+    const struct state state = cell_state(pair_read(&tier->table.cells[cell].state));
+    const bool resumed = log == NULL && state.a > now_ns; /* only then is there a state without a log */
+    const uint32_t own_groups = resumed ? 1 : log != NULL ? log->group_capacity : 0;
+    const uint32_t groups = tier->fleet ? (uint32_t) min_u64(capacity, LOG_GROUPS) : own_groups;
     const size_t size = log_size(capacity, groups);
     const uint32_t block = block_find(tier, cell, size, now_ns);
     if (block == 0) {
@@ -150,8 +154,22 @@ struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule,
         log_copy(grown, log);
         block_give(tier, place->block);
     }
+    if (resumed) {
+        /* When each passed is not known: they leave together, when the last one would. */
+        const struct log_group all = {.time_ns = saturating_sub(state.a, rule->period_ns), .units = state.b};
+        log_set_others(grown, &all, 1);
+    }
     place->block = block;
     return grown;
+}
+
+void logs_resume(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns)
+{
+    if (rule_is_log(rule) && load_relaxed(&tier->table.cells[cell].state.a) > now_ns) {
+        logs_lock(tier, cell);
+        (void) logs_room(tier, cell, rule, 1, now_ns);
+        logs_unlock(tier, cell);
+    }
 }
 
 /* The state becomes the log's summary. False: the cell is not this hash's (0: it is pinned). */

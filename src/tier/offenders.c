@@ -79,7 +79,7 @@ void offenders_name(struct tier *tier, const struct policy *policy, const weir_k
         key_keep(&offence->key, policy, key);
         store_release(&offence->naming, NAMING_DONE); /* [O4] */
     }
-    store_relaxed(&owner->offends, 1);
+    owner_mark(owner, MARK_OFFENDS);
     cell_unpin(at);
 }
 
@@ -91,18 +91,17 @@ void offenders_denied(struct tier *tier, uint32_t cell, uint64_t units)
     while (!cas_seq_cst(&offence->units, &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
     }
     if (was == 0) { /* else O2 */
-        store_relaxed(&tier->table.owners[cell].offends, 1);
+        owner_mark(&tier->table.owners[cell], MARK_OFFENDS);
         mark(offenders, cell);
     }
 }
 
 void offenders_forget(struct tier *tier, uint32_t cell)
 {
-    struct owner *owner = &tier->table.owners[cell];
+    const struct owner *owner = &tier->table.owners[cell];
     struct offence *offence = &tier->offenders.offences[cell];
     /* Relaxed: the cell is claimed, so it is nobody's who would count or name; O1 names the exception. */
-    if (load_relaxed(&owner->offends) != 0) {
-        store_relaxed(&owner->offends, 0);
+    if ((load_relaxed(&owner->marks) & MARK_OFFENDS) != 0) {
         store_relaxed(&offence->naming, NAMING_NONE);
         drop_units(&tier->offenders, cell);
     }
@@ -112,7 +111,7 @@ void offenders_move(struct tier *tier, uint32_t from, uint32_t to)
 {
     struct offence *old = &tier->offenders.offences[from];
     struct offence *new = &tier->offenders.offences[to];
-    if (load_relaxed(&tier->table.owners[from].offends) == 0) {
+    if ((load_relaxed(&tier->table.owners[from].marks) & MARK_OFFENDS) == 0) {
         return; /* and `to` is no offender's, either: it is empty */
     }
     new->key = old->key;

@@ -6,7 +6,9 @@
  * by moving to its own second group; so the table can be filled nearly whole (one step of cuckoo hashing: Pagh and
  * Rodler, Cuckoo Hashing, J. Algorithms 51, 2004). When none can, another key is forgotten: one whose state equals a
  * fresh one, where there is one (nothing is lost), else the one with the smallest part of its limit used. Keys that a
- * thread holds units of are not forgotten.
+ * thread holds units of are not forgotten. What a forgotten key had used goes into the sketch (sketch.c), and a key
+ * that comes back begins with that. In a fleet these units are not this stay's own, to be reported: they count as the
+ * others', until the fleet tells of as many (told.remembered).
  *
  * What a forgotten key had not told the fleet yet goes to the background thread first, through a ring of fixed size;
  * where that is full, the report is lost and counted.
@@ -15,6 +17,7 @@
  */
 #include <string.h>
 
+#include "algorithm/log.h"
 #include "algorithm/window.h"
 #include "base/spin.h"
 #include "tier/tier.h"
@@ -75,8 +78,9 @@ static void owner_write(const struct tier *tier, struct owner *owner, const stru
 {
     store_relaxed(&owner->group, (uint16_t) policy->group->id);
     store_relaxed(&owner->limit_tag, POLICY_LIMIT_TAG(limit->salt));
-    owner->flags = (uint8_t) ((tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? OWNER_FLEET : 0) |
-                              (rule_is_log(&limit->rule) ? OWNER_LOG : 0));
+    store_relaxed(&owner->marks, 0);
+    store_relaxed(&owner->flags, (uint8_t) ((tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? OWNER_FLEET : 0) |
+                                            (rule_is_log(&limit->rule) ? OWNER_LOG : 0)));
 }
 
 /* The note of a key that has told the fleet nothing yet. */
@@ -94,16 +98,40 @@ static void note_write(struct tier *tier, struct note *note, const struct policy
     key_keep(&note->key, policy, key);
 }
 
+/* Puts what a claimed cell has used into the sketch. */
+static void remember(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t hash, struct state state,
+                     uint64_t now_ns)
+{
+    const struct trace trace = rule_trace(rule, state, now_ns);
+    const bool refused = (load_relaxed(&tier->table.owners[at].marks) & MARK_REFUSED) != 0;
+    const bool much = trace.units >= rule->limit - min_u64(trace.units, rule->limit);
+    const enum sketch_weight weight = refused ? SKETCH_REFUSED : much ? SKETCH_MUCH : SKETCH_LITTLE;
+    if (!sketch_put(&tier->sketch, hash, trace, weight, now_ns)) {
+        (void) add_relaxed(&tier->forgiven_count, 1);
+    }
+}
+
 /* Empties a claimed cell, and sees to what it had still to tell. */
 static void forget(struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
 {
     const struct owner *owner = &tier->table.owners[at];
     struct orphan orphan;
+    struct cell *cell = &tier->table.cells[at];
     const bool fresh = cell_worth(tier, set, at, now_ns) == 0;
-    const bool tells = (owner->flags & OWNER_FLEET) != 0 && limit_of(set, owner) != NULL;
-    orphan.state = cell_vacate(&tier->table, &tier->table.cells[at]);
+    const struct policy_limit *limit = limit_of(set, owner);
+    const bool tells = owner_is(owner, OWNER_FLEET) && limit != NULL;
+    const uint64_t hash = load_relaxed(&cell->hash);
+    const struct state before = cell_state(pair_read(&cell->state));
+    if (limit != NULL) {
+        remember(tier, at, &limit->rule, hash, before, now_ns); /* [K1] */
+    }
+    orphan.state = cell_vacate(&tier->table, cell);
+    if (limit != NULL && (orphan.state.a != before.a || orphan.state.b != before.b)) {
+        /* Charged in between. Who comes back just now begins without that. */
+        remember(tier, at, &limit->rule, hash, orphan.state, now_ns);
+    }
     orphan.time_count = 0;
-    const uint64_t lost = (owner->flags & OWNER_LOG) != 0 ? logs_forget(tier, at, &orphan) : 0;
+    const uint64_t lost = owner_is(owner, OWNER_LOG) ? logs_forget(tier, at, &orphan) : 0;
     if (tells) {
         /* They are claimed: nobody writes them. */
         memcpy((void *) &orphan.owner, (const void *) owner, sizeof(*owner));
@@ -126,6 +154,41 @@ static void first_part(struct tier *tier, const struct policy_limit *limit, stru
     /* Up: an even part of a limit that divides by them is whole units. */
     store_relaxed(&note->mirror.part, (uint32_t) (nodes == 1 ? 0 : (PART_WHOLE + nodes - 1) / nodes));
     store_relaxed(&note->mirror.quota_untold, quota);
+}
+
+/* Makes units of a state the others', as far as the fleet is concerned. */
+static void note_remember(struct note *note, const struct rule *rule, struct state state)
+{
+    if (rule_is_bucket(rule)) {
+        store_relaxed(&note->now.remembered, state.a);
+    } else if (rule_is_log(rule)) {
+        store_relaxed(&note->now.remembered, log_state_count(state));
+        store_relaxed(&note->before.remembered, state.a);
+    } else {
+        store_relaxed(&note->now.remembered, window_count(state));
+        store_relaxed(&note->before.remembered, window_previous(state));
+        store_relaxed(&note->mirror.tag, window_tag(state));
+        store_relaxed(&note->mirror.seen, window_count(state));
+    }
+}
+
+/* What a key that is given a claimed cell begins with. */
+static struct state first_state(struct tier *tier, const struct rule *rule, uint64_t hash, uint32_t at, uint64_t now_ns)
+{
+    const struct trace trace = sketch_take(&tier->sketch, hash, rule->limit, now_ns); /* [K1] */
+    const struct state fresh = rule_fresh(rule, now_ns);
+    if (trace.units == 0) {
+        return fresh;
+    }
+    const struct state state = rule_resume(rule, trace, now_ns);
+    if (rule_reset_after(rule, state, now_ns) == 0) {
+        return fresh;
+    }
+    (void) add_relaxed(&tier->returned_count, 1);
+    if (owner_is(&tier->table.owners[at], OWNER_FLEET)) {
+        note_remember(&tier->table.notes[at], rule, state);
+    }
+    return state;
 }
 
 /* Claims an empty cell of a group; TABLE_NONE: it has none. */
@@ -157,7 +220,7 @@ static void move_key(struct tier *tier, uint32_t from, uint32_t to)
     }
     offenders_move(tier, from, to);
     cell_occupy(table, &table->cells[to], hash, cell_vacate(table, &table->cells[from]));
-    if ((table->owners[to].flags & OWNER_FLEET) != 0) {
+    if (owner_is(&table->owners[to], OWNER_FLEET)) {
         table_set_dirty(table, to); /* an answer under way finds another key there, and this one is told again */
     }
     cell_release(&table->cells[to]);
@@ -171,7 +234,7 @@ static uint32_t claim_movable(struct tier *tier, size_t group)
         const uint32_t from = (uint32_t) (group * GROUP_CELLS + i);
         struct cell *cell = &table->cells[from];
         const uint64_t hash = load_acquire(&cell->hash);
-        const bool log = (table->owners[from].flags & OWNER_LOG) != 0; /* a guess, as yet */
+        const bool log = owner_is(&table->owners[from], OWNER_LOG); /* a guess, as yet */
         if (hash == 0 || log || table_group(table, hash) != group || (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
             continue;
         }
@@ -180,7 +243,7 @@ static uint32_t claim_movable(struct tier *tier, size_t group)
             continue;
         }
         if (cell_claim(cell)) {
-            if (load_relaxed(&cell->hash) == hash && (table->owners[from].flags & OWNER_LOG) == 0) {
+            if (load_relaxed(&cell->hash) == hash && !owner_is(&table->owners[from], OWNER_LOG)) {
                 move_key(tier, from, to);
                 return from;
             }
@@ -260,14 +323,15 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
             (void) cell_vacate(table, &table->cells[at]);
             offenders_forget(tier, at);
             owner_write(tier, &table->owners[at], policy, limit);
-            const bool fleet = (table->owners[at].flags & OWNER_FLEET) != 0;
+            const bool fleet = owner_is(&table->owners[at], OWNER_FLEET);
             if (table->notes != NULL) {
                 note_write(tier, &table->notes[at], policy, key);
             }
             if (fleet) {
                 first_part(tier, limit, &table->notes[at]);
             }
-            cell_occupy(table, &table->cells[at], hash, rule_fresh(&limit->rule, now_ns));
+            cell_occupy(table, &table->cells[at], hash, first_state(tier, &limit->rule, hash, at, now_ns));
+            logs_resume(tier, at, &limit->rule, now_ns);
             if (fleet && load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
                 table_set_dirty(table, at);
                 bitmap_set(&table->urgent, at);

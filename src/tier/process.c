@@ -164,6 +164,19 @@ static void deny(struct request *r)
     *r->out = strictest;
 }
 
+/* Remembers who was refused: of a forgotten key it is the most important thing to know (sketch.c). */
+static void mark_refused(struct request *r)
+{
+    for (size_t c = 0; c < r->count; c++) {
+        const struct claim *claim = &r->claims[c];
+        for (size_t i = 0; claim->short_of && !claim->placeless && i < claim->policy->limit_count; i++) {
+            if (claim->opinions[i].left < claim_asked(claim)) {
+                owner_mark(&r->t->tier->table.owners[claim->cells[i]], MARK_REFUSED);
+            }
+        }
+    }
+}
+
 enum charge process_charge(struct request *r, struct claim *claim, size_t i, uint64_t cost, uint64_t mine,
                            uint64_t wanted, uint64_t add)
 {
@@ -472,6 +485,9 @@ static bool decide(struct request *r, bool take)
             continue;
         }
         if (answer == ANSWER_DENIED) {
+            if (take) {
+                mark_refused(r);
+            }
             deny(r);
             return true;
         }

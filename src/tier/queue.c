@@ -124,6 +124,9 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         *wait_ns = place.wait_ns;
         r->out->allowed = !place.refused;
         if (place.refused || claim->cost == 0) {
+            for (size_t i = 0; place.refused && claim->cost != 0 && i < claim->policy->limit_count; i++) {
+                owner_mark(&r->t->tier->table.owners[claim->cells[i]], MARK_REFUSED);
+            }
             return true;
         }
         /* A log is charged where it has room, by the way of several cells. */

@@ -149,7 +149,7 @@ int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns)
 {
     sketch->line_count = max_keys / LINE_WORDS + 1;
     sketch->memory_size = sketch->line_count * LINE_WORDS * sizeof(uint64_t);
-    sketch->memory = memory_reserve(sketch->memory_size, false);
+    sketch->memory = memory_reserve(sketch->memory_size, true);
     sketch->words = sketch->memory;
     sketch->origin_ns = origin_ns;
     return sketch->memory != NULL ? 0 : -ENOMEM;

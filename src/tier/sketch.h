@@ -31,7 +31,7 @@ struct sketch {
     size_t memory_size;
 };
 
-/* 0 or -ENOMEM. The memory is reserved, and present when it is used: by more keys than the table holds. */
+/* 0 or -ENOMEM. */
 int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns);
 void sketch_close(struct sketch *sketch);
 

@@ -78,12 +78,28 @@ _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 struct owner {
     _Atomic uint32_t limit_tag; /* of the limit: POLICY_LIMIT_TAG of its salt */
     _Atomic uint16_t group;     /* of the policy and its tiers */
-    uint8_t flags;              /* OWNER_* */
-    _Atomic uint8_t offends;    /* 1: the cell may have something in offenders.h */
+    _Atomic uint8_t flags;      /* OWNER_* */
+    _Atomic uint8_t marks;      /* MARK_*; set by anyone (statistics) */
 };
 
 #define OWNER_FLEET 1 /* has something to tell the fleet */
 #define OWNER_LOG   2 /* is under a sliding log */
+
+#define MARK_OFFENDS 1 /* there may be something of it in offenders.h */
+#define MARK_REFUSED 2 /* more was asked for than there was room for */
+
+static inline bool owner_is(const struct owner *owner, uint8_t flag)
+{
+    return (load_relaxed(&owner->flags) & flag) != 0;
+}
+
+/* Written once, so that a flood of denials is answered from reads. */
+static inline void owner_mark(struct owner *owner, uint8_t mark)
+{
+    if ((load_relaxed(&owner->marks) & mark) == 0) {
+        (void) or_seq_cst(&owner->marks, mark);
+    }
+}
 
 /*
  * What one window's worth of a record is known to be in the fleet. Of a bucket `now` is all there is, and
@@ -96,7 +112,18 @@ struct told {
     uint64_t own;                         /* own units when last looked at */
     uint64_t asked;                       /* units asked here, admitted or not */
     uint64_t others_asked;                /* and elsewhere, as last answered */
+    /* What the key is remembered to have used before it was forgotten here: they are others' units until the fleet
+     * tells of as many. Of a bucket: its a, as it was resumed; of a log, units in `now`, and until when in `before`
+     * (ns). */
+    _Atomic uint64_t remembered;
 };
+
+/* Units of the others as they are folded into the state. */
+static inline uint64_t told_folded(const struct told *told)
+{
+    /* Relaxed: the background thread's own; to anyone else a guess. */
+    return max_u64(load_relaxed(&told->others), load_relaxed(&told->remembered));
+}
 
 #define TAG_NONE UINT32_MAX /* no window's */
 
@@ -182,6 +209,7 @@ static inline void told_clear(struct told *told)
     told->own = told->asked = told->others_asked = 0;
     store_relaxed(&told->others, 0);
     store_relaxed(&told->others_back, 0);
+    store_relaxed(&told->remembered, 0);
 }
 
 struct table {

@@ -12,6 +12,7 @@
  *   adjust.c    giving back, charging afterwards, resetting
  *   log.c       the logs that lie outside the table
  *   place.c     giving a key a cell: adding, and forgetting another
+ *   sketch.c    what is remembered of keys that were forgotten
  *   mirror.c    what may pass when the others' units are known only as of the fleet's last answer
  *   bitmap.c    sets of cells
  *   tick.c      the tick, time, falling asleep
@@ -29,6 +30,7 @@
 #include "base/buddy.h"
 #include "policy/policy.h"
 #include "tier/offenders.h"
+#include "tier/sketch.h"
 #include "tier/table.h"
 #include "weir/weir.h"
 
@@ -184,6 +186,7 @@ struct logs {
 struct tier {
     struct tick_line line;
     struct table table;
+    struct sketch sketch;
     struct weir_thread *threads; /* max_threads of them */
     uint32_t max_threads;
     _Atomic uint32_t thread_high; /* threads[] in use lie below */
@@ -201,7 +204,7 @@ struct tier {
     _Atomic uint32_t live_nodes; /* as last heard; 0: never */
     _Atomic uint32_t urgent;     /* 1: table.urgent is not empty */
     uint64_t interval_ns;        /* between two answers of the fleet */
-    _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count;
+    _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count, returned_count, forgiven_count;
     void *memory;
     size_t memory_size;
 };
@@ -394,6 +397,8 @@ void logs_unlock(struct tier *tier, uint32_t cell);
 struct log *logs_get(struct tier *tier, uint32_t cell);
 /* The log with room for so many more units; NULL: no memory. */
 struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t units, uint64_t now_ns);
+/* Gives a cell that begins with what its key is remembered to have used its log, if there is room. */
+void logs_resume(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns);
 /* Drops what has left the window, and brings the state up to date. False: the cell is not this hash's. */
 bool logs_refresh(struct tier *tier, uint32_t cell, uint64_t hash, const struct rule *rule, uint64_t now_ns);
 /* Brings the state of a pinned cell up to date with its log. */
