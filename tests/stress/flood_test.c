@@ -16,7 +16,7 @@
 #include "support/support.h"
 #include "weir.h"
 
-#define OFFENDERS 20
+#define OFFENDERS 100
 
 /* One thread, and a clock that stands still: all of it is in one window. */
 struct flood {
