@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the fleet tier costs Redis, as Redis measures it: redis_cost.py [--scripts DIRECTORY] [--server REDIS-SERVER]
+[--passes N] [--json]
 
 Starts a private redis-server and sends the library's own scripts batches of 500 reports, as src/redis/round.c does.
 "script" is what Redis says of EVALSHA (INFO commandstats), us per report: what the scripts themselves can help. "in all" is
@@ -11,10 +12,13 @@ is what a limiter that pushes increments sends for a key; new records to new key
 
 Rows: a record that is new to Redis; one that is there, of 1, 4 or 16 nodes, and the report has news; one of a key over its
 limit, whose counts of what was asked and admitted differ; and a report repeated, which changes nothing.
+
+--json prints the same as a list of figures, with what every pass gave, for bench/report.py.
 """
 import argparse
 import contextlib
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -40,6 +44,7 @@ class Redis:
     def __init__(self, binary):
         self.directory = tempfile.mkdtemp(prefix="weir-cost-")
         path = os.path.join(self.directory, "redis.sock")
+        self.url = f"unix://{path}"
         self.child = subprocess.Popen(
             [binary, "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", self.directory],
             stdout=subprocess.DEVNULL)
@@ -49,6 +54,8 @@ class Redis:
                 self.socket.connect(path)
                 break
             time.sleep(0.05)
+        else:
+            raise RuntimeError(f"{binary} does not answer")
         self.replies = self.socket.makefile("rb", buffering=1 << 20)
 
     def close(self):
@@ -162,7 +169,6 @@ class Subject:
         return (grown / RECORDS, self.redis.call("MEMORY", "USAGE", name, "SAMPLES", 0),
                 self.redis.call("OBJECT", "ENCODING", name).decode())
 
-
     def traffic(self):
         """Bytes of a report, and of its answer."""
         def read():
@@ -229,33 +235,73 @@ def rows_of(redis, subjects):
     return rows
 
 
+def sizes(subjects):
+    """Of records of each kind: its title, and what Subject.memory says."""
+    for subject in subjects:
+        for nodes in NODES:
+            for over in (False, True):
+                title = f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{', over its limit' * over}"
+                yield title, subject.memory(nodes, over)
+
+
+def print_tables(rows, subjects):
+    print("| one report | script, us | in all, us | median | ratio |\n| --- | --- | --- | --- | --- |")
+    print("\n".join(row.text() for row in rows), flush=True)
+    print("\n| one report | bytes sent | bytes answered |\n| --- | --- | --- |")
+    for subject in subjects:
+        print(f"| {subject.kind} | " + " | ".join(f"{size:.0f}" for size in subject.traffic()) + " |")
+    print("\n| one record | bytes | MEMORY USAGE | encoding |\n| --- | --- | --- | --- |")
+    for title, (grown, usage, encoding) in sizes(subjects):
+        print(f"| {title} | {grown:.0f} | {usage} | {encoding} |")
+
+
+def figure_name(title):
+    """"window, 4 nodes, over its limit" is redis_cost/window/4_nodes/over_its_limit."""
+    return "redis_cost/" + title.lower().replace(" + ", "_").replace(", ", "/").replace(" ", "_")
+
+
+def figures(rows, subjects):
+    """The same, as figures with a sample a pass."""
+    out = []
+
+    def add(title, what, unit, samples, **notes):
+        out.append({"name": f"{figure_name(title)}/{what}", "unit": unit, "samples": samples, "notes": notes})
+
+    for row in rows:
+        script_us, all_us = zip(*row.results)
+        if any(script_us):
+            add(row.title, "script", "us", script_us)
+        add(row.title, "in_all", "us", all_us, **({"baseline": figure_name(row.base.title)} if row.base else {}))
+    for subject in subjects:
+        for what, size in zip(("sent", "answered"), subject.traffic()):
+            add(subject.kind, what, "bytes", [size])
+    for title, (grown, _, _) in sizes(subjects):
+        add(title, "record", "bytes", [grown])
+    return out
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--scripts", type=pathlib.Path, default=SCRIPTS)
     parser.add_argument("--server", default="redis-server")
+    parser.add_argument("--passes", type=int, default=PASSES)
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     redis = Redis(options.server)
     try:
         info = redis.info("server")
-        print(f"redis {info.get('valkey_version') or info['redis_version']}, batches of {BATCH}, {RECORDS} records, "
-              f"{PASSES} passes\n")
+        if not options.json:
+            print(f"redis {info.get('valkey_version') or info['redis_version']}, batches of {BATCH}, {RECORDS} records, "
+                  f"{options.passes} passes\n")
         subjects = [Subject(redis, options.scripts, kind) for kind in ("window", "bucket")]
         rows = rows_of(redis, subjects)
-        for step in range(2, 2 + PASSES):
+        for step in range(2, 2 + options.passes):
             for row in rows:
                 row.results.append(row.run(step))
-        print("| one report | script, us | in all, us | median | ratio |\n| --- | --- | --- | --- | --- |")
-        print("\n".join(row.text() for row in rows), flush=True)
-        print("\n| one report | bytes sent | bytes answered |\n| --- | --- | --- |")
-        for subject in subjects:
-            print(f"| {subject.kind} | " + " | ".join(f"{size:.0f}" for size in subject.traffic()) + " |")
-        print("\n| one record | bytes | MEMORY USAGE | encoding |\n| --- | --- | --- | --- |")
-        for subject in subjects:
-            for nodes in NODES:
-                for over in (False, True):
-                    grown, usage, encoding = subject.memory(nodes, over)
-                    print(f"| {subject.kind}, {nodes} node{'s' * (nodes > 1)}{', over its limit' * over} | {grown:.0f} | "
-                          f"{usage} | {encoding} |")
+        if options.json:
+            print(json.dumps(figures(rows, subjects)))
+        else:
+            print_tables(rows, subjects)
     finally:
         redis.close()
 
