@@ -7,4 +7,4 @@ redis-server --port 0 --unixsocket "$directory/redis.sock" --save "" --dir "$dir
 redis=$!
 trap 'kill "$redis" 2>/dev/null || true; wait "$redis" 2>/dev/null || true; rm -rf "$directory"' EXIT
 while [ ! -S "$directory/redis.sock" ]; do sleep 0.05; done
-"$1/bench/weir-background" "unix://$directory/redis.sock" "${2:-5}"
+"$1/bench/weir-background" "unix://$directory/redis.sock" 7 "${2:-2}"

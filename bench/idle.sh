@@ -7,4 +7,5 @@ redis-server --port 0 --unixsocket "$directory/redis.sock" --save "" --dir "$dir
 redis=$!
 trap 'kill "$redis" 2>/dev/null || true; wait "$redis" 2>/dev/null || true; rm -rf "$directory"' EXIT
 while [ ! -S "$directory/redis.sock" ]; do sleep 0.05; done
-echo "idle wakeups a second: $("$1/bench/weir-idle") without Redis, $("$1/bench/weir-idle" "unix://$directory/redis.sock") with Redis"
+"$1/bench/weir-idle" 7 3
+"$1/bench/weir-idle" 7 3 "unix://$directory/redis.sock"

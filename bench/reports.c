@@ -4,6 +4,8 @@
  * Zipf's law, of which one in a hundred is asked for more often than its limit. The same traffic twice: telling every
  * dirty key every interval, and as it is. What the near keys admit must be the same.
  *
+ * Printed are reports a second and node, and what the near keys admitted by their limits: reports/all and reports/due.
+ *
  *   weir-bench-reports [KEYS [UNITS PER SECOND [SECONDS]]]     1000000 10000000 70
  */
 #include <math.h>
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 
 #include "fleet/memory.h"
+#include "tools.h"
 #include "weir.h"
 
 #define NODES    2
@@ -139,12 +142,9 @@ int main(int argc, char **argv)
         return 1;
     }
     const double span = (double) (seconds - WARM_S) * NODES;
-    printf("%llu keys by Zipf's law, %g units a second to %d nodes, %u s in windows of %d s\n",
-           (unsigned long long) keys, rate, NODES, seconds, PERIOD_S);
-    printf("every dirty key every interval   %9.0f reports a second and node, near keys %.4f of their limits\n",
-           (double) all.reports / span, all.near);
-    printf("what matters                     %9.0f reports a second and node, near keys %.4f of their limits\n",
-           (double) due.reports / span, due.near);
-    printf("ratio                            %9.1f\n", (double) all.reports / (double) due.reports);
+    tools_figure((double) all.reports / span, "reports/s", "reports/all/told");
+    tools_figure((double) due.reports / span, "reports/s", "reports/due/told");
+    tools_figure(all.near, "of_the_limit", "reports/all/admitted");
+    tools_figure(due.near, "of_the_limit", "reports/due/admitted");
     return 0;
 }

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A path through the library, so many times, for valgrind to count its instructions:
+ *
+ *     valgrind --tool=callgrind weir-instructions PATH COUNT
+ *
+ * What COUNT and twice COUNT differ by is what COUNT calls take, the loop around them included. Time stands still but
+ * where this program moves it, so two runs differ in nothing else, and figures of different machines can be compared
+ * where their compilers are the same. weir-instructions without a path lists the paths.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "floor.h"
+
+#define SECOND    UINT64_C(1000000000)
+#define MAX_COUNT 20000
+#define BURST     32
+
+/* Into the middle of a grant that lasts: grants double up to 2^20 units, the nineteenth ends after 524,287. */
+#define WARM_UP 300000
+
+static uint64_t now_ns = UINT64_C(1760000000) * SECOND;
+static weir *limiter;
+static weir_thread *thread;
+static weir_policy_id wide_id, none_id;
+static weir_key hot, denied, keys[MAX_COUNT];
+static uint64_t key_bytes[MAX_COUNT][2];
+
+static uint64_t clock_ns(void *arg)
+{
+    (void) arg;
+    return now_ns;
+}
+
+static void open_limiter(void)
+{
+    static const weir_clock clock = {clock_ns, clock_ns, NULL};
+    weir_error error;
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock;
+    options.max_keys = 2 * MAX_COUNT;
+    static const weir_limit wide = {
+        .algorithm = WEIR_TOKEN_BUCKET, .limit = 500000000, .period_ns = SECOND, .burst = UINT64_C(1) << 40};
+    static const weir_limit none = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 31622400 * SECOND};
+    static const weir_policy policies[] = {{.name = "wide", .limits = &wide, .limit_count = 1},
+                                           {.name = "none", .limits = &none, .limit_count = 1}};
+    if (weir_open(&options, &limiter, &error) != 0 || weir_set_policies(limiter, policies, 2, &error) != 0) {
+        (void) fprintf(stderr, "weir-instructions: %s\n", error.message);
+        exit(1);
+    }
+    thread = weir_attach(limiter);
+    wide_id = weir_find_policy(limiter, "wide");
+    none_id = weir_find_policy(limiter, "none");
+    hot = weir_make_key(limiter, wide_id, "0123456789abcdef", 16);
+    denied = weir_make_key(limiter, none_id, "0123456789abcdef", 16);
+}
+
+static void nothing(void)
+{
+}
+
+static void warm_hot(void)
+{
+    weir_verdict verdict;
+    for (int i = 0; i < WARM_UP; i++) {
+        (void) weir_check(thread, &hot, 1, &verdict);
+    }
+}
+
+static void warm_denied(void)
+{
+    weir_verdict verdict;
+    for (int i = 0; i < 100; i++) {
+        (void) weir_check(thread, &denied, 1, &verdict);
+    }
+}
+
+/* All keys are in the table, and none has come in this epoch. */
+static void warm_cold(void)
+{
+    for (uint64_t i = 0; i < MAX_COUNT; i++) {
+        key_bytes[i][0] = i;
+        keys[i] = weir_make_key(limiter, wide_id, key_bytes[i], sizeof(key_bytes[i]));
+        (void) weir_check(thread, &keys[i], 1, NULL);
+    }
+    now_ns += SECOND;
+    (void) weir_poll(limiter);
+}
+
+static uint64_t run_floor(uint64_t count)
+{
+    struct floor_counter counter = {.left = UINT64_MAX};
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += floor_check(&counter, 1);
+    }
+    return sum;
+}
+
+static uint64_t check(const weir_key *key, uint64_t count, weir_verdict *verdict)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += weir_check(thread, key, 1, verdict);
+    }
+    return sum;
+}
+
+static uint64_t run_hot(uint64_t count)
+{
+    return check(&hot, count, NULL);
+}
+
+static uint64_t run_hot_verdict(uint64_t count)
+{
+    weir_verdict verdict;
+    return check(&hot, count, &verdict);
+}
+
+static uint64_t run_denied(uint64_t count)
+{
+    weir_verdict verdict;
+    return check(&denied, count, &verdict);
+}
+
+static uint64_t run_cold(uint64_t count)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += weir_check(thread, &keys[i], 1, NULL);
+    }
+    return sum;
+}
+
+static uint64_t run_burst(uint64_t count)
+{
+    uint64_t sum = 0;
+    uint64_t bits;
+    for (uint64_t i = 0; i + BURST <= count; i += BURST) {
+        sum += weir_check_burst(thread, &keys[i], NULL, BURST, &bits);
+    }
+    return sum;
+}
+
+static uint64_t make_keys(uint64_t count, const void *bytes, size_t length)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += weir_make_key(limiter, wide_id, bytes, length).hash;
+    }
+    return sum;
+}
+
+static uint64_t run_make_key_16(uint64_t count)
+{
+    return make_keys(count, "0123456789abcdef", 16);
+}
+
+static uint64_t run_make_key_64(uint64_t count)
+{
+    return make_keys(count, "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", 64);
+}
+
+static const struct path {
+    const char *name;
+    void (*warm)(void);
+    uint64_t (*run)(uint64_t count);
+} paths[] = {
+    {"floor", nothing, run_floor},
+    {"hot", warm_hot, run_hot},
+    {"hot_verdict", warm_hot, run_hot_verdict},
+    {"denied", warm_denied, run_denied},
+    {"cold", warm_cold, run_cold},
+    {"burst_32", warm_cold, run_burst},
+    {"make_key_16", nothing, run_make_key_16},
+    {"make_key_64", nothing, run_make_key_64},
+};
+
+int main(int argc, char **argv)
+{
+    const size_t path_count = sizeof(paths) / sizeof(paths[0]);
+    const uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    if (argc == 1) {
+        for (size_t i = 0; i < path_count; i++) {
+            (void) printf("%s\n", paths[i].name);
+        }
+        return 0;
+    }
+    for (size_t i = 0; i < path_count && count <= MAX_COUNT; i++) {
+        if (strcmp(argv[1], paths[i].name) == 0) {
+            open_limiter();
+            paths[i].warm();
+            (void) printf("# %llu\n", (unsigned long long) paths[i].run(count));
+            weir_detach(thread);
+            weir_close(limiter);
+            return 0;
+        }
+    }
+    (void) fprintf(stderr, "usage: weir-instructions PATH COUNT, at most %d\n", MAX_COUNT);
+    return 2;
+}
