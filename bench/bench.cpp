@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registers the C functions of subjects.c with Google Benchmark, and weir's peers. One iteration is kBatch checks;
- * times are per check. --keys=N adds the peers' groups of N keys.
+ * Registers the C functions of subjects.c with Google Benchmark, and weir's peers. One iteration is kBatch checks; the
+ * counter "ns" is the time of one check, on each thread. Names are GROUP/SUBJECT; groups are
+ *   floor     the least a check can be, and weir beside it: key at hand; key of 16, of 64 bytes to be hashed
+ *   call      the public calls, on a hot key or two
+ *   limits    a hot key under 1 to 4 limits
+ *   burst     weir_check_burst: KEYS/SIZE
+ *   threads   1, 2, ... threads, as many as there are processors: one key for all, one each, one that is denied, many
+ * and those of peer_groups.cpp. bench/report.py runs them all; docs/performance.md says how to read them.
+ *
+ * --keys=N makes the peers' groups of many keys those of N keys; it can be given several times.
  */
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,7 +24,7 @@
 namespace
 {
 
-constexpr uint64_t kBatch = 1000;
+constexpr uint64_t kBatch = 1024; /* a multiple of every size of burst */
 
 void report(benchmark::State &state)
 {
@@ -24,66 +33,84 @@ void report(benchmark::State &state)
                                               benchmark::Counter::kAvgThreadsRate | benchmark::Counter::kInvert);
 }
 
-template <uint64_t (*Subject)(void *, uint64_t)> void with_weir(benchmark::State &state)
+/* Measures `subject`, which is given the thread's handle. */
+template <typename Subject> void measure(benchmark::State &state, Subject subject)
 {
-    void *thread = bench_weir_attach();
+    void *thread = bench_attach();
     for (auto _ : state) {
-        benchmark::DoNotOptimize(Subject(thread, kBatch));
+        benchmark::DoNotOptimize(subject(thread));
     }
     report(state);
-    bench_weir_detach(thread);
+    bench_detach(thread);
 }
 
-void hot_while_redis_hangs(benchmark::State &state)
+template <uint64_t (*Subject)(void *, uint64_t)> void plain(benchmark::State &state)
 {
-    void *thread = bench_hung_attach();
-    for (auto _ : state) {
-        benchmark::DoNotOptimize(bench_hot_hung(thread, kBatch));
-    }
-    report(state);
-    bench_weir_detach(thread);
+    measure(state, [](void *thread) { return Subject(thread, kBatch); });
+}
+
+/* With the benchmark's argument. */
+template <uint64_t (*Subject)(void *, uint64_t, size_t)> void counted(benchmark::State &state)
+{
+    const auto number = static_cast<size_t>(state.range(0));
+    measure(state, [number](void *thread) { return Subject(thread, kBatch, number); });
+}
+
+void own_key(benchmark::State &state)
+{
+    const auto number = static_cast<uint64_t>(state.thread_index());
+    measure(state, [number](void *thread) { return bench_own(thread, kBatch, number); });
 }
 
 void many_keys(benchmark::State &state)
 {
-    void *thread = bench_weir_attach();
-    uint64_t rng = 42;
-    for (auto _ : state) {
-        benchmark::DoNotOptimize(bench_many_keys(thread, kBatch, static_cast<uint64_t>(state.range(0)), &rng));
-    }
-    report(state);
-    bench_weir_detach(thread);
+    bench_fill();
+    uint64_t rng = 42 + static_cast<uint64_t>(state.thread_index());
+    measure(state, [&rng](void *thread) { return bench_many(thread, kBatch, BENCH_KEYS, &rng); });
 }
 
 void bursts(benchmark::State &state)
 {
-    void *thread = bench_weir_attach();
+    const auto keys = static_cast<uint64_t>(state.range(0));
+    const auto size = static_cast<size_t>(state.range(1));
+    bench_fill();
     uint64_t rng = 42;
-    for (auto _ : state) {
-        benchmark::DoNotOptimize(bench_burst(thread, kBatch, static_cast<uint64_t>(state.range(0)),
-                                             static_cast<size_t>(state.range(1)), &rng));
-    }
-    report(state);
-    bench_weir_detach(thread);
+    measure(state, [keys, size, &rng](void *thread) { return bench_burst(thread, kBatch, keys, size, &rng); });
 }
 
 } // namespace
 
-BENCHMARK(with_weir<bench_hot>)->Name("weir_hot")->Threads(1)->Threads(2)->UseRealTime();
-BENCHMARK(hot_while_redis_hangs)->Name("weir_hot_redis_hangs")->Threads(1)->UseRealTime();
-BENCHMARK(with_weir<bench_hot_hashed>)->Name("weir_hot_hashed")->Threads(1)->UseRealTime();
-BENCHMARK(with_weir<bench_denied>)->Name("weir_denied")->Threads(1)->Threads(2)->UseRealTime();
-BENCHMARK(with_weir<bench_four_limits>)->Name("weir_four_limits")->Threads(1)->UseRealTime();
-BENCHMARK(with_weir<bench_log>)->Name("weir_log")->Threads(1)->UseRealTime();
-BENCHMARK(with_weir<bench_all>)->Name("weir_all_two_keys")->Threads(1)->Threads(2)->UseRealTime();
-BENCHMARK(with_weir<bench_queue>)->Name("weir_reserve")->Threads(1)->UseRealTime();
-BENCHMARK(with_weir<bench_used>)->Name("weir_charge_and_refund")->Threads(1)->Threads(2)->UseRealTime();
-BENCHMARK(many_keys)->Name("weir_many_keys")->Arg(1000)->Arg(100000)->Arg(1000000)->UseRealTime();
-BENCHMARK(bursts)->Name("weir_burst")->ArgsProduct({{1000, 1000000}, {1, 8, 32, 128}})->UseRealTime();
+BENCHMARK(plain<bench_floor>)->Name("floor/function")->UseRealTime();
+BENCHMARK(plain<bench_hot>)->Name("floor/weir")->UseRealTime();
+BENCHMARK(plain<bench_floor_hash_16>)->Name("floor/hash_16")->UseRealTime();
+BENCHMARK(plain<bench_hot_hash_16>)->Name("floor/weir_hash_16")->UseRealTime();
+BENCHMARK(plain<bench_floor_hash_64>)->Name("floor/hash_64")->UseRealTime();
+BENCHMARK(plain<bench_hot_hash_64>)->Name("floor/weir_hash_64")->UseRealTime();
+
+BENCHMARK(plain<bench_hot>)->Name("call/check")->UseRealTime();
+BENCHMARK(plain<bench_denied>)->Name("call/check_denied")->UseRealTime();
+BENCHMARK(plain<bench_peek>)->Name("call/peek")->UseRealTime();
+BENCHMARK(counted<bench_all>)->Name("call/check_all")->DenseRange(1, BENCH_ALL_MAX)->UseRealTime();
+BENCHMARK(plain<bench_log>)->Name("call/check_log")->UseRealTime();
+BENCHMARK(plain<bench_queue>)->Name("call/reserve")->UseRealTime();
+BENCHMARK(plain<bench_used>)->Name("call/charge_and_refund")->UseRealTime();
+
+BENCHMARK(counted<bench_limits>)->Name("limits")->DenseRange(1, BENCH_LIMITS_MAX)->UseRealTime();
+
+BENCHMARK(bursts)
+    ->Name("burst")
+    ->ArgsProduct({{1000, BENCH_KEYS}, benchmark::CreateRange(1, BENCH_BURST_MAX, 2)})
+    ->UseRealTime();
+
+BENCHMARK(plain<bench_hot>)->Name("threads/same_key")->ThreadRange(1, most_threads())->UseRealTime();
+BENCHMARK(own_key)->Name("threads/own_key")->ThreadRange(1, most_threads())->UseRealTime();
+BENCHMARK(plain<bench_denied>)->Name("threads/denied")->ThreadRange(1, most_threads())->UseRealTime();
+BENCHMARK(many_keys)->Name("threads/many_keys")->ThreadRange(1, most_threads())->UseRealTime();
+BENCHMARK(plain<bench_used>)->Name("threads/charge_and_refund")->ThreadRange(1, most_threads())->UseRealTime();
 
 int main(int argc, char **argv)
 {
-    std::vector<size_t> key_counts = {1000, 1000000};
+    std::vector<size_t> key_counts;
     int kept = 1;
     for (int i = 1; i < argc; i++) {
         if (std::strncmp(argv[i], "--keys=", 7) == 0) {
@@ -93,18 +120,20 @@ int main(int argc, char **argv)
         }
     }
     argc = kept;
-    if (key_counts.back() == 0 || key_counts.back() > 100000000) {
+    if (std::any_of(key_counts.begin(), key_counts.end(), [](size_t n) { return n == 0 || n > 100000000; })) {
         std::fprintf(stderr, "weir-bench: --keys takes 1 to 100000000\n");
         return 2;
+    }
+    if (key_counts.empty()) {
+        key_counts = {1000, 10000, 100000, 1000000};
     }
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
         return 1;
     }
-    bench_weir_open(1000000);
     register_peers(key_counts);
     benchmark::RunSpecifiedBenchmarks();
     close_peer();
-    bench_weir_close();
+    bench_close();
     return 0;
 }

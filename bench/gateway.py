@@ -71,10 +71,11 @@ class Subject:
 
 
 def spread(values, unit):
-    """The median and the middle half."""
-    values = sorted(values)
+    """The median and the middle half; and all of them, a run each."""
+    samples, values = values, sorted(values)
     quarter = len(values) // 4
-    return {"value": statistics.median(values), "unit": unit, "low": values[quarter], "high": values[-1 - quarter]}
+    return {"value": statistics.median(values), "unit": unit, "low": values[quarter], "high": values[-1 - quarter],
+            "samples": samples}
 
 
 def ratios(a, b, column):
@@ -98,7 +99,7 @@ def figures_of(subjects):
             figures[f"gateway/{load}_offload_gain_{what}"] = ratios(subjects[load], subjects[f"{load}_no_offload"], column)
     # A mean since the start: one value.
     ns = gateway_demo.status(subjects["on"].http)["ns_per_check"]
-    figures["gateway/ns_per_check"] = {"value": ns, "unit": "ns", "low": ns, "high": ns}
+    figures["gateway/ns_per_check"] = {"value": ns, "unit": "ns", "low": ns, "high": ns, "samples": [ns]}
     return figures
 
 
@@ -127,7 +128,7 @@ def main():
     parser = argparse.ArgumentParser(prog="gateway.py", description="How many packets a second the gateway takes.")
     parser.add_argument("build")
     parser.add_argument("runs", nargs="?", type=int, default=7)
-    parser.add_argument("--json", metavar="FILE", help="writes {name: {value, unit, low, high}} as well")
+    parser.add_argument("--json", metavar="FILE", help="writes {name: {value, unit, low, high, samples}} as well")
     options = parser.parse_args()
     demo = gateway_demo.Demo(options.build)
     try:

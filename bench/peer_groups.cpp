@@ -4,9 +4,9 @@
  *   hot            one key, far from its limit
  *   denied         one key, at its limit
  *   many_N         N keys at random, all present and far from their limits; many_N_zipf: some of them more often
- * and, since texts quote them, shared_gcra and mutex_bucket by their names alone. Peers without keys are in the first
- * two only. Beside the time of a check stands the share that was admitted and, for many keys, the memory of a key: what
- * the process grew by. Whatever keeps memory for itself (DPDK's environment) is asked once, in the uniform group.
+ * Peers without keys are in the first two only. Those that are thread-safe run on 1, 2, ... threads. Beside the time of
+ * a check stands the share that was admitted and, for many keys, the memory of a key: what the process grew by.
+ * Whatever keeps memory for itself (DPDK's environment) is asked once, in the uniform group.
  */
 #include "peer_groups.h"
 
@@ -14,12 +14,14 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "peers/peer.h"
@@ -163,10 +165,8 @@ void measure(benchmark::State &state, const peer *subject, const Group *group)
 
 void register_one(const std::string &name, const peer *subject, const Group *group)
 {
-    auto *one = benchmark::RegisterBenchmark(name.c_str(), measure, subject, group)->UseRealTime()->Threads(1);
-    if (subject->threads) {
-        one->Threads(2);
-    }
+    auto *one = benchmark::RegisterBenchmark(name.c_str(), measure, subject, group)->UseRealTime();
+    one->ThreadRange(1, subject->threads ? most_threads() : 1);
 }
 
 bool belongs(const peer *subject, const Group *group)
@@ -176,6 +176,11 @@ bool belongs(const peer *subject, const Group *group)
 }
 
 } // namespace
+
+int most_threads()
+{
+    return std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 void register_peers(const std::vector<size_t> &key_counts)
 {
@@ -188,11 +193,8 @@ void register_peers(const std::vector<size_t> &key_counts)
     }
     for (size_t i = 0; i < peer_count; i++) {
         const peer *subject = peer_list[i];
-        const std::string name = subject->name;
         if (subject->absent != nullptr) {
             std::fprintf(stderr, "skipped: %s: %s\n", subject->name, subject->absent);
-        } else if (name == "shared_gcra" || name == "mutex_bucket") {
-            register_one(name, subject, &groups[0]);
         }
     }
     for (const Group &group : groups) {

@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <vector>
 
+/* The most threads anything is measured with: as many as there are processors, two at least. */
+int most_threads();
+
 /* Registers every group; those of many keys once for each count. Says on stderr which peers are not in this build. */
 void register_peers(const std::vector<size_t> &key_counts);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is measured, as C functions; bench.cpp only registers them. */
+/* What is measured of weir's own calls, as C functions; bench.cpp only registers them. */
 #ifndef WEIR_BENCH_SUBJECTS_H
 #define WEIR_BENCH_SUBJECTS_H
 
@@ -10,27 +10,38 @@
 extern "C" {
 #endif
 
-/* weir: opened once for all threads. */
-void bench_weir_open(size_t max_keys);
-void bench_weir_close(void);
-void *bench_weir_attach(void);
-void *bench_hung_attach(void);
-void bench_weir_detach(void *thread);
+#define BENCH_KEYS       1000000 /* it has room for; beyond that a key is forgotten for another */
+#define BENCH_BURST_MAX  256
+#define BENCH_LIMITS_MAX 4
+#define BENCH_ALL_MAX    4
 
-/* Each makes `count` checks and returns how many were allowed. */
+/* One weir for all threads, opened by the first to come. It ends the program where it cannot be opened. */
+void *bench_attach(void);
+void bench_detach(void *thread);
+void bench_close(void);
+
+/* Has every key of bench_many and bench_burst in the table, so that it is not adding them that is measured. */
+void bench_fill(void);
+
+/* Each makes `count` calls and returns how many were allowed. */
+uint64_t bench_floor(void *thread, uint64_t count);         /* floor.h, beside which weir stands */
+uint64_t bench_floor_hash_16(void *thread, uint64_t count); /* the same, a key of 16 bytes hashed before */
+uint64_t bench_floor_hash_64(void *thread, uint64_t count);
 uint64_t bench_hot(void *thread, uint64_t count);         /* one key, prepared, verdict asked for */
-uint64_t bench_hot_hashed(void *thread, uint64_t count);  /* one key of 16 bytes, hashed each time */
-uint64_t bench_denied(void *thread, uint64_t count);      /* one key at its limit, verdict asked for */
-uint64_t bench_four_limits(void *thread, uint64_t count); /* one key under four limits */
-uint64_t bench_log(void *thread, uint64_t count);         /* a hot key of a sliding log */
-uint64_t bench_queue(void *thread, uint64_t count);       /* weir_reserve on a leaky bucket */
-uint64_t bench_all(void *thread, uint64_t count);         /* weir_check_all of two hot keys, five limits */
-uint64_t bench_used(void *thread, uint64_t count);        /* a weir_charge and a weir_refund */
-uint64_t bench_hot_hung(void *thread, uint64_t count);    /* as bench_hot, on a weir whose Redis never answers */
-uint64_t bench_many_keys(void *thread, uint64_t count, uint64_t keys, uint64_t *rng); /* random keys of 16 bytes */
+uint64_t bench_hot_hash_16(void *thread, uint64_t count); /* one key of 16 bytes, hashed each time */
+uint64_t bench_hot_hash_64(void *thread, uint64_t count);
+uint64_t bench_denied(void *thread, uint64_t count); /* one key at its limit, verdict asked for */
+uint64_t bench_peek(void *thread, uint64_t count);   /* weir_peek */
+uint64_t bench_log(void *thread, uint64_t count);    /* a hot key of a sliding log */
+uint64_t bench_queue(void *thread, uint64_t count);  /* weir_reserve on a leaky bucket */
+uint64_t bench_used(void *thread, uint64_t count);   /* a weir_charge and a weir_refund */
 
-/* The same in bursts of `size`, up to BENCH_BURST_MAX. */
-#define BENCH_BURST_MAX 256
+uint64_t bench_limits(void *thread, uint64_t count, size_t limits); /* one key under 1 to BENCH_LIMITS_MAX limits */
+uint64_t bench_all(void *thread, uint64_t count, size_t keys);      /* weir_check_all of 1 to BENCH_ALL_MAX hot keys */
+uint64_t bench_own(void *thread, uint64_t count, uint64_t number);  /* a hot key of that number */
+
+/* Random keys of 16 bytes, hashed; and the same in bursts of `size`, up to BENCH_BURST_MAX. */
+uint64_t bench_many(void *thread, uint64_t count, uint64_t keys, uint64_t *rng);
 uint64_t bench_burst(void *thread, uint64_t count, uint64_t keys, size_t size, uint64_t *rng);
 
 #ifdef __cplusplus
