@@ -88,7 +88,7 @@ def redis_cost(figures, directory):
     rows = [(figure.name.split("/", 1)[1].removesuffix("/in_all"), figure.median())
             for figure in figures.by_name.values() if figure.name.endswith("/in_all")]
     draw(directory / "redis_cost.svg", "Processor time of Redis for one report",
-         "set style fill solid 0.6\nset boxwidth 0.7\nset xtics rotate by -40\nset yrange [0:*]\n"
+         "set style fill solid 0.6\nset boxwidth 0.7\nset xtics rotate by -40\nset rmargin 16\nset yrange [0:*]\n"
          "set ylabel 'us'\nunset key", [("", rows)], "boxes")
     return ["redis_cost.svg"]
 
