@@ -161,14 +161,14 @@ def measure_instructions(run, figures):
 def measure_latency(run, figures):
     if shutil.which("redis-server") is None:
         raise Skip("there is no redis-server")
-    figures.read_lines(run.output(run.program("bench", "weir-latency"), REPETITIONS, int(run.seconds(2, 0.1) * 1000),
-                                  int(run.seconds(1.5, 0.5) * 1000)))
+    repetitions, each_ms, before_ms = (REPETITIONS, 2000, 1500) if run.scale == 1 else (2, 200, 500)
+    figures.read_lines(run.output(run.program("bench", "weir-latency"), repetitions, each_ms, before_ms))
 
 
 def measure_memory(run, figures):
     program = run.program("bench", "weir-memory")
     for scope, _ in itertools.product(("process", "fleet"), range(REPETITIONS)):
-        figures.read_lines(run.output(program, scope, KEY_COUNTS[-1]))
+        figures.read_lines(run.output(program, scope, KEY_COUNTS[-1 if run.scale == 1 else -2]))
     if run.scale < 1:
         raise Skip(f"{MANY_KEYS} keys take too long for --quick")
     need_memory(MANY_KEYS)
@@ -194,7 +194,7 @@ def measure_accuracy(run, figures):
 def measure_redis_cost(run, figures):
     if shutil.which("redis-server") is None:
         raise Skip("there is no redis-server")
-    passes = max(REPETITIONS, round(11 * run.scale))
+    passes = 11 if run.scale == 1 else 2
     for row in json.loads(run.output(sys.executable, HERE / "redis_cost.py", "--json", "--passes", passes)):
         figures.add(row["name"], row["unit"], *row["samples"], **row["notes"])
 

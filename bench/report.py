@@ -131,7 +131,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build-bench"), help=argparse.SUPPRESS)
     parser.add_argument("--only", default=".*", metavar="REGEX",
                         help="groups whose whole name it matches: " + ", ".join(group.name for group in GROUPS))
-    parser.add_argument("--quick", action="store_true", help="a tenth of the time: whether it runs, not how fast it is")
+    parser.add_argument("--quick", action="store_true", help="a small part of the time: whether it runs, not how fast it is")
     parser.add_argument("--keep", action="store_true",
                         help="groups that are not measured now stay in the report as they are; --only=- measures none, "
                              "and draws again")

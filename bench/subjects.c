@@ -8,6 +8,7 @@
 
 #include <weir/weir.h>
 
+#include "awake.h"
 #include "floor.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -57,7 +58,10 @@ static void open_limiter(void)
 void *bench_attach(void)
 {
     (void) pthread_once(&opened, open_limiter);
-    return weir_attach(limiter);
+    weir_thread *thread = weir_attach(limiter);
+    const weir_key key = weir_make_key(limiter, under[1], "awake", 5);
+    awake_wait(limiter, thread, &key);
+    return thread;
 }
 
 void bench_detach(void *thread)

@@ -15,7 +15,7 @@ extern "C" {
 #define BENCH_LIMITS_MAX 4
 #define BENCH_ALL_MAX    4
 
-/* One weir for all threads, opened by the first to come. It ends the program where it cannot be opened. */
+/* One weir for all threads, opened by the first to come, and awake. It ends the program where it cannot be opened. */
 void *bench_attach(void);
 void bench_detach(void *thread);
 void bench_close(void);

@@ -6,6 +6,7 @@
  */
 #include <weir/weir.h>
 
+#include "awake.h"
 #include "peers/peer.h"
 
 static weir *limiter;
@@ -38,7 +39,10 @@ static void close_weir(void)
 
 static void *attach_weir(void)
 {
-    return weir_attach(limiter);
+    weir_thread *thread = weir_attach(limiter);
+    const weir_key key = weir_make_key(limiter, policy_id, "awake", 5);
+    awake_wait(limiter, thread, &key);
+    return thread;
 }
 
 static void detach_weir(void *thread)
