@@ -103,7 +103,7 @@ static struct lines lines_of(const struct setup *s, size_t thread, const weir_ke
     copy_take(&copies[0], s->w, sizeof(*s->w));
     copy_take(&copies[1], tier->memory, tier->memory_size);
     copy_take(&copies[2], tier->table.memory, tier->table.memory_size);
-    copy_take(&copies[3], tier->offenders.units_memory, tier->offenders.units_size);
+    copy_take(&copies[3], tier->offenders.offences, tier->offenders.offences_size);
     weir_verdict verdict;
     for (int n = 0; n < CHECKS; n++) {
         assert_int_equal(weir_check(s->t[thread], key, 1, &verdict), allowed);
