@@ -76,7 +76,7 @@ static size_t decide(struct weir_thread *t, const weir_key *keys, const uint64_t
 {
     size_t allowed = 0;
     for (size_t i = 0; i < count; i++) {
-        const bool pass = weir_check(t, &keys[i], costs != NULL ? costs[i] : 1, NULL);
+        const bool pass = thread_check_within(t, &keys[i], costs != NULL ? costs[i] : 1);
         *bits |= (uint64_t) pass << i;
         allowed += pass;
     }
@@ -91,15 +91,15 @@ size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *co
     for (size_t first = 0; first < count; first += AHEAD) {
         const size_t part = min_u64(count - first, AHEAD);
         struct ahead ahead[AHEAD];
+        rcu_enter(); /* once for all: it costs a sixth of a key */
         if (part > 1) {
             ask_for_slots(t, keys + first, part);
-            rcu_enter();
             const size_t cold = ask_for_cells(t, load_acquire(&t->tier->policies), keys + first, part, ahead);
             ask_for_notes(t, ahead, cold);
-            rcu_leave();
         }
         uint64_t bits = 0;
         allowed += decide(t, keys + first, costs != NULL ? costs + first : NULL, part, &bits);
+        rcu_leave();
         word |= bits << (first % 64);
         if (first % 64 + AHEAD == 64 || first + part == count) {
             if (allowed_bits != NULL) {

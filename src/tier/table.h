@@ -223,7 +223,8 @@ struct table {
     struct bitmap postponed; /* has something to tell the fleet that can wait */
     void *memory;
     size_t memory_size;
-    _Atomic uint64_t key_count; /* statistics */
+    /* Written for every new key, and by nobody else: on a line of their own. */
+    _Alignas(64) _Atomic uint64_t key_count; /* statistics */
     _Atomic uint64_t incarnations;
 };
 

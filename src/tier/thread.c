@@ -119,37 +119,47 @@ static bool check_policy(struct weir_thread *t, const struct policy *policy, con
     return decide(t, policy, key, cost, take, index, epoch, now_ns, verdict);
 }
 
+/* A slow pass, within an RCU section. */
+static inline __attribute__((always_inline)) bool check_within(struct weir_thread *t, const weir_key *key,
+                                                               uint64_t cost, bool take, weir_verdict *verdict)
+{
+    counter_add(&t->slow_count, 1);
+    const uint32_t epoch = load_acquire(&t->line->epoch);                               /* [S4] */
+    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key); /* [S4] */
+    if (policy == NULL) {
+        return thread_allow_unknown(t, verdict);
+    }
+    if (policy->override != OVERRIDE_NONE) {
+        return thread_answer_override(t, policy, take, verdict);
+    }
+    return check_policy(t, policy, key, cost, take, epoch, verdict);
+}
+
 static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
                                                  weir_verdict *verdict)
 {
-    counter_add(&t->slow_count, 1);
     rcu_enter();
-    const uint32_t epoch = load_acquire(&t->line->epoch);                               /* [S4] */
-    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key); /* [S4] */
-    bool pass;
-    if (policy == NULL) {
-        pass = thread_allow_unknown(t, verdict);
-    } else if (policy->override != OVERRIDE_NONE) {
-        pass = thread_answer_override(t, policy, take, verdict);
-    } else {
-        pass = check_policy(t, policy, key, cost, take, epoch, verdict);
-    }
+    const bool pass = check_within(t, key, cost, take, verdict);
     rcu_leave();
     return pass;
 }
 
-bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
+/* What a slot answers by itself. */
+enum hit { HIT_NONE, HIT_PASS, HIT_DENY };
+
+static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thread *t, const weir_key *key,
+                                                                uint64_t cost, weir_verdict *verdict)
 {
     const size_t index = slot_find(t, key->hash);
     if (unlikely(index == SLOT_NONE)) {
-        return check_slow(t, key, cost, true, verdict);
+        return HIT_NONE;
     }
     struct slot *slot = &t->slots[index];
     /* [S1] grant before used. Relaxed: a grant is checked against the epoch alone, and taking it back needs no answer
      * from here. */
     const uint64_t grant = load_relaxed(&slot->grant);
     if (unlikely((uint32_t) (grant >> 32) != load_relaxed(&t->line->epoch))) {
-        return check_slow(t, key, cost, true, verdict);
+        return HIT_NONE;
     }
     const uint64_t used = load_relaxed(&slot->used);
     const uint32_t left = (uint32_t) grant - (uint32_t) used;
@@ -160,7 +170,7 @@ bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict
         if (verdict != NULL) {
             verdict_hit(verdict, t, slot, true, slot->credit - used - cost, 0);
         }
-        return true;
+        return HIT_PASS;
     }
     /* A greater cost is denied as well, but has another retry_after. */
     if (slot->denies_from != 0 && (cost == slot->denies_from || (cost > slot->denies_from && verdict == NULL))) {
@@ -174,9 +184,21 @@ bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict
         if (verdict != NULL) {
             verdict_hit(verdict, t, slot, false, back->denied_remaining, back->retry_ns);
         }
-        return shadow;
+        return shadow ? HIT_PASS : HIT_DENY;
     }
-    return check_slow(t, key, cost, true, verdict);
+    return HIT_NONE;
+}
+
+bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
+{
+    const enum hit hit = check_hit(t, key, cost, verdict);
+    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_slow(t, key, cost, true, verdict);
+}
+
+bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost)
+{
+    const enum hit hit = check_hit(t, key, cost, NULL);
+    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_within(t, key, cost, true, NULL);
 }
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)

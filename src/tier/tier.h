@@ -193,18 +193,20 @@ struct tier {
     _Atomic(struct policy_set *) policies;
     const weir_clock *clock;
     uint64_t tick_ns;
-    uint64_t origin_ns; /* of bucket times; see struct rule */
-    bool host_time;     /* time moves only in weir_poll */
-    bool grants;        /* false: no asymmetric barrier here, everything is decided in the table */
-    bool fleet;         /* there is a fleet to tell */
-    struct orphans orphans;
+    uint64_t origin_ns;          /* of bucket times; see struct rule */
+    bool host_time;              /* time moves only in weir_poll */
+    bool grants;                 /* false: no asymmetric barrier here, everything is decided in the table */
+    bool fleet;                  /* there is a fleet to tell */
+    _Atomic uint32_t live_nodes; /* as last heard; 0: never */
+    uint64_t interval_ns;        /* between two answers of the fleet */
+    /* From here on, what is written while others read what stands above. */
+    _Alignas(CACHE_LINE) struct orphans orphans;
     struct logs logs;
     struct offenders offenders;
-    _Atomic uint32_t giants;     /* lock: of the one request that holds more than HOLD_MOST units */
-    _Atomic uint32_t live_nodes; /* as last heard; 0: never */
-    _Atomic uint32_t urgent;     /* 1: table.urgent is not empty */
-    uint64_t interval_ns;        /* between two answers of the fleet */
-    _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count, returned_count, forgiven_count;
+    _Alignas(CACHE_LINE) _Atomic uint32_t giants; /* lock: of the one request that holds more than HOLD_MOST units */
+    _Atomic uint32_t urgent;                      /* 1: table.urgent is not empty */
+    _Alignas(CACHE_LINE) _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count, returned_count,
+        forgiven_count;
     void *memory;
     size_t memory_size;
 };
@@ -261,6 +263,8 @@ void slot_missing_denial(struct weir_thread *t, const struct policy *policy, con
 /* thread.c */
 /* The policy of a key in a set, with an entry of the key's own where there is one; NULL: none. */
 const struct policy *thread_policy(const struct policy_set *set, const weir_key *key);
+/* As weir_check, within an RCU section. */
+bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost);
 bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
 /* A key that is always allowed, or always denied. */
 bool thread_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict);
