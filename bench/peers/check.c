@@ -90,7 +90,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < peer_count; i++) {
         const struct peer *peer = peer_list[i];
         const char *problem = peer->absent;
-        if (problem == NULL && !all && strncmp(peer->name, "redis", 5) == 0) {
+        if (problem == NULL && !all && peer->server) {
             problem = "asked for by --all";
         }
         const bool limited = problem != NULL || limits(peer, &problem);

@@ -39,6 +39,7 @@ struct peer {
     const char *absent; /* why it is not in this build; NULL: it is, and what follows is set */
     bool keyed;         /* a state per key, found by its bytes at each check; else one state and no lookup */
     bool threads;       /* may run on several threads at once */
+    bool server;        /* starts a server of its own */
     size_t most_keys;   /* beyond which it takes too long to be of interest; 0: none */
     uint64_t batch;     /* checks to ask run() for at a time */
 

@@ -38,10 +38,18 @@ static const struct peer peer_governor_keyed = {.name = "governor_keyed", .absen
 static const struct peer peer_pingora = {.name = "pingora_rate", .absent = WITHOUT_RUST};
 #endif
 
+#ifdef PEER_LIMITADOR
+extern const struct peer peer_limitador, peer_limitador_cached;
+#else
+#define WITHOUT_LIMITADOR "built without it (-Dpeer_limitador=auto; needs cargo, its registry and OpenSSL)"
+static const struct peer peer_limitador = {.name = "limitador_memory", .absent = WITHOUT_LIMITADOR};
+static const struct peer peer_limitador_cached = {.name = "limitador_cached", .absent = WITHOUT_LIMITADOR};
+#endif
+
 const struct peer *const peer_list[] = {
-    &peer_weir,      &peer_weir_keyed, &peer_shared_gcra, &peer_mutex_bucket, &peer_mutex_table,
-    &peer_lfht_gcra, &peer_dpdk_meter, &peer_dpdk_hash,   &peer_governor,     &peer_governor_keyed,
-    &peer_pingora,   &peer_redis_incr, &peer_redis_gcra,
+    &peer_weir,      &peer_weir_keyed, &peer_shared_gcra,      &peer_mutex_bucket, &peer_mutex_table,
+    &peer_lfht_gcra, &peer_dpdk_meter, &peer_dpdk_hash,        &peer_governor,     &peer_governor_keyed,
+    &peer_pingora,   &peer_limitador,  &peer_limitador_cached, &peer_redis_incr,   &peer_redis_gcra,
 };
 const size_t peer_count = sizeof(peer_list) / sizeof(peer_list[0]);
 

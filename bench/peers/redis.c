@@ -5,23 +5,16 @@
  *   redis_gcra   a script (EVALSHA) that keeps a theoretical arrival time per key, by the server's clock
  * The server runs on the same machine, so this is the least such a call can take.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <hiredis/hiredis.h>
 
 #include "peers/peer.h"
+#include "peers/redis_server.h"
 
-#define NS_PER_MS     UINT64_C(1000000)
-#define START_TIME_MS 5000
+#define NS_PER_MS UINT64_C(1000000)
 
 /* Microseconds: the interval between units, and a burst's worth of them. A double of today's time is good to 1/4 us. */
 static const char script_text[] = "local time = redis.call('TIME')\n"
@@ -34,79 +27,33 @@ static const char script_text[] = "local time = redis.call('TIME')\n"
                                   "return 1\n";
 
 static struct peer_limit rule;
-static char directory[64];
-static char socket_path[80];
-static pid_t server = -1;
 static redisContext *connection;
 static char script_sha[48];
 static char interval_us[32], tolerance_us[32];
 
-static void start_server(void)
-{
-    server = fork();
-    if (server == 0) {
-        (void) prctl(PR_SET_PDEATHSIG, SIGKILL); /* the benchmark may be interrupted */
-        const int nowhere = open("/dev/null", O_RDWR);
-        (void) dup2(nowhere, STDOUT_FILENO);
-        (void) dup2(nowhere, STDERR_FILENO);
-        (void) execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket_path, "--save", "", "--dir",
-                      directory, (char *) NULL);
-        _exit(127);
-    }
-}
-
-static void stop_server(void)
+static void close_redis(void)
 {
     if (connection != NULL) {
         redisFree(connection);
         connection = NULL;
     }
-    if (server > 0) {
-        (void) kill(server, SIGKILL); /* it has nothing to save */
-        (void) waitpid(server, NULL, 0);
-        server = -1;
-    }
-    (void) unlink(socket_path);
-    (void) rmdir(directory);
-}
-
-static void pause_ms(long ms)
-{
-    const struct timespec span = {.tv_nsec = ms * (long) NS_PER_MS};
-    (void) nanosleep(&span, NULL);
+    redis_server_stop();
 }
 
 static const char *open_redis(const struct peer_limit *limit, size_t key_count)
 {
     (void) key_count;
     rule = *limit;
-    (void) snprintf(directory, sizeof(directory), "%s", "/tmp/weir-bench-XXXXXX");
-    if (mkdtemp(directory) == NULL) {
-        return "no directory for its socket";
+    const char *problem = redis_server_start();
+    if (problem != NULL) {
+        return problem;
     }
-    (void) snprintf(socket_path, sizeof(socket_path), "%s/redis.sock", directory);
-    start_server();
-    const char *problem = "redis-server does not answer";
-    const uint64_t until_ns = peer_now_ns() + START_TIME_MS * NS_PER_MS;
-    while (server > 0 && peer_now_ns() < until_ns) {
-        int status;
-        if (waitpid(server, &status, WNOHANG) == server) {
-            server = -1;
-            problem = "no redis-server to be had";
-            break;
-        }
-        connection = redisConnectUnix(socket_path);
-        if (connection != NULL && connection->err == 0) {
-            return NULL;
-        }
-        if (connection != NULL) {
-            redisFree(connection);
-            connection = NULL;
-        }
-        pause_ms(10);
+    connection = redisConnectUnix(redis_server_socket());
+    if (connection != NULL && connection->err == 0) {
+        return NULL;
     }
-    stop_server();
-    return problem;
+    close_redis();
+    return "redis-server cannot be connected to";
 }
 
 static const char *open_gcra(const struct peer_limit *limit, size_t key_count)
@@ -126,7 +73,7 @@ static const char *open_gcra(const struct peer_limit *limit, size_t key_count)
     }
     freeReplyObject(reply);
     if (problem != NULL) {
-        stop_server();
+        close_redis();
     }
     return problem;
 }
@@ -182,15 +129,17 @@ static uint64_t run_gcra(void *thread, struct peer_draws *draws, uint64_t count)
 
 const struct peer peer_redis_incr = {.name = "redis_incr",
                                      .keyed = true,
+                                     .server = true,
                                      .most_keys = 1000,
                                      .batch = 10,
                                      .open = open_redis,
-                                     .close = stop_server,
+                                     .close = close_redis,
                                      .run = run_incr};
 const struct peer peer_redis_gcra = {.name = "redis_gcra",
                                      .keyed = true,
+                                     .server = true,
                                      .most_keys = 1000,
                                      .batch = 10,
                                      .open = open_gcra,
-                                     .close = stop_server,
+                                     .close = close_redis,
                                      .run = run_gcra};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the crate: build.sh DIRECTORY [LIBRARY]. Cargo works in DIRECTORY; the library is copied to LIBRARY.
+# Builds the crate: build.sh DIRECTORY FEATURES [LIBRARY]. Cargo works in DIRECTORY; the library is copied to LIBRARY.
 set -euo pipefail
-cargo build --quiet --release --locked --manifest-path "$(dirname "$0")/Cargo.toml" --target-dir "$1"
-[ $# -lt 2 ] || cp "$1/release/libweir_peers.a" "$2"
+cargo build --quiet --release --locked --manifest-path "$(dirname "$0")/Cargo.toml" --target-dir "$1" --features "$2"
+[ $# -lt 3 ] || cp "$1/release/libweir_peers.a" "$3"

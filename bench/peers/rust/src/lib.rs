@@ -4,6 +4,9 @@
 
 #![allow(clippy::missing_safety_doc)] // said once, at the first
 
+#[cfg(feature = "limitador")]
+mod limitador_peers;
+
 use std::ffi::c_void;
 use std::num::NonZeroU32;
 use std::time::Duration;
