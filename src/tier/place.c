@@ -105,7 +105,8 @@ static void remember(struct tier *tier, uint32_t at, const struct rule *rule, ui
     const struct trace trace = rule_trace(rule, state, now_ns);
     const bool refused = (load_relaxed(&tier->table.owners[at].marks) & MARK_REFUSED) != 0;
     const bool much = trace.units >= rule->limit - min_u64(trace.units, rule->limit);
-    const enum sketch_weight weight = refused ? SKETCH_REFUSED : much ? SKETCH_MUCH : SKETCH_LITTLE;
+    /* Who was refused long ago, and has used little since, is like any other. */
+    const enum sketch_weight weight = !much ? SKETCH_LITTLE : refused ? SKETCH_REFUSED : SKETCH_MUCH;
     if (!sketch_put(&tier->sketch, hash, trace, weight, now_ns)) {
         (void) add_relaxed(&tier->forgiven_count, 1);
     }

@@ -7,9 +7,12 @@
  * hash names a line, of eight words. Seven hold a trace each, with twelve more bits of its hash. When they are full,
  * the one with the least weight gives way:
  *
- *   a key that is back in the table   has no need of a trace
- *   a key that was refused            is added to the eighth word, the rest, which any hash of the line is taken to
- * have used any other key                     is forgiven: there is no trace of it any more
+ * - A key that is back in the table has no need of a trace.
+ *
+ * - One that was refused, and has half of its limit used or more, is added to the eighth word, the rest, which any hash
+ *   of the line is then taken to have used.
+ *
+ * - Any other is forgiven: there is no trace of it any more.
  *
  * Why not count-min alone. Its cells are shared by all keys there are, and a flood of keys that used one unit each
  * leaves one unit in every cell: whoever comes next begins with one, leaves two, and so on until new keys find nothing
@@ -28,16 +31,20 @@
  * and for those that were refused always; but when another key has the same line and print (seven in 4,096), and is
  * back in the table, or was reset.
  *
- * What it over-counts
- *   - units from 128 on are rounded up, by less than one in 128; times by 2.1 ms. Windows longer than that lose nothing
- *     by it (they know when they end), a bucket begins so much emptier
- *   - a key that is in no word of its line finds another's by its twelve bits: less than seven times in 4,096
- *   - in a line from which a key that was refused had to give way, every new key begins with what that one had used, at
- *     most with all of its limit, until that is over. Of n refused keys there are n / lines to a line, so that this is
- * the part of lines with eight or more (Poisson): with as many refused keys as a third of the words 0.6%, a half 5%. A
- *     plain count-min of four rows in the same memory would have every second new key wrong by then
- * What it forgives: at most the whole limit, of keys that were never refused, while a line has seven of greater weight;
- * each time is counted (weir_stats.forgiven_count).
+ * What it over-counts:
+ *
+ * - Units from 128 on are rounded up, by less than one in 128; times by 2.1 ms. Windows longer than
+ *   that lose nothing by it (they know when they end), a bucket begins so much emptier.
+ *
+ * - A key that is in no word of its line finds another's by its twelve bits: less than seven times in 4,096.
+ *
+ * - In a line from which a key that was refused had to give way, every new key begins with what that one had used, at
+ *   most with all of its limit, until that is over. Of n refused keys n / lines come to a line, so this is the part of
+ *   lines with eight or more (Poisson): with as many refused keys as a third of the words 0.6%, a half 5%. A plain
+ *   count-min of four rows in the same memory would have every second new key wrong by then.
+ *
+ * What it forgives, while a line has seven of greater weight: at most the whole limit, of keys that were not refused,
+ * and less than half of it of those that were. Each time is counted (weir_stats.forgiven_count).
  *
  * Among traces of one weight those that are over soonest give way first: the rest is soon over, too, and a line full of
  * keys of one-second limits keeps those of a day. Traces that are over are free.

@@ -19,7 +19,7 @@ enum sketch_weight {
     SKETCH_BACK,   /* nothing: the key is in the table again */
     SKETCH_LITTLE, /* less than half of its limit was used */
     SKETCH_MUCH,   /* half of it or more */
-    SKETCH_REFUSED /* and more was asked for than there was room for */
+    SKETCH_REFUSED /* likewise, and more was asked for than there was room for */
 };
 
 struct sketch {
