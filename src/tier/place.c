@@ -214,14 +214,19 @@ static void move_key(struct tier *tier, uint32_t from, uint32_t to)
 {
     struct table *table = &tier->table;
     const uint64_t hash = load_relaxed(&table->cells[from].hash);
-    /* Both are claimed: nobody else writes them. What reads a note of a key that is elsewhere now reads a guess. */
-    memcpy((void *) &table->owners[to], (const void *) &table->owners[from], sizeof(struct owner));
+    const struct owner *owner = &table->owners[from];
+    struct owner *here = &table->owners[to];
+    /* Both are claimed: nobody else writes them. Relaxed: others read the owner as a guess. */
+    store_relaxed(&here->limit_tag, load_relaxed(&owner->limit_tag));
+    store_relaxed(&here->group, load_relaxed(&owner->group));
+    store_relaxed(&here->flags, load_relaxed(&owner->flags));
+    store_relaxed(&here->marks, load_relaxed(&owner->marks));
     if (table->notes != NULL) {
         memcpy((void *) &table->notes[to], (const void *) &table->notes[from], sizeof(struct note));
     }
     offenders_move(tier, from, to);
     cell_occupy(table, &table->cells[to], hash, cell_vacate(table, &table->cells[from]));
-    if (owner_is(&table->owners[to], OWNER_FLEET)) {
+    if (owner_is(here, OWNER_FLEET)) {
         table_set_dirty(table, to); /* an answer under way finds another key there, and this one is told again */
     }
     cell_release(&table->cells[to]);
