@@ -205,12 +205,17 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * How to open a weir. Start from WEIR_OPTIONS_INIT; a zeroed field means its default.
  *
  * size              sizeof(weir_options), for later versions of the library
- * redis_url         redis://[user[:password]@]host[:port][,host...][/database],
- * unix://[user[:password]@]/path/to/socket, redis+cluster://..., redis+sentinel://.../name, rediss://... for TLS
- * (docs/redis.md); NULL: this process alone prefix            of every key in Redis, 1 to 32 bytes without braces,
- * spaces or control bytes; "weir" node_name         for people who read the log and the metrics; NULL: the host name
- * max_keys          how many keys to hold, 1,000 to 100,000,000; 65,536. A key counts once for each limit of
- *                   its policy. Memory is fixed and present at open: about 720 bytes per key
+ *
+ * redis_url         where the fleet meets, as redis://[user[:password]@]host[:port][,host...][/database] and in the
+ *                   other forms of docs/redis.md: unix, redis+cluster, redis+sentinel, rediss. NULL: this process alone
+ *
+ * prefix            of every key in Redis, 1 to 32 bytes without braces, spaces or control bytes; "weir"
+ *
+ * node_name         for people who read the log and the metrics; NULL: the host name
+ *
+ * max_keys          how many keys to hold, 1,000 to 100,000,000; 65,536. A key counts once for each limit of its
+ *                   policy. Memory is fixed and present at open: about 60 bytes per key, and 625 with a redis_url
+ *
  * max_threads       how many threads may be attached at once, 1 to 1,024; 64
  * sync_interval_ms  how often to speak with Redis, 10 to 60,000 ms; 200
  * redis_timeout_ms  after which an answer no longer counts, 10 to 60,000 ms; 1,000

@@ -22,7 +22,10 @@ static void *map(size_t size)
 {
     /* cppcheck-suppress invalidFunctionArg ; -1 is what an anonymous mapping takes */
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory != MAP_FAILED ? memory : NULL;
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    return memory;
 }
 
 void *memory_reserve(size_t size, bool present)

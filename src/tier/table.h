@@ -14,12 +14,15 @@
  *   I2  A cell changes its key only while it is claimed, and it can be claimed only while nobody pins it or holds
  *       units of it: (held & HELD_IN_USE) == 0 -> HELD_CLAIMED.
  *   I3  A cell's generation (top bits of state.b) changes with its key, and with every grant. A charge reads hash,
- * state and hash again, and compare-and-swaps state with the generation in it: it cannot fall on another key, nor
+ *       state and hash again, and compare-and-swaps state with the generation in it: it cannot fall on another key, nor
  *       overlook a grant.
+ *
  *   I4  State counts units that have passed; it never decreases but by time. held counts units that may yet pass: of
- * grants that are not settled, and of requests under way. What may pass now is the state's headroom less held. held is
- * raised before anyone is let pass on it, and lowered after what passed was charged; its version changes each time. I5
- * A dirty bit that is clear means that the background thread has seen the cell's last change.
+ *       grants that are not settled, and of requests under way. What may pass now is the state's headroom less held.
+ *       held is raised before anyone is let pass on it, and lowered after what passed was charged; its version changes
+ *       each time.
+ *
+ *   I5  A dirty bit that is clear means that the background thread has seen the cell's last change.
  *
  * Ordering
  *   [T1] hash: published with release after state and note were written; read with acquire.

@@ -13,20 +13,28 @@ static weir_key numbered(const weir *w, weir_policy_id id, uint32_t *number)
     return weir_make_key(w, id, number, sizeof(*number));
 }
 
+/* A table for KEYS keys, under a limit per hour. */
+static weir *open_with_limit(struct fake_clock *clock, uint64_t units)
+{
+    fake_clock_init(clock, START_NS);
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = units, .period_ns = 3600 * SECOND};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock->clock;
+    options.max_keys = KEYS;
+    options.no_thread = true;
+    weir *w = NULL;
+    assert_int_equal(weir_open(&options, &w, NULL), 0);
+    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
+    return w;
+}
+
 static void test_as_many_keys_as_asked_for_have_room(void **state)
 {
     (void) state;
     static uint32_t numbers[KEYS];
     struct fake_clock clock;
-    fake_clock_init(&clock, START_NS);
-    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 3600 * SECOND};
-    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
-    weir_options options = WEIR_OPTIONS_INIT;
-    options.clock = &clock.clock;
-    options.max_keys = KEYS;
-    weir *w = NULL;
-    assert_int_equal(weir_open(&options, &w, NULL), 0);
-    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
+    weir *w = open_with_limit(&clock, 10);
     weir_thread *t = weir_attach(w);
     const weir_policy_id id = weir_find_policy(w, "p");
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -59,16 +67,7 @@ static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
     (void) state;
     static uint32_t numbers[KEYS];
     struct fake_clock clock;
-    fake_clock_init(&clock, START_NS);
-    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 3600 * SECOND};
-    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
-    weir_options options = WEIR_OPTIONS_INIT;
-    options.clock = &clock.clock;
-    options.max_keys = KEYS;
-    options.no_thread = true;
-    weir *w = NULL;
-    assert_int_equal(weir_open(&options, &w, NULL), 0);
-    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
+    weir *w = open_with_limit(&clock, 1);
     weir_thread *t = weir_attach(w);
     const weir_policy_id id = weir_find_policy(w, "p");
     for (uint32_t i = 0; i < KEYS; i++) {
