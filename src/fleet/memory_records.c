@@ -16,6 +16,8 @@
 /* Some nine years: a node counts no further. */
 #define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
 
+#define CHAINS_FIRST 4096
+
 /* What one author says of one record. */
 struct author {
     struct author *next;
@@ -33,6 +35,7 @@ struct unit {
 
 struct record {
     struct record *next;
+    uint64_t hash; /* of the name */
     char name[REPORT_RECORD_SIZE];
     struct author *authors;
     uint64_t sum, sum_asked, sum_back;
@@ -65,13 +68,16 @@ static void record_free(struct record *record)
 
 void records_clear(struct records *records)
 {
-    for (size_t i = 0; i < RECORD_CHAINS; i++) {
+    for (size_t i = 0; i < records->chain_count; i++) {
         while (records->chains[i] != NULL) {
             struct record *next = records->chains[i]->next;
             record_free(records->chains[i]);
             records->chains[i] = next;
         }
     }
+    free(records->chains);
+    records->chains = NULL;
+    records->chain_count = records->record_count = 0;
     while (records->members != NULL) {
         struct member *next = records->members->next;
         free(records->members);
@@ -115,8 +121,11 @@ static struct record *record_copy(const struct record *from)
 bool records_copy(struct records *to, const struct records *from)
 {
     records_clear(to);
-    bool all = true;
-    for (size_t i = 0; i < RECORD_CHAINS && all; i++) {
+    to->chains = calloc(from->chain_count + 1, sizeof(struct record *)); /* never of nothing */
+    bool all = to->chains != NULL;
+    to->chain_count = all ? from->chain_count : 0;
+    to->record_count = from->record_count;
+    for (size_t i = 0; i < from->chain_count && all; i++) {
         struct record **at = &to->chains[i];
         for (const struct record *next = from->chains[i]; next != NULL && all; next = next->next) {
             *at = record_copy(next);
@@ -143,18 +152,47 @@ bool records_copy(struct records *to, const struct records *from)
     return all;
 }
 
+/* More chains, when there are as many records. False: out of memory, and there are none at all. */
+static bool make_chains(struct records *records)
+{
+    if (records->record_count < records->chain_count) {
+        return true;
+    }
+    const size_t count = records->chain_count != 0 ? 2 * records->chain_count : CHAINS_FIRST;
+    struct record **chains = calloc(count, sizeof(struct record *));
+    if (chains == NULL) {
+        return records->chain_count != 0;
+    }
+    for (size_t i = 0; i < records->chain_count; i++) {
+        while (records->chains[i] != NULL) {
+            struct record *record = records->chains[i];
+            records->chains[i] = record->next;
+            record->next = chains[record->hash % count];
+            chains[record->hash % count] = record;
+        }
+    }
+    free(records->chains);
+    records->chains = chains;
+    records->chain_count = count;
+    return true;
+}
+
 /* The record of a name; with `make`, a new one where there is none or it has expired. */
 static struct record *find_record(struct records *records, const char *name, bool make, uint64_t now_ns)
 {
     uint64_t hash[2];
     hash_shared(name, strlen(name), hash);
-    struct record **at = &records->chains[hash[0] % RECORD_CHAINS];
+    if (!make_chains(records)) {
+        return NULL;
+    }
+    struct record **at = &records->chains[hash[0] % records->chain_count];
     while (*at != NULL) {
         struct record *record = *at;
         if (record->expires_ns <= now_ns) {
             *at = record->next;
             record_free(record);
-        } else if (strcmp(record->name, name) == 0) {
+            records->record_count--;
+        } else if (record->hash == hash[0] && strcmp(record->name, name) == 0) {
             return record;
         } else {
             at = &record->next;
@@ -162,6 +200,8 @@ static struct record *find_record(struct records *records, const char *name, boo
     }
     if (make && (*at = calloc(1, sizeof(**at))) != NULL) {
         (void) snprintf((*at)->name, sizeof((*at)->name), "%s", name);
+        (*at)->hash = hash[0];
+        records->record_count++;
     }
     return *at;
 }
@@ -381,7 +421,7 @@ uint64_t records_beat(struct records *records, const char *node, uint32_t lifeti
 
 void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg)
 {
-    for (size_t i = 0; i < RECORD_CHAINS; i++) {
+    for (size_t i = 0; i < records->chain_count; i++) {
         for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {
             if (record->expires_ns <= now_ns) {
                 continue;
@@ -399,7 +439,7 @@ void records_each(const struct records *records, uint64_t now_ns, memory_record_
 uint64_t records_total(const struct records *records, uint64_t now_ns, const char *part, bool count)
 {
     uint64_t total = 0;
-    for (size_t i = 0; i < RECORD_CHAINS; i++) {
+    for (size_t i = 0; i < records->chain_count; i++) {
         for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {
             if (record->expires_ns > now_ns && strstr(record->name, part) != NULL) {
                 total += count ? 1 : record->sum - record->sum_back;

@@ -7,17 +7,17 @@
 
 #include "fleet/memory.h"
 
-#define RECORD_CHAINS 4096
-
 struct record;
 struct member;
 
 struct records {
-    struct record *chains[RECORD_CHAINS]; /* by the hash of the name */
+    struct record **chains; /* by the hash of the name; as many as there are records, or more */
+    size_t chain_count, record_count;
     struct member *members;
     uint64_t begun_ns; /* when the first of them came; as long as there are any, it stays */
 };
 
+/* All zero is none. */
 void records_clear(struct records *records);
 
 /* Makes `to` hold what `from` does, and nothing else. False: out of memory, and `to` holds nothing. */
