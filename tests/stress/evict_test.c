@@ -12,7 +12,11 @@
 #include "weir.h"
 
 #define THREADS 4
-#define CHECKS  400000
+#ifdef __SANITIZE_THREAD__
+#define CHECKS 150000
+#else
+#define CHECKS 400000
+#endif
 
 struct flood {
     weir *w;

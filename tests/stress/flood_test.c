@@ -32,8 +32,8 @@ struct flood {
 static uint64_t flood_keys(void)
 {
     const char *given = getenv("WEIR_FLOOD_KEYS");
-#ifdef __SANITIZE_THREAD__
-    const uint64_t keys = 100000; /* the sanitizer makes each take twenty times as long */
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+    const uint64_t keys = 100000; /* they make each take up to twenty times as long */
 #else
     const uint64_t keys = 2000000;
 #endif
@@ -230,8 +230,12 @@ static void test_a_key_that_was_reset_begins_anew_even_if_it_was_forgotten(void 
 
 #define THREADS 4
 #define NAMES   6000
-#define CHECKS  100000
-#define LIMIT   5
+#ifdef __SANITIZE_THREAD__
+#define CHECKS 40000
+#else
+#define CHECKS 100000
+#endif
+#define LIMIT 5
 
 struct storm {
     weir *w;
