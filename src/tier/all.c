@@ -201,7 +201,8 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
         }
     }
     if (verdict != NULL) {
-        verdict_hit(verdict, t, &t->slots[slots[least]], true, least_left, 0);
+        const struct slot *slot = &t->slots[slots[least]];
+        verdict_hit(verdict, t, slot, true, false, least_left, slot->unit, 0);
         verdict->key_index = (uint8_t) least;
     }
     return true;

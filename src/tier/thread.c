@@ -168,23 +168,29 @@ static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thre
         store_release(&slot->used, used + cost); /* [S1] */
         counter_add(&tally->allowed, 1);
         if (verdict != NULL) {
-            verdict_hit(verdict, t, slot, true, slot->credit - used - cost, 0);
+            verdict_hit(verdict, t, slot, true, false, slot->credit - used - cost, slot->unit, 0);
         }
         return HIT_PASS;
     }
     /* A greater cost is denied as well, but has another retry_after. */
     if (slot->denies_from != 0 && (cost == slot->denies_from || (cost > slot->denies_from && verdict == NULL))) {
         struct slot_back *back = &t->backs[index];
-        const bool shadow = (slot->flags & SLOT_SHADOW) != 0;
-        if (back->retry_ns != UINT64_MAX) {
+        if (likely(back->retry_ns != UINT64_MAX)) {
             counter_add(&back->denied, slot->denies_from);
         }
-        counter_add(shadow ? &tally->allowed : &tally->denied, 1);
-        counter_add(&tally->would_deny, shadow);
-        if (verdict != NULL) {
-            verdict_hit(verdict, t, slot, false, back->denied_remaining, back->retry_ns);
+        if (unlikely((slot->flags & SLOT_SHADOW) != 0)) {
+            counter_add(&tally->allowed, 1);
+            counter_add(&tally->would_deny, 1);
+            if (verdict != NULL) {
+                verdict_hit(verdict, t, slot, false, true, back->denied_remaining, 0, back->retry_ns);
+            }
+            return HIT_PASS;
         }
-        return shadow ? HIT_PASS : HIT_DENY;
+        counter_add(&tally->denied, 1);
+        if (verdict != NULL) {
+            verdict_hit(verdict, t, slot, false, false, back->denied_remaining, 0, back->retry_ns);
+        }
+        return HIT_DENY;
     }
     return HIT_NONE;
 }
