@@ -344,7 +344,8 @@ static void test_that_part_holds_of_keys_that_are_told_now_and_then(void **state
 {
     (void) state;
     for (size_t a = 0; a < COUNTERS; a++) {
-        nine_to_one(algorithms[a], 6000, 6000 / 8); /* they come in lumps */
+        /* They come in lumps, and when the last one was told depends on where the key lies in the table. */
+        nine_to_one(algorithms[a], 6000, 6000 / 5);
     }
 }
 
@@ -447,7 +448,7 @@ static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, cons
     /* The parts are of the demand that was seen last, which may be some intervals old. */
     const bool in_outage = at_back <= 3000 + 300 || each[0] != each[1];
     /* And on the way back each goes by news that is an interval old. */
-    if (!in_outage || used < 3000 || used > (at_back > 3000 ? at_back : 3000) + 60) {
+    if (!in_outage || used < 3000 || used > (at_back > 3000 ? at_back : 3000) + 100) {
         fail_msg("algorithm %d, outage after %d ms, %d:%d:%d%s: %d, then %d of 3000 have passed", (int) algorithm,
                  (int) before_ms, (int) each[0], (int) each[1], (int) each[2], empty ? ", comes back empty" : "",
                  (int) at_back, (int) used);
