@@ -102,6 +102,7 @@ static uint64_t counted(weir *w, const weir_key *key, const struct policy_limit 
 static void run_race(struct race *race, const weir_limit *limit_list, size_t limit_count)
 {
     weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000; /* there is one, and the table is made anew for every race */
     race->w = open_or_fail(&options);
     const weir_policy_id policy = set_one_policy(race->w, limit_list, limit_count, WEIR_SCOPE_FLEET);
     race->key = weir_make_key(race->w, policy, "key", 3);
