@@ -473,7 +473,7 @@ typedef struct weir_stats {
     uint64_t forgot_count;                 /* times Redis came back without what it had been told */
     uint64_t reported_count;               /* reports Redis has taken */
     uint64_t rejected_count;               /* reports Redis refused (a key of a wrong type, ...) */
-    uint64_t memory_size;                  /* bytes reserved at open */
+    uint64_t memory_size;                  /* bytes reserved at open, those included that are present when used */
     uint64_t override_count;               /* keys with an entry of their own in Redis, as last read */
     uint64_t postponed_count;              /* times a key's news was left to its turn */
     uint64_t urgent_count;                 /* rounds begun at once, for keys that could not wait */

@@ -11,10 +11,13 @@
  * Invariants
  *   R1  window: state count (or previous) = own units - own given back + others - told.others_back + told.deficit of
  *       that window; deficit is more than 0 where that would be less than 0 (two nodes have given back the same);
- * others is told.others, or what the key is remembered to have used where that is more (told_folded): an earlier stay
- * of the key here has told of those units, or a forgotten key's last report will R2  reported <= own units counted;
- * what is counted later makes the cell dirty again R3  told.others and told.others_back never decrease within a window:
- * what the fleet has lost is told again, and not admitted again.
+ *       others is told.others, or what the key is remembered to have used where that is more (told_folded): an earlier
+ *       stay of the key here has told of those units, or a forgotten key's last report will
+ *
+ *   R2  reported <= own units counted; what is counted later makes the cell dirty again
+ *
+ *   R3  told.others and told.others_back never decrease within a window: what the fleet has lost is told again, and not
+ *       admitted again
  *
  * A log's units are told by number and time; its answer is what the others have in the window, which replaces what it
  * was. Where the fleet turns out not to have this node's units, all in the window are told again.

@@ -22,7 +22,7 @@
  */
 #define AHEAD 32
 
-/* A key on its way; UINT64_MAX as hash: it has a slot, or no policy. */
+/* A key without a slot, on its way. */
 struct ahead {
     uint64_t hash; /* of its first limit's cell */
     const struct policy *policy;

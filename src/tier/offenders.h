@@ -13,16 +13,18 @@
  * since the last collection when it is forgotten: it has then used a part of its limit at least, so others go first.
  *
  * Invariants
- *   O1  a cell's units are what the key of that cell was denied since it was last collected; 0 after the cell has
- * changed hands. (A denial without a slot pins no cell. One that is overtaken by another key counts for that.) O2  its
- * units are not 0 -> the cell is in `denied`; or it is about to be, by who made it so; or the background thread has
- * taken it from there, and is about to take the units; or the cell changes hands, and they are dropped. So only who
- * finds 0 marks the cell.
+ *   O1  A cell's units are what the key of that cell was denied since it was last collected; 0 after the cell has
+ *       changed hands. (A denial without a slot pins no cell. One that is overtaken by another key counts for that.)
+ *
+ *   O2  Its units are not 0 -> the cell is in `denied`; or it is about to be, by who made it so; or the background
+ *       thread has taken it from there, and is about to take the units; or the cell changes hands, and they are
+ *       dropped. So only who finds 0 marks the cell.
  *
  * Ordering
- *   [O4] A name is written by whoever has the cell pinned and begins it; read, pinned, when it is done (acquire).
  *   [O3] units before bit, as [T4] of bitmap.h: units are added by a seq_cst operation before the bit is looked at; the
  *        bit is cleared before they are taken. `any` stands above the bits as those above the units.
+ *
+ *   [O4] A name is written by whoever has the cell pinned and begins it; read, pinned, when it is done (acquire).
  *
  * Progress: offenders_denied is lock-free and allocates nothing. The background thread collects at most OFFENDERS_MOST
  * cells at a time, and only tries the lock; what reads the lists takes it. No check does.

@@ -303,6 +303,41 @@ static uint32_t claim_least(struct tier *tier, const struct policy_set *set, con
     return TABLE_NONE;
 }
 
+/* Claims a cell for a hash that has none, vacant or not; TABLE_NONE: there is none to be had. */
+static uint32_t claim_any(struct tier *tier, const size_t groups[2], uint64_t hash, uint64_t now_ns)
+{
+    uint32_t at = claim_empty(&tier->table, groups[0], hash);
+    at = at != TABLE_NONE ? at : claim_empty(&tier->table, groups[1], hash);
+    at = at != TABLE_NONE ? at : claim_moved(tier, groups);
+    /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
+    return at != TABLE_NONE ? at : claim_least(tier, load_acquire(&tier->policies), groups, now_ns);
+}
+
+/* Gives a claimed cell to a key, and releases it. */
+static void move_in(struct tier *tier, uint32_t at, const struct policy *policy, const struct policy_limit *limit,
+                    const weir_key *key, uint64_t hash, uint64_t now_ns)
+{
+    struct table *table = &tier->table;
+    (void) cell_vacate(table, &table->cells[at]);
+    offenders_forget(tier, at);
+    owner_write(tier, &table->owners[at], policy, limit);
+    const bool fleet = owner_is(&table->owners[at], OWNER_FLEET);
+    if (table->notes != NULL) {
+        note_write(tier, &table->notes[at], policy, key); /* of a process's key, too: a sweep looks at every note */
+    }
+    if (fleet) {
+        first_part(tier, limit, &table->notes[at]);
+    }
+    cell_occupy(table, &table->cells[at], hash, first_state(tier, &limit->rule, hash, at, now_ns));
+    logs_resume(tier, at, &limit->rule, now_ns);
+    if (fleet && load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
+        table_set_dirty(table, at);
+        bitmap_set(&table->urgent, at);
+        store_relaxed(&tier->urgent, 1);
+    }
+    cell_release(&table->cells[at]);
+}
+
 uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_index, const weir_key *key,
                    uint64_t now_ns)
 {
@@ -314,36 +349,9 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
     table_lock(table, groups[0]);
     uint32_t at = table_find_both(table, hash);
     if (at == TABLE_NONE) {
-        at = claim_empty(table, groups[0], hash);
-        if (at == TABLE_NONE) {
-            at = claim_empty(table, groups[1], hash);
-        }
-        if (at == TABLE_NONE) {
-            at = claim_moved(tier, groups);
-        }
-        if (at == TABLE_NONE) {
-            /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
-            at = claim_least(tier, load_acquire(&tier->policies), groups, now_ns);
-        }
+        at = claim_any(tier, groups, hash, now_ns);
         if (at != TABLE_NONE) {
-            (void) cell_vacate(table, &table->cells[at]);
-            offenders_forget(tier, at);
-            owner_write(tier, &table->owners[at], policy, limit);
-            const bool fleet = owner_is(&table->owners[at], OWNER_FLEET);
-            if (table->notes != NULL) {
-                note_write(tier, &table->notes[at], policy, key);
-            }
-            if (fleet) {
-                first_part(tier, limit, &table->notes[at]);
-            }
-            cell_occupy(table, &table->cells[at], hash, first_state(tier, &limit->rule, hash, at, now_ns));
-            logs_resume(tier, at, &limit->rule, now_ns);
-            if (fleet && load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
-                table_set_dirty(table, at);
-                bitmap_set(&table->urgent, at);
-                store_relaxed(&tier->urgent, 1);
-            }
-            cell_release(&table->cells[at]);
+            move_in(tier, at, policy, limit, key, hash, now_ns);
         }
     }
     table_unlock(table, groups[0]);

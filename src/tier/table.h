@@ -9,8 +9,6 @@
  *
  * Invariants
  *   I1  A hash is in at most one cell: whoever adds or moves one holds the insertion lock of its first group.
- *   I6  A group that has room has always had: cells are given up to another key alone, that takes them at once. So what
- *       is in its second group found its first one full, and is not looked for there while that has room.
  *   I2  A cell changes its key only while it is claimed, and it can be claimed only while nobody pins it or holds
  *       units of it: (held & HELD_IN_USE) == 0 -> HELD_CLAIMED.
  *   I3  A cell's generation (top bits of state.b) changes with its key, and with every grant. A charge reads hash,
@@ -23,6 +21,9 @@
  *       each time.
  *
  *   I5  A dirty bit that is clear means that the background thread has seen the cell's last change.
+ *
+ *   I6  A group that has room has always had: cells are given up to another key alone, that takes them at once. So what
+ *       is in its second group found its first one full, and is not looked for there while that has room.
  *
  * Ordering
  *   [T1] hash: published with release after state and note were written; read with acquire.

@@ -11,8 +11,9 @@
  * to the table.
  *
  * Invariants: see struct slot. Ordering: [S1] and [S2] in settle.c;
+ *
  *   [S4] epoch before policies: a slow pass loads the epoch (acquire), then the policy set; a change of policies
- * publishes the set, then a new epoch. So a grant made by an old set carries an old epoch, and has lapsed.
+ *        publishes the set, then a new epoch. So a grant made by an old set carries an old epoch, and has lapsed.
  *
  * Progress: a hit is wait-free.
  */

@@ -8,7 +8,7 @@
  *
  * Ordering
  *   [K1] now_ns, offset_ns: written before the epoch, which is stored with release; read relaxed by checks, which take
- * them as numbers that may be one tick old.
+ *        them as numbers that may be one tick old.
  */
 #include "base/clock.h"
 #include "tier/tier.h"
