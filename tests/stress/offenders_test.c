@@ -132,9 +132,35 @@ static void test_reading_while_threads_are_denied_sees_whole_lists_and_misses_no
     weir_close(crowd.w);
 }
 
+/* A slot keeps what its thread was denied, until somebody settles it: here the background thread alone can. */
+static void test_what_an_idle_thread_was_denied_is_listed_while_others_are_busy(void **state)
+{
+    (void) state;
+    weir *w = open_or_fail(NULL);
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 366 * 24 * HOUR};
+    const weir_policy_id policy = set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS);
+    weir_thread *idle = weir_attach(w);
+    weir_thread *busy = weir_attach(w);
+    const weir_key key = weir_make_key(w, policy, "idle", 4);
+    for (int i = 0; i <= 20; i++) {
+        assert_int_equal(weir_check(idle, &key, 1, NULL), i == 0);
+    }
+    weir_offender top[1] = {{.denied_units = 0}};
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    for (uint64_t name = 0; top[0].denied_units < 20 && real_ns() < until_ns; name++) {
+        const weir_key other = weir_make_key(w, policy, &name, sizeof(name));
+        assert_true(weir_check(busy, &other, 1, NULL));
+        (void) weir_top_offenders(w, policy, top, 1);
+    }
+    assert_string_equal(top[0].key, "idle");
+    assert_int_equal(top[0].denied_units, 20);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_an_idle_thread_was_denied_is_listed_while_others_are_busy),
         cmocka_unit_test(test_reading_while_threads_are_denied_sees_whole_lists_and_misses_nothing),
     };
     return cmocka_run_group_tests_name("stress/offenders", tests, NULL, NULL);

@@ -248,9 +248,35 @@ static void test_a_flood_of_little_use_neither_hides_who_was_refused_nor_harms_w
     sketch_close(&sketch);
 }
 
+/* One line has room for seven. */
+static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **state)
+{
+    (void) state;
+    struct sketch sketch = {.words = NULL};
+    assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS), 0);
+    const struct trace trace = {5, START_NS + HOUR};
+    uint64_t hash = 1;
+    uint64_t hashes[8];
+    for (size_t i = 0; i < 8; i++) {
+        while (sketch_find(&sketch, hash, 10, START_NS).units != 0) {
+            hash++; /* another's print */
+        }
+        hashes[i] = hash++;
+        if (i == 7) {
+            assert_int_equal(sketch_take(&sketch, hashes[3], 10, START_NS).units, 5);
+        }
+        assert_true(sketch_put(&sketch, hashes[i], trace, SKETCH_REFUSED, START_NS));
+    }
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(sketch_find(&sketch, hashes[i], 10, START_NS).units, i == 3 ? 0 : 5);
+    }
+    sketch_close(&sketch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_key_that_is_back_gives_way_first_and_burdens_nobody),
         cmocka_unit_test(test_a_resumed_state_is_never_fuller_than_the_one_it_was_of),
         cmocka_unit_test(test_a_log_resumes_as_units_that_leave_together),
         cmocka_unit_test(test_nothing_is_under_counted_that_was_not_forgiven),

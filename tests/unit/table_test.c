@@ -76,6 +76,12 @@ static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
         assert_true(weir_check(t, &key, 1, NULL));
         assert_false(weir_check(t, &key, 1, NULL));
     }
+    const struct table *table = &w->tier.table;
+    for (size_t at = 0; at < table->cell_count; at++) {
+        if (load_relaxed(&table->cells[at].hash) != 0) {
+            assert_int_equal(load_relaxed(&table->owners[at].marks), MARK_OFFENDS | MARK_REFUSED);
+        }
+    }
     for (uint32_t i = 0; i < KEYS; i++) {
         const weir_key key = numbered(w, id, &numbers[i]);
         (void) weir_check(t, &key, 1, NULL);
