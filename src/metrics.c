@@ -59,7 +59,8 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->waiting_key_count = bitmap_count(&tier->table.postponed);
     stats->denied_units = load_relaxed(&tier->offenders.counted_units);
     stats->unlisted_units = load_relaxed(&tier->offenders.forgotten_units);
-    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->sketch.memory_size +
+    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->notes.memory_size +
+                         tier->notes.asides_size + tier->notes.tails_size + tier->sketch.memory_size +
                          tier->logs.memory_size + tier->logs.places_size + tier->offenders.offences_size +
                          tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
 }

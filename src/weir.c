@@ -115,7 +115,7 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     if (result != 0) {
         weir_free(w);
         return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
-                         table_size(options->max_keys, fleet) >> 20);
+                         tier_size(options->max_keys, fleet) >> 20);
     }
     result = identity_init(w);
     if (result != 0) {

@@ -23,6 +23,7 @@
 #define or_seq_cst(p, v)       atomic_fetch_or_explicit((p), (v), memory_order_seq_cst)
 #define and_seq_cst(p, v)      atomic_fetch_and_explicit((p), (v), memory_order_seq_cst)
 #define exchange_acquire(p, v) atomic_exchange_explicit((p), (v), memory_order_acquire)
+#define exchange_release(p, v) atomic_exchange_explicit((p), (v), memory_order_release)
 #define exchange_seq_cst(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
 #define cas_acquire(p, e, v)                                                                                           \
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_acquire, memory_order_relaxed)

@@ -114,6 +114,7 @@ struct fleet {
     uint64_t healed_at;      /* interval_count when that last began */
     bool drained;            /* the round under way holds everything that was dirty when it began */
     bool waiting;            /* the last round had no room for all that was due */
+    bool note_missing;       /* there was no note to be had for a cell of the round under way */
     bool lost;               /* an answer knew less than an earlier one */
     size_t untold_count;     /* reports of the last round that could not be told */
     uint64_t round_request;  /* the newest weir_sync it serves */

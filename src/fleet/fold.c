@@ -34,8 +34,10 @@ static struct answer answer_of(const struct report *report, const struct told *t
 }
 
 /* Counts what is the difference to the last answer. True: something was given back. */
-static bool window_fold(struct cell *cell, struct note *note, bool before, const struct report *report, bool listens)
+static bool window_fold(struct tier *tier, uint32_t at, struct note *note, bool before, const struct report *report,
+                        bool listens)
 {
+    struct cell *cell = &tier->table.cells[at];
     struct told *told = before ? &note->before : &note->now;
     const uint32_t tag = (load_relaxed(&note->mirror.tag) - before) & WINDOW_TAG_MASK;
     const struct answer answer = answer_of(report, told, listens);
@@ -64,22 +66,23 @@ static bool window_fold(struct cell *cell, struct note *note, bool before, const
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
     told->deficit = saturating_sub(off, there); /* R1 */
     if (answer.reset != 0) {
-        adjust_back_window(note, tag, answer.reset); /* [A1] */
+        adjust_back_window(given_make(tier, at), tag, answer.reset); /* [A1] */
     }
     return back + answer.reset + less != 0;
 }
 
 /* The same for a bucket. */
-static bool bucket_fold(struct cell *cell, struct note *note, const struct rule *rule, const struct report *report,
-                        bool listens, uint64_t now_ns, uint64_t since_ns)
+static bool bucket_fold(struct tier *tier, uint32_t at, struct note *note, const struct rule *rule,
+                        const struct report *report, bool listens, uint64_t now_ns, uint64_t since_ns)
 {
+    struct cell *cell = &tier->table.cells[at];
     const struct answer answer = answer_of(report, &note->now, listens);
     const uint64_t back = answer.others_back - load_relaxed(&note->now.others_back);
     struct rule as = *rule;
     rule_rescale(&as, report->scale);
     note->now.reported = report->count;
     note->now.reported_back = max_u64(note->now.reported_back, report->mine_back);
-    const uint64_t unseen_back = load_acquire(&note->back[0]) - report->back; /* [A1] */
+    const uint64_t unseen_back = load_acquire(&note->given->back[0]) - report->back; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
     const bool in_parts = report_in_parts(note, since_ns);
     const uint64_t remembered = load_relaxed(&note->now.remembered);
@@ -106,7 +109,7 @@ static bool bucket_fold(struct cell *cell, struct note *note, const struct rule 
     store_relaxed(&note->now.others, answer.others);
     store_relaxed(&note->now.others_back, answer.others_back);
     if (answer.reset != 0) {
-        (void) add_release(&note->back[0], answer.reset); /* [A1] */
+        (void) add_release(&given_make(tier, at)->back[0], answer.reset); /* [A1] */
     }
     return back + answer.reset != 0;
 }
@@ -117,34 +120,36 @@ static bool lost_some(const struct report *report, const struct told *told)
     return saturating_sub(report->sum, report->mine) < load_relaxed(&told->others);
 }
 
-static void fold_bucket(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+static void fold_bucket(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
                         const struct report *report, bool listens, uint64_t now_ns)
 {
     const uint64_t had = load_relaxed(&note->now.others);
     const bool first = note->lesson.learned_ns == 0;
     fleet->lost = fleet->lost || (listens && lost_some(report, &note->now));
     const uint64_t since_ns = fleet->gathered_ns - fleet->tier->interval_ns;
-    fleet->given_back = bucket_fold(cell, note, rule, report, listens, now_ns, since_ns) || fleet->given_back;
+    fleet->given_back =
+        bucket_fold(fleet->tier, at, note, rule, report, listens, now_ns, since_ns) || fleet->given_back;
     if (listens) {
         learn_others(note, &note->now, report);
-        learn_answer(fleet, cell, note, rule, report, first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
+        learn_answer(fleet, &fleet->tier->table.cells[at], note, rule, report,
+                     first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
     }
 }
 
-static void fold_windows(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+static void fold_windows(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
                          const struct origin *origin, const struct report *report, bool listens)
 {
     struct told *told = origin->before ? &note->before : &note->now;
     const uint64_t had = load_relaxed(&told->others);
     fleet->lost = fleet->lost || (listens && lost_some(report, told));
-    fleet->given_back = window_fold(cell, note, origin->before, report, listens) || fleet->given_back;
+    fleet->given_back = window_fold(fleet->tier, at, note, origin->before, report, listens) || fleet->given_back;
     if (!listens) {
         return;
     }
     learn_others(note, told, report);
     if (!origin->before) {
         const uint64_t number = window_number(rule, load_relaxed(&note->mirror.tag), fleet->gathered_ns);
-        learn_answer(fleet, cell, note, rule, report, load_relaxed(&told->others) - had,
+        learn_answer(fleet, &fleet->tier->table.cells[at], note, rule, report, load_relaxed(&told->others) - had,
                      window_span_of(rule, number).start_ns, origin->with_before);
     }
 }
@@ -154,14 +159,16 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
 {
     struct table *table = &fleet->tier->table;
     struct cell *cell = &table->cells[origin->cell];
-    struct note *note = &table->notes[origin->cell];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
+    struct note *note = note_of(&fleet->tier->notes, origin->cell); /* while its round lasts it keeps it */
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, &table->owners[origin->cell], &policy);
-    if (limit != NULL && note->incarnation == origin->incarnation && load_relaxed(&note->mirror.tag) == origin->tag) {
+    if (limit != NULL && note != NULL && note->incarnation == origin->incarnation &&
+        load_relaxed(&note->mirror.tag) == origin->tag) {
+        note->given = given_of(fleet->tier, origin->cell);
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);
@@ -169,17 +176,17 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
         note->lesson.again =
             note->lesson.again && (origin->before || !origin->again); /* the present window's is the last */
         if (report->kind == REPORT_BUCKET) {
-            fold_bucket(fleet, cell, note, &rule, report, listens, now_ns);
+            fold_bucket(fleet, origin->cell, note, &rule, report, listens, now_ns);
         } else if (report->kind == REPORT_LOG && listens) {
-            fleet->given_back = report_log_fold(fleet, origin->cell, &rule, report, now_ns) || fleet->given_back;
+            fleet->given_back = report_log_fold(fleet, origin->cell, note, &rule, report, now_ns) || fleet->given_back;
             learn_log(fleet, cell, note, &rule, report->log);
         } else if (report->kind == REPORT_WINDOW) {
-            fold_windows(fleet, cell, note, &rule, origin, report, listens);
+            fold_windows(fleet, origin->cell, note, &rule, origin, report, listens);
         }
         if (report->reset_us != 0 && !origin->before) {
-            uint64_t reset = load_relaxed(&note->reset);
+            uint64_t reset = load_relaxed(&note->given->reset);
             if (report_time_us(reset) == report->reset_us) {
-                (void) cas_relaxed(&note->reset, &reset, 0); /* a later one stays */
+                (void) cas_relaxed(&note->given->reset, &reset, 0); /* a later one stays */
             }
         }
     }
@@ -194,12 +201,12 @@ static void refuse(struct fleet *fleet, const struct origin *origin)
 {
     struct table *table = &fleet->tier->table;
     struct cell *cell = &table->cells[origin->cell];
-    struct note *note = &table->notes[origin->cell];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    if (note->incarnation == origin->incarnation) {
+    struct note *note = note_of(&fleet->tier->notes, origin->cell); /* while its round lasts it keeps it */
+    if (note != NULL && note->incarnation == origin->incarnation) {
         store_relaxed(&note->mirror.quota_untold, 0);
         store_relaxed(&note->mirror.since_ns, max_u64(load_relaxed(&note->mirror.since_ns), 1));
         bitmap_set(&table->postponed, origin->cell);
@@ -243,8 +250,11 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
         const struct report *report = &fleet->reports[i];
         const struct origin *origin = &fleet->origins[i];
         const bool forgotten = origin->cell == TABLE_NONE;
+        if (i + 2 < fleet->round.report_count && origin[2].cell != TABLE_NONE) {
+            tier_prefetch(fleet->tier, origin[2].cell);
+        }
         if (i + 1 < fleet->round.report_count && origin[1].cell != TABLE_NONE) {
-            table_prefetch_all(&fleet->tier->table, origin[1].cell);
+            note_prefetch(&fleet->tier->notes, origin[1].cell); /* its stub is there by now */
         }
         if (report->status == -EAGAIN) {
             fleet->untold_count++;

@@ -31,7 +31,7 @@ struct gathering {
     uint64_t now_ns;
     uint64_t until_ns; /* by the system's clock */
     unsigned looked;
-    bool full; /* of reports, of logs, or out of time */
+    bool full; /* of reports, of logs, out of notes, or out of time */
     uint32_t again[ROUND_LOGS];
     size_t again_count;
 };
@@ -39,7 +39,8 @@ struct gathering {
 static bool has_room(struct gathering *g)
 {
     /* Room for two: a window's cell may have two reports. */
-    g->full = g->full || g->fleet->round.report_count + 2 > ROUND_REPORTS || g->again_count == ROUND_LOGS;
+    g->full = g->full || g->fleet->note_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
+              g->again_count == ROUND_LOGS;
     if (!g->full && ++g->looked % LOOK_EVERY == 0) {
         g->full = clock_monotonic_ns(g->fleet->tier->clock) >= g->until_ns;
     }
@@ -61,9 +62,14 @@ static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor,
         if (at == BITMAP_NONE) {
             return;
         }
+        /* Of the next one the note, which its stub names; of the one after that the stub. */
         const uint32_t next = bitmap_ahead(from, *cursor);
+        const uint32_t after = next != BITMAP_NONE ? bitmap_ahead(from, next + 1) : BITMAP_NONE;
+        if (after != BITMAP_NONE) {
+            tier_prefetch(g->fleet->tier, after);
+        }
         if (next != BITMAP_NONE) {
-            table_prefetch_all(&g->fleet->tier->table, next);
+            note_prefetch(&g->fleet->tier->notes, next);
         }
         take(g, at, urge);
     }
@@ -157,7 +163,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;
     fleet->log_count = 0;
-    fleet->given_back = fleet->lost = false;
+    fleet->given_back = fleet->lost = fleet->note_missing = false;
     fleet->gathered_ns = now_ns;
     fleet->interval_count += begins;
     fleet->gather_count++;

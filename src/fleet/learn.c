@@ -68,6 +68,20 @@ uint64_t learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
     return more;
 }
 
+void learn_again(struct note *note, uint64_t now_ns, uint64_t interval_ns, bool steady)
+{
+    struct lesson *lesson = &note->lesson;
+    if (!steady || lesson->learned_ns == 0) {
+        lesson->learned_ns = 0;
+        return;
+    }
+    /* What looks recent has come since then. */
+    const uint64_t span_ns = max_u64(now_ns - min_u64(lesson->learned_ns, now_ns), interval_ns);
+    lesson->recent_rate = lesson->recent_units >= RECENT_UNITS ? estimate_rate(lesson->recent_units, span_ns) : 0;
+    lesson->idle = false;
+    store_relaxed(&note->mirror.looked_ns, now_ns);
+}
+
 void learn_others(struct note *note, struct told *told, const struct report *report)
 {
     const uint64_t asked = saturating_sub(report->sum_asked, report->asked);
@@ -215,7 +229,7 @@ static uint64_t waiting_alarm(uint64_t left, uint64_t unseen, uint64_t nodes)
     return unseen + max_u64(saturating_add(left, unseen) / nodes / WAIT_DIVISOR, 2);
 }
 
-void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t others, uint64_t start_ns, bool with_before)
 {
     struct mirror *mirror = &note->mirror;

@@ -73,10 +73,10 @@ static char *append(char *to, const char *text)
 }
 
 size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
-                     const struct policy_limit *limit, const struct note *note)
+                     const struct policy_limit *limit, const struct kept_key *kept)
 {
     char key[KEY_TEXT_SIZE];
-    (void) key_text_write(key, &note->key);
+    (void) key_text_write(key, kept);
     /* All records of a key share a partition: of its policy and itself, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);
@@ -114,11 +114,11 @@ static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
     }
 }
 
-struct reading report_read(const struct cell *cell, const struct note *note)
+struct reading report_read(const struct cell *cell, const struct given *given)
 {
     struct reading reading;
-    reading.back[0] = load_acquire(&note->back[0]);
-    reading.back[1] = load_acquire(&note->back[1]);
+    reading.back[0] = load_acquire(&given->back[0]);
+    reading.back[1] = load_acquire(&given->back[1]);
     reading.state = cell_state(pair_read(&cell->state));
     return reading;
 }
@@ -133,21 +133,8 @@ static uint64_t window_back(const uint64_t back[2], uint32_t tag)
 
 uint64_t report_window_back(const struct note *note, uint32_t tag)
 {
-    const uint64_t back[2] = {load_acquire(&note->back[0]), load_acquire(&note->back[1])}; /* [A1] */
+    const uint64_t back[2] = {load_acquire(&note->given->back[0]), load_acquire(&note->given->back[1])}; /* [A1] */
     return window_back(back, tag);
-}
-
-static void told_copy(struct told *to, const struct told *from)
-{
-    to->reported = from->reported;
-    to->reported_back = from->reported_back;
-    to->deficit = from->deficit;
-    to->own = from->own;
-    to->asked = from->asked;
-    to->others_asked = from->others_asked;
-    store_relaxed(&to->others, load_relaxed(&from->others));
-    store_relaxed(&to->others_back, load_relaxed(&from->others_back));
-    store_relaxed(&to->remembered, load_relaxed(&from->remembered));
 }
 
 /* Lets the note follow the state into the window with this tag. */
@@ -243,16 +230,16 @@ static bool now_matters(const struct note *note)
            load_relaxed(&note->mirror.others_rate) != 0 || load_relaxed(&note->mirror.quota_untold) != 0;
 }
 
-static void window_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                          const struct policy_limit *limit, const struct reading *reading,
+static void window_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
+                          const struct policy *policy, const struct policy_limit *limit, const struct reading *reading,
                           const struct account *account, uint64_t now_ns)
 {
     const uint32_t tag = window_tag(reading->state);
     const uint64_t number = window_number(&limit->rule, tag, now_ns);
     const uint64_t start_ns = window_span_of(&limit->rule, number).start_ns;
-    uint64_t reset_ns = load_relaxed(&note->reset);
+    uint64_t reset_ns = load_relaxed(&note->given->reset);
     if (reset_ns != 0 && number != 0 && reset_ns < window_span_of(&limit->rule, number - 1).start_ns) {
-        (void) cas_relaxed(&note->reset, &reset_ns, 0); /* the windows it was for are over */
+        (void) cas_relaxed(&note->given->reset, &reset_ns, 0); /* the windows it was for are over */
     }
     bool with_before = false;
     /* The one before first: with the answer on this window all is there (learn_answer). */
@@ -276,16 +263,16 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
         fleet->origins[fleet->round.report_count - 1].with_before = with_before;
         fleet->origins[fleet->round.report_count - 1].again = account->again;
         with_before = true;
-        const size_t length = report_record(fleet, report->record, policy, limit, note);
+        const size_t length = report_record(fleet, report->record, policy, limit, key);
         report->record[length] = ':';
         (void) decimal_write(report->record + length + 1, of);
         report->kind = REPORT_WINDOW;
         report->count = account->own[before];
         report->back = account->back[before];
         report->reset_us = reset;
-        report->reset_kept = load_relaxed(&note->reset_emptied) == 0 ? 0
-                             : before != 0                           ? window_previous(reading->state)
-                                                                     : window_count(reading->state);
+        report->reset_kept = load_relaxed(&note->given->reset_emptied) == 0 ? 0
+                             : before != 0                                  ? window_previous(reading->state)
+                                                                            : window_count(reading->state);
         report->asked = max_u64(told->asked, account->own[before]);
         report->expire_ms = (end_ns - now_ns) / NS_PER_MS + WINDOW_SLACK_MS;
     }
@@ -301,14 +288,14 @@ static struct state whole_bucket(const struct note *note, const struct rule *rul
         const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, from_ns));
         const uint64_t charged =
             since == 0 ? note->lesson.known_time : saturating_add(known, saturating_mul(since, rule->unit));
-        const uint64_t back = saturating_sub(load_relaxed(&note->back[0]), note->now.reported_back);
+        const uint64_t back = saturating_sub(load_relaxed(&note->given->back[0]), note->now.reported_back);
         state.a = min_u64(state.a, saturating_sub(charged, saturating_mul(back, rule->unit)));
     }
     return state;
 }
 
-static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                          const struct policy_limit *limit, const struct reading *reading,
+static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
+                          const struct policy *policy, const struct policy_limit *limit, const struct reading *reading,
                           const struct account *account, uint64_t now_ns)
 {
     /* By the rate the bucket was last charged at: of a tier, an entry of the key's own, or an earlier policy. */
@@ -321,14 +308,14 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
         note->before.reported_back = account->back[0];
     }
     struct report *report = report_add(fleet, cell, note, false);
-    (void) report_record(fleet, report->record, policy, limit, note);
+    (void) report_record(fleet, report->record, policy, limit, key);
     fleet->origins[fleet->round.report_count - 1].again = account->again;
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
     report->asked = max_u64(note->now.asked, report->count);
     report->back = account->back[0];
     report->reset_us = report_reset_us(note);
-    report->reset_kept = load_relaxed(&note->reset_emptied) != 0 ? bucket_owed_up(&rule, whole, now_ns) : 0;
+    report->reset_kept = load_relaxed(&note->given->reset_emptied) != 0 ? bucket_owed_up(&rule, whole, now_ns) : 0;
     report->scale = rule.scale;
     report->acked = max_u64(note->now.reported, note->before.reported);
     report->acked_back = max_u64(note->now.reported_back, note->before.reported_back);
@@ -383,46 +370,89 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
     return saturating_mul(untold, DUE_SHARE * nodes) >= left || saturating_mul(untold, DUE_OWN_SHARE) >= own;
 }
 
-bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge)
+/* A note for a cell that has something to tell; NULL: there is none to be had. */
+static struct note *note_for_report(struct fleet *fleet, uint32_t at, struct note *note, const struct note *room,
+                                    uint64_t now_ns, enum urge urge)
 {
-    struct table *table = &fleet->tier->table;
+    if (note == room) {
+        note = note_give(fleet->tier, at, room, fleet->gather_count);
+        if (note == NULL) {
+            fleet->note_missing = true;
+            return NULL;
+        }
+        learn_again(note, now_ns, fleet->tier->interval_ns, urge != URGE_NOW);
+    }
+    note->round = fleet->gather_count;
+    return note;
+}
+
+/* What a pinned cell of this limit has to tell. As report_cell. */
+static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy *policy,
+                          const struct policy_limit *limit, uint64_t now_ns, enum urge urge)
+{
+    struct tier *tier = fleet->tier;
+    struct table *table = &tier->table;
     struct cell *cell = &table->cells[at];
-    struct note *note = &table->notes[at];
-    const uint64_t hash = load_acquire(&cell->hash);
-    if (hash == 0 || !cell_pin(cell, hash)) {
-        return true; /* forgotten, and gone to the orphans */
-    }
+    struct note room;
+    struct note *note = note_open(tier, at, &limit->rule, now_ns, &room);
     note->lesson.again = note->lesson.again || urge == URGE_AGAIN; /* until it is answered */
-    if (note->lesson.round == fleet->gather_count) {
-        /* It is in this round: twice would be to take an answer twice. */
-        table_set_dirty(table, at);
-        cell_unpin(cell);
-        return urge != URGE_AGAIN;
-    }
-    bitmap_clear(&table->dirty, at); /* [T4] before the state is read */
-    bool all = true;
-    const struct policy *policy = NULL;
-    const struct policy_limit *limit = report_limit(set, &table->owners[at], &policy);
-    if (limit != NULL && rule_is_log(&limit->rule)) {
-        all = report_log(fleet, at, note, policy, limit, now_ns, urge == URGE_AGAIN);
-    } else if (limit != NULL) {
-        const bool bucket = rule_is_bucket(&limit->rule);
+    const bool log = rule_is_log(&limit->rule);
+    const bool bucket = rule_is_bucket(&limit->rule);
+    struct account account = {.untold = 0};
+    struct reading reading;
+    if (!log) {
         if (!bucket) {
             roll(cell, &limit->rule, now_ns);
         }
-        const struct reading reading = report_read(cell, note);
-        struct account account =
-            (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
+        reading = report_read(cell, note->given);
+        account = (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
         account.again = note->lesson.again;
         const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_TURN;
         if (waits && !due(fleet, note, &limit->rule, reading.state, &account, now_ns, urge)) {
             bitmap_set(&table->postponed, at);
             counter_add(&fleet->stats.postponed_count, urge == URGE_IF_DUE ? 1 : 0);
-        } else {
-            bitmap_clear(&table->postponed, at);
-            note->lesson.round = fleet->gather_count;
-            (bucket ? bucket_report : window_report)(fleet, at, note, policy, limit, &reading, &account, now_ns);
+            if (note == &room && account.denied != 0) {
+                note_denied(&tier->notes, at, account.denied); /* to be counted when it is due */
+            }
+            return true;
         }
+    }
+    note = note_for_report(fleet, at, note, &room, now_ns, urge);
+    if (note == NULL) {
+        (void) add_relaxed(&room.denied, account.denied);
+        note_shut(tier, at, &room); /* it is to be told again all the same */
+        table_set_dirty(table, at);
+        return true;
+    }
+    const struct kept_key key = note_key(tier, at);
+    if (log) {
+        return report_log(fleet, at, note, &key, policy, limit, now_ns, urge == URGE_AGAIN);
+    }
+    bitmap_clear(&table->postponed, at);
+    note->lesson.round = fleet->gather_count;
+    (bucket ? bucket_report : window_report)(fleet, at, note, &key, policy, limit, &reading, &account, now_ns);
+    return true;
+}
+
+bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge)
+{
+    struct table *table = &fleet->tier->table;
+    struct cell *cell = &table->cells[at];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || !cell_pin(cell, hash)) {
+        return true; /* forgotten, and gone to the orphans */
+    }
+    const struct policy *policy = NULL;
+    const struct policy_limit *limit = report_limit(set, &table->owners[at], &policy);
+    const struct note *note = limit != NULL ? note_of(&fleet->tier->notes, at) : NULL;
+    bool all = true;
+    if (note != NULL && note->lesson.round == fleet->gather_count) {
+        /* It is in this round: twice would be to take an answer twice. */
+        table_set_dirty(table, at);
+        all = urge != URGE_AGAIN;
+    } else {
+        bitmap_clear(&table->dirty, at); /* [T4] before the state is read */
+        all = limit == NULL || report_pinned(fleet, at, policy, limit, now_ns, urge);
     }
     cell_unpin(cell);
     return all;
@@ -433,6 +463,7 @@ bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t i
     /* A copy: a failed round makes the reports anew, from the note as it was. */
     struct orphan orphan;
     memcpy((void *) &orphan, (const void *) &fleet->orphans[index], sizeof(orphan));
+    orphan.note.given = &orphan.given;
     const size_t first = fleet->round.report_count;
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, &orphan.owner, &policy);
@@ -445,12 +476,12 @@ bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t i
         }
     } else {
         const struct reading reading = {
-            .back = {load_relaxed(&orphan.note.back[0]), load_relaxed(&orphan.note.back[1])}, .state = orphan.state};
+            .back = {load_relaxed(&orphan.given.back[0]), load_relaxed(&orphan.given.back[1])}, .state = orphan.state};
         const bool bucket = rule_is_bucket(&limit->rule);
         const struct account account =
             (bucket ? bucket_account : window_account)(&orphan.note, &reading, now_ns, fleet->tier->interval_ns);
-        (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &orphan.note, policy, limit, &reading, &account,
-                                                 now_ns);
+        (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &orphan.note, &orphan.key, policy, limit, &reading,
+                                                 &account, now_ns);
     }
     for (size_t i = first; i < fleet->round.report_count; i++) {
         fleet->origins[i].orphan = index;

@@ -39,7 +39,7 @@ struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note 
 
 /* "{prefix}:{slot tag}:label:policy:key", without a window's number. Tiers of a policy share its records. */
 size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
-                     const struct policy_limit *limit, const struct note *note);
+                     const struct policy_limit *limit, const struct kept_key *key);
 
 /* What a cell says, read in this order [A1]: what was given back, then the state. */
 struct reading {
@@ -47,7 +47,7 @@ struct reading {
     struct state state;
 };
 
-struct reading report_read(const struct cell *cell, const struct note *note);
+struct reading report_read(const struct cell *cell, const struct given *given);
 
 /*
  * Whether units may have been charged to a bucket in part since `since_ns`. A grant that was given before the fleet's
@@ -67,7 +67,7 @@ static inline uint64_t report_time_us(uint64_t time_ns)
 /* The reset that a report is to tell of; acquire: pairs with reset_cell, what it saw is in the state. */
 static inline uint64_t report_reset_us(const struct note *note)
 {
-    return report_time_us(load_acquire(&note->reset));
+    return report_time_us(load_acquire(&note->given->reset));
 }
 
 /* Own units given back of the note's window with this tag. */
@@ -81,13 +81,18 @@ void learn_begin(struct note *note);
 void learn_own(struct note *note, struct told *told, uint64_t own);
 /* Units denied since the last look, which it returns; the last of a look. */
 uint64_t learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns);
+/*
+ * The key of a note has just been given it. `steady`: it is used as it was since the fleet was last told; else this is
+ * a beginning.
+ */
+void learn_again(struct note *note, uint64_t now_ns, uint64_t interval_ns, bool steady);
 /* What others were asked for, by one record's answer. */
 void learn_others(struct note *note, struct told *told, const struct report *report);
 /*
  * All answers on a key are there; `report` is the one on its present window, which began at `start_ns`, and `others`
  * what the others have admitted since the last one. Checks go by it from now on.
  */
-void learn_answer(struct fleet *fleet, struct cell *cell, struct note *note, const struct rule *rule,
+void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t others, uint64_t start_ns, bool with_before);
 /* The same of a log, whose records hold no demand: it is decided by what has passed alone. */
 void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
@@ -98,14 +103,14 @@ void learn_nothing(const struct fleet *fleet, struct note *note);
 /* report_log.c; the cells are pinned. */
 
 /* A log's units that the fleet has not had; `again`: all. False: there are more, for another round. */
-bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                const struct policy_limit *limit, uint64_t now_ns, bool again);
+bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, const struct kept_key *key,
+                const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again);
 /* The last units of a log that was forgotten. False: there is no room for them in this round. */
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                        const struct policy_limit *limit, uint64_t now_ns);
 /* Brings an answer home. True: something was given back. */
-bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
-                     uint64_t now_ns);
+bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
+                     const struct report *report, uint64_t now_ns);
 /*
  * Adds to the others' units of a log, in the order of time and with room for one more group, those that its key is
  * remembered to have used and that are not among them. Returns how many groups there are then.

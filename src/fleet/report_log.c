@@ -16,15 +16,15 @@
 #define LOG_SLACK_MS 1000
 
 /* A report of a log, to be filled in; NULL: no more fit in this round. */
-static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct note *note, const struct policy *policy,
-                              const struct policy_limit *limit, uint64_t now_ns)
+static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct note *note, const struct kept_key *key,
+                              const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns)
 {
     if (fleet->log_count == ROUND_LOGS) {
         return NULL;
     }
     struct report *report = report_add(fleet, cell, note, false);
     struct log_news *log = &fleet->logs[fleet->log_count++];
-    (void) report_record(fleet, report->record, policy, limit, note);
+    (void) report_record(fleet, report->record, policy, limit, key);
     report->kind = REPORT_LOG;
     report->log = log;
     report->reset_us = report_reset_us(note);
@@ -51,10 +51,10 @@ static uint64_t log_first_after(struct log *log, uint64_t now_ns, uint64_t perio
     return number;
 }
 
-bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const struct policy *policy,
-                const struct policy_limit *limit, uint64_t now_ns, bool again)
+bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, const struct kept_key *key,
+                const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again)
 {
-    struct report *report = log_add(fleet, cell, note, policy, limit, now_ns);
+    struct report *report = log_add(fleet, cell, note, key, policy, limit, now_ns);
     if (report == NULL) {
         return false;
     }
@@ -89,7 +89,7 @@ bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const s
     if (orphan->time_count == 0) {
         return true;
     }
-    struct report *report = log_add(fleet, TABLE_NONE, &orphan->note, policy, limit, now_ns);
+    struct report *report = log_add(fleet, TABLE_NONE, &orphan->note, &orphan->key, policy, limit, now_ns);
     if (report == NULL) {
         return false;
     }
@@ -121,8 +121,8 @@ uint32_t report_log_remembered(const struct note *note, const struct rule *rule,
     return count + 1;
 }
 
-bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, const struct report *report,
-                     uint64_t now_ns)
+bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
+                     const struct report *report, uint64_t now_ns)
 {
     const struct log_news *news = report->log;
     struct log_group groups[LOG_GROUPS + 1];
@@ -130,7 +130,6 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, const struct rule *rule, 
     for (uint32_t i = 0; i < count; i++) {
         groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
     }
-    struct note *note = &fleet->tier->table.notes[at];
     if (news->reset_us * NS_PER_US + rule->period_ns >= load_relaxed(&note->before.remembered)) {
         store_relaxed(&note->now.remembered, 0); /* the reset was after the last of them */
     }

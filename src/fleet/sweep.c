@@ -18,10 +18,11 @@ struct sweep {
     int64_t delta_ns;
 };
 
-/* Pins cell by cell and calls `visit` where the note's policy is as asked for. */
-static void for_each_cell(const struct sweep *sweep,
-                          void (*visit)(const struct sweep *sweep, uint32_t at, const struct rule *rule))
+/* Pins cell by cell and calls `visit` where its policy is as asked for. */
+static void for_each_cell(const struct sweep *sweep, void (*visit)(const struct sweep *sweep, uint32_t at,
+                                                                   struct note *note, const struct rule *rule))
 {
+    struct tier *tier = sweep->fleet->tier;
     struct table *table = &sweep->fleet->tier->table;
     for (uint32_t at = 0; at < table->cell_count; at++) {
         struct cell *cell = &table->cells[at];
@@ -35,19 +36,23 @@ static void for_each_cell(const struct sweep *sweep,
         const struct policy_limit *limit =
             policy_set_limit(sweep->set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
         if (limit != NULL) {
-            visit(sweep, at, &limit->rule);
+            struct note room;
+            struct note *note = note_open(tier, at, &limit->rule, sweep->now_ns, &room);
+            visit(sweep, at, note, &limit->rule);
+            note_shut(tier, at, note);
         }
         cell_unpin(cell);
     }
 }
 
-static void unfold_log(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t now_ns)
+static void unfold_log(struct tier *tier, uint32_t at, const struct note *note, const struct rule *rule,
+                       uint64_t now_ns)
 {
     struct log_group groups[LOG_GROUPS + 1];
     logs_lock(tier, at);
     struct log *log = logs_get(tier, at);
     if (log != NULL) {
-        log_set_others(log, groups, report_log_remembered(&tier->table.notes[at], rule, groups, 0, now_ns));
+        log_set_others(log, groups, report_log_remembered(note, rule, groups, 0, now_ns));
         logs_publish(tier, at, rule);
     }
     logs_unlock(tier, at);
@@ -70,13 +75,12 @@ static void told_unfolded(struct told *told, uint64_t deficit)
     store_relaxed(&told->others_back, 0);
 }
 
-static void unfold(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+static void unfold(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    struct note *note = &sweep->fleet->tier->table.notes[at];
     const uint32_t tag = load_relaxed(&note->mirror.tag);
     if (rule_is_log(rule)) {
-        unfold_log(sweep->fleet->tier, at, rule, sweep->now_ns);
+        unfold_log(sweep->fleet->tier, at, note, rule, sweep->now_ns);
     }
     if (load_relaxed(&note->mirror.part) == 0) {
         const struct state state = cell_state(pair_read(&cell->state));
@@ -109,12 +113,11 @@ void report_forget_others(struct fleet *fleet, const struct policy_set *set, con
     for_each_cell(&sweep, unfold);
 }
 
-static void forgive(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+static void forgive(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
     const struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    struct note *note = &sweep->fleet->tier->table.notes[at];
     if (rule_is_bucket(rule)) {
-        const struct reading reading = report_read(cell, note);
+        const struct reading reading = report_read(cell, note->given);
         note->before.reported_back = reading.back[0];
         note->lesson.known_time = reading.state.a;
         note->lesson.known_total = bucket_total(reading.state);
@@ -150,13 +153,13 @@ static uint64_t time_shifted(uint64_t time, int64_t delta_ns)
     return time == 0 || back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
 }
 
-static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule *rule)
+static void shift_cell(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    struct note *note = &sweep->fleet->tier->table.notes[at];
-    uint64_t reset_ns = load_relaxed(&note->reset);
+    struct given *given = note->given;
+    uint64_t reset_ns = load_relaxed(&given->reset);
     if (reset_ns != 0) {
-        (void) cas_relaxed(&note->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
+        (void) cas_relaxed(&given->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
     }
     if (rule_is_log(rule)) {
         shift_log(sweep, at, rule);
@@ -182,10 +185,10 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, const struct rule
     }
     if (!rule_is_bucket(rule) && windows != 0) {
         /* What was given back goes with its windows. The first time is learned before anything is told. */
-        const uint64_t back[2] = {load_acquire(&note->back[0]), load_acquire(&note->back[1])};
-        for (unsigned i = 0; i < 2; i++) {
+        const uint64_t back[2] = {load_acquire(&given->back[0]), load_acquire(&given->back[1])};
+        for (unsigned i = 0; i < 2 && (back[0] | back[1]) != 0; i++) {
             const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
-            store_release(&note->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
+            store_release(&given->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
         }
         const uint32_t tag = load_relaxed(&note->mirror.tag);
         store_relaxed(&note->mirror.tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);

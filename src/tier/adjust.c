@@ -3,7 +3,7 @@
  * Counts put right afterwards: units given back, units whose number was not known before, keys forgotten on purpose.
  *
  * What is given back is not taken out of what the fleet is told was admitted: that never decreases. It is counted
- * beside it, in the note, and told as a second count that never decreases; so saying both any number of times is
+ * beside it, in struct given, and told as a second count that never decreases; so saying both any number of times is
  * harmless.
  *
  * Ordering
@@ -66,9 +66,9 @@ static void set_dirty(struct tier *tier, const struct policy *policy, uint32_t c
     }
 }
 
-void adjust_back_window(struct note *note, uint32_t tag, uint64_t units)
+void adjust_back_window(struct given *given, uint32_t tag, uint64_t units)
 {
-    _Atomic uint64_t *back = &note->back[tag & 1];
+    _Atomic uint64_t *back = &given->back[tag & 1];
     const uint64_t key = (uint64_t) tag << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
     uint64_t seen = load_relaxed(back);
     uint64_t next;
@@ -78,27 +78,23 @@ void adjust_back_window(struct note *note, uint32_t tag, uint64_t units)
     } while (!cas_release(back, &seen, next)); /* [A1] */
 }
 
-/* Of so many units of a window those that are not the others', as far as anyone but the background thread can know. */
-static uint64_t own_units(const struct told *told, uint64_t count)
-{
-    /* Relaxed: they decide between two windows to give back to, and no more. */
-    return saturating_sub(count, saturating_sub(told_folded(told), load_relaxed(&told->others_back)));
-}
-
-/* The most that the window of a state, and the one before, can give back of their own. `note` NULL: all is. */
-static void own_of_both(const struct note *note, struct state state, uint64_t *now, uint64_t *before)
+/* The most that the window of a state, and the one before, can give back of their own. `fleet`: others' are in it. */
+static void own_of_both(const struct tier *tier, uint32_t at, bool fleet, struct state state, uint64_t *now,
+                        uint64_t *before)
 {
     *now = window_count(state);
     *before = window_previous(state);
-    if (note == NULL) {
+    if (!fleet) {
         return;
     }
-    const uint32_t behind = (window_tag(state) - load_relaxed(&note->mirror.tag)) & WINDOW_TAG_MASK;
+    /* A guess: it decides between two windows to give back to, and no more. */
+    const struct folded folded = note_folded(tier, at);
+    const uint32_t behind = (window_tag(state) - folded.tag) & WINDOW_TAG_MASK;
     if (behind == 0) {
-        *now = own_units(&note->now, *now);
-        *before = own_units(&note->before, *before);
+        *now = saturating_sub(*now, folded.now);
+        *before = saturating_sub(*before, folded.before);
     } else if (behind == 1) {
-        *before = own_units(&note->now, *before);
+        *before = saturating_sub(*before, folded.now);
     }
 }
 
@@ -135,7 +131,8 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         return refund_log(tier, at, rule, units, now_ns, scope);
     }
     struct cell *cell = &tier->table.cells[at];
-    struct note *note = tier->table.notes != NULL ? &tier->table.notes[at] : NULL;
+    const bool fleet = tier->fleet && owner_is(&tier->table.owners[at], OWNER_FLEET);
+    struct given *back = fleet ? given_make(tier, at) : NULL; /* [A1] before the state is lowered */
     struct pair_value value = pair_read(&cell->state);
     struct state state;
     struct state next;
@@ -147,7 +144,7 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         uint64_t most_now = UINT64_MAX;
         uint64_t most_before = UINT64_MAX;
         if (scope != SCOPE_ALL && !rule_is_bucket(rule)) {
-            own_of_both(note, state, &most_now, &most_before);
+            own_of_both(tier, at, fleet, state, &most_now, &most_before);
         }
         uint64_t most = units;
         if (scope == SCOPE_NOW) {
@@ -157,18 +154,18 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         }
         next = rule_refund(rule, state, now_ns, most, most_now, most_before, &given, &before);
     } while (given != 0 && !pair_cas(&cell->state, &value, cell_value(next, value)));
-    if (given == 0 || note == NULL) {
+    if (given == 0 || !fleet) {
         return given;
     }
     if (rule_is_bucket(rule)) {
-        (void) add_release(&note->back[0], given); /* [A1] */
+        (void) add_release(&back->back[0], given); /* [A1] */
         return given;
     }
     if (given != before) {
-        adjust_back_window(note, window_tag(state), given - before);
+        adjust_back_window(back, window_tag(state), given - before);
     }
     if (before != 0) {
-        adjust_back_window(note, window_tag(state) - 1, before);
+        adjust_back_window(back, window_tag(state) - 1, before);
     }
     return given;
 }
@@ -289,10 +286,10 @@ static void reset_cell(struct tier *tier, const struct policy *policy, size_t li
         forget_counts(tier, at, &rule, now_ns);
     }
     if (fleet) {
-        struct note *note = &tier->table.notes[at];
-        store_relaxed(&note->reset_emptied, empties);
+        struct given *given = given_make(tier, at);
+        store_relaxed(&given->reset_emptied, empties);
         /* Release: pairs with report.c, which tells the fleet. */
-        store_release(&note->reset, max_u64(now_ns, 1));
+        store_release(&given->reset, max_u64(now_ns, 1));
         table_set_dirty(&tier->table, at);
     }
 }

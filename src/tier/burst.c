@@ -67,7 +67,7 @@ static void ask_for_notes(const struct weir_thread *t, const struct ahead ahead[
         }
         const uint32_t at = table_find(&tier->table, ahead[i].hash);
         if (at != TABLE_NONE) {
-            __builtin_prefetch(&tier->table.notes[at].mirror);
+            __builtin_prefetch(&tier->notes.stubs[at]);
         }
     }
 }

@@ -15,13 +15,6 @@
 #include "tier/tier.h"
 #include "tier/verdict.h"
 
-/* Whether this node may let all of the key's limit pass that it has not heard of elsewhere. */
-static bool is_whole(const struct tier *tier, uint32_t at)
-{
-    const struct mirror *mirror = &tier->table.notes[at].mirror;
-    return load_relaxed(&mirror->part) == 0 && load_relaxed(&mirror->quota_untold) == 0;
-}
-
 bool cold_pass(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost, uint64_t now_ns,
                weir_verdict *verdict)
 {
@@ -45,7 +38,7 @@ bool cold_pass(struct weir_thread *t, const struct policy *policy, const weir_ke
     uint64_t left = saturating_sub(rule_headroom(rule, state, now_ns), held);
     const bool fleet = mirror_concerns(tier, policy);
     if (fleet) {
-        if (!is_whole(tier, at)) {
+        if (!mirror_is_whole(tier, policy, rule, at)) {
             return false;
         }
         left = mirror_left(tier, policy, rule, at, state, left, cost, now_ns);

@@ -39,8 +39,9 @@ void logs_lock(struct tier *tier, uint32_t cell)
 void logs_unlock(struct tier *tier, uint32_t cell)
 {
     const struct log *log = tier->fleet ? logs_get(tier, cell) : NULL;
-    if (log != NULL) {
-        store_relaxed(&tier->table.notes[cell].log_end, log->end);
+    struct note *note = log != NULL ? note_of(&tier->notes, cell) : NULL;
+    if (note != NULL) {
+        store_relaxed(&note->log_end, log->end);
     }
     spin_unlock(&place_of(tier, cell)->lock);
 }

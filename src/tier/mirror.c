@@ -27,26 +27,47 @@
 /* A first answer is asked for at once; by then it is there, or the outage ladder decides. */
 #define FIRST_ANSWER_NS (100 * NS_PER_MS)
 
+/* Of an even part of a key without a note: above what is due in any case (report.c). */
+#define STUB_URGENT_DIVISOR 4
+
 static bool by_part(const struct policy *policy)
 {
     const uint8_t rung = load_relaxed(&policy->rung);
     return rung == RUNG_FLEET || rung == RUNG_SHARE;
 }
 
-static uint64_t part_of(const struct policy *policy, const struct mirror *mirror)
+uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool told)
 {
-    const uint64_t part = load_relaxed(&mirror->part);
-    const bool untold = load_relaxed(&mirror->quota_untold) != 0 && load_relaxed(&policy->rung) == RUNG_FLEET;
+    /* Relaxed: one of two right answers while nodes come and go. */
+    const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
+    /* Up: an even part of a limit that divides by them is whole units. */
+    return nodes == 1 || (told && !rule_is_queue(rule)) ? 0 : (uint32_t) ((PART_WHOLE + nodes - 1) / nodes);
+}
+
+/* The part of a key's limit that may pass here; 0: all. What it may have used of a quota before is another matter. */
+static uint64_t part_of(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)
+{
+    const struct note *note = note_of(&tier->notes, cell);
+    const bool told = note == NULL && stub_is(&tier->notes.stubs[cell], STUB_TOLD);
+    const uint64_t part = note != NULL ? load_relaxed(&note->mirror.part) : mirror_stub_part(tier, rule, told);
+    const bool untold =
+        note != NULL ? load_relaxed(&note->mirror.quota_untold) != 0 : !told && rule->calendar != WEIR_CALENDAR_NONE;
     if (!by_part(policy)) {
         return 0;
     }
-    return !untold ? part : max_u64((part != 0 ? part : PART_WHOLE) / QUOTA_SHARE, 1);
+    return !untold || load_relaxed(&policy->rung) != RUNG_FLEET
+               ? part
+               : max_u64((part != 0 ? part : PART_WHOLE) / QUOTA_SHARE, 1);
 }
 
-struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell)
+bool mirror_is_whole(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)
 {
-    struct rule rule = policy_rule(&policy->limits[limit]);
-    const uint64_t part = mirror_concerns(tier, policy) ? part_of(policy, &tier->table.notes[cell].mirror) : 0;
+    return load_relaxed(&policy->rung) == RUNG_FLEET && part_of(tier, policy, rule, cell) == 0;
+}
+
+struct rule mirror_part_rule(const struct rule *whole, uint64_t part)
+{
+    struct rule rule = *whole;
     if (part == 0) {
         return rule;
     }
@@ -58,6 +79,12 @@ struct rule mirror_rule(const struct tier *tier, const struct policy *policy, si
         rule.tolerance = saturating_mul(rule.limit, rule.unit);
     }
     return rule;
+}
+
+struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell)
+{
+    const struct rule rule = policy_rule(&policy->limits[limit]);
+    return mirror_part_rule(&rule, mirror_concerns(tier, policy) ? part_of(tier, policy, &rule, cell) : 0);
 }
 
 static void ask_at_once(struct tier *tier, uint32_t cell)
@@ -99,20 +126,64 @@ static uint64_t left_of(struct tier *tier, uint32_t cell, uint64_t share, uint64
     return left;
 }
 
+/* Own units of a key without a note: all that may count, and those of them that the fleet has not had. */
+static uint64_t stub_units(const struct tier *tier, uint32_t cell, const struct rule *rule, struct state state,
+                           uint64_t headroom, uint64_t now_ns, uint64_t *untold)
+{
+    const uint64_t used = saturating_sub(rule->limit, headroom);
+    if (rule_is_log(rule)) {
+        *untold = used;
+        return used;
+    }
+    const struct folded folded = note_folded(tier, cell);
+    if (rule_is_bucket(rule)) {
+        *untold = (bucket_total(state) - folded.reported) & BUCKET_TOTAL_MASK;
+        return used;
+    }
+    uint64_t into_ns;
+    state = window_roll(rule, state, now_ns, &into_ns);
+    const bool its = folded.tag == window_tag(state);
+    const uint64_t own = saturating_sub(window_count(state), its ? folded.now : 0);
+    *untold = saturating_sub(own, its ? folded.reported : 0);
+    return own;
+}
+
+/*
+ * A key without a note that the fleet has told of: what is known of the others may be old, and what they know of this
+ * node, too. So it goes by an even part, as a new key does, but one of what the others are not known to have used. It
+ * is asked for at once when it is used all of a sudden; else the background thread has found before that it is due.
+ */
+static uint64_t stub_left(struct tier *tier, const struct rule *rule, uint32_t cell, struct state state,
+                          uint64_t headroom, uint64_t asked, uint64_t part, uint64_t now_ns)
+{
+    const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
+    uint64_t untold;
+    const uint64_t own = stub_units(tier, cell, rule, state, headroom, now_ns, &untold);
+    const uint64_t share = part != 0 ? rule->limit : max_u64(saturating_add(headroom, own) / nodes, 1);
+    const uint64_t left = min_u64(headroom, saturating_sub(share, own));
+    if (headroom >= asked && (left < asked || untold >= max_u64(share / STUB_URGENT_DIVISOR, URGENT_UNITS))) {
+        ask_at_once(tier, cell);
+    }
+    return left;
+}
+
 uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
                      struct state state, uint64_t headroom, uint64_t asked, uint64_t now_ns)
 {
-    const struct note *note = &tier->table.notes[cell];
-    const struct mirror *mirror = &note->mirror;
-    const uint64_t since_ns = load_relaxed(&mirror->since_ns);
+    const struct note *note = note_of(&tier->notes, cell);
     const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
-    const uint64_t part = part_of(policy, mirror);
+    const uint64_t part = part_of(tier, policy, rule, cell);
     if (load_relaxed(&policy->rung) != RUNG_FLEET || (nodes == 1 && part == 0)) {
         return headroom; /* nobody can tell, or nobody else is there */
     }
-    if (part != 0 && since_ns == 0) {
+    if (note == NULL && stub_is(&tier->notes.stubs[cell], STUB_TOLD)) {
+        return stub_left(tier, rule, cell, state, headroom, asked, part, now_ns);
+    }
+    const uint64_t since_ns = note != NULL ? load_relaxed(&note->mirror.since_ns) : 0;
+    if (note == NULL || (part != 0 && since_ns == 0)) {
         return left_of(tier, cell, rule->limit, saturating_sub(rule->limit, headroom), headroom, asked, true);
     }
+    const struct mirror *mirror = &note->mirror;
     struct estimate estimate = {.others_rate = load_relaxed(&mirror->others_rate),
                                 .others_part = load_relaxed(&mirror->others_part),
                                 .since_ns = since_ns,
@@ -141,15 +212,15 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
 
 uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns)
 {
-    const struct mirror *mirror = &tier->table.notes[cell].mirror;
+    const struct note *note = note_of(&tier->notes, cell);
     if (load_relaxed(&policy->rung) != RUNG_FLEET) {
         return 0;
     }
-    const uint64_t since_ns = load_relaxed(&mirror->since_ns);
+    const uint64_t since_ns = note != NULL ? load_relaxed(&note->mirror.since_ns) : 0;
     if (since_ns == 0) {
         return FIRST_ANSWER_NS;
     }
-    if (load_relaxed(&mirror->others_rate) == 0) {
+    if (load_relaxed(&note->mirror.others_rate) == 0) {
         return 0;
     }
     /* The answer is half an interval younger than what it tells of. */

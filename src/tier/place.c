@@ -80,22 +80,8 @@ static void owner_write(const struct tier *tier, struct owner *owner, const stru
     store_relaxed(&owner->limit_tag, POLICY_LIMIT_TAG(limit->salt));
     store_relaxed(&owner->marks, 0);
     store_relaxed(&owner->flags, (uint8_t) ((tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? OWNER_FLEET : 0) |
-                                            (rule_is_log(&limit->rule) ? OWNER_LOG : 0)));
-}
-
-/* The note of a key that has told the fleet nothing yet. */
-static void note_write(struct tier *tier, struct note *note, const struct policy *policy, const weir_key *key)
-{
-    store_relaxed(&note->denied, 0);
-    store_relaxed(&note->back[0], 0);
-    store_relaxed(&note->back[1], 0);
-    store_relaxed(&note->reset, 0);
-    store_relaxed(&note->reset_emptied, 0);
-    told_clear(&note->now);
-    told_clear(&note->before);
-    note_clear_fleet(note);
-    note->incarnation = add_relaxed(&tier->table.incarnations, 1) + 1;
-    key_keep(&note->key, policy, key);
+                                            (rule_is_log(&limit->rule) ? OWNER_LOG : 0) |
+                                            (rule_is_bucket(&limit->rule) ? OWNER_BUCKET : 0)));
 }
 
 /* Puts what a claimed cell has used into the sketch. */
@@ -133,44 +119,18 @@ static void forget(struct tier *tier, const struct policy_set *set, uint32_t at,
     }
     orphan.time_count = 0;
     const uint64_t lost = owner_is(owner, OWNER_LOG) ? logs_forget(tier, at, &orphan) : 0;
+    if (tier->fleet) {
+        note_leave(tier, at, tells ? &limit->rule : NULL, now_ns, tells ? &orphan.note : NULL);
+    }
     if (tells) {
-        /* They are claimed: nobody writes them. */
+        /* The cell is claimed: nobody writes them. */
         memcpy((void *) &orphan.owner, (const void *) owner, sizeof(*owner));
-        memcpy((void *) &orphan.note, (const void *) &tier->table.notes[at], sizeof(orphan.note));
+        memcpy((void *) &orphan.given, (const void *) given_of(tier, at), sizeof(orphan.given));
+        orphan.key = note_key(tier, at);
         orphan_put(tier, &orphan);
         (void) add_relaxed(&tier->lost_report_count, lost != 0);
     }
     (void) add_relaxed(fresh ? &tier->evicted_fresh_count : &tier->evicted_used_count, 1);
-}
-
-/*
- * What a key that is new here may pass before the fleet has told of it. A quota's may have been used up elsewhere, or
- * by this process before it was restarted.
- */
-static void first_part(struct tier *tier, const struct policy_limit *limit, struct note *note)
-{
-    /* Relaxed: one of two right answers while nodes come and go. */
-    const uint64_t nodes = max_u64(load_relaxed(&tier->live_nodes), 1);
-    const bool quota = limit->rule.calendar != WEIR_CALENDAR_NONE;
-    /* Up: an even part of a limit that divides by them is whole units. */
-    store_relaxed(&note->mirror.part, (uint32_t) (nodes == 1 ? 0 : (PART_WHOLE + nodes - 1) / nodes));
-    store_relaxed(&note->mirror.quota_untold, quota);
-}
-
-/* Makes units of a state the others', as far as the fleet is concerned. */
-static void note_remember(struct note *note, const struct rule *rule, struct state state)
-{
-    if (rule_is_bucket(rule)) {
-        store_relaxed(&note->now.remembered, state.a);
-    } else if (rule_is_log(rule)) {
-        store_relaxed(&note->now.remembered, log_state_count(state));
-        store_relaxed(&note->before.remembered, state.a);
-    } else {
-        store_relaxed(&note->now.remembered, window_count(state));
-        store_relaxed(&note->before.remembered, window_previous(state));
-        store_relaxed(&note->mirror.tag, window_tag(state));
-        store_relaxed(&note->mirror.seen, window_count(state));
-    }
 }
 
 /* What a key that is given a claimed cell begins with. */
@@ -187,7 +147,7 @@ static struct state first_state(struct tier *tier, const struct rule *rule, uint
     }
     (void) add_relaxed(&tier->returned_count, 1);
     if (owner_is(&tier->table.owners[at], OWNER_FLEET)) {
-        note_remember(&tier->table.notes[at], rule, state);
+        note_remember(tier, at, rule, state);
     }
     return state;
 }
@@ -221,8 +181,8 @@ static void move_key(struct tier *tier, uint32_t from, uint32_t to)
     store_relaxed(&here->group, load_relaxed(&owner->group));
     store_relaxed(&here->flags, load_relaxed(&owner->flags));
     store_relaxed(&here->marks, load_relaxed(&owner->marks));
-    if (table->notes != NULL) {
-        memcpy((void *) &table->notes[to], (const void *) &table->notes[from], sizeof(struct note));
+    if (tier->fleet) {
+        note_move(tier, from, to);
     }
     offenders_move(tier, from, to);
     cell_occupy(table, &table->cells[to], hash, cell_vacate(table, &table->cells[from]));
@@ -320,17 +280,21 @@ static void move_in(struct tier *tier, uint32_t at, const struct policy *policy,
     struct table *table = &tier->table;
     (void) cell_vacate(table, &table->cells[at]);
     offenders_forget(tier, at);
+    if (tier->fleet) {
+        note_clear(tier, at);
+    }
     owner_write(tier, &table->owners[at], policy, limit);
     const bool fleet = owner_is(&table->owners[at], OWNER_FLEET);
-    if (table->notes != NULL) {
-        note_write(tier, &table->notes[at], policy, key); /* of a process's key, too: a sweep looks at every note */
+    if (tier->fleet) {
+        note_begin(tier, at, policy, key); /* of a process's key, too: a sweep looks at every stub */
     }
-    if (fleet) {
-        first_part(tier, limit, &table->notes[at]);
+    const struct state first = first_state(tier, &limit->rule, hash, at, now_ns);
+    if (tier->fleet) {
+        note_settle(tier, at, &limit->rule, now_ns);
     }
-    cell_occupy(table, &table->cells[at], hash, first_state(tier, &limit->rule, hash, at, now_ns));
+    cell_occupy(table, &table->cells[at], hash, first);
     logs_resume(tier, at, &limit->rule, now_ns);
-    if (fleet && load_relaxed(&table->notes[at].mirror.quota_untold) != 0) {
+    if (fleet && limit->rule.calendar != WEIR_CALENDAR_NONE) { /* it may have been used up elsewhere, or before */
         table_set_dirty(table, at);
         bitmap_set(&table->urgent, at);
         store_relaxed(&tier->urgent, 1);

@@ -55,7 +55,7 @@ static bool tell_denied(struct tier *tier, struct slot_back *back)
         return false;
     }
     for (size_t i = 0; i < back->limit_count; i++) {
-        (void) add_relaxed(&tier->table.notes[back->cells[i]].denied, news);
+        note_denied(&tier->notes, back->cells[i], news);
     }
     return true;
 }

@@ -249,7 +249,7 @@ void slot_missing_denial(struct weir_thread *t, const struct policy *policy, con
         return;
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
-        (void) add_relaxed(&t->tier->table.notes[cells[i]].denied, cost != 0 ? cost : 1);
+        note_denied(&t->tier->notes, cells[i], cost != 0 ? cost : 1);
         table_set_dirty(&t->tier->table, cells[i]);
     }
 }

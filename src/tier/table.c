@@ -8,16 +8,21 @@
 #include "base/spin.h"
 
 /* Cells per key asked for. Of as many keys one in ten million finds no room in its groups, nor in those that their keys
- * can move to; one in thirteen is in its second group. */
+ * can move to; one in thirteen is in its second group. Where there is a fleet a cell takes more memory, and one in a
+ * million finds no room. */
 #define SPARE_NUMERATOR   5
 #define SPARE_DENOMINATOR 4
+#define FLEET_NUMERATOR   6
+#define FLEET_DENOMINATOR 5
 
 /* What a table is made of, in this order. */
-enum { PART_CELLS, PART_OWNERS, PART_NOTES, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_POSTPONED, PARTS };
+enum { PART_CELLS, PART_OWNERS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_POSTPONED, PARTS };
 
-static size_t groups_for(size_t max_keys)
+static size_t groups_for(size_t max_keys, bool fleet)
 {
-    return max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR / GROUP_CELLS + 2;
+    const size_t cells =
+        fleet ? max_keys * FLEET_NUMERATOR / FLEET_DENOMINATOR : max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR;
+    return cells / GROUP_CELLS + 2;
 }
 
 /* Their sizes; returns the sum, each on cache lines of its own. */
@@ -28,7 +33,6 @@ static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
     size_t sum = 0;
     sizes[PART_CELLS] = cells * sizeof(struct cell);
     sizes[PART_OWNERS] = cells * sizeof(struct owner);
-    sizes[PART_NOTES] = fleet ? cells * sizeof(struct note) : 0;
     sizes[PART_LOCKS] = group_count * sizeof(_Atomic uint32_t);
     sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_POSTPONED] = bitmap_bytes;
     for (size_t i = 0; i < PARTS; i++) {
@@ -37,10 +41,15 @@ static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
     return sum;
 }
 
+size_t table_cells(size_t max_keys, bool fleet)
+{
+    return groups_for(max_keys, fleet) * GROUP_CELLS;
+}
+
 size_t table_size(size_t max_keys, bool fleet)
 {
     size_t sizes[PARTS];
-    return part_sizes(groups_for(max_keys), fleet, sizes);
+    return part_sizes(groups_for(max_keys, fleet), fleet, sizes);
 }
 
 /* Carves `size` bytes, on a cache line of their own, off *next. */
@@ -55,7 +64,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
 {
     memset(table, 0, sizeof(*table));
     size_t sizes[PARTS];
-    table->group_count = groups_for(max_keys);
+    table->group_count = groups_for(max_keys, fleet);
     table->cell_count = table->group_count * GROUP_CELLS;
     table->memory_size = part_sizes(table->group_count, fleet, sizes);
     table->memory = memory_reserve(table->memory_size, true);
@@ -65,7 +74,6 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     unsigned char *next = table->memory;
     table->cells = carve(&next, sizes[PART_CELLS]);
     table->owners = carve(&next, sizes[PART_OWNERS]);
-    table->notes = fleet ? carve(&next, sizes[PART_NOTES]) : NULL;
     table->locks = carve(&next, sizes[PART_LOCKS]);
     if (fleet) {
         bitmap_init(&table->dirty, carve(&next, sizes[PART_DIRTY]), table->cell_count);

@@ -5,7 +5,7 @@
  * One cell holds one limit of one key. Cells lie in groups of eight (four cache lines); a hash names a group to live in
  * and a second one for when the first is full. A search begins at the hash's home line, so that most find their cell
  * with one cache miss. What only slow paths need lies in parallel arrays: who lives in a cell, and, where there is a
- * fleet, a note of what it has been told.
+ * fleet, what it has been told (note.h).
  *
  * Invariants
  *   I1  A hash is in at most one cell: whoever adds or moves one holds the insertion lock of its first group.
@@ -26,7 +26,7 @@
  *       is in its second group found its first one full, and is not looked for there while that has room.
  *
  * Ordering
- *   [T1] hash: published with release after state and note were written; read with acquire.
+ *   [T1] hash: published with release after state and stub were written; read with acquire.
  *   [T2] state: pair_cas is a full barrier. cell_read loads with acquire, so what it reads after (the hash again, I3)
  *        is no older than the state.
  *   [T3] held: seq_cst read-modify-writes, loads with acquire. Pairs with itself in the denial rule (process.c).
@@ -45,9 +45,7 @@
 #include "base/atomics.h"
 #include "base/numbers.h"
 #include "base/pair.h"
-#include "fleet/estimate.h"
 #include "tier/bitmap.h"
-#include "tier/key_text.h"
 #include "weir/weir.h"
 
 #define TABLE_NONE UINT32_MAX
@@ -86,11 +84,13 @@ struct owner {
     _Atomic uint8_t marks;      /* MARK_*; set by anyone (statistics) */
 };
 
-#define OWNER_FLEET 1 /* has something to tell the fleet */
-#define OWNER_LOG   2 /* is under a sliding log */
+#define OWNER_FLEET  1 /* has something to tell the fleet */
+#define OWNER_LOG    2 /* is under a sliding log */
+#define OWNER_BUCKET 4 /* is under a bucket */
 
 #define MARK_OFFENDS 1 /* there may be something of it in offenders.h */
 #define MARK_REFUSED 2 /* more was asked for than there was room for */
+#define MARK_GIVEN   4 /* there may be something of it in note.h's struct given */
 
 static inline bool owner_is(const struct owner *owner, uint8_t flag)
 {
@@ -105,122 +105,10 @@ static inline void owner_mark(struct owner *owner, uint8_t mark)
     }
 }
 
-/*
- * What one window's worth of a record is known to be in the fleet. Of a bucket `now` is all there is, and
- * `before.reported` the count up to which units are no debt to the fleet.
- */
-struct told {
-    uint64_t reported, reported_back;     /* own units, and own ones given back, as last acknowledged */
-    _Atomic uint64_t others, others_back; /* the same of the others, as folded into the state */
-    uint64_t deficit;                     /* units that were to be taken off the state when it had none left */
-    uint64_t own;                         /* own units when last looked at */
-    uint64_t asked;                       /* units asked here, admitted or not */
-    uint64_t others_asked;                /* and elsewhere, as last answered */
-    /* What the key is remembered to have used before it was forgotten here: they are others' units until the fleet
-     * tells of as many. Of a bucket: its a, as it was resumed; of a log, units in `now`, and until when in `before`
-     * (ns). */
-    _Atomic uint64_t remembered;
-};
-
-/* Units of the others as they are folded into the state. */
-static inline uint64_t told_folded(const struct told *told)
-{
-    /* Relaxed: the background thread's own; to anyone else a guess. */
-    return max_u64(load_relaxed(&told->others), load_relaxed(&told->remembered));
-}
-
-#define TAG_NONE UINT32_MAX /* no window's */
-
-/* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
-struct mirror {
-    _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
-    _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
-    _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
-    _Atomic uint64_t seen;  /* what the state counted then: of the note's window, a bucket's total, or a log's end */
-    _Atomic uint64_t alarm; /* so many units later the fleet's news is too old to go by */
-    _Atomic uint32_t others_part, dither;
-    /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. A queue is always
-     * served in parts. */
-    _Atomic uint32_t part;
-    _Atomic uint32_t tag;         /* the window of `seen`, and of the note's `now`; TAG_NONE: none yet */
-    _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
-    _Atomic uint8_t waits;        /* 1: the others may not have told yet what they have just begun */
-};
-
-_Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
-
-/* What the background thread learns that from. */
-struct lesson {
-    struct demand demand;
-    bool guessed;                     /* before it is known: by the age of a young window */
-    bool again;                       /* it is to be told whatever has been told before */
-    bool idle;                        /* it was not used here for some intervals before the present use */
-    uint32_t round;                   /* the last one that it was reported in */
-    uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
-    uint64_t own_asked, others_asked; /* units since then */
-    uint64_t first_ns;                /* of an answer after which the others' are waited for (learn.c) */
-    uint64_t recent_units;            /* own demand between the last two looks */
-    uint64_t recent_rate;             /* and as a rate; 0: too little to tell one */
-    uint64_t changed_ns;              /* when demand was last seen to move between the nodes */
-    uint64_t own;                     /* own units then, of the note's window or of the bucket */
-    uint64_t own_seen;                /* of them, what the others' news covers */
-    /* Served in part: the bucket's a as the fleet knows it, without what that adds, and its total then. */
-    uint64_t known_time, known_total;
-    uint64_t part_ns; /* when it was last found to be */
-};
-
-/*
- * What a key has told the fleet, and was told. Changed only while the cell is claimed; where not marked otherwise, read
- * only while it is pinned or claimed. Atomics in it are relaxed, statistics or guesses, but for `back` (report.c).
- */
-struct note {
-    struct mirror mirror;
-    _Atomic uint64_t denied; /* units asked and denied, since they were last counted; added to by anyone (statistics) */
-    /* Units given back, cumulative; added to by anyone. A window's stand in [tag & 1], under the tag as in state.a;
-     * others' in [0]. */
-    _Atomic uint64_t back[2];
-    _Atomic uint64_t reset;        /* fleet time of a reset that the fleet has not confirmed; 0: none */
-    _Atomic uint8_t reset_emptied; /* 1: the state was emptied then, and what it counts has been used since */
-    uint64_t incarnation;          /* a number no other stay of any key in this table has */
-    /* The background thread's own. */
-    struct told now, before; /* the window of mirror.tag, and the one before it */
-    struct lesson lesson;
-    _Atomic uint64_t log_end; /* a sliding log's number of own units, for mirror.c */
-    struct kept_key key;
-};
-
-/* A key of which the fleet has told nothing yet. */
-static inline void note_clear_fleet(struct note *note)
-{
-    note->lesson = (struct lesson){.learned_ns = 0};
-    store_relaxed(&note->mirror.others_rate, 0);
-    store_relaxed(&note->mirror.others_part, 0);
-    store_relaxed(&note->mirror.since_ns, 0);
-    store_relaxed(&note->mirror.looked_ns, 0);
-    store_relaxed(&note->mirror.seen, 0);
-    store_relaxed(&note->mirror.alarm, UINT64_MAX);
-    store_relaxed(&note->mirror.part, 0);
-    store_relaxed(&note->mirror.dither, 0);
-    store_relaxed(&note->mirror.tag, TAG_NONE);
-    store_relaxed(&note->mirror.quota_untold, 0);
-    store_relaxed(&note->mirror.waits, 0);
-    store_relaxed(&note->log_end, 0);
-}
-
-static inline void told_clear(struct told *told)
-{
-    told->reported = told->reported_back = told->deficit = 0;
-    told->own = told->asked = told->others_asked = 0;
-    store_relaxed(&told->others, 0);
-    store_relaxed(&told->others_back, 0);
-    store_relaxed(&told->remembered, 0);
-}
-
 struct table {
     size_t group_count, cell_count;
     struct cell *cells;
     struct owner *owners;
-    struct note *notes;      /* NULL: there is no fleet */
     _Atomic uint32_t *locks; /* one per group */
     struct bitmap dirty;     /* changed since the background thread looked (I5) */
     struct bitmap urgent;    /* the fleet is to be asked at once */
@@ -229,10 +117,9 @@ struct table {
     size_t memory_size;
     /* Written for every new key, and by nobody else: on a line of their own. */
     _Alignas(64) _Atomic uint64_t key_count; /* statistics */
-    _Atomic uint64_t incarnations;
 };
 
-/* 0 or -ENOMEM. Holds at least `max_keys` cells at a load that leaves nearly no set full. `fleet`: with notes. */
+/* 0 or -ENOMEM. Holds at least `max_keys` cells at a load that leaves nearly no set full. `fleet`: with bitmaps. */
 int table_open(struct table *table, size_t max_keys, bool fleet);
 void table_close(struct table *table);
 
@@ -264,16 +151,6 @@ static inline void table_prefetch(const struct table *table, uint64_t hash)
 {
     const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
     __builtin_prefetch(&table->cells[table_group(table, hash) * GROUP_CELLS + home], 1);
-}
-
-/* Asks for all that is known of a cell's key, for the background thread. */
-static inline void table_prefetch_all(const struct table *table, uint32_t cell)
-{
-    __builtin_prefetch(&table->cells[cell], 1);
-    __builtin_prefetch(&table->owners[cell]);
-    for (size_t at = 0; at < sizeof(struct note); at += 64) {
-        __builtin_prefetch((const char *) &table->notes[cell] + at, 1);
-    }
 }
 
 /* As table_find, looking in both groups whatever they hold; for adding keys, under the first group's lock. */
@@ -317,7 +194,7 @@ void cell_release(struct cell *cell);
  */
 struct state cell_vacate(struct table *table, struct cell *cell);
 
-/* Gives a vacant claimed cell to a hash. The note must be written before. */
+/* Gives a vacant claimed cell to a hash. The stub (note.h) must be written before. */
 void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh);
 
 /* Blocks (spins, then yields) while another thread adds a key to the group. */
@@ -331,7 +208,8 @@ static inline void table_set_dirty(struct table *table, uint32_t cell)
     bitmap_set(&table->dirty, cell);
 }
 
-/* Bytes that a table of so many keys takes in all. */
+/* Cells of a table for so many keys, and the bytes that it takes in all. */
+size_t table_cells(size_t max_keys, bool fleet);
 size_t table_size(size_t max_keys, bool fleet);
 
 #endif

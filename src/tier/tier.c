@@ -72,6 +72,7 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     }
     tier->fleet = fleet;
     if (table_open(&tier->table, max_keys, fleet) != 0 ||
+        (fleet && notes_open(&tier->notes, tier->table.cell_count) != 0) ||
         logs_open(&tier->logs, max_log_units, tier->table.cell_count) != 0 ||
         sketch_open(&tier->sketch, max_keys, tier->origin_ns) != 0 ||
         offenders_open(&tier->offenders, tier->table.cell_count) != 0) {
@@ -98,10 +99,16 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     return 0;
 }
 
+size_t tier_size(size_t max_keys, bool fleet)
+{
+    return table_size(max_keys, fleet) + (fleet ? notes_size(table_cells(max_keys, fleet)) : 0);
+}
+
 void tier_close(struct tier *tier)
 {
     offenders_close(&tier->offenders);
     table_close(&tier->table);
+    notes_close(&tier->notes);
     sketch_close(&tier->sketch);
     memory_release(tier->logs.memory, tier->logs.memory_size);
     memory_release(tier->logs.places, tier->logs.places_size);

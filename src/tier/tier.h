@@ -11,6 +11,7 @@
  *   queue.c     reservations
  *   adjust.c    giving back, charging afterwards, resetting
  *   log.c       the logs that lie outside the table
+ *   note.c      what the fleet has been told of a key, and has told of it
  *   place.c     giving a key a cell: adding, and forgetting another
  *   sketch.c    what is remembered of keys that were forgotten
  *   mirror.c    what may pass when the others' units are known only as of the fleet's last answer
@@ -29,6 +30,7 @@
 #include "base/atomics.h"
 #include "base/buddy.h"
 #include "policy/policy.h"
+#include "tier/note.h"
 #include "tier/offenders.h"
 #include "tier/sketch.h"
 #include "tier/table.h"
@@ -152,6 +154,8 @@ struct weir_thread {
 struct orphan {
     struct owner owner;
     struct note note;
+    struct given given;
+    struct kept_key key;
     struct state state;
     uint64_t times[ORPHAN_TIMES], first; /* a log's: of its units first, first + 1, ... */
     uint32_t time_count;
@@ -186,6 +190,7 @@ struct logs {
 struct tier {
     struct tick_line line;
     struct table table;
+    struct notes notes; /* where there is a fleet */
     struct sketch sketch;
     struct weir_thread *threads; /* max_threads of them */
     uint32_t max_threads;
@@ -211,8 +216,18 @@ struct tier {
     size_t memory_size;
 };
 
+/* Asks for all that is known of a cell's key but its note, for the background thread. */
+static inline void tier_prefetch(const struct tier *tier, uint32_t cell)
+{
+    __builtin_prefetch(&tier->table.cells[cell], 1);
+    __builtin_prefetch(&tier->table.owners[cell]);
+    __builtin_prefetch(&tier->notes.stubs[cell], 1);
+}
+
 /* 0; -ENOMEM. The table is opened with it. */
 int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet);
+/* Bytes of what grows with the keys: roughly what tier_open takes. */
+size_t tier_size(size_t max_keys, bool fleet);
 void tier_close(struct tier *tier);
 
 /* slot.c */
@@ -348,6 +363,12 @@ static inline bool mirror_concerns(const struct tier *tier, const struct policy 
     return tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
 }
 
+/* A rule where this part of it may pass (of PART_WHOLE; 0: all). */
+struct rule mirror_part_rule(const struct rule *rule, uint64_t part);
+/* The part of a key that has no note. `told`: the fleet has told of it. */
+uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool told);
+/* Whether a key is decided by the limit as it is configured: not in part, nor by the outage ladder. */
+bool mirror_is_whole(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell);
 /* The rule in force for one limit of any policy at a cell. */
 struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell);
 /* Of a headroom by that rule, the units that may pass, of which `asked` are wanted now. It concerns the policy. */
@@ -390,7 +411,7 @@ void queue_decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns);
 
 /* adjust.c */
 /* Adds to the units given back of the window with this tag; after the state was lowered. */
-void adjust_back_window(struct note *note, uint32_t tag, uint64_t units);
+void adjust_back_window(struct given *given, uint32_t tag, uint64_t units);
 /* Makes a reset known: to the fleet, if there is one and it can be reached; else it is done at once. -ENOENT. */
 int adjust_reset(struct tier *tier, const weir_key *key, bool reachable);
 

@@ -8,6 +8,7 @@
 #define WEIR_TESTS_NODES_H
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "algorithm/bucket.h"
@@ -47,8 +48,9 @@ struct nodes {
     struct memory_fleet *fleet;
     const weir_policy *policies;
     size_t policy_count;
-    size_t max_keys; /* of every node; 0: 1,000 */
-    bool cold;       /* node_open does not look at the key: it is new when it is first asked for */
+    size_t max_keys;  /* of every node; WEIR_TEST_MAX_KEYS, or 1,000, and then every cell has a note */
+    bool cold;        /* node_open does not look at the key: it is new when it is first asked for */
+    bool loses_notes; /* see notes_drop */
     struct node node[NODES];
 };
 
@@ -73,6 +75,24 @@ static inline weir_verdict look(struct node *node)
     return v;
 }
 
+/* The inside: where a node keeps its key, of one limit. */
+static inline uint32_t cell_at(const struct node *node, const struct policy **policy)
+{
+    *policy = thread_policy(load_acquire(&node->w->tier.policies), &node->key);
+    assert_non_null(*policy);
+    return table_find(&node->w->tier.table, cell_hash(*policy, &node->key, 0));
+}
+
+/* The note of a cell, as the background thread gives it one. */
+static inline struct note *note_at(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t now_ns)
+{
+    struct note room;
+    struct note *note = note_open(tier, at, rule, now_ns, &room);
+    note = note != &room ? note : note_give(tier, at, &room, 0);
+    assert_non_null(note);
+    return note;
+}
+
 /* wrong_ns: how far ahead of the fleet's clock the node's wall clock is. */
 static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
 {
@@ -83,7 +103,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &node->clock.clock;
     options.sync_interval_ms = INTERVAL_MS;
-    options.max_keys = n->max_keys != 0 ? n->max_keys : 1000;
+    options.max_keys = n->max_keys;
     options.max_threads = 2;
     options.log = node_logs;
     options.log_arg = node;
@@ -98,7 +118,13 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     node->t = weir_attach(node->w);
     node->key = weir_make_key(node->w, weir_find_policy(node->w, n->policies[0].name), "key", 3);
     if (!n->cold) {
-        (void) look(node); /* before it knows of other nodes: all of the limit is its own until it is told */
+        /* Before it knows of other nodes: all of the limit is its own until it is told. */
+        (void) look(node);
+        rcu_enter();
+        const struct policy *policy;
+        const uint32_t at = cell_at(node, &policy);
+        (void) note_at(&node->w->tier, at, &policy->limits[0].rule, tick_now(node->t, policy));
+        rcu_leave();
     }
 }
 
@@ -117,6 +143,8 @@ static inline void nodes_init(struct nodes *n, const weir_policy *policies, size
     assert_non_null(n->fleet);
     n->policies = policies;
     n->policy_count = count;
+    const char *max_keys = getenv("WEIR_TEST_MAX_KEYS");
+    n->max_keys = max_keys != NULL ? strtoull(max_keys, NULL, 10) : 1000;
 }
 
 static inline void nodes_stop(struct nodes *n)
@@ -125,6 +153,15 @@ static inline void nodes_stop(struct nodes *n)
         node_close(&n->node[i]);
     }
     memory_fleet_free(n->fleet);
+}
+
+/* Every key loses its note between two rounds, where there is not one for every cell. */
+static inline void notes_drop(weir *w)
+{
+    struct tier *tier = &w->tier;
+    for (uint32_t i = 0; !tier->notes.all && !w->fleet.under_way && i < tier->notes.count; i++) {
+        (void) note_take(tier, i);
+    }
 }
 
 /* Lets time pass in steps of 10 ms. */
@@ -137,7 +174,11 @@ static inline void pass(struct nodes *n, uint64_t ms)
         }
         /* Twice: a round of the in-memory fleet is answered in the step after. */
         for (int i = 0; i < 2 * NODES; i++) {
-            assert_true(n->node[i / 2].w == NULL || weir_poll(n->node[i / 2].w) >= 0);
+            weir *w = n->node[i / 2].w;
+            assert_true(w == NULL || weir_poll(w) >= 0);
+            if (w != NULL && n->loses_notes) {
+                notes_drop(w);
+            }
         }
     }
 }
@@ -211,14 +252,6 @@ static inline void hear(struct nodes *n)
     hear_within(n, TURN_MS);
 }
 
-/* The inside: where a node keeps its key, of one limit. */
-static inline uint32_t cell_at(const struct node *node, const struct policy **policy)
-{
-    *policy = thread_policy(load_acquire(&node->w->tier.policies), &node->key);
-    assert_non_null(*policy);
-    return table_find(&node->w->tier.table, cell_hash(*policy, &node->key, 0));
-}
-
 /* What this node thinks is left of the limit in force, by its own units and the others' as it has heard of them:
  * without what the estimate leaves to the others, and of no part. */
 static inline uint64_t room(struct node *node)
@@ -247,7 +280,7 @@ static inline void serve_whole(struct cell *cell, const struct note *note, const
     struct pair_value value = pair_read(&cell->state);
     struct state state = cell_state(value);
     const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
-    const uint64_t back = load_relaxed(&note->back[0]) - note->now.reported_back;
+    const uint64_t back = load_relaxed(&note->given->back[0]) - note->now.reported_back;
     const uint64_t now_time = bucket_time(rule, now_ns);
     const uint64_t known_time = since != 0 ? max_u64(note->lesson.known_time, now_time) : note->lesson.known_time;
     const uint64_t whole = saturating_sub(known_time + since * rule->unit, back * rule->unit);
@@ -271,8 +304,8 @@ static inline void know_all(struct node *node)
     uint32_t cells[WEIR_MAX_LIMITS];
     assert_true(place_locate(tier, policy, &node->key, now_ns, cells));
     for (size_t i = 0; i < policy->limit_count; i++) {
-        struct note *note = &tier->table.notes[cells[i]];
         const struct rule *rule = &policy->limits[i].rule;
+        struct note *note = note_at(tier, cells[i], rule, now_ns);
         if (rule_is_bucket(rule) && load_relaxed(&note->mirror.part) != 0) {
             serve_whole(&tier->table.cells[cells[i]], note, rule, now_ns);
         }
@@ -304,10 +337,11 @@ static inline bool goes_by_part(const struct node *node)
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
-    const struct note *note = &node->w->tier.table.notes[at];
+    const struct rule *rule = &policy->limits[0].rule;
+    const struct note *note = note_at(&node->w->tier, at, rule, tick_now(node->t, policy));
     /* A queue is always served in parts, where others use it as well. */
-    const bool untold = rule_is_queue(&policy->limits[0].rule) ? load_relaxed(&note->mirror.since_ns) == 0
-                                                               : load_relaxed(&note->mirror.part) != 0;
+    const bool untold =
+        rule_is_queue(rule) ? load_relaxed(&note->mirror.since_ns) == 0 : load_relaxed(&note->mirror.part) != 0;
     const bool by_part = untold || load_relaxed(&note->mirror.quota_untold) != 0;
     rcu_leave();
     return by_part;
@@ -342,7 +376,8 @@ static inline void agree(struct nodes *n)
             struct table *table = &node->w->tier.table;
             table_set_dirty(table, at);
             const struct rule *rule = &policy->limits[0].rule;
-            store_relaxed(&table->notes[at].mirror.quota_untold, !rule_is_bucket(rule) && !rule_is_log(rule));
+            struct note *note = note_at(&node->w->tier, at, rule, tick_now(node->t, policy));
+            store_relaxed(&note->mirror.quota_untold, !rule_is_bucket(rule) && !rule_is_log(rule));
         }
         rcu_leave();
         assert_int_equal(weir_sync(node->w, 5000), 0);

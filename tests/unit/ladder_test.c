@@ -396,6 +396,39 @@ static void test_a_long_outage_takes_the_next_rung(void **state)
     nodes_stop(&n);
 }
 
+/* Keys that no thread has a slot for are decided in another way than the busy ones. */
+static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(void **state)
+{
+    (void) state;
+    static const weir_outage rungs[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_LOCAL, WEIR_OUTAGE_OPEN};
+    for (size_t r = 0; r < sizeof(rungs) / sizeof(rungs[0]); r++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, 10);
+        weir_policy policy = policy_of(&limit);
+        policy.on_outage = rungs[r];
+        nodes_init(&n, &policy, 1);
+        node_open(&n, 0, 0); /* alone, it has no part of the limit but the limit */
+        pass(&n, 500);
+        assert_int_equal(ask(&n.node[0], 1), 1);
+        pass(&n, 500);
+        memory_fleet_set_down(n.fleet, true);
+        pass(&n, 2000);
+        uint64_t admitted = 0;
+        for (int i = 0; i < 20; i++) {
+            admitted += ask(&n.node[0], 1);
+            pass(&n, STEP_MS); /* a tick */
+        }
+        assert_in_range(admitted,
+                        rungs[r] == WEIR_OUTAGE_OPEN    ? 20
+                        : rungs[r] == WEIR_OUTAGE_LOCAL ? 9
+                                                        : 0,
+                        rungs[r] == WEIR_OUTAGE_OPEN    ? 20
+                        : rungs[r] == WEIR_OUTAGE_LOCAL ? 11
+                                                        : 0);
+        nodes_stop(&n);
+    }
+}
+
 /* The way back */
 
 static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **state)
@@ -531,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_in_an_outage_each_node_has_its_part_of_the_demand_before),
         cmocka_unit_test(test_that_part_holds_of_keys_that_are_told_now_and_then),
         cmocka_unit_test(test_that_part_holds_of_keys_that_were_told_once),
+        cmocka_unit_test(test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well),
         cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
         cmocka_unit_test(test_the_first_news_after_an_outage_is_an_interval_too_early),
         cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),

@@ -244,6 +244,7 @@ static void test_what_is_said_again_because_answers_are_lost_counts_once(void **
     struct nodes n;
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
+    n.loses_notes = random_below(&rng, 2) == 0;
     use_somehow(&n, &rng, 10);
     memory_fleet_lose_answers(n.fleet, true);
     use_somehow(&n, &rng, 30);
@@ -261,6 +262,7 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
     struct nodes n;
     const weir_policy policy = policy_of(kind);
     nodes_start(&n, &policy, 1);
+    n.loses_notes = random_below(&rng, 2) == 0;
     assert_int_equal(ask(&n.node[0], 60), 60);
     charge(&n.node[1], 40);
     pass(&n, TWO_INTERVALS);

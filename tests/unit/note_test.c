@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is known of a key when it has no note: nothing of its counts is lost, and nothing is told more often. Tables
+ * here have fewer notes than cells. (The suites of the fleet run with such tables as well: see tests/meson.build.)
+ */
+#include <string.h>
+
+#include "support/nodes.h"
+
+#define MAX_KEYS 20000 /* with more cells than the least number of notes */
+#define LIMIT    300
+
+static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG, WEIR_TOKEN_BUCKET,
+                                            WEIR_LEAKY_BUCKET};
+
+#define ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
+
+struct subject {
+    struct nodes n;
+    weir_limit limit;
+    weir_policy policy;
+    struct tier *tier;
+    const struct rule *rule;
+    uint32_t at; /* the cell of the first node's key */
+};
+
+static void subject_start(struct subject *s, weir_algorithm algorithm, uint64_t limit, int count)
+{
+    const bool queue = algorithm == WEIR_LEAKY_BUCKET;
+    s->limit = (weir_limit){
+        .algorithm = algorithm, .limit = limit, .period_ns = 24 * HOUR, .delay = queue ? (uint32_t) limit : 0};
+    s->policy = (weir_policy){.name = "p", .limits = &s->limit, .limit_count = 1, .outage_grace_ms = 60000};
+    nodes_init(&s->n, &s->policy, 1);
+    s->n.max_keys = MAX_KEYS;
+    for (int i = 0; i < count; i++) {
+        node_open(&s->n, i, 0);
+    }
+    s->tier = &s->n.node[0].w->tier;
+    rcu_enter();
+    const struct policy *policy;
+    s->at = cell_at(&s->n.node[0], &policy);
+    s->rule = &policy->limits[0].rule;
+    rcu_leave();
+    assert_false(s->tier->notes.all);
+}
+
+static uint64_t some_units(uint64_t *rng)
+{
+    return random_next(rng) >> (20 + random_below(rng, 45));
+}
+
+static void told_fill(struct told *told, uint64_t *rng, bool plain)
+{
+    told_clear(told);
+    told->reported = some_units(rng);
+    if (random_below(rng, 2) == 0) {
+        store_relaxed(&told->others, some_units(rng));
+    }
+    if (random_below(rng, plain ? 16 : 3) == 0) {
+        store_relaxed(&told->remembered, some_units(rng));
+    }
+    if (!plain) {
+        told->reported_back = random_below(rng, 2) == 0 ? some_units(rng) : 0;
+        store_relaxed(&told->others_back, random_below(rng, 2) == 0 ? some_units(rng) : 0);
+        told->deficit = random_below(rng, 2) == 0 ? some_units(rng) : 0;
+    }
+}
+
+static void told_expect(const struct told *now, const struct told *was, bool exact)
+{
+    assert_int_equal(load_relaxed(&now->others), load_relaxed(&was->others));
+    assert_int_equal(load_relaxed(&now->others_back), load_relaxed(&was->others_back));
+    assert_int_equal(load_relaxed(&now->remembered), load_relaxed(&was->remembered));
+    assert_int_equal(now->reported_back, was->reported_back);
+    assert_int_equal(now->deficit, was->deficit);
+    /* N3: what is told again is harmless, what is not told is not. */
+    assert_true(now->reported <= was->reported);
+    assert_true(was->reported - now->reported <= (exact ? 0 : was->reported >> 14));
+}
+
+static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        const bool log = algorithms[a] == WEIR_SLIDING_LOG;
+        const bool window = algorithms[a] == WEIR_FIXED_WINDOW || algorithms[a] == WEIR_SLIDING_WINDOW;
+        struct subject s;
+        subject_start(&s, algorithms[a], LIMIT, 1);
+        for (int round = 0; round < 20000; round++) {
+            struct note was;
+            struct note *note = note_at(s.tier, s.at, s.rule, START_NS);
+            const bool plain = random_below(&rng, 2) == 0;
+            told_fill(&note->now, &rng, plain || log);
+            told_fill(&note->before, &rng, plain || log);
+            if (!window) {
+                /* Of a bucket this is all there is; of a log, what is remembered. */
+                note->before.reported = note->before.reported_back = note->before.deficit = 0;
+                store_relaxed(&note->before.others, 0);
+                store_relaxed(&note->before.others_back, 0);
+                if (log) {
+                    note->now.reported = 0;
+                    store_relaxed(&note->now.others, 0);
+                } else {
+                    store_relaxed(&note->before.remembered, 0);
+                }
+            }
+            const bool tagged = random_below(&rng, 4) != 0;
+            store_relaxed(&note->mirror.tag, tagged ? (uint32_t) random_next(&rng) & WINDOW_TAG_MASK : TAG_NONE);
+            store_relaxed(&note->mirror.since_ns, random_below(&rng, 2) * START_NS);
+            note->lesson.learned_ns = START_NS - random_below(&rng, HOUR);
+            note->lesson.again = random_below(&rng, 2) == 0;
+            was = *note;
+            const struct kept_key key = note_key(s.tier, s.at);
+            assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+            assert_null(note_of(&s.tier->notes, s.at));
+            struct note room;
+            struct note *now = note_open(s.tier, s.at, s.rule, START_NS, &room);
+            assert_ptr_equal(now, &room);
+            told_expect(&now->now, &was.now, !window);
+            told_expect(&now->before, &was.before, !window);
+            assert_int_equal(load_relaxed(&now->mirror.tag), load_relaxed(&was.mirror.tag));
+            assert_int_equal(now->incarnation, was.incarnation);
+            assert_int_equal(now->lesson.again, was.lesson.again);
+            assert_int_equal(load_relaxed(&now->mirror.since_ns) != 0, load_relaxed(&was.mirror.since_ns) != 0);
+            if (load_relaxed(&was.mirror.since_ns) != 0) {
+                /* When it was told, to some 0.3 s. */
+                assert_in_range(now->lesson.learned_ns + SECOND, was.lesson.learned_ns + SECOND / 2,
+                                was.lesson.learned_ns + 3 * SECOND / 2);
+            }
+            const struct kept_key kept = note_key(s.tier, s.at);
+            assert_memory_equal(&kept, &key, sizeof(kept));
+        }
+        nodes_stop(&s.n);
+    }
+}
+
+static void test_units_denied_without_a_note_are_counted(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
+    struct note *note = note_at(s.tier, s.at, s.rule, START_NS);
+    assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+    note_denied(&s.tier->notes, s.at, 40);
+    note_denied(&s.tier->notes, s.at, 2);
+    note = note_at(s.tier, s.at, s.rule, START_NS);
+    assert_int_equal(load_relaxed(&note->denied), 42);
+    note_denied(&s.tier->notes, s.at, 8);
+    assert_int_equal(load_relaxed(&note->denied), 50);
+    /* And when it is taken away again; as many as fit. */
+    assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+    note_denied(&s.tier->notes, s.at, UINT64_MAX);
+    assert_null(note_of(&s.tier->notes, s.at));
+    note = note_at(s.tier, s.at, s.rule, START_NS);
+    assert_int_equal(load_relaxed(&note->denied), STUB_NOTE - 1);
+    nodes_stop(&s.n);
+}
+
+/* Every key longer than a stub's, or shorter, or hashed. */
+static void test_keys_of_any_length_keep_their_names(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
+    struct node *node = &s.n.node[0];
+    char name[KEPT_SIZE + 8];
+    memset(name, 'x', sizeof(name));
+    for (size_t length = 1; length <= sizeof(name); length++) {
+        name[0] = (char) ('A' + length % 26);
+        node->key = weir_make_key(node->w, node->key.policy, name, length);
+        assert_true(weir_check(node->t, &node->key, 1, NULL));
+        rcu_enter();
+        const struct policy *policy;
+        const uint32_t at = cell_at(node, &policy);
+        struct kept_key expected;
+        memset(&expected, 0, sizeof(expected));
+        key_keep(&expected, policy, &node->key);
+        const struct kept_key kept = note_key(s.tier, at);
+        rcu_leave();
+        assert_int_equal(kept.flags, expected.flags);
+        assert_int_equal(kept.length, expected.length);
+        assert_memory_equal(kept.bytes, expected.bytes, expected.length);
+    }
+    nodes_stop(&s.n);
+}
+
+static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
+    struct node *node = &s.n.node[0];
+    const struct notes *notes = &s.tier->notes;
+    uint32_t given = 0;
+    /* A round's, one after the other, until there are no more. */
+    const uint32_t round = 7;
+    for (uint64_t name = 0; name < MAX_KEYS; name++) {
+        node->key = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
+        assert_true(weir_check(node->t, &node->key, 1, NULL));
+        rcu_enter();
+        const struct policy *policy;
+        const uint32_t at = cell_at(node, &policy);
+        rcu_leave();
+        struct note room;
+        const struct note *note = note_open(s.tier, at, s.rule, START_NS, &room);
+        if (note == &room && note_give(s.tier, at, &room, round) != NULL) {
+            given++;
+        }
+    }
+    /* But for those that no search has met. */
+    assert_in_range(given, notes->count - notes->count / 8, notes->count);
+    uint32_t there = 0;
+    for (uint32_t at = 0; at < s.tier->table.cell_count; at++) { /* some keys have moved since */
+        const struct note *note = note_of(notes, at);
+        if (note != NULL) {
+            assert_int_equal(load_relaxed(&note->cell), at);
+            there++;
+        }
+    }
+    assert_in_range(there, given, given + 1); /* the node's first key has one, too */
+    /* In the next one there are some again. */
+    for (uint32_t at = 0; at < s.tier->table.cell_count; at++) {
+        struct note room;
+        if (load_relaxed(&s.tier->table.cells[at].hash) != 0 &&
+            note_open(s.tier, at, s.rule, START_NS, &room) == &room) {
+            assert_non_null(note_give(s.tier, at, &room, round + 1));
+            break;
+        }
+    }
+    nodes_stop(&s.n);
+}
+
+static void test_many_keys_far_from_their_limits_are_told_no_more_often_without_notes(void **state)
+{
+    (void) state;
+    static const size_t sizes[] = {3000, MAX_KEYS}; /* with a note for each, and without any that lasts */
+    uint64_t reports[2] = {0};
+    for (size_t which = 0; which < 2; which++) {
+        struct subject s;
+        s.limit = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 100000, .period_ns = 24 * HOUR};
+        s.policy = (weir_policy){.name = "p", .limits = &s.limit, .limit_count = 1};
+        nodes_init(&s.n, &s.policy, 1);
+        s.n.max_keys = sizes[which];
+        s.n.loses_notes = which == 1;
+        for (int i = 0; i < 2; i++) {
+            node_open(&s.n, i, 0);
+        }
+        pass(&s.n, 500);
+        struct node *node = &s.n.node[0];
+        const uint64_t keys = 1000;
+        uint64_t used = 0;
+        for (int round = 0; round < 40; round++) {
+            for (uint64_t name = 0; name < keys; name++) {
+                const weir_key key = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
+                used += weir_check(node->t, &key, 1, NULL);
+            }
+            pass(&s.n, 100);
+        }
+        assert_int_equal(used, 40 * keys);
+        weir_stats stats;
+        weir_get_stats(node->w, &stats);
+        reports[which] = stats.reported_count;
+        pass(&s.n, TURN_MS);
+        assert_int_equal(memory_fleet_sum(s.n.fleet, ":p:"), used);
+        nodes_stop(&s.n);
+    }
+    /* Each is new once, and then waits for its turn. */
+    assert_in_range(reports[1], 1000, reports[0] + reports[0] / 4);
+}
+
+static void test_a_table_takes_128_bytes_a_key(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = SECOND};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    nodes_init(&n, &policy, 1);
+    n.max_keys = 2000000;
+    node_open(&n, 0, 0);
+    const struct tier *tier = &n.node[0].w->tier;
+    /* What is present from the beginning; the rest is there where it is used. */
+    const size_t size = tier->table.memory_size + tier->notes.memory_size + tier->sketch.memory_size;
+    assert_in_range(size, 64 * n.max_keys, 128 * n.max_keys);
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_a_note_says_is_there_when_it_was_taken_away),
+        cmocka_unit_test(test_units_denied_without_a_note_are_counted),
+        cmocka_unit_test(test_keys_of_any_length_keep_their_names),
+        cmocka_unit_test(test_a_note_is_not_taken_from_a_report_under_way),
+        cmocka_unit_test(test_many_keys_far_from_their_limits_are_told_no_more_often_without_notes),
+        cmocka_unit_test(test_a_table_takes_128_bytes_a_key),
+    };
+    return cmocka_run_group_tests_name("unit/note", tests, NULL, NULL);
+}
