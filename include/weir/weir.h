@@ -214,7 +214,7 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * node_name         for people who read the log and the metrics; NULL: the host name
  *
  * max_keys          how many keys to hold, 1,000 to 100,000,000; 65,536. A key counts once for each limit of its
- *                   policy. Memory is fixed and present at open: about 60 bytes per key, and 625 with a redis_url
+ *                   policy. Memory is fixed and present at open: about 60 bytes per key, and 125 with a redis_url
  *
  * max_threads       how many threads may be attached at once, 1 to 1,024; 64
  * sync_interval_ms  how often to speak with Redis, 10 to 60,000 ms; 200
