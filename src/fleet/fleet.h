@@ -112,6 +112,7 @@ struct fleet {
     uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
     uint32_t heal, heal_end; /* likewise of all cells, while the fleet is told everything again */
     uint64_t healed_at;      /* interval_count when that last began */
+    uint32_t forgotten;      /* cells looked at by report_forget_step; all: it is done */
     bool drained;            /* the round under way holds everything that was dirty when it began */
     bool waiting;            /* the last round had no room for all that was due */
     bool note_missing;       /* there was no note to be had for a cell of the round under way */
@@ -175,8 +176,13 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
 void report_retry(struct fleet *fleet);
 /* The fleet lost what it knew: everything is reported again, over some intervals. */
 void report_all_again(struct fleet *fleet);
-/* Takes out of a policy's counts what the others admitted; its keys are decided by this node's part from now on. */
-void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy);
+/*
+ * Takes out of the counts of all policies that are off the fleet's rung what the others admitted; their keys are
+ * decided by this node's part from then on. The first begins it anew, the second goes on with it: until it has come to
+ * a key, that goes by an even part (mirror.c).
+ */
+void report_forget_others(struct fleet *fleet);
+void report_forget_step(struct fleet *fleet, const struct policy_set *set);
 /* What a policy's buckets have let pass so far is no debt to the fleet: they were told to let everything pass. */
 void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy);
 /* Moves every key's state with the time, when that is stepped by `delta_ns`. */

@@ -115,7 +115,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
                                                        : WEIR_BASIS_PROCESS;
         if (was == RUNG_FLEET && rung != RUNG_FLEET) {
             fleet->outage = true;
-            report_forget_others(fleet, set, policy);
+            report_forget_others(fleet);
         }
         if (was == RUNG_OPEN && rung != RUNG_OPEN) {
             tick_epoch(fleet->tier);

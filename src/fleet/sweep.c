@@ -1,47 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is done to every key of a policy, or to all there are: when the outage ladder leaves the fleet's rung, when it
- * leaves the open one, when fleet time is stepped. Cell by cell, each pinned meanwhile; checks go on beside.
+ * leaves the open one, when fleet time is stepped. Cell by cell, each pinned meanwhile; checks go on beside. The first
+ * of these is done a part of the table at a time, as it begins in the very moment in which nothing may stop the ticks.
  */
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
+#include "base/clock.h"
 #include "base/numbers.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
+
+/* For how long at a time the others' units are forgotten; between looks at the clock so many cells are looked at. */
+#define FORGET_MOST_NS (500 * NS_PER_US)
+#define LOOK_EVERY     64
 
 /* What a sweep over the table is for. */
 struct sweep {
     struct fleet *fleet;
     const struct policy_set *set;
     const struct policy *only; /* of this policy and its tiers; NULL: of any */
+    bool off;                  /* of those alone that go by something else than the fleet */
     uint64_t now_ns;
     int64_t delta_ns;
 };
 
-/* Pins cell by cell and calls `visit` where its policy is as asked for. */
-static void for_each_cell(const struct sweep *sweep, void (*visit)(const struct sweep *sweep, uint32_t at,
-                                                                   struct note *note, const struct rule *rule))
+typedef void (*sweep_visit)(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule);
+
+/* Whether a policy, or a tier that shares its keys, goes by something else than the fleet. */
+static bool is_off(const struct policy *policy)
+{
+    for (size_t i = 0; i < policy->group->count; i++) {
+        if (load_relaxed(&policy->group->members[i]->rung) != RUNG_FLEET) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Pins a cell and calls `visit` where its policy is as asked for. */
+static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit)
 {
     struct tier *tier = sweep->fleet->tier;
-    struct table *table = &sweep->fleet->tier->table;
-    for (uint32_t at = 0; at < table->cell_count; at++) {
-        struct cell *cell = &table->cells[at];
-        const struct owner *owner = &table->owners[at];
-        const uint64_t hash = load_acquire(&cell->hash);
-        if (hash == 0 || (sweep->only != NULL && load_relaxed(&owner->group) != sweep->only->group->id) ||
-            !cell_pin(cell, hash)) {
-            continue;
-        }
-        const struct policy *policy = NULL;
-        const struct policy_limit *limit =
-            policy_set_limit(sweep->set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
-        if (limit != NULL) {
-            struct note room;
-            struct note *note = note_open(tier, at, &limit->rule, sweep->now_ns, &room);
-            visit(sweep, at, note, &limit->rule);
-            note_shut(tier, at, note);
-        }
-        cell_unpin(cell);
+    struct cell *cell = &tier->table.cells[at];
+    const struct owner *owner = &tier->table.owners[at];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || (sweep->only != NULL && load_relaxed(&owner->group) != sweep->only->group->id) ||
+        !cell_pin(cell, hash)) {
+        return;
+    }
+    const struct policy *policy = NULL;
+    const struct policy_limit *limit =
+        policy_set_limit(sweep->set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
+    if (limit != NULL && (!sweep->off || is_off(policy))) {
+        struct note room;
+        struct note *note = note_open(tier, at, &limit->rule, sweep->now_ns, &room);
+        visit(sweep, at, note, &limit->rule);
+        note_shut(tier, at, note);
+    }
+    cell_unpin(cell);
+}
+
+static void for_each_cell(const struct sweep *sweep, sweep_visit visit)
+{
+    for (uint32_t at = 0; at < sweep->fleet->tier->table.cell_count; at++) {
+        visit_cell(sweep, at, visit);
     }
 }
 
@@ -107,10 +130,25 @@ static void unfold(const struct sweep *sweep, uint32_t at, struct note *note, co
     told_unfolded(&note->before, short_before);
 }
 
-void report_forget_others(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
+void report_forget_others(struct fleet *fleet)
 {
-    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy, .now_ns = tier_time(fleet->tier)};
-    for_each_cell(&sweep, unfold);
+    fleet->forgotten = 0;
+}
+
+void report_forget_step(struct fleet *fleet, const struct policy_set *set)
+{
+    const struct sweep sweep = {.fleet = fleet, .set = set, .off = true, .now_ns = tier_time(fleet->tier)};
+    const uint64_t cell_count = fleet->tier->table.cell_count;
+    if (fleet->forgotten == cell_count) {
+        return;
+    }
+    const uint64_t until_ns = clock_monotonic_ns(fleet->tier->clock) + FORGET_MOST_NS;
+    while (fleet->forgotten < cell_count) {
+        visit_cell(&sweep, fleet->forgotten, unfold);
+        if (++fleet->forgotten % LOOK_EVERY == 0 && clock_monotonic_ns(fleet->tier->clock) >= until_ns) {
+            return;
+        }
+    }
 }
 
 static void forgive(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)

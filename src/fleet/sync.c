@@ -64,6 +64,7 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     fleet->interval_ms = options->sync_interval_ms;
     tier->interval_ns = options->sync_interval_ms * NS_PER_MS;
     fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) tier->table.cell_count;
+    fleet->forgotten = (uint32_t) tier->table.cell_count;
     fleet->timeout_ms = options->redis_timeout_ms;
     fleet->opened_ns = monotonic_ns;
     fleet->next_round_ns = monotonic_ns;
@@ -282,6 +283,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->tier);
     }
+    report_forget_step(fleet, set);
     enum round_kind kind;
     if (!fleet->under_way && round_due(fleet, monotonic_ns, &kind) && ops->state(fleet->transport) == TRANSPORT_READY) {
         if (kind == ROUND_INTERVAL) {
@@ -297,6 +299,9 @@ size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadlin
 {
     if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
         *deadline_ns = fleet->waiting ? 0 : min_u64(*deadline_ns, fleet->next_round_ns);
+    }
+    if (fleet->forgotten < fleet->tier->table.cell_count) {
+        *deadline_ns = 0;
     }
     fleet->transport_ns = UINT64_MAX;
     const size_t count = fleet->transport->ops->wait_for(fleet->transport, fds, &fleet->transport_ns);

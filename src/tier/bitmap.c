@@ -46,8 +46,11 @@ void bitmap_clear(struct bitmap *bitmap, uint32_t cell)
 size_t bitmap_count(const struct bitmap *bitmap)
 {
     size_t count = 0;
-    for (size_t i = 0; i < bitmap->word_count; i++) {
-        count += (size_t) __builtin_popcountll(load_relaxed(&bitmap->words[i]));
+    for (size_t i = 0; i * 64 < bitmap->word_count; i++) {
+        for (uint64_t some = load_relaxed(&bitmap->summary[i]); some != 0; some &= some - 1) {
+            const size_t word = i * 64 + (size_t) __builtin_ctzll(some);
+            count += (size_t) __builtin_popcountll(load_relaxed(&bitmap->words[word]));
+        }
     }
     return count;
 }

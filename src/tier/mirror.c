@@ -48,16 +48,18 @@ uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool
 static uint64_t part_of(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)
 {
     const struct note *note = note_of(&tier->notes, cell);
-    const bool told = note == NULL && stub_is(&tier->notes.stubs[cell], STUB_TOLD);
-    const uint64_t part = note != NULL ? load_relaxed(&note->mirror.part) : mirror_stub_part(tier, rule, told);
+    /* In an outage what the fleet has told is over, though the sweep may not have come to the key. */
+    const bool on_fleet = load_relaxed(&policy->rung) == RUNG_FLEET;
+    const bool told =
+        note != NULL ? load_relaxed(&note->mirror.since_ns) != 0 : stub_is(&tier->notes.stubs[cell], STUB_TOLD);
+    const bool its_own = note != NULL && (on_fleet || !told);
+    const uint64_t part = its_own ? load_relaxed(&note->mirror.part) : mirror_stub_part(tier, rule, told && on_fleet);
     const bool untold =
         note != NULL ? load_relaxed(&note->mirror.quota_untold) != 0 : !told && rule->calendar != WEIR_CALENDAR_NONE;
     if (!by_part(policy)) {
         return 0;
     }
-    return !untold || load_relaxed(&policy->rung) != RUNG_FLEET
-               ? part
-               : max_u64((part != 0 ? part : PART_WHOLE) / QUOTA_SHARE, 1);
+    return !untold || !on_fleet ? part : max_u64((part != 0 ? part : PART_WHOLE) / QUOTA_SHARE, 1);
 }
 
 bool mirror_is_whole(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)

@@ -429,6 +429,69 @@ static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(vo
     }
 }
 
+/* A clock that goes on by 0.1 ms whenever it is looked at. */
+struct creep {
+    const struct fake_clock *clock;
+    uint64_t crept_ns;
+};
+
+static uint64_t creeping_ns(void *arg)
+{
+    struct creep *creep = arg;
+    creep->crept_ns += MILLISECOND / 10;
+    return creep->clock->monotonic_ns + creep->crept_ns;
+}
+
+static void test_an_outage_stops_no_tick_to_go_through_the_table(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    n.max_keys = 20000;
+    for (int i = 0; i < NODES; i++) {
+        node_open(&n, i, 0);
+    }
+    pass(&n, 500);
+    struct node *node = &n.node[0];
+    struct fleet *fleet = &node->w->fleet;
+    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    weir_key keys[200]; /* all over the table */
+    for (uint64_t name = 0; name < 200; name++) {
+        keys[name] = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
+        assert_true(weir_check(node->t, &keys[name], 30, NULL));
+    }
+    pass(&n, 5 * INTERVAL_MS);
+    memory_fleet_set_down(n.fleet, true);
+    struct creep creep = {.clock = &node->clock};
+    node->w->clock.monotonic_ns = creeping_ns;
+    node->w->clock.arg = &creep;
+    while (look(node).basis != WEIR_BASIS_OUTAGE) {
+        assert_true(weir_poll(node->w) >= 0);
+        fake_clock_advance(&node->clock, STEP_MS * MILLISECOND);
+    }
+    /* Whether it has come to a key or not, no more than an even part passes in all, of which 30 have. */
+    size_t polls = 0;
+    uint64_t admitted[200] = {0};
+    for (; fleet->forgotten < cells; polls++) {
+        const uint32_t from = fleet->forgotten;
+        for (size_t i = 0; i < 200; i += 7) {
+            admitted[i] += weir_check(node->t, &keys[i], 1, NULL);
+        }
+        assert_in_range(weir_poll(node->w), 0, 1); /* it goes on at once */
+        assert_in_range(fleet->forgotten, from + 1, from + 1024);
+    }
+    assert_true(polls > cells / 1024);
+    for (size_t i = 0; i < 200; i++) {
+        while (weir_check(node->t, &keys[i], 1, NULL)) {
+            admitted[i]++;
+        }
+        assert_int_equal(admitted[i], LIMIT / NODES - 30);
+    }
+    nodes_stop(&n);
+}
+
 /* The way back */
 
 static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **state)
@@ -565,6 +628,7 @@ int main(void)
         cmocka_unit_test(test_that_part_holds_of_keys_that_are_told_now_and_then),
         cmocka_unit_test(test_that_part_holds_of_keys_that_were_told_once),
         cmocka_unit_test(test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well),
+        cmocka_unit_test(test_an_outage_stops_no_tick_to_go_through_the_table),
         cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
         cmocka_unit_test(test_the_first_news_after_an_outage_is_an_interval_too_early),
         cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),
