@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rule at one moment says and charges what rule_headroom and rule_charge do, over random rules, states and times. */
+#include "algorithm/moment.h"
+#include "support/support.h"
+
+#define START_NS (UINT64_C(1760000000) * SECOND)
+#define ROUNDS   20000
+#define STEPS    100
+
+static weir_limit random_limit(uint64_t *rng)
+{
+    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    static const uint64_t limits[] = {1, 2, 7, 100, 999, 1000000, WEIR_MAX_UNITS};
+    static const uint64_t periods[] = {MILLISECOND, 7 * MILLISECOND, SECOND, 1234567891, HOUR, 31622400 * SECOND};
+    weir_limit limit = {.algorithm = algorithms[random_below(rng, 3)],
+                        .limit = limits[random_below(rng, 7)],
+                        .period_ns = periods[random_below(rng, 6)]};
+    if (limit.algorithm == WEIR_FIXED_WINDOW && random_below(rng, 4) == 0) {
+        limit.calendar = random_below(rng, 2) == 0 ? WEIR_CALENDAR_DAY : WEIR_CALENDAR_MONTH;
+    }
+    if (limit.algorithm == WEIR_TOKEN_BUCKET) {
+        limit.burst = limits[random_below(rng, 7)];
+    }
+    return limit;
+}
+
+/* A time within some periods of another, before it or after. */
+static uint64_t random_time(uint64_t *rng, const struct rule *rule, uint64_t from_ns)
+{
+    const uint64_t away_ns = random_below(rng, 3 * rule->period_ns);
+    return random_below(rng, 4) == 0 ? from_ns - away_ns : from_ns + away_ns;
+}
+
+/* The greatest cost that fits beside `held`, one more, or any. */
+static uint64_t random_cost(uint64_t *rng, const struct rule *rule, uint64_t headroom, uint64_t held)
+{
+    const uint64_t left = saturating_sub(headroom, held);
+    switch (random_below(rng, 4)) {
+    case 0:
+        return max_u64(left, 1);
+    case 1:
+        return left + 1;
+    case 2:
+        return UINT64_MAX - random_below(rng, 2);
+    default:
+        return 1 + random_below(rng, rule->limit);
+    }
+}
+
+/* Where a moment may say no by itself. */
+static bool takes_longer(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost)
+{
+    if (rule_is_bucket(rule)) {
+        const uint64_t most = BUCKET_TOTAL_MASK - bucket_total(state);
+        return cost > most || bucket_time(rule, now_ns) > UINT64_MAX - rule->tolerance;
+    }
+    const uint32_t behind = (window_tag_at(rule, now_ns) - window_tag(state)) & WINDOW_TAG_MASK;
+    return behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX;
+}
+
+static void test_a_moment_is_its_rule(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    uint64_t taken = 0;
+    uint64_t refused = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        const weir_limit limit = random_limit(&rng);
+        const struct rule rule = rule_make(&limit, START_NS - SECOND);
+        uint64_t now_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        struct state s = rule_fresh(&rule, now_ns);
+        for (int step = 0; step < STEPS; step++) {
+            now_ns = random_below(&rng, 3) == 0 ? random_time(&rng, &rule, max_u64(now_ns, START_NS)) : now_ns;
+            const struct moment moment = moment_of(&rule, now_ns);
+            const uint64_t held = random_below(&rng, 2) == 0 ? 0 : random_below(&rng, rule.limit);
+            const uint64_t headroom = rule_headroom(&rule, s, now_ns);
+            const uint64_t cost = random_cost(&rng, &rule, headroom, held);
+            const bool fits = saturating_sub(headroom, held) >= cost;
+            /* Above the state's own bits is its owner's. */
+            const uint64_t above = random_below(&rng, 4096) << STATE_B_BITS;
+            struct state mine = {s.a, s.b | above};
+            if (moment.kind == MOMENT_NONE || moment_take(&moment, &mine, held, cost) != fits) {
+                assert_true(takes_longer(&rule, s, now_ns, cost));
+                assert_true(moment.kind == MOMENT_NONE || fits);
+                continue;
+            }
+            const struct state expected = fits ? rule_charge(&rule, s, now_ns, cost) : s;
+            assert_true(mine.a == expected.a && mine.b == (expected.b | above));
+            s = expected;
+            taken += fits;
+            refused += !fits;
+        }
+    }
+    assert_true(taken > ROUNDS && refused > ROUNDS);
+}
+
+static void test_what_has_no_moment(void **state)
+{
+    (void) state;
+    const weir_limit log = {.algorithm = WEIR_SLIDING_LOG, .limit = 10, .period_ns = SECOND};
+    const weir_limit queue = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND};
+    const weir_limit bucket = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND};
+    struct rule rule = rule_make(&log, START_NS);
+    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_NONE);
+    rule = rule_make(&queue, START_NS);
+    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_NONE);
+    rule = rule_make(&bucket, START_NS);
+    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_BUCKET);
+    /* Charged by another rate: somebody else says. */
+    const struct moment moment = moment_of(&rule, START_NS);
+    struct state s = rule_charge(&rule, rule_fresh(&rule, START_NS), START_NS, 1);
+    assert_true(moment_take(&moment, &s, 0, 1));
+    s.b ^= UINT64_C(1) << BUCKET_TOTAL_BITS;
+    assert_false(moment_take(&moment, &s, 0, 1));
+    rule.unit = 0; /* off */
+    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_moment_is_its_rule),
+        cmocka_unit_test(test_what_has_no_moment),
+    };
+    return cmocka_run_group_tests_name("moment", tests, NULL, NULL);
+}
