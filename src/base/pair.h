@@ -86,4 +86,16 @@ static inline struct pair_value pair_read(const struct pair *p)
     return v;
 }
 
+/*
+ * Both words, perhaps of two moments: for whoever does nothing by them but a pair_cas, which then finds them otherwise.
+ * b is read first, and what the caller reads after this is no older than either.
+ */
+static inline struct pair_value pair_guess(const struct pair *p)
+{
+    struct pair_value v;
+    v.b = load_acquire(&p->b);
+    v.a = load_acquire(&p->a);
+    return v;
+}
+
 #endif

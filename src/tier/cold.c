@@ -1,65 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The short way through the table: a key that has no slot, is there, and has room, under one window or token bucket. It
- * is what a flood of addresses asks for, so it makes no request out of it (process.c), which costs five times as many
- * instructions: a search, a look, and one compare-and-swap of the state.
- *
- * It only ever says yes. Whatever else there is to say (no room, a new key, a queue, a log, a bucket of another rate, a
- * part of the limit, somebody in between) is said by process_decide, as if nobody had been here.
- *
- * Ordering: as a plain charge of process.c [P1]: the state is read, then held, then that state is swapped. Progress:
- * wait-free.
- */
-#include "algorithm/bucket.h"
+#include "tier/cold.h"
+
 #include "base/numbers.h"
-#include "tier/tier.h"
 #include "tier/verdict.h"
 
-bool cold_pass(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost, uint64_t now_ns,
-               weir_verdict *verdict)
+struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns)
 {
-    struct tier *tier = t->tier;
-    const struct rule *rule = &policy->limits[0].rule;
-    if (policy->limit_count != 1 || cost == 0 || rule_is_log(rule) || rule_is_queue(rule)) {
-        return false;
+    struct cold cold = {.policy = policy, .now_ns = now_ns, .fleet = mirror_concerns(tier, policy)};
+    /* Relaxed: on another rung of the outage ladder there are other numbers than the configured ones. */
+    const bool configured = load_relaxed(&policy->rung) == RUNG_FLEET;
+    if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
+        cold.mix = policy->share ^ policy->limits[0].salt;
+        cold.moment = moment_of(&policy->limits[0].rule, now_ns);
     }
-    const uint64_t hash = cell_hash(policy, key, 0);
-    const uint32_t at = table_find(&tier->table, hash);
+    return cold;
+}
+
+bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash, uint64_t cost,
+                          struct cold_answer *out)
+{
+    const uint32_t at = (uint32_t) (cell - tier->table.cells);
+    const struct rule *rule = &cold->policy->limits[0].rule;
     struct pair_value value;
-    if (at == TABLE_NONE || !cell_read(&tier->table.cells[at], hash, &value)) {
+    if (!cell_read(cell, hash, &value) || !mirror_is_whole(tier, cold->policy, rule, at)) {
         return false;
     }
-    struct cell *cell = &tier->table.cells[at];
-    const struct state state = cell_state(value);
-    if (rule_is_bucket(rule) && bucket_scale(state) != rule->scale && value.a != 0) {
-        return false;
-    }
+    struct state state = cell_state(value);
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    uint64_t left = saturating_sub(rule_headroom(rule, state, now_ns), held);
-    const bool fleet = mirror_concerns(tier, policy);
-    if (fleet) {
-        if (!mirror_is_whole(tier, policy, rule, at)) {
-            return false;
-        }
-        left = mirror_left(tier, policy, rule, at, state, left, cost, now_ns);
-    }
-    if (left < cost) {
+    const uint64_t headroom = saturating_sub(rule_headroom(rule, state, cold->now_ns), held);
+    const uint64_t left = mirror_left(tier, cold->policy, rule, at, state, headroom, cost, cold->now_ns);
+    if (left < cost || !moment_take(&cold->moment, &state, held, cost)) {
         offenders_prefetch(&tier->offenders, at);
         return false;
     }
-    const struct state charged = rule_charge(rule, state, now_ns, cost);
-    if (!pair_cas(&cell->state, &value, cell_value(charged, value))) {
+    if (!pair_cas(&cell->state, &value, cell_value(state, value))) {
         return false;
     }
-    if (fleet) {
-        table_set_dirty(&tier->table, at);
+    table_set_dirty(&tier->table, at);
+    if (out != NULL) {
+        *out = (struct cold_answer){.state = state, .held = held, .left = left - cost};
+    }
+    return true;
+}
+
+static void answer(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
+                   const struct cold_answer *how)
+{
+    const struct rule *rule = &cold->policy->limits[0].rule;
+    const uint64_t left =
+        cold->fleet ? how->left : saturating_sub(rule_headroom(rule, how->state, cold->now_ns), how->held);
+    const struct decision decision = {.allowed = true,
+                                      .limit = rule->limit,
+                                      .remaining = min_u64(left, rule->limit),
+                                      .reset_after_ns = rule_reset_after(rule, how->state, cold->now_ns)};
+    verdict_write(verdict, t, cold->policy, &decision, cold->now_ns);
+}
+
+bool cold_pass(struct weir_thread *t, const struct cold *cold, const weir_key *key, uint64_t cost,
+               weir_verdict *verdict)
+{
+    struct tier *tier = t->tier;
+    if (!cold_is_short(cold) || cost == 0) {
+        return false;
+    }
+    const uint64_t hash = cold_hash(cold, key);
+    const uint32_t at = table_find(&tier->table, hash);
+    struct cold_answer how;
+    if (at == TABLE_NONE || !cold_charge(tier, cold, &tier->table.cells[at], hash, cost, &how)) {
+        return false;
     }
     if (verdict != NULL) {
-        const struct decision decision = {.allowed = true,
-                                          .limit = rule->limit,
-                                          .remaining = min_u64(left - cost, rule->limit),
-                                          .reset_after_ns = rule_reset_after(rule, charged, now_ns)};
-        verdict_write(verdict, t, policy, &decision, now_ns);
+        answer(verdict, t, cold, &how);
     }
     return true;
 }

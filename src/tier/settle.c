@@ -115,7 +115,7 @@ void slot_release_owner(struct weir_thread *t, size_t index)
     struct slot_back *back = &t->backs[index];
     store_relaxed(&slot->grant, 0); /* its owner's own: no barrier */
     slot_settle(t, index);
-    store_relaxed(&slot->hash, 0);
+    slot_name(t, index, 0);
     for (size_t i = 0; i < back->limit_count; i++) {
         cell_unpin(&t->tier->table.cells[back->cells[i]]);
     }

@@ -62,7 +62,7 @@ void thread_detach(struct weir_thread *t)
 static bool seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
 {
     uint32_t *seen = slot_seen(t, hash);
-    const uint32_t print = (uint32_t) (hash >> 8) ^ epoch * UINT32_C(0x9e3779b1);
+    const uint32_t print = slot_print(hash, epoch);
     if (*seen == print) {
         return true;
     }
@@ -88,7 +88,7 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
     slot->policy = (uint16_t) policy->id;
     const uint64_t used_bits = load_relaxed(&t->slots_used[index / 64]);
     store_relaxed(&t->slots_used[index / 64], used_bits | UINT64_C(1) << (index % 64)); /* one writer */
-    store_release(&slot->hash, key->hash);
+    slot_name(t, index, key->hash);
     return true;
 }
 

@@ -13,10 +13,44 @@ static inline size_t slot_set(const struct weir_thread *t, uint64_t hash)
     return (size_t) (hash * SLOT_WAYS) & t->slot_mask;
 }
 
+/*
+ * Of the hash of each way's slot sixteen bits stand in one word per set, of the first way the lowest, of the next one
+ * the next: so a key that has no slot is told from those that have by one load, of memory that stays in the first
+ * cache. (The lowest eight are the same for all hashes of a set.) The owner's alone.
+ */
+#define TAG_BITS 16
+#define TAG_MASK UINT64_C(0xffff)
+#define TAG_LOW  UINT64_C(0x0001000100010001)
+#define TAG_HIGH UINT64_C(0x8000800080008000)
+
+_Static_assert(SLOT_WAYS *TAG_BITS == 64, "a set's tags are one word");
+
+/* Whether a hash may have a slot: true where it has one, and of some 200 other hashes of a full set for one. */
+static inline bool slot_maybe(const struct weir_thread *t, uint64_t hash)
+{
+    const uint64_t zero_where_same = t->tags[slot_set(t, hash) / SLOT_WAYS] ^ hash;
+    return ((zero_where_same - TAG_LOW) & ~zero_where_same & TAG_HIGH) != 0;
+}
+
+/* Makes a slot a hash's (0: nobody's). Its owner alone, who has locked it. */
+static inline void slot_name(struct weir_thread *t, size_t index, uint64_t hash)
+{
+    const uint64_t mask = TAG_MASK << index % SLOT_WAYS * TAG_BITS;
+    uint64_t *tags = &t->tags[index / SLOT_WAYS];
+    *tags = (*tags & ~mask) | (hash & mask);
+    store_release(&t->slots[index].hash, hash); /* pairs with nothing: others look again under the lock */
+}
+
 /* Where a thread remembers that a key without a slot has come. */
 static inline uint32_t *slot_seen(const struct weir_thread *t, uint64_t hash)
 {
     return &t->seen[(hash >> 40) % SEEN_COUNT];
+}
+
+/* What a thread remembers of a key that has come in an epoch. */
+static inline uint32_t slot_print(uint64_t hash, uint32_t epoch)
+{
+    return (uint32_t) (hash >> 8) ^ epoch * UINT32_C(0x9e3779b1);
 }
 
 /* Relaxed throughout: the owner reads its own stores, others look again under the slot's lock. */

@@ -20,6 +20,7 @@
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "policy/overrides.h"
+#include "tier/cold.h"
 #include "tier/slot.h"
 #include "tier/tier.h"
 #include "tier/verdict.h"
@@ -113,9 +114,12 @@ static bool check_policy(struct weir_thread *t, const struct policy *policy, con
 {
     const uint64_t now_ns = tick_now(t, policy);
     const size_t index = slot_take(t, policy, key, take ? epoch : EPOCH_ASLEEP, now_ns);
-    if (index == SLOT_NONE && take && cold_pass(t, policy, key, cost, now_ns, verdict)) {
-        counter_add(&t->tallies[policy->id].allowed, 1);
-        return true;
+    if (index == SLOT_NONE && take) {
+        const struct cold cold = cold_of(t->tier, policy, now_ns);
+        if (cold_pass(t, &cold, key, cost, verdict)) {
+            counter_add(&t->tallies[policy->id].allowed, 1);
+            return true;
+        }
     }
     return decide(t, policy, key, cost, take, index, epoch, now_ns, verdict);
 }
@@ -206,6 +210,13 @@ bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t co
 {
     const enum hit hit = check_hit(t, key, cost, NULL);
     return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_within(t, key, cost, true, NULL);
+}
+
+bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
+                       uint64_t now_ns)
+{
+    counter_add(&t->slow_count, 1);
+    return decide(t, policy, key, cost, true, SLOT_NONE, EPOCH_ASLEEP, now_ns, NULL);
 }
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "tier/tier.h"
 
-/* Every so many slow passes a thread looks at the clock itself: a power of two. */
+/* Every so many slow passes a thread looks at the clock itself. */
 #define LOOK_EVERY 16
 
 /* 0 is in slots without a grant. */
@@ -103,7 +103,8 @@ uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
         return load_relaxed(&line->now_ns);
     }
     const uint64_t passes = load_relaxed(&t->slow_count);
-    if (policy->fine_clock || load_relaxed(&line->epoch) == EPOCH_ASLEEP || passes % LOOK_EVERY == 0) {
+    if (policy->fine_clock || load_relaxed(&line->epoch) == EPOCH_ASLEEP || passes - t->looked_count >= LOOK_EVERY) {
+        t->looked_count = passes;
         const uint64_t monotonic_ns = clock_monotonic_ns(tier->clock);
         if (load_relaxed(&line->epoch) != EPOCH_ASLEEP) {
             tick_if_due(tier, monotonic_ns);

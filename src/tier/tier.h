@@ -138,10 +138,12 @@ struct weir_thread {
     size_t slot_mask;      /* of the first slot of a set: slot_count - SLOT_WAYS */
     struct tally *tallies; /* by policy id */
     uint32_t *seen;
+    uint64_t *tags; /* by set of slots: see slot.h */
     uint32_t index;
     _Atomic uint32_t attached;
     /* Counters of the owner. */
     _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
+    uint64_t looked_count; /* slow_count when it last looked at the clock */
     _Atomic uint64_t unknown_count, untracked_count;
     _Atomic uint64_t late_units;                /* added to by whoever settles */
     _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
@@ -280,6 +282,9 @@ void slot_missing_denial(struct weir_thread *t, const struct policy *policy, con
 const struct policy *thread_policy(const struct policy_set *set, const weir_key *key);
 /* As weir_check, within an RCU section. */
 bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost);
+/* The same of a key that has no slot, and is given none. */
+bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
+                       uint64_t now_ns);
 bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
 /* A key that is always allowed, or always denied. */
 bool thread_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict);
@@ -379,13 +384,6 @@ uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy
 
 /* denial.c: what a denial says of one claim alone. */
 void process_denial(const struct request *r, const struct claim *claim, struct decision *out);
-
-/*
- * cold.c: counts a request of a key without a slot, where that takes no more than one look; and answers. False: nothing
- * was done, and process_decide is to be asked. Within an RCU section.
- */
-bool cold_pass(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost, uint64_t now_ns,
-               weir_verdict *verdict);
 
 /* Of use to queue.c. */
 enum charge { CHARGE_DONE, CHARGE_NO_ROOM, CHARGE_LOST, CHARGE_NO_MEMORY };

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The short way through the table: a key that has no slot, is there, and has room, under one window or token bucket. It
+ * is what a flood of addresses asks for, so it makes no request out of it (process.c), which costs five times as many
+ * instructions: a search, a look, and one compare-and-swap of the state.
+ *
+ * It only ever says yes. Whatever else there is to say (no room, a new key, a queue, a log, a bucket of another rate, a
+ * part of the limit, somebody in between) is said by process_decide, as if nobody had been here.
+ *
+ * What is the same for all keys of a policy at one moment is worked out once (cold_of): a burst does it once for all of
+ * its keys.
+ *
+ * Ordering: as a plain charge of process.c [P1]: the state is read, then held, then that state is swapped. The two
+ * words of the state may have been read at two moments; the swap then fails. The hash is read behind both (I3).
+ * Progress: wait-free.
+ */
+#ifndef WEIR_TIER_COLD_H
+#define WEIR_TIER_COLD_H
+
+#include "algorithm/moment.h"
+#include "tier/tier.h"
+
+/* A policy's keys at one moment. Within the RCU section that the policy was found in. */
+struct cold {
+    const struct policy *policy;
+    uint64_t mix;     /* a key's hash, with this, is its cell's: see cell_hash */
+    uint64_t now_ns;  /* fleet time */
+    uint64_t allowed; /* requests counted so far, for who collects them */
+    bool fleet;
+    struct moment moment; /* of no kind: its keys do not go this way */
+};
+
+struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns);
+
+static inline bool cold_is_short(const struct cold *cold)
+{
+    return cold->moment.kind != MOMENT_NONE;
+}
+
+static inline uint64_t cold_hash(const struct cold *cold, const weir_key *key)
+{
+    return table_hash(key->hash, cold->mix);
+}
+
+/* How a key stands after it was counted, for a verdict. */
+struct cold_answer {
+    struct state state;
+    uint64_t held;
+    uint64_t left; /* units; set where other nodes use the key as well */
+};
+
+/* As cold_charge, where other nodes use the key as well. */
+bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash, uint64_t cost,
+                          struct cold_answer *out);
+
+/*
+ * Counts `cost` units (not 0) of a hash at a cell that was its, where that takes no more than one look. False: nothing
+ * was done. `out` may be NULL.
+ */
+static inline bool cold_charge(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash,
+                               uint64_t cost, struct cold_answer *out)
+{
+    if (cold->fleet) {
+        return cold_charge_mirrored(tier, cold, cell, hash, cost, out);
+    }
+    struct pair_value value = pair_guess(&cell->state);
+    /* Relaxed: ordered behind the state by [T2]. */
+    if (load_relaxed(&cell->hash) != hash) {
+        return false;
+    }
+    struct state state = {value.a, value.b}; /* with its generation */
+    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
+    if (!moment_take(&cold->moment, &state, held, cost)) {
+        offenders_prefetch(&tier->offenders, (uint32_t) (cell - tier->table.cells));
+        return false;
+    }
+    if (out != NULL) {
+        *out = (struct cold_answer){.state = {state.a, state.b & STATE_B_MASK}, .held = held};
+    }
+    return pair_cas(&cell->state, &value, (struct pair_value){state.a, state.b});
+}
+
+/*
+ * The same for a key of which nothing has been looked at yet, and answers. False: nothing was done, and process_decide
+ * is to be asked.
+ */
+bool cold_pass(struct weir_thread *t, const struct cold *cold, const weir_key *key, uint64_t cost,
+               weir_verdict *verdict);
+
+#endif
