@@ -91,7 +91,7 @@ static void all_take_slots(struct weir_thread *t, struct all *all, uint32_t epoc
         if (all->slots[i] != SLOT_NONE) {
             claim->cells = t->backs[all->slots[i]].cells;
             claim->pinned = true;
-            claim->want = slot_grant_size(t, all->slots[i], epoch);
+            claim->want = slot_grant_size(t, all->slots[i], epoch, 0);
         }
     }
 }

@@ -6,9 +6,12 @@
 
 struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns)
 {
-    struct cold cold = {.policy = policy, .now_ns = now_ns, .fleet = mirror_concerns(tier, policy)};
-    /* Relaxed: on another rung of the outage ladder there are other numbers than the configured ones. */
-    const bool configured = load_relaxed(&policy->rung) == RUNG_FLEET;
+    struct cold cold = {.policy = policy,
+                        .now_ns = now_ns,
+                        .fleet = mirror_concerns(tier, policy),
+                        .rung = load_relaxed(&policy->rung)}; /* a number that stands for itself */
+    /* On another rung there are other numbers than the configured ones. */
+    const bool configured = cold.rung == RUNG_FLEET;
     if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
         cold.mix = policy->share ^ policy->limits[0].salt;
         cold.moment = moment_of(&policy->limits[0].rule, now_ns);
@@ -43,8 +46,8 @@ bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cel
     return true;
 }
 
-static void answer(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
-                   const struct cold_answer *how)
+void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
+                  const struct cold_answer *how)
 {
     const struct rule *rule = &cold->policy->limits[0].rule;
     const uint64_t left =
@@ -70,7 +73,7 @@ bool cold_pass(struct weir_thread *t, const struct cold *cold, const weir_key *k
         return false;
     }
     if (verdict != NULL) {
-        answer(verdict, t, cold, &how);
+        cold_verdict(verdict, t, cold, &how);
     }
     return true;
 }

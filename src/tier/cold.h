@@ -26,11 +26,29 @@ struct cold {
     uint64_t mix;     /* a key's hash, with this, is its cell's: see cell_hash */
     uint64_t now_ns;  /* fleet time */
     uint64_t allowed; /* requests counted so far, for who collects them */
+    uint64_t set;     /* the number of the policy's set; 0: it is nobody's */
+    uint8_t rung;     /* of the outage ladder; on another one it says something else */
     bool fleet;
     struct moment moment; /* of no kind: its keys do not go this way */
 };
 
 struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns);
+
+/* The same, kept by a thread for as long as the tick and the policies stay. Keys with entries of their own may have
+ * others. */
+static inline const struct cold *cold_now(struct weir_thread *t, const struct policy_set *set,
+                                          const struct policy *policy, uint64_t now_ns)
+{
+    struct cold *cold = t->cold;
+    const bool same = cold->now_ns == now_ns && cold->policy == policy && cold->set == set->number &&
+                      cold->rung == load_relaxed(&policy->rung); /* a number that stands for itself */
+    if (!same) {
+        *cold = cold_of(t->tier, policy, now_ns);
+        /* Relaxed: whether there are any. Entries can be replaced within a set. */
+        cold->set = load_relaxed(&set->overrides) == NULL ? set->number : 0;
+    }
+    return cold;
+}
 
 static inline bool cold_is_short(const struct cold *cold)
 {
@@ -68,7 +86,7 @@ static inline bool cold_charge(struct tier *tier, const struct cold *cold, struc
     if (load_relaxed(&cell->hash) != hash) {
         return false;
     }
-    struct state state = {value.a, value.b}; /* with its generation */
+    struct state state = {value.a, value.b};                      /* with its generation */
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
     if (!moment_take(&cold->moment, &state, held, cost)) {
         offenders_prefetch(&tier->offenders, (uint32_t) (cell - tier->table.cells));
@@ -79,6 +97,10 @@ static inline bool cold_charge(struct tier *tier, const struct cold *cold, struc
     }
     return pair_cas(&cell->state, &value, (struct pair_value){state.a, state.b});
 }
+
+/* A verdict on what was counted so. */
+void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
+                  const struct cold_answer *how);
 
 /*
  * The same for a key of which nothing has been looked at yet, and answers. False: nothing was done, and process_decide

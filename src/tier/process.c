@@ -39,9 +39,6 @@
 #include "base/spin.h"
 #include "tier/tier.h"
 
-/* Spread of a grant: see above. */
-#define GRANT_SHARE 4
-
 static struct cell *cell_of(const struct request *r, const struct claim *claim, size_t i)
 {
     return &r->t->tier->table.cells[claim->cells[i]];
@@ -444,10 +441,7 @@ static enum answer ask_all(struct request *r, unsigned *fruitless)
             answer = claim->optional ? answer : ANSWER_DENIED;
         } else if (claim->want != 0 && claim->cost != 0 && claim->policy->grants) {
             const uint64_t left = claim->opinions[least].left;
-            /* Relaxed: the count of threads only sizes the grant. */
-            const uint64_t threads = load_relaxed(&r->t->line->thread_count);
-            const uint64_t share = (left - claim->cost) / (GRANT_SHARE * (threads != 0 ? threads : 1));
-            claim->granted = min_u64(claim->want, min_u64(share, GRANT_MAX));
+            claim->granted = min_u64(claim->want, process_grant_share(r->t, left - claim->cost));
         }
     }
     return answer;

@@ -17,6 +17,12 @@
 /* A key that used fewer units than this in its last epoch is cold again: a grant would cost more than it saves. */
 #define COLD_BELOW 2
 
+/*
+ * The same where the table can be charged straight, in requests. A grant and its settling take what some six charges
+ * do, and a hit a third of one.
+ */
+#define STRAIGHT_BELOW 6
+
 struct weir_thread *thread_attach(struct tier *tier)
 {
     for (uint32_t i = 0; i < tier->max_threads; i++) {
@@ -58,8 +64,7 @@ void thread_detach(struct weir_thread *t)
     store_release(&t->attached, 0); /* pairs with thread_attach */
 }
 
-/* A second coming within an epoch; else remembered as the first. */
-static bool seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
+bool slot_seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
 {
     uint32_t *seen = slot_seen(t, hash);
     const uint32_t print = slot_print(hash, epoch);
@@ -82,7 +87,7 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
     }
     back->limit_count = (uint32_t) policy->limit_count;
     back->fleet = t->tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
-    back->size = 0;
+    back->size = back->straight = 0;
     back->grant_epoch = back->deny_epoch = 0;
     back->used_before = load_relaxed(&slot->used);
     slot->policy = (uint16_t) policy->id;
@@ -144,7 +149,7 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
             return SLOT_NONE;
         }
     } else {
-        if (epoch == EPOCH_ASLEEP || !seen_before(t, key->hash, epoch)) {
+        if (epoch == EPOCH_ASLEEP || !slot_seen_before(t, key->hash, epoch)) {
             return SLOT_NONE;
         }
         index = slot_lock_oldest(t, key->hash, epoch);
@@ -160,56 +165,89 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
     return index;
 }
 
-uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch)
+/* The first grant in an epoch, by what was spent in the last one that the key came in. */
+static uint64_t first_size(uint64_t spent, uint64_t last_size, uint64_t straight_units)
+{
+    if (straight_units == 0) {
+        const bool cold = last_size != 0 && spent < COLD_BELOW;
+        return cold ? 0 : max_u64(spent, 1);
+    }
+    /* Half as much again: a key that comes as often as before comes more often half of the time. */
+    return spent < straight_units ? 0 : spent + spent / 2;
+}
+
+/* A further one in the same epoch. */
+static uint64_t next_size(uint64_t straight, uint64_t last_size, uint64_t straight_units)
+{
+    if (last_size != 0) {
+        return last_size * 2;
+    }
+    return straight_units == 0 ? 1 : straight < straight_units ? 0 : straight;
+}
+
+uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t straight_cost)
 {
     struct slot_back *back = &t->backs[index];
     const uint64_t used = load_relaxed(&t->slots[index].used);
+    const uint64_t straight_units = saturating_mul(straight_cost, STRAIGHT_BELOW);
     if (!t->tier->grants || epoch == EPOCH_ASLEEP || back->deny_epoch == epoch || back->deny_epoch + 1 == epoch) {
         return 0;
     }
     if (back->grant_epoch == epoch) {
-        back->size = back->size != 0 ? min_u64(back->size * 2, GRANT_MAX) : 1;
+        back->size = min_u64(next_size(back->straight, back->size, straight_units), GRANT_MAX);
     } else {
-        const uint64_t spent = used - back->used_before;
-        const bool cold = back->size != 0 && spent < COLD_BELOW;
-        back->size = cold ? 0 : min_u64(max_u64(spent, 1), GRANT_MAX);
+        const uint64_t spent = used - back->used_before + back->straight;
+        back->size = min_u64(first_size(spent, back->size, straight_units), GRANT_MAX);
         back->grant_epoch = epoch;
         back->used_before = used;
+        back->straight = 0;
     }
     return back->size;
+}
+
+void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy,
+                  const struct slot_terms *terms)
+{
+    struct slot *slot = &t->slots[index];
+    struct slot_back *back = &t->backs[index];
+    const struct rule *rule = &back->rules[terms->limit_index];
+    const uint64_t used = load_relaxed(&slot->used);
+    const uint64_t limit = policy->limits[terms->limit_index].rule.limit;
+    const uint64_t remaining = min_u64(terms->left, limit);
+    back->granted_ns = terms->now_ns;
+    store_relaxed(&back->granted, terms->granted);
+    slot->credit = remaining + used;
+    slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
+    /* Modulo 2^64, as all that is made of it. */
+    slot->reset = ((terms->now_ns + terms->reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;
+    slot->limit = limit;
+    slot->limit_index = terms->limit_index;
+    slot->flags = (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->odd_set ? SLOT_SET : 0));
+    slot->denies_from = 0;
+    /* Release: a settler that sees the grant sees the account; it has the lock besides. */
+    store_release(&slot->grant, grant_make(epoch, used + terms->granted));
 }
 
 /* What a slot answers for the rest of the epoch after the table has allowed. */
 static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim, uint64_t now_ns)
 {
-    struct slot *slot = &t->slots[index];
     struct slot_back *back = &t->backs[index];
     const struct policy *policy = claim->policy;
     if (claim->granted == 0) {
         return;
     }
-    const uint64_t used = load_relaxed(&slot->used);
     size_t least = 0;
     for (size_t i = 0; i < policy->limit_count; i++) {
         back->rules[i] = claim->rules[i];
         least = claim->opinions[i].left < claim->opinions[least].left ? i : least;
     }
-    const uint64_t limit = policy->limits[least].rule.limit;
-    back->granted_ns = now_ns;
-    store_relaxed(&back->granted, claim->granted);
-    const struct rule *rule = &claim->rules[least];
-    const uint64_t remaining = min_u64(claim->opinions[least].left + claim->granted, limit);
-    const uint64_t reset_ns = now_ns + rule_reset_after(rule, claim->opinions[least].state, now_ns);
-    slot->credit = remaining + used;
-    slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
-    slot->reset =
-        (reset_ns << BUCKET_FRACTION_BITS) + remaining * slot->unit; /* modulo 2^64, as all that is made of it */
-    slot->limit = limit;
-    slot->limit_index = (uint8_t) least;
-    slot->flags = (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->odd_set ? SLOT_SET : 0));
-    slot->denies_from = 0;
-    /* Release: a settler that sees the grant sees the account; it has the lock besides. */
-    store_release(&slot->grant, grant_make(epoch, used + claim->granted));
+    const struct slot_terms terms = {.now_ns = now_ns,
+                                     .granted = claim->granted,
+                                     .left = claim->opinions[least].left + claim->granted,
+                                     .reset_after_ns =
+                                         rule_reset_after(&claim->rules[least], claim->opinions[least].state, now_ns),
+                                     .limit_index = (uint8_t) least};
+    slot_publish(t, index, epoch, policy, &terms);
 }
 
 /* The same after it has denied `cost`. */

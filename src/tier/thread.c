@@ -20,10 +20,10 @@
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "policy/overrides.h"
-#include "tier/cold.h"
 #include "tier/slot.h"
 #include "tier/tier.h"
 #include "tier/verdict.h"
+#include "tier/warm.h"
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -77,8 +77,8 @@ bool thread_answer_override(struct weir_thread *t, const struct policy *policy, 
 
 /* A check that the table decides, for a slot (locked) or for SLOT_NONE. */
 static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct policy *policy, const weir_key *key,
-                                             uint64_t cost, bool take, size_t index, uint32_t epoch, uint64_t now_ns,
-                                             weir_verdict *verdict)
+                                             uint64_t cost, bool take, size_t index, uint64_t want, uint32_t epoch,
+                                             uint64_t now_ns, weir_verdict *verdict)
 {
     struct decision decision = {.allowed = false};
     uint32_t cells[WEIR_MAX_LIMITS];
@@ -87,7 +87,7 @@ static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct
     if (index != SLOT_NONE) {
         claim.cells = t->backs[index].cells;
         claim.pinned = true;
-        claim.want = take ? slot_grant_size(t, index, epoch) : 0;
+        claim.want = want;
         process_decide(&r, take);
         if (take && !decision.untracked) {
             slot_learn(t, index, epoch, &r, &claim);
@@ -109,42 +109,88 @@ static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct
     return decision.allowed || policy->mode == WEIR_SHADOW;
 }
 
-static bool check_policy(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                         bool take, uint32_t epoch, weir_verdict *verdict)
+/* A slow pass on its way. */
+struct pass {
+    struct weir_thread *t;
+    const struct policy_set *set;
+    const struct policy *policy;
+    const weir_key *key;
+    uint64_t cost;
+    uint32_t epoch;
+    uint64_t now_ns;
+    weir_verdict *verdict;
+};
+
+/* What has no short way, or found it closed. */
+static bool check_long(const struct pass *p, uint64_t want)
 {
-    const uint64_t now_ns = tick_now(t, policy);
-    const size_t index = slot_take(t, policy, key, take ? epoch : EPOCH_ASLEEP, now_ns);
-    if (index == SLOT_NONE && take) {
-        const struct cold cold = cold_of(t->tier, policy, now_ns);
-        if (cold_pass(t, &cold, key, cost, verdict)) {
-            counter_add(&t->tallies[policy->id].allowed, 1);
-            return true;
-        }
-    }
-    return decide(t, policy, key, cost, take, index, epoch, now_ns, verdict);
+    const size_t index = slot_take(p->t, p->policy, p->key, p->epoch, p->now_ns);
+    return decide(p->t, p->policy, p->key, p->cost, true, index, want, p->epoch, p->now_ns, p->verdict);
 }
 
-/* A slow pass, within an RCU section. */
-static inline __attribute__((always_inline)) bool check_within(struct weir_thread *t, const weir_key *key,
-                                                               uint64_t cost, bool take, weir_verdict *verdict)
+/* A key whose slot did not answer. */
+static bool check_slot(const struct pass *p, const struct cold *cold, size_t index)
 {
+    const bool is_short = cold_is_short(cold) && p->cost != 0;
+    const uint64_t want = slot_grant_size(p->t, index, p->epoch, is_short ? p->cost : 0);
+    if (is_short && warm_pass(p->t, index, cold, p->key, p->cost, want, p->epoch, p->verdict)) {
+        counter_add(&p->t->tallies[p->policy->id].allowed, 1);
+        return true;
+    }
+    return check_long(p, want);
+}
+
+/* A key without a slot: it is given one when it comes a second time within an epoch. */
+static bool check_slotless(const struct pass *p, const struct cold *cold)
+{
+    if (p->epoch != EPOCH_ASLEEP && slot_seen_before(p->t, p->key->hash, p->epoch)) {
+        const size_t index = slot_take(p->t, p->policy, p->key, p->epoch, p->now_ns);
+        if (index != SLOT_NONE) {
+            slot_unlock(&p->t->backs[index]);
+            return check_slot(p, cold, index);
+        }
+    }
+    if (cold_pass(p->t, cold, p->key, p->cost, p->verdict)) {
+        counter_add(&p->t->tallies[p->policy->id].allowed, 1);
+        return true;
+    }
+    return decide(p->t, p->policy, p->key, p->cost, true, SLOT_NONE, 0, p->epoch, p->now_ns, p->verdict);
+}
+
+static bool check_policy(const struct pass *p, bool take, size_t index)
+{
+    if (!take) {
+        const size_t locked = slot_take(p->t, p->policy, p->key, EPOCH_ASLEEP, p->now_ns);
+        return decide(p->t, p->policy, p->key, p->cost, false, locked, 0, p->epoch, p->now_ns, p->verdict);
+    }
+    const struct cold *cold = cold_now(p->t, p->set, p->policy, p->now_ns);
+    return index != SLOT_NONE ? check_slot(p, cold, index) : check_slotless(p, cold);
+}
+
+/* A slow pass, within an RCU section. `index`: of the key's slot. */
+static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take, size_t index,
+                         weir_verdict *verdict)
+{
+    struct pass p = {.t = t, .key = key, .cost = cost, .verdict = verdict};
     counter_add(&t->slow_count, 1);
-    const uint32_t epoch = load_acquire(&t->line->epoch);                               /* [S4] */
-    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key); /* [S4] */
-    if (policy == NULL) {
+    p.epoch = load_acquire(&t->line->epoch);  /* [S4] */
+    p.set = load_acquire(&t->tier->policies); /* [S4] */
+    p.policy = thread_policy(p.set, key);
+    if (p.policy == NULL) {
         return thread_allow_unknown(t, verdict);
     }
-    if (policy->override != OVERRIDE_NONE) {
-        return thread_answer_override(t, policy, take, verdict);
+    if (p.policy->override != OVERRIDE_NONE) {
+        return thread_answer_override(t, p.policy, take, verdict);
     }
-    return check_policy(t, policy, key, cost, take, epoch, verdict);
+    p.now_ns = tick_now(t, p.policy);
+    return check_policy(&p, take, index);
 }
 
 static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
-                                                 weir_verdict *verdict)
+                                                 size_t index, weir_verdict *verdict)
 {
     rcu_enter();
-    const bool pass = check_within(t, key, cost, take, verdict);
+    const bool pass = check_within(t, key, cost, take, index, verdict);
     rcu_leave();
     return pass;
 }
@@ -152,10 +198,9 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
 /* What a slot answers by itself. */
 enum hit { HIT_NONE, HIT_PASS, HIT_DENY };
 
-static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thread *t, const weir_key *key,
-                                                                uint64_t cost, weir_verdict *verdict)
+static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thread *t, uint64_t cost, size_t index,
+                                                                weir_verdict *verdict)
 {
-    const size_t index = slot_find(t, key->hash);
     if (unlikely(index == SLOT_NONE)) {
         return HIT_NONE;
     }
@@ -202,24 +247,26 @@ static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thre
 
 bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    const enum hit hit = check_hit(t, key, cost, verdict);
-    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_slow(t, key, cost, true, verdict);
+    const size_t index = slot_find(t, key->hash);
+    const enum hit hit = check_hit(t, cost, index, verdict);
+    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_slow(t, key, cost, true, index, verdict);
 }
 
 bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    const enum hit hit = check_hit(t, key, cost, NULL);
-    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_within(t, key, cost, true, NULL);
+    const size_t index = slot_find(t, key->hash);
+    const enum hit hit = check_hit(t, cost, index, NULL);
+    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_within(t, key, cost, true, index, NULL);
 }
 
 bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
                        uint64_t now_ns)
 {
     counter_add(&t->slow_count, 1);
-    return decide(t, policy, key, cost, true, SLOT_NONE, EPOCH_ASLEEP, now_ns, NULL);
+    return decide(t, policy, key, cost, true, SLOT_NONE, 0, EPOCH_ASLEEP, now_ns, NULL);
 }
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    return check_slow(t, key, cost, false, verdict);
+    return check_slow(t, key, cost, false, SLOT_NONE, verdict);
 }

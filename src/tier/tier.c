@@ -7,6 +7,7 @@
 
 #include "base/barrier.h"
 #include "base/memory.h"
+#include "tier/cold.h"
 
 /*
  * Slots pin cells, which then cannot be forgotten; so that the slots of all threads pin at most a quarter of the keys
@@ -62,7 +63,8 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     const size_t tallies_size = padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
     const size_t seen_size = padded(SEEN_COUNT * sizeof(uint32_t));
     const size_t tags_size = padded(slots / SLOT_WAYS * sizeof(uint64_t));
-    const size_t thread_size = slots_size + backs_size + tallies_size + seen_size + tags_size;
+    const size_t cold_size = padded(sizeof(struct cold));
+    const size_t thread_size = slots_size + backs_size + tallies_size + seen_size + tags_size + cold_size;
     const size_t threads_size = padded(max_threads * sizeof(struct weir_thread));
     const size_t orphans_size = padded(ORPHAN_COUNT * sizeof(struct orphan));
 
@@ -95,6 +97,7 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
         t->tallies = carve(&next, tallies_size);
         t->seen = carve(&next, seen_size);
         t->tags = carve(&next, tags_size);
+        t->cold = carve(&next, cold_size);
     }
     tier->max_threads = max_threads;
     tier->grants = barrier_available();

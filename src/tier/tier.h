@@ -4,6 +4,7 @@
  *
  *   thread.c    weir_check's fast path, and the slow path's order of events
  *   all.c       weir_check_all
+ *   cold.c      the short way through the table: a key without a slot; warm.c: one with a slot
  *   slot.c      a thread's slots: attaching, giving one to a key, what it answers until the next epoch
  *   settle.c    settling slots: by their owner, by the background thread, by a thread that is about to deny
  *   process.c   deciding in the table: headroom, grants, all or nothing over the limits of a request
@@ -115,6 +116,7 @@ struct slot_back {
     /* The owner's alone. */
     uint32_t grant_epoch, deny_epoch; /* of the last grant, of the last denial */
     uint64_t size;                    /* units of the last grant that was asked for */
+    uint64_t straight;                /* units charged to the table in grant_epoch, beside grants */
     uint64_t used_before;             /* `used` when grant_epoch began for this slot */
     uint64_t retry_ns;                /* of the denial; fleet time */
     uint64_t denied_remaining;
@@ -138,7 +140,8 @@ struct weir_thread {
     size_t slot_mask;      /* of the first slot of a set: slot_count - SLOT_WAYS */
     struct tally *tallies; /* by policy id */
     uint32_t *seen;
-    uint64_t *tags; /* by set of slots: see slot.h */
+    uint64_t *tags;    /* by set of slots: see slot.h */
+    struct cold *cold; /* of the last slow pass: see cold.h */
     uint32_t index;
     _Atomic uint32_t attached;
     /* Counters of the owner. */
@@ -267,8 +270,24 @@ struct claim;
  */
 size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
                  uint64_t now_ns);
-/* Units worth granting to a slot beside a request. */
-uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch);
+/* A key without a slot comes a second time within an epoch; else it is remembered as the first. */
+bool slot_seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch);
+/*
+ * Units worth granting to a slot beside a request. `straight_cost`: what the request costs, where it can be charged
+ * straight to the table (warm.c); 0: it cannot.
+ */
+uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t straight_cost);
+/* What a grant rests on. */
+struct slot_terms {
+    uint64_t now_ns;
+    uint64_t granted;
+    uint64_t left; /* units that may pass now, what was granted among them */
+    uint64_t reset_after_ns;
+    uint8_t limit_index; /* of the limit with the least left; its rule is in the slot's back */
+};
+/* Gives a locked, settled slot a grant that the cells hold already. */
+void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy,
+                  const struct slot_terms *terms);
 /* Passes what the table has said of one claim on to its slot. */
 void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struct request *r,
                 const struct claim *claim);
@@ -322,6 +341,17 @@ struct claim {
 static inline uint64_t claim_asked(const struct claim *claim)
 {
     return claim->cost != 0 ? claim->cost : 1;
+}
+
+/* Spread of a grant: what all threads can hold at once is a quarter of what is left. */
+#define GRANT_SHARE 4
+
+/* The most that a thread is granted where so much is left. */
+static inline uint64_t process_grant_share(const struct weir_thread *t, uint64_t left)
+{
+    /* Relaxed: the count of threads only sizes the grant. */
+    const uint64_t threads = max_u64(load_relaxed(&t->line->thread_count), 1);
+    return min_u64(left / (GRANT_SHARE * threads), GRANT_MAX);
 }
 
 struct decision {
