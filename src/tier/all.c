@@ -195,14 +195,15 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
         const uint64_t used = load_relaxed(&slot->used) + (costs != NULL ? costs[i] : 1);
         store_release(&slot->used, used); /* [S1] */
         counter_add(&t->tallies[slot->policy].allowed, 1);
-        if (slot->credit - used < least_left) {
-            least_left = slot->credit - used;
+        const uint64_t left = load_relaxed(&slot->credit) - used; /* the owner's own */
+        if (left < least_left) {
+            least_left = left;
             least = i;
         }
     }
     if (verdict != NULL) {
         const struct slot *slot = &t->slots[slots[least]];
-        verdict_hit(verdict, t, slot, true, false, least_left, slot->unit, 0);
+        verdict_hit(verdict, t->line, slot, least_left);
         verdict->key_index = (uint8_t) least;
     }
     return true;

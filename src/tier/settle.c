@@ -43,9 +43,9 @@ void slot_unlock(struct slot_back *back)
 }
 
 /* Adds a slot's denials to what is collected of its key, and to what that tells the fleet. True: it tells. */
-static bool tell_denied(struct tier *tier, struct slot_back *back)
+static bool tell_denied(struct tier *tier, const struct slot *slot, struct slot_back *back)
 {
-    const uint64_t denied = load_relaxed(&back->denied); /* statistics */
+    const uint64_t denied = slot_denied(slot, back);
     const uint64_t news = denied - load_relaxed(&back->denied_told);
     store_relaxed(&back->denied_told, denied);
     if (news != 0 && back->limit_count != 0) {
@@ -103,7 +103,7 @@ void slot_settle(struct weir_thread *t, size_t index)
         (void) cell_hold(&tier->table.cells[back->cells[i]], (uint64_t) 0 - granted); /* [S3] */
     }
     store_relaxed(&back->granted, 0);
-    news = tell_denied(tier, back) || news;
+    news = tell_denied(tier, slot, back) || news;
     for (size_t i = 0; i < back->limit_count && news && back->fleet; i++) {
         table_set_dirty(&tier->table, back->cells[i]);
     }
@@ -240,8 +240,7 @@ static bool wants_settling(const struct slot *slot, const struct slot_back *back
 {
     const uint32_t granted_in = (uint32_t) (load_relaxed(&slot->grant) >> 32);
     const bool lapsed = granted_in != epoch && needs_barrier(slot, back);
-    return load_relaxed(&slot->hash) != 0 &&
-           (lapsed || load_relaxed(&back->denied_told) != load_relaxed(&back->denied));
+    return load_relaxed(&slot->hash) != 0 && (lapsed || load_relaxed(&back->denied_told) != slot_denied(slot, back));
 }
 
 /* Takes lapsed slots of one thread from *index on, up to `room`; settles at once what needs no barrier. */

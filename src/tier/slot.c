@@ -216,14 +216,15 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     const uint64_t remaining = min_u64(terms->left, limit);
     back->granted_ns = terms->now_ns;
     store_relaxed(&back->granted, terms->granted);
-    slot->credit = remaining + used;
+    store_relaxed(&back->denied, slot_denied(slot, back));
+    store_relaxed(&slot->denies_from, 0);
+    store_relaxed(&slot->credit, remaining + used);
     slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
     /* Modulo 2^64, as all that is made of it. */
     slot->reset = ((terms->now_ns + terms->reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;
     slot->limit = limit;
     slot->limit_index = terms->limit_index;
     slot->flags = (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->odd_set ? SLOT_SET : 0));
-    slot->denies_from = 0;
     /* Release: a settler that sees the grant sees the account; it has the lock besides. */
     store_release(&slot->grant, grant_make(epoch, used + terms->granted));
 }
@@ -257,24 +258,25 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
     struct slot *slot = &t->slots[index];
     struct slot_back *back = &t->backs[index];
     const uint64_t asked = cost != 0 ? cost : 1;
+    const bool never = decision->retry_after_ns == UINT64_MAX;
+    const bool shadow = policy->mode == WEIR_SHADOW;
+    const uint64_t denied = slot_denied(slot, back) + (never ? 0 : asked);
     back->deny_epoch = epoch;
-    if (decision->retry_after_ns != UINT64_MAX) {
-        counter_add(&back->denied, asked);
-    }
     /* By the tick nothing is lost by denying until the next one: see fine_clock. */
     const bool lasts = !policy->fine_clock || t->tier->host_time || decision->retry_after_ns >= t->tier->tick_ns;
     if (epoch == EPOCH_ASLEEP || !lasts || asked > UINT32_MAX) {
+        store_relaxed(load_relaxed(&slot->denies_from) != 0 ? &slot->denied : &back->denied, denied);
         return;
     }
-    back->retry_ns = decision->retry_after_ns == UINT64_MAX ? UINT64_MAX : now_ns + decision->retry_after_ns;
     back->denied_remaining = decision->remaining;
-    slot->unit = 0;
-    slot->reset = (now_ns + decision->reset_after_ns) << BUCKET_FRACTION_BITS;
+    slot->retry_ns = never ? UINT64_MAX : now_ns + decision->retry_after_ns;
+    slot->reset_ns = now_ns + decision->reset_after_ns;
     slot->limit = decision->limit;
     slot->limit_index = decision->limit_index;
-    slot->flags =
-        (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->mode == WEIR_SHADOW ? SLOT_SHADOW : 0));
-    slot->denies_from = (uint32_t) asked;
+    slot->flags = (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (shadow ? SLOT_SHADOW : 0) |
+                             (shadow || never || decision->remaining != 0 ? 0 : SLOT_DENIES));
+    store_relaxed(&slot->denied, denied);
+    store_relaxed(&slot->denies_from, (uint32_t) asked);
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
 }
 

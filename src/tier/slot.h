@@ -53,16 +53,32 @@ static inline uint32_t slot_print(uint64_t hash, uint32_t epoch)
     return (uint32_t) (hash >> 8) ^ epoch * UINT32_C(0x9e3779b1);
 }
 
-/* Relaxed throughout: the owner reads its own stores, others look again under the slot's lock. */
-static inline size_t slot_find(const struct weir_thread *t, uint64_t hash)
+/*
+ * Units denied from a slot, cumulative: while it denies they stand in the slot, whose one line is then all that a
+ * denial writes. Under the lock; without it, a hint. Relaxed: statistics.
+ */
+static inline uint64_t slot_denied(const struct slot *slot, const struct slot_back *back)
 {
-    const size_t set = slot_set(t, hash);
+    return load_relaxed(&slot->denies_from) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&back->denied);
+}
+
+/* The slot of a hash. False: it has none. Relaxed: the owner reads its own stores, others look again under the lock. */
+static inline bool slot_get(const struct weir_thread *t, uint64_t hash, struct slot **slot)
+{
+    struct slot *set = &t->slots[slot_set(t, hash)];
     for (size_t way = 0; way < SLOT_WAYS; way++) {
-        if (load_relaxed(&t->slots[set + way].hash) == hash) {
-            return set + way;
+        if (load_relaxed(&set[way].hash) == hash) {
+            *slot = &set[way];
+            return true;
         }
     }
-    return SLOT_NONE;
+    return false;
+}
+
+static inline size_t slot_find(const struct weir_thread *t, uint64_t hash)
+{
+    struct slot *slot;
+    return slot_get(t, hash, &slot) ? (size_t) (slot - t->slots) : SLOT_NONE;
 }
 
 #endif

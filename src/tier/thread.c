@@ -157,20 +157,50 @@ static bool check_slotless(const struct pass *p, const struct cold *cold)
     return decide(p->t, p->policy, p->key, p->cost, true, SLOT_NONE, 0, p->epoch, p->now_ns, p->verdict);
 }
 
-static bool check_policy(const struct pass *p, bool take, size_t index)
+static bool check_policy(const struct pass *p, bool take, const struct slot *slot)
 {
     if (!take) {
         const size_t locked = slot_take(p->t, p->policy, p->key, EPOCH_ASLEEP, p->now_ns);
         return decide(p->t, p->policy, p->key, p->cost, false, locked, 0, p->epoch, p->now_ns, p->verdict);
     }
     const struct cold *cold = cold_now(p->t, p->set, p->policy, p->now_ns);
-    return index != SLOT_NONE ? check_slot(p, cold, index) : check_slotless(p, cold);
+    return slot != NULL ? check_slot(p, cold, (size_t) (slot - p->t->slots)) : check_slotless(p, cold);
 }
 
-/* A slow pass, within an RCU section. `index`: of the key's slot. */
-static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take, size_t index,
+/* What a slot answers by itself. */
+enum hit { HIT_NONE, HIT_PASS, HIT_DENY };
+
+/*
+ * A denial by a slot that is other than most (see SLOT_DENIES), or of a greater cost than the one that was denied: that
+ * is denied as well, but has another retry_after.
+ */
+static enum hit deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t cost, weir_verdict *verdict)
+{
+    const uint32_t denies_from = load_relaxed(&slot->denies_from);
+    const bool live = (uint32_t) (load_relaxed(&slot->grant) >> 32) == load_relaxed(&t->line->epoch);
+    if (!live || denies_from == 0 || cost < denies_from || (cost != denies_from && verdict != NULL)) {
+        return HIT_NONE;
+    }
+    struct tally *tally = &t->tallies[slot->policy];
+    const bool never = slot->retry_ns == UINT64_MAX;
+    const bool shadow = (slot->flags & SLOT_SHADOW) != 0;
+    counter_add(&slot->denied, never ? 0 : denies_from); /* what can never pass is no demand */
+    counter_add(shadow ? &tally->allowed : &tally->denied, 1);
+    counter_add(&tally->would_deny, shadow);
+    if (verdict != NULL) {
+        verdict_denial(verdict, t->line, slot, shadow, never, t->backs[slot - t->slots].denied_remaining);
+    }
+    return shadow ? HIT_PASS : HIT_DENY;
+}
+
+/* A slow pass, within an RCU section. `slot`: the key's; NULL: it has none. */
+static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take, struct slot *slot,
                          weir_verdict *verdict)
 {
+    const enum hit hit = take && slot != NULL ? deny_seldom(t, slot, cost, verdict) : HIT_NONE;
+    if (hit != HIT_NONE) {
+        return hit == HIT_PASS;
+    }
     struct pass p = {.t = t, .key = key, .cost = cost, .verdict = verdict};
     counter_add(&t->slow_count, 1);
     p.epoch = load_acquire(&t->line->epoch);  /* [S4] */
@@ -183,80 +213,68 @@ static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t co
         return thread_answer_override(t, p.policy, take, verdict);
     }
     p.now_ns = tick_now(t, p.policy);
-    return check_policy(&p, take, index);
+    return check_policy(&p, take, slot);
 }
 
 static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
-                                                 size_t index, weir_verdict *verdict)
+                                                 struct slot *slot, weir_verdict *verdict)
 {
     rcu_enter();
-    const bool pass = check_within(t, key, cost, take, index, verdict);
+    const bool pass = check_within(t, key, cost, take, slot, verdict);
     rcu_leave();
     return pass;
 }
 
-/* What a slot answers by itself. */
-enum hit { HIT_NONE, HIT_PASS, HIT_DENY };
-
-static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thread *t, uint64_t cost, size_t index,
+/* What most checks come to, of a key that has a slot. */
+static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thread *t, struct slot *slot, uint64_t cost,
                                                                 weir_verdict *verdict)
 {
-    if (unlikely(index == SLOT_NONE)) {
-        return HIT_NONE;
-    }
-    struct slot *slot = &t->slots[index];
+    const struct tick_line *line = t->line;
     /* [S1] grant before used. Relaxed: a grant is checked against the epoch alone, and taking it back needs no answer
      * from here. */
     const uint64_t grant = load_relaxed(&slot->grant);
-    if (unlikely((uint32_t) (grant >> 32) != load_relaxed(&t->line->epoch))) {
+    if (unlikely((uint32_t) (grant >> 32) != load_relaxed(&line->epoch))) {
         return HIT_NONE;
     }
     const uint64_t used = load_relaxed(&slot->used);
     const uint32_t left = (uint32_t) grant - (uint32_t) used;
-    struct tally *tally = &t->tallies[slot->policy];
     if (likely(cost - 1 < left)) {
         store_release(&slot->used, used + cost); /* [S1] */
-        counter_add(&tally->allowed, 1);
+        counter_add(&t->tallies[slot->policy].allowed, 1);
         if (verdict != NULL) {
-            verdict_hit(verdict, t, slot, true, false, slot->credit - used - cost, slot->unit, 0);
+            verdict_hit(verdict, line, slot, load_relaxed(&slot->credit) - used - cost);
         }
         return HIT_PASS;
     }
-    /* A greater cost is denied as well, but has another retry_after. */
-    if (slot->denies_from != 0 && (cost == slot->denies_from || (cost > slot->denies_from && verdict == NULL))) {
-        struct slot_back *back = &t->backs[index];
-        if (likely(back->retry_ns != UINT64_MAX)) {
-            counter_add(&back->denied, slot->denies_from);
-        }
-        if (unlikely((slot->flags & SLOT_SHADOW) != 0)) {
-            counter_add(&tally->allowed, 1);
-            counter_add(&tally->would_deny, 1);
-            if (verdict != NULL) {
-                verdict_hit(verdict, t, slot, false, true, back->denied_remaining, 0, back->retry_ns);
-            }
-            return HIT_PASS;
-        }
-        counter_add(&tally->denied, 1);
-        if (verdict != NULL) {
-            verdict_hit(verdict, t, slot, false, false, back->denied_remaining, 0, back->retry_ns);
-        }
-        return HIT_DENY;
+    if (load_relaxed(&slot->denies_from) != cost || (slot->flags & SLOT_DENIES) == 0) {
+        return HIT_NONE;
     }
-    return HIT_NONE;
+    counter_add(&slot->denied, cost);
+    counter_add(&t->tallies[slot->policy].denied, 1);
+    if (verdict != NULL) {
+        verdict_denial(verdict, line, slot, false, false, 0);
+    }
+    return HIT_DENY;
 }
 
 bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    const size_t index = slot_find(t, key->hash);
-    const enum hit hit = check_hit(t, cost, index, verdict);
-    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_slow(t, key, cost, true, index, verdict);
+    struct slot *slot;
+    if (unlikely(!slot_get(t, key->hash, &slot))) {
+        return check_slow(t, key, cost, true, NULL, verdict);
+    }
+    const enum hit hit = check_hit(t, slot, cost, verdict);
+    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_slow(t, key, cost, true, slot, verdict);
 }
 
 bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    const size_t index = slot_find(t, key->hash);
-    const enum hit hit = check_hit(t, cost, index, NULL);
-    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_within(t, key, cost, true, index, NULL);
+    struct slot *slot;
+    if (!slot_get(t, key->hash, &slot)) {
+        return check_within(t, key, cost, true, NULL, NULL);
+    }
+    const enum hit hit = check_hit(t, slot, cost, NULL);
+    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_within(t, key, cost, true, slot, NULL);
 }
 
 bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
@@ -268,5 +286,5 @@ bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    return check_slow(t, key, cost, false, SLOT_NONE, verdict);
+    return check_slow(t, key, cost, false, NULL, verdict);
 }

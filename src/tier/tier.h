@@ -84,21 +84,32 @@ struct slot {
     _Atomic uint64_t
         grant;             /* epoch << 32 | low 32 bits of the `used` at which it ends; 0: none. Changed under `lock` */
     _Atomic uint64_t used; /* units, cumulative */
-    uint64_t credit;       /* remaining = credit - used */
-    uint64_t reset;        /* the key is as if never used at (reset - remaining * unit) / 64, in ns of fleet time */
-    uint64_t unit;         /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
+    /* What a grant is answered by, or a denial. */
+    union {
+        _Atomic uint64_t credit; /* remaining = credit - used */
+        _Atomic uint64_t denied; /* units denied from this slot, cumulative; see slot_denied */
+    };
+    union {
+        uint64_t reset;    /* the key is as if never used at (reset - remaining * unit) / 64, in ns of fleet time */
+        uint64_t reset_ns; /* the same of a denial; fleet time */
+    };
+    union {
+        uint64_t unit;     /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
+        uint64_t retry_ns; /* fleet time; UINT64_MAX: never */
+    };
     uint64_t limit;
-    uint32_t denies_from; /* costs from this on were denied in the grant's epoch; 0: none were */
+    _Atomic uint32_t denies_from; /* costs from this on were denied in the grant's epoch; 0: none were. Under `lock` */
     uint16_t policy;
     uint8_t limit_index;
-    uint8_t flags; /* basis, SLOT_SHADOW */
+    uint8_t flags; /* basis, SLOT_* */
 };
 
 _Static_assert(sizeof(struct slot) == CACHE_LINE, "a hit touches one line of its own");
 
 #define SLOT_BASIS_MASK 3
 #define SLOT_SHADOW     4
-#define SLOT_SET        8 /* the parity of the policy set its grant is by: see all.c */
+#define SLOT_SET        8  /* the parity of the policy set its grant is by: see all.c */
+#define SLOT_DENIES     16 /* a denial like most: not in shadow mode, not for good, with no units left */
 
 /* What settling needs of a slot. All under `lock` but where marked. */
 struct slot_back {
@@ -107,7 +118,7 @@ struct slot_back {
     /* Atomic so that the background thread can see without the lock whether there is anything to settle. */
     _Atomic uint64_t accounted;   /* of `used`: charged to the cells */
     _Atomic uint64_t granted;     /* units that the cells' `held` counts for this slot */
-    _Atomic uint64_t denied;      /* units denied from this slot, cumulative; written by the owner alone */
+    _Atomic uint64_t denied;      /* units denied, cumulative, where the slot does not say; see slot_denied */
     _Atomic uint64_t denied_told; /* of `denied`: added to the notes */
     uint32_t cells[WEIR_MAX_LIMITS];
     uint64_t granted_ns;                /* fleet time of the last grant */
@@ -118,9 +129,8 @@ struct slot_back {
     uint64_t size;                    /* units of the last grant that was asked for */
     uint64_t straight;                /* units charged to the table in grant_epoch, beside grants */
     uint64_t used_before;             /* `used` when grant_epoch began for this slot */
-    uint64_t retry_ns;                /* of the denial; fleet time */
-    uint64_t denied_remaining;
-    uint32_t touched; /* epoch of the last slow use, for replacement */
+    uint64_t denied_remaining;        /* of the denial */
+    uint32_t touched;                 /* epoch of the last slow use, for replacement */
 };
 
 /* Checks of one policy by one thread. */

@@ -32,24 +32,41 @@ static inline void verdict_write(weir_verdict *verdict, const struct weir_thread
     };
 }
 
-/* A hit's verdict. What is a constant where it is inlined costs nothing: a slot that denies has no `unit`. */
-static inline __attribute__((always_inline)) void verdict_hit(weir_verdict *verdict, const struct weir_thread *t,
-                                                              const struct slot *slot, bool allowed, bool shadow,
-                                                              uint64_t remaining, uint64_t unit, uint64_t retry_ns)
+static inline __attribute__((always_inline)) void verdict_head(weir_verdict *verdict, const struct slot *slot,
+                                                               bool allowed, bool would_deny, uint64_t remaining)
 {
-    const uint64_t now_ns = load_relaxed(&t->line->now_ns); /* may be one tick old */
-    verdict->allowed = allowed || shadow;
-    verdict->would_deny = shadow;
+    verdict->allowed = allowed;
+    verdict->would_deny = would_deny;
     verdict->limit_index = slot->limit_index;
     verdict->key_index = 0;
     verdict->basis = (weir_basis) (slot->flags & SLOT_BASIS_MASK);
     verdict->limit = slot->limit;
     verdict->remaining = remaining;
-    verdict->retry_after_ns = retry_ns == UINT64_MAX ? UINT64_MAX : saturating_sub(retry_ns, now_ns);
+}
+
+/* A hit's verdict. */
+static inline __attribute__((always_inline)) void verdict_hit(weir_verdict *verdict, const struct tick_line *line,
+                                                              const struct slot *slot, uint64_t remaining)
+{
+    const uint64_t now_ns = load_relaxed(&line->now_ns); /* may be one tick old */
+    verdict_head(verdict, slot, true, false, remaining);
+    verdict->retry_after_ns = 0;
     /* Modulo 2^64: a difference of up to some four years is right. */
-    const int64_t reset = (int64_t) (slot->reset - remaining * unit - (now_ns << BUCKET_FRACTION_BITS));
+    const int64_t reset = (int64_t) (slot->reset - remaining * slot->unit - (now_ns << BUCKET_FRACTION_BITS));
     verdict->reset_after_ns = reset > 0 ? ((uint64_t) reset + 63) >> BUCKET_FRACTION_BITS : 0;
-    verdict->fleet_age_ns = fleet_age(t->line, now_ns);
+    verdict->fleet_age_ns = fleet_age(line, now_ns);
+}
+
+/* That of a denial from a slot. What is a constant where it is inlined costs nothing. */
+static inline __attribute__((always_inline)) void verdict_denial(weir_verdict *verdict, const struct tick_line *line,
+                                                                 const struct slot *slot, bool shadow, bool never,
+                                                                 uint64_t remaining)
+{
+    const uint64_t now_ns = load_relaxed(&line->now_ns); /* may be one tick old */
+    verdict_head(verdict, slot, shadow, shadow, remaining);
+    verdict->retry_after_ns = never ? UINT64_MAX : saturating_sub(slot->retry_ns, now_ns);
+    verdict->reset_after_ns = saturating_sub(slot->reset_ns, now_ns);
+    verdict->fleet_age_ns = fleet_age(line, now_ns);
 }
 
 #endif

@@ -2,6 +2,7 @@
 #include "tier/warm.h"
 
 #include "base/numbers.h"
+#include "tier/slot.h"
 #include "tier/verdict.h"
 
 /* One key's slot and cell; the slot is locked, and has no grant. */
@@ -146,8 +147,8 @@ bool warm_pass(struct weir_thread *t, size_t index, const struct cold *cold, con
         }
     } else {
         /* Denials are told by who settles; a request so great is one of few (process.c). */
-        const bool other = cold->fleet || cost > HOLD_MOST - GRANT_MAX ||
-                           load_relaxed(&back->denied_told) != load_relaxed(&back->denied);
+        const bool other =
+            cold->fleet || cost > HOLD_MOST - GRANT_MAX || load_relaxed(&back->denied_told) != slot_denied(slot, back);
         if (other || !slot_trylock(back)) {
             return false;
         }
