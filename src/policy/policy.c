@@ -295,7 +295,7 @@ int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_
         return error_set(error, -ENOMEM, "out of memory for %zu policies", count);
     }
     set_arrange(set, policies, names);
-    set->number = ++names->set_count;
+    names->set_count++;
     for (size_t i = 0; i < count; i++) {
         policy_compile(&set->policies[i], &policies[i], tick_ns, origin_ns, names);
     }

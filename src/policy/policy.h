@@ -70,7 +70,6 @@ struct policy {
 struct overrides;
 
 struct policy_set {
-    uint64_t number; /* how many sets this weir had compiled with it: no two have the same */
     size_t count;
     struct policy *policies;     /* `count` of them */
     struct policy **members;     /* the same, group by group */

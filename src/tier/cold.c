@@ -6,15 +6,14 @@
 
 struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns)
 {
-    struct cold cold = {.policy = policy,
-                        .now_ns = now_ns,
-                        .fleet = mirror_concerns(tier, policy),
-                        .rung = load_relaxed(&policy->rung)}; /* a number that stands for itself */
-    /* On another rung there are other numbers than the configured ones. */
-    const bool configured = cold.rung == RUNG_FLEET;
+    struct cold cold = {.policy = policy, .now_ns = now_ns, .fleet = mirror_concerns(tier, policy), .id = policy->id};
+    /* Relaxed: on another rung of the outage ladder there are other numbers than the configured ones. */
+    const bool configured = load_relaxed(&policy->rung) == RUNG_FLEET;
     if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
         cold.mix = policy->share ^ policy->limits[0].salt;
-        cold.moment = moment_of(&policy->limits[0].rule, now_ns);
+        cold.rule = policy->limits[0].rule;
+        cold.flags = slot_flags(policy);
+        cold.moment = moment_of(&cold.rule, now_ns);
     }
     return cold;
 }
@@ -23,7 +22,7 @@ bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cel
                           struct cold_answer *out)
 {
     const uint32_t at = (uint32_t) (cell - tier->table.cells);
-    const struct rule *rule = &cold->policy->limits[0].rule;
+    const struct rule *rule = &cold->rule;
     struct pair_value value;
     if (!cell_read(cell, hash, &value) || !mirror_is_whole(tier, cold->policy, rule, at)) {
         return false;
@@ -46,17 +45,24 @@ bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cel
     return true;
 }
 
+void cold_write(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold, uint64_t left,
+                uint64_t reset_after_ns)
+{
+    *verdict = (weir_verdict){.allowed = true,
+                              .basis = (weir_basis) (cold->flags & SLOT_BASIS_MASK),
+                              .limit = cold->rule.limit,
+                              .remaining = min_u64(left, cold->rule.limit),
+                              .reset_after_ns = reset_after_ns,
+                              .fleet_age_ns = fleet_age(t->line, cold->now_ns)};
+}
+
 void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
                   const struct cold_answer *how)
 {
-    const struct rule *rule = &cold->policy->limits[0].rule;
+    const struct rule *rule = &cold->rule;
     const uint64_t left =
         cold->fleet ? how->left : saturating_sub(rule_headroom(rule, how->state, cold->now_ns), how->held);
-    const struct decision decision = {.allowed = true,
-                                      .limit = rule->limit,
-                                      .remaining = min_u64(left, rule->limit),
-                                      .reset_after_ns = rule_reset_after(rule, how->state, cold->now_ns)};
-    verdict_write(verdict, t, cold->policy, &decision, cold->now_ns);
+    cold_write(verdict, t, cold, left, rule_reset_after(rule, how->state, cold->now_ns));
 }
 
 bool cold_pass(struct weir_thread *t, const struct cold *cold, const weir_key *key, uint64_t cost,

@@ -20,34 +20,44 @@
 #include "algorithm/moment.h"
 #include "tier/tier.h"
 
-/* A policy's keys at one moment. Within the RCU section that the policy was found in. */
+/* A policy's keys at one moment. */
 struct cold {
-    const struct policy *policy;
-    uint64_t mix;     /* a key's hash, with this, is its cell's: see cell_hash */
-    uint64_t now_ns;  /* fleet time */
-    uint64_t allowed; /* requests counted so far, for who collects them */
-    uint64_t set;     /* the number of the policy's set; 0: it is nobody's */
-    uint8_t rung;     /* of the outage ladder; on another one it says something else */
+    const struct policy *policy; /* within the RCU section it was found in */
+    uint64_t mix;                /* a key's hash, with this, is its cell's: see cell_hash */
+    uint64_t now_ns;             /* fleet time */
+    uint64_t allowed;            /* requests counted so far, for who collects them */
     bool fleet;
+    uint8_t flags; /* slot_flags */
+    weir_policy_id id;
+    uint32_t epoch;       /* of what a thread keeps: see cold_keep; 0: nothing */
     struct moment moment; /* of no kind: its keys do not go this way */
+    struct rule rule;
 };
 
 struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns);
 
-/* The same, kept by a thread for as long as the tick and the policies stay. Keys with entries of their own may have
- * others. */
-static inline const struct cold *cold_now(struct weir_thread *t, const struct policy_set *set,
-                                          const struct policy *policy, uint64_t now_ns)
+/*
+ * A thread keeps what its last slow passes worked out, for as long as the epoch stays: as a grant, by [S4], what was
+ * made by an old set of policies has an old epoch. So it may be used outside of an RCU section, but for `policy`.
+ */
+#define COLD_KEPT 4 /* policies: a power of two */
+
+static inline struct cold *cold_place(const struct weir_thread *t, weir_policy_id id)
 {
-    struct cold *cold = t->cold;
-    const bool same = cold->now_ns == now_ns && cold->policy == policy && cold->set == set->number &&
-                      cold->rung == load_relaxed(&policy->rung); /* a number that stands for itself */
-    if (!same) {
-        *cold = cold_of(t->tier, policy, now_ns);
-        /* Relaxed: whether there are any. Entries can be replaced within a set. */
-        cold->set = load_relaxed(&set->overrides) == NULL ? set->number : 0;
+    return &t->colds[id % COLD_KEPT];
+}
+
+/* Keeps it, where all keys of the policy have it: none has an entry of its own, and no other node uses them. */
+static inline void cold_keep(struct weir_thread *t, const struct policy_set *set, const struct cold *cold,
+                             uint32_t epoch)
+{
+    /* Relaxed: whether there are any. */
+    if (epoch != EPOCH_ASLEEP && cold->moment.kind != MOMENT_NONE && !cold->fleet && !cold->policy->fine_clock &&
+        load_relaxed(&set->overrides) == NULL) {
+        struct cold *place = cold_place(t, cold->policy->id);
+        *place = *cold;
+        place->epoch = epoch;
     }
-    return cold;
 }
 
 static inline bool cold_is_short(const struct cold *cold)
@@ -98,7 +108,10 @@ static inline bool cold_charge(struct tier *tier, const struct cold *cold, struc
     return pair_cas(&cell->state, &value, (struct pair_value){state.a, state.b});
 }
 
-/* A verdict on what was counted so. */
+/* A verdict on what was counted, of which so much may still pass. */
+void cold_write(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold, uint64_t left,
+                uint64_t reset_after_ns);
+/* The same of what cold_charge has counted. */
 void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
                   const struct cold_answer *how);
 

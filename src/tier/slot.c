@@ -64,17 +64,6 @@ void thread_detach(struct weir_thread *t)
     store_release(&t->attached, 0); /* pairs with thread_attach */
 }
 
-bool slot_seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
-{
-    uint32_t *seen = slot_seen(t, hash);
-    const uint32_t print = slot_print(hash, epoch);
-    if (*seen == print) {
-        return true;
-    }
-    *seen = print;
-    return false;
-}
-
 /* Gives a key a locked, empty slot in place of `index`'s present key. False: it has none, and the slot is free. */
 static bool slot_assign(struct weir_thread *t, size_t index, const struct policy *policy, const weir_key *key,
                         uint64_t now_ns)
@@ -130,38 +119,48 @@ static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t ep
             oldest_age = age;
         }
     }
+    if (oldest_age == 0) {
+        *slot_full(t, hash) = epoch;
+    }
     return oldest_age != 0 && slot_trylock(&t->backs[oldest]) ? oldest : SLOT_NONE;
+}
+
+size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
+                 uint64_t now_ns)
+{
+    if (*slot_full(t, key->hash) == epoch) {
+        return SLOT_NONE;
+    }
+    const size_t index = slot_lock_oldest(t, key->hash, epoch);
+    if (index != SLOT_NONE && !slot_assign(t, index, policy, key, now_ns)) {
+        slot_unlock(&t->backs[index]);
+        return SLOT_NONE;
+    }
+    if (index != SLOT_NONE) {
+        t->backs[index].touched = epoch;
+    }
+    return index;
 }
 
 size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
                  uint64_t now_ns)
 {
-    size_t index = slot_find(t, key->hash);
-    if (index != SLOT_NONE) {
-        struct slot_back *back = &t->backs[index];
-        if (!slot_trylock(back)) {
-            return SLOT_NONE;
-        }
-        store_relaxed(&t->slots[index].grant, 0); /* the owner's own: no barrier */
-        slot_settle(t, index);
-        if (!slot_fits(t, back, policy, key) && !slot_assign(t, index, policy, key, now_ns)) {
-            slot_unlock(back);
-            return SLOT_NONE;
-        }
-    } else {
-        if (epoch == EPOCH_ASLEEP || !slot_seen_before(t, key->hash, epoch)) {
-            return SLOT_NONE;
-        }
-        index = slot_lock_oldest(t, key->hash, epoch);
-        if (index == SLOT_NONE) {
-            return SLOT_NONE;
-        }
-        if (!slot_assign(t, index, policy, key, now_ns)) {
-            slot_unlock(&t->backs[index]);
-            return SLOT_NONE;
-        }
+    const size_t index = slot_find(t, key->hash);
+    if (index == SLOT_NONE) {
+        return epoch != EPOCH_ASLEEP && slot_seen_before(t, key->hash, epoch) ? slot_give(t, policy, key, epoch, now_ns)
+                                                                              : SLOT_NONE;
     }
-    t->backs[index].touched = epoch;
+    struct slot_back *back = &t->backs[index];
+    if (!slot_trylock(back)) {
+        return SLOT_NONE;
+    }
+    store_relaxed(&t->slots[index].grant, 0); /* the owner's own: no barrier */
+    slot_settle(t, index);
+    if (!slot_fits(t, back, policy, key) && !slot_assign(t, index, policy, key, now_ns)) {
+        slot_unlock(back);
+        return SLOT_NONE;
+    }
+    back->touched = epoch;
     return index;
 }
 
@@ -205,15 +204,13 @@ uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epo
     return back->size;
 }
 
-void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy,
-                  const struct slot_terms *terms)
+void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms)
 {
     struct slot *slot = &t->slots[index];
     struct slot_back *back = &t->backs[index];
     const struct rule *rule = &back->rules[terms->limit_index];
     const uint64_t used = load_relaxed(&slot->used);
-    const uint64_t limit = policy->limits[terms->limit_index].rule.limit;
-    const uint64_t remaining = min_u64(terms->left, limit);
+    const uint64_t remaining = min_u64(terms->left, terms->limit);
     back->granted_ns = terms->now_ns;
     store_relaxed(&back->granted, terms->granted);
     store_relaxed(&back->denied, slot_denied(slot, back));
@@ -222,9 +219,9 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
     /* Modulo 2^64, as all that is made of it. */
     slot->reset = ((terms->now_ns + terms->reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;
-    slot->limit = limit;
+    slot->limit = terms->limit;
     slot->limit_index = terms->limit_index;
-    slot->flags = (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->odd_set ? SLOT_SET : 0));
+    slot->flags = terms->flags;
     /* Release: a settler that sees the grant sees the account; it has the lock besides. */
     store_release(&slot->grant, grant_make(epoch, used + terms->granted));
 }
@@ -244,11 +241,13 @@ static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, cons
     }
     const struct slot_terms terms = {.now_ns = now_ns,
                                      .granted = claim->granted,
+                                     .limit = policy->limits[least].rule.limit,
                                      .left = claim->opinions[least].left + claim->granted,
                                      .reset_after_ns =
                                          rule_reset_after(&claim->rules[least], claim->opinions[least].state, now_ns),
-                                     .limit_index = (uint8_t) least};
-    slot_publish(t, index, epoch, policy, &terms);
+                                     .limit_index = (uint8_t) least,
+                                     .flags = slot_flags(policy)};
+    slot_publish(t, index, epoch, &terms);
 }
 
 /* The same after it has denied `cost`. */

@@ -53,6 +53,24 @@ static inline uint32_t slot_print(uint64_t hash, uint32_t epoch)
     return (uint32_t) (hash >> 8) ^ epoch * UINT32_C(0x9e3779b1);
 }
 
+/* Whether a key without a slot comes a second time within an epoch; else it is remembered as the first. */
+static inline bool slot_seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
+{
+    uint32_t *seen = slot_seen(t, hash);
+    const uint32_t print = slot_print(hash, epoch);
+    if (*seen == print) {
+        return true;
+    }
+    *seen = print;
+    return false;
+}
+
+/* An epoch in which all slots that a hash could have were of use. */
+static inline uint32_t *slot_full(const struct weir_thread *t, uint64_t hash)
+{
+    return &t->full[slot_set(t, hash) / SLOT_WAYS];
+}
+
 /*
  * Units denied from a slot, cumulative: while it denies they stand in the slot, whose one line is then all that a
  * denial writes. Under the lock; without it, a hint. Relaxed: statistics.

@@ -109,6 +109,13 @@ static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct
     return decision.allowed || policy->mode == WEIR_SHADOW;
 }
 
+/* What a slow pass has found out of a key before it began in earnest. */
+struct hint {
+    bool slotless; /* it is not given a slot now */
+    bool sized;    /* `want` was asked of slot_grant_size, which may be asked once */
+    uint64_t want;
+};
+
 /* A slow pass on its way. */
 struct pass {
     struct weir_thread *t;
@@ -118,6 +125,7 @@ struct pass {
     uint64_t cost;
     uint32_t epoch;
     uint64_t now_ns;
+    struct hint hint;
     weir_verdict *verdict;
 };
 
@@ -132,7 +140,7 @@ static bool check_long(const struct pass *p, uint64_t want)
 static bool check_slot(const struct pass *p, const struct cold *cold, size_t index)
 {
     const bool is_short = cold_is_short(cold) && p->cost != 0;
-    const uint64_t want = slot_grant_size(p->t, index, p->epoch, is_short ? p->cost : 0);
+    const uint64_t want = p->hint.sized ? p->hint.want : slot_grant_size(p->t, index, p->epoch, is_short ? p->cost : 0);
     if (is_short && warm_pass(p->t, index, cold, p->key, p->cost, want, p->epoch, p->verdict)) {
         counter_add(&p->t->tallies[p->policy->id].allowed, 1);
         return true;
@@ -143,8 +151,8 @@ static bool check_slot(const struct pass *p, const struct cold *cold, size_t ind
 /* A key without a slot: it is given one when it comes a second time within an epoch. */
 static bool check_slotless(const struct pass *p, const struct cold *cold)
 {
-    if (p->epoch != EPOCH_ASLEEP && slot_seen_before(p->t, p->key->hash, p->epoch)) {
-        const size_t index = slot_take(p->t, p->policy, p->key, p->epoch, p->now_ns);
+    if (!p->hint.slotless && p->epoch != EPOCH_ASLEEP && slot_seen_before(p->t, p->key->hash, p->epoch)) {
+        const size_t index = slot_give(p->t, p->policy, p->key, p->epoch, p->now_ns);
         if (index != SLOT_NONE) {
             slot_unlock(&p->t->backs[index]);
             return check_slot(p, cold, index);
@@ -163,8 +171,9 @@ static bool check_policy(const struct pass *p, bool take, const struct slot *slo
         const size_t locked = slot_take(p->t, p->policy, p->key, EPOCH_ASLEEP, p->now_ns);
         return decide(p->t, p->policy, p->key, p->cost, false, locked, 0, p->epoch, p->now_ns, p->verdict);
     }
-    const struct cold *cold = cold_now(p->t, p->set, p->policy, p->now_ns);
-    return slot != NULL ? check_slot(p, cold, (size_t) (slot - p->t->slots)) : check_slotless(p, cold);
+    const struct cold cold = cold_of(p->t->tier, p->policy, p->now_ns);
+    cold_keep(p->t, p->set, &cold, p->epoch);
+    return slot != NULL ? check_slot(p, &cold, (size_t) (slot - p->t->slots)) : check_slotless(p, &cold);
 }
 
 /* What a slot answers by itself. */
@@ -193,15 +202,42 @@ static enum hit deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t c
     return shadow ? HIT_PASS : HIT_DENY;
 }
 
+/*
+ * What many slow passes come to, outside of an RCU section: a denial of another kind; or, by what is kept of the
+ * policy, a key without a slot that is not given one is charged straight, and one that has a slot by that. HIT_NONE:
+ * nothing was done but to find out what is in *hint.
+ */
+static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, uint64_t cost, struct slot *slot,
+                                  weir_verdict *verdict, struct hint *hint)
+{
+    const uint32_t epoch = load_acquire(&t->line->epoch); /* [S4] */
+    const struct cold *cold = cold_place(t, key->policy);
+    const enum hit hit = slot != NULL ? deny_seldom(t, slot, cost, verdict) : HIT_NONE;
+    if (hit != HIT_NONE || cold->epoch != epoch || cold->id != key->policy || cost == 0 || tick_wants_look(t)) {
+        return hit;
+    }
+    bool pass;
+    if (slot != NULL) {
+        const size_t index = (size_t) (slot - t->slots);
+        hint->sized = true;
+        hint->want = slot_grant_size(t, index, epoch, cost);
+        pass = warm_pass(t, index, cold, key, cost, hint->want, epoch, verdict);
+    } else {
+        hint->slotless = !slot_seen_before(t, key->hash, epoch) || *slot_full(t, key->hash) == epoch;
+        pass = hint->slotless && cold_pass(t, cold, key, cost, verdict);
+    }
+    if (pass) {
+        counter_add(&t->slow_count, 1);
+        counter_add(&t->tallies[cold->id].allowed, 1);
+    }
+    return pass ? HIT_PASS : HIT_NONE;
+}
+
 /* A slow pass, within an RCU section. `slot`: the key's; NULL: it has none. */
 static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take, struct slot *slot,
-                         weir_verdict *verdict)
+                         const struct hint *hint, weir_verdict *verdict)
 {
-    const enum hit hit = take && slot != NULL ? deny_seldom(t, slot, cost, verdict) : HIT_NONE;
-    if (hit != HIT_NONE) {
-        return hit == HIT_PASS;
-    }
-    struct pass p = {.t = t, .key = key, .cost = cost, .verdict = verdict};
+    struct pass p = {.t = t, .key = key, .cost = cost, .hint = *hint, .verdict = verdict};
     counter_add(&t->slow_count, 1);
     p.epoch = load_acquire(&t->line->epoch);  /* [S4] */
     p.set = load_acquire(&t->tier->policies); /* [S4] */
@@ -219,8 +255,13 @@ static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t co
 static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
                                                  struct slot *slot, weir_verdict *verdict)
 {
+    struct hint hint = {.slotless = false};
+    const enum hit hit = take ? check_kept(t, key, cost, slot, verdict, &hint) : HIT_NONE;
+    if (hit != HIT_NONE) {
+        return hit == HIT_PASS;
+    }
     rcu_enter();
-    const bool pass = check_within(t, key, cost, take, slot, verdict);
+    const bool pass = check_within(t, key, cost, take, slot, &hint, verdict);
     rcu_leave();
     return pass;
 }
@@ -269,12 +310,11 @@ bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict
 
 bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    struct slot *slot;
-    if (!slot_get(t, key->hash, &slot)) {
-        return check_within(t, key, cost, true, NULL, NULL);
-    }
-    const enum hit hit = check_hit(t, slot, cost, NULL);
-    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_within(t, key, cost, true, slot, NULL);
+    struct slot *slot = NULL;
+    struct hint hint = {.slotless = false};
+    enum hit hit = slot_get(t, key->hash, &slot) ? check_hit(t, slot, cost, NULL) : HIT_NONE;
+    hit = hit != HIT_NONE ? hit : check_kept(t, key, cost, slot, NULL, &hint);
+    return hit != HIT_NONE ? hit == HIT_PASS : check_within(t, key, cost, true, slot, &hint, NULL);
 }
 
 bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,

@@ -13,9 +13,6 @@
 #include "base/clock.h"
 #include "tier/tier.h"
 
-/* Every so many slow passes a thread looks at the clock itself. */
-#define LOOK_EVERY 16
-
 /* 0 is in slots without a grant. */
 static uint32_t epoch_after(uint32_t last)
 {
@@ -99,12 +96,12 @@ uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
 {
     struct tier *tier = t->tier;
     struct tick_line *line = &tier->line;
+    const bool look = tick_wants_look(t);
+    t->looked_count = look ? load_relaxed(&t->slow_count) : t->looked_count;
     if (tier->host_time) {
         return load_relaxed(&line->now_ns);
     }
-    const uint64_t passes = load_relaxed(&t->slow_count);
-    if (policy->fine_clock || load_relaxed(&line->epoch) == EPOCH_ASLEEP || passes - t->looked_count >= LOOK_EVERY) {
-        t->looked_count = passes;
+    if (policy->fine_clock || load_relaxed(&line->epoch) == EPOCH_ASLEEP || look) {
         const uint64_t monotonic_ns = clock_monotonic_ns(tier->clock);
         if (load_relaxed(&line->epoch) != EPOCH_ASLEEP) {
             tick_if_due(tier, monotonic_ns);

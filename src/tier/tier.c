@@ -63,8 +63,9 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     const size_t tallies_size = padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
     const size_t seen_size = padded(SEEN_COUNT * sizeof(uint32_t));
     const size_t tags_size = padded(slots / SLOT_WAYS * sizeof(uint64_t));
-    const size_t cold_size = padded(sizeof(struct cold));
-    const size_t thread_size = slots_size + backs_size + tallies_size + seen_size + tags_size + cold_size;
+    const size_t full_size = padded(slots / SLOT_WAYS * sizeof(uint32_t));
+    const size_t colds_size = padded(COLD_KEPT * sizeof(struct cold));
+    const size_t thread_size = slots_size + backs_size + tallies_size + seen_size + tags_size + full_size + colds_size;
     const size_t threads_size = padded(max_threads * sizeof(struct weir_thread));
     const size_t orphans_size = padded(ORPHAN_COUNT * sizeof(struct orphan));
 
@@ -97,7 +98,8 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
         t->tallies = carve(&next, tallies_size);
         t->seen = carve(&next, seen_size);
         t->tags = carve(&next, tags_size);
-        t->cold = carve(&next, cold_size);
+        t->full = carve(&next, full_size);
+        t->colds = carve(&next, colds_size);
     }
     tier->max_threads = max_threads;
     tier->grants = barrier_available();

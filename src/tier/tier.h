@@ -150,8 +150,9 @@ struct weir_thread {
     size_t slot_mask;      /* of the first slot of a set: slot_count - SLOT_WAYS */
     struct tally *tallies; /* by policy id */
     uint32_t *seen;
-    uint64_t *tags;    /* by set of slots: see slot.h */
-    struct cold *cold; /* of the last slow pass: see cold.h */
+    uint64_t *tags;     /* by set of slots: see slot.h */
+    uint32_t *full;     /* by set of slots: an epoch in which all were of use */
+    struct cold *colds; /* by policy: see cold.h */
     uint32_t index;
     _Atomic uint32_t attached;
     /* Counters of the owner. */
@@ -280,8 +281,9 @@ struct claim;
  */
 size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
                  uint64_t now_ns);
-/* A key without a slot comes a second time within an epoch; else it is remembered as the first. */
-bool slot_seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch);
+/* Gives a key that has no slot one, locked; SLOT_NONE: there is none to be had. */
+size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
+                 uint64_t now_ns);
 /*
  * Units worth granting to a slot beside a request. `straight_cost`: what the request costs, where it can be charged
  * straight to the table (warm.c); 0: it cannot.
@@ -291,13 +293,22 @@ uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epo
 struct slot_terms {
     uint64_t now_ns;
     uint64_t granted;
+    uint64_t limit;
     uint64_t left; /* units that may pass now, what was granted among them */
     uint64_t reset_after_ns;
     uint8_t limit_index; /* of the limit with the least left; its rule is in the slot's back */
+    uint8_t flags;       /* slot_flags */
 };
+
+/* What a slot says of a policy in verdicts, and of its set. */
+static inline uint8_t slot_flags(const struct policy *policy)
+{
+    /* Relaxed: a number that stands for itself. */
+    return (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->odd_set ? SLOT_SET : 0));
+}
+
 /* Gives a locked, settled slot a grant that the cells hold already. */
-void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy,
-                  const struct slot_terms *terms);
+void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms);
 /* Passes what the table has said of one claim on to its slot. */
 void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struct request *r,
                 const struct claim *claim);
@@ -503,6 +514,14 @@ void tick_wake(struct tier *tier, uint64_t monotonic_ns);
 void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns, bool step);
 /* Fleet time now, for whoever has no weir_thread. */
 uint64_t tier_time(const struct tier *tier);
+/* Every so many slow passes a thread looks at the clock itself. */
+#define CLOCK_EVERY 16
+
+static inline bool tick_wants_look(const struct weir_thread *t)
+{
+    return load_relaxed(&t->slow_count) - t->looked_count >= CLOCK_EVERY;
+}
+
 /* Fleet time for a decision by this policy. */
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy);
 

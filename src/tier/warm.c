@@ -19,7 +19,7 @@ struct warm {
  * cell holds for this thread. */
 static uint64_t look(const struct warm *w, uint64_t mine, struct pair_value *value, struct state *state)
 {
-    const struct rule *rule = &w->cold->policy->limits[0].rule;
+    const struct rule *rule = &w->cold->rule;
     const struct slot_back *back = &w->t->backs[w->index];
     *value = pair_read(&w->cell->state);
     *state = cell_state(*value);
@@ -35,7 +35,7 @@ static bool size_grant(struct warm *w, uint64_t want)
 {
     struct pair_value value;
     struct state state;
-    const struct rule *rule = &w->cold->policy->limits[0].rule;
+    const struct rule *rule = &w->cold->rule;
     const uint64_t left = look(w, w->held, &value, &state);
     if (left < w->cost || (rule_is_bucket(rule) && bucket_scale(state) != rule->scale && state.a != 0)) {
         return false;
@@ -47,7 +47,7 @@ static bool size_grant(struct warm *w, uint64_t want)
 /* Charges what passed and the cost, where there is room for what is held. *left: what may pass then. */
 static bool charge(const struct warm *w, uint64_t mine, struct state *charged, uint64_t *left)
 {
-    const struct rule *rule = &w->cold->policy->limits[0].rule;
+    const struct rule *rule = &w->cold->rule;
     struct pair_value value;
     struct state state;
     *left = look(w, mine, &value, &state);
@@ -67,7 +67,7 @@ static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *v
     struct slot *slot = &w->t->slots[w->index];
     struct slot_back *back = &w->t->backs[w->index];
     const uint64_t now_ns = w->cold->now_ns;
-    const struct rule *rule = &w->cold->policy->limits[0].rule;
+    const struct rule *rule = &w->cold->rule;
     const uint64_t used = load_relaxed(&slot->used);
     w->passed = used - load_relaxed(&back->accounted);
     w->held = load_relaxed(&back->granted);
@@ -96,26 +96,26 @@ static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *v
     const uint64_t reset_after_ns = rule_reset_after(rule, state, now_ns);
     if (w->granted != 0) {
         back->rules[0] = *rule;
-        const struct slot_terms terms = {
-            .now_ns = now_ns, .granted = w->granted, .left = left, .reset_after_ns = reset_after_ns};
-        slot_publish(w->t, w->index, epoch, w->cold->policy, &terms);
+        const struct slot_terms terms = {.now_ns = now_ns,
+                                         .granted = w->granted,
+                                         .limit = rule->limit,
+                                         .left = left,
+                                         .reset_after_ns = reset_after_ns,
+                                         .flags = w->cold->flags};
+        slot_publish(w->t, w->index, epoch, &terms);
     }
     if (verdict != NULL) {
-        const struct decision decision = {.allowed = true,
-                                          .limit = rule->limit,
-                                          .remaining = min_u64(left, rule->limit),
-                                          .reset_after_ns = reset_after_ns};
-        verdict_write(verdict, w->t, w->cold->policy, &decision, now_ns);
+        cold_write(verdict, w->t, w->cold, left, reset_after_ns);
     }
     return true;
 }
 
 /* The cell that a slot pins for a hash; NULL: it is not this hash's. */
-static struct cell *cell_of(const struct weir_thread *t, size_t index, uint64_t hash)
+static struct cell *cell_of(const struct weir_thread *t, const struct slot_back *back, uint64_t hash)
 {
     /* The owner's own. The cell is pinned, so it does not change hands. */
-    struct cell *cell = &t->tier->table.cells[t->backs[index].cells[0]];
-    return t->backs[index].limit_count == 1 && load_relaxed(&cell->hash) == hash ? cell : NULL;
+    struct cell *cell = &t->tier->table.cells[back->cells[0]];
+    return back->limit_count == 1 && load_relaxed(&cell->hash) == hash ? cell : NULL;
 }
 
 /*
@@ -128,35 +128,42 @@ static bool is_idle(const struct slot *slot, const struct slot_back *back, uint3
            (uint32_t) (load_relaxed(&slot->grant) >> 32) != epoch;
 }
 
+bool warm_straight(struct weir_thread *t, struct slot *slot, const struct cold *cold, const weir_key *key,
+                   uint64_t cost, uint32_t epoch, weir_verdict *verdict)
+{
+    struct slot_back *back = &t->backs[slot - t->slots];
+    const uint64_t hash = cold_hash(cold, key);
+    struct cell *cell = cell_of(t, back, hash);
+    struct cold_answer how;
+    if (cell == NULL || !is_idle(slot, back, epoch) || !cold_charge(t->tier, cold, cell, hash, cost, &how)) {
+        return false;
+    }
+    if (verdict != NULL) {
+        cold_verdict(verdict, t, cold, &how);
+    }
+    back->straight += cost;
+    back->touched = epoch;
+    return true;
+}
+
 bool warm_pass(struct weir_thread *t, size_t index, const struct cold *cold, const weir_key *key, uint64_t cost,
                uint64_t want, uint32_t epoch, weir_verdict *verdict)
 {
     struct slot *slot = &t->slots[index];
     struct slot_back *back = &t->backs[index];
-    const uint64_t hash = cold_hash(cold, key);
-    struct cell *cell = cell_of(t, index, hash);
-    if (cell == NULL) {
+    if (want == 0 && warm_straight(t, slot, cold, key, cost, epoch, verdict)) {
+        return true;
+    }
+    struct cell *cell = cell_of(t, back, cold_hash(cold, key));
+    /* Denials are told by who settles; a request so great is one of few (process.c). */
+    if (cell == NULL || cold->fleet || cost > HOLD_MOST - GRANT_MAX ||
+        load_relaxed(&back->denied_told) != slot_denied(slot, back) || !slot_trylock(back)) {
         return false;
     }
-    bool pass;
-    if (want == 0 && is_idle(slot, back, epoch)) {
-        struct cold_answer how;
-        pass = cold_charge(t->tier, cold, cell, hash, cost, &how);
-        if (pass && verdict != NULL) {
-            cold_verdict(verdict, t, cold, &how);
-        }
-    } else {
-        /* Denials are told by who settles; a request so great is one of few (process.c). */
-        const bool other =
-            cold->fleet || cost > HOLD_MOST - GRANT_MAX || load_relaxed(&back->denied_told) != slot_denied(slot, back);
-        if (other || !slot_trylock(back)) {
-            return false;
-        }
-        store_relaxed(&slot->grant, 0); /* the owner's own: no barrier */
-        struct warm w = {.t = t, .index = index, .cold = cold, .cell = cell, .cost = cost};
-        pass = renew(&w, epoch, want, verdict);
-        slot_unlock(back);
-    }
+    store_relaxed(&slot->grant, 0); /* the owner's own: no barrier */
+    struct warm w = {.t = t, .index = index, .cold = cold, .cell = cell, .cost = cost};
+    const bool pass = renew(&w, epoch, want, verdict);
+    slot_unlock(back);
     if (pass) {
         back->straight += cost;
         back->touched = epoch;

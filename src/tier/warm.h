@@ -24,6 +24,10 @@
 
 #include "tier/cold.h"
 
+/* Charges a request straight, where the slot has nothing to settle. False: nothing was done. */
+bool warm_straight(struct weir_thread *t, struct slot *slot, const struct cold *cold, const weir_key *key,
+                   uint64_t cost, uint32_t epoch, weir_verdict *verdict);
+
 /*
  * Counts a request (of a cost that is not 0) of a key with a slot, and answers; `want`: see slot_grant_size. False:
  * nothing was done but, perhaps, that the slot's grant was taken back; process_decide is to be asked.
