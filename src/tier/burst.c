@@ -144,13 +144,27 @@ static void look_at_homes(struct burst *b, size_t count)
             ask_for_note(b, ahead);
             continue;
         }
-        const size_t home = (size_t) (ahead->cell - b->table->cells);
-        struct cell *group = &b->table->cells[home & ~(size_t) (GROUP_CELLS - 1)];
-        for (size_t at = LINE_CELLS; at < GROUP_CELLS; at += LINE_CELLS) {
-            __builtin_prefetch(&group[(home + at) % GROUP_CELLS], 1);
-        }
+        table_prefetch_rest(b->table, (size_t) (ahead->cell - b->table->cells));
         b->missing[b->missing_count++] = (uint8_t) i;
     }
+}
+
+/*
+ * The cell of a hash in one group, or NULL; *full: the group holds no empty cell. All of it is looked at without a
+ * branch: where the hash is cannot be predicted.
+ */
+static inline struct cell *find_in_group(const struct table *table, size_t group, uint64_t hash, bool *full)
+{
+    struct cell *cells = &table->cells[group * GROUP_CELLS];
+    struct cell *found = NULL;
+    bool all = true;
+    for (size_t i = 0; i < GROUP_CELLS; i++) {
+        const uint64_t there = load_acquire(&cells[i].hash); /* [T1] */
+        found = there == hash ? &cells[i] : found;
+        all = all & (there != 0);
+    }
+    *full = all;
+    return found;
 }
 
 /* Finds those that are in their groups, and asks for the second ones. */
@@ -159,13 +173,11 @@ static void look_in_groups(struct burst *b)
     for (size_t i = 0; i < b->missing_count; i++) {
         struct ahead *ahead = &b->ahead[b->missing[i]];
         bool full = false;
-        const uint32_t at = table_find_in(b->table, table_group(b->table, ahead->hash), ahead->hash, &full);
-        if (at != TABLE_NONE) {
-            ahead->cell = &b->table->cells[at];
+        ahead->cell = find_in_group(b->table, table_group(b->table, ahead->hash), ahead->hash, &full);
+        if (ahead->cell != NULL) {
             ask_for_note(b, ahead);
             continue;
         }
-        ahead->cell = NULL;
         ahead->second = full ? (uint32_t) table_second_group(b->table, ahead->hash) : TABLE_NONE;
         for (size_t cell = 0; cell < GROUP_CELLS && full; cell += LINE_CELLS) {
             __builtin_prefetch(&b->table->cells[(size_t) ahead->second * GROUP_CELLS + cell], 1);
@@ -177,9 +189,7 @@ static void look_in_groups(struct burst *b)
 static __attribute__((noinline)) struct cell *find_in_second(const struct burst *b, const struct ahead *ahead)
 {
     bool full = false;
-    const uint32_t at =
-        ahead->second != TABLE_NONE ? table_find_in(b->table, ahead->second, ahead->hash, &full) : TABLE_NONE;
-    return at != TABLE_NONE ? &b->table->cells[at] : NULL;
+    return ahead->second != TABLE_NONE ? find_in_group(b->table, ahead->second, ahead->hash, &full) : NULL;
 }
 
 /* What the short way has not counted. */

@@ -89,23 +89,41 @@ void table_close(struct table *table)
     table->memory = NULL;
 }
 
+static uint32_t group_find(const struct table *table, size_t group, uint64_t hash, bool *full)
+{
+    const size_t base = group * GROUP_CELLS;
+    const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
+    bool all = true;
+    for (size_t i = 0; i < GROUP_CELLS; i++) {
+        const size_t at = base + ((home + i) & (GROUP_CELLS - 1));
+        /* [T1] acquire: what the cell holds is at least as new as its key. */
+        const uint64_t there = load_acquire(&table->cells[at].hash);
+        if (there == hash) {
+            return (uint32_t) at;
+        }
+        all = all && there != 0;
+    }
+    *full = all;
+    return TABLE_NONE;
+}
+
 uint32_t table_find(const struct table *table, uint64_t hash)
 {
     bool full = false;
-    const uint32_t at = table_find_in(table, table_group(table, hash), hash, &full);
+    const uint32_t at = group_find(table, table_group(table, hash), hash, &full);
     if (at != TABLE_NONE || !full) {
         /* Cells are given up only to another key, so a group with room has always had room, and the key was never put
          * in its second group. A cell that is changing hands looks empty; adding a key therefore searches both. */
         return at;
     }
-    return table_find_in(table, table_second_group(table, hash), hash, &full);
+    return group_find(table, table_second_group(table, hash), hash, &full);
 }
 
 uint32_t table_find_both(const struct table *table, uint64_t hash)
 {
     bool full = false;
-    const uint32_t at = table_find_in(table, table_group(table, hash), hash, &full);
-    return at != TABLE_NONE ? at : table_find_in(table, table_second_group(table, hash), hash, &full);
+    const uint32_t at = group_find(table, table_group(table, hash), hash, &full);
+    return at != TABLE_NONE ? at : group_find(table, table_second_group(table, hash), hash, &full);
 }
 
 bool cell_pin(struct cell *cell, uint64_t hash)

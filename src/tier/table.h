@@ -143,25 +143,6 @@ static inline size_t table_second_group(const struct table *table, uint64_t hash
     return second != first ? second : (first + 1) % table->group_count;
 }
 
-/* The same in one group. *full: it holds no empty cell. */
-static inline uint32_t table_find_in(const struct table *table, size_t group, uint64_t hash, bool *full)
-{
-    const size_t base = group * GROUP_CELLS;
-    const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
-    bool all = true;
-    for (size_t i = 0; i < GROUP_CELLS; i++) {
-        const size_t at = base + ((home + i) & (GROUP_CELLS - 1));
-        /* [T1] acquire: what the cell holds is at least as new as its key. */
-        const uint64_t there = load_acquire(&table->cells[at].hash);
-        if (there == hash) {
-            return (uint32_t) at;
-        }
-        all = all && there != 0;
-    }
-    *full = all;
-    return TABLE_NONE;
-}
-
 /* The cell of a hash, or TABLE_NONE. It may change hands at any time: see cell_read. */
 uint32_t table_find(const struct table *table, uint64_t hash);
 
@@ -175,6 +156,14 @@ static inline size_t table_home(const struct table *table, uint64_t hash)
 static inline void table_prefetch(const struct table *table, uint64_t hash)
 {
     __builtin_prefetch(&table->cells[table_home(table, hash)], 1);
+}
+
+/* Asks for the other lines of that one's group. */
+static inline void table_prefetch_rest(const struct table *table, size_t home)
+{
+    for (size_t line = LINE_CELLS; line < GROUP_CELLS; line += LINE_CELLS) {
+        __builtin_prefetch(&table->cells[home ^ line], 1);
+    }
 }
 
 /* As table_find, looking in both groups whatever they hold; for adding keys, under the first group's lock. */
