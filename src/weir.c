@@ -14,6 +14,7 @@
 #include "background.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash_inl.h"
 #include "base/rcu.h"
 #include "overrides.h"
 #include "policy/validate.h"
@@ -312,7 +313,7 @@ weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, s
 {
     const size_t used = length <= KEY_LENGTH_MAX ? length : KEY_LENGTH_MAX;
     const uint64_t salt = w->policy_salts[policy <= WEIR_MAX_POLICIES ? policy : 0];
-    const uint64_t hash = hash_keyed(&w->secret, data, used) ^ salt;
+    const uint64_t hash = hash_keyed_inline(&w->secret, data, used) ^ salt;
     return (weir_key){.hash = hash != 0 ? hash : 1, .data = data, .length = (uint32_t) used, .policy = policy};
 }
 

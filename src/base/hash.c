@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/hash.h"
+#include "base/hash_inl.h"
 
 #include <errno.h>
 #include <sys/random.h>
-
-/* Inlined: a call through the shared library costs as much as hashing a short key does. */
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 int hash_secret_fill(struct hash_secret *secret)
 {
