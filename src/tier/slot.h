@@ -85,7 +85,8 @@ static inline bool slot_get(const struct weir_thread *t, uint64_t hash, struct s
 {
     struct slot *set = &t->slots[slot_set(t, hash)];
     for (size_t way = 0; way < SLOT_WAYS; way++) {
-        if (load_relaxed(&set[way].hash) == hash) {
+        /* Mostly the first. Said, as it lays a hit out in one piece: one cycle of twelve (hot/weir). */
+        if (__builtin_expect(load_relaxed(&set[way].hash) == hash, 1)) {
             *slot = &set[way];
             return true;
         }
