@@ -3,8 +3,9 @@
  * The life of a slot: given to a key that comes a second time within an epoch, taken by every slow pass of its key,
  * granted or denied for the rest of the epoch by what the table has said, and given to another key in its turn.
  *
- * What a slot is granted doubles from pass to pass within an epoch, begins the next one at what it used in the last,
- * and is nothing in the epoch after a denial.
+ * What a slot is granted doubles from pass to pass within an epoch, begins the next one at half as much again as was
+ * used in the last, and is nothing in the epoch after a denial. Where it can be charged straight to the table (warm.c),
+ * it is granted nothing until that has been done some times.
  *
  * Invariants: see struct slot. Ordering: [S1] to [S3] in settle.c. Progress: wait-free, but for detaching.
  */

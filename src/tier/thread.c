@@ -8,7 +8,7 @@
  *
  * Everything else is slow: the slot is settled, the table decides, and the slot gets what was granted or denied for the
  * rest of the epoch. A key gets a slot when it comes a second time within an epoch; until then it is charged straight
- * to the table.
+ * to the table. The slow have short ways (cold.h, warm.h), and what those need of a policy is kept for the epoch.
  *
  * Invariants: see struct slot. Ordering: [S1] and [S2] in settle.c;
  *
