@@ -36,7 +36,6 @@ struct ahead {
     struct cell *cell; /* where it was found last; before, its home line; NULL: nowhere */
     uint64_t hash;     /* of its cell */
     struct cold *cold; /* NULL: it is decided by itself */
-    uint32_t second;   /* where `cell` is NULL: its second group, if it may be there; else TABLE_NONE */
 };
 
 struct burst {
@@ -53,13 +52,13 @@ struct burst {
     size_t missing_count;
 };
 
-/* No key's: of one with this policy nothing is remembered. */
+/* No policy's. A key of it is decided by itself, as `last` is NULL then. */
 #define NO_LAST UINT32_MAX
 
 /* The policy of a key at this moment; NULL: the key does not go the short way, or there is no place for its policy. */
 static __attribute__((noinline)) struct cold *policy_slow(struct burst *b, const weir_key *key)
 {
-    const struct policy *policy = key->policy != NO_LAST ? thread_policy(b->set, key) : NULL;
+    const struct policy *policy = thread_policy(b->set, key);
     struct cold *cold = NULL;
     for (size_t i = 0; i < b->cold_count && cold == NULL; i++) {
         cold = b->colds[i].policy == policy ? &b->colds[i] : NULL;
@@ -131,7 +130,6 @@ static inline void ask_for_note(const struct burst *b, const struct ahead *ahead
 /* Finds those that are in their home lines, and asks for the rest of the others' groups. */
 static void look_at_homes(struct burst *b, size_t count)
 {
-    b->missing_count = 0;
     for (size_t i = 0; i < count; i++) {
         struct ahead *ahead = &b->ahead[i];
         if (ahead->cold == NULL) {
@@ -178,18 +176,18 @@ static void look_in_groups(struct burst *b)
             ask_for_note(b, ahead);
             continue;
         }
-        ahead->second = full ? (uint32_t) table_second_group(b->table, ahead->hash) : TABLE_NONE;
+        const size_t second = full ? table_second_group(b->table, ahead->hash) * GROUP_CELLS : 0;
         for (size_t cell = 0; cell < GROUP_CELLS && full; cell += LINE_CELLS) {
-            __builtin_prefetch(&b->table->cells[(size_t) ahead->second * GROUP_CELLS + cell], 1);
+            __builtin_prefetch(&b->table->cells[second + cell], 1);
         }
     }
 }
 
 /* The cell of a key that is not in its first group; NULL: nor in its second. */
-static __attribute__((noinline)) struct cell *find_in_second(const struct burst *b, const struct ahead *ahead)
+static __attribute__((noinline)) struct cell *find_in_second(const struct burst *b, uint64_t hash)
 {
     bool full = false;
-    return ahead->second != TABLE_NONE ? find_in_group(b->table, ahead->second, ahead->hash, &full) : NULL;
+    return find_in_group(b->table, table_second_group(b->table, hash), hash, &full);
 }
 
 /* What the short way has not counted. */
@@ -212,7 +210,7 @@ static uint64_t decide(struct burst *b, const weir_key *keys, const uint64_t *co
             denied |= (uint64_t) !thread_check_within(b->t, &keys[i], costs[i]) << i;
             continue;
         }
-        struct cell *cell = likely(ahead->cell != NULL) ? ahead->cell : find_in_second(b, ahead);
+        struct cell *cell = likely(ahead->cell != NULL) ? ahead->cell : find_in_second(b, ahead->hash);
         if (likely(cell != NULL && cold_charge(tier, cold, cell, ahead->hash, costs[i], NULL))) {
             cold->allowed++;
         } else {
@@ -233,17 +231,24 @@ static void collect(struct burst *b)
     counter_add(&b->t->slow_count, count);
 }
 
+static void begin(struct burst *b, struct weir_thread *t)
+{
+    b->t = t;
+    b->table = &t->tier->table;
+    b->last_id = NO_LAST;
+    b->last = NULL;
+    b->cold_count = 0;
+    b->missing_count = 0;
+    b->print = slot_print(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
+    b->set = load_acquire(&t->tier->policies);
+}
+
 /* Up to AHEAD keys. */
 static uint64_t check_part(struct weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count)
 {
     struct burst b;
-    b.t = t;
-    b.table = &t->tier->table;
-    b.last_id = NO_LAST;
-    b.cold_count = 0;
-    rcu_enter();                                            /* once for all: it costs a sixth of a key */
-    b.print = slot_print(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
-    b.set = load_acquire(&t->tier->policies);
+    rcu_enter(); /* once for all: it costs a sixth of a key */
+    begin(&b, t);
     ask_for_homes(&b, keys, costs, count);
     look_at_homes(&b, count);
     look_in_groups(&b);

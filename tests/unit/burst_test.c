@@ -60,9 +60,15 @@ static void random_key(uint64_t *random, char name[16], weir_key *burst, weir_ke
     const uint64_t number = random_below(random, random_below(random, 2) == 0 ? 5 : 5000);
     (void) snprintf(name, 16, "key-%llu", (unsigned long long) number);
     const uint64_t policy = random_below(random, POLICIES + 1);
-    const char *policy_name = policy < POLICIES ? policies[policy].name : "nobody's";
-    *burst = weir_make_key(d.w, weir_find_policy(d.w, policy_name), name, strlen(name));
-    *single = weir_make_key(d.one, weir_find_policy(d.one, policy_name), name, strlen(name));
+    static const weir_policy_id nobodys[] = {WEIR_NO_POLICY, WEIR_MAX_POLICIES, WEIR_MAX_POLICIES + 1, UINT32_MAX};
+    if (policy == POLICIES) {
+        const weir_policy_id id = nobodys[random_below(random, 4)];
+        *burst = weir_make_key(d.w, id, name, strlen(name));
+        *single = weir_make_key(d.one, id, name, strlen(name));
+        return;
+    }
+    *burst = weir_make_key(d.w, weir_find_policy(d.w, policies[policy].name), name, strlen(name));
+    *single = weir_make_key(d.one, weir_find_policy(d.one, policies[policy].name), name, strlen(name));
 }
 
 static void test_a_burst_is_its_checks_in_order(void **state)
