@@ -254,11 +254,11 @@ void bench_fill(void)
     (void) pthread_once(&filled, fill);
 }
 
-/* Knuth's 64-bit linear congruential generator; the upper bits. */
+/* Knuth's 64-bit linear congruential generator; the upper bits, without a division, as peers' keys are drawn. */
 static weir_key random_key(uint64_t *rng, uint64_t keys, uint64_t bytes[2])
 {
     *rng = *rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return numbered_key((*rng >> 33) % keys, bytes);
+    return numbered_key(((*rng >> 32) * keys) >> 32, bytes);
 }
 
 uint64_t bench_many(void *thread, uint64_t count, uint64_t keys, uint64_t *rng)

@@ -269,7 +269,9 @@ size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *co
     uint64_t word = 0;
     for (size_t first = 0; first < count; first += AHEAD) {
         const size_t part = min_u64(count - first, AHEAD);
-        const uint64_t bits = check_part(t, keys + first, costs != NULL ? costs + first : ones, part);
+        const uint64_t *part_costs = costs != NULL ? costs + first : ones;
+        const uint64_t bits =
+            part > 1 ? check_part(t, keys + first, part_costs, part) : weir_check(t, &keys[first], *part_costs, NULL);
         allowed += (size_t) __builtin_popcountll(bits);
         word |= bits << (first % 64);
         if (first % 64 + AHEAD == 64 || first + part == count) {
