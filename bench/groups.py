@@ -256,7 +256,7 @@ GROUPS = (
           "(`idle`), while the background thread reports 20,000 other keys a second (`syncing`), while Redis answers 300 ms "
           "late (`slow`), hangs by SIGSTOP (`hung`), and while its connection flaps (`flapping`). `mean` is timed by the "
           "thousand; in the percentiles is the clock's own time. `past_the_thread`: checks a million that went to the "
-          "table.", measure_latency,
+          "table, of all threads (while syncing, those of the other keys among them).", measure_latency,
           lambda name, figures: None if "reports" in name or "/curve/" in name
           else "/".join(["latency", "idle", name.split("/")[2]]), paired=True),
     Group("memory", "A weir for N keys, in a process of its own: time to open and close, resident bytes per key when it is "
