@@ -514,8 +514,8 @@ void tick_wake(struct tier *tier, uint64_t monotonic_ns);
 void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns, bool step);
 /* Fleet time now, for whoever has no weir_thread. */
 uint64_t tier_time(const struct tier *tier);
-/* Every so many slow passes a thread looks at the clock itself. */
-#define CLOCK_EVERY 16
+/* Every so many slow passes, some 10 us, a thread looks at the clock itself. */
+#define CLOCK_EVERY 64
 
 static inline bool tick_wants_look(const struct weir_thread *t)
 {
