@@ -247,7 +247,7 @@ static void begin(struct burst *b, struct weir_thread *t)
 static uint64_t check_part(struct weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count)
 {
     struct burst b;
-    rcu_enter(); /* once for all: it costs a sixth of a key */
+    rcu_enter(); /* once for all: it costs half a key */
     begin(&b, t);
     ask_for_homes(&b, keys, costs, count);
     look_at_homes(&b, count);

@@ -148,6 +148,38 @@ static void test_nothing_and_nowhere(void **state)
     assert_int_equal(weir_check_burst(d.t, keys, costs, 3, NULL), 1);
 }
 
+/* A table as full as it is made for: keys that are not in their home lines, nor in their first groups. */
+static void test_a_burst_finds_every_key_of_a_full_table(void **state)
+{
+    (void) state;
+    enum { KEYS = 4096, LIMIT = 5 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &d.clock.clock;
+    options.max_keys = KEYS;
+    weir *w = open_or_fail(&options);
+    const weir_policy_id policy = set_one_policy(w, &limit, 1, WEIR_SCOPE_FLEET);
+    weir_thread *t = weir_attach(w);
+    static uint32_t numbers[KEYS];
+    static weir_key keys[KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) {
+        numbers[i] = i;
+        keys[i] = weir_make_key(w, policy, &numbers[i], sizeof(numbers[i]));
+    }
+    for (int round = 0; round < LIMIT + 2; round++) {
+        for (size_t first = 0; first < KEYS; first += MOST) {
+            const size_t expected = round < LIMIT ? MOST : 0;
+            assert_int_equal(weir_check_burst(t, keys + first, NULL, MOST, NULL), expected);
+        }
+        fake_clock_advance(&d.clock, 10 * MILLISECOND);
+        (void) weir_poll(w);
+    }
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    assert_int_equal(stats.key_count, KEYS);
+    weir_close(w);
+}
+
 /* Keys that other nodes use as well: their notes are looked at ahead. */
 static void test_a_burst_of_a_fleet(void **state)
 {
@@ -176,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_burst_is_its_checks_in_order, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_key_that_comes_again_finds_what_is_left, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_a_burst_finds_every_key_of_a_full_table, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_nothing_and_nowhere, open_desk, close_desk),
         cmocka_unit_test(test_a_burst_of_a_fleet),
     };
