@@ -16,18 +16,20 @@
 #define READERS  2
 #define CHECKS   150000
 #define KEYS     300
+#define MANY     4000 /* several times what the smallest table holds */
 
 struct crowd {
     weir *w;
     weir_policy_id policy;
     _Atomic bool stop;
     _Atomic uint64_t seed, reads, wrong;
-    _Atomic uint64_t denied[KEYS];
+    uint64_t keys;
+    _Atomic uint64_t denied[MANY];
 };
 
-static uint64_t key_number(uint64_t *rng)
+static uint64_t key_number(uint64_t *rng, uint64_t keys)
 {
-    const uint64_t spread = 1 + random_below(rng, KEYS); /* lower numbers come more often */
+    const uint64_t spread = 1 + random_below(rng, keys); /* lower numbers come more often */
     return random_below(rng, spread);
 }
 
@@ -37,7 +39,7 @@ static void *check_main(void *arg)
     weir_thread *t = weir_attach(crowd->w);
     uint64_t rng = atomic_fetch_add(&crowd->seed, 1);
     for (int i = 0; i < CHECKS; i++) {
-        const uint64_t number = key_number(&rng);
+        const uint64_t number = key_number(&rng, crowd->keys);
         char name[16];
         const int length = snprintf(name, sizeof(name), "%d", (int) number);
         const weir_key key = weir_make_key(crowd->w, crowd->policy, name, (size_t) length);
@@ -65,10 +67,11 @@ static void *read_main(void *arg)
         for (size_t i = 0; i < count; i++) {
             char *end = NULL;
             const unsigned long number = strtoul(top[i].key, &end, 10);
-            wrong += end == top[i].key || *end != '\0' || number >= KEYS;
+            wrong += end == top[i].key || *end != '\0' || number >= crowd->keys;
             wrong += top[i].error_units > top[i].denied_units;
             wrong += i != 0 && top[i].denied_units > top[i - 1].denied_units;
-            wrong += number < KEYS && top[i].denied_units - top[i].error_units > atomic_load(&crowd->denied[number]);
+            wrong +=
+                number < crowd->keys && top[i].denied_units - top[i].error_units > atomic_load(&crowd->denied[number]);
         }
         (void) atomic_fetch_add(&crowd->wrong, wrong);
         (void) weir_write_metrics(crowd->w, text, sizeof(text));
@@ -82,7 +85,10 @@ static void *read_main(void *arg)
 static void test_reading_while_threads_are_denied_sees_whole_lists_and_misses_nothing(void **state)
 {
     (void) state;
-    struct crowd crowd = {.w = open_or_fail(NULL), .seed = test_seed()};
+    static struct crowd crowd;
+    crowd.w = open_or_fail(NULL);
+    crowd.seed = test_seed();
+    crowd.keys = KEYS;
     const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 20, .period_ns = 366 * 24 * HOUR},
                                  {.algorithm = WEIR_TOKEN_BUCKET, .limit = 30, .period_ns = 366 * 24 * HOUR}};
     const uint64_t begun_ns = real_ns();
@@ -132,6 +138,46 @@ static void test_reading_while_threads_are_denied_sees_whole_lists_and_misses_no
     weir_close(crowd.w);
 }
 
+/* Keys are forgotten and come back all the time, in the middle of denials: what one was denied is never said of
+ * another. */
+static void test_what_forgotten_keys_were_denied_is_said_of_nobody_else(void **state)
+{
+    (void) state;
+    static struct crowd crowd;
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000;
+    options.max_threads = CHECKERS;
+    crowd.w = open_or_fail(&options);
+    crowd.seed = test_seed();
+    crowd.keys = MANY;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 366 * 24 * HOUR};
+    crowd.policy = set_one_policy(crowd.w, &limit, 1, WEIR_SCOPE_PROCESS);
+    pthread_t checkers[CHECKERS];
+    pthread_t reader;
+    for (int i = 0; i < CHECKERS; i++) {
+        assert_int_equal(pthread_create(&checkers[i], NULL, check_main, &crowd), 0);
+    }
+    assert_int_equal(pthread_create(&reader, NULL, read_main, &crowd), 0);
+    for (int i = 0; i < CHECKERS; i++) {
+        assert_int_equal(pthread_join(checkers[i], NULL), 0);
+    }
+    atomic_store(&crowd.stop, true);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    assert_int_equal(crowd.wrong, 0);
+    uint64_t denied = 0;
+    for (int i = 0; i < MANY; i++) {
+        denied += crowd.denied[i];
+    }
+    weir_stats stats;
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    do {
+        weir_get_stats(crowd.w, &stats);
+    } while (stats.denied_units + stats.unlisted_units < denied && real_ns() < until_ns);
+    assert_true(stats.evicted_used_count > 10000);
+    assert_int_equal(stats.denied_units + stats.unlisted_units, denied);
+    weir_close(crowd.w);
+}
+
 /* A slot keeps what its thread was denied, until somebody settles it: here the background thread alone can. */
 static void test_what_an_idle_thread_was_denied_is_listed_while_others_are_busy(void **state)
 {
@@ -162,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_an_idle_thread_was_denied_is_listed_while_others_are_busy),
         cmocka_unit_test(test_reading_while_threads_are_denied_sees_whole_lists_and_misses_nothing),
+        cmocka_unit_test(test_what_forgotten_keys_were_denied_is_said_of_nobody_else),
     };
     return cmocka_run_group_tests_name("stress/offenders", tests, NULL, NULL);
 }
