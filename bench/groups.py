@@ -167,8 +167,9 @@ def measure_latency(run, figures):
 
 def measure_memory(run, figures):
     program = run.program("bench", "weir-memory")
-    for scope, _ in itertools.product(("process", "fleet"), range(REPETITIONS)):
-        figures.read_lines(run.output(program, scope, KEY_COUNTS[-1 if run.scale == 1 else -2]))
+    keys = KEY_COUNTS[-1 if run.scale == 1 else -2]
+    for scope, repetition in itertools.product(("process", "fleet"), range(REPETITIONS)):
+        figures.read_lines(run.output(program, scope, keys, *([] if repetition else [10 * keys])))
     if run.scale < 1:
         raise Skip(f"{MANY_KEYS} keys take too long for --quick")
     need_memory(MANY_KEYS)
@@ -260,7 +261,7 @@ GROUPS = (
           lambda name, figures: None if "reports" in name or "/curve/" in name
           else "/".join(["latency", "idle", name.split("/")[2]]), paired=True),
     Group("memory", "A weir for N keys, in a process of its own: time to open and close, resident bytes per key when it is "
-          "open and when N keys have been checked.", measure_memory),
+          "open and when N keys have been checked; `grown_by_M` MiB by M keys more, none of them twice.", measure_memory),
     Group("accuracy", "`accuracy/ALGORITHM_PATTERN/NODES/INTERVAL`: admitted by the limit, three times of which is asked "
           "for, in `weir-fleetsim`; a limit of 10,000 a second, intervals in ms, delays of 0.1 to 1 ms, a seed per "
           "repetition.", measure_accuracy),

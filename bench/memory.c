@@ -3,7 +3,9 @@
  * What a weir for so many keys takes: time to open and to close, and resident memory per key when it is open, and when
  * that many keys have been checked.
  *
- *     weir-memory fleet|process KEYS
+ *     weir-memory fleet|process KEYS [FLOOD]
+ *
+ * FLOOD: so many keys more are checked then, none of them twice; by how much that makes it grow.
  *
  * One measurement per process: what an earlier one gave back would hide what the next one takes. In a fleet its Redis
  * is not there, which makes no difference to its memory.
@@ -16,6 +18,17 @@
 #include <weir/weir.h>
 
 #include "tools.h"
+
+/* Checks so many keys, from number `first` on, once each. */
+static void check_keys(weir *w, weir_thread *t, uint64_t first, uint64_t count)
+{
+    const weir_policy_id id = weir_find_policy(w, "api");
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t bytes[2] = {first + i, 0};
+        const weir_key key = weir_make_key(w, id, bytes, sizeof(bytes));
+        (void) weir_check(t, &key, 1, NULL);
+    }
+}
 
 static double resident_size(void)
 {
@@ -34,8 +47,9 @@ static double resident_size(void)
 int main(int argc, char **argv)
 {
     const unsigned long long keys = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    const unsigned long long flood = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     if (keys == 0 || (strcmp(argv[1], "fleet") != 0 && strcmp(argv[1], "process") != 0)) {
-        (void) fprintf(stderr, "usage: weir-memory fleet|process KEYS\n");
+        (void) fprintf(stderr, "usage: weir-memory fleet|process KEYS [FLOOD]\n");
         return 2;
     }
     const char *name = argv[1];
@@ -62,16 +76,13 @@ int main(int argc, char **argv)
         return 1;
     }
     weir_thread *t = weir_attach(w);
-    const weir_policy_id id = weir_find_policy(w, "api");
-    for (uint64_t i = 0; i < keys; i++) {
-        const uint64_t bytes[2] = {i, 0};
-        const weir_key key = weir_make_key(w, id, bytes, sizeof(bytes));
-        (void) weir_check(t, &key, 1, NULL);
-    }
+    check_keys(w, t, 0, keys);
     const double filled = resident_size();
-    weir_detach(t);
     weir_stats stats;
     weir_get_stats(w, &stats);
+    check_keys(w, t, keys, flood);
+    const double flooded = resident_size();
+    weir_detach(t);
     const uint64_t close_ns = tools_now_ns();
     weir_close(w);
     const uint64_t closed_ns = tools_now_ns();
@@ -80,5 +91,8 @@ int main(int argc, char **argv)
     tools_figure((at_open - before) / (double) keys, "bytes/key", "memory/%s/%llu/at_open", name, keys);
     tools_figure((filled - before) / (double) keys, "bytes/key", "memory/%s/%llu/filled", name, keys);
     tools_figure((double) stats.key_count / (double) keys, "of_the_keys", "memory/%s/%llu/held", name, keys);
+    if (flood != 0) {
+        tools_figure((flooded - filled) / (1 << 20), "MiB", "memory/%s/%llu/grown_by_%llu", name, keys, flood);
+    }
     return 0;
 }

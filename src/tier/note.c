@@ -18,7 +18,7 @@
 #define NOTES_DIVISOR 64
 
 /* Of so many notes the one that was looked at least lately is taken away; looked for so often. */
-#define SAMPLE   16
+#define SAMPLE   8
 #define SEARCHES 4
 
 /* A stub's tag stands below its incarnation. */
@@ -26,12 +26,14 @@
 #define STAY_SHIFT    WINDOW_TAG_BITS
 
 /*
- * The short form of a number below 2^44, in 20 bits: below 2^14 it is itself; else 14 bits behind its leading one, and
- * above them by how many bits it was shifted, and 1. What is cut off is never more than it is.
+ * The short form of a number below 2^44, in 19 bits: below 2^14 it is itself; else 14 bits behind its leading one, and
+ * above them by how many bits it was shifted, and 1. What is cut off is never more than it is. The bit above says that
+ * all own units had been told, as many as there were: of a window that is over it says how many.
  */
 #define SHORT_SHIFT WINDOW_COUNT_BITS
 #define SHORT_BITS  14
 #define SHORT_ONE   (UINT64_C(1) << SHORT_BITS)
+#define SHORT_ALL   (UINT64_C(1) << 19)
 
 static uint64_t short_of(uint64_t number)
 {
@@ -44,6 +46,7 @@ static uint64_t short_of(uint64_t number)
 
 static uint64_t short_value(uint64_t form)
 {
+    form &= SHORT_ALL - 1;
     const uint64_t shifted = form >> SHORT_BITS;
     return shifted == 0 ? form : ((form & (SHORT_ONE - 1)) | SHORT_ONE) << (shifted - 1);
 }
@@ -191,6 +194,14 @@ struct given *given_make(struct tier *tier, uint32_t cell)
     return &tier->notes.asides[cell].given;
 }
 
+/* Own units of the window before that the fleet has had, where it has had all there were. */
+static uint64_t all_before(const struct tier *tier, uint32_t cell, const struct told *before)
+{
+    const struct state state = cell_state(pair_read(&tier->table.cells[cell].state));
+    const bool its = window_tag(state) == stub_tag(&tier->notes.stubs[cell]);
+    return its ? saturating_sub(window_previous(state), told_folded(before)) : 0;
+}
+
 /* A stub's two words as what was told. */
 static void told_read(const struct tier *tier, uint32_t cell, struct told *now, struct told *before)
 {
@@ -213,6 +224,9 @@ static void told_read(const struct tier *tier, uint32_t cell, struct told *now, 
         }
         if (!word_each) {
             told[i]->reported = short_value(words[i] >> SHORT_SHIFT);
+            if (i == 1 && (words[i] >> SHORT_SHIFT & SHORT_ALL) != 0) {
+                told[i]->reported = max_u64(told[i]->reported, all_before(tier, cell, told[i]));
+            }
         } else if (owner_is(owner, OWNER_BUCKET) && i == 0) {
             now->reported = words[1];
         }
@@ -288,7 +302,7 @@ static bool window_word(const struct told *told, uint64_t *word, bool *remembers
     const uint64_t others = load_relaxed(&told->others);
     const uint64_t folded = told_folded(told);
     *remembers = others == 0;
-    *word = folded | short_of(told->reported) << SHORT_SHIFT;
+    *word = folded | (short_of(told->reported) | (told->own == told->reported ? SHORT_ALL : 0)) << SHORT_SHIFT;
     return (others == 0 || load_relaxed(&told->remembered) == 0) && folded <= WINDOW_COUNT_MASK &&
            told->reported <= WINDOW_COUNT_MASK;
 }
@@ -560,6 +574,11 @@ static uint32_t oldest_note(struct notes *notes, uint32_t round)
             oldest = index;
             oldest_age = age;
         }
+    }
+    /* The next search is near. */
+    for (uint32_t i = 0; i < SAMPLE; i++) {
+        const uint32_t next = notes->hand + i;
+        __builtin_prefetch(&notes->pool[next < notes->count ? next : next - notes->count].cell);
     }
     return oldest;
 }

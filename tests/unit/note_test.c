@@ -135,6 +135,36 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
     }
 }
 
+/* Large numbers are rounded; but of a window that is over and was told in full nothing is left to tell. */
+static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_start(&s, WEIR_SLIDING_WINDOW, 10000000, 1);
+    for (uint64_t others = 0; others < 2; others++) {
+        struct note *note = note_at(s.tier, s.at, s.rule, START_NS);
+        const uint64_t own = 1234567;
+        const uint32_t tag = window_tag_at(s.rule, START_NS);
+        struct pair *pair = &s.tier->table.cells[s.at].state;
+        struct pair_value value = pair_read(pair);
+        assert_true(pair_cas(pair, &value, cell_value(window_state(tag, 5, own + others * 77777), value)));
+        told_clear(&note->now);
+        told_clear(&note->before);
+        note->before.reported = note->before.own = own;
+        store_relaxed(&note->before.others, others * 77777);
+        store_relaxed(&note->mirror.tag, tag);
+        assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+        struct note room;
+        assert_int_equal(note_open(s.tier, s.at, s.rule, START_NS, &room)->before.reported, own);
+        /* Where some was left to tell, it is left still. */
+        note = note_at(s.tier, s.at, s.rule, START_NS);
+        note->before.reported = own - 1;
+        assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+        assert_true(note_open(s.tier, s.at, s.rule, START_NS, &room)->before.reported < own);
+    }
+    nodes_stop(&s.n);
+}
+
 static void test_units_denied_without_a_note_are_counted(void **state)
 {
     (void) state;
@@ -289,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_a_note_says_is_there_when_it_was_taken_away),
+        cmocka_unit_test(test_a_window_that_was_told_in_full_is_not_news_again),
         cmocka_unit_test(test_units_denied_without_a_note_are_counted),
         cmocka_unit_test(test_keys_of_any_length_keep_their_names),
         cmocka_unit_test(test_a_note_is_not_taken_from_a_report_under_way),
