@@ -46,7 +46,7 @@ static void subject_start(struct subject *s, weir_algorithm algorithm, uint64_t 
 
 static uint64_t some_units(uint64_t *rng)
 {
-    return random_next(rng) >> (20 + random_below(rng, 45));
+    return random_next(rng) >> (20 + random_below(rng, 44));
 }
 
 static void told_fill(struct told *told, uint64_t *rng, bool plain)
