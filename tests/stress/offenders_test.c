@@ -14,9 +14,13 @@
 
 #define CHECKERS 4
 #define READERS  2
-#define CHECKS   150000
-#define KEYS     300
-#define MANY     4000 /* several times what the smallest table holds */
+#ifdef __SANITIZE_THREAD__
+#define CHECKS 40000
+#else
+#define CHECKS 150000
+#endif
+#define KEYS 300
+#define MANY 4000 /* several times what the smallest table holds */
 
 struct crowd {
     weir *w;
