@@ -59,8 +59,11 @@ def machine_of(build):
     }
 
 
-def measure(groups, run):
-    """Figures by group, and what was left out of which and why; whether all went well besides."""
+def measure(groups, run, keep):
+    """
+    Figures by group, and what was left out of which and why; whether all went well besides. What there is so far is
+    given to `keep` after each group.
+    """
     results, skipped, good = {}, {}, True
     for group in groups:
         begun = time.monotonic()
@@ -77,6 +80,7 @@ def measure(groups, run):
             skipped[group.name] = "; ".join(figures.left_out)
             print(f"{group.name}: left out: {skipped[group.name]}", file=sys.stderr)
         print(f"{group.name}: {len(figures.by_name)} figures, {time.monotonic() - begun:.0f} s", flush=True)
+        keep(results, skipped)
     return results, skipped, good
 
 
@@ -91,8 +95,8 @@ def as_json(group, figures):
     return out
 
 
-def kept(path, measured, quick):
-    """Figures by group of the last report, without those of the groups that were measured now; what it left out."""
+def kept(path, quick):
+    """Figures by group of the last report; what it left out."""
     if not path.exists():
         return {}, {}
     last = json.loads(path.read_text(encoding="utf-8"))
@@ -101,19 +105,20 @@ def kept(path, measured, quick):
         return {}, {}
     results = {}
     for name, figures in last["groups"].items():
-        if name not in measured:
-            results[name] = Figures()
-            for figure, row in figures.items():
-                results[name].add(figure, row["unit"], *row["samples"], **row["notes"])
-    return results, {name: reason for name, reason in last["skipped"].items() if name not in measured}
+        results[name] = Figures()
+        for figure, row in figures.items():
+            results[name].add(figure, row["unit"], *row["samples"], **row["notes"])
+    return results, last["skipped"]
 
 
-def write(directory, quick, machine, groups, results, skipped):
-    """The figures first: they are dear, and what is made of them is not."""
+def write_figures(directory, quick, machine, groups, results, skipped):
     with open(directory / "report.json", "w", encoding="utf-8") as out:
         json.dump({"machine": machine, "quick": quick, "skipped": skipped,
                    "groups": {group.name: as_json(group, results[group.name]) for group in groups}}, out, indent=1)
         out.write("\n")
+
+
+def write_report(directory, machine, groups, results, skipped):
     for old in directory.glob("*.svg"):
         old.unlink()
     images = {}
@@ -143,11 +148,20 @@ def main():
     directory.mkdir(parents=True, exist_ok=True)
     machine = machine_of(options.build)
     machine["repetitions"] = f"{REPETITIONS}" + (", --quick: do not quote" if options.quick else "")
-    results, skipped, good = measure(groups, Run(options.build, 0.1 if options.quick else 1))
-    if options.keep:
-        old, old_skipped = kept(directory / "report.json", results, options.quick)
-        results, skipped = {**old, **results}, {**old_skipped, **skipped}
-    write(directory, options.quick, machine, [group for group in GROUPS if group.name in results], results, skipped)
+    old, old_skipped = kept(directory / "report.json", options.quick) if options.keep else ({}, {})
+
+    def all_of(results, skipped):
+        skipped = {**{name: reason for name, reason in old_skipped.items() if name not in results}, **skipped}
+        results = {**old, **results}
+        return [group for group in GROUPS if group.name in results], results, skipped
+
+    def keep(results, skipped):
+        """The figures are dear: a run that is broken off leaves those it has."""
+        write_figures(directory, options.quick, machine, *all_of(results, skipped))
+
+    results, skipped, good = measure(groups, Run(options.build, 0.1 if options.quick else 1), keep)
+    keep(results, skipped)
+    write_report(directory, machine, *all_of(results, skipped))
     return 0 if good else 1
 
 

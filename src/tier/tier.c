@@ -86,6 +86,9 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     unsigned char *next = tier->memory;
     tier->threads = carve(&next, threads_size);
     tier->orphans.ring = carve(&next, orphans_size);
+    if (fleet) {
+        memset((void *) tier->orphans.ring, 0, orphans_size); /* present from the beginning, as the table is */
+    }
     for (uint32_t i = 0; i < max_threads; i++) {
         struct weir_thread *t = &tier->threads[i];
         t->tier = tier;
