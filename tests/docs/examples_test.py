@@ -7,20 +7,28 @@ import subprocess
 import sys
 
 
+# Its bucket refills a unit in 10 ms: on a busy machine one may come in between.
+TRIES = 5
+
+
+def serves_the_burst(program):
+    run = subprocess.run([program], capture_output=True, text=True, timeout=20)
+    lines = run.stdout.splitlines()
+    return (run.returncode == 0 and lines[:20].count("refused, 0 left") == 0 and lines[:20][-1].startswith("served")
+            and sum(line.startswith("refused") for line in lines[20:]) >= 4)
+
+
 def main():
     program, source = sys.argv[1], pathlib.Path(sys.argv[2])
     readme = (source / "README.md").read_text()
     example = (source / "docs/examples/embed.c").read_text()
-    run = subprocess.run([program], capture_output=True, text=True, timeout=20)
-    lines = run.stdout.splitlines()
+    serves = any(serves_the_burst(program) for _ in range(TRIES))
     links = [link for page in [source / "README.md", *sorted((source / "docs").rglob("*.md"))]
              for link in ((page.parent / target) for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()))
              if not link.exists()]
     results = [
         ("the example in the README is the one that is built", f"```c\n{example}```" in readme),
-        ("it serves the burst and refuses the rest",
-         run.returncode == 0 and lines[:20].count("refused, 0 left") == 0 and lines[:20][-1].startswith("served")
-         and sum(line.startswith("refused") for line in lines[20:]) >= 4),
+        ("it serves the burst and refuses the rest", serves),
         (f"links between documents lead somewhere {links or ''}", not links),
     ]
     print(f"TAP version 13\n1..{len(results)}")

@@ -458,8 +458,10 @@ static void test_an_outage_stops_no_tick_to_go_through_the_table(void **state)
     struct fleet *fleet = &node->w->fleet;
     const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
     weir_key keys[200]; /* all over the table */
+    uint64_t names[200];
     for (uint64_t name = 0; name < 200; name++) {
-        keys[name] = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
+        names[name] = name;
+        keys[name] = weir_make_key(node->w, node->key.policy, &names[name], sizeof(names[name]));
         assert_true(weir_check(node->t, &keys[name], 30, NULL));
     }
     pass(&n, 5 * INTERVAL_MS);
