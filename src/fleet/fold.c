@@ -105,6 +105,7 @@ static bool bucket_fold(struct tier *tier, uint32_t at, struct note *note, const
     if (listens) {
         note->lesson.known_time = folded.a;
         note->lesson.known_total = bucket_total(folded);
+        note->lesson.known_back = report->back + unseen_back + answer.reset;
     }
     store_relaxed(&note->now.others, answer.others);
     store_relaxed(&note->now.others_back, answer.others_back);

@@ -288,7 +288,7 @@ static struct state whole_bucket(const struct note *note, const struct rule *rul
         const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, from_ns));
         const uint64_t charged =
             since == 0 ? note->lesson.known_time : saturating_add(known, saturating_mul(since, rule->unit));
-        const uint64_t back = saturating_sub(load_relaxed(&note->given->back[0]), note->now.reported_back);
+        const uint64_t back = saturating_sub(load_relaxed(&note->given->back[0]), note->lesson.known_back);
         state.a = min_u64(state.a, saturating_sub(charged, saturating_mul(back, rule->unit)));
     }
     return state;

@@ -98,6 +98,15 @@ static void told_unfolded(struct told *told, uint64_t deficit)
     store_relaxed(&told->others_back, 0);
 }
 
+/* What a bucket is now is what it is in whole. */
+static void know_reading(struct note *note, const struct cell *cell)
+{
+    const struct reading reading = report_read(cell, note->given);
+    note->lesson.known_time = reading.state.a;
+    note->lesson.known_total = bucket_total(reading.state);
+    note->lesson.known_back = reading.back[0];
+}
+
 static void unfold(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
@@ -106,9 +115,7 @@ static void unfold(const struct sweep *sweep, uint32_t at, struct note *note, co
         unfold_log(sweep->fleet->tier, at, note, rule, sweep->now_ns);
     }
     if (load_relaxed(&note->mirror.part) == 0) {
-        const struct state state = cell_state(pair_read(&cell->state));
-        note->lesson.known_time = state.a; /* else it is that before the first part */
-        note->lesson.known_total = state.b & BUCKET_TOTAL_MASK;
+        know_reading(note, cell); /* else it is that before the first part */
     }
     learn_nothing(sweep->fleet, note);
     if (rule_is_log(rule) || rule_is_bucket(rule) || tag == TAG_NONE) {
@@ -155,12 +162,10 @@ static void forgive(const struct sweep *sweep, uint32_t at, struct note *note, c
 {
     const struct cell *cell = &sweep->fleet->tier->table.cells[at];
     if (rule_is_bucket(rule)) {
-        const struct reading reading = report_read(cell, note->given);
-        note->before.reported_back = reading.back[0];
-        note->lesson.known_time = reading.state.a;
-        note->lesson.known_total = bucket_total(reading.state);
+        know_reading(note, cell);
+        note->before.reported_back = note->lesson.known_back;
         note->before.reported =
-            note->now.reported + ((bucket_total(reading.state) - note->now.reported) & BUCKET_TOTAL_MASK);
+            note->now.reported + ((note->lesson.known_total - note->now.reported) & BUCKET_TOTAL_MASK);
     }
 }
 

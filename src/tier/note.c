@@ -262,6 +262,7 @@ static void know(const struct tier *tier, uint32_t cell, const struct rule *whol
     const struct rule rule = mirror_part_rule(whole, load_relaxed(&note->mirror.part));
     note->lesson.known_total = note->now.reported & BUCKET_TOTAL_MASK;
     note->lesson.known_time = saturating_sub(state.a, saturating_mul(since, rule.unit));
+    note->lesson.known_back = load_relaxed(&note->given->back[0]);
     note->lesson.part_ns = now_ns;
 }
 

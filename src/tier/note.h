@@ -101,8 +101,9 @@ struct lesson {
     uint64_t changed_ns;              /* when demand was last seen to move between the nodes */
     uint64_t own;                     /* own units then, of the note's window or of the bucket */
     uint64_t own_seen;                /* of them, what the others' news covers */
-    /* Served in part: the bucket's a as the fleet knows it, without what that adds, and its total then. */
-    uint64_t known_time, known_total;
+    /* Served in part: the bucket's a as the fleet knows it, without what that adds; its total then; and own units given
+     * back, which are taken off it. */
+    uint64_t known_time, known_total, known_back;
     uint64_t part_ns; /* when it was last found to be */
 };
 

@@ -272,15 +272,14 @@ static inline uint64_t room(struct node *node)
 }
 
 /*
- * Takes what a bucket was charged while it was served in part for what it is worth, as the fleet's answer does. (No
- * round with units given back may be under way.)
+ * Takes what a bucket was charged while it was served in part for what it is worth, as the fleet's answer does.
  */
 static inline void serve_whole(struct cell *cell, const struct note *note, const struct rule *rule, uint64_t now_ns)
 {
     struct pair_value value = pair_read(&cell->state);
     struct state state = cell_state(value);
     const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
-    const uint64_t back = load_relaxed(&note->given->back[0]) - note->now.reported_back;
+    const uint64_t back = load_relaxed(&note->given->back[0]) - note->lesson.known_back;
     const uint64_t now_time = bucket_time(rule, now_ns);
     const uint64_t known_time = since != 0 ? max_u64(note->lesson.known_time, now_time) : note->lesson.known_time;
     const uint64_t whole = saturating_sub(known_time + since * rule->unit, back * rule->unit);
