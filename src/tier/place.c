@@ -3,12 +3,12 @@
  * Giving a key a cell.
  *
  * A key that is new takes an empty cell of its first group, or of its second. When both are full a key there makes room
- * by moving to its own second group; so the table can be filled nearly whole (one step of cuckoo hashing: Pagh and
- * Rodler, Cuckoo Hashing, J. Algorithms 51, 2004). When none can, another key is forgotten: one whose state equals a
- * fresh one, where there is one (nothing is lost), else the one with the smallest part of its limit used. Keys that a
- * thread holds units of are not forgotten. What a forgotten key had used goes into the sketch (sketch.c), and a key
- * that comes back begins with that. In a fleet these units are not this stay's own, to be reported: they count as the
- * others', until the fleet tells of as many (told.remembered).
+ * by moving to its own second group; so the table holds as many keys as it was opened for (one step of cuckoo hashing:
+ * Pagh and Rodler, Cuckoo Hashing, J. Algorithms 51, 2004). When none can, or there are as many already, another key is
+ * forgotten: one whose state equals a fresh one, where there is one (nothing is lost), else the one with the smallest
+ * part of its limit used. Keys that a thread holds units of are not forgotten. What a forgotten key had used goes into
+ * the sketch (sketch.c), and a key that comes back begins with that. In a fleet these units are not this stay's own, to
+ * be reported: they count as the others', until the fleet tells of as many (told.remembered).
  *
  * What a forgotten key had not told the fleet yet goes to the background thread first, through a ring of fixed size;
  * where that is full, the report is lost and counted.
@@ -268,7 +268,11 @@ static uint32_t claim_any(struct tier *tier, const size_t groups[2], uint64_t ha
 {
     uint32_t at = claim_empty(&tier->table, groups[0], hash);
     at = at != TABLE_NONE ? at : claim_empty(&tier->table, groups[1], hash);
-    at = at != TABLE_NONE ? at : claim_moved(tier, groups);
+    /* In a table that is full to the last cell a search for one that can move reads sixteen groups in vain, for each
+     * key of a flood. */
+    if (at == TABLE_NONE && load_relaxed(&tier->table.key_count) < tier->table.max_keys) {
+        at = claim_moved(tier, groups);
+    }
     /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
     return at != TABLE_NONE ? at : claim_least(tier, load_acquire(&tier->policies), groups, now_ns);
 }
@@ -302,6 +306,21 @@ static void move_in(struct tier *tier, uint32_t at, const struct policy *policy,
     cell_release(&table->cells[at]);
 }
 
+/* Asks for all that a new key is looked for in, and that is looked at for who gives way, so that the misses overlap. */
+static void prefetch(const struct tier *tier, const size_t groups[2], uint64_t hash)
+{
+    const struct table *table = &tier->table;
+    __builtin_prefetch(&table->locks[groups[0]], 1);
+    for (size_t i = 0; i < 2; i++) {
+        const size_t first = groups[i] * GROUP_CELLS;
+        __builtin_prefetch(&table->owners[first]);
+        for (size_t at = first; at < first + GROUP_CELLS; at += LINE_CELLS) {
+            __builtin_prefetch(&table->cells[at]);
+        }
+    }
+    sketch_prefetch(&tier->sketch, hash);
+}
+
 uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_index, const weir_key *key,
                    uint64_t now_ns)
 {
@@ -310,6 +329,7 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
     const uint64_t hash = cell_hash(policy, key, limit_index);
     const size_t groups[2] = {table_group(table, hash), table_second_group(table, hash)};
 
+    prefetch(tier, groups, hash);
     table_lock(table, groups[0]);
     uint32_t at = table_find_both(table, hash);
     if (at == TABLE_NONE) {

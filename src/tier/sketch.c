@@ -273,6 +273,14 @@ static struct trace find(const struct sketch *sketch, uint64_t hash, uint64_t li
     return trace;
 }
 
+void sketch_prefetch(const struct sketch *sketch, uint64_t hash)
+{
+    uint64_t print;
+    if (load_relaxed(&sketch->used) != 0) {
+        __builtin_prefetch(line_of(sketch, hash, &print), 1);
+    }
+}
+
 struct trace sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
 {
     return find(sketch, hash, limit, now_ns, false);

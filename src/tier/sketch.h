@@ -41,6 +41,9 @@ void sketch_close(struct sketch *sketch);
  */
 bool sketch_put(struct sketch *sketch, uint64_t hash, struct trace trace, enum sketch_weight weight, uint64_t now_ns);
 
+/* Asks for the line of a hash. */
+void sketch_prefetch(const struct sketch *sketch, uint64_t hash);
+
 /* At least what was put of a hash that is not over and was not forgiven; units 0: nothing. `limit`: of its rule. */
 struct trace sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
 

@@ -64,6 +64,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
 {
     memset(table, 0, sizeof(*table));
     size_t sizes[PARTS];
+    table->max_keys = max_keys;
     table->group_count = groups_for(max_keys, fleet);
     table->cell_count = table->group_count * GROUP_CELLS;
     table->memory_size = part_sizes(table->group_count, fleet, sizes);

@@ -107,6 +107,7 @@ static inline void owner_mark(struct owner *owner, uint8_t mark)
 
 struct table {
     size_t group_count, cell_count;
+    size_t max_keys; /* as many find room */
     struct cell *cells;
     struct owner *owners;
     _Atomic uint32_t *locks; /* one per group */
@@ -115,8 +116,8 @@ struct table {
     struct bitmap postponed; /* has something to tell the fleet that can wait */
     void *memory;
     size_t memory_size;
-    /* Written for every new key, and by nobody else: on a line of their own. */
-    _Alignas(64) _Atomic uint64_t key_count; /* statistics */
+    /* Written for every new key, and by nobody else: on a line of its own. A guess: the cells are what is true. */
+    _Alignas(64) _Atomic uint64_t key_count;
 };
 
 /* 0 or -ENOMEM. Holds at least `max_keys` cells at a load that leaves nearly no set full. `fleet`: with bitmaps. */
