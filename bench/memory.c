@@ -5,7 +5,8 @@
  *
  *     weir-memory fleet|process KEYS [FLOOD]
  *
- * FLOOD: so many keys more are checked then, none of them twice; by how much that makes it grow.
+ * FLOOD: so many keys more are checked then, none of them twice; by how much that makes it grow, and how long a check of
+ * such a key takes.
  *
  * One measurement per process: what an earlier one gave back would hide what the next one takes. In a fleet its Redis
  * is not there, which makes no difference to its memory.
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <weir/weir.h>
 
@@ -30,18 +30,25 @@ static void check_keys(weir *w, weir_thread *t, uint64_t first, uint64_t count)
     }
 }
 
+/* Bytes. Of the page tables themselves: the kernel's counters, in statm, may be some hundred pages behind. */
 static double resident_size(void)
 {
-    unsigned long total = 0;
-    unsigned long resident = 0;
-    FILE *in = fopen("/proc/self/statm", "r");
-    if (in == NULL || fscanf(in, "%lu %lu", &total, &resident) != 2) {
-        resident = 0;
+    char line[256];
+    unsigned long kib = 0;
+    FILE *in = fopen("/proc/self/smaps_rollup", "r");
+    while (in != NULL && kib == 0 && fgets(line, sizeof(line), in) != NULL) {
+        if (strncmp(line, "Rss:", 4) == 0) {
+            kib = strtoul(line + 4, NULL, 10);
+        }
     }
     if (in != NULL) {
         (void) fclose(in);
     }
-    return (double) resident * (double) sysconf(_SC_PAGESIZE);
+    if (kib == 0) {
+        (void) fprintf(stderr, "weir-memory: /proc/self/smaps_rollup cannot be read\n");
+        exit(1);
+    }
+    return (double) kib * 1024;
 }
 
 int main(int argc, char **argv)
@@ -80,7 +87,9 @@ int main(int argc, char **argv)
     const double filled = resident_size();
     weir_stats stats;
     weir_get_stats(w, &stats);
+    const uint64_t flood_ns = tools_now_ns();
     check_keys(w, t, keys, flood);
+    const uint64_t flooded_ns = tools_now_ns();
     const double flooded = resident_size();
     weir_detach(t);
     const uint64_t close_ns = tools_now_ns();
@@ -93,6 +102,7 @@ int main(int argc, char **argv)
     tools_figure((double) stats.key_count / (double) keys, "of_the_keys", "memory/%s/%llu/held", name, keys);
     if (flood != 0) {
         tools_figure((flooded - filled) / (1 << 20), "MiB", "memory/%s/%llu/grown_by_%llu", name, keys, flood);
+        tools_figure((double) (flooded_ns - flood_ns) / (double) flood, "ns", "memory/%s/%llu/new_key", name, keys);
     }
     return 0;
 }
