@@ -183,14 +183,27 @@ static inline void pass(struct nodes *n, uint64_t ms)
     }
 }
 
-/* All nodes, with right clocks, that have met. */
-static inline void nodes_start(struct nodes *n, const weir_policy *policies, size_t count)
+/* Opens all nodes, with right clocks, and lets them meet. */
+static inline void nodes_meet(struct nodes *n)
 {
-    nodes_init(n, policies, count);
     for (int i = 0; i < NODES; i++) {
         node_open(n, i, 0);
     }
-    pass(n, 500);
+    pass(n, 500); /* half an interval from the last round, and from the next one */
+}
+
+static inline void nodes_start(struct nodes *n, const weir_policy *policies, size_t count)
+{
+    nodes_init(n, policies, count);
+    nodes_meet(n);
+}
+
+/* Nodes that have met before anybody used the key, or looked at it. */
+static inline void nodes_start_cold(struct nodes *n, const weir_policy *policies, size_t count)
+{
+    nodes_init(n, policies, count);
+    n->cold = true;
+    nodes_meet(n);
 }
 
 static inline uint64_t ask(struct node *node, uint64_t times)
@@ -201,6 +214,17 @@ static inline uint64_t ask(struct node *node, uint64_t times)
     }
     node->used += admitted;
     return admitted;
+}
+
+/* Every node asks for so much in each step of 10 ms. */
+static inline void ask_all(struct nodes *n, uint64_t ms, const uint64_t each[NODES])
+{
+    for (uint64_t done = 0; done < ms; done += STEP_MS) {
+        for (int i = 0; i < NODES; i++) {
+            (void) ask(&n->node[i], each[i]);
+        }
+        pass(n, STEP_MS);
+    }
 }
 
 static inline void give_back(struct node *node, uint64_t units)
