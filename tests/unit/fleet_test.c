@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Several nodes in one process, on the in-memory fleet, under one clock that the test moves: sharing, what is reported
- * and when, lost answers, a fleet that forgets, wrong clocks. The outage ladder: ladder_test.c.
+ * and when, lost answers, a fleet that forgets, wrong clocks. The outage ladder: ladder_test.c; keys that are new:
+ * new_keys_test.c.
  */
 #include "support/nodes.h"
-
-static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
-
-#define ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
-
-static weir_limit limit_of(weir_algorithm algorithm, uint64_t limit)
-{
-    return (weir_limit){.algorithm = algorithm, .limit = limit, .period_ns = 24 * HOUR};
-}
-
-static weir_policy policy_of(const weir_limit *limit)
-{
-    return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 500};
-}
+#include "support/policies.h"
 
 static weir_stats stats_of(const struct node *node)
 {
@@ -36,7 +24,7 @@ static bool use(struct node *node, uint64_t name)
 static void test_what_one_node_admits_the_others_learn(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
@@ -66,7 +54,7 @@ static void test_what_one_node_admits_the_others_learn(void **state)
 static void test_a_share_grows_when_the_others_no_longer_ask(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
@@ -112,7 +100,7 @@ static void test_rounds_whose_answers_are_lost_count_once(void **state)
 static void test_what_a_failed_round_held_is_said_again_without_new_traffic(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], 1000);
         const weir_policy policy = policy_of(&limit);
@@ -134,7 +122,7 @@ static void test_what_a_failed_round_held_is_said_again_without_new_traffic(void
 static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
@@ -163,7 +151,7 @@ static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(
 {
     (void) state;
     const uint64_t keys = 300;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
@@ -190,7 +178,7 @@ static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(
 static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], 100000);
         const weir_policy policy = policy_of(&limit);
@@ -220,7 +208,7 @@ static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
 static void test_news_of_a_key_near_its_limit_is_told_each_interval(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
@@ -316,7 +304,7 @@ static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **s
 {
     (void) state;
     static const int64_t wrong_ns[NODES] = {0, 3600 * (int64_t) SECOND, -3600 * (int64_t) SECOND};
-    for (size_t a = 0; a < ALGORITHMS; a++) {
+    for (size_t a = 0; a < COUNTERS; a++) {
         struct nodes n;
         const weir_limit limit = {.algorithm = algorithms[a], .limit = 300, .period_ns = 600 * SECOND};
         const weir_policy policy = policy_of(&limit);
@@ -402,10 +390,7 @@ static void test_forgotten_keys_tell_what_they_had_used(void **state)
         const weir_policy policy = policy_of(&limit);
         nodes_init(&n, &policy, 1);
         n.max_keys = 1000; /* fewer than are used */
-        for (int i = 0; i < NODES; i++) {
-            node_open(&n, i, 0);
-        }
-        pass(&n, 500);
+        nodes_meet(&n);
         uint64_t rng = test_seed();
         uint64_t admitted = 0;
         for (int i = 0; i < 20000; i++) {

@@ -4,6 +4,7 @@
  * the times of the others' units, told again and again, counted once.
  */
 #include "support/nodes.h"
+#include "support/policies.h"
 
 #define LIMIT     300
 #define PERIOD_NS (10 * SECOND)
@@ -11,11 +12,6 @@
 
 static const weir_limit limit_300 = {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = PERIOD_NS};
 static const weir_limit limit_long = {.algorithm = WEIR_SLIDING_LOG, .limit = 2000, .period_ns = HOUR};
-
-static weir_policy policy_of(const weir_limit *limit)
-{
-    return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 60000};
-}
 
 /* What changes in a log is told each interval. */
 static void hear_soon(struct nodes *n)
@@ -30,7 +26,7 @@ static void test_no_period_holds_more_than_the_limit_and_what_an_interval_oversh
     (void) state;
     struct nodes n;
     static uint32_t admitted[STEPS];
-    const weir_policy policy = policy_of(&limit_300);
+    const weir_policy policy = patient_policy_of(&limit_300);
     nodes_start(&n, &policy, 1);
     for (size_t step = 0; step < STEPS; step++) {
         admitted[step] = 0;
@@ -60,7 +56,7 @@ static void test_units_of_others_leave_the_window_at_their_own_time(void **state
 {
     (void) state;
     struct nodes n;
-    const weir_policy policy = policy_of(&limit_300);
+    const weir_policy policy = patient_policy_of(&limit_300);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 100), 100); /* at 0.5 s */
     pass(&n, 3000);
@@ -89,7 +85,7 @@ static void test_a_node_that_joins_late_hears_the_times_of_the_others(void **sta
 {
     (void) state;
     struct nodes n;
-    const weir_policy policy = policy_of(&limit_300);
+    const weir_policy policy = patient_policy_of(&limit_300);
     nodes_init(&n, &policy, 1);
     node_open(&n, 0, 0);
     node_open(&n, 1, 0);
@@ -114,7 +110,7 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
 {
     (void) state;
     struct nodes n;
-    const weir_policy policy = policy_of(&limit_long);
+    const weir_policy policy = patient_policy_of(&limit_long);
     nodes_start(&n, &policy, 1);
     memory_fleet_lose_answers(n.fleet, true);
     assert_int_equal(ask_freely(&n.node[0], 700), 700);
@@ -166,7 +162,7 @@ static void test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones
     (void) state;
     struct nodes n;
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 400, .period_ns = PERIOD_NS};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     overshoot_alone(&n, &policy, 400);
     assert_int_equal(fleet_sum(&n), 400);
     hear_soon(&n);
@@ -198,7 +194,7 @@ static void test_units_given_back_after_an_overshoot_are_no_ghosts(void **state)
     (void) state;
     struct nodes n;
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 400, .period_ns = HOUR};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     nodes_start(&n, &policy, 1);
     memory_fleet_set_hung(n.fleet, true);
     assert_int_equal(ask_freely(&n.node[0], 400), 400);
@@ -220,7 +216,7 @@ static void test_a_reset_clears_the_units_of_the_same_moment(void **state)
 {
     (void) state;
     struct nodes n;
-    const weir_policy policy = policy_of(&limit_300);
+    const weir_policy policy = patient_policy_of(&limit_300);
     nodes_start(&n, &policy, 1);
     pass(&n, TWO_INTERVALS);
     fake_clock_advance(&n.node[0].clock, 123); /* no whole microsecond */
@@ -236,7 +232,7 @@ static void test_logs_go_through_an_outage(void **state)
 {
     (void) state;
     struct nodes n;
-    weir_policy policy = policy_of(&limit_300);
+    weir_policy policy = patient_policy_of(&limit_300);
     policy.outage_grace_ms = 500;
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 60), 60);
@@ -296,7 +292,7 @@ static void test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short(void **s
 {
     (void) state;
     struct nodes n;
-    const weir_policy policy = policy_of(&limit_300);
+    const weir_policy policy = patient_policy_of(&limit_300);
     nodes_start(&n, &policy, 1);
     memory_fleet_set_override(n.fleet, "p:key", "1000");
     pass(&n, TWO_INTERVALS);

@@ -6,13 +6,9 @@
 #include <errno.h>
 
 #include "support/nodes.h"
+#include "support/policies.h"
 
 static const weir_limit window_300 = {.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = 24 * HOUR};
-
-static weir_policy policy_of(const weir_limit *limit)
-{
-    return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 60000};
-}
 
 static weir_key key_of(const struct node *node, const char *policy, const char *bytes)
 {
@@ -27,7 +23,7 @@ static void quota_is_known_to_a_new_node(uint64_t used)
 {
     struct nodes n;
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 6400, .calendar = WEIR_CALENDAR_MONTH};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     nodes_init(&n, &policy, 1);
     node_open(&n, 0, 0);
     pass(&n, 500);
@@ -61,15 +57,9 @@ static void test_a_node_that_opens_anew_learns_what_of_a_month_is_used(void **st
 
 /* Tiers */
 
-static const weir_algorithm all[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG, WEIR_TOKEN_BUCKET,
-                                     WEIR_LEAKY_BUCKET};
-
 static void share_a_record(weir_algorithm algorithm, bool pro_first)
 {
-    const bool queue = algorithm == WEIR_LEAKY_BUCKET;
-    const weir_limit limits[] = {
-        {.algorithm = algorithm, .limit = 100, .period_ns = 24 * HOUR, .delay = queue ? 100 : 0},
-        {.algorithm = algorithm, .limit = 1000, .period_ns = 24 * HOUR, .delay = queue ? 1000 : 0}};
+    const weir_limit limits[] = {limit_of(algorithm, 100), limit_of(algorithm, 1000)};
     const weir_policy free_tier = {.name = "p/free", .limits = &limits[0], .limit_count = 1, .outage_grace_ms = 60000};
     const weir_policy pro_tier = {.name = "p/pro", .limits = &limits[1], .limit_count = 1, .outage_grace_ms = 60000};
     const weir_policy policies[] = {pro_first ? pro_tier : free_tier, pro_first ? free_tier : pro_tier};
@@ -108,9 +98,9 @@ static void share_a_record(weir_algorithm algorithm, bool pro_first)
 static void test_tiers_of_a_policy_share_a_record(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < sizeof(all) / sizeof(all[0]); a++) {
-        share_a_record(all[a], false);
-        share_a_record(all[a], true);
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        share_a_record(algorithms[a], false);
+        share_a_record(algorithms[a], true);
     }
 }
 
@@ -129,7 +119,7 @@ static void test_requests_on_all_nodes_stand_in_one_queue(void **state)
     (void) state;
     struct nodes n;
     const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 6, .period_ns = 60 * SECOND, .burst = 10};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     nodes_start(&n, &policy, 1);
     for (uint64_t i = 0; i < 4; i++) {
         assert_int_equal(wait_of(&n.node[0]), 10 * i * SECOND);
@@ -178,7 +168,7 @@ static void units_move_with_the_first_reading(weir_algorithm algorithm, int64_t 
                               .period_ns = 600 * SECOND,
                               .delay = algorithm == WEIR_LEAKY_BUCKET ? 300 : 0};
     const bool a_bucket = algorithm >= WEIR_TOKEN_BUCKET;
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     nodes_init(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
         node_open(&n, i, i == 1 ? wrong_ns : 0);
@@ -210,8 +200,8 @@ static void test_what_a_queue_is_given_back_during_a_round_is_taken_off_once(voi
 {
     (void) state;
     struct nodes n;
-    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 300, .period_ns = 24 * HOUR, .delay = 300};
-    const weir_policy policy = policy_of(&limit);
+    const weir_limit limit = limit_of(WEIR_LEAKY_BUCKET, 300);
+    const weir_policy policy = patient_policy_of(&limit);
     nodes_start(&n, &policy, 1);
     struct node *node = &n.node[0];
     for (int i = 0; i < 20; i++) {
@@ -246,9 +236,9 @@ static void test_what_a_queue_is_given_back_during_a_round_is_taken_off_once(voi
 static void test_what_a_wrong_clock_has_counted_moves_with_the_first_reading_of_the_fleets(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < sizeof(all) / sizeof(all[0]); a++) {
-        units_move_with_the_first_reading(all[a], 3600 * (int64_t) SECOND);
-        units_move_with_the_first_reading(all[a], -3600 * (int64_t) SECOND);
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        units_move_with_the_first_reading(algorithms[a], 3600 * (int64_t) SECOND);
+        units_move_with_the_first_reading(algorithms[a], -3600 * (int64_t) SECOND);
     }
 }
 
@@ -257,7 +247,7 @@ static void reset_an_hour_ahead(weir_algorithm algorithm)
     struct nodes n;
     const weir_limit limit = {
         .algorithm = algorithm, .limit = 300, .period_ns = 2 * HOUR, .delay = algorithm == WEIR_LEAKY_BUCKET ? 300 : 0};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     nodes_init(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
         node_open(&n, i, i == 1 ? 3600 * (int64_t) SECOND : 0);
@@ -307,7 +297,7 @@ static void test_an_entry_is_in_force_on_every_node_within_two_intervals(void **
 {
     (void) state;
     struct nodes n;
-    const weir_policy policy = policy_of(&window_300);
+    const weir_policy policy = patient_policy_of(&window_300);
     nodes_start(&n, &policy, 1);
     expect_limit(&n, 300);
     memory_fleet_set_override(n.fleet, "p:key", "200");
@@ -342,7 +332,7 @@ static void test_entries_allow_and_deny(void **state)
 {
     (void) state;
     struct nodes n;
-    const weir_policy policy = policy_of(&window_300);
+    const weir_policy policy = patient_policy_of(&window_300);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask_freely(&n.node[0], 400), 300);
     pass(&n, TWO_INTERVALS);
@@ -378,7 +368,7 @@ static void test_an_entry_has_a_number_for_each_limit_and_a_burst_where_wanted(v
     struct nodes n;
     const weir_limit limits[] = {{.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = HOUR, .burst = 5},
                                  {.algorithm = WEIR_FIXED_WINDOW, .limit = 80, .period_ns = 24 * HOUR}};
-    weir_policy policy = policy_of(limits);
+    weir_policy policy = patient_policy_of(limits);
     policy.limit_count = 2;
     nodes_start(&n, &policy, 1);
     memory_fleet_set_override(n.fleet, "p:a key%7b%25%00%ff", "200/50 10000");
@@ -423,7 +413,7 @@ static void test_malformed_entries_are_logged_and_the_others_hold(void **state)
         {"p:k", "18446744073709551617"},
     };
     struct nodes n;
-    const weir_policy policy = policy_of(&window_300);
+    const weir_policy policy = patient_policy_of(&window_300);
     nodes_start(&n, &policy, 1);
     memory_fleet_set_override(n.fleet, "p:key", "77");
     memory_fleet_set_override(n.fleet, "elsewhere:key", "10"); /* of a policy that is not here: no mistake */
@@ -449,8 +439,8 @@ static void test_policies_are_reloaded_while_entries_are_in_force(void **state)
     (void) state;
     struct nodes n;
     const weir_limit more = {.algorithm = WEIR_FIXED_WINDOW, .limit = 500, .period_ns = 24 * HOUR};
-    const weir_policy policy = policy_of(&window_300);
-    const weir_policy reloaded[] = {policy_of(&more), {.name = "q", .limits = &window_300, .limit_count = 1}};
+    const weir_policy policy = patient_policy_of(&window_300);
+    const weir_policy reloaded[] = {patient_policy_of(&more), {.name = "q", .limits = &window_300, .limit_count = 1}};
     nodes_start(&n, &policy, 1);
     memory_fleet_set_override(n.fleet, "p:key", "200");
     memory_fleet_set_override(n.fleet, "q:key", "deny");
@@ -493,11 +483,10 @@ static void told_in_no_time(struct nodes *n, struct node *node, const char *valu
 static void test_entries_hold_at_once_for_keys_with_grants_and_remembered_denials(void **state)
 {
     (void) state;
-    for (size_t a = 0; a < sizeof(all) / sizeof(all[0]); a++) {
+    for (size_t a = 0; a < ALGORITHMS; a++) {
         struct nodes n;
-        const weir_limit limit = {
-            .algorithm = all[a], .limit = 300, .period_ns = 24 * HOUR, .delay = all[a] == WEIR_LEAKY_BUCKET ? 300 : 0};
-        const weir_policy policy = policy_of(&limit);
+        const weir_limit limit = limit_of(algorithms[a], 300);
+        const weir_policy policy = patient_policy_of(&limit);
         nodes_start(&n, &policy, 1);
         struct node *node = &n.node[0];
         told_in_no_time(&n, node, "25");
@@ -519,7 +508,7 @@ static void test_entries_stay_in_force_through_an_outage(void **state)
 {
     (void) state;
     struct nodes n;
-    weir_policy policy = policy_of(&window_300);
+    weir_policy policy = patient_policy_of(&window_300);
     policy.outage_grace_ms = 500;
     nodes_start(&n, &policy, 1);
     memory_fleet_set_override(n.fleet, "p:key", "30");

@@ -6,36 +6,18 @@
 #include <errno.h>
 
 #include "support/nodes.h"
+#include "support/policies.h"
 
 #define LIMIT 300
 
-/* So long that nothing refills, and no unit leaves its window. A queue that lets its burst pass at once. */
+/* In the order of `algorithms`; see limit_of. */
 static const weir_limit kinds[] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR},
     {.algorithm = WEIR_SLIDING_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR},
-    {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = 24 * HOUR},
     {.algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = 24 * HOUR},
     {.algorithm = WEIR_LEAKY_BUCKET, .limit = LIMIT, .period_ns = 24 * HOUR, .delay = LIMIT},
+    {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = 24 * HOUR},
 };
-
-/* A test over the windows, and over all. The state is the limit. */
-#define OVER_WINDOWS(test)                                                                                             \
-    {#test "(fixed)", test, NULL, NULL, (void *) (uintptr_t) &kinds[0]},                                               \
-    {                                                                                                                  \
-#test "(sliding)", test, NULL, NULL, (void *) (uintptr_t) &kinds[1]                                            \
-    }
-#define OVER_KINDS(test)                                                                                               \
-    OVER_WINDOWS(test), {#test "(log)", test, NULL, NULL, (void *) (uintptr_t) &kinds[2]},                             \
-        {#test "(token)", test, NULL, NULL, (void *) (uintptr_t) &kinds[3]},                                           \
-    {                                                                                                                  \
-#test "(leaky)", test, NULL, NULL, (void *) (uintptr_t) &kinds[4]                                              \
-    }
-
-/* One policy "p" of one limit; the ladder stays on the fleet's rung through what a test does. */
-static weir_policy policy_of(const weir_limit *limit)
-{
-    return (weir_policy){.name = "p", .limits = limit, .limit_count = 1, .outage_grace_ms = 60000};
-}
 
 /* Everybody hears, and then agrees with the sum, which is what was used. */
 static void expect_agreed(struct nodes *n, uint64_t used)
@@ -52,7 +34,7 @@ static void test_units_given_back_can_be_had_by_other_nodes(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask_freely(&n.node[0], LIMIT), LIMIT);
     pass(&n, TWO_INTERVALS);
@@ -76,7 +58,7 @@ static void test_refunds_and_charges_reach_the_sum_and_every_node(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask_freely(&n.node[0], 120), 120);
     charge(&n.node[1], 40);
@@ -101,7 +83,7 @@ static void test_units_are_given_back_in_full_where_others_ask_as_well(void **st
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     for (int round = 0; round < 5; round++) { /* until each leaves a part to the others */
         for (int i = 0; i < NODES; i++) {
@@ -121,7 +103,7 @@ static void test_a_charge_above_the_limit_closes_every_node(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     charge(&n.node[2], LIMIT + 50);
     pass(&n, TWO_INTERVALS);
@@ -168,7 +150,7 @@ static void test_units_of_the_window_before_are_given_back_there(void **state)
     const weir_limit *kind = *state;
     struct nodes n;
     const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     start_two_windows(&n, &policy);
     give_back(&n.node[0], 120); /* 20 of this window, 100 of the one before */
     give_back(&n.node[1], 30);
@@ -187,7 +169,7 @@ static void test_other_nodes_hear_what_was_given_back_of_the_window_before(void 
     const weir_limit *kind = *state;
     struct nodes n;
     const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     start_two_windows(&n, &policy);
     give_back(&n.node[0], 120);
     pass(&n, TWO_INTERVALS);
@@ -208,7 +190,7 @@ static void test_a_node_gives_back_only_what_it_took(void **state)
     const weir_limit *kind = *state;
     struct nodes n;
     const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
-    const weir_policy policy = policy_of(&limit);
+    const weir_policy policy = patient_policy_of(&limit);
     start_two_windows(&n, &policy);
     weir_refund(n.node[2].t, &n.node[2].key, 200); /* it took two, in the window before */
     pass(&n, TWO_INTERVALS);
@@ -242,7 +224,7 @@ static void test_what_is_said_again_because_answers_are_lost_counts_once(void **
     uint64_t rng = test_seed();
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     n.loses_notes = random_below(&rng, 2) == 0;
     use_somehow(&n, &rng, 10);
@@ -260,7 +242,7 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
     uint64_t rng = test_seed();
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     n.loses_notes = random_below(&rng, 2) == 0;
     assert_int_equal(ask(&n.node[0], 60), 60);
@@ -288,7 +270,7 @@ static void test_what_all_nodes_know_no_forgetful_fleet_gives_back(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 60), 60);
     charge(&n.node[1], 40);
@@ -310,7 +292,7 @@ static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **stat
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 70), 70);
     assert_int_equal(ask(&n.node[1], 50), 50);
@@ -327,7 +309,7 @@ static void test_what_is_given_back_ends_a_denial_that_another_node_remembers(vo
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask_freely(&n.node[0], LIMIT), LIMIT);
     pass(&n, TWO_INTERVALS);
@@ -349,7 +331,7 @@ static void test_a_reset_on_one_node_clears_the_key_on_all(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], LIMIT / NODES), LIMIT / NODES);
@@ -379,7 +361,7 @@ static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **s
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 40), 40);
@@ -406,7 +388,7 @@ static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 60), 60);
@@ -432,7 +414,7 @@ static void test_units_used_between_a_reset_and_its_telling_stay(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 60), 60);
     assert_int_equal(ask(&n.node[1], 60), 60);
@@ -454,7 +436,7 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
-    const weir_policy policy = policy_of(kind);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 60), 60);
     assert_int_equal(ask(&n.node[1], 60), 60);
@@ -475,23 +457,23 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OVER_KINDS(test_units_given_back_can_be_had_by_other_nodes),
-        OVER_KINDS(test_refunds_and_charges_reach_the_sum_and_every_node),
-        OVER_KINDS(test_units_are_given_back_in_full_where_others_ask_as_well),
-        OVER_KINDS(test_a_charge_above_the_limit_closes_every_node),
-        OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there),
-        OVER_WINDOWS(test_other_nodes_hear_what_was_given_back_of_the_window_before),
-        OVER_WINDOWS(test_a_node_gives_back_only_what_it_took),
-        OVER_KINDS(test_what_is_said_again_because_answers_are_lost_counts_once),
-        OVER_KINDS(test_what_a_forgetful_fleet_is_told_again_counts_once),
-        OVER_KINDS(test_what_all_nodes_know_no_forgetful_fleet_gives_back),
-        OVER_KINDS(test_an_idle_key_is_told_again_after_the_fleet_forgot_it),
-        OVER_KINDS(test_what_is_given_back_ends_a_denial_that_another_node_remembers),
-        OVER_KINDS(test_a_reset_on_one_node_clears_the_key_on_all),
-        OVER_KINDS(test_a_reset_survives_lost_answers_and_a_fleet_that_forgets),
-        OVER_KINDS(test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back),
-        OVER_KINDS(test_units_used_between_a_reset_and_its_telling_stay),
-        OVER_KINDS(test_a_reset_that_a_round_tells_of_twice_is_one_reset),
+        OVER_ALL(test_units_given_back_can_be_had_by_other_nodes, kinds),
+        OVER_ALL(test_refunds_and_charges_reach_the_sum_and_every_node, kinds),
+        OVER_ALL(test_units_are_given_back_in_full_where_others_ask_as_well, kinds),
+        OVER_ALL(test_a_charge_above_the_limit_closes_every_node, kinds),
+        OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there, kinds),
+        OVER_WINDOWS(test_other_nodes_hear_what_was_given_back_of_the_window_before, kinds),
+        OVER_WINDOWS(test_a_node_gives_back_only_what_it_took, kinds),
+        OVER_ALL(test_what_is_said_again_because_answers_are_lost_counts_once, kinds),
+        OVER_ALL(test_what_a_forgetful_fleet_is_told_again_counts_once, kinds),
+        OVER_ALL(test_what_all_nodes_know_no_forgetful_fleet_gives_back, kinds),
+        OVER_ALL(test_an_idle_key_is_told_again_after_the_fleet_forgot_it, kinds),
+        OVER_ALL(test_what_is_given_back_ends_a_denial_that_another_node_remembers, kinds),
+        OVER_ALL(test_a_reset_on_one_node_clears_the_key_on_all, kinds),
+        OVER_ALL(test_a_reset_survives_lost_answers_and_a_fleet_that_forgets, kinds),
+        OVER_ALL(test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back, kinds),
+        OVER_ALL(test_units_used_between_a_reset_and_its_telling_stay, kinds),
+        OVER_ALL(test_a_reset_that_a_round_tells_of_twice_is_one_reset, kinds),
     };
     return cmocka_run_group_tests_name("unit/share", tests, NULL, NULL);
 }
