@@ -83,6 +83,16 @@ static inline uint32_t cell_at(const struct node *node, const struct policy **po
     return table_find(&node->w->tier.table, cell_hash(*policy, &node->key, 0));
 }
 
+/* The same, where the policy is not looked at. */
+static inline uint32_t cell_of(const struct node *node)
+{
+    rcu_enter();
+    const struct policy *policy;
+    const uint32_t at = cell_at(node, &policy);
+    rcu_leave();
+    return at;
+}
+
 /* The note of a cell, as the background thread gives it one. */
 static inline struct note *note_at(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t now_ns)
 {

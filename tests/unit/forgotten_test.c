@@ -6,13 +6,9 @@
 #include <inttypes.h>
 
 #include "support/nodes.h"
+#include "support/policies.h"
 
 #define LIMIT 300
-
-static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG, WEIR_TOKEN_BUCKET,
-                                            WEIR_LEAKY_BUCKET};
-
-#define ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
 
 /* A policy of the fleet, and one that fills the table of one node. */
 struct subject {
@@ -24,11 +20,10 @@ struct subject {
 
 static void subject_start(struct subject *s, weir_algorithm algorithm)
 {
-    s->limits[0] = (weir_limit){.algorithm = algorithm, .limit = LIMIT, .period_ns = 24 * HOUR};
-    s->limits[0].delay = algorithm == WEIR_LEAKY_BUCKET ? LIMIT : 0;
+    s->limits[0] = limit_of(algorithm, LIMIT);
     s->limits[1] = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 366 * 24 * HOUR};
-    s->policies[0] = (weir_policy){
-        .name = "p", .limits = &s->limits[0], .limit_count = 1, .outage_grace_ms = 500, .on_outage = WEIR_OUTAGE_LOCAL};
+    s->policies[0] = policy_of(&s->limits[0]);
+    s->policies[0].on_outage = WEIR_OUTAGE_LOCAL;
     s->policies[1] =
         (weir_policy){.name = "filler", .limits = &s->limits[1], .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
     s->fillers = 0;
@@ -36,28 +31,16 @@ static void subject_start(struct subject *s, weir_algorithm algorithm)
     pass(&s->n, 2 * TWO_INTERVALS); /* as if there had never been anybody else */
 }
 
-static bool is_there(const struct node *node)
-{
-    rcu_enter();
-    const struct policy *policy;
-    const bool there = cell_at(node, &policy) != TABLE_NONE;
-    rcu_leave();
-    return there;
-}
-
 /* Fills a node's table with keys that have nothing left, until it has forgotten its own: one that was refused. */
 static void forget_key(struct subject *s, struct node *node)
 {
-    rcu_enter();
-    const struct policy *policy;
-    const uint32_t at = cell_at(node, &policy);
+    const uint32_t at = cell_of(node);
     assert_int_not_equal(at, TABLE_NONE);
     owner_mark(&node->w->tier.table.owners[at], MARK_REFUSED);
-    rcu_leave();
     weir_detach(node->t); /* its slots hold keys in the table */
     node->t = weir_attach(node->w);
     const weir_policy_id filler = weir_find_policy(node->w, "filler");
-    for (int i = 0; is_there(node); i++) {
+    for (int i = 0; cell_of(node) != TABLE_NONE; i++) {
         assert_true(i < 100000);
         const uint64_t name = s->fillers++;
         const weir_key key = weir_make_key(node->w, filler, &name, sizeof(name));
@@ -203,17 +186,24 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
     }
 }
 
+/* The first node has used 200 units, told of them, and forgotten its key, which has come back. */
+static struct node *subject_start_forgotten(struct subject *s, weir_algorithm algorithm)
+{
+    subject_start(s, algorithm);
+    struct node *node = &s->n.node[0];
+    assert_int_equal(ask_freely(node, 200), 200);
+    pass(&s->n, TWO_INTERVALS);
+    forget_key(s, node);
+    (void) look(node);
+    return node;
+}
+
 static void test_an_outage_does_not_give_back_what_is_remembered(void **state)
 {
     (void) state;
     for (size_t a = 0; a < ALGORITHMS; a++) {
         struct subject s;
-        subject_start(&s, algorithms[a]);
-        struct node *node = &s.n.node[0];
-        assert_int_equal(ask_freely(node, 200), 200);
-        pass(&s.n, TWO_INTERVALS);
-        forget_key(&s, node);
-        (void) look(node);
+        struct node *node = subject_start_forgotten(&s, algorithms[a]);
         pass(&s.n, TWO_INTERVALS);
         memory_fleet_set_down(s.n.fleet, true);
         pass(&s.n, 2000);
@@ -229,12 +219,7 @@ static void test_a_reset_is_one_of_what_is_remembered_too(void **state)
     for (size_t a = 0; a < ALGORITHMS; a++) {
         for (int down = 0; down < 2; down++) {
             struct subject s;
-            subject_start(&s, algorithms[a]);
-            struct node *node = &s.n.node[0];
-            assert_int_equal(ask_freely(node, 200), 200);
-            pass(&s.n, TWO_INTERVALS);
-            forget_key(&s, node);
-            (void) look(node);
+            struct node *node = subject_start_forgotten(&s, algorithms[a]);
             pass(&s.n, down != 0 ? STEP_MS : TWO_INTERVALS);
             memory_fleet_set_down(s.n.fleet, down != 0);
             (void) weir_reset(node->w, &node->key);

@@ -6,30 +6,25 @@
 #include <string.h>
 
 #include "support/nodes.h"
+#include "support/policies.h"
 
 #define MAX_KEYS 20000 /* with more cells than the least number of notes */
 #define LIMIT    300
-
-static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG, WEIR_TOKEN_BUCKET,
-                                            WEIR_LEAKY_BUCKET};
-
-#define ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
 
 struct subject {
     struct nodes n;
     weir_limit limit;
     weir_policy policy;
     struct tier *tier;
+    const struct policy *inside; /* `policy` as it is kept; nobody changes it */
     const struct rule *rule;
     uint32_t at; /* the cell of the first node's key */
 };
 
 static void subject_start(struct subject *s, weir_algorithm algorithm, uint64_t limit, int count)
 {
-    const bool queue = algorithm == WEIR_LEAKY_BUCKET;
-    s->limit = (weir_limit){
-        .algorithm = algorithm, .limit = limit, .period_ns = 24 * HOUR, .delay = queue ? (uint32_t) limit : 0};
-    s->policy = (weir_policy){.name = "p", .limits = &s->limit, .limit_count = 1, .outage_grace_ms = 60000};
+    s->limit = limit_of(algorithm, limit);
+    s->policy = patient_policy_of(&s->limit);
     nodes_init(&s->n, &s->policy, 1);
     s->n.max_keys = MAX_KEYS;
     for (int i = 0; i < count; i++) {
@@ -37,11 +32,25 @@ static void subject_start(struct subject *s, weir_algorithm algorithm, uint64_t 
     }
     s->tier = &s->n.node[0].w->tier;
     rcu_enter();
-    const struct policy *policy;
-    s->at = cell_at(&s->n.node[0], &policy);
-    s->rule = &policy->limits[0].rule;
+    s->at = cell_at(&s->n.node[0], &s->inside);
+    s->rule = &s->inside->limits[0].rule;
     rcu_leave();
     assert_false(s->tier->notes.all);
+}
+
+/* Uses a unit of one more key of the first node; returns its cell. */
+static uint32_t subject_use(struct subject *s, const void *name, size_t length)
+{
+    struct node *node = &s->n.node[0];
+    node->key = weir_make_key(node->w, node->key.policy, name, length);
+    assert_true(weir_check(node->t, &node->key, 1, NULL));
+    return cell_of(node);
+}
+
+/* Takes a note away that is there. */
+static void subject_take(const struct subject *s, const struct note *note)
+{
+    assert_true(note_take(s->tier, (uint32_t) (note - s->tier->notes.pool)));
 }
 
 static uint64_t some_units(uint64_t *rng)
@@ -112,7 +121,7 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
             note->lesson.again = random_below(&rng, 2) == 0;
             was = *note;
             const struct kept_key key = note_key(s.tier, s.at);
-            assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+            subject_take(&s, note);
             assert_null(note_of(&s.tier->notes, s.at));
             struct note room;
             struct note *now = note_open(s.tier, s.at, s.rule, START_NS, &room);
@@ -153,13 +162,13 @@ static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
         note->before.reported = note->before.own = own;
         store_relaxed(&note->before.others, others * 77777);
         store_relaxed(&note->mirror.tag, tag);
-        assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+        subject_take(&s, note);
         struct note room;
         assert_int_equal(note_open(s.tier, s.at, s.rule, START_NS, &room)->before.reported, own);
         /* Where some was left to tell, it is left still. */
         note = note_at(s.tier, s.at, s.rule, START_NS);
         note->before.reported = own - 1;
-        assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+        subject_take(&s, note);
         assert_true(note_open(s.tier, s.at, s.rule, START_NS, &room)->before.reported < own);
     }
     nodes_stop(&s.n);
@@ -171,7 +180,7 @@ static void test_units_denied_without_a_note_are_counted(void **state)
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
     struct note *note = note_at(s.tier, s.at, s.rule, START_NS);
-    assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+    subject_take(&s, note);
     note_denied(&s.tier->notes, s.at, 40);
     note_denied(&s.tier->notes, s.at, 2);
     note = note_at(s.tier, s.at, s.rule, START_NS);
@@ -179,7 +188,7 @@ static void test_units_denied_without_a_note_are_counted(void **state)
     note_denied(&s.tier->notes, s.at, 8);
     assert_int_equal(load_relaxed(&note->denied), 50);
     /* And when it is taken away again; as many as fit. */
-    assert_true(note_take(s.tier, (uint32_t) (note - s.tier->notes.pool)));
+    subject_take(&s, note);
     note_denied(&s.tier->notes, s.at, UINT64_MAX);
     assert_null(note_of(&s.tier->notes, s.at));
     note = note_at(s.tier, s.at, s.rule, START_NS);
@@ -193,21 +202,15 @@ static void test_keys_of_any_length_keep_their_names(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-    struct node *node = &s.n.node[0];
     char name[KEPT_SIZE + 8];
     memset(name, 'x', sizeof(name));
     for (size_t length = 1; length <= sizeof(name); length++) {
         name[0] = (char) ('A' + length % 26);
-        node->key = weir_make_key(node->w, node->key.policy, name, length);
-        assert_true(weir_check(node->t, &node->key, 1, NULL));
-        rcu_enter();
-        const struct policy *policy;
-        const uint32_t at = cell_at(node, &policy);
+        const uint32_t at = subject_use(&s, name, length);
         struct kept_key expected;
         memset(&expected, 0, sizeof(expected));
-        key_keep(&expected, policy, &node->key);
+        key_keep(&expected, s.inside, &s.n.node[0].key);
         const struct kept_key kept = note_key(s.tier, at);
-        rcu_leave();
         assert_int_equal(kept.flags, expected.flags);
         assert_int_equal(kept.length, expected.length);
         assert_memory_equal(kept.bytes, expected.bytes, expected.length);
@@ -220,18 +223,12 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-    struct node *node = &s.n.node[0];
     const struct notes *notes = &s.tier->notes;
     uint32_t given = 0;
     /* A round's, one after the other, until there are no more. */
     const uint32_t round = 7;
     for (uint64_t name = 0; name < MAX_KEYS; name++) {
-        node->key = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
-        assert_true(weir_check(node->t, &node->key, 1, NULL));
-        rcu_enter();
-        const struct policy *policy;
-        const uint32_t at = cell_at(node, &policy);
-        rcu_leave();
+        const uint32_t at = subject_use(&s, &name, sizeof(name));
         struct note room;
         const struct note *note = note_open(s.tier, at, s.rule, START_NS, &room);
         if (note == &room && note_give(s.tier, at, &room, round) != NULL) {
