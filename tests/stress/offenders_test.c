@@ -29,6 +29,9 @@ struct crowd {
     _Atomic uint64_t seed, reads, wrong;
     uint64_t keys;
     _Atomic uint64_t denied[MANY];
+    pthread_t checkers[CHECKERS];
+    pthread_t readers[READERS];
+    int reader_count;
 };
 
 static uint64_t key_number(uint64_t *rng, uint64_t keys)
@@ -86,6 +89,39 @@ static void *read_main(void *arg)
     return NULL;
 }
 
+static void crowd_start(struct crowd *crowd, int readers)
+{
+    crowd->reader_count = readers;
+    for (int i = 0; i < CHECKERS; i++) {
+        assert_int_equal(pthread_create(&crowd->checkers[i], NULL, check_main, crowd), 0);
+    }
+    for (int i = 0; i < readers; i++) {
+        assert_int_equal(pthread_create(&crowd->readers[i], NULL, read_main, crowd), 0);
+    }
+}
+
+/* When all have checked what they have to, and all that was denied has been counted; returns how much that was. */
+static uint64_t crowd_join(struct crowd *crowd, weir_stats *stats)
+{
+    for (int i = 0; i < CHECKERS; i++) {
+        assert_int_equal(pthread_join(crowd->checkers[i], NULL), 0);
+    }
+    atomic_store(&crowd->stop, true);
+    for (int i = 0; i < crowd->reader_count; i++) {
+        assert_int_equal(pthread_join(crowd->readers[i], NULL), 0);
+    }
+    assert_int_equal(crowd->wrong, 0);
+    uint64_t denied = 0;
+    for (uint64_t i = 0; i < crowd->keys; i++) {
+        denied += crowd->denied[i];
+    }
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    do {
+        weir_get_stats(crowd->w, stats);
+    } while (stats->denied_units + stats->unlisted_units < denied && real_ns() < until_ns);
+    return denied;
+}
+
 static void test_reading_while_threads_are_denied_sees_whole_lists_and_misses_nothing(void **state)
 {
     (void) state;
@@ -97,37 +133,15 @@ static void test_reading_while_threads_are_denied_sees_whole_lists_and_misses_no
                                  {.algorithm = WEIR_TOKEN_BUCKET, .limit = 30, .period_ns = 366 * 24 * HOUR}};
     const uint64_t begun_ns = real_ns();
     crowd.policy = set_one_policy(crowd.w, limits, 1, WEIR_SCOPE_PROCESS);
-    pthread_t checkers[CHECKERS];
-    pthread_t readers[READERS];
-    for (int i = 0; i < CHECKERS; i++) {
-        assert_int_equal(pthread_create(&checkers[i], NULL, check_main, &crowd), 0);
-    }
-    for (int i = 0; i < READERS; i++) {
-        assert_int_equal(pthread_create(&readers[i], NULL, read_main, &crowd), 0);
-    }
+    crowd_start(&crowd, READERS);
     for (size_t i = 0; i < 50; i++) {
         assert_int_equal(set_one_policy(crowd.w, limits, 1 + i % 2, WEIR_SCOPE_PROCESS), crowd.policy);
         const struct timespec nap = {.tv_nsec = 1000000};
         (void) nanosleep(&nap, NULL);
     }
-    for (int i = 0; i < CHECKERS; i++) {
-        assert_int_equal(pthread_join(checkers[i], NULL), 0);
-    }
-    atomic_store(&crowd.stop, true);
-    for (int i = 0; i < READERS; i++) {
-        assert_int_equal(pthread_join(readers[i], NULL), 0);
-    }
-    assert_true(crowd.reads > 10);
-    assert_int_equal(crowd.wrong, 0);
-    uint64_t denied = 0;
-    for (int i = 0; i < KEYS; i++) {
-        denied += crowd.denied[i];
-    }
     weir_stats stats;
-    const uint64_t until_ns = real_ns() + 10 * SECOND;
-    do {
-        weir_get_stats(crowd.w, &stats);
-    } while (stats.denied_units < denied && real_ns() < until_ns);
+    const uint64_t denied = crowd_join(&crowd, &stats);
+    assert_true(crowd.reads > 10);
     assert_int_equal(stats.denied_count, denied);
     assert_int_equal(stats.denied_units, denied);
     assert_int_equal(stats.unlisted_units, 0);
@@ -156,27 +170,9 @@ static void test_what_forgotten_keys_were_denied_is_said_of_nobody_else(void **s
     crowd.keys = MANY;
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 366 * 24 * HOUR};
     crowd.policy = set_one_policy(crowd.w, &limit, 1, WEIR_SCOPE_PROCESS);
-    pthread_t checkers[CHECKERS];
-    pthread_t reader;
-    for (int i = 0; i < CHECKERS; i++) {
-        assert_int_equal(pthread_create(&checkers[i], NULL, check_main, &crowd), 0);
-    }
-    assert_int_equal(pthread_create(&reader, NULL, read_main, &crowd), 0);
-    for (int i = 0; i < CHECKERS; i++) {
-        assert_int_equal(pthread_join(checkers[i], NULL), 0);
-    }
-    atomic_store(&crowd.stop, true);
-    assert_int_equal(pthread_join(reader, NULL), 0);
-    assert_int_equal(crowd.wrong, 0);
-    uint64_t denied = 0;
-    for (int i = 0; i < MANY; i++) {
-        denied += crowd.denied[i];
-    }
+    crowd_start(&crowd, 1);
     weir_stats stats;
-    const uint64_t until_ns = real_ns() + 10 * SECOND;
-    do {
-        weir_get_stats(crowd.w, &stats);
-    } while (stats.denied_units + stats.unlisted_units < denied && real_ns() < until_ns);
+    const uint64_t denied = crowd_join(&crowd, &stats);
     assert_true(stats.evicted_used_count > 10000);
     assert_int_equal(stats.denied_units + stats.unlisted_units, denied);
     weir_close(crowd.w);
