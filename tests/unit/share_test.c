@@ -327,16 +327,22 @@ static void test_what_is_given_back_ends_a_denial_that_another_node_remembers(vo
     nodes_stop(&n);
 }
 
+/* Every node uses so many units, and tells of them. */
+static void use_on_all(struct nodes *n, uint64_t each)
+{
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n->node[i], each), each);
+    }
+    pass(n, TWO_INTERVALS);
+}
+
 static void test_a_reset_on_one_node_clears_the_key_on_all(void **state)
 {
     const weir_limit *kind = *state;
     struct nodes n;
     const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
-    for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask(&n.node[i], LIMIT / NODES), LIMIT / NODES);
-    }
-    pass(&n, TWO_INTERVALS);
+    use_on_all(&n, LIMIT / NODES);
     hear(&n);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 1), 0);
@@ -363,10 +369,7 @@ static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **s
     struct nodes n;
     const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
-    for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask(&n.node[i], 40), 40);
-    }
-    pass(&n, TWO_INTERVALS);
+    use_on_all(&n, 40);
     hear(&n);
     hear(&n);
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), 0);
@@ -390,10 +393,7 @@ static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **
     struct nodes n;
     const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
-    for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask(&n.node[i], 60), 60);
-    }
-    pass(&n, TWO_INTERVALS);
+    use_on_all(&n, 60);
     hear(&n);
     hear(&n);
     memory_fleet_set_down(n.fleet, true);
