@@ -141,20 +141,6 @@ static redisContext *connect_to(const struct server *server)
     return c;
 }
 
-static bool answers(const struct server *server)
-{
-    redisContext *c = connect_to(server);
-    redisReply *reply = c != NULL && c->err == 0 ? redisCommand(c, "PING") : NULL;
-    const bool up = reply != NULL && reply->type == REDIS_REPLY_STATUS;
-    if (reply != NULL) {
-        freeReplyObject(reply);
-    }
-    if (c != NULL) {
-        redisFree(c);
-    }
-    return up;
-}
-
 static void exec_server(const struct server *server, const char *const options[], pid_t parent)
 {
     char port[16];
@@ -205,7 +191,7 @@ void chaos_server(struct server *server, const char *const options[], bool waits
         exec_server(server, options, parent);
     }
     const uint64_t until_ns = real_ns() + START_LIMIT_NS;
-    while (waits && !answers(server)) {
+    while (waits && !server_answers(connect_to(server))) {
         if (real_ns() > until_ns) {
             fail_msg("redis-server does not answer");
         }

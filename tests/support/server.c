@@ -71,6 +71,19 @@ static redisContext *connect_server(const struct server *server)
     return c;
 }
 
+bool server_answers(redisContext *c)
+{
+    redisReply *reply = c != NULL && c->err == 0 ? redisCommand(c, "PING") : NULL;
+    const bool up = reply != NULL && reply->type == REDIS_REPLY_STATUS;
+    if (reply != NULL) {
+        freeReplyObject(reply);
+    }
+    if (c != NULL) {
+        redisFree(c);
+    }
+    return up;
+}
+
 /* The program with its arguments, in the child. */
 static void run(const struct server *server)
 {
@@ -120,16 +133,7 @@ static void launch(struct server *server)
     }
     const uint64_t until_ns = real_ns() + START_LIMIT_NS;
     for (;;) {
-        redisContext *c = connect_server(server);
-        redisReply *reply = c != NULL && c->err == 0 ? redisCommand(c, "PING") : NULL;
-        const bool up = reply != NULL && reply->type == REDIS_REPLY_STATUS;
-        if (reply != NULL) {
-            freeReplyObject(reply);
-        }
-        if (c != NULL) {
-            redisFree(c);
-        }
-        if (up) {
+        if (server_answers(connect_server(server))) {
             return;
         }
         if (real_ns() > until_ns) {

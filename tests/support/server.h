@@ -50,6 +50,9 @@ void server_stop(struct server *server);
 /* "unix:///..." or "redis://127.0.0.1:port". */
 void server_url(const struct server *server, bool tcp, char *out, size_t size);
 
+/* Whether there is a server behind a connection that answers (NULL: no connection, no); closes the connection. */
+bool server_answers(redisContext *c);
+
 /* Runs a command on a connection of its own; the caller frees the reply. */
 redisReply *server_command(const struct server *server, const char *format, ...);
 
