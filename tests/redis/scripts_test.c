@@ -41,6 +41,22 @@ static struct transport *connect_to(const struct server *server)
     return t;
 }
 
+/* An empty Redis, and a transport on it. Skips the test where there is none. */
+static struct transport *redis_start(struct server *server)
+{
+    if (!server_available()) {
+        skip();
+    }
+    server_start(server);
+    return connect_to(server);
+}
+
+static void redis_stop(struct server *server, struct transport *t)
+{
+    t->ops->close(t);
+    server_stop(server);
+}
+
 static enum transport_event exchange(struct transport *t, struct report *reports, size_t count)
 {
     struct round round = {.reports = reports, .report_count = count, .node = "n1", .node_lifetime_ms = 60000};
@@ -187,18 +203,14 @@ static void expect_all_expire(const struct server *server)
 static void test_random_reports_are_answered_as_the_model_answers(void **state)
 {
     (void) state;
-    if (!server_available()) {
-        skip();
-    }
     static struct world world;
     struct server server;
+    struct transport *redis = redis_start(&server);
     struct transport *model = NULL;
     struct memory_fleet *fleet = memory_fleet_new(wall, NULL);
     const struct transport_config config = {.timeout_ms = 1000};
     assert_non_null(fleet);
     assert_int_equal(memory_transport_open(fleet, &config, &model, NULL), 0);
-    server_start(&server);
-    struct transport *redis = connect_to(&server);
     memset(&world, 0, sizeof(world));
     world.rng = test_seed();
     world.reset_us = world.from_us = NOW_US;
@@ -224,10 +236,9 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         }
     }
     expect_all_expire(&server);
-    redis->ops->close(redis);
     model->ops->close(model);
     memory_fleet_free(fleet);
-    server_stop(&server);
+    redis_stop(&server, redis);
 }
 
 static struct report report_of(enum report_kind kind, const char *name, uint64_t count)
@@ -251,12 +262,8 @@ static void forbid(const struct server *server, const char *what)
 static void test_a_record_that_cannot_be_made_to_expire_is_not_kept(void **state)
 {
     (void) state;
-    if (!server_available()) {
-        skip();
-    }
     struct server server;
-    server_start(&server);
-    struct transport *t = connect_to(&server);
+    struct transport *t = redis_start(&server);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
         struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
         struct report there = report_of((enum report_kind) kind, "there", 3);
@@ -276,19 +283,14 @@ static void test_a_record_that_cannot_be_made_to_expire_is_not_kept(void **state
         expect_all_expire(&server); /* nor is the nodes' record */
         forbid(&server, "+pexpire");
     }
-    t->ops->close(t);
-    server_stop(&server);
+    redis_stop(&server, t);
 }
 
 static void test_a_record_that_lost_its_time_to_live_gets_it_back(void **state)
 {
     (void) state;
-    if (!server_available()) {
-        skip();
-    }
     struct server server;
-    server_start(&server);
-    struct transport *t = connect_to(&server);
+    struct transport *t = redis_start(&server);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
         struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
         assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
@@ -296,20 +298,15 @@ static void test_a_record_that_lost_its_time_to_live_gets_it_back(void **state)
         assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE); /* nothing new, and yet */
         assert_in_range(pttl(&server, r.record), 1, 70000);
     }
-    t->ops->close(t);
-    server_stop(&server);
+    redis_stop(&server, t);
 }
 
 /* A bucket that is used all the time has its life moved with it, though not by every report. */
 static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
 {
     (void) state;
-    if (!server_available()) {
-        skip();
-    }
     struct server server;
-    server_start(&server);
-    struct transport *t = connect_to(&server);
+    struct transport *t = redis_start(&server);
     uint64_t rng = test_seed();
     /* In a batch with others, so that it is seldom the one whose life is set anew whatever it says. */
     struct report reports[BATCH];
@@ -325,21 +322,16 @@ static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
         const uint64_t full_ms = (r->tat_answer_us - NOW_US) / 1000;
         assert_in_range(pttl(&server, r->record), full_ms + 30000 - 5000, full_ms + 60000);
     }
-    t->ops->close(t);
-    server_stop(&server);
+    redis_stop(&server, t);
 }
 
 static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
 {
     (void) state;
-    if (!server_available()) {
-        skip();
-    }
     static const char *const values[] = {"nonsense",  "-5", "inf",    "nan", "1e300", "99999999999999999999 1",
                                          "1 2 3 4 5", "",   "-9 1 2", "0x",  "3 -4",  "5 6 99999999999999999999"};
     struct server server;
-    server_start(&server);
-    struct transport *t = connect_to(&server);
+    struct transport *t = redis_start(&server);
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             struct report r = report_of((enum report_kind) kind, "odd", 5);
@@ -352,8 +344,7 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
             freeReplyObject(server_command(&server, "DEL %s", r.record));
         }
     }
-    t->ops->close(t);
-    server_stop(&server);
+    redis_stop(&server, t);
 }
 
 int main(void)
