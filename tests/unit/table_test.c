@@ -8,7 +8,7 @@
 #define KEYS    20000
 #define UNLUCKY 3
 
-static weir_key numbered(const weir *w, weir_policy_id id, uint32_t *number)
+static weir_key numbered(const weir *w, weir_policy_id id, const uint32_t *number)
 {
     return weir_make_key(w, id, number, sizeof(*number));
 }
@@ -32,14 +32,12 @@ static weir *open_with_limit(struct fake_clock *clock, uint64_t units)
 static void test_as_many_keys_as_asked_for_have_room(void **state)
 {
     (void) state;
-    static uint32_t numbers[KEYS];
     struct fake_clock clock;
     weir *w = open_with_limit(&clock, 10);
     weir_thread *t = weir_attach(w);
     const weir_policy_id id = weir_find_policy(w, "p");
     for (uint32_t i = 0; i < KEYS; i++) {
-        numbers[i] = i;
-        const weir_key key = numbered(w, id, &numbers[i]);
+        const weir_key key = numbered(w, id, &i);
         for (uint32_t times = 0; times <= i % 10; times++) {
             assert_true(weir_check(t, &key, 1, NULL));
         }
@@ -50,7 +48,7 @@ static void test_as_many_keys_as_asked_for_have_room(void **state)
     assert_in_range(stats.key_count, KEYS - UNLUCKY, KEYS);
     uint64_t wrong = 0;
     for (uint32_t i = 0; i < KEYS; i++) {
-        const weir_key key = numbered(w, id, &numbers[i]);
+        const weir_key key = numbered(w, id, &i);
         weir_verdict verdict;
         (void) weir_peek(t, &key, 1, &verdict);
         wrong += verdict.remaining != 9 - i % 10;
@@ -65,14 +63,12 @@ static void test_as_many_keys_as_asked_for_have_room(void **state)
 static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
 {
     (void) state;
-    static uint32_t numbers[KEYS];
     struct fake_clock clock;
     weir *w = open_with_limit(&clock, 1);
     weir_thread *t = weir_attach(w);
     const weir_policy_id id = weir_find_policy(w, "p");
     for (uint32_t i = 0; i < KEYS; i++) {
-        numbers[i] = i;
-        const weir_key key = numbered(w, id, &numbers[i]);
+        const weir_key key = numbered(w, id, &i);
         assert_true(weir_check(t, &key, 1, NULL));
         assert_false(weir_check(t, &key, 1, NULL));
     }
@@ -83,7 +79,7 @@ static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
         }
     }
     for (uint32_t i = 0; i < KEYS; i++) {
-        const weir_key key = numbered(w, id, &numbers[i]);
+        const weir_key key = numbered(w, id, &i);
         (void) weir_check(t, &key, 1, NULL);
     }
     for (int i = 0; i < 100; i++) {
@@ -103,7 +99,6 @@ static void test_what_keys_that_move_have_told_counts_once(void **state)
 {
     (void) state;
     enum { FEW = 1000 };
-    static uint32_t numbers[FEW];
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .period_ns = 3600 * SECOND};
     const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
     struct nodes n;
@@ -111,9 +106,8 @@ static void test_what_keys_that_move_have_told_counts_once(void **state)
     uint64_t used = 0;
     const weir_policy_id id = weir_find_policy(n.node[0].w, "p");
     for (uint32_t i = 0; i < FEW - 2; i++) {
-        numbers[i] = i;
         for (int m = 0; m < NODES; m++) {
-            const weir_key key = numbered(n.node[m].w, id, &numbers[i]);
+            const weir_key key = numbered(n.node[m].w, id, &i);
             used += weir_check(n.node[m].t, &key, 1 + i % 3, NULL) ? 1 + i % 3 : 0;
         }
         if (i % 16 == 0) {
