@@ -376,6 +376,12 @@ static void test_a_sliding_log_that_finds_no_memory_refuses_and_forgets_nothing(
     run_stream(&options, limits, 2, true);
 }
 
+#ifdef __SANITIZE_THREAD__
+#define CROWD_CALLS 8000
+#else
+#define CROWD_CALLS 20000
+#endif
+
 /* Keys of logs that come and go, far more than there are cells and memory for. */
 struct crowd {
     weir *w;
@@ -389,7 +395,7 @@ static void *crowd_main(void *arg)
     struct crowd *crowd = arg;
     uint64_t rng = crowd->seed + threads_meet(&crowd->ready, THREADS);
     weir_thread *t = weir_attach(crowd->w);
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < CROWD_CALLS; i++) {
         const uint64_t names[] = {random_below(&rng, 4000), random_below(&rng, 40)};
         const weir_key keys[] = {weir_make_key(crowd->w, crowd->small, &names[0], sizeof(names[0])),
                                  weir_make_key(crowd->w, crowd->large, &names[1], sizeof(names[1]))};

@@ -13,7 +13,7 @@
 
 #define THREADS 4
 #ifdef __SANITIZE_THREAD__
-#define CHECKS 150000
+#define CHECKS 80000
 #else
 #define CHECKS 400000
 #endif

@@ -33,7 +33,7 @@ static uint64_t flood_keys(void)
 {
     const char *given = getenv("WEIR_FLOOD_KEYS");
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-    const uint64_t keys = 100000; /* they make each take up to twenty times as long */
+    const uint64_t keys = 50000; /* they make each take up to twenty times as long */
 #else
     const uint64_t keys = 2000000;
 #endif
