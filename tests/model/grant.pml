@@ -4,19 +4,30 @@
  * docs/decisions/001-grants.md has it in words; the names are those of src/tier/.
  *
  * WORKERS threads make CHECKS checks of cost 1 each on one key of LIMIT units. A background process settles any slot at
- * any time. `used` goes through a store buffer of BUFFER entries that drains whenever it likes; a locked instruction of
- * its owner, and the barrier, drain it.
+ * any time, SETTLES times. `used` goes through a store buffer of BUFFER entries that drains whenever it likes; a locked
+ * instruction of its owner, and the barrier, drain it.
  *
  * Claims
  *   A  count + what is committed in held <= LIMIT + late units charged        (at every admission)
  *      a slot has at most one unit that passed and that nobody can see coming (the late one)
  *      admitted <= LIMIT + WORKERS                                            (at the end)
- *   B  count == admitted and held == 0                                        (at the end, all settled)
+ *   B  held == what slots are granted + what requests under way have raised   (whenever a grant begins or is settled)
+ *      count == admitted and held == 0                                        (at the end, all settled)
  *   C  WORKERS * CHECKS == LIMIT: nobody is denied
  *   D  every end is a proper end: nobody waits for a slot's lock
  *
  * One of these leaves a safeguard out, and a claim must fail: NO_BARRIER, NO_LATE_CHARGE, NO_RECLAIM, NO_GENERATION,
  * RELEASE_FIRST.
+ *
+ * A step is one access to what threads share, with what its thread does by itself around it: what it reads that is its
+ * own, or is written under a lock that it has, and what it chooses by values read before. This keeps the model small as
+ * well:
+ *
+ *   - of `used` and `accounted` only the difference counts, and of a grant how much of it is left;
+ *   - of generation and version only whether they have changed since a thread looked. (That they come back, after 4,096
+ *     and 256 changes between two of its steps, is no part of the model.)
+ *   - only a settler sees what is in another's store buffer: how much of it has drained is chosen when he looks;
+ *   - what a thread no longer needs is made 0.
  */
 #ifndef WORKERS
 #define WORKERS 2
@@ -33,21 +44,43 @@
 #ifndef SETTLES
 #define SETTLES 2
 #endif
-#define EXTRA 2 /* most units in a grant beside the request's own */
+#ifndef EXTRA
+#define EXTRA 2 /* units in a grant beside the request's own */
+#endif
 
-/* The cell. */
-byte count, generation;
-byte held, version;
+/* The cell, and a bit per thread of what it knows about it. */
+byte count, held;
+byte fresh; /* the state is as it was when the thread read it: a swap succeeds */
+byte sure;  /* held counted nothing when the thread read it, and is the same word */
 
 /* The slots. */
 bool locked[WORKERS];
-byte end_of_grant[WORKERS]; /* 0: no grant */
-byte used[WORKERS];         /* as others see it */
-byte buffered[WORKERS];     /* stores of the owner that nobody else sees yet, each of them one unit more */
-byte accounted[WORKERS], granted[WORKERS];
+byte left[WORKERS];     /* of the grant */
+byte used[WORKERS];     /* and not accounted, as others see it */
+byte buffered[WORKERS]; /* stores of the owner to `used` that nobody else sees yet, each of them one unit more */
+byte granted[WORKERS];
 
 /* Ghosts. */
 byte admitted, denied, late_charged, committed, done;
+byte under_way; /* what requests have raised held by, and not yet let go or made a grant of */
+
+#define BIT(w)         (1 << (w))
+#define FEWER(a, b)    ((a) < (b) -> (a) : (b))
+#define BEYOND(a, b)   ((a) > (b) -> (a) - (b) : 0)
+#define CHARGE(units)  count = count + (units); fresh = ((units) != 0 -> 0 : fresh)
+#define HOLD(units)    held = held + (units); sure = ((units) != 0 -> 0 : sure)
+#define RELEASE(units) held = held - (units); sure = ((units) != 0 -> 0 : sure)
+#if WORKERS > 2
+#define GRANTED (granted[0] + granted[1] + granted[2])
+#else
+#define GRANTED (granted[0] + granted[1])
+#endif
+#define CLAIM_COUNT()  assert(count + committed <= LIMIT + late_charged)
+#ifndef RELEASE_FIRST
+#define CLAIM_HELD()   assert(held == GRANTED + under_way)
+#else
+#define CLAIM_HELD()   skip /* it is not meant to fail by this */
+#endif
 
 inline drain(w)
 {
@@ -55,208 +88,224 @@ inline drain(w)
     buffered[w] = 0
 }
 
-/* What a settler does with the lock and the grant taken back. */
+/* What a settler does with the lock, the grant taken back, and `passed` and `given` read. */
 inline settle(w)
 {
-    d_step {
-        passed = used[w] - accounted[w];
-        given = granted[w]
-    }
 #ifdef RELEASE_FIRST
-    d_step { held = held - given; version = (version + 1) % 4; committed = committed - given };
+    d_step { RELEASE(given); committed = committed - BEYOND(given, passed) };
 #endif
     d_step {
 #ifdef NO_LATE_CHARGE
-        count = count + (passed <= given -> passed : given);
+        CHARGE(FEWER(passed, given));
 #else
-        count = count + passed;
+        CHARGE(passed);
 #endif
-        late_charged = late_charged + (passed > given -> passed - given : 0);
-        accounted[w] = accounted[w] + passed;
-        committed = committed - (passed < given -> passed : given)
-    }
-#ifndef RELEASE_FIRST
+        late_charged = late_charged + BEYOND(passed, given);
+        used[w] = used[w] - passed;
+        committed = committed - FEWER(passed, given)
+    };
     d_step {
-        held = held - given;
-        version = (version + 1) % 4;
-        committed = committed - (passed < given -> given - passed : 0)
-    }
+#ifndef RELEASE_FIRST
+        /* What did not pass on the grant cannot pass any more. */
+        RELEASE(given);
+        committed = committed - BEYOND(given, passed);
 #endif
-    granted[w] = 0
+        granted[w] = 0;
+        CLAIM_HELD();
+        passed = 0;
+        given = 0
+    }
 }
 
-/* Another thread's slot: back it comes, and everything its owner has stored becomes visible. */
+/*
+ * Another thread's slot: back it comes, and everything its owner has stored becomes visible. Of what he stores after
+ * that, some may be.
+ */
 inline settle_other(w)
 {
-    end_of_grant[w] = 0;
+    left[w] = 0;
 #ifndef NO_BARRIER
-    atomic { drain(w) };
+    d_step { drain(w) };
 #endif
+    atomic {
+        do
+        :: buffered[w] != 0 -> used[w]++; buffered[w]--
+        :: break
+        od;
+        passed = used[w];
+        given = granted[w]
+    };
     settle(w)
+}
+
+/* Takes a slot's lock, if it is to be had. */
+inline try_lock(w, had)
+{
+    had = !locked[w];
+    locked[w] = 1
 }
 
 proctype worker(byte me)
 {
-    byte mine, seen_end, seen_count, seen_generation, seen_version, seen_held, passed, given, other, extra;
+    byte checks = CHECKS, passed, given, sum, other;
     bool own;
-    byte i = 0;
     do
-    :: i == CHECKS -> break
-    :: i < CHECKS ->
-        i++;
-        /* A hit: load the grant, then store used. In between anything may happen. */
-        seen_end = end_of_grant[me];
-        if
-        :: seen_end != 0 && used[me] + buffered[me] < seen_end ->
-            atomic {
-                buffered[me] < BUFFER -> buffered[me]++;
-                admitted++;
-                /* No more than one check can have passed on a grant that is gone. */
-                assert(used[me] + buffered[me] - accounted[me] <= granted[me] + 1)
-            };
-            goto next
-        :: else
-        fi;
-        /* Slow: with the slot, if its lock is to be had. */
+    :: checks == 0 -> break
+    /* A hit: load the grant, then store used. In between anything may happen. */
+    :: checks != 0 && left[me] != 0 ->
+        d_step {
+            if
+            :: buffered[me] == BUFFER -> used[me]++ /* the oldest store makes room */
+            :: else -> buffered[me]++
+            fi;
+            left[me] = BEYOND(left[me], 1);
+            admitted++;
+            /* No more than one check can have passed on a grant that is gone. */
+            assert(used[me] + buffered[me] <= granted[me] + 1);
+            checks--
+        }
+    /* Slow: with the slot, if its lock is to be had. */
+    :: atomic {
+            checks != 0 && left[me] == 0 ->
+            try_lock(me, own);
+            if
+            :: own ->
+                drain(me);
+                passed = used[me];
+                given = granted[me];
+                left[me] = 0
+            :: else -> goto decide
+            fi
+        };
+        settle(me);
+decide:
+        /* The denial rule wants held before the state. */
+        sure = (held == 0 -> sure | BIT(me) : sure & ~BIT(me));
+        atomic { sum = count; fresh = fresh | BIT(me) };
+        atomic {
+            sum = sum + held;
+            if
+            :: sum >= LIMIT -> sum = 0; fresh = fresh & ~BIT(me); goto no_room
+            :: own && sum + EXTRA < LIMIT -> sum = 0; sure = sure & ~BIT(me); fresh = fresh & ~BIT(me); goto grant
+            :: sum < LIMIT && (!own || sum + EXTRA >= LIMIT) -> sum = 0; sure = sure & ~BIT(me)
+            fi
+        };
+        /* Without: one swap. */
         atomic {
             drain(me);
-            own = !locked[me];
-            locked[me] = 1
+            if
+            :: fresh & BIT(me) -> CHARGE(1); admitted++; CLAIM_COUNT(); goto answered
+            :: else -> goto decide
+            fi
         };
-        if
-        :: own -> end_of_grant[me] = 0; settle(me)
-        :: else
-        fi;
-decide:
-        seen_version = version;
-        atomic { seen_count = count; seen_generation = generation };
-        seen_held = held;
-        if
-        :: seen_count + seen_held < LIMIT ->
-            if
-            :: own && seen_count + seen_held + EXTRA < LIMIT ->
-                /* With a grant: hold, look again, charge, keep the rest. */
-                extra = EXTRA;
-                mine = 1 + extra;
-                atomic { held = held + mine; version = (version + 1) % 4 };
+grant:
+        /* With a grant: hold, look again, charge, keep the rest. */
+        atomic { HOLD(1 + EXTRA); under_way = under_way + 1 + EXTRA };
 look:
-                atomic { seen_count = count; seen_generation = generation };
-                seen_held = held;
-                if
-                :: seen_count + seen_held - mine + mine <= LIMIT ->
-#ifndef NO_GENERATION
-                    atomic {
-                        if
-                        :: count == seen_count && generation == seen_generation ->
-                            generation = (generation + 1) % 4; committed = committed + mine
-                        :: else -> goto look
-                        fi
-                    };
-#else
-                    committed = committed + mine;
-#endif
-                    atomic { count++; committed--; admitted++; assert(count + committed <= LIMIT + late_charged) };
-                    atomic { held--; version = (version + 1) % 4 };
-                    atomic { granted[me] = extra; end_of_grant[me] = used[me] + extra }
-                :: else ->
-                    atomic { held = held - mine; version = (version + 1) % 4 };
-                    goto decide
-                fi
-            :: else ->
-                /* Without: one compare-and-swap. */
-                atomic {
-                    if
-#ifndef NO_GENERATION
-                    :: count == seen_count && generation == seen_generation ->
-#else
-                    :: count == seen_count ->
-#endif
-                        count++; admitted++; assert(count + committed <= LIMIT + late_charged)
-                    :: else -> goto decide
-                    fi
-                }
-            fi
-        :: else ->
-#ifndef NO_RECLAIM
+        atomic { sum = count; fresh = fresh | BIT(me) };
+        atomic {
+            sum = sum + held;
             if
-            :: seen_held == 0 && version == seen_version && held == 0 -> denied++
-            :: else ->
-                /* Others hold units: back they come, as far as the locks are to be had; and once more. */
-                other = 0;
-                do
-                :: other == WORKERS -> break
-                :: other < WORKERS ->
-                    if
-                    :: other != me ->
-                        atomic { passed = !locked[other]; locked[other] = 1 };
-                        if
-                        :: passed -> settle_other(other); locked[other] = 0
-                        :: else
-                        fi
-                    :: else
-                    fi;
-                    other++
-                od;
-                goto decide
+            :: sum <= LIMIT -> sum = 0
+            :: else -> sum = 0; fresh = fresh & ~BIT(me); goto let_go
             fi
+        };
+#ifdef NO_GENERATION
+        d_step { committed = committed + 1 + EXTRA; fresh = fresh & ~BIT(me) };
 #else
-            denied++
+        atomic {
+            if
+            :: fresh & BIT(me) -> fresh = 0; committed = committed + 1 + EXTRA
+            :: else -> goto look
+            fi
+        };
 #endif
-        fi;
-        if
-        :: own -> locked[me] = 0
-        :: else
-        fi;
-next:   skip;
-        /* What a check leaves behind in its locals is no part of the state. */
+        d_step { CHARGE(1); committed--; admitted++; CLAIM_COUNT() };
         d_step {
-            seen_end = 0; seen_count = 0; seen_generation = 0; seen_version = 0; seen_held = 0;
-            passed = 0; given = 0; other = 0; extra = 0; mine = 0; own = 0
+            RELEASE(1);
+            under_way = under_way - 1 - EXTRA;
+            granted[me] = EXTRA;
+            left[me] = EXTRA;
+            CLAIM_HELD()
+        };
+        goto answered;
+let_go:
+        atomic { RELEASE(1 + EXTRA); under_way = under_way - 1 - EXTRA };
+        goto decide;
+no_room:
+        atomic {
+            if
+#ifdef NO_RECLAIM
+            :: true ->
+#else
+            :: sure & BIT(me) ->
+#endif
+                denied++; sure = sure & ~BIT(me); goto answered
+            :: else
+            fi
+        };
+        /* Others hold units: back they come, as far as the locks are to be had; and once more. */
+        do
+        :: other == WORKERS -> other = 0; goto decide
+        :: other == me -> other++
+        :: other < WORKERS && other != me ->
+            atomic {
+                if
+                :: locked[other] -> goto next
+                :: else -> locked[other] = 1; drain(me)
+                fi;
+                if
+                :: granted[other] == 0 -> goto unlock
+                :: else
+                fi
+            };
+            settle_other(other);
+unlock:
+            locked[other] = 0;
+next:
+            other++
+        od;
+answered:
+        atomic {
+            if
+            :: own -> locked[me] = 0; own = 0
+            :: else
+            fi;
+            checks--
         }
     od;
     atomic { drain(me); done++ }
 }
 
-/* Stores become visible sooner or later. */
-active proctype memory()
-{
-end:
-    do
-    :: atomic { buffered[0] > 0 -> used[0]++; buffered[0]-- }
-    :: atomic { buffered[1] > 0 -> used[1]++; buffered[1]-- }
-#if WORKERS > 2
-    :: atomic { buffered[2] > 0 -> used[2]++; buffered[2]-- }
-#endif
-    od
-}
-
 proctype background()
 {
     byte passed, given, w, times;
+    bool had;
     do
-    :: times == SETTLES -> break
-    :: times < SETTLES ->
+    :: done == WORKERS -> break
+    :: done < WORKERS && times < SETTLES ->
         times++;
         select(w : 0 .. WORKERS - 1);
-        atomic { passed = !locked[w]; locked[w] = 1 };
+        atomic { try_lock(w, had) };
         if
-        :: passed -> settle_other(w); locked[w] = 0
+        :: had -> settle_other(w); locked[w] = 0
         :: else
         fi;
-        d_step { passed = 0; given = 0; w = 0 }
+        d_step { had = 0; w = 0 }
     od;
-    done == WORKERS;
     /* Everybody is gone: settle all there is. */
-    w = 0;
-    do
-    :: w == WORKERS -> break
-    :: w < WORKERS -> assert(!locked[w]); settle_other(w); w++
-    od;
-    assert(count == admitted);
-    assert(held == 0 && committed == 0);
-    assert(admitted <= LIMIT + WORKERS);
-    assert(admitted + denied == WORKERS * CHECKS);
-    assert(WORKERS * CHECKS > LIMIT || denied == 0)
+    atomic {
+        w = 0;
+        do
+        :: w == WORKERS -> break
+        :: w < WORKERS -> assert(!locked[w]); settle_other(w); w++
+        od;
+        assert(count == admitted);
+        assert(held == 0 && committed == 0);
+        assert(admitted <= LIMIT + WORKERS);
+        assert(admitted + denied == WORKERS * CHECKS);
+        assert(WORKERS * CHECKS > LIMIT || denied == 0)
+    }
 }
 
 init {
