@@ -17,7 +17,7 @@
  *   D  every end is a proper end: nobody waits for a slot's lock
  *
  * One of these leaves a safeguard out, and a claim must fail: NO_BARRIER, NO_LATE_CHARGE, NO_RECLAIM, NO_GENERATION,
- * RELEASE_FIRST.
+ * RELEASE_FIRST; and of renewing alone: RENEW_LATE_HOLD, RENEW_OVERLOOKS, RENEW_FORGETS, RENEW_KEEPS.
  *
  * A step is one access to what threads share, with what its thread does by itself around it: what it reads that is its
  * own, or is written under a lock that it has, and what it chooses by values read before. This keeps the model small as
@@ -147,8 +147,9 @@ inline try_lock(w, had)
 
 proctype worker(byte me)
 {
-    byte checks = CHECKS, passed, given, sum, other;
+    byte checks = CHECKS, passed, given, sum, extra, raised, other;
     bool own;
+again:
     do
     :: checks == 0 -> break
     /* A hit: load the grant, then store used. In between anything may happen. */
@@ -173,7 +174,11 @@ proctype worker(byte me)
                 drain(me);
                 passed = used[me];
                 given = granted[me];
-                left[me] = 0
+                left[me] = 0;
+                if
+                :: goto renew
+                :: skip
+                fi
             :: else -> goto decide
             fi
         };
@@ -187,10 +192,16 @@ decide:
             if
             :: sum >= LIMIT -> sum = 0; fresh = fresh & ~BIT(me); goto no_room
             :: own && sum + EXTRA < LIMIT -> sum = 0; sure = sure & ~BIT(me); fresh = fresh & ~BIT(me); goto grant
-            :: sum < LIMIT && (!own || sum + EXTRA >= LIMIT) -> sum = 0; sure = sure & ~BIT(me)
+            :: sum < LIMIT -> sum = 0; sure = sure & ~BIT(me)
             fi
         };
-        /* Without: one swap. */
+        /*
+         * Without a grant: one swap. The short ways (cold_charge, and warm_straight by it) are this as well: they read
+         * the state, then held, then swap that state; where there is no room or the swap fails, an ordinary check
+         * begins. Their two words of the state may be of two moments, but then it is another state, and the swap
+         * fails. They take no lock; but a slot whose owner goes that way has nothing to settle, so nobody else can tell
+         * whether it is locked.
+         */
         atomic {
             drain(me);
             if
@@ -232,6 +243,75 @@ look:
 let_go:
         atomic { RELEASE(1 + EXTRA); under_way = under_way - 1 - EXTRA };
         goto decide;
+renew:
+        /*
+         * Settle and grant in one. A first look finds how much is granted. Here it is any, as the second look decides;
+         * or nothing, and then nothing is raised.
+         */
+        if
+        :: extra = EXTRA; raised = 1 + EXTRA
+        :: skip
+        fi;
+#ifndef RENEW_LATE_HOLD
+        d_step { HOLD(raised); under_way = under_way + raised };
+#endif
+        atomic {
+#ifdef RENEW_OVERLOOKS
+            sum = count;
+#else
+            sum = count + passed;
+#endif
+            fresh = fresh | BIT(me)
+        };
+        atomic {
+#ifdef RENEW_LATE_HOLD
+            sum = sum + held - given;
+#else
+            sum = sum + held - given - raised;
+#endif
+            if
+            :: sum + 1 + extra <= LIMIT -> sum = 0
+            :: else -> sum = 0; fresh = fresh & ~BIT(me); goto renew_not
+            fi
+        };
+        atomic {
+            if
+            :: fresh & BIT(me) ->
+                CHARGE(passed + 1);
+                late_charged = late_charged + BEYOND(passed, given);
+                /* The owner took the last grant back himself: what is left of that cannot pass any more. */
+                committed = committed - given + extra;
+                admitted++;
+                CLAIM_COUNT()
+            :: else -> goto renew_not
+            fi
+        };
+#ifdef RENEW_LATE_HOLD
+        d_step { HOLD(raised); under_way = under_way + raised };
+#endif
+        d_step {
+#ifdef RENEW_KEEPS
+            RELEASE(raised - extra);
+#else
+            RELEASE(raised - extra + given);
+#endif
+#ifndef RENEW_FORGETS
+            used[me] = used[me] - passed;
+#endif
+            under_way = under_way - raised;
+            granted[me] = extra;
+            left[me] = extra;
+            CLAIM_HELD();
+            passed = 0; given = 0; extra = 0; raised = 0
+        };
+        goto answered;
+renew_not:
+#ifndef RENEW_LATE_HOLD
+        atomic { RELEASE(raised); under_way = under_way - raised };
+#endif
+        atomic { passed = 0; given = 0; extra = 0; raised = 0 };
+        atomic { locked[me] = 0; own = 0 };
+        goto again;
 no_room:
         atomic {
             if
