@@ -5,8 +5,8 @@
  *
  *     weir-memory fleet|process KEYS [FLOOD]
  *
- * FLOOD: so many keys more are checked then, none of them twice; by how much that makes it grow, and how long a check of
- * such a key takes.
+ * FLOOD: so many keys more are checked then, none of them twice; by how much that makes it grow, and how long a check
+ * of such a key takes.
  *
  * One measurement per process: what an earlier one gave back would hide what the next one takes. In a fleet its Redis
  * is not there, which makes no difference to its memory.
