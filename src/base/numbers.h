@@ -30,7 +30,9 @@ static inline uint64_t saturating_add(uint64_t a, uint64_t b)
 /* a - b, or 0. */
 static inline uint64_t saturating_sub(uint64_t a, uint64_t b)
 {
-    return a > b ? a - b : 0;
+    uint64_t difference;
+    /* One subtraction: the compiler does not see that a > b is in it. */
+    return __builtin_sub_overflow(a, b, &difference) ? 0 : difference;
 }
 
 /* a * b, or the greatest number there is. */

@@ -230,7 +230,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     }
     fleet->good_ns = monotonic_ns;
     fleet->live_nodes = fleet->round.live_nodes;
-    store_relaxed(&fleet->tier->line.news_ns, max_u64(monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns), 1));
+    tick_news(&fleet->tier->line, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns));
     store_relaxed(&stats->live_nodes, fleet->live_nodes);
     store_relaxed(&fleet->tier->live_nodes, fleet->live_nodes);
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);

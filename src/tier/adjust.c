@@ -305,7 +305,7 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
     }
     if (!tier->host_time) {
         /* What is used from here on is later than the reset, by the tick as well. */
-        raise_relaxed(&tier->line.now_ns, tier_time(tier));
+        tick_raise(&tier->line, tier_time(tier));
     }
     for (size_t m = 0; m < policy->group->count; m++) {
         const struct policy *member = policy->group->members[m];

@@ -33,7 +33,7 @@ static bool find_granted(const struct weir_thread *t, const weir_key *keys, cons
         }
         /* Between the publication of a policy set and the epoch that follows it, grants by both have this epoch. There
          * are never more than two sets at a time. */
-        if (((slot->flags ^ t->slots[slots[0]].flags) & SLOT_SET) != 0) {
+        if (((load_relaxed(&slot->about) ^ load_relaxed(&t->slots[slots[0]].about)) & SLOT_SET) != 0) {
             return false;
         }
         for (size_t j = 0; j < i; j++) {
@@ -194,7 +194,7 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
         struct slot *slot = &t->slots[slots[i]];
         const uint64_t used = load_relaxed(&slot->used) + (costs != NULL ? costs[i] : 1);
         store_release(&slot->used, used); /* [S1] */
-        counter_add(&t->tallies[slot->policy].allowed, 1);
+        counter_add(&slot_tally(t, load_relaxed(&slot->about))->allowed, 1);
         const uint64_t left = load_relaxed(&slot->credit) - used; /* the owner's own */
         if (left < least_left) {
             least_left = left;
@@ -203,7 +203,7 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
     }
     if (verdict != NULL) {
         const struct slot *slot = &t->slots[slots[least]];
-        verdict_hit(verdict, t->line, slot, least_left);
+        verdict_hit(verdict, t->line, slot, load_relaxed(&slot->about), least_left);
         verdict->key_index = (uint8_t) least;
     }
     return true;

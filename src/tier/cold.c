@@ -12,7 +12,7 @@ struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64
     if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
         cold.mix = policy->share ^ policy->limits[0].salt;
         cold.rule = policy->limits[0].rule;
-        cold.flags = slot_flags(policy);
+        cold.about = slot_about(policy);
         cold.moment = moment_of(&cold.rule, now_ns);
     }
     return cold;
@@ -49,7 +49,7 @@ void cold_write(weir_verdict *verdict, const struct weir_thread *t, const struct
                 uint64_t reset_after_ns)
 {
     *verdict = (weir_verdict){.allowed = true,
-                              .basis = (weir_basis) (cold->flags & SLOT_BASIS_MASK),
+                              .basis = (weir_basis) ((cold->about & SLOT_BASIS) >> SLOT_BASIS_AT),
                               .limit = cold->rule.limit,
                               .remaining = min_u64(left, cold->rule.limit),
                               .reset_after_ns = reset_after_ns,

@@ -27,7 +27,7 @@ struct cold {
     uint64_t now_ns;             /* fleet time */
     uint64_t allowed;            /* requests counted so far, for who collects them */
     bool fleet;
-    uint8_t flags; /* slot_flags */
+    uint64_t about; /* slot_about */
     weir_policy_id id;
     uint32_t epoch;       /* of what a thread keeps: see cold_keep; 0: nothing */
     struct moment moment; /* of no kind: its keys do not go this way */

@@ -80,7 +80,6 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
     back->size = back->straight = 0;
     back->grant_epoch = back->deny_epoch = 0;
     back->used_before = load_relaxed(&slot->used);
-    slot->policy = (uint16_t) policy->id;
     const uint64_t used_bits = load_relaxed(&t->slots_used[index / 64]);
     store_relaxed(&t->slots_used[index / 64], used_bits | UINT64_C(1) << (index % 64)); /* one writer */
     slot_name(t, index, key->hash);
@@ -215,14 +214,12 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     back->granted_ns = terms->now_ns;
     store_relaxed(&back->granted, terms->granted);
     store_relaxed(&back->denied, slot_denied(slot, back));
-    store_relaxed(&slot->denies_from, 0);
+    store_relaxed(&slot->about, terms->about | (uint64_t) terms->limit_index << SLOT_LIMIT_AT);
     store_relaxed(&slot->credit, remaining + used);
     slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
     /* Modulo 2^64, as all that is made of it. */
     slot->reset = ((terms->now_ns + terms->reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;
     slot->limit = terms->limit;
-    slot->limit_index = terms->limit_index;
-    slot->flags = terms->flags;
     /* Release: a settler that sees the grant sees the account; it has the lock besides. */
     store_release(&slot->grant, grant_make(epoch, used + terms->granted));
 }
@@ -247,7 +244,7 @@ static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, cons
                                      .reset_after_ns =
                                          rule_reset_after(&claim->rules[least], claim->opinions[least].state, now_ns),
                                      .limit_index = (uint8_t) least,
-                                     .flags = slot_flags(policy)};
+                                     .about = slot_about(policy)};
     slot_publish(t, index, epoch, &terms);
 }
 
@@ -264,19 +261,18 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
     back->deny_epoch = epoch;
     /* By the tick nothing is lost by denying until the next one: see fine_clock. */
     const bool lasts = !policy->fine_clock || t->tier->host_time || decision->retry_after_ns >= t->tier->tick_ns;
-    if (epoch == EPOCH_ASLEEP || !lasts || asked > UINT32_MAX) {
-        store_relaxed(load_relaxed(&slot->denies_from) != 0 ? &slot->denied : &back->denied, denied);
+    if (epoch == EPOCH_ASLEEP || !lasts || asked > SLOT_COST_MOST) {
+        store_relaxed(slot_denies_from(slot) != 0 ? &slot->denied : &back->denied, denied);
         return;
     }
     back->denied_remaining = decision->remaining;
     slot->retry_ns = never ? UINT64_MAX : now_ns + decision->retry_after_ns;
     slot->reset_ns = now_ns + decision->reset_after_ns;
     slot->limit = decision->limit;
-    slot->limit_index = decision->limit_index;
-    slot->flags = (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (shadow ? SLOT_SHADOW : 0) |
-                             (shadow || never || decision->remaining != 0 ? 0 : SLOT_DENIES));
     store_relaxed(&slot->denied, denied);
-    store_relaxed(&slot->denies_from, (uint32_t) asked);
+    store_relaxed(&slot->about,
+                  slot_about(policy) | (uint64_t) decision->limit_index << SLOT_LIMIT_AT | (shadow ? SLOT_SHADOW : 0) |
+                      (shadow || never || decision->remaining != 0 ? 0 : SLOT_DENIES) | asked << SLOT_COST_AT);
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
 }
 

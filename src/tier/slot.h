@@ -71,22 +71,38 @@ static inline uint32_t *slot_full(const struct weir_thread *t, uint64_t hash)
     return &t->full[slot_set(t, hash) / SLOT_WAYS];
 }
 
+/* The cost from which on requests are denied while the grant's epoch lasts; 0: none are. */
+static inline uint64_t slot_denies_from(const struct slot *slot)
+{
+    return load_relaxed(&slot->about) >> SLOT_COST_AT;
+}
+
+/* The tally of a slot's policy. */
+static inline struct tally *slot_tally(const struct weir_thread *t, uint64_t about)
+{
+    return (struct tally *) ((unsigned char *) t->tallies + (about & SLOT_TALLY));
+}
+
 /*
  * Units denied from a slot, cumulative: while it denies they stand in the slot, whose one line is then all that a
  * denial writes. Under the lock; without it, a hint. Relaxed: statistics.
  */
 static inline uint64_t slot_denied(const struct slot *slot, const struct slot_back *back)
 {
-    return load_relaxed(&slot->denies_from) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&back->denied);
+    return slot_denies_from(slot) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&back->denied);
 }
 
 /* The slot of a hash. False: it has none. Relaxed: the owner reads its own stores, others look again under the lock. */
 static inline bool slot_get(const struct weir_thread *t, uint64_t hash, struct slot **slot)
 {
     struct slot *set = &t->slots[slot_set(t, hash)];
-    for (size_t way = 0; way < SLOT_WAYS; way++) {
-        /* Mostly the first. Said, as it lays a hit out in one piece: one cycle of twelve (hot/weir). */
-        if (__builtin_expect(load_relaxed(&set[way].hash) == hash, 1)) {
+    /* Mostly the first. Said, as it lays a hit out in one piece: one cycle of twelve (hot/weir). */
+    if (__builtin_expect(load_relaxed(&set->hash) == hash, 1)) {
+        *slot = set;
+        return true;
+    }
+    for (size_t way = 1; way < SLOT_WAYS; way++) {
+        if (load_relaxed(&set[way].hash) == hash) {
             *slot = &set[way];
             return true;
         }

@@ -185,19 +185,20 @@ enum hit { HIT_NONE, HIT_PASS, HIT_DENY };
  */
 static enum hit deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t cost, weir_verdict *verdict)
 {
-    const uint32_t denies_from = load_relaxed(&slot->denies_from);
+    const uint64_t about = load_relaxed(&slot->about);
+    const uint64_t denies_from = about >> SLOT_COST_AT;
     const bool live = (uint32_t) (load_relaxed(&slot->grant) >> 32) == load_relaxed(&t->line->epoch);
     if (!live || denies_from == 0 || cost < denies_from || (cost != denies_from && verdict != NULL)) {
         return HIT_NONE;
     }
-    struct tally *tally = &t->tallies[slot->policy];
+    struct tally *tally = slot_tally(t, about);
     const bool never = slot->retry_ns == UINT64_MAX;
-    const bool shadow = (slot->flags & SLOT_SHADOW) != 0;
+    const bool shadow = (about & SLOT_SHADOW) != 0;
     counter_add(&slot->denied, never ? 0 : denies_from); /* what can never pass is no demand */
     counter_add(shadow ? &tally->allowed : &tally->denied, 1);
     counter_add(&tally->would_deny, shadow);
     if (verdict != NULL) {
-        verdict_denial(verdict, t->line, slot, shadow, never, t->backs[slot - t->slots].denied_remaining);
+        verdict_denial(verdict, t->line, slot, about, shadow, never, t->backs[slot - t->slots].denied_remaining);
     }
     return shadow ? HIT_PASS : HIT_DENY;
 }
@@ -285,20 +286,22 @@ static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thre
     const uint64_t used = load_relaxed(&slot->used);
     const uint32_t left = (uint32_t) grant - (uint32_t) used;
     if (likely(cost - 1 < left)) {
-        store_release(&slot->used, used + cost); /* [S1] */
-        counter_add(&t->tallies[slot->policy].allowed, 1);
+        const uint64_t about = load_relaxed(&slot->about); /* the owner's own */
+        store_release(&slot->used, used + cost);           /* [S1] */
+        counter_add(&slot_tally(t, about)->allowed, 1);
         if (verdict != NULL) {
-            verdict_hit(verdict, line, slot, load_relaxed(&slot->credit) - used - cost);
+            verdict_hit(verdict, line, slot, about, load_relaxed(&slot->credit) - used - cost);
         }
         return HIT_PASS;
     }
-    if (load_relaxed(&slot->denies_from) != cost || (slot->flags & SLOT_DENIES) == 0) {
+    const uint64_t about = load_relaxed(&slot->about);
+    if (about >> SLOT_COST_AT != cost || (about & SLOT_DENIES) == 0) {
         return HIT_NONE;
     }
     counter_add(&slot->denied, cost);
-    counter_add(&t->tallies[slot->policy].denied, 1);
+    counter_add(&slot_tally(t, about)->denied, 1);
     if (verdict != NULL) {
-        verdict_denial(verdict, line, slot, false, false, 0);
+        verdict_denial(verdict, line, slot, about, false, false, 0);
     }
     return HIT_DENY;
 }

@@ -11,12 +11,33 @@
  *        them as numbers that may be one tick old.
  */
 #include "base/clock.h"
+#include "base/numbers.h"
 #include "tier/tier.h"
 
 /* 0 is in slots without a grant. */
 static uint32_t epoch_after(uint32_t last)
 {
     return last + 1 != EPOCH_ASLEEP ? last + 1 : 1;
+}
+
+/* After a change of what it depends on. Who is overtaken here by another leaves a word that is one tick old. */
+static void tick_age(struct tick_line *line)
+{
+    const uint64_t news_ns = load_relaxed(&line->news_ns); /* as now_ns, a number that stands for itself */
+    const uint64_t age_ns = saturating_sub(load_relaxed(&line->now_ns), news_ns);
+    store_relaxed(&line->age_ns, news_ns == 0 ? UINT64_MAX : age_ns);
+}
+
+void tick_raise(struct tick_line *line, uint64_t now_ns)
+{
+    raise_relaxed(&line->now_ns, now_ns);
+    tick_age(line);
+}
+
+void tick_news(struct tick_line *line, uint64_t news_ns)
+{
+    store_relaxed(&line->news_ns, max_u64(news_ns, 1));
+    tick_age(line);
 }
 
 void tick_epoch(struct tier *tier)
@@ -39,6 +60,7 @@ void tick_start(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns)
     struct tick_line *line = &tier->line;
     store_relaxed(&line->offset_ns, offset_ns);
     store_relaxed(&line->now_ns, monotonic_ns + offset_ns);
+    tick_age(line);
     store_relaxed(&line->next_ns, monotonic_ns + tier->tick_ns);
     store_relaxed(&line->last_epoch, 1);
     store_release(&line->epoch, 1); /* [K1] */
@@ -52,7 +74,7 @@ void tick_if_due(struct tier *tier, uint64_t monotonic_ns)
     if (monotonic_ns < next_ns || !cas_relaxed(&line->next_ns, &next_ns, monotonic_ns + tier->tick_ns)) {
         return;
     }
-    raise_relaxed(&line->now_ns, monotonic_ns + load_relaxed(&line->offset_ns));
+    tick_raise(line, monotonic_ns + load_relaxed(&line->offset_ns));
     tick_epoch(tier); /* [K1] */
 }
 
@@ -64,7 +86,7 @@ void tick_sleep(struct tier *tier)
 void tick_wake(struct tier *tier, uint64_t monotonic_ns)
 {
     struct tick_line *line = &tier->line;
-    raise_relaxed(&line->now_ns, monotonic_ns + load_relaxed(&line->offset_ns));
+    tick_raise(line, monotonic_ns + load_relaxed(&line->offset_ns));
     store_relaxed(&line->next_ns, monotonic_ns + tier->tick_ns);
     if (load_relaxed(&line->epoch) == EPOCH_ASLEEP) {
         const uint32_t last = epoch_after(load_relaxed(&line->last_epoch));
@@ -79,8 +101,9 @@ void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_n
     store_relaxed(&line->offset_ns, offset_ns);
     if (step) {
         store_relaxed(&line->now_ns, monotonic_ns + offset_ns);
+        tick_age(line);
     } else {
-        raise_relaxed(&line->now_ns, monotonic_ns + offset_ns);
+        tick_raise(line, monotonic_ns + offset_ns);
     }
     tick_epoch(tier);
 }

@@ -63,6 +63,7 @@ struct tick_line {
     _Atomic uint64_t next_ns;      /* monotonic time of the next tick */
     _Atomic uint64_t offset_ns;    /* fleet time = monotonic time + offset (modulo 2^64) */
     _Atomic uint64_t news_ns;      /* fleet time of the last good sync; 0: none yet */
+    _Atomic uint64_t age_ns;       /* how old the news is at now_ns; UINT64_MAX: none yet */
     _Atomic uint32_t last_epoch;   /* the last one that was not EPOCH_ASLEEP */
 };
 
@@ -98,18 +99,28 @@ struct slot {
         uint64_t retry_ns; /* fleet time; UINT64_MAX: never */
     };
     uint64_t limit;
-    _Atomic uint32_t denies_from; /* costs from this on were denied in the grant's epoch; 0: none were. Under `lock` */
-    uint16_t policy;
-    uint8_t limit_index;
-    uint8_t flags; /* basis, SLOT_* */
+    _Atomic uint64_t about; /* SLOT_*. Changed under `lock` */
 };
 
 _Static_assert(sizeof(struct slot) == CACHE_LINE, "a hit touches one line of its own");
 
-#define SLOT_BASIS_MASK 3
-#define SLOT_SHADOW     4
-#define SLOT_SET        8  /* the parity of the policy set its grant is by: see all.c */
-#define SLOT_DENIES     16 /* a denial like most: not in shadow mode, not for good, with no units left */
+/*
+ * A slot in a word, so that a verdict's first word is this one's with a mask over it (verdict_head). From the lowest:
+ * where its policy's tally lies (16 bits), the index of the limit, flags, the basis (at 32), and the cost from which on
+ * requests were denied in the grant's epoch (at 34; 0: none were).
+ */
+#define SLOT_TALLY     UINT64_C(0xffff)
+#define SLOT_LIMIT_AT  16
+#define SLOT_LIMIT     (UINT64_C(3) << SLOT_LIMIT_AT)
+#define SLOT_SHADOW    (UINT64_C(1) << 18)
+#define SLOT_SET       (UINT64_C(1) << 19) /* the parity of the policy set its grant is by: see all.c */
+#define SLOT_DENIES    (UINT64_C(1) << 20) /* a denial like most: not in shadow mode, not for good, with no units left */
+#define SLOT_BASIS_AT  32
+#define SLOT_BASIS     (UINT64_C(3) << SLOT_BASIS_AT)
+#define SLOT_COST_AT   34
+#define SLOT_COST_MOST (UINT64_MAX >> SLOT_COST_AT)
+
+_Static_assert(WEIR_MAX_LIMITS <= 4 && WEIR_BASIS_OUTAGE < 4, "they have two bits each");
 
 /* What settling needs of a slot. All under `lock` but where marked. */
 struct slot_back {
@@ -138,6 +149,8 @@ struct tally {
     _Atomic uint64_t allowed, denied;
     _Atomic uint64_t would_deny; /* of `allowed`: in shadow mode */
 };
+
+_Static_assert(WEIR_MAX_POLICIES * sizeof(struct tally) <= SLOT_TALLY, "a slot has room for where it lies");
 
 struct tier;
 
@@ -297,14 +310,15 @@ struct slot_terms {
     uint64_t left; /* units that may pass now, what was granted among them */
     uint64_t reset_after_ns;
     uint8_t limit_index; /* of the limit with the least left; its rule is in the slot's back */
-    uint8_t flags;       /* slot_flags */
+    uint64_t about;      /* slot_about */
 };
 
-/* What a slot says of a policy in verdicts, and of its set. */
-static inline uint8_t slot_flags(const struct policy *policy)
+/* What a slot says of a policy, in `about`. */
+static inline uint64_t slot_about(const struct policy *policy)
 {
     /* Relaxed: a number that stands for itself. */
-    return (uint8_t) ((load_relaxed(&policy->basis) & SLOT_BASIS_MASK) | (policy->odd_set ? SLOT_SET : 0));
+    return policy->id * sizeof(struct tally) | (uint64_t) load_relaxed(&policy->basis) << SLOT_BASIS_AT |
+           (policy->odd_set ? SLOT_SET : 0);
 }
 
 /* Gives a locked, settled slot a grant that the cells hold already. */
@@ -506,6 +520,10 @@ bool orphans_take(struct tier *tier, struct orphan *out);
 void tick_start(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns);
 /* A new epoch and time, if it is due. Any thread may. */
 void tick_if_due(struct tier *tier, uint64_t monotonic_ns);
+/* It is that late, or later: without a new epoch. Any thread may. */
+void tick_raise(struct tick_line *line, uint64_t now_ns);
+/* The fleet was heard at that time. The background thread's. */
+void tick_news(struct tick_line *line, uint64_t news_ns);
 /* A new epoch now: every grant lapses. Any thread may. */
 void tick_epoch(struct tier *tier);
 void tick_sleep(struct tier *tier);

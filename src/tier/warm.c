@@ -101,7 +101,7 @@ static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *v
                                          .limit = rule->limit,
                                          .left = left,
                                          .reset_after_ns = reset_after_ns,
-                                         .flags = w->cold->flags};
+                                         .about = w->cold->about};
         slot_publish(w->t, w->index, epoch, &terms);
     }
     if (verdict != NULL) {

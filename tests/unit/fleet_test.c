@@ -432,6 +432,57 @@ static void test_keys_of_process_scope_stay_at_home(void **state)
     nodes_stop(&n);
 }
 
+/* Of every kind of answer; returns what the statistics say. */
+static uint64_t news_age(struct node *node)
+{
+    weir_stats stats;
+    weir_get_stats(node->w, &stats);
+    const weir_basis basis = look(node).basis;
+    weir_verdict v;
+    for (int i = 0; i < 12; i++) { /* decided by the table, then by a slot */
+        (void) weir_check(node->t, &node->key, 1, &v);
+        assert_int_equal(v.basis, basis);
+        assert_int_equal(v.fleet_age_ns, stats.fleet_age_ns);
+        (void) weir_check_all(node->t, &node->key, NULL, 1, &v);
+        assert_int_equal(v.fleet_age_ns, stats.fleet_age_ns);
+    }
+    for (int i = 0; i < 3; i++) { /* denied */
+        assert_false(weir_check(node->t, &node->key, 1000000, &v));
+        assert_int_equal(v.basis, basis);
+        assert_int_equal(v.fleet_age_ns, stats.fleet_age_ns);
+    }
+    (void) weir_peek(node->t, &node->key, 1, &v);
+    assert_int_equal(v.fleet_age_ns, stats.fleet_age_ns);
+    return stats.fleet_age_ns;
+}
+
+static void test_whoever_answers_says_how_old_the_news_is(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 1000000);
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    memory_fleet_set_down(n.fleet, true);
+    node_open(&n, 0, 0);
+    pass(&n, 1000);
+    assert_int_equal(news_age(&n.node[0]), UINT64_MAX); /* none yet */
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, 5000);
+    uint64_t oldest_ns = 0;
+    for (int i = 0; i < 50; i++) {
+        pass(&n, STEP_MS);
+        oldest_ns = max_u64(oldest_ns, news_age(&n.node[0]));
+    }
+    assert_in_range(oldest_ns, INTERVAL_MS * MILLISECOND / 2, 2 * INTERVAL_MS * MILLISECOND);
+    /* News between two ticks. */
+    fake_clock_advance(&n.node[0].clock, STEP_MS * MILLISECOND / 2);
+    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    assert_true(news_age(&n.node[0]) < STEP_MS * MILLISECOND);
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_every_key_has_its_turn_even_where_a_round_takes_an_interval),
         cmocka_unit_test(test_forgotten_keys_tell_what_they_had_used),
         cmocka_unit_test(test_keys_of_process_scope_stay_at_home),
+        cmocka_unit_test(test_whoever_answers_says_how_old_the_news_is),
     };
     return cmocka_run_group_tests_name("unit/fleet", tests, NULL, NULL);
 }

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a slot answers by itself is what the table would have: which limit, by what, of how much is left; and it is
+ * counted for its policy. Time stands still, so that a grant lasts until it is used up.
+ */
+#include <stdio.h>
+
+#include "support/support.h"
+#include "tier/slot.h"
+#include "weir.h"
+
+#define LIMIT 3000
+
+static struct {
+    struct fake_clock clock;
+    weir *w;
+    weir_thread *t;
+} d;
+
+static void begin(const weir_policy *policies, size_t count)
+{
+    fake_clock_init(&d.clock, 1760000000 * SECOND + 1);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &d.clock.clock;
+    options.max_threads = 1;
+    d.w = open_or_fail(&options);
+    d.t = weir_attach(d.w);
+    assert_int_equal(weir_set_policies(d.w, policies, count, NULL), 0);
+}
+
+static void end(void)
+{
+    weir_detach(d.t);
+    weir_close(d.w);
+}
+
+/* How many slow passes there were: what is left is what slots have answered. */
+static uint64_t slow_count(void)
+{
+    return load_relaxed(&d.t->slow_count);
+}
+
+static void test_verdicts_name_the_limit_with_the_least_left(void **state)
+{
+    (void) state;
+    for (uint8_t least = 0; least < WEIR_MAX_LIMITS; least++) {
+        weir_limit limits[WEIR_MAX_LIMITS];
+        for (uint8_t i = 0; i < WEIR_MAX_LIMITS; i++) {
+            const uint64_t limit = i == least ? LIMIT : LIMIT + 1000 * ((uint64_t) i + 1);
+            limits[i] = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = limit, .period_ns = (i + 1) * HOUR};
+        }
+        const weir_policy policy = {.name = "p", .limits = limits, .limit_count = WEIR_MAX_LIMITS};
+        begin(&policy, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        for (uint64_t asked = 1; asked <= 2 * LIMIT; asked++) {
+            weir_verdict v = {.key_index = 9, .would_deny = true};
+            assert_int_equal(weir_check(d.t, &key, 1, &v), asked <= LIMIT);
+            assert_int_equal(v.allowed, asked <= LIMIT);
+            assert_int_equal(v.would_deny, false);
+            assert_int_equal(v.limit_index, least);
+            assert_int_equal(v.key_index, 0);
+            assert_int_equal(v.basis, WEIR_BASIS_PROCESS);
+            assert_int_equal(v.limit, LIMIT);
+            assert_int_equal(v.remaining, asked <= LIMIT ? LIMIT - asked : 0);
+            assert_int_equal(v.retry_after_ns != 0, asked > LIMIT);
+        }
+        assert_true(slow_count() < LIMIT / 10);
+        end();
+    }
+}
+
+static void test_a_denial_of_a_cost_is_no_denial_of_a_smaller_one(void **state)
+{
+    (void) state;
+    static const uint64_t costs[] = {6,
+                                     UINT64_C(1) << 29,
+                                     (UINT64_C(1) << 30) - 1,
+                                     UINT64_C(1) << 30,
+                                     (UINT64_C(1) << 30) + 5,
+                                     (UINT64_C(1) << 32) + 5,
+                                     (UINT64_C(1) << 34) + 5};
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = UINT64_C(1) << 40, .period_ns = HOUR};
+    for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
+        begin(&(weir_policy){.name = "p", .limits = &limit, .limit_count = 1}, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        weir_charge(d.t, &key, limit.limit - 5);
+        for (int n = 0; n < 5; n++) {
+            assert_false(weir_check(d.t, &key, costs[i], NULL));
+            weir_verdict v;
+            assert_false(weir_check(d.t, &key, costs[i], &v));
+            assert_int_equal(v.remaining, 5);
+        }
+        assert_true(weir_check(d.t, &key, 5, NULL));
+        assert_false(weir_check(d.t, &key, 1, NULL));
+        end();
+    }
+}
+
+static void test_every_policy_is_counted_by_itself(void **state)
+{
+    (void) state;
+    enum { POLICIES = WEIR_MAX_POLICIES };
+    static char names[POLICIES][8];
+    static weir_limit limits[POLICIES];
+    static weir_policy policies[POLICIES];
+    for (size_t i = 0; i < POLICIES; i++) {
+        (void) snprintf(names[i], sizeof(names[i]), "p%zu", i);
+        limits[i] = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 20 + i % 7, .period_ns = HOUR};
+        policies[i] = (weir_policy){
+            .name = names[i], .limits = &limits[i], .limit_count = 1, .mode = i % 5 == 0 ? WEIR_SHADOW : WEIR_ENFORCE};
+    }
+    begin(policies, POLICIES);
+    for (size_t i = 0; i < POLICIES; i++) {
+        const weir_policy_id id = weir_find_policy(d.w, names[i]);
+        const weir_key key = weir_make_key(d.w, id, "k", 1);
+        for (int n = 0; n < 50; n++) {
+            (void) weir_check(d.t, &key, 1, NULL);
+        }
+        const struct tally *tally = &d.t->tallies[id];
+        const uint64_t denied = 50 - limits[i].limit;
+        const bool shadow = policies[i].mode == WEIR_SHADOW;
+        assert_int_equal(tally->allowed, shadow ? 50 : limits[i].limit);
+        assert_int_equal(tally->denied, shadow ? 0 : denied);
+        assert_int_equal(tally->would_deny, shadow ? denied : 0);
+    }
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.allowed_count + stats.denied_count, 50 * POLICIES);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verdicts_name_the_limit_with_the_least_left),
+        cmocka_unit_test(test_a_denial_of_a_cost_is_no_denial_of_a_smaller_one),
+        cmocka_unit_test(test_every_policy_is_counted_by_itself),
+    };
+    return cmocka_run_group_tests_name("unit/slot", tests, NULL, NULL);
+}
