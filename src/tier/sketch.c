@@ -140,7 +140,7 @@ static uint64_t word_join(uint64_t a, uint64_t b)
 /* What a time is kept as: of something that is over then, `up`. */
 static uint64_t time_of(const struct sketch *sketch, uint64_t ns, bool up)
 {
-    const uint64_t since_ns = saturating_sub(ns, sketch->origin_ns);
+    const uint64_t since_ns = saturating_sub(ns, load_relaxed(&sketch->origin_ns));
     const uint64_t time = saturating_add(since_ns, up ? (UINT64_C(1) << TIME_UNIT_BITS) - 1 : 0) >> TIME_UNIT_BITS;
     return min_u64(time, TIME_MASK);
 }
@@ -158,7 +158,7 @@ int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns)
     sketch->memory_size = sketch->line_count * LINE_WORDS * sizeof(uint64_t);
     sketch->memory = memory_reserve(sketch->memory_size, true);
     sketch->words = sketch->memory;
-    sketch->origin_ns = origin_ns;
+    store_relaxed(&sketch->origin_ns, origin_ns);
     return sketch->memory != NULL ? 0 : -ENOMEM;
 }
 
@@ -269,7 +269,7 @@ static struct trace find(const struct sketch *sketch, uint64_t hash, uint64_t li
         trace.units = max_u64(trace.units, i != REST ? units : min_u64(units, limit));
         time = max_u64(time, word_time(word));
     }
-    trace.until_ns = saturating_add(sketch->origin_ns, time << TIME_UNIT_BITS);
+    trace.until_ns = saturating_add(load_relaxed(&sketch->origin_ns), time << TIME_UNIT_BITS);
     return trace;
 }
 
@@ -302,22 +302,8 @@ void sketch_forget(struct sketch *sketch, uint64_t hash)
     }
 }
 
-static uint64_t word_shifted(uint64_t word, int64_t delta_ns)
-{
-    const uint64_t absolute_ns = delta_ns < 0 ? (uint64_t) 0 - (uint64_t) delta_ns : (uint64_t) delta_ns;
-    const uint64_t steps = absolute_ns >> TIME_UNIT_BITS;
-    /* Up, either way. */
-    const uint64_t time =
-        delta_ns < 0 ? saturating_sub(word_time(word), steps) : min_u64(word_time(word) + steps + 1, TIME_MASK);
-    return word_make(word_print(word), word_units(word), time, word_weight(word));
-}
-
 void sketch_shift(struct sketch *sketch, int64_t delta_ns)
 {
-    const size_t count = load_relaxed(&sketch->used) != 0 ? sketch->line_count * LINE_WORDS : 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t word = load_relaxed(&sketch->words[i]);
-        while (word != 0 && !cas_relaxed(&sketch->words[i], &word, word_shifted(word, delta_ns))) {
-        }
-    }
+    /* All times move with the one that they are kept from. Relaxed: it stands for itself. */
+    (void) add_relaxed(&sketch->origin_ns, (uint64_t) delta_ns);
 }

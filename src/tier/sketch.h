@@ -25,8 +25,8 @@ enum sketch_weight {
 struct sketch {
     _Atomic uint64_t *words;
     size_t line_count;
-    uint64_t origin_ns;    /* times are kept from here; fleet time */
-    _Atomic uint32_t used; /* 1: there may be something in it */
+    _Atomic uint64_t origin_ns; /* times are kept from here; fleet time */
+    _Atomic uint32_t used;      /* 1: there may be something in it */
     void *memory;
     size_t memory_size;
 };
@@ -53,7 +53,7 @@ struct trace sketch_take(struct sketch *sketch, uint64_t hash, uint64_t limit, u
 /* Forgets a hash's own trace, and one in some ten thousand of others'. */
 void sketch_forget(struct sketch *sketch, uint64_t hash);
 
-/* Moves all times, when fleet time is stepped. */
+/* Moves all times, when fleet time is stepped. As fast for many as for none. */
 void sketch_shift(struct sketch *sketch, int64_t delta_ns);
 
 #endif
