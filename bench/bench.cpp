@@ -66,7 +66,7 @@ void many_keys(benchmark::State &state)
 {
     bench_fill();
     uint64_t rng = 42 + static_cast<uint64_t>(state.thread_index());
-    measure(state, [&rng](void *thread) { return bench_many(thread, kBatch, BENCH_KEYS, &rng); });
+    measure(state, [&rng](void *thread) { return bench_many(thread, kBatch, bench_key_count(), &rng); });
 }
 
 void bursts(benchmark::State &state)
@@ -97,11 +97,6 @@ BENCHMARK(plain<bench_used>)->Name("call/charge_and_refund")->UseRealTime();
 
 BENCHMARK(counted<bench_limits>)->Name("limits")->DenseRange(1, BENCH_LIMITS_MAX)->UseRealTime();
 
-BENCHMARK(bursts)
-    ->Name("burst")
-    ->ArgsProduct({{1000, BENCH_KEYS}, benchmark::CreateRange(1, BENCH_BURST_MAX, 2)})
-    ->UseRealTime();
-
 BENCHMARK(plain<bench_hot>)->Name("threads/same_key")->ThreadRange(1, most_threads())->UseRealTime();
 BENCHMARK(own_key)->Name("threads/own_key")->ThreadRange(1, most_threads())->UseRealTime();
 BENCHMARK(plain<bench_denied>)->Name("threads/denied")->ThreadRange(1, most_threads())->UseRealTime();
@@ -131,6 +126,10 @@ int main(int argc, char **argv)
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
         return 1;
     }
+    bench_use_keys(*std::max_element(key_counts.begin(), key_counts.end()));
+    benchmark::RegisterBenchmark("burst", bursts)
+        ->ArgsProduct({{1000, static_cast<int64_t>(bench_key_count())}, benchmark::CreateRange(1, BENCH_BURST_MAX, 2)})
+        ->UseRealTime();
     register_peers(key_counts);
     benchmark::RunSpecifiedBenchmarks();
     close_peer();

@@ -126,6 +126,14 @@ def measure_many(run, figures):
     measure_benchmarks(run, figures, f"many_{MANY_KEYS}(_zipf)?/weir_keyed", f"--keys={MANY_KEYS}")
 
 
+def measure_bursts(run, figures):
+    measure_benchmarks(run, figures, "burst")
+    if run.scale < 1:
+        raise Skip(f"{MANY_KEYS} keys take too long for --quick")
+    need_memory(MANY_KEYS)
+    measure_benchmarks(run, figures, f"burst/{MANY_KEYS}/(1|32|256)", f"--keys={MANY_KEYS}")
+
+
 def same_threads_as_weir(name, figures):
     """A peer is held against weir with as many threads: with its key at hand, or made at each check as the peer's."""
     group, _, *threads = name.split("/")
@@ -247,8 +255,8 @@ GROUPS = (
     benchmarks("denied", "One key, at its limit.", same_threads_as_weir),
     Group("many", "`many_N`: N keys at random, all present and far from their limits; `many_N_zipf`: by Zipf's law.",
           measure_many, same_threads_as_weir),
-    benchmarks("burst", "`burst/KEYS/SIZE`: `weir_check_burst` of random keys, hashed; time of one key.",
-               lambda name, figures: name.rsplit("/", 1)[0] + "/1"),
+    Group("burst", "`burst/KEYS/SIZE`: `weir_check_burst` of random keys, hashed; time of one key.", measure_bursts,
+          lambda name, figures: name.rsplit("/", 1)[0] + "/1"),
     benchmarks("threads", "Time of one check on each of so many threads at once.", alone),
     benchmarks("limits", "A hot key under so many limits.", lambda name, figures: "limits/1"),
     benchmarks("call", "The public calls on hot keys; `check_all/N` of N keys, the nth under n limits.",

@@ -21,12 +21,23 @@ static pthread_once_t filled = PTHREAD_ONCE_INIT;
 static weir *limiter;
 static weir_policy_id under[BENCH_LIMITS_MAX + 1]; /* by the number of limits */
 static weir_policy_id denied, logged, queued, used;
+static uint64_t key_count = BENCH_KEYS;
+
+void bench_use_keys(uint64_t keys)
+{
+    key_count = keys > BENCH_KEYS ? keys : BENCH_KEYS;
+}
+
+uint64_t bench_key_count(void)
+{
+    return key_count;
+}
 
 static void open_limiter(void)
 {
     weir_error error;
     weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = BENCH_KEYS;
+    options.max_keys = key_count;
     /* Nothing is near its limit but what is meant to be. */
     static const weir_limit wide[BENCH_LIMITS_MAX] = {
         {.algorithm = WEIR_TOKEN_BUCKET, .limit = 600000000, .period_ns = SECOND, .burst = 600000000},
@@ -241,7 +252,7 @@ static weir_key numbered_key(uint64_t number, uint64_t bytes[2])
 static void fill(void)
 {
     void *thread = bench_attach();
-    for (uint64_t i = 0; i < BENCH_KEYS; i++) {
+    for (uint64_t i = 0; i < key_count; i++) {
         uint64_t bytes[2];
         const weir_key key = numbered_key(i, bytes);
         (void) weir_check(thread, &key, 1, NULL);

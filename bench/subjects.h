@@ -10,10 +10,14 @@
 extern "C" {
 #endif
 
-#define BENCH_KEYS       1000000 /* it has room for; beyond that a key is forgotten for another */
+#define BENCH_KEYS       1000000 /* it has room for, where nothing else is said */
 #define BENCH_BURST_MAX  256
 #define BENCH_LIMITS_MAX 4
 #define BENCH_ALL_MAX    4
+
+/* How many keys the weir has room for: BENCH_KEYS, or as many as are used. Before it is opened. */
+void bench_use_keys(uint64_t keys);
+uint64_t bench_key_count(void);
 
 /* One weir for all threads, opened by the first to come, and awake. It ends the program where it cannot be opened. */
 void *bench_attach(void);
