@@ -132,7 +132,12 @@ static void count_cell(struct tier *tier, uint32_t cell)
     if (units == 0) {
         return;
     }
-    if (load_acquire(&offence->naming) != NAMING_DONE) {        /* [O4] */
+    const uint8_t naming = load_acquire(&offence->naming); /* [O4] */
+    if (naming == NAMING_BEGUN) {
+        offenders_denied(tier, cell, units); /* by another thread than the one that is writing its name: next time */
+        return;
+    }
+    if (naming == NAMING_NONE) {
         (void) add_relaxed(&offenders->forgotten_units, units); /* it changed hands in the middle of a denial */
         return;
     }

@@ -376,6 +376,37 @@ static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **
     process_close(&p);
 }
 
+/* Two threads deny a key for the first time, and one of them is interrupted in the middle of writing its name. */
+static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_has_its_name(void **state)
+{
+    (void) state;
+    struct process p;
+    process_open(&p, 1000);
+    const weir_policy_id id = set_one_policy(p.w, &ten, 1, WEIR_SCOPE_PROCESS);
+    assert_int_equal(deny(&p, id, "k", 13, 1), 3);
+    const weir_key key = weir_make_key(p.w, id, "k", 1);
+    rcu_enter();
+    const uint32_t at = table_find(&p.w->tier.table, cell_hash(load_acquire(&p.w->tier.policies)->by_id[id], &key, 0));
+    rcu_leave();
+    struct offence *offence = &p.w->tier.offenders.offences[at];
+    assert_int_equal(load_acquire(&offence->naming), NAMING_DONE);
+    store_release(&offence->naming, NAMING_BEGUN);
+    weir_offender top[WEIR_TOP_OFFENDERS];
+    for (int i = 0; i < 3; i++) {
+        process_pass(&p, 40 * MILLISECOND);
+        assert_int_equal(weir_top_offenders(p.w, id, top, WEIR_TOP_OFFENDERS), 0);
+    }
+    store_release(&offence->naming, NAMING_DONE);
+    assert_int_equal(deny(&p, id, "k", 2, 1), 2);
+    process_pass(&p, 40 * MILLISECOND);
+    assert_int_equal(weir_top_offenders(p.w, id, top, WEIR_TOP_OFFENDERS), 1);
+    is_offender(&top[0], "k", 5);
+    weir_stats stats;
+    weir_get_stats(p.w, &stats);
+    assert_int_equal(stats.unlisted_units, 0);
+    process_close(&p);
+}
+
 static void test_metrics_tell_what_the_top_makes_up_and_no_keys(void **state)
 {
     (void) state;
@@ -483,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_lists_stay_when_policies_change_and_no_memory_is_added),
         cmocka_unit_test(test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out),
         cmocka_unit_test(test_what_a_forgotten_key_was_denied_is_counted_for_no_other),
+        cmocka_unit_test(test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_has_its_name),
         cmocka_unit_test(test_metrics_tell_what_the_top_makes_up_and_no_keys),
         cmocka_unit_test(test_closing_leaves_no_mapping),
         cmocka_unit_test(test_each_node_of_a_fleet_tells_what_it_denied_itself),
