@@ -250,7 +250,7 @@ static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, cons
 
 /* The same after it has denied `cost`. */
 static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy, uint64_t cost,
-                      const struct decision *decision, uint64_t now_ns)
+                      const struct decision *decision)
 {
     struct slot *slot = &t->slots[index];
     struct slot_back *back = &t->backs[index];
@@ -266,8 +266,8 @@ static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const
         return;
     }
     back->denied_remaining = decision->remaining;
-    slot->retry_ns = never ? UINT64_MAX : now_ns + decision->retry_after_ns;
-    slot->reset_ns = now_ns + decision->reset_after_ns;
+    slot->retry_after_ns = decision->retry_after_ns;
+    slot->reset_after_ns = decision->reset_after_ns;
     slot->limit = decision->limit;
     store_relaxed(&slot->denied, denied);
     store_relaxed(&slot->about,
@@ -295,7 +295,7 @@ void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struc
     if (claim->short_of) {
         struct decision alone;
         process_denial(r, claim, &alone);
-        slot_deny(t, index, epoch, claim->policy, claim->cost, &alone, r->now_ns);
+        slot_deny(t, index, epoch, claim->policy, claim->cost, &alone);
         offenders_name(t->tier, claim->policy, claim->key, claim->cells[0]);
     } else if (r->out->allowed) {
         slot_grant(t, index, epoch, claim, r->now_ns);

@@ -192,13 +192,13 @@ static enum hit deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t c
         return HIT_NONE;
     }
     struct tally *tally = slot_tally(t, about);
-    const bool never = slot->retry_ns == UINT64_MAX;
+    const bool never = slot->retry_after_ns == UINT64_MAX;
     const bool shadow = (about & SLOT_SHADOW) != 0;
     counter_add(&slot->denied, never ? 0 : denies_from); /* what can never pass is no demand */
     counter_add(shadow ? &tally->allowed : &tally->denied, 1);
     counter_add(&tally->would_deny, shadow);
     if (verdict != NULL) {
-        verdict_denial(verdict, t->line, slot, about, shadow, never, t->backs[slot - t->slots].denied_remaining);
+        verdict_denial(verdict, t->line, slot, about, shadow, t->backs[slot - t->slots].denied_remaining);
     }
     return shadow ? HIT_PASS : HIT_DENY;
 }
@@ -301,7 +301,7 @@ static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thre
     counter_add(&slot->denied, cost);
     counter_add(&slot_tally(t, about)->denied, 1);
     if (verdict != NULL) {
-        verdict_denial(verdict, line, slot, about, false, false, 0);
+        verdict_denial(verdict, line, slot, about, false, 0);
     }
     return HIT_DENY;
 }

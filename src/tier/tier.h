@@ -91,12 +91,12 @@ struct slot {
         _Atomic uint64_t denied; /* units denied from this slot, cumulative; see slot_denied */
     };
     union {
-        uint64_t reset;    /* the key is as if never used at (reset - remaining * unit) / 64, in ns of fleet time */
-        uint64_t reset_ns; /* the same of a denial; fleet time */
+        uint64_t reset; /* the key is as if never used at (reset - remaining * unit) / 64, in ns of fleet time */
+        uint64_t reset_after_ns; /* of a denial, as it was found: what is answered may be one tick old */
     };
     union {
-        uint64_t unit;     /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
-        uint64_t retry_ns; /* fleet time; UINT64_MAX: never */
+        uint64_t unit;           /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
+        uint64_t retry_after_ns; /* likewise; UINT64_MAX: never */
     };
     uint64_t limit;
     _Atomic uint64_t about; /* SLOT_*. Changed under `lock` */

@@ -74,12 +74,11 @@ static inline __attribute__((always_inline)) void verdict_hit(weir_verdict *verd
 /* That of a denial from a slot. What is a constant where it is inlined costs nothing. */
 static inline __attribute__((always_inline)) void verdict_denial(weir_verdict *verdict, const struct tick_line *line,
                                                                  const struct slot *slot, uint64_t about, bool shadow,
-                                                                 bool never, uint64_t remaining)
+                                                                 uint64_t remaining)
 {
-    const uint64_t now_ns = load_relaxed(&line->now_ns); /* may be one tick old */
     verdict_head(verdict, slot, about, shadow, shadow, remaining);
-    verdict->retry_after_ns = never ? UINT64_MAX : saturating_sub(slot->retry_ns, now_ns);
-    verdict->reset_after_ns = saturating_sub(slot->reset_ns, now_ns);
+    verdict->retry_after_ns = slot->retry_after_ns;
+    verdict->reset_after_ns = slot->reset_after_ns;
     verdict->fleet_age_ns = load_relaxed(&line->age_ns);
 }
 
