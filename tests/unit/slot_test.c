@@ -96,6 +96,35 @@ static void test_a_denial_of_a_cost_is_no_denial_of_a_smaller_one(void **state)
     }
 }
 
+static void test_a_denial_says_what_the_table_would(void **state)
+{
+    (void) state;
+    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG,
+                                                WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+        const weir_limit limit = {.algorithm = algorithms[i], .limit = 100, .period_ns = HOUR};
+        begin(&(weir_policy){.name = "p", .limits = &limit, .limit_count = 1}, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        while (weir_check(d.t, &key, 1, NULL)) {
+        }
+        weir_verdict table;
+        assert_false(weir_peek(d.t, &key, 1, &table));
+        assert_false(weir_check(d.t, &key, 1, NULL)); /* by the table, as a peek leaves no denial */
+        const uint64_t slow = slow_count();
+        for (int n = 0; n < 3; n++) {
+            weir_verdict v;
+            assert_false(weir_check(d.t, &key, 1, &v));
+            assert_int_equal(v.limit, table.limit);
+            assert_int_equal(v.remaining, table.remaining);
+            assert_int_equal(v.retry_after_ns, table.retry_after_ns);
+            assert_int_equal(v.reset_after_ns, table.reset_after_ns);
+            assert_true(algorithms[i] != WEIR_TOKEN_BUCKET || v.reset_after_ns > 90 * v.retry_after_ns);
+        }
+        assert_int_equal(slow_count(), slow);
+        end();
+    }
+}
+
 static void test_every_policy_is_counted_by_itself(void **state)
 {
     (void) state;
@@ -134,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verdicts_name_the_limit_with_the_least_left),
         cmocka_unit_test(test_a_denial_of_a_cost_is_no_denial_of_a_smaller_one),
+        cmocka_unit_test(test_a_denial_says_what_the_table_would),
         cmocka_unit_test(test_every_policy_is_counted_by_itself),
     };
     return cmocka_run_group_tests_name("unit/slot", tests, NULL, NULL);
