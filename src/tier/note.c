@@ -8,6 +8,7 @@
 #include "algorithm/log.h"
 #include "algorithm/window.h"
 #include "base/memory.h"
+#include "base/short_form.h"
 #include "tier/tier.h"
 
 /*
@@ -26,30 +27,11 @@
 #define STAY_SHIFT    WINDOW_TAG_BITS
 
 /*
- * The short form of a number below 2^44, in 19 bits: below 2^14 it is itself; else 14 bits behind its leading one, and
- * above them by how many bits it was shifted, and 1. What is cut off is never more than it is. The bit above says that
- * all own units had been told, as many as there were: of a window that is over it says how many.
+ * A window's word has own units told in their short form above the others'. The bit above says that all had been told,
+ * as many as there were: of a window that is over it says how many.
  */
 #define SHORT_SHIFT WINDOW_COUNT_BITS
-#define SHORT_BITS  14
-#define SHORT_ONE   (UINT64_C(1) << SHORT_BITS)
-#define SHORT_ALL   (UINT64_C(1) << 19)
-
-static uint64_t short_of(uint64_t number)
-{
-    if (number < SHORT_ONE) {
-        return number;
-    }
-    const unsigned shift = 63 - (unsigned) __builtin_clzll(number) - SHORT_BITS;
-    return (uint64_t) (shift + 1) << SHORT_BITS | ((number >> shift) & (SHORT_ONE - 1));
-}
-
-static uint64_t short_value(uint64_t form)
-{
-    form &= SHORT_ALL - 1;
-    const uint64_t shifted = form >> SHORT_BITS;
-    return shifted == 0 ? form : ((form & (SHORT_ONE - 1)) | SHORT_ONE) << (shifted - 1);
-}
+#define SHORT_ALL   (UINT64_C(1) << SHORT_FORM_BITS)
 
 static struct given nothing_given; /* read alone */
 
@@ -223,7 +205,7 @@ static void told_read(const struct tier *tier, uint32_t cell, struct told *now, 
             store_relaxed(remembers ? &told[i]->remembered : &told[i]->others, units);
         }
         if (!word_each) {
-            told[i]->reported = short_value(words[i] >> SHORT_SHIFT);
+            told[i]->reported = short_form_value(words[i] >> SHORT_SHIFT);
             if (i == 1 && (words[i] >> SHORT_SHIFT & SHORT_ALL) != 0) {
                 told[i]->reported = max_u64(told[i]->reported, all_before(tier, cell, told[i]));
             }
@@ -303,7 +285,7 @@ static bool window_word(const struct told *told, uint64_t *word, bool *remembers
     const uint64_t others = load_relaxed(&told->others);
     const uint64_t folded = told_folded(told);
     *remembers = others == 0;
-    *word = folded | (short_of(told->reported) | (told->own == told->reported ? SHORT_ALL : 0)) << SHORT_SHIFT;
+    *word = folded | (short_form(told->reported) | (told->own == told->reported ? SHORT_ALL : 0)) << SHORT_SHIFT;
     return (others == 0 || load_relaxed(&told->remembered) == 0) && folded <= WINDOW_COUNT_MASK &&
            told->reported <= WINDOW_COUNT_MASK;
 }

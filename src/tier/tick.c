@@ -7,8 +7,8 @@
  * background thread sleeps: the epoch is 0, no grant holds, and every check reads the clock itself until it wakes.
  *
  * Ordering
- *   [K1] now_ns, offset_ns: written before the epoch, which is stored with release; read relaxed by checks, which take
- *        them as numbers that may be one tick old.
+ *   [K1] now_ns, offset_ns, age_ns: written before the epoch, which is stored with release; read relaxed by checks,
+ *        which take them as numbers that may be one tick old.
  */
 #include "base/clock.h"
 #include "base/numbers.h"
