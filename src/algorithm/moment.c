@@ -4,7 +4,7 @@
 static struct moment moment_of_bucket(const struct rule *rule, uint64_t now_ns)
 {
     const uint64_t now = bucket_time(rule, now_ns);
-    if (rule_is_queue(rule) || rule->unit == 0 || now > UINT64_MAX - rule->tolerance) {
+    if (rule_is_queue(rule) || rule->unit == 0 || now >= UINT64_MAX - rule->tolerance) {
         return (struct moment){.kind = MOMENT_NONE};
     }
     return (struct moment){.kind = MOMENT_BUCKET,
@@ -12,7 +12,7 @@ static struct moment moment_of_bucket(const struct rule *rule, uint64_t now_ns)
                            .limit = rule->limit,
                            .now = now,
                            .unit = rule->unit,
-                           .tolerance = rule->tolerance};
+                           .latest = now + rule->tolerance};
 }
 
 struct moment moment_of(const struct rule *rule, uint64_t now_ns)

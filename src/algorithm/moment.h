@@ -32,8 +32,8 @@ struct moment {
     uint64_t period_ns; /* sliding window */
     uint64_t left_ns;   /* sliding window: of the present window */
     uint64_t now;       /* bucket: 1/64 ns */
-    uint64_t unit;      /* likewise; as rule.h */
-    uint64_t tolerance; /* likewise; now + tolerance does not overflow */
+    uint64_t unit;      /* likewise; as rule.h. limit * unit does not overflow */
+    uint64_t latest;    /* likewise: the time at which a bucket without room will be full again */
 };
 
 /* MOMENT_NONE for a log, for a queue, and for a limit that is off. */
@@ -86,31 +86,27 @@ static inline bool moment_take_window(const struct moment *moment, struct state 
 
 static inline bool moment_take_bucket(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
 {
-    uint64_t b = s->b;
-    if (!moment_same_b(b, moment->empty.b)) {
-        if (s->a != 0) {
+    uint64_t b = s->b + cost;
+    /* A count that begins anew changes the name's lowest bit. */
+    const uint64_t other = (s->b ^ b) | (s->b ^ moment->empty.b);
+    if (__builtin_expect(!moment_same_b(other, 0), 0)) {
+        if (s->a != 0 || !moment_same_b(s->b, b)) {
             return false;
         }
         b = (b & ~STATE_B_MASK) | moment->empty.b | (b & BUCKET_TOTAL_MASK);
     }
-    const uint64_t from = max_u64(s->a, moment->now);
-    const uint64_t owed = from - moment->now;
-    const wide_uint needed = (wide_uint) (held + cost) * moment->unit;
-    const uint64_t next_b = b + cost;
-    if (owed > moment->tolerance || (uint64_t) (needed >> 64) != 0 || (uint64_t) needed > moment->tolerance - owed ||
-        (b ^ next_b) >> MOMENT_COUNT_BITS != 0) {
+    const uint64_t wanted = held + cost;
+    if (wanted > moment->limit || s->a > moment->latest - wanted * moment->unit) {
         return false;
     }
-    *s = (struct state){from + cost * moment->unit, next_b};
+    *s = (struct state){max_u64(s->a, moment->now) + cost * moment->unit, b};
     return true;
 }
 
-/* True: `cost` units (1 to the limit) fit beside `held` (below 2^43), and are charged. Else *s is as it was. */
+/* True: `cost` units (1 to the moment's limit) fit beside `held` (below 2^43), and are charged. Else *s is as it was.
+ */
 static inline bool moment_take(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
 {
-    if (cost > moment->limit) {
-        return false;
-    }
     return moment->kind == MOMENT_BUCKET ? moment_take_bucket(moment, s, held, cost)
                                          : moment_take_window(moment, s, held, cost);
 }

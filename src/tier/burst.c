@@ -3,13 +3,20 @@
  * weir_check_burst: many keys at once, their cache misses overlapped.
  *
  * A key that has no slot costs a miss for its cell, one for its note where other nodes use it too, and a locked
- * instruction, behind which the processor does not look for the next key's misses. So before any key is decided its
- * cell is looked for, in passes over all keys, each of which needs no more than what the one before it has asked for:
- * the line a key is most probably in; where it is not there, the rest of its group; then its second group. The last
- * pass decides every key in order, as by weir_check: a key that comes twice finds what its first coming has left.
+ * instruction, which begins when all loads before it are done, and before all that come after it. So keys go in passes,
+ * each of which needs no more than what the one before it has asked for, and all locked instructions are in the last:
  *
- * What was found may have changed hands since: the decision looks again (I3). What a key has in common with the others
- * of its policy (the policy, the time, what window it is) is worked out once for all.
+ *   ask          chooses those that go the short way, and asks for the first line of each;
+ *   look         finds those that are there, and asks for the second lines of the others;
+ *   work out     what is to be swapped for what, first of those that were found; meanwhile the others' lines come;
+ *   decide       swaps, in order.
+ *
+ * Where a key is cannot be predicted, so it is found out without branches.
+ *
+ * Until it is decided a key's cell may have changed: by another thread, or as the key came twice. Then the swap fails,
+ * by the state's generation also where the cell has changed hands (I3), and the key is decided anew in its turn, as by
+ * weir_check. What a key has in common with the others of its policy (the policy, the time, what window it is) is
+ * worked out once for all.
  *
  * Progress: as weir_check.
  */
@@ -23,7 +30,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /*
- * Keys that are looked for ahead. Processors have 10 to 16 misses of one core under way (more with huge pages and the
+ * Keys that are looked for ahead. Processors have 10 to 24 misses of one core under way (more with huge pages and the
  * second level's own), so more than two or three times that gain nothing, and must not push one another out of 32 KiB.
  */
 #define AHEAD 32
@@ -33,10 +40,14 @@
 
 /* A key on its way. */
 struct ahead {
-    struct cell *cell; /* where it was found last; before, its home line; NULL: nowhere */
-    uint64_t hash;     /* of its cell */
+    _Alignas(CACHE_LINE) uint64_t hash; /* of its cell */
+    struct cell *cell; /* its line; then where it was found; then where it is to be swapped; NULL: nowhere */
     struct cold *cold; /* NULL: it is decided by itself */
+    uint64_t cost;
+    struct cold_swap swap;
 };
+
+_Static_assert(sizeof(struct ahead) == CACHE_LINE, "one line");
 
 struct burst {
     struct weir_thread *t;
@@ -46,16 +57,19 @@ struct burst {
     weir_policy_id last_id; /* of `last`; of no key: none yet */
     struct cold *last;
     size_t cold_count;
+    size_t found_count, missing_count;
     struct cold colds[POLICIES];
+    struct cold none; /* of keys that do not go the short way: its limit is 0, and no cost below that */
     struct ahead ahead[AHEAD];
-    uint8_t missing[AHEAD]; /* of `ahead`: not in the lines looked at so far */
-    size_t missing_count;
+    /* Those in their first lines, and the others; in order. One more is written than there are. */
+    struct ahead *found[AHEAD + 1], *missing[AHEAD + 1];
 };
 
-/* No policy's. A key of it is decided by itself, as `last` is NULL then. */
+/* No policy's. */
 #define NO_LAST UINT32_MAX
 
-/* The policy of a key at this moment; NULL: the key does not go the short way, or there is no place for its policy. */
+/* The policy of a key at this moment; `none`: the key does not go the short way, or there is no place for its policy.
+ */
 static __attribute__((noinline)) struct cold *policy_slow(struct burst *b, const weir_key *key)
 {
     const struct policy *policy = thread_policy(b->set, key);
@@ -68,7 +82,7 @@ static __attribute__((noinline)) struct cold *policy_slow(struct burst *b, const
         *cold = cold_of(b->t->tier, policy, tick_now(b->t, policy));
     }
     if (cold == NULL || !cold_is_short(cold)) {
-        return NULL;
+        return &b->none;
     }
     /* Where keys have entries of their own, the next one of this policy may. Acquire: pairs with their publication. */
     if (load_acquire(&b->set->overrides) == NULL) {
@@ -94,8 +108,8 @@ static __attribute__((noinline)) void prepare_alone(const struct burst *b, const
     }
 }
 
-/* Chooses those that go the short way (without a slot, and not given one now), and asks for their home lines. */
-static void ask_for_homes(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
+/* Chooses those that go the short way (without a slot, and not given one now), and asks for their first lines. */
+static void ask(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
 {
     const struct weir_thread *t = b->t;
     const struct table *table = b->table;
@@ -105,95 +119,98 @@ static void ask_for_homes(struct burst *b, const weir_key *keys, const uint64_t 
         struct ahead *ahead = &b->ahead[i];
         uint32_t *seen = slot_seen(t, key->hash);
         const uint32_t print = epoch_print ^ slot_print(key->hash, 0);
-        struct cold *cold = likely(key->policy == b->last_id) ? b->last : policy_slow(b, key);
-        if (unlikely(cold == NULL || costs[i] == 0 || *seen == print || slot_maybe(t, key->hash))) {
+        struct cold *cold = b->last;
+        if (unlikely(key->policy != b->last_id)) {
+            cold = policy_slow(b, key);
+        }
+        /* Of no units, and of more than there ever are, others tell. */
+        if (unlikely(costs[i] - 1 >= cold->moment.limit || *seen == print || slot_maybe(t, key->hash))) {
             ahead->cold = NULL;
+            ahead->cell = NULL;
             prepare_alone(b, key);
             continue;
         }
         *seen = print;
         ahead->cold = cold;
+        ahead->cost = costs[i];
         ahead->hash = cold_hash(cold, key);
-        ahead->cell = &table->cells[table_home(table, ahead->hash)];
+        ahead->cell = &table->cells[table_line(table, ahead->hash)];
         __builtin_prefetch(ahead->cell, 1);
     }
 }
 
-/* Asks for what the fleet has told of a key, where there is one. */
-static inline void ask_for_note(const struct burst *b, const struct ahead *ahead)
+/* The cell of a line that is a hash's, if any is. */
+static inline struct cell *in_line(struct cell *line, uint64_t hash)
 {
-    if (ahead->cold->fleet) {
-        __builtin_prefetch(&b->t->tier->notes.stubs[ahead->cell - b->table->cells]);
+    return line + (load_acquire(&line->hash) != hash); /* [T1] acquire */
+}
+
+/* Whether a key may be beyond a line that it is not in (I6). */
+static inline bool line_full(const struct cell *line)
+{
+    return load_relaxed(&line[0].hash) != 0 && load_relaxed(&line[1].hash) != 0;
+}
+
+/* Finds those that are in their first lines, and asks for the others' second ones. */
+static void look(struct burst *b, size_t count)
+{
+    size_t found = 0;
+    size_t missing = 0;
+    for (struct ahead *ahead = b->ahead; ahead < b->ahead + count; ahead++) {
+        if (unlikely(ahead->cell == NULL)) {
+            continue;
+        }
+        const struct cell *cell = in_line(ahead->cell, ahead->hash);
+        const bool there = load_acquire(&cell->hash) == ahead->hash;
+        b->found[found] = b->missing[missing] = ahead;
+        found += there;
+        missing += !there;
+    }
+    b->found_count = found;
+    b->missing_count = missing;
+    for (size_t i = 0; i < missing; i++) {
+        struct ahead *ahead = b->missing[i];
+        ahead->cell = line_full(ahead->cell) ? &b->table->cells[table_second_line(b->table, ahead->hash)] : ahead->cell;
+        __builtin_prefetch(ahead->cell, 1);
     }
 }
 
-/* Finds those that are in their home lines, and asks for the rest of the others' groups. */
-static void look_at_homes(struct burst *b, size_t count)
+/* What is to be swapped for what in the lines of so many keys; the cell NULL: that is for others to say. */
+static void work_out(const struct burst *b, struct ahead *const *list, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        struct ahead *ahead = &b->ahead[i];
-        if (ahead->cold == NULL) {
-            continue;
-        }
-        /* [T1] acquire. Without a branch: it would be mispredicted half of the time. */
-        struct cell *cell = ahead->cell + (load_acquire(&ahead->cell->hash) != ahead->hash);
-        if (load_acquire(&cell->hash) == ahead->hash) {
+        struct ahead *ahead = list[i];
+        struct cell *cell = in_line(ahead->cell, ahead->hash);
+        struct cold *cold = ahead->cold;
+        uint64_t held;
+        if (unlikely(cold->fleet)) {
+            __builtin_prefetch(&b->t->tier->notes.stubs[cell - b->table->cells]);
+            ahead->cell = NULL;
+        } else if (likely(cold_look(cold, cell, ahead->hash, ahead->cost, &ahead->swap, &held))) {
             ahead->cell = cell;
-            ask_for_note(b, ahead);
-            continue;
-        }
-        table_prefetch_rest(b->table, (size_t) (ahead->cell - b->table->cells));
-        b->missing[b->missing_count++] = (uint8_t) i;
-    }
-}
-
-/*
- * The cell of a hash in one group, or NULL; *full: the group holds no empty cell. All of it is looked at without a
- * branch: where the hash is cannot be predicted.
- */
-static inline struct cell *find_in_group(const struct table *table, size_t group, uint64_t hash, bool *full)
-{
-    struct cell *cells = &table->cells[group * GROUP_CELLS];
-    struct cell *found = NULL;
-    bool all = true;
-    for (size_t i = 0; i < GROUP_CELLS; i++) {
-        const uint64_t there = load_acquire(&cells[i].hash); /* [T1] */
-        found = there == hash ? &cells[i] : found;
-        all = all & (there != 0);
-    }
-    *full = all;
-    return found;
-}
-
-/* Finds those that are in their groups, and asks for the second ones. */
-static void look_in_groups(struct burst *b)
-{
-    for (size_t i = 0; i < b->missing_count; i++) {
-        struct ahead *ahead = &b->ahead[b->missing[i]];
-        bool full = false;
-        ahead->cell = find_in_group(b->table, table_group(b->table, ahead->hash), ahead->hash, &full);
-        if (ahead->cell != NULL) {
-            ask_for_note(b, ahead);
-            continue;
-        }
-        const size_t second = full ? table_second_group(b->table, ahead->hash) * GROUP_CELLS : 0;
-        for (size_t cell = 0; cell < GROUP_CELLS && full; cell += LINE_CELLS) {
-            __builtin_prefetch(&b->table->cells[second + cell], 1);
+            cold->allowed++;
+        } else {
+            ahead->cell = NULL;
+            if (load_relaxed(&cell->hash) != ahead->hash) {
+                table_prefetch_far(b->table, ahead->hash); /* it is there, or new */
+            }
         }
     }
-}
-
-/* The cell of a key that is not in its first group; NULL: nor in its second. */
-static __attribute__((noinline)) struct cell *find_in_second(const struct burst *b, uint64_t hash)
-{
-    bool full = false;
-    return find_in_group(b->table, table_second_group(b->table, hash), hash, &full);
 }
 
 /* What the short way has not counted. */
-static __attribute__((noinline)) bool decide_long(struct burst *b, const struct cold *cold, const weir_key *key,
+static __attribute__((noinline)) bool decide_long(struct burst *b, const struct ahead *ahead, const weir_key *key,
                                                   uint64_t cost)
 {
+    struct cold *cold = ahead->cold;
+    if (cold == NULL) {
+        return thread_check_within(b->t, key, cost);
+    }
+    cold->allowed -= ahead->cell != NULL;
+    if (cold_pass(b->t, cold, key, cost, NULL)) {
+        cold->allowed++;
+        return true;
+    }
     /* It may have been given a slot since it was chosen: when it came twice. */
     return slot_find(b->t, key->hash) != SLOT_NONE ? thread_check_within(b->t, key, cost)
                                                    : thread_check_cold(b->t, cold->policy, key, cost, cold->now_ns);
@@ -201,23 +218,14 @@ static __attribute__((noinline)) bool decide_long(struct burst *b, const struct 
 
 static uint64_t decide(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
 {
-    struct tier *tier = b->t->tier;
-    uint64_t denied = 0;
+    uint64_t denied = UINT64_MAX << count;
     for (size_t i = 0; i < count; i++) {
-        const struct ahead *ahead = &b->ahead[i];
-        struct cold *cold = ahead->cold;
-        if (unlikely(cold == NULL)) {
-            denied |= (uint64_t) !thread_check_within(b->t, &keys[i], costs[i]) << i;
-            continue;
-        }
-        struct cell *cell = likely(ahead->cell != NULL) ? ahead->cell : find_in_second(b, ahead->hash);
-        if (likely(cell != NULL && cold_charge(tier, cold, cell, ahead->hash, costs[i], NULL))) {
-            cold->allowed++;
-        } else {
-            denied |= (uint64_t) !decide_long(b, cold, &keys[i], costs[i]) << i;
+        struct ahead *ahead = &b->ahead[i];
+        if (unlikely(ahead->cell == NULL || !pair_cas(&ahead->cell->state, &ahead->swap.from, ahead->swap.to))) {
+            denied |= (uint64_t) !decide_long(b, ahead, &keys[i], costs[i]) << i;
         }
     }
-    return ~denied & (UINT64_MAX >> (64 - count));
+    return ~denied;
 }
 
 /* Counts what went the short way. */
@@ -235,10 +243,10 @@ static void begin(struct burst *b, struct weir_thread *t)
 {
     b->t = t;
     b->table = &t->tier->table;
+    b->none.moment.limit = 0;
     b->last_id = NO_LAST;
-    b->last = NULL;
+    b->last = &b->none; /* a key's policy may be that */
     b->cold_count = 0;
-    b->missing_count = 0;
     b->print = slot_print(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
     b->set = load_acquire(&t->tier->policies);
 }
@@ -249,9 +257,10 @@ static uint64_t check_part(struct weir_thread *t, const weir_key *keys, const ui
     struct burst b;
     rcu_enter(); /* once for all: it costs half a key */
     begin(&b, t);
-    ask_for_homes(&b, keys, costs, count);
-    look_at_homes(&b, count);
-    look_in_groups(&b);
+    ask(&b, keys, costs, count);
+    look(&b, count);
+    work_out(&b, b.found, b.found_count);
+    work_out(&b, b.missing, b.missing_count);
     const uint64_t bits = decide(&b, keys, costs, count);
     collect(&b);
     rcu_leave();

@@ -39,9 +39,7 @@ bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cel
         return false;
     }
     table_set_dirty(&tier->table, at);
-    if (out != NULL) {
-        *out = (struct cold_answer){.state = state, .held = held, .left = left - cost};
-    }
+    *out = (struct cold_answer){.state = state, .held = held, .left = left - cost};
     return true;
 }
 

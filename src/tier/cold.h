@@ -77,35 +77,58 @@ struct cold_answer {
     uint64_t left; /* units; set where other nodes use the key as well */
 };
 
-/* As cold_charge, where other nodes use the key as well. */
+/* As cold_charge, where other nodes use the key as well. `cost`: 1 to the limit. */
 bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash, uint64_t cost,
                           struct cold_answer *out);
 
+/* What a charge is to make of a cell's state, its generation included. */
+struct cold_swap {
+    struct pair_value from, to;
+};
+
 /*
- * Counts `cost` units (not 0) of a hash at a cell that was its, where that takes no more than one look. False: nothing
- * was done. `out` may be NULL.
+ * What counting `cost` units (1 to the limit) of a hash would make of the state of a cell that was its. False: not so
+ * easily. *held: beside how many units that threads hold. No other node uses the key.
  */
-static inline bool cold_charge(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash,
-                               uint64_t cost, struct cold_answer *out)
+static inline bool cold_look(const struct cold *cold, const struct cell *cell, uint64_t hash, uint64_t cost,
+                             struct cold_swap *swap, uint64_t *held)
 {
-    if (cold->fleet) {
-        return cold_charge_mirrored(tier, cold, cell, hash, cost, out);
-    }
-    struct pair_value value = pair_guess(&cell->state);
+    const struct pair_value from = pair_guess(&cell->state);
     /* Relaxed: ordered behind the state by [T2]. */
     if (load_relaxed(&cell->hash) != hash) {
         return false;
     }
-    struct state state = {value.a, value.b};                      /* with its generation */
-    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    if (!moment_take(&cold->moment, &state, held, cost)) {
+    struct state state = {from.a, from.b};
+    *held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
+    if (!moment_take(&cold->moment, &state, *held, cost)) {
+        return false;
+    }
+    swap->from = from;
+    swap->to = (struct pair_value){state.a, state.b};
+    return true;
+}
+
+/*
+ * Counts `cost` units (not 0) of a hash at a cell that was its, where that takes no more than one look. False: nothing
+ * was done.
+ */
+static inline bool cold_charge(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash,
+                               uint64_t cost, struct cold_answer *out)
+{
+    if (cost > cold->moment.limit) {
+        return false;
+    }
+    if (cold->fleet) {
+        return cold_charge_mirrored(tier, cold, cell, hash, cost, out);
+    }
+    struct cold_swap swap;
+    uint64_t held;
+    if (!cold_look(cold, cell, hash, cost, &swap, &held)) {
         offenders_prefetch(&tier->offenders, (uint32_t) (cell - tier->table.cells));
         return false;
     }
-    if (out != NULL) {
-        *out = (struct cold_answer){.state = {state.a, state.b & STATE_B_MASK}, .held = held};
-    }
-    return pair_cas(&cell->state, &value, (struct pair_value){state.a, state.b});
+    *out = (struct cold_answer){.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};
+    return pair_cas(&cell->state, &swap.from, swap.to);
 }
 
 /* A verdict on what was counted, of which so much may still pass. */

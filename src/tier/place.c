@@ -2,13 +2,14 @@
 /*
  * Giving a key a cell.
  *
- * A key that is new takes an empty cell of its first group, or of its second. When both are full a key there makes room
- * by moving to its own second group; so the table holds as many keys as it was opened for (one step of cuckoo hashing:
- * Pagh and Rodler, Cuckoo Hashing, J. Algorithms 51, 2004). When none can, or there are as many already, another key is
- * forgotten: one whose state equals a fresh one, where there is one (nothing is lost), else the one with the smallest
- * part of its limit used. Keys that a thread holds units of are not forgotten. What a forgotten key had used goes into
- * the sketch (sketch.c), and a key that comes back begins with that. In a fleet these units are not this stay's own, to
- * be reported: they count as the others', until the fleet tells of as many (told.remembered).
+ * A key that is new takes an empty cell of its first line, or of its second. When both are full a key in its first line
+ * there makes room by moving to its own second one (one step of cuckoo hashing: Pagh and Rodler, Cuckoo Hashing, J.
+ * Algorithms 51, 2004); when none of those can, the same is tried with both groups; so the table holds as many keys as
+ * it was opened for. When none can, or there are as many already, another key is forgotten: one whose state equals a
+ * fresh one, where there is one (nothing is lost), else the one with the smallest part of its limit used. Keys that a
+ * thread holds units of are not forgotten. What a forgotten key had used goes into the sketch (sketch.c), and a key
+ * that comes back begins with that. In a fleet these units are not this stay's own, to be reported: they count as the
+ * others', until the fleet tells of as many (told.remembered).
  *
  * What a forgotten key had not told the fleet yet goes to the background thread first, through a ring of fixed size;
  * where that is full, the report is lost and counted.
@@ -152,12 +153,21 @@ static struct state first_state(struct tier *tier, const struct rule *rule, uint
     return state;
 }
 
-/* Claims an empty cell of a group; TABLE_NONE: it has none. */
-static uint32_t claim_empty(struct table *table, size_t group, uint64_t hash)
+/* Where a key may live: the first cells of its lines and of its groups. */
+struct homes {
+    size_t lines[2], groups[2];
+};
+
+static struct homes homes_of(const struct table *table, uint64_t hash)
 {
-    const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
-    for (size_t i = 0; i < GROUP_CELLS; i++) {
-        const size_t at = group * GROUP_CELLS + ((home + i) & (GROUP_CELLS - 1));
+    return (struct homes){{table_line(table, hash), table_second_line(table, hash)},
+                          {table_first_group(table, hash) * GROUP_CELLS, table_other_group(table, hash)}};
+}
+
+/* Claims an empty one of some cells; TABLE_NONE: there is none. */
+static uint32_t claim_empty(struct table *table, size_t first, size_t count)
+{
+    for (size_t at = first; at < first + count; at++) {
         struct cell *cell = &table->cells[at];
         if (load_relaxed(&cell->hash) == 0 && cell_claim(cell)) {
             if (load_relaxed(&cell->hash) == 0) {
@@ -192,26 +202,30 @@ static void move_key(struct tier *tier, uint32_t from, uint32_t to)
     cell_release(&table->cells[to]);
 }
 
-/* Claims a cell of a group whose key has room in its second group, and moves that there. The group is locked. */
-static uint32_t claim_movable(struct tier *tier, size_t group)
+/*
+ * Claims one of some cells of a locked group, whose key is where it was to live first, and has room in its second line,
+ * or (`far`) its other group; moves it there.
+ */
+static uint32_t claim_movable(struct tier *tier, size_t first, size_t count, bool far)
 {
     struct table *table = &tier->table;
-    for (size_t i = 0; i < GROUP_CELLS; i++) {
-        const uint32_t from = (uint32_t) (group * GROUP_CELLS + i);
+    for (size_t from = first; from < first + count; from++) {
         struct cell *cell = &table->cells[from];
         const uint64_t hash = load_acquire(&cell->hash);
         const bool log = owner_is(&table->owners[from], OWNER_LOG); /* a guess, as yet */
-        if (hash == 0 || log || table_group(table, hash) != group || (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
+        if (hash == 0 || log || table_first_group(table, hash) != from / GROUP_CELLS ||
+            (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
             continue;
         }
-        const uint32_t to = claim_empty(table, table_second_group(table, hash), hash);
+        uint32_t to = claim_empty(table, table_second_line(table, hash), LINE_CELLS); /* I6: before any other */
+        to = to != TABLE_NONE || !far ? to : claim_empty(table, table_other_group(table, hash), GROUP_CELLS);
         if (to == TABLE_NONE) {
             continue;
         }
         if (cell_claim(cell)) {
             if (load_relaxed(&cell->hash) == hash && !owner_is(&table->owners[from], OWNER_LOG)) {
-                move_key(tier, from, to);
-                return from;
+                move_key(tier, (uint32_t) from, to);
+                return (uint32_t) from;
             }
             cell_release(cell);
         }
@@ -220,14 +234,15 @@ static uint32_t claim_movable(struct tier *tier, size_t group)
     return TABLE_NONE;
 }
 
-/* The same for either of two groups, of which the first is locked. */
-static uint32_t claim_moved(struct tier *tier, const size_t groups[2])
+/* The same of two places, of which the first one's group is locked. */
+static uint32_t claim_moved(struct tier *tier, const size_t firsts[2], size_t count, bool far)
 {
-    uint32_t at = claim_movable(tier, groups[0]);
+    uint32_t at = claim_movable(tier, firsts[0], count, far);
+    const size_t group = firsts[1] / GROUP_CELLS;
     /* Who holds the second's lock may wait for the first's. */
-    if (at == TABLE_NONE && table_trylock(&tier->table, groups[1])) {
-        at = claim_movable(tier, groups[1]);
-        table_unlock(&tier->table, groups[1]);
+    if (at == TABLE_NONE && table_trylock(&tier->table, group)) {
+        at = claim_movable(tier, firsts[1], count, far);
+        table_unlock(&tier->table, group);
     }
     return at;
 }
@@ -240,7 +255,7 @@ static uint32_t claim_least(struct tier *tier, const struct policy_set *set, con
         uint32_t best = TABLE_NONE;
         uint64_t best_worth = UINT64_MAX;
         for (size_t i = 0; i < 2 * (size_t) GROUP_CELLS && best_worth != 0; i++) {
-            const uint32_t at = (uint32_t) (groups[i / GROUP_CELLS] * GROUP_CELLS + i % GROUP_CELLS);
+            const uint32_t at = (uint32_t) (groups[i / GROUP_CELLS] + i % GROUP_CELLS);
             if ((load_relaxed(&table->cells[at].held) & HELD_IN_USE) != 0) {
                 continue;
             }
@@ -263,18 +278,25 @@ static uint32_t claim_least(struct tier *tier, const struct policy_set *set, con
     return TABLE_NONE;
 }
 
-/* Claims a cell for a hash that has none, vacant or not; TABLE_NONE: there is none to be had. */
-static uint32_t claim_any(struct tier *tier, const size_t groups[2], uint64_t hash, uint64_t now_ns)
+/* Claims a cell for a key that has none, vacant or not; TABLE_NONE: there is none to be had. */
+static uint32_t claim_any(struct tier *tier, const struct homes *homes, uint64_t now_ns)
 {
-    uint32_t at = claim_empty(&tier->table, groups[0], hash);
-    at = at != TABLE_NONE ? at : claim_empty(&tier->table, groups[1], hash);
+    struct table *table = &tier->table;
     /* In a table that is full to the last cell a search for one that can move reads sixteen groups in vain, for each
      * key of a flood. */
-    if (at == TABLE_NONE && load_relaxed(&tier->table.key_count) < tier->table.max_keys) {
-        at = claim_moved(tier, groups);
+    const bool moves = load_relaxed(&table->key_count) < table->max_keys;
+    for (unsigned far = 0; far < 2; far++) {
+        const size_t *firsts = far != 0 ? homes->groups : homes->lines;
+        const size_t count = far != 0 ? GROUP_CELLS : LINE_CELLS;
+        uint32_t at = claim_empty(table, firsts[0], count);
+        at = at != TABLE_NONE ? at : claim_empty(table, firsts[1], count);
+        at = at != TABLE_NONE || !moves ? at : claim_moved(tier, firsts, count, far != 0);
+        if (at != TABLE_NONE) {
+            return at;
+        }
     }
     /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
-    return at != TABLE_NONE ? at : claim_least(tier, load_acquire(&tier->policies), groups, now_ns);
+    return claim_least(tier, load_acquire(&tier->policies), homes->groups, now_ns);
 }
 
 /* Gives a claimed cell to a key, and releases it. */
@@ -307,12 +329,13 @@ static void move_in(struct tier *tier, uint32_t at, const struct policy *policy,
 }
 
 /* Asks for all that a new key is looked for in, and that is looked at for who gives way, so that the misses overlap. */
-static void prefetch(const struct tier *tier, const size_t groups[2], uint64_t hash)
+static void prefetch(const struct tier *tier, const struct homes *homes, uint64_t hash)
 {
     const struct table *table = &tier->table;
-    __builtin_prefetch(&table->locks[groups[0]], 1);
+    __builtin_prefetch(&table->locks[homes->groups[0] / GROUP_CELLS], 1);
+    __builtin_prefetch(&table->cells[homes->lines[1]]);
     for (size_t i = 0; i < 2; i++) {
-        const size_t first = groups[i] * GROUP_CELLS;
+        const size_t first = homes->groups[i];
         __builtin_prefetch(&table->owners[first]);
         for (size_t at = first; at < first + GROUP_CELLS; at += LINE_CELLS) {
             __builtin_prefetch(&table->cells[at]);
@@ -327,18 +350,19 @@ uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_
     struct table *table = &tier->table;
     const struct policy_limit *limit = &policy->limits[limit_index];
     const uint64_t hash = cell_hash(policy, key, limit_index);
-    const size_t groups[2] = {table_group(table, hash), table_second_group(table, hash)};
+    const struct homes homes = homes_of(table, hash);
+    const size_t group = table_first_group(table, hash);
 
-    prefetch(tier, groups, hash);
-    table_lock(table, groups[0]);
-    uint32_t at = table_find_both(table, hash);
+    prefetch(tier, &homes, hash);
+    table_lock(table, group);
+    uint32_t at = table_find_all(table, hash);
     if (at == TABLE_NONE) {
-        at = claim_any(tier, groups, hash, now_ns);
+        at = claim_any(tier, &homes, now_ns);
         if (at != TABLE_NONE) {
             move_in(tier, at, policy, limit, key, hash, now_ns);
         }
     }
-    table_unlock(table, groups[0]);
+    table_unlock(table, group);
     return at;
 }
 

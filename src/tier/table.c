@@ -90,13 +90,11 @@ void table_close(struct table *table)
     table->memory = NULL;
 }
 
-static uint32_t group_find(const struct table *table, size_t group, uint64_t hash, bool *full)
+/* The cell of a hash among `count`, or TABLE_NONE; *full: none of those is empty. */
+static inline uint32_t find_among(const struct table *table, size_t first, size_t count, uint64_t hash, bool *full)
 {
-    const size_t base = group * GROUP_CELLS;
-    const size_t home = (size_t) hash & (GROUP_CELLS - LINE_CELLS);
     bool all = true;
-    for (size_t i = 0; i < GROUP_CELLS; i++) {
-        const size_t at = base + ((home + i) & (GROUP_CELLS - 1));
+    for (size_t at = first; at < first + count; at++) {
         /* [T1] acquire: what the cell holds is at least as new as its key. */
         const uint64_t there = load_acquire(&table->cells[at].hash);
         if (there == hash) {
@@ -111,20 +109,20 @@ static uint32_t group_find(const struct table *table, size_t group, uint64_t has
 uint32_t table_find(const struct table *table, uint64_t hash)
 {
     bool full = false;
-    const uint32_t at = group_find(table, table_group(table, hash), hash, &full);
+    uint32_t at = find_among(table, table_line(table, hash), LINE_CELLS, hash, &full);
     if (at != TABLE_NONE || !full) {
-        /* Cells are given up only to another key, so a group with room has always had room, and the key was never put
-         * in its second group. A cell that is changing hands looks empty; adding a key therefore searches both. */
-        return at;
+        return at; /* I6. A cell that is changing hands looks empty: adding a key therefore searches everywhere */
     }
-    return group_find(table, table_second_group(table, hash), hash, &full);
+    at = find_among(table, table_second_line(table, hash), LINE_CELLS, hash, &full);
+    return at != TABLE_NONE || !full ? at : table_find_all(table, hash);
 }
 
-uint32_t table_find_both(const struct table *table, uint64_t hash)
+uint32_t table_find_all(const struct table *table, uint64_t hash)
 {
-    bool full = false;
-    const uint32_t at = group_find(table, table_group(table, hash), hash, &full);
-    return at != TABLE_NONE ? at : group_find(table, table_second_group(table, hash), hash, &full);
+    bool full;
+    uint32_t at = find_among(table, table_first_group(table, hash) * GROUP_CELLS, GROUP_CELLS, hash, &full);
+    at = at != TABLE_NONE ? at : find_among(table, table_second_line(table, hash), LINE_CELLS, hash, &full);
+    return at != TABLE_NONE ? at : find_among(table, table_other_group(table, hash), GROUP_CELLS, hash, &full);
 }
 
 bool cell_pin(struct cell *cell, uint64_t hash)

@@ -219,9 +219,8 @@ static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, ui
     }
     bool pass;
     if (slot == NULL) {
-        /* Its misses are most of what follows; the whole group's, as one key in four is not in its home line. */
+        /* Its misses are most of what follows; both, as one key in four is not in its first line. */
         table_prefetch(&t->tier->table, cold_hash(cold, key));
-        table_prefetch_rest(&t->tier->table, table_home(&t->tier->table, cold_hash(cold, key)));
     }
     if (slot != NULL) {
         const size_t index = (size_t) (slot - t->slots);

@@ -52,7 +52,7 @@ static bool takes_longer(const struct rule *rule, struct state state, uint64_t n
 {
     if (rule_is_bucket(rule)) {
         const uint64_t most = BUCKET_TOTAL_MASK - bucket_total(state);
-        return cost > most || bucket_time(rule, now_ns) > UINT64_MAX - rule->tolerance;
+        return cost > most || bucket_time(rule, now_ns) >= UINT64_MAX - rule->tolerance;
     }
     const uint32_t behind = (window_tag_at(rule, now_ns) - window_tag(state)) & WINDOW_TAG_MASK;
     return behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX;
@@ -79,6 +79,10 @@ static void test_a_moment_is_its_rule(void **state)
             /* Above the state's own bits is its owner's. */
             const uint64_t above = random_below(&rng, 4096) << STATE_B_BITS;
             struct state mine = {s.a, s.b | above};
+            if (cost > rule.limit) {
+                assert_false(fits);
+                continue;
+            }
             if (moment.kind == MOMENT_NONE || moment_take(&moment, &mine, held, cost) != fits) {
                 assert_true(takes_longer(&rule, s, now_ns, cost));
                 assert_true(moment.kind == MOMENT_NONE || fits);

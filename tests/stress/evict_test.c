@@ -76,14 +76,18 @@ static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(voi
     /* No key twice, none held, and as many as are counted. */
     struct table *table = &flood.w->tier.table;
     uint64_t found = 0;
+    uint64_t at_once = 0;
     for (uint32_t at = 0; at < table->cell_count; at++) {
         const uint64_t hash = load_acquire(&table->cells[at].hash);
         assert_int_equal(load_acquire(&table->cells[at].held) & HELD_IN_USE, 0);
         if (hash != 0) {
             found++;
-            assert_int_equal(table_find_both(table, hash), at);
+            assert_int_equal(table_find_all(table, hash), at);
+            at_once += table_find(table, hash) == at; /* I6 */
         }
     }
+    /* (All, but for one whose line had an empty cell that another thread had pinned when it came.) */
+    assert_in_range(at_once, found - found / 1000, found);
     assert_int_equal(found, after.key_count);
     weir_close(flood.w);
 }

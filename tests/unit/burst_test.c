@@ -4,6 +4,7 @@
 
 #include "support/nodes.h"
 #include "support/support.h"
+#include "tier/slot.h"
 
 #define MINUTE (60 * SECOND)
 #define MOST   256
@@ -134,6 +135,41 @@ static void test_a_key_that_comes_again_finds_what_is_left(void **state)
     assert_true(bits[1] == 0 && bits[2] == 0 && bits[3] == 0);
 }
 
+/* A key of the same place in a thread's memory of what has come: each lets it forget the other. */
+static weir_key rival_of(const weir *w, const weir_thread *t, const weir_key *key, uint32_t *number)
+{
+    weir_key rival;
+    do {
+        ++*number;
+        rival = weir_make_key(w, key->policy, number, sizeof(*number));
+    } while (slot_seen(t, rival.hash) != slot_seen(t, key->hash));
+    return rival;
+}
+
+/* So both go the short way each time, and what was worked out of a later coming does not hold when its turn comes. */
+static void test_what_is_worked_out_too_early_is_decided_anew(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 4, .period_ns = HOUR};
+    const weir_policy_id policy = set_one_policy(d.w, &limit, 1, WEIR_SCOPE_PROCESS);
+    uint32_t number = 0;
+    const weir_key key = weir_make_key(d.w, policy, "key", 3);
+    const weir_key rival = rival_of(d.w, d.t, &key, &number);
+    assert_true(weir_check(d.t, &key, 1, NULL) && weir_check(d.t, &rival, 1, NULL)); /* now they have cells */
+    fake_clock_advance(&d.clock, 10 * MILLISECOND);
+    (void) weir_poll(d.w);
+    const weir_key keys[] = {key, rival, key, rival, key, rival, key, rival};
+    const uint64_t costs[] = {1, 2, 1, 1, 2, 2, 1, 1};
+    uint64_t bits;
+    /* The key has one unit left when it asks for two, and its rival none. */
+    assert_int_equal(weir_check_burst(d.t, keys, costs, 8, &bits), 5);
+    assert_int_equal(bits, 0x4f);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.allowed_count, 2 + 5);
+    assert_int_equal(stats.denied_count, 3);
+}
+
 static void test_nothing_and_nowhere(void **state)
 {
     (void) state;
@@ -148,7 +184,7 @@ static void test_nothing_and_nowhere(void **state)
     assert_int_equal(weir_check_burst(d.t, keys, costs, 3, NULL), 1);
 }
 
-/* A table as full as it is made for: keys that are not in their home lines, nor in their first groups. */
+/* A table as full as it is made for: keys in their first lines, in their second ones, and elsewhere. */
 static void test_a_burst_finds_every_key_of_a_full_table(void **state)
 {
     (void) state;
@@ -208,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_burst_is_its_checks_in_order, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_key_that_comes_again_finds_what_is_left, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_what_is_worked_out_too_early_is_decided_anew, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_burst_finds_every_key_of_a_full_table, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_nothing_and_nowhere, open_desk, close_desk),
         cmocka_unit_test(test_a_burst_of_a_fleet),

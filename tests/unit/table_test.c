@@ -29,19 +29,26 @@ static weir *open_with_limit(struct fake_clock *clock, uint64_t units)
     return w;
 }
 
+/* As many keys as there is room for, each asked for once, or (`more`) up to ten times. */
+static weir_thread *fill(weir *w, weir_policy_id id, bool more)
+{
+    weir_thread *t = weir_attach(w);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const weir_key key = numbered(w, id, &i);
+        for (uint32_t times = 0; times <= (more ? i % 10 : 0); times++) {
+            assert_true(weir_check(t, &key, 1, NULL));
+        }
+    }
+    return t;
+}
+
 static void test_as_many_keys_as_asked_for_have_room(void **state)
 {
     (void) state;
     struct fake_clock clock;
     weir *w = open_with_limit(&clock, 10);
-    weir_thread *t = weir_attach(w);
     const weir_policy_id id = weir_find_policy(w, "p");
-    for (uint32_t i = 0; i < KEYS; i++) {
-        const weir_key key = numbered(w, id, &i);
-        for (uint32_t times = 0; times <= i % 10; times++) {
-            assert_true(weir_check(t, &key, 1, NULL));
-        }
-    }
+    weir_thread *t = fill(w, id, true);
     weir_stats stats;
     weir_get_stats(w, &stats);
     assert_in_range(stats.evicted_fresh_count + stats.evicted_used_count, 0, UNLUCKY);
@@ -57,6 +64,29 @@ static void test_as_many_keys_as_asked_for_have_room(void **state)
     assert_in_range(wrong, 0, stats.evicted_fresh_count + stats.evicted_used_count);
     assert_in_range(wrong, 0, 2 * UNLUCKY); /* one that is looked for again takes another's place */
     assert_in_range(stats.memory_size, 0, UINT64_C(200) << 20);
+    weir_close(w);
+}
+
+/* What finding a key costs: see table.h. */
+static void test_most_keys_are_in_their_lines(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    weir *w = open_with_limit(&clock, 1);
+    (void) fill(w, weir_find_policy(w, "p"), false);
+    const struct table *table = &w->tier.table;
+    uint64_t first = 0;
+    uint64_t second = 0;
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        const uint64_t hash = load_acquire(&table->cells[at].hash);
+        if (hash != 0) {
+            first += at / LINE_CELLS == table_line(table, hash) / LINE_CELLS;
+            second += at / LINE_CELLS == table_second_line(table, hash) / LINE_CELLS;
+            assert_int_equal(table_find(table, hash), at); /* I6 */
+        }
+    }
+    assert_in_range(first, KEYS * 70 / 100, KEYS * 74 / 100);
+    assert_in_range(first + second, KEYS * 96 / 100, KEYS);
     weir_close(w);
 }
 
@@ -130,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_many_keys_as_asked_for_have_room),
+        cmocka_unit_test(test_most_keys_are_in_their_lines),
         cmocka_unit_test(test_a_denied_key_that_moves_stays_denied_and_listed),
         cmocka_unit_test(test_what_keys_that_move_have_told_counts_once),
     };
