@@ -103,8 +103,7 @@ static inline bool moment_take_bucket(const struct moment *moment, struct state 
     return true;
 }
 
-/* True: `cost` units (1 to the moment's limit) fit beside `held` (below 2^43), and are charged. Else *s is as it was.
- */
+/* True: `cost` units (1 to the limit) fit beside `held` (below 2^43), and are charged. Else *s is as it was. */
 static inline bool moment_take(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
 {
     return moment->kind == MOMENT_BUCKET ? moment_take_bucket(moment, s, held, cost)

@@ -44,7 +44,10 @@ struct ahead {
     struct cell *cell; /* its line; then where it was found; then where it is to be swapped; NULL: nowhere */
     struct cold *cold; /* NULL: it is decided by itself */
     uint64_t cost;
-    struct cold_swap swap;
+    union {
+        struct cold_swap swap;
+        struct cell *noted; /* where other nodes use the key too: its cell, perhaps; there is nothing to swap ahead */
+    };
 };
 
 _Static_assert(sizeof(struct ahead) == CACHE_LINE, "one line");
@@ -68,8 +71,7 @@ struct burst {
 /* No policy's. */
 #define NO_LAST UINT32_MAX
 
-/* The policy of a key at this moment; `none`: the key does not go the short way, or there is no place for its policy.
- */
+/* The policy of a key at this moment; `none`: the key does not go the short way, or there is no place for another. */
 static __attribute__((noinline)) struct cold *policy_slow(struct burst *b, const weir_key *key)
 {
     const struct policy *policy = thread_policy(b->set, key);
@@ -185,6 +187,7 @@ static void work_out(const struct burst *b, struct ahead *const *list, size_t co
         uint64_t held;
         if (unlikely(cold->fleet)) {
             __builtin_prefetch(&b->t->tier->notes.stubs[cell - b->table->cells]);
+            ahead->noted = cell;
             ahead->cell = NULL;
         } else if (likely(cold_look(cold, cell, ahead->hash, ahead->cost, &ahead->swap, &held))) {
             ahead->cell = cell;
@@ -207,7 +210,10 @@ static __attribute__((noinline)) bool decide_long(struct burst *b, const struct 
         return thread_check_within(b->t, key, cost);
     }
     cold->allowed -= ahead->cell != NULL;
-    if (cold_pass(b->t, cold, key, cost, NULL)) {
+    struct cold_answer how;
+    const bool found = cold->fleet && load_relaxed(&ahead->noted->hash) == ahead->hash;
+    if (found ? cold_charge(b->t->tier, cold, ahead->noted, ahead->hash, cost, &how)
+              : cold_pass(b->t, cold, key, cost, NULL)) {
         cold->allowed++;
         return true;
     }
