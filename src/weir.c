@@ -324,7 +324,7 @@ static __attribute__((noinline)) weir_key make_long_key(const weir *w, weir_poli
 
 weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length)
 {
-    /* A call within this function would have it save registers, for short keys too: a fifth of what they take. */
+    /* A call within this function would have it save registers, for short keys too: a tenth of what they take. */
     return length <= HASH_SHORT ? key_of(w, policy, data, length, hash_short(&w->secret, data, length))
                                 : make_long_key(w, policy, data, length);
 }
