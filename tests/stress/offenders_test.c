@@ -100,7 +100,10 @@ static void crowd_start(struct crowd *crowd, int readers)
     }
 }
 
-/* When all have checked what they have to, and all that was denied has been counted; returns how much that was. */
+/*
+ * When all have checked what they have to, and all that was denied has been counted; returns how much that was. A key
+ * that finds no place, since slots pin every cell it could have, is nobody's: it is counted as untracked.
+ */
 static uint64_t crowd_join(struct crowd *crowd, weir_stats *stats)
 {
     for (int i = 0; i < CHECKERS; i++) {
@@ -118,7 +121,7 @@ static uint64_t crowd_join(struct crowd *crowd, weir_stats *stats)
     const uint64_t until_ns = real_ns() + 10 * SECOND;
     do {
         weir_get_stats(crowd->w, stats);
-    } while (stats->denied_units + stats->unlisted_units < denied && real_ns() < until_ns);
+    } while (stats->denied_units + stats->unlisted_units + stats->untracked_count < denied && real_ns() < until_ns);
     return denied;
 }
 
@@ -174,7 +177,8 @@ static void test_what_forgotten_keys_were_denied_is_said_of_nobody_else(void **s
     weir_stats stats;
     const uint64_t denied = crowd_join(&crowd, &stats);
     assert_true(stats.evicted_used_count > 10000);
-    assert_int_equal(stats.denied_units + stats.unlisted_units, denied);
+    assert_int_equal(stats.denied_units + stats.unlisted_units + stats.untracked_count, denied);
+    assert_true(stats.untracked_count < denied / 10000); /* a handful, in a table of 1,000 with 250 of them pinned */
     weir_close(crowd.w);
 }
 
@@ -195,7 +199,7 @@ static void test_what_an_idle_thread_was_denied_is_listed_while_others_are_busy(
     const uint64_t until_ns = real_ns() + 10 * SECOND;
     for (uint64_t name = 0; top[0].denied_units < 20 && real_ns() < until_ns; name++) {
         const weir_key other = weir_make_key(w, policy, &name, sizeof(name));
-        assert_true(weir_check(busy, &other, 1, NULL));
+        (void) weir_check(busy, &other, 1, NULL); /* among millions of new keys some are taken for one that was there */
         (void) weir_top_offenders(w, policy, top, 1);
     }
     assert_string_equal(top[0].key, "idle");
