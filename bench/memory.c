@@ -30,15 +30,18 @@ static void check_keys(weir *w, weir_thread *t, uint64_t first, uint64_t count)
     }
 }
 
-/* Bytes. Of the page tables themselves: the kernel's counters, in statm, may be some hundred pages behind. */
+/*
+ * Bytes present that are no file's: clean pages of the program the kernel takes away and brings back as it likes. Of
+ * the page tables themselves: the kernel's counters, in statm, may be some hundred pages behind.
+ */
 static double resident_size(void)
 {
     char line[256];
     unsigned long kib = 0;
     FILE *in = fopen("/proc/self/smaps_rollup", "r");
     while (in != NULL && kib == 0 && fgets(line, sizeof(line), in) != NULL) {
-        if (strncmp(line, "Rss:", 4) == 0) {
-            kib = strtoul(line + 4, NULL, 10);
+        if (strncmp(line, "Anonymous:", 10) == 0) {
+            kib = strtoul(line + 10, NULL, 10);
         }
     }
     if (in != NULL) {
