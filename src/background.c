@@ -46,7 +46,7 @@ static void run_tick(weir *w, uint64_t now_ns)
     if (tier->host_time) {
         /* Time moves here and nowhere else, and every move is a tick. */
         if (now_ns + load_relaxed(&tier->line.offset_ns) != load_relaxed(&tier->line.now_ns)) {
-            tick_raise(&tier->line, now_ns + load_relaxed(&tier->line.offset_ns));
+            tick_raise(&tier->line, now_ns);
             tick_epoch(tier);
             /* Before anyone counts at the new time, so that what is counted does not depend on who settles when. */
             (void) settle_lapsed(tier);

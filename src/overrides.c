@@ -18,6 +18,7 @@ struct overrides *weir_compile_overrides(weir *w, const struct policy_set *set, 
     struct overrides *compiled =
         overrides_compile(&context, w->override_texts, w->override_text_count, first_bad != NULL ? first_bad : &ignored,
                           bad_count != NULL ? bad_count : &ignored_count);
+    outage_follow(set, compiled);
     store_relaxed(&w->override_count, overrides_count(compiled));
     return compiled;
 }

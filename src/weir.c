@@ -231,10 +231,11 @@ int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_e
         (void) pthread_mutex_unlock(&w->policy_lock);
         return result;
     }
+    struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
+    outage_keep(set, old);
     /* Entries of single keys follow their policies. */
     store_relaxed(&set->overrides, weir_compile_overrides(w, set, NULL, NULL));
-    struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
-    store_release(&w->tier.policies, set);                    /* [S4] the set, then the epoch */
+    store_release(&w->tier.policies, set); /* [S4] the set, then the epoch */
     tick_epoch(&w->tier);
     rcu_synchronize();
     policy_set_free(old);

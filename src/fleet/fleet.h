@@ -56,7 +56,19 @@ enum round_kind {
     ROUND_URGENT,   /* what cannot wait, and nothing else */
     ROUND_INTERVAL, /* the one of an interval */
     ROUND_REST,     /* what that had no room for */
-    ROUND_ALL,      /* everything: somebody waits for it */
+    ROUND_FLUSH,     /* what comes next of a flush */
+};
+
+/*
+ * Everything, told once through for a weir_sync: from the beginning of the table to its end, over as many rounds as it
+ * takes. What is used behind it meanwhile is not waited for: with keys in use there would be no end to that.
+ */
+struct flush {
+    uint64_t request;          /* the newest weir_sync that it serves; 0: none is under way */
+    uint32_t dirty, postponed; /* cells of either kind that it has come to */
+    uint32_t forgotten;        /* keys that it has told of */
+    bool urgent;               /* the round before this one was for what cannot wait */
+    bool done;                 /* the round under way holds the last of it */
 };
 
 /* Fleet time, from the samples of some rounds. */
@@ -65,6 +77,8 @@ struct skew {
     int64_t best_error_ns; /* fleet clock - our idea of it, by the sample with the least round trip */
     unsigned samples;      /* since the best was last chosen */
     int64_t owed_ns;       /* still to be slewed */
+    int64_t step_ns;       /* by so much the keys' states are being moved; 0: they are not */
+    bool parted;           /* no check is under way that began before the step */
     bool known;
 };
 
@@ -112,13 +126,13 @@ struct fleet {
     uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
     uint32_t heal, heal_end; /* likewise of all cells, while the fleet is told everything again */
     uint64_t healed_at;      /* interval_count when that last began */
-    uint32_t forgotten;      /* cells looked at by report_forget_step; all: it is done */
-    bool drained;            /* the round under way holds everything that was dirty when it began */
+    uint32_t forgotten;      /* cells that sweep.c has looked at, for each of its ends; all: it is done */
+    uint32_t forgiven;       /* likewise */
+    uint32_t shifted;        /* likewise */
     bool waiting;            /* the last round had no room for all that was due */
     bool note_missing;       /* there was no note to be had for a cell of the round under way */
     bool lost;               /* an answer knew less than an earlier one */
     size_t untold_count;     /* reports of the last round that could not be told */
-    uint64_t round_request;  /* the newest weir_sync it serves */
     struct report *reports;
     struct origin *origins;
     struct log_news *logs; /* ROUND_LOGS of them */
@@ -127,6 +141,8 @@ struct fleet {
     size_t orphan_count;
     size_t orphans_told; /* of them in the round under way */
     size_t memory_size;
+    bool forgives[WEIR_MAX_POLICIES + 1]; /* by group: whose buckets report_forgive is about */
+    struct flush flush;
     struct skew skew;
     uint64_t stepped_ns;                  /* when fleet_step last ran */
     uint64_t looked_ns;                   /* when the transport was last stepped */
@@ -167,36 +183,54 @@ __attribute__((format(printf, 3, 4))) void fleet_log(const struct fleet *fleet, 
 
 /* gather.c, fold.c and sweep.c; within an RCU section. */
 
-/* Fills fleet->reports; sets fleet->drained and fleet->waiting. */
+/* Fills fleet->reports; sets fleet->waiting, and fleet->flush.done. */
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind);
 /* Brings the answers home. Returns how many reports were refused; *first_refused: one of them. */
 size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
                     const struct report **first_refused);
 /* After a failed round: what it held is to be reported again. */
 void report_retry(struct fleet *fleet);
+/* A flush begins anew: something of what it has told is to be told again. */
+void report_flush_again(struct fleet *fleet);
 /* The fleet lost what it knew: everything is reported again, over some intervals. */
 void report_all_again(struct fleet *fleet);
 /*
  * Takes out of the counts of all policies that are off the fleet's rung what the others admitted; their keys are
- * decided by this node's part from then on. The first begins it anew, the second goes on with it: until it has come to
- * a key, that goes by an even part (mirror.c).
+ * decided by this node's part from then on. This begins it anew, report_sweep goes on with it: until it has come to a
+ * key, that goes by an even part (mirror.c).
  */
 void report_forget_others(struct fleet *fleet);
-void report_forget_step(struct fleet *fleet, const struct policy_set *set);
-/* What a policy's buckets have let pass so far is no debt to the fleet: they were told to let everything pass. */
-void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy);
-/* Moves every key's state with the time, when that is stepped by `delta_ns`. */
-void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns);
+/*
+ * What a policy's buckets have let pass so far is no debt to the fleet: they were told to let everything pass. Until
+ * report_sweep has come to a cell, report_forgives is true of it: whoever tells of it leaves the debt out.
+ */
+void report_forgive(struct fleet *fleet, const struct policy *policy);
+bool report_forgives(const struct fleet *fleet, const struct policy *policy, uint32_t cell);
+/* A part of what these have begun. */
+void report_sweep(struct fleet *fleet, const struct policy_set *set);
+/* Whether any sweep has more to do. */
+bool report_sweeping(const struct fleet *fleet);
+/*
+ * Moves the states of some more keys with the time, when that is stepped by `delta_ns`; from the cell fleet->shifted
+ * on. True: of all. `now_ns`: by the time before.
+ */
+bool report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns);
 
 /* outage.c: puts every policy on its rung, as of `monotonic_ns`; within an RCU section. True: one has changed. */
 bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+/* Entries of single keys stand where their policies do. */
+void outage_follow(const struct policy_set *set, struct overrides *overrides);
+/* A set that is about to replace another one: its policies begin where those of the same name stand. */
+void outage_keep(struct policy_set *set, const struct policy_set *old);
 
 /* trouble.c: looks for a problem of the transport's; `failed`: a round has. */
 void trouble_look(struct fleet *fleet, bool failed);
 const char *trouble_kind(size_t kind);
 
 /* skew.c */
-void skew_sample(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+void skew_sample(struct fleet *fleet, uint64_t monotonic_ns);
+/* Goes on with a step of the first reading. Not within an RCU section. */
+void skew_step(struct fleet *fleet, uint64_t monotonic_ns);
 /* Slews what a stretch of `elapsed_ns` allows. */
 void skew_slew(struct fleet *fleet, uint64_t elapsed_ns);
 

@@ -273,6 +273,9 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
         }
     }
     drop_orphans(fleet, kept);
+    if (fleet->untold_count != 0) {
+        report_flush_again(fleet);
+    }
     return refused;
 }
 
@@ -282,4 +285,5 @@ void report_retry(struct fleet *fleet)
         again(fleet, i);
     }
     fleet->round.report_count = 0; /* the forgotten keys stay in fleet->orphans */
+    report_flush_again(fleet);
 }

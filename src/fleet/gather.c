@@ -3,14 +3,14 @@
  * Which cells a round holds, in this order:
  *
  *   urgent      whatever cannot wait (tier/mirror.c); a round of these alone may come 10 ms after the last one
- *   forgotten   the last reports of keys that are no longer in the table
+ *   forgotten   the last reports of keys that are no longer in the table; for half of the time at most
  *   dirty       changed since they were last looked at: those that are due; the others are postponed
  *   postponed   in turn: each interval a part of the table. What has become too much, or too old, is told
  *   healing     after the fleet has lost what it knew: every key there is, a part of the table each interval
  *
  * A round is bounded in reports and in time, so that whatever has gathered during an outage stops neither the ticks nor
- * the urgent ones: what is left goes in the next round, which follows at once. A round that somebody waits for
- * (weir_sync) holds everything.
+ * the urgent ones: what is left goes in the next round, which follows at once. For somebody who waits (weir_sync) all
+ * of these are told whether they are due or not, in a flush.
  */
 #include "base/clock.h"
 #include "base/numbers.h"
@@ -34,6 +34,7 @@ struct gathering {
     bool full; /* of reports, of logs, out of notes, or out of time */
     uint32_t again[ROUND_LOGS];
     size_t again_count;
+    uint32_t untold; /* the first cell that has more to tell than it could; TABLE_NONE: all have told all */
 };
 
 static bool has_room(struct gathering *g)
@@ -49,8 +50,12 @@ static bool has_room(struct gathering *g)
 
 static void take(struct gathering *g, uint32_t at, enum urge urge)
 {
-    if (!report_cell(g->fleet, g->set, at, g->now_ns, urge)) {
+    const bool all = report_cell(g->fleet, g->set, at, g->now_ns, urge);
+    if (!all) {
         g->again[g->again_count++] = at;
+    }
+    if (!all || g->fleet->note_missing) {
+        g->untold = at < g->untold ? at : g->untold;
     }
 }
 
@@ -95,23 +100,27 @@ static void take_orphans(struct gathering *g)
         fleet->orphan_count++;
     }
     fleet->orphans_told = 0;
+    const uint64_t until_ns = g->until_ns;
+    const bool full = g->full;
+    g->until_ns -= GATHER_MOST_NS / 2;
     while (has_room(g) && fleet->orphans_told < fleet->orphan_count &&
            report_orphan(fleet, g->set, (uint32_t) fleet->orphans_told, g->now_ns)) {
         fleet->orphans_told++;
     }
+    g->until_ns = until_ns;
+    g->full = full;
 }
 
 /* From where the last round ended, and once around: no key waits for ever behind busier ones. */
-static void take_dirty(struct gathering *g, bool all)
+static void take_dirty(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
     struct bitmap *dirty = &fleet->tier->table.dirty;
     const uint32_t first = fleet->cursor;
-    const enum urge urge = all ? URGE_NOW : URGE_IF_DUE;
-    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->tier->table.cell_count, urge);
+    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->tier->table.cell_count, URGE_IF_DUE);
     if (!g->full) {
         fleet->cursor = 0;
-        take_all(g, dirty, &fleet->cursor, first, urge);
+        take_all(g, dirty, &fleet->cursor, first, URGE_IF_DUE);
     }
 }
 
@@ -123,15 +132,10 @@ static uint32_t part_end(const struct fleet *fleet, uint32_t from, uint32_t part
     return (uint32_t) min_u64(from + part, cells);
 }
 
-static void take_postponed(struct gathering *g, bool begins, bool all)
+static void take_postponed(struct gathering *g, bool begins)
 {
     struct fleet *fleet = g->fleet;
     const uint32_t cells = (uint32_t) fleet->tier->table.cell_count;
-    uint32_t cursor = 0;
-    if (all) {
-        take_all(g, &fleet->tier->table.postponed, &cursor, cells, URGE_NOW);
-        return;
-    }
     if (begins && fleet->turn >= fleet->turn_end) { /* else the last one is not done yet */
         fleet->turn = fleet->turn_end < cells ? fleet->turn_end : 0;
         fleet->turn_end = part_end(fleet, fleet->turn, TURN_INTERVALS);
@@ -153,13 +157,35 @@ static void take_healing(struct gathering *g, bool begins, bool all)
     }
 }
 
+static bool orphans_done(const struct fleet *fleet)
+{
+    return fleet->orphans_told == fleet->orphan_count && fleet->orphan_count < ROUND_ORPHANS;
+}
+
+/* Whatever has not been told, from where the flush stands. */
+static void take_flush(struct gathering *g)
+{
+    struct fleet *fleet = g->fleet;
+    struct flush *flush = &fleet->flush;
+    struct table *table = &fleet->tier->table;
+    const uint32_t cells = (uint32_t) table->cell_count;
+    take_healing(g, false, true); /* the others get the room it leaves, when it is done */
+    take_all(g, &table->dirty, &flush->dirty, cells, URGE_NOW);
+    take_all(g, &table->postponed, &flush->postponed, cells, URGE_NOW);
+    flush->dirty = flush->dirty < g->untold ? flush->dirty : g->untold;
+    flush->forgotten += (uint32_t) fleet->orphans_told;
+    /* The ring of forgotten keys is in order: after so many it is those that were forgotten meanwhile. */
+    const bool forgotten = orphans_done(fleet) || flush->forgotten >= ORPHAN_COUNT + ROUND_ORPHANS;
+    flush->done = forgotten && flush->dirty >= cells && flush->postponed >= cells;
+}
+
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
 {
     struct gathering g = {.fleet = fleet,
                           .set = set,
                           .now_ns = now_ns,
-                          .until_ns = clock_monotonic_ns(fleet->tier->clock) + GATHER_MOST_NS};
-    const bool all = kind == ROUND_ALL;
+                          .until_ns = clock_monotonic_ns(fleet->tier->clock) + GATHER_MOST_NS,
+                          .untold = TABLE_NONE};
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;
     fleet->log_count = 0;
@@ -167,22 +193,30 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     fleet->gathered_ns = now_ns;
     fleet->interval_count += begins;
     fleet->gather_count++;
-    take_urgent(&g);
+    if (kind != ROUND_FLUSH) {
+        take_urgent(&g);
+    }
     if (kind != ROUND_URGENT) {
         take_orphans(&g);
-        take_dirty(&g, all);
-        take_postponed(&g, begins, all);
-        take_healing(&g, begins, all);
-        fleet->drained = !g.full && g.again_count == 0 && fleet->orphans_told == fleet->orphan_count &&
-                         fleet->orphan_count < ROUND_ORPHANS;
-        fleet->waiting = !fleet->drained;
-    } else {
-        fleet->drained = false;
+    }
+    if (kind == ROUND_FLUSH) {
+        take_flush(&g);
+    } else if (kind != ROUND_URGENT) {
+        take_dirty(&g);
+        take_postponed(&g, begins);
+        take_healing(&g, begins, false);
+        fleet->waiting = g.full || g.untold != TABLE_NONE || !orphans_done(fleet);
     }
     /* Logs that had more to tell than fits are dirty again; not before the end, or they would be met twice. */
     for (size_t i = 0; i < g.again_count; i++) {
         table_set_dirty(&fleet->tier->table, g.again[i]);
     }
+}
+
+void report_flush_again(struct fleet *fleet)
+{
+    fleet->flush.dirty = fleet->flush.postponed = fleet->flush.forgotten = 0;
+    fleet->flush.done = false;
 }
 
 void report_all_again(struct fleet *fleet)

@@ -86,16 +86,26 @@ static bool apply(struct policy *policy, enum rung rung)
     return changed;
 }
 
-/* Puts the entries of single keys where their policies are. */
-static void follow_policies(const struct policy_set *set)
+void outage_follow(const struct policy_set *set, struct overrides *overrides)
 {
-    struct overrides *overrides = load_acquire(&set->overrides); /* pairs with its publication, by this thread or not */
     for (size_t i = 0; i < overrides_count(overrides); i++) {
         struct policy *own = overrides_at(overrides, i);
         const struct policy *policy = set->by_id[own->id];
         if (policy != NULL && policy->scope == WEIR_SCOPE_FLEET) {
             (void) apply(own, (enum rung) load_relaxed(&policy->rung));
             store_relaxed(&own->basis, load_relaxed(&policy->basis));
+        }
+    }
+}
+
+void outage_keep(struct policy_set *set, const struct policy_set *old)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        struct policy *policy = &set->policies[i];
+        const struct policy *was = old->by_id[policy->id];
+        if (policy->scope == WEIR_SCOPE_FLEET && was != NULL) {
+            (void) apply(policy, (enum rung) load_relaxed(&was->rung));
+            store_relaxed(&policy->basis, load_relaxed(&was->basis));
         }
     }
 }
@@ -120,7 +130,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
         if (was == RUNG_OPEN && rung != RUNG_OPEN) {
             tick_epoch(fleet->tier);
             (void) settle_lapsed(fleet->tier);
-            report_forgive(fleet, set, policy);
+            report_forgive(fleet, policy);
         }
         changed = apply(policy, rung) || changed;
         if (load_relaxed(&policy->basis) != basis) {
@@ -128,6 +138,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
             changed = true;
         }
     }
-    follow_policies(set);
+    /* Acquire: pairs with its publication, by this thread or not. */
+    outage_follow(set, load_acquire(&set->overrides));
     return changed;
 }

@@ -302,7 +302,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     struct rule rule = limit->rule;
     rule_rescale(&rule, bucket_scale(reading->state));
     const struct state whole = whole_bucket(note, &rule, reading->state, now_ns - fleet->tier->interval_ns);
-    if (load_relaxed(&policy->rung) == RUNG_OPEN) {
+    if (load_relaxed(&policy->rung) == RUNG_OPEN || report_forgives(fleet, policy, cell)) {
         /* They were told to let everything pass: no debt. */
         note->before.reported = account->own[0];
         note->before.reported_back = account->back[0];

@@ -149,7 +149,7 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const 
         if (report->mine < news->live && report->sum < news->limit) {
             log->told = log->first; /* the fleet has lost some: tell it all again */
             table_set_dirty(&fleet->tier->table, at);
-            fleet->drained = false;
+            report_flush_again(fleet);
         }
         returned = log->others < had || news->reset_us != 0;
         log_clear(log, news->reset_us * NS_PER_US);

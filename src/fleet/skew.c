@@ -11,6 +11,7 @@
 
 #include "algorithm/rule.h"
 #include "base/numbers.h"
+#include "base/rcu.h"
 
 #define FILTER_SAMPLES 8
 
@@ -28,15 +29,55 @@ static uint64_t offset_of(const struct fleet *fleet)
     return load_relaxed(&fleet->tier->line.offset_ns); /* this thread's own stores */
 }
 
-static void step(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns, int64_t error_ns)
+/*
+ * The time and the states of all keys do not move at once: there may be a hundred million. The time is first behind, in
+ * both directions: a state that is then ahead of it is denied until its turn comes, and one behind it, whatever was
+ * counted meanwhile among them, is forgiven. The other way round a key might be denied for as long as the step is.
+ */
+static void begin_step(struct fleet *fleet, uint64_t monotonic_ns, int64_t error_ns)
 {
-    tick_epoch(fleet->tier);
-    (void) settle_lapsed(fleet->tier);
-    report_shift_time(fleet, set, monotonic_ns + offset_of(fleet), error_ns);
-    tick_set_offset(fleet->tier, monotonic_ns, offset_of(fleet) + (uint64_t) error_ns, true);
+    struct tier *tier = fleet->tier;
+    tick_epoch(tier);
+    (void) settle_lapsed(tier);
+    sketch_shift(&tier->sketch, error_ns);
+    if (error_ns < 0) {
+        tick_set_offset(tier, monotonic_ns, offset_of(fleet) + (uint64_t) error_ns, true);
+        (void) settle_lapsed(tier);
+    }
+    fleet->skew.step_ns = error_ns;
+    fleet->skew.parted = error_ns > 0;
+    fleet->shifted = 0;
 }
 
-void skew_sample(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+void skew_step(struct fleet *fleet, uint64_t monotonic_ns)
+{
+    struct skew *skew = &fleet->skew;
+    const int64_t step_ns = skew->step_ns;
+    if (step_ns == 0) {
+        return;
+    }
+    if (!skew->parted) {
+        /* Who has read the time before it went back would charge a key that has moved as of then. */
+        rcu_synchronize();
+        skew->parted = true;
+    }
+    const int64_t done_ns = step_ns < 0 ? step_ns : 0;
+    rcu_enter();
+    const bool done = report_shift_time(fleet, load_acquire(&fleet->tier->policies),
+                                        monotonic_ns + offset_of(fleet) - (uint64_t) done_ns, step_ns);
+    rcu_leave();
+    if (!done) {
+        return;
+    }
+    if (step_ns > 0) {
+        tick_set_offset(fleet->tier, monotonic_ns, offset_of(fleet) + (uint64_t) step_ns, true);
+        tick_news(&fleet->tier->line, fleet->good_ns + offset_of(fleet)); /* it was noted by the time before */
+    }
+    skew->step_ns = 0;
+    skew->known = true;
+}
+
+void skew_sample(struct fleet *fleet, uint64_t monotonic_ns)
 {
     struct skew *skew = &fleet->skew;
     const struct round *round = &fleet->round;
@@ -45,11 +86,11 @@ void skew_sample(struct fleet *fleet, const struct policy_set *set, uint64_t mon
     const int64_t error_ns = (int64_t) (round->fleet_wall_ns - (middle_ns + offset_of(fleet)));
     store_relaxed(&fleet->stats.clock_skew_ns, error_ns);
     if (!skew->known) {
-        skew->known = true;
         if (error_ns > FIRST_STEP_NS || error_ns < -FIRST_STEP_NS) {
-            step(fleet, set, monotonic_ns, error_ns);
+            begin_step(fleet, monotonic_ns, error_ns);
             return;
         }
+        skew->known = true;
         skew->owed_ns = error_ns;
         return;
     }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is done to every key of a policy, or to all there are: when the outage ladder leaves the fleet's rung, when it
- * leaves the open one, when fleet time is stepped. Cell by cell, each pinned meanwhile; checks go on beside. The first
- * of these is done a part of the table at a time, as it begins in the very moment in which nothing may stop the ticks.
+ * leaves the open one, when fleet time is stepped. Cell by cell, each pinned meanwhile; checks go on beside. A part of
+ * the table at a time: the first of these begins in the very moment in which nothing may stop the ticks.
  */
+#include <string.h>
+
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
 #include "base/clock.h"
@@ -11,18 +13,19 @@
 #include "fleet/fleet.h"
 #include "fleet/report.h"
 
-/* For how long at a time the others' units are forgotten; between looks at the clock so many cells are looked at. */
-#define FORGET_MOST_NS (500 * NS_PER_US)
-#define LOOK_EVERY     64
+/* For how long at a time a sweep goes on; between looks at the clock so many cells are looked at. */
+#define SWEEP_MOST_NS (500 * NS_PER_US)
+#define LOOK_EVERY    64
 
 /* What a sweep over the table is for. */
 struct sweep {
     struct fleet *fleet;
     const struct policy_set *set;
-    const struct policy *only; /* of this policy and its tiers; NULL: of any */
-    bool off;                  /* of those alone that go by something else than the fleet */
+    const bool *groups; /* by id: of these alone; NULL: of any */
+    bool off;           /* of those alone that go by something else than the fleet */
     uint64_t now_ns;
     int64_t delta_ns;
+    uint64_t began_ns; /* no key was used here before it; 0: when that was is of no use */
 };
 
 typedef void (*sweep_visit)(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule);
@@ -45,8 +48,7 @@ static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit
     struct cell *cell = &tier->table.cells[at];
     const struct owner *owner = &tier->table.owners[at];
     const uint64_t hash = load_acquire(&cell->hash);
-    if (hash == 0 || (sweep->only != NULL && load_relaxed(&owner->group) != sweep->only->group->id) ||
-        !cell_pin(cell, hash)) {
+    if (hash == 0 || (sweep->groups != NULL && !sweep->groups[load_relaxed(&owner->group)]) || !cell_pin(cell, hash)) {
         return;
     }
     const struct policy *policy = NULL;
@@ -61,11 +63,19 @@ static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit
     cell_unpin(cell);
 }
 
-static void for_each_cell(const struct sweep *sweep, sweep_visit visit)
+/* Goes on from *cursor, for as long as it may. True: that was the last of the table. */
+static bool go_on(const struct sweep *sweep, uint32_t *cursor, sweep_visit visit)
 {
-    for (uint32_t at = 0; at < sweep->fleet->tier->table.cell_count; at++) {
-        visit_cell(sweep, at, visit);
+    const struct tier *tier = sweep->fleet->tier;
+    const uint64_t cell_count = tier->table.cell_count;
+    if (*cursor == cell_count) {
+        return true;
     }
+    const uint64_t until_ns = clock_monotonic_ns(tier->clock) + SWEEP_MOST_NS;
+    do {
+        visit_cell(sweep, *cursor, visit);
+    } while (++*cursor < cell_count && (*cursor % LOOK_EVERY != 0 || clock_monotonic_ns(tier->clock) < until_ns));
+    return *cursor == cell_count;
 }
 
 static void unfold_log(struct tier *tier, uint32_t at, const struct note *note, const struct rule *rule,
@@ -137,42 +147,59 @@ static void unfold(const struct sweep *sweep, uint32_t at, struct note *note, co
     told_unfolded(&note->before, short_before);
 }
 
-void report_forget_others(struct fleet *fleet)
-{
-    fleet->forgotten = 0;
-}
-
-void report_forget_step(struct fleet *fleet, const struct policy_set *set)
-{
-    const struct sweep sweep = {.fleet = fleet, .set = set, .off = true, .now_ns = tier_time(fleet->tier)};
-    const uint64_t cell_count = fleet->tier->table.cell_count;
-    if (fleet->forgotten == cell_count) {
-        return;
-    }
-    const uint64_t until_ns = clock_monotonic_ns(fleet->tier->clock) + FORGET_MOST_NS;
-    while (fleet->forgotten < cell_count) {
-        visit_cell(&sweep, fleet->forgotten, unfold);
-        if (++fleet->forgotten % LOOK_EVERY == 0 && clock_monotonic_ns(fleet->tier->clock) >= until_ns) {
-            return;
-        }
-    }
-}
-
+/* What a bucket has let pass so far is no debt to the fleet. */
 static void forgive(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
-    const struct cell *cell = &sweep->fleet->tier->table.cells[at];
     if (rule_is_bucket(rule)) {
-        know_reading(note, cell);
+        know_reading(note, &sweep->fleet->tier->table.cells[at]);
         note->before.reported_back = note->lesson.known_back;
         note->before.reported =
             note->now.reported + ((note->lesson.known_total - note->now.reported) & BUCKET_TOTAL_MASK);
     }
 }
 
-void report_forgive(struct fleet *fleet, const struct policy_set *set, const struct policy *policy)
+void report_forget_others(struct fleet *fleet)
 {
-    const struct sweep sweep = {.fleet = fleet, .set = set, .only = policy};
-    for_each_cell(&sweep, forgive);
+    fleet->forgotten = 0;
+}
+
+void report_forgive(struct fleet *fleet, const struct policy *policy)
+{
+    fleet->forgives[policy->group->id] = true;
+    fleet->forgiven = 0;
+}
+
+bool report_forgives(const struct fleet *fleet, const struct policy *policy, uint32_t cell)
+{
+    return fleet->forgives[policy->group->id] && cell >= fleet->forgiven;
+}
+
+void report_sweep(struct fleet *fleet, const struct policy_set *set)
+{
+    struct sweep sweep = {.fleet = fleet, .set = set, .off = true, .now_ns = tier_time(fleet->tier)};
+    if (!go_on(&sweep, &fleet->forgotten, unfold)) {
+        return;
+    }
+    sweep.off = false;
+    sweep.groups = fleet->forgives;
+    if (fleet->forgiven != fleet->tier->table.cell_count && go_on(&sweep, &fleet->forgiven, forgive)) {
+        memset(fleet->forgives, 0, sizeof(fleet->forgives));
+    }
+}
+
+bool report_sweeping(const struct fleet *fleet)
+{
+    const uint64_t cell_count = fleet->tier->table.cell_count;
+    return fleet->forgotten != cell_count || fleet->forgiven != cell_count || fleet->skew.step_ns != 0;
+}
+
+/*
+ * A step back leaves what is of a time before this process began as it is: it was counted after the step. (Where that
+ * is shorter than the process has been running, nothing tells one from the other.)
+ */
+static bool moves(const struct sweep *sweep, uint64_t time_ns)
+{
+    return time_ns != 0 && time_ns >= sweep->began_ns;
 }
 
 static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule *rule)
@@ -180,67 +207,99 @@ static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule 
     struct tier *tier = sweep->fleet->tier;
     logs_lock(tier, at);
     struct log *log = logs_get(tier, at);
-    for (uint64_t number = log != NULL ? log->first : 1; log != NULL && number < log->end; number++) {
-        *log_time(log, number) += (uint64_t) sweep->delta_ns;
+    if (log != NULL && log->first < log->end && moves(sweep, *log_time(log, log->first))) {
+        for (uint64_t number = log->first; number < log->end; number++) {
+            *log_time(log, number) += (uint64_t) sweep->delta_ns;
+        }
     }
     logs_publish(tier, at, rule);
     logs_unlock(tier, at);
 }
 
-/* A bucket's time, moved; 0 stays what it is. */
-static uint64_t time_shifted(uint64_t time, int64_t delta_ns)
+/* A bucket's time, moved. */
+static uint64_t time_shifted(const struct sweep *sweep, const struct rule *rule, uint64_t time)
 {
+    const int64_t delta_ns = sweep->delta_ns;
     const uint64_t moved = time + ((uint64_t) delta_ns << BUCKET_FRACTION_BITS);
+    if (time == 0 || !moves(sweep, bucket_time_ns(rule, time))) {
+        return time;
+    }
     const bool back_too_far = delta_ns < 0 && moved > time;
     const bool on_too_far = delta_ns > 0 && moved < time;
-    return time == 0 || back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
+    return back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
+}
+
+/* As `moves`, of a window's tag. */
+static bool tag_moves(const struct sweep *sweep, const struct rule *rule, uint32_t tag)
+{
+    const uint32_t since = (tag - window_tag_at(rule, sweep->began_ns)) & WINDOW_TAG_MASK;
+    return sweep->began_ns == 0 || since <= WINDOW_TAG_MASK / 2;
+}
+
+static void shift_bucket(const struct sweep *sweep, struct cell *cell, struct note *note, const struct rule *rule)
+{
+    struct pair_value value = pair_read(&cell->state);
+    struct state state;
+    do {
+        state = cell_state(value);
+        state.a = time_shifted(sweep, rule, state.a);
+    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+    store_relaxed(&note->now.remembered, time_shifted(sweep, rule, load_relaxed(&note->now.remembered)));
+}
+
+static void shift_window(const struct sweep *sweep, struct cell *cell, struct note *note, const struct rule *rule)
+{
+    const uint64_t later_ns = sweep->now_ns + (uint64_t) sweep->delta_ns;
+    const uint32_t windows = window_tag_at(rule, later_ns) - window_tag_at(rule, sweep->now_ns);
+    if (windows == 0) {
+        return;
+    }
+    struct pair_value value = pair_read(&cell->state);
+    struct state state;
+    do {
+        state = cell_state(value);
+        if (!tag_moves(sweep, rule, window_tag(state))) {
+            return;
+        }
+        state = window_state(window_tag(state) + windows, window_count(state), window_previous(state));
+    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+    /* What was given back goes with its windows. The first time is learned before anything is told. */
+    struct given *given = note->given;
+    const uint64_t back[2] = {load_acquire(&given->back[0]), load_acquire(&given->back[1])};
+    for (unsigned i = 0; i < 2 && (back[0] | back[1]) != 0; i++) {
+        const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
+        store_release(&given->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
+    }
+    const uint32_t tag = load_relaxed(&note->mirror.tag);
+    store_relaxed(&note->mirror.tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
 }
 
 static void shift_cell(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
     struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    struct given *given = note->given;
-    uint64_t reset_ns = load_relaxed(&given->reset);
-    if (reset_ns != 0) {
-        (void) cas_relaxed(&given->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
+    uint64_t reset_ns = load_relaxed(&note->given->reset);
+    if (moves(sweep, reset_ns)) {
+        (void) cas_relaxed(&note->given->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
     }
-    if (rule_is_log(rule)) {
-        shift_log(sweep, at, rule);
-        const uint64_t until_ns = load_relaxed(&note->before.remembered);
-        store_relaxed(&note->before.remembered, until_ns != 0 ? until_ns + (uint64_t) sweep->delta_ns : 0);
-        return;
-    }
-    const uint64_t later_ns = sweep->now_ns + (uint64_t) sweep->delta_ns;
-    const uint32_t windows =
-        rule_is_bucket(rule) ? 0 : window_tag_at(rule, later_ns) - window_tag_at(rule, sweep->now_ns);
-    struct pair_value value = pair_read(&cell->state);
-    struct state state;
-    do {
-        state = cell_state(value);
-        if (rule_is_bucket(rule)) {
-            state.a = time_shifted(state.a, sweep->delta_ns);
-        } else {
-            state = window_state(window_tag(state) + windows, window_count(state), window_previous(state));
-        }
-    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
     if (rule_is_bucket(rule)) {
-        store_relaxed(&note->now.remembered, time_shifted(load_relaxed(&note->now.remembered), sweep->delta_ns));
-    }
-    if (!rule_is_bucket(rule) && windows != 0) {
-        /* What was given back goes with its windows. The first time is learned before anything is told. */
-        const uint64_t back[2] = {load_acquire(&given->back[0]), load_acquire(&given->back[1])};
-        for (unsigned i = 0; i < 2 && (back[0] | back[1]) != 0; i++) {
-            const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
-            store_release(&given->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
-        }
-        const uint32_t tag = load_relaxed(&note->mirror.tag);
-        store_relaxed(&note->mirror.tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
+        shift_bucket(sweep, cell, note, rule);
+    } else if (rule_is_log(rule)) {
+        const uint64_t until_ns = load_relaxed(&note->before.remembered);
+        shift_log(sweep, at, rule);
+        store_relaxed(&note->before.remembered,
+                      moves(sweep, until_ns) ? until_ns + (uint64_t) sweep->delta_ns : until_ns);
+    } else {
+        shift_window(sweep, cell, note, rule);
     }
 }
 
-void report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
+bool report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
 {
-    const struct sweep sweep = {.fleet = fleet, .set = set, .now_ns = now_ns, .delta_ns = delta_ns};
-    for_each_cell(&sweep, shift_cell);
-    sketch_shift(&fleet->tier->sketch, delta_ns);
+    const uint64_t up_ns = clock_monotonic_ns(fleet->tier->clock) - fleet->opened_ns;
+    const struct sweep sweep = {.fleet = fleet,
+                                .set = set,
+                                .now_ns = now_ns,
+                                .delta_ns = delta_ns,
+                                .began_ns = delta_ns < 0 ? saturating_sub(now_ns, up_ns) : 0};
+    return go_on(&sweep, &fleet->shifted, shift_cell);
 }

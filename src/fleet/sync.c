@@ -64,7 +64,7 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     fleet->interval_ms = options->sync_interval_ms;
     tier->interval_ns = options->sync_interval_ms * NS_PER_MS;
     fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) tier->table.cell_count;
-    fleet->forgotten = (uint32_t) tier->table.cell_count;
+    fleet->forgotten = fleet->forgiven = fleet->shifted = (uint32_t) tier->table.cell_count;
     fleet->timeout_ms = options->redis_timeout_ms;
     fleet->opened_ns = monotonic_ns;
     fleet->next_round_ns = monotonic_ns;
@@ -118,7 +118,7 @@ bool fleet_wanted(const struct fleet *fleet)
     return load_acquire(&fleet->requests) != load_relaxed(&fleet->served);
 }
 
-/* Lets every grant lapse and settles them, so that a round holds all there is. */
+/* Lets every grant lapse and settles them, so that a flush holds all there is. */
 static void settle_everything(struct tier *tier)
 {
     tick_epoch(tier);
@@ -129,20 +129,23 @@ static void settle_everything(struct tier *tier)
 static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
     struct tier *tier = fleet->tier;
-    /* Acquire: pairs with weir_sync; what its caller did before is in the round. */
-    fleet->round_request = load_acquire(&fleet->requests);
-    if (fleet->round_request != load_relaxed(&fleet->served)) {
-        kind = ROUND_ALL;
+    struct flush *flush = &fleet->flush;
+    if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
+        /* Acquire: pairs with weir_sync; what its caller did before is in the flush. */
+        *flush = (struct flush){.request = load_acquire(&fleet->requests)};
         settle_everything(tier);
     } else {
         (void) settle_lapsed(tier);
+    }
+    if (flush->request != 0) {
+        flush->urgent = !flush->urgent && load_relaxed(&tier->urgent) != 0;
+        kind = flush->urgent ? ROUND_URGENT : ROUND_FLUSH;
     }
     if (fleet->skew.known) {
         report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns), kind);
     } else {
         /* The first round asks the time: what is reported before that may carry a wrong window's number. */
         fleet->round.report_count = 0;
-        fleet->drained = false;
         fleet->waiting = true;
     }
     const uint64_t lifetime_ms = (uint64_t) NODE_LIFETIME_INTERVALS * fleet->interval_ms;
@@ -206,7 +209,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
         tick_epoch(fleet->tier); /* what threads deny from their slots may pass again */
     }
     take_overrides(fleet);
-    skew_sample(fleet, set, monotonic_ns);
+    skew_sample(fleet, monotonic_ns);
     log_refused(fleet, refused, first_refused);
     if (first_time) {
         fleet_log(fleet, WEIR_LOG_INFO, "redis: joined the fleet as node %s (%s), %" PRIu32 " live nodes", fleet->node,
@@ -219,7 +222,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     }
     if (fleet->round.forgot) {
         report_all_again(fleet);
-        fleet->drained = false;
+        report_flush_again(fleet);
     } else if (fleet->lost && fleet->heal >= fleet->tier->table.cell_count &&
                fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
         report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
@@ -239,8 +242,9 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     counter_add(&stats->untold_count, fleet->untold_count);
     counter_add(&stats->rejected_count, refused);
     counter_add(&stats->sent_size, fleet->round.sent_size);
-    if (fleet->drained && fleet->untold_count == 0) {
-        store_release(&fleet->served, fleet->round_request); /* pairs with weir_sync */
+    if (fleet->flush.done) {
+        store_release(&fleet->served, fleet->flush.request); /* pairs with weir_sync */
+        fleet->flush = (struct flush){.request = 0};
     }
 }
 
@@ -283,9 +287,12 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->tier);
     }
-    report_forget_step(fleet, set);
+    if (fleet->skew.step_ns == 0) {
+        report_sweep(fleet, set);
+    }
     enum round_kind kind;
-    if (!fleet->under_way && round_due(fleet, monotonic_ns, &kind) && ops->state(fleet->transport) == TRANSPORT_READY) {
+    if (!fleet->under_way && fleet->skew.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
+        ops->state(fleet->transport) == TRANSPORT_READY) {
         if (kind == ROUND_INTERVAL) {
             const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
             fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;
@@ -293,14 +300,15 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
         begin_round(fleet, set, kind, monotonic_ns);
     }
     rcu_leave();
+    skew_step(fleet, monotonic_ns);
 }
 
 size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
 {
     if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
-        *deadline_ns = fleet->waiting ? 0 : min_u64(*deadline_ns, fleet->next_round_ns);
+        *deadline_ns = fleet->waiting || fleet_wanted(fleet) ? 0 : min_u64(*deadline_ns, fleet->next_round_ns);
     }
-    if (fleet->forgotten < fleet->tier->table.cell_count) {
+    if (report_sweeping(fleet)) {
         *deadline_ns = 0;
     }
     fleet->transport_ns = UINT64_MAX;

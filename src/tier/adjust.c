@@ -17,6 +17,7 @@
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
+#include "base/clock.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "tier/slot.h"
@@ -305,7 +306,7 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
     }
     if (!tier->host_time) {
         /* What is used from here on is later than the reset, by the tick as well. */
-        tick_raise(&tier->line, tier_time(tier));
+        tick_raise(&tier->line, clock_monotonic_ns(tier->clock));
     }
     for (size_t m = 0; m < policy->group->count; m++) {
         const struct policy *member = policy->group->members[m];

@@ -9,10 +9,15 @@
  * Ordering
  *   [K1] now_ns, offset_ns, age_ns: written before the epoch, which is stored with release; read relaxed by checks,
  *        which take them as numbers that may be one tick old.
+ *   [K2] A step back: offset_ns, then now_ns with release. Who raises now_ns by the offset before, after that, has read
+ *        it, and so reads the new offset, and takes it back: else time would stand until it is that late again.
  */
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "tier/tier.h"
+
+/* Less than this back is slewing. */
+#define STEP_BACK_NS (10 * NS_PER_MS)
 
 /* 0 is in slots without a grant. */
 static uint32_t epoch_after(uint32_t last)
@@ -28,9 +33,17 @@ static void tick_age(struct tick_line *line)
     store_relaxed(&line->age_ns, news_ns == 0 ? UINT64_MAX : age_ns);
 }
 
-void tick_raise(struct tick_line *line, uint64_t now_ns)
+void tick_raise(struct tick_line *line, uint64_t monotonic_ns)
 {
-    raise_relaxed(&line->now_ns, now_ns);
+    const uint64_t offset_ns = load_relaxed(&line->offset_ns);
+    const uint64_t now_ns = monotonic_ns + offset_ns;
+    uint64_t seen_ns = load_relaxed(&line->now_ns);
+    while (seen_ns < now_ns && !cas_seq_cst(&line->now_ns, &seen_ns, now_ns)) { /* [K2] */
+    }
+    const uint64_t after_ns = load_relaxed(&line->offset_ns);
+    if (offset_ns - after_ns < UINT64_MAX / 2 && offset_ns - after_ns >= STEP_BACK_NS) {
+        store_relaxed(&line->now_ns, monotonic_ns + after_ns);
+    }
     tick_age(line);
 }
 
@@ -74,7 +87,7 @@ void tick_if_due(struct tier *tier, uint64_t monotonic_ns)
     if (monotonic_ns < next_ns || !cas_relaxed(&line->next_ns, &next_ns, monotonic_ns + tier->tick_ns)) {
         return;
     }
-    tick_raise(line, monotonic_ns + load_relaxed(&line->offset_ns));
+    tick_raise(line, monotonic_ns);
     tick_epoch(tier); /* [K1] */
 }
 
@@ -86,7 +99,7 @@ void tick_sleep(struct tier *tier)
 void tick_wake(struct tier *tier, uint64_t monotonic_ns)
 {
     struct tick_line *line = &tier->line;
-    tick_raise(line, monotonic_ns + load_relaxed(&line->offset_ns));
+    tick_raise(line, monotonic_ns);
     store_relaxed(&line->next_ns, monotonic_ns + tier->tick_ns);
     if (load_relaxed(&line->epoch) == EPOCH_ASLEEP) {
         const uint32_t last = epoch_after(load_relaxed(&line->last_epoch));
@@ -100,10 +113,10 @@ void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_n
     struct tick_line *line = &tier->line;
     store_relaxed(&line->offset_ns, offset_ns);
     if (step) {
-        store_relaxed(&line->now_ns, monotonic_ns + offset_ns);
+        store_release(&line->now_ns, monotonic_ns + offset_ns); /* [K2] */
         tick_age(line);
     } else {
-        tick_raise(line, monotonic_ns + offset_ns);
+        tick_raise(line, monotonic_ns);
     }
     tick_epoch(tier);
 }

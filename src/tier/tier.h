@@ -521,7 +521,7 @@ void tick_start(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns);
 /* A new epoch and time, if it is due. Any thread may. */
 void tick_if_due(struct tier *tier, uint64_t monotonic_ns);
 /* It is that late, or later: without a new epoch. Any thread may. */
-void tick_raise(struct tick_line *line, uint64_t now_ns);
+void tick_raise(struct tick_line *line, uint64_t monotonic_ns);
 /* The fleet was heard at that time. The background thread's. */
 void tick_news(struct tick_line *line, uint64_t news_ns);
 /* A new epoch now: every grant lapses. Any thread may. */

@@ -186,66 +186,44 @@ static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(vo
     }
 }
 
-/* A clock that goes on by 0.1 ms whenever it is looked at. */
-struct creep {
-    const struct fake_clock *clock;
-    uint64_t crept_ns;
-};
-
-static uint64_t creeping_ns(void *arg)
-{
-    struct creep *creep = arg;
-    creep->crept_ns += MILLISECOND / 10;
-    return creep->clock->monotonic_ns + creep->crept_ns;
-}
-
-static void test_an_outage_stops_no_tick_to_go_through_the_table(void **state)
+static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
 {
     (void) state;
-    struct nodes n;
-    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
-    const weir_policy policy = policy_of(&limit);
-    nodes_init(&n, &policy, 1);
-    n.max_keys = 20000;
-    nodes_meet(&n);
-    struct node *node = &n.node[0];
-    struct fleet *fleet = &node->w->fleet;
-    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
-    weir_key keys[200]; /* all over the table */
-    uint64_t names[200];
-    for (uint64_t name = 0; name < 200; name++) {
-        names[name] = name;
-        keys[name] = weir_make_key(node->w, node->key.policy, &names[name], sizeof(names[name]));
-        assert_true(weir_check(node->t, &keys[name], 30, NULL));
+    static const weir_outage rungs[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_OPEN};
+    for (size_t r = 0; r < sizeof(rungs) / sizeof(rungs[0]); r++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 10);
+        weir_policy policies[] = {policy_of(&limit), policy_of(&limit)};
+        policies[0].on_outage = rungs[r];
+        policies[1].name = "own";
+        policies[1].on_outage = rungs[r];
+        nodes_start(&n, policies, 2);
+        struct node *node = &n.node[0];
+        memory_fleet_set_override(n.fleet, "p:other", "5");
+        pass(&n, TWO_INTERVALS);
+        memory_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        const weir_limit other = limit_of(WEIR_FIXED_WINDOW, 20);
+        policies[0].limits = policies[1].limits = &other;
+        policies[1].scope = WEIR_SCOPE_PROCESS;
+        assert_int_equal(weir_set_policies(node->w, policies, 2, NULL), 0);
+        weir_verdict verdict;
+        const bool open = rungs[r] == WEIR_OUTAGE_OPEN;
+        assert_int_equal(weir_check(node->t, &node->key, 15, &verdict), open); /* and no tick later */
+        assert_int_equal(verdict.basis, WEIR_BASIS_OUTAGE);
+        const weir_key entry = weir_make_key(node->w, node->key.policy, "other", 5);
+        assert_int_equal(weir_check(node->t, &entry, 5, &verdict), open);
+        assert_int_equal(verdict.basis, WEIR_BASIS_OUTAGE);
+        const weir_key own = weir_make_key(node->w, weir_find_policy(node->w, "own"), "key", 3);
+        assert_true(weir_check(node->t, &own, 20, NULL));
+        assert_false(weir_check(node->t, &own, 1, NULL));
+        /* The rung is the new one's own when time goes on. */
+        policies[0].on_outage = WEIR_OUTAGE_LOCAL;
+        assert_int_equal(weir_set_policies(node->w, policies, 2, NULL), 0);
+        pass(&n, STEP_MS);
+        assert_int_equal(ask(node, 30), open ? 5 : 20);
+        nodes_stop(&n);
     }
-    pass(&n, 5 * INTERVAL_MS);
-    memory_fleet_set_down(n.fleet, true);
-    struct creep creep = {.clock = &node->clock};
-    node->w->clock.monotonic_ns = creeping_ns;
-    node->w->clock.arg = &creep;
-    while (look(node).basis != WEIR_BASIS_OUTAGE) {
-        assert_true(weir_poll(node->w) >= 0);
-        fake_clock_advance(&node->clock, STEP_MS * MILLISECOND);
-    }
-    /* Whether it has come to a key or not, no more than an even part passes in all, of which 30 have. */
-    size_t polls = 0;
-    uint64_t admitted[200] = {0};
-    for (; fleet->forgotten < cells; polls++) {
-        const uint32_t from = fleet->forgotten;
-        for (size_t i = 0; i < 200; i += 7) {
-            admitted[i] += weir_check(node->t, &keys[i], 1, NULL);
-        }
-        assert_in_range(weir_poll(node->w), 0, 1); /* it goes on at once */
-        assert_in_range(fleet->forgotten, from + 1, from + 1024);
-    }
-    assert_true(polls > cells / 1024);
-    for (size_t i = 0; i < 200; i++) {
-        while (weir_check(node->t, &keys[i], 1, NULL)) {
-            admitted[i]++;
-        }
-        assert_int_equal(admitted[i], LIMIT / NODES - 30);
-    }
-    nodes_stop(&n);
 }
 
 /* The way back */
@@ -337,6 +315,39 @@ static void test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit(
     }
 }
 
+/*
+ * What a bucket's units are worth in whole is known as of when it begins to be served in parts: with what was given
+ * back until then, which is not taken off again. It matters when the fleet has forgotten the bucket.
+ */
+static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    struct node *node = &n.node[0];
+    assert_int_equal(ask(node, 1), 1);
+    charge(node, 100);
+    pass(&n, TWO_INTERVALS);
+    assert_false(goes_by_part(node));
+    memory_fleet_set_down(n.fleet, true);
+    give_back(node, 60);
+    pass(&n, 1000);
+    assert_int_equal(look(node).basis, WEIR_BASIS_OUTAGE);
+    assert_true(goes_by_part(node));
+    assert_int_equal(ask(node, 3), 3);
+    memory_fleet_forget(n.fleet);
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, HEAL_MS);
+    /* Another node learns of it from the fleet alone; times of what is told are rounded. */
+    assert_int_equal(ask(&n.node[1], 1), 1);
+    pass(&n, TURN_MS);
+    const uint64_t used = used_by_all(&n);
+    assert_in_range(room(&n.node[1]), LIMIT - used - 1, LIMIT - used + 1);
+    nodes_stop(&n);
+}
+
 static void test_a_key_goes_by_its_part_after_an_outage_until_it_is_told(void **state)
 {
     (void) state;
@@ -377,11 +388,12 @@ int main(void)
         cmocka_unit_test(test_that_part_holds_of_keys_that_are_told_now_and_then),
         cmocka_unit_test(test_that_part_holds_of_keys_that_were_told_once),
         cmocka_unit_test(test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well),
-        cmocka_unit_test(test_an_outage_stops_no_tick_to_go_through_the_table),
         cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
+        cmocka_unit_test(test_new_policies_begin_on_the_rung_of_the_old_ones),
         cmocka_unit_test(test_the_first_news_after_an_outage_is_an_interval_too_early),
         cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),
         cmocka_unit_test(test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit),
+        cmocka_unit_test(test_what_was_given_back_before_an_outage_is_taken_off_once),
         cmocka_unit_test(test_a_key_goes_by_its_part_after_an_outage_until_it_is_told),
     };
     return cmocka_run_group_tests_name("unit/ladder", tests, NULL, NULL);

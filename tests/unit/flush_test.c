@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A flush, for a weir_sync, over several rounds: whatever befalls one of them, and whatever is used behind
+ * it, all that was counted before is in the fleet when it is over.
+ */
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define KEYS 3000 /* three rounds of them */
+
+static uint64_t names[KEYS];
+
+static weir_key key_of(const struct node *node, size_t i)
+{
+    names[i] = i;
+    return weir_make_key(node->w, node->key.policy, &names[i], sizeof(names[i]));
+}
+
+static void use_each(struct node *node, size_t step)
+{
+    for (size_t i = 0; i < KEYS; i += step) {
+        const weir_key key = key_of(node, i);
+        assert_true(weir_check(node->t, &key, 1, NULL));
+        node->used++;
+    }
+}
+
+static uint64_t told(const struct nodes *n)
+{
+    return memory_fleet_sum(n->fleet, ":p:");
+}
+
+/* A fleet of one node, all of whose keys are known there; and where `unsaid`, with news that waits for its turn. */
+static struct node *start(struct nodes *n, bool unsaid)
+{
+    static const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 100000, .period_ns = 24 * HOUR};
+    static weir_policy policy;
+    policy = patient_policy_of(&limit);
+    nodes_init(n, &policy, 1);
+    n->max_keys = 20000;
+    n->cold = true;
+    node_open(n, 0, 0);
+    struct node *node = &n->node[0];
+    pass(n, 2 * INTERVAL_MS);
+    use_each(node, 1);
+    pass(n, 2 * TURN_MS);
+    assert_int_equal(told(n), node->used);
+    if (unsaid) {
+        use_each(node, 1);
+        pass(n, INTERVAL_MS + STEP_MS);
+        use_each(node, 2); /* these are due to be looked at, the others have been */
+        assert_true(told(n) < node->used);
+    }
+    return node;
+}
+
+/* As weir_sync, which would not let us in between. */
+static void ask_for_flush(struct node *node)
+{
+    (void) add_seq_cst(&node->w->fleet.requests, 1);
+}
+
+static bool is_served(const struct node *node)
+{
+    return load_acquire(&node->w->fleet.served) == load_acquire(&node->w->fleet.requests);
+}
+
+static void poll_until(struct nodes *n, struct node *node, bool (*is)(const struct node *node))
+{
+    for (size_t polls = 0; !is(node); polls++) {
+        assert_true(polls < 10000);
+        fake_clock_advance(&n->fleet_clock, MILLISECOND);
+        fake_clock_advance(&node->clock, MILLISECOND);
+        assert_true(weir_poll(node->w) >= 0);
+    }
+}
+
+static bool is_half_way(const struct node *node)
+{
+    const struct fleet *fleet = &node->w->fleet;
+    return fleet->flush.dirty > fleet->tier->table.cell_count / 2 && fleet->under_way;
+}
+
+static void expect_told(struct nodes *n, struct node *node, uint64_t used)
+{
+    poll_until(n, node, is_served);
+    assert_int_equal(told(n), used);
+    nodes_stop(n);
+}
+
+static void test_news_that_waits_its_turn_is_told(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    ask_for_flush(node);
+    expect_told(&n, node, node->used);
+}
+
+static void test_what_is_used_behind_it_is_not_waited_for(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    const uint64_t used = node->used;
+    ask_for_flush(node);
+    size_t rounds = 0;
+    for (; !is_served(node); rounds++) {
+        assert_true(rounds < 20);
+        use_each(node, 1);
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    assert_in_range(rounds, 3, 12);
+    assert_true(told(&n) >= used);
+    nodes_stop(&n);
+}
+
+static void test_a_round_of_it_that_fails_is_told_again(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    ask_for_flush(node);
+    poll_until(&n, node, is_half_way);
+    memory_fleet_set_down(n.fleet, true);
+    for (int i = 0; i < 3; i++) {
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    assert_false(node->w->fleet.under_way);
+    memory_fleet_set_down(n.fleet, false);
+    expect_told(&n, node, node->used);
+}
+
+static void test_reports_that_could_not_be_said_are_told_again(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    ask_for_flush(node);
+    memory_transport_set_link(node->w->fleet.transport, &(struct memory_link){.unsaid_ppm = 300000});
+    poll_until(&n, node, is_half_way);
+    memory_transport_set_link(node->w->fleet.transport, &(struct memory_link){.unsaid_ppm = 0});
+    expect_told(&n, node, node->used);
+}
+
+static void test_a_fleet_that_has_forgotten_is_told_everything(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, false);
+    memory_fleet_forget(n.fleet);
+    assert_int_equal(told(&n), 0);
+    ask_for_flush(node);
+    expect_told(&n, node, node->used);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_news_that_waits_its_turn_is_told),
+        cmocka_unit_test(test_what_is_used_behind_it_is_not_waited_for),
+        cmocka_unit_test(test_a_round_of_it_that_fails_is_told_again),
+        cmocka_unit_test(test_reports_that_could_not_be_said_are_told_again),
+        cmocka_unit_test(test_a_fleet_that_has_forgotten_is_told_everything),
+    };
+    return cmocka_run_group_tests_name("unit/flush", tests, NULL, NULL);
+}

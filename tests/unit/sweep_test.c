@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is done to every key of a table, a part of it at a time: when an outage begins, on the way back from one in
+ * which everything passed, when the first reading of the fleet's clock moves the time.
+ */
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define LIMIT 300
+#define KEYS  200 /* all over the table */
+
+/* No part may be longer, by a clock that goes on by 0.1 ms whenever it is looked at. */
+#define MOST_CELLS 1024
+
+struct creep {
+    const struct fake_clock *clock;
+    uint64_t crept_ns;
+};
+
+static uint64_t creeping_ns(void *arg)
+{
+    struct creep *creep = arg;
+    creep->crept_ns += MILLISECOND / 10;
+    return creep->clock->monotonic_ns + creep->crept_ns;
+}
+
+struct keys {
+    uint64_t names[KEYS];
+    weir_key keys[KEYS];
+    uint64_t admitted[KEYS];
+};
+
+static void keys_make(struct keys *keys, const struct node *node, uint64_t first_name)
+{
+    memset(keys, 0, sizeof(*keys));
+    for (size_t i = 0; i < KEYS; i++) {
+        keys->names[i] = first_name + i;
+        keys->keys[i] = weir_make_key(node->w, node->key.policy, &keys->names[i], sizeof(keys->names[i]));
+    }
+}
+
+static uint64_t use_key(struct keys *keys, const struct node *node, size_t i, uint64_t units)
+{
+    uint64_t admitted = 0;
+    while (admitted < units && weir_check(node->t, &keys->keys[i], 1, NULL)) {
+        admitted++;
+    }
+    keys->admitted[i] += admitted;
+    return admitted;
+}
+
+/* A fleet whose nodes have tables of some size; it is opened by the test. */
+static void big_nodes(struct nodes *n, const weir_policy *policy)
+{
+    nodes_init(n, policy, 1);
+    n->max_keys = 20000;
+}
+
+static void creep_begin(struct creep *creep, struct node *node)
+{
+    *creep = (struct creep){.clock = &node->clock};
+    node->w->clock.monotonic_ns = creeping_ns;
+    node->w->clock.arg = creep;
+}
+
+/* One step of a sweep that stands at *cursor; between two of them every seventh key is used. */
+static void step(const struct node *node, struct keys *keys, const uint32_t *cursor)
+{
+    const uint32_t from = *cursor;
+    for (size_t i = 0; i < KEYS; i += 7) {
+        (void) use_key(keys, node, i, 1);
+    }
+    const int wait_ms = weir_poll(node->w);
+    assert_in_range(*cursor, from + 1, from + MOST_CELLS);
+    if (*cursor < node->w->tier.table.cell_count) {
+        assert_int_equal(wait_ms, 0); /* it goes on at once */
+    }
+}
+
+static void test_an_outage_stops_no_tick_to_go_through_the_table(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    big_nodes(&n, &policy);
+    nodes_meet(&n);
+    struct node *node = &n.node[0];
+    struct fleet *fleet = &node->w->fleet;
+    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    struct keys keys;
+    keys_make(&keys, node, 0);
+    for (size_t i = 0; i < KEYS; i++) {
+        assert_int_equal(use_key(&keys, node, i, 30), 30);
+    }
+    pass(&n, 5 * INTERVAL_MS);
+    memory_fleet_set_down(n.fleet, true);
+    struct creep creep;
+    creep_begin(&creep, node);
+    while (look(node).basis != WEIR_BASIS_OUTAGE) {
+        assert_true(weir_poll(node->w) >= 0);
+        fake_clock_advance(&node->clock, STEP_MS * MILLISECOND);
+    }
+    /* Whether it has come to a key or not, no more than an even part passes in all. */
+    size_t steps = 0;
+    for (; fleet->forgotten < cells; steps++) {
+        step(node, &keys, &fleet->forgotten);
+    }
+    assert_true(steps > cells / MOST_CELLS);
+    for (size_t i = 0; i < KEYS; i++) {
+        (void) use_key(&keys, node, i, LIMIT);
+        assert_int_equal(keys.admitted[i], LIMIT / NODES);
+    }
+    nodes_stop(&n);
+}
+
+static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
+    weir_policy policy = policy_of(&limit);
+    policy.on_outage = WEIR_OUTAGE_OPEN;
+    big_nodes(&n, &policy);
+    nodes_meet(&n);
+    struct node *node = &n.node[0];
+    struct fleet *fleet = &node->w->fleet;
+    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    struct keys keys;
+    keys_make(&keys, node, 0);
+    memory_fleet_set_down(n.fleet, true);
+    pass(&n, 1000);
+    for (size_t i = 0; i < KEYS; i++) {
+        assert_int_equal(use_key(&keys, node, i, 10), 10);
+    }
+    memory_fleet_set_down(n.fleet, false);
+    struct creep creep;
+    creep_begin(&creep, node);
+    assert_int_equal(fleet->forgiven, cells);
+    while (fleet->forgiven == cells) {
+        for (size_t i = 0; i < KEYS; i++) { /* up to the end: the fleet is told of the last of it by the new rung */
+            assert_int_equal(use_key(&keys, node, i, LIMIT), LIMIT);
+        }
+        pass(&n, STEP_MS);
+    }
+    /* From now on the limit holds, of which this node has a part until it has heard. */
+    size_t steps = 1;
+    uint64_t told = fleet->stats.reported_count;
+    for (; fleet->forgiven < cells; steps++) {
+        step(node, &keys, &fleet->forgiven);
+    }
+    assert_true(steps > cells / MOST_CELLS);
+    assert_true(fleet->stats.reported_count > told);
+    pass(&n, TURN_MS);
+    /* What had passed before is no debt, told before the sweep came or after; all of it is told. */
+    struct node *other = &n.node[1];
+    for (size_t i = 0; i < KEYS; i++) {
+        other->key = weir_make_key(other->w, other->key.policy, &keys.names[i], sizeof(keys.names[i]));
+        assert_int_equal(ask(other, 1), 1);
+    }
+    pass(&n, TURN_MS);
+    uint64_t admitted = 0;
+    for (size_t i = 0; i < KEYS; i++) {
+        other->key = weir_make_key(other->w, other->key.policy, &keys.names[i], sizeof(keys.names[i]));
+        assert_in_range(room(other), LIMIT - 1 - steps, LIMIT - 1);
+        admitted += keys.admitted[i];
+    }
+    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), admitted + KEYS);
+    nodes_stop(&n);
+}
+
+/*
+ * A key gets its limit in all, and what it got while its table was gone through may be forgotten, `forgotten` units of
+ * it; a bucket gets one back in two seconds, and another one may be lost in a second by which a clock was wrong.
+ */
+static void expect_all(struct keys *keys, const struct node *node, size_t i, uint64_t forgotten)
+{
+    (void) use_key(keys, node, i, 2 * LIMIT);
+    assert_in_range(keys->admitted[i], LIMIT, LIMIT + forgotten + 2);
+}
+
+/* A node whose host's clock is wrong meets the fleet, and perhaps loses it again, while its keys are in use. */
+static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses)
+{
+    struct nodes n;
+    const weir_limit limit = {.algorithm = algorithm,
+                              .limit = LIMIT,
+                              .period_ns = 600 * SECOND,
+                              .delay = algorithm == WEIR_LEAKY_BUCKET ? LIMIT : 0};
+    const weir_policy policy = patient_policy_of(&limit);
+    big_nodes(&n, &policy);
+    n.cold = true;
+    node_open(&n, 0, wrong_ns);
+    struct node *node = &n.node[0];
+    struct fleet *fleet = &node->w->fleet;
+    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    struct keys keys;
+    keys_make(&keys, node, 0);
+    for (size_t i = 0; i < KEYS; i++) {
+        assert_int_equal(use_key(&keys, node, i, 30), 30);
+    }
+    struct creep creep;
+    creep_begin(&creep, node);
+    while (fleet->skew.step_ns == 0) {
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    memory_fleet_set_down(n.fleet, loses);
+    const uint64_t told = fleet->stats.sync_count;
+    size_t steps = 1;
+    uint64_t before[KEYS];
+    memcpy(before, keys.admitted, sizeof(before));
+    struct keys fresh;
+    keys_make(&fresh, node, KEYS);
+    for (; fleet->skew.step_ns != 0; steps++) {
+        for (size_t i = 0; i < 10; i++) {
+            (void) use_key(&fresh, node, (10 * steps + i) % KEYS, 5);
+        }
+        step(node, &keys, &fleet->shifted);
+        assert_int_equal(fleet->stats.sync_count, told); /* by which time should it be told? */
+    }
+    assert_int_equal(fleet->shifted, cells);
+    assert_true(steps > cells / MOST_CELLS);
+    assert_in_range(look(node).fleet_age_ns, 0, SECOND); /* the reading's, by the time it has brought */
+    for (size_t i = 0; i < KEYS; i++) {
+        expect_all(&keys, node, i, wrong_ns < 0 ? keys.admitted[i] - before[i] : 0);
+        expect_all(&fresh, node, i, wrong_ns < 0 ? fresh.admitted[i] : 0);
+    }
+    nodes_stop(&n);
+}
+
+static void test_the_first_reading_of_the_time_moves_keys_in_parts(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        for (int loses = 0; loses < 2; loses++) {
+            first_reading(algorithms[a], 3900 * (int64_t) SECOND, loses);
+            first_reading(algorithms[a], -3900 * (int64_t) SECOND, loses);
+            first_reading(algorithms[a], SECOND, loses);
+            first_reading(algorithms[a], -(int64_t) SECOND, loses);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_outage_stops_no_tick_to_go_through_the_table),
+        cmocka_unit_test(test_the_way_back_from_letting_everything_pass_is_in_parts),
+        cmocka_unit_test(test_the_first_reading_of_the_time_moves_keys_in_parts),
+    };
+    return cmocka_run_group_tests_name("unit/sweep", tests, NULL, NULL);
+}
