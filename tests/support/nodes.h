@@ -165,6 +165,26 @@ static inline void nodes_stop(struct nodes *n)
     memory_fleet_free(n->fleet);
 }
 
+/* A host's clock that goes on by so much more whenever it is looked at: as if something took time. */
+struct creep {
+    const struct fake_clock *clock;
+    uint64_t by_ns, crept_ns;
+};
+
+static inline uint64_t creeping_ns(void *arg)
+{
+    struct creep *creep = arg;
+    creep->crept_ns += creep->by_ns;
+    return creep->clock->monotonic_ns + creep->crept_ns;
+}
+
+static inline void creep_begin(struct creep *creep, struct node *node, uint64_t by_ns)
+{
+    *creep = (struct creep){.clock = &node->clock, .by_ns = by_ns};
+    node->w->clock.monotonic_ns = creeping_ns;
+    node->w->clock.arg = creep;
+}
+
 /* Every key loses its note between two rounds, where there is not one for every cell. */
 static inline void notes_drop(weir *w)
 {

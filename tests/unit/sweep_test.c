@@ -12,18 +12,6 @@
 /* No part may be longer, by a clock that goes on by 0.1 ms whenever it is looked at. */
 #define MOST_CELLS 1024
 
-struct creep {
-    const struct fake_clock *clock;
-    uint64_t crept_ns;
-};
-
-static uint64_t creeping_ns(void *arg)
-{
-    struct creep *creep = arg;
-    creep->crept_ns += MILLISECOND / 10;
-    return creep->clock->monotonic_ns + creep->crept_ns;
-}
-
 struct keys {
     uint64_t names[KEYS];
     weir_key keys[KEYS];
@@ -56,13 +44,6 @@ static void big_nodes(struct nodes *n, const weir_policy *policy)
     n->max_keys = 20000;
 }
 
-static void creep_begin(struct creep *creep, struct node *node)
-{
-    *creep = (struct creep){.clock = &node->clock};
-    node->w->clock.monotonic_ns = creeping_ns;
-    node->w->clock.arg = creep;
-}
-
 /* One step of a sweep that stands at *cursor; between two of them every seventh key is used. */
 static void step(const struct node *node, struct keys *keys, const uint32_t *cursor)
 {
@@ -77,96 +58,105 @@ static void step(const struct node *node, struct keys *keys, const uint32_t *cur
     }
 }
 
+/* Nodes that have met, and the keys of the first. */
+struct subject {
+    struct nodes n;
+    weir_limit limit;
+    weir_policy policy;
+    struct keys keys;
+    struct creep creep;
+};
+
+static struct node *subject_start(struct subject *s, weir_algorithm algorithm, weir_outage on_outage)
+{
+    s->limit = limit_of(algorithm, LIMIT);
+    s->policy = policy_of(&s->limit);
+    s->policy.on_outage = on_outage;
+    big_nodes(&s->n, &s->policy);
+    nodes_meet(&s->n);
+    keys_make(&s->keys, &s->n.node[0], 0);
+    return &s->n.node[0];
+}
+
+static void use_all(struct subject *s, uint64_t units)
+{
+    for (size_t i = 0; i < KEYS; i++) {
+        assert_int_equal(use_key(&s->keys, &s->n.node[0], i, units), units);
+    }
+}
+
+/* Steps of a sweep from *cursor to the end; returns how many. */
+static size_t sweep_all(struct subject *s, const uint32_t *cursor)
+{
+    const struct node *node = &s->n.node[0];
+    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    size_t steps = 0;
+    for (; *cursor < cells; steps++) {
+        step(node, &s->keys, cursor);
+    }
+    assert_true(steps > cells / MOST_CELLS);
+    return steps;
+}
+
 static void test_an_outage_stops_no_tick_to_go_through_the_table(void **state)
 {
     (void) state;
-    struct nodes n;
-    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
-    const weir_policy policy = policy_of(&limit);
-    big_nodes(&n, &policy);
-    nodes_meet(&n);
-    struct node *node = &n.node[0];
-    struct fleet *fleet = &node->w->fleet;
-    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
-    struct keys keys;
-    keys_make(&keys, node, 0);
-    for (size_t i = 0; i < KEYS; i++) {
-        assert_int_equal(use_key(&keys, node, i, 30), 30);
-    }
-    pass(&n, 5 * INTERVAL_MS);
-    memory_fleet_set_down(n.fleet, true);
-    struct creep creep;
-    creep_begin(&creep, node);
+    struct subject s;
+    struct node *node = subject_start(&s, WEIR_FIXED_WINDOW, WEIR_OUTAGE_SHARE);
+    use_all(&s, 30);
+    pass(&s.n, 5 * INTERVAL_MS);
+    memory_fleet_set_down(s.n.fleet, true);
+    creep_begin(&s.creep, node, MILLISECOND / 10);
     while (look(node).basis != WEIR_BASIS_OUTAGE) {
         assert_true(weir_poll(node->w) >= 0);
         fake_clock_advance(&node->clock, STEP_MS * MILLISECOND);
     }
     /* Whether it has come to a key or not, no more than an even part passes in all. */
-    size_t steps = 0;
-    for (; fleet->forgotten < cells; steps++) {
-        step(node, &keys, &fleet->forgotten);
-    }
-    assert_true(steps > cells / MOST_CELLS);
+    (void) sweep_all(&s, &node->w->fleet.forgotten);
     for (size_t i = 0; i < KEYS; i++) {
-        (void) use_key(&keys, node, i, LIMIT);
-        assert_int_equal(keys.admitted[i], LIMIT / NODES);
+        (void) use_key(&s.keys, node, i, LIMIT);
+        assert_int_equal(s.keys.admitted[i], LIMIT / NODES);
     }
-    nodes_stop(&n);
+    nodes_stop(&s.n);
 }
 
 static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **state)
 {
     (void) state;
-    struct nodes n;
-    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
-    weir_policy policy = policy_of(&limit);
-    policy.on_outage = WEIR_OUTAGE_OPEN;
-    big_nodes(&n, &policy);
-    nodes_meet(&n);
-    struct node *node = &n.node[0];
-    struct fleet *fleet = &node->w->fleet;
+    struct subject s;
+    struct node *node = subject_start(&s, WEIR_TOKEN_BUCKET, WEIR_OUTAGE_OPEN);
+    const struct fleet *fleet = &node->w->fleet;
     const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
-    struct keys keys;
-    keys_make(&keys, node, 0);
-    memory_fleet_set_down(n.fleet, true);
-    pass(&n, 1000);
-    for (size_t i = 0; i < KEYS; i++) {
-        assert_int_equal(use_key(&keys, node, i, 10), 10);
-    }
-    memory_fleet_set_down(n.fleet, false);
-    struct creep creep;
-    creep_begin(&creep, node);
+    memory_fleet_set_down(s.n.fleet, true);
+    pass(&s.n, 1000);
+    use_all(&s, 10);
+    memory_fleet_set_down(s.n.fleet, false);
+    creep_begin(&s.creep, node, MILLISECOND / 10);
     assert_int_equal(fleet->forgiven, cells);
     while (fleet->forgiven == cells) {
-        for (size_t i = 0; i < KEYS; i++) { /* up to the end: the fleet is told of the last of it by the new rung */
-            assert_int_equal(use_key(&keys, node, i, LIMIT), LIMIT);
-        }
-        pass(&n, STEP_MS);
+        use_all(&s, LIMIT); /* up to the end: the fleet is told of the last of it by the new rung */
+        pass(&s.n, STEP_MS);
     }
     /* From now on the limit holds, of which this node has a part until it has heard. */
-    size_t steps = 1;
-    uint64_t told = fleet->stats.reported_count;
-    for (; fleet->forgiven < cells; steps++) {
-        step(node, &keys, &fleet->forgiven);
-    }
-    assert_true(steps > cells / MOST_CELLS);
+    const uint64_t told = fleet->stats.reported_count;
+    const size_t steps = 1 + sweep_all(&s, &fleet->forgiven);
     assert_true(fleet->stats.reported_count > told);
-    pass(&n, TURN_MS);
+    pass(&s.n, TURN_MS);
     /* What had passed before is no debt, told before the sweep came or after; all of it is told. */
-    struct node *other = &n.node[1];
+    struct node *other = &s.n.node[1];
     for (size_t i = 0; i < KEYS; i++) {
-        other->key = weir_make_key(other->w, other->key.policy, &keys.names[i], sizeof(keys.names[i]));
+        other->key = weir_make_key(other->w, other->key.policy, &s.keys.names[i], sizeof(s.keys.names[i]));
         assert_int_equal(ask(other, 1), 1);
     }
-    pass(&n, TURN_MS);
+    pass(&s.n, TURN_MS);
     uint64_t admitted = 0;
     for (size_t i = 0; i < KEYS; i++) {
-        other->key = weir_make_key(other->w, other->key.policy, &keys.names[i], sizeof(keys.names[i]));
+        other->key = weir_make_key(other->w, other->key.policy, &s.keys.names[i], sizeof(s.keys.names[i]));
         assert_in_range(room(other), LIMIT - 1 - steps, LIMIT - 1);
-        admitted += keys.admitted[i];
+        admitted += s.keys.admitted[i];
     }
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), admitted + KEYS);
-    nodes_stop(&n);
+    assert_int_equal(memory_fleet_sum(s.n.fleet, ":p:"), admitted + KEYS);
+    nodes_stop(&s.n);
 }
 
 /*
@@ -200,7 +190,7 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
         assert_int_equal(use_key(&keys, node, i, 30), 30);
     }
     struct creep creep;
-    creep_begin(&creep, node);
+    creep_begin(&creep, node, MILLISECOND / 10);
     while (fleet->skew.step_ns == 0) {
         assert_true(weir_poll(node->w) >= 0);
     }
