@@ -179,8 +179,7 @@ void background_stop(weir *w)
 
 int background_sync_there(weir *w, uint32_t timeout_ms)
 {
-    /* Pairs with begin_round: what this thread did before is in the round. */
-    const uint64_t request = add_seq_cst(&w->fleet.requests, 1) + 1;
+    const uint64_t request = fleet_ask(&w->fleet);
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     const struct timespec until = {.tv_sec = (time_t) (until_ns / NS_PER_S), .tv_nsec = (long) (until_ns % NS_PER_S)};
     wake(w);
@@ -193,12 +192,13 @@ int background_sync_there(weir *w, uint32_t timeout_ms)
         result = 0;
     }
     (void) pthread_mutex_unlock(&w->sync_lock);
+    fleet_asked(&w->fleet);
     return result;
 }
 
-int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
+/* Runs until a weir_sync is served; 0, or as weir_sync. */
+static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool closing)
 {
-    const uint64_t request = add_seq_cst(&w->fleet.requests, 1) + 1;
     /* By the system's clock: the host's may stand still while we wait for the network. */
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     for (;;) {
@@ -218,4 +218,11 @@ int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
         }
         (void) wait_until(&waiting, now_ns, min_u64(until_ns, now_ns + NS_PER_MS));
     }
+}
+
+int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
+{
+    const int result = run_until_served(w, fleet_ask(&w->fleet), timeout_ms, closing);
+    fleet_asked(&w->fleet);
+    return result;
 }

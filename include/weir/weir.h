@@ -435,8 +435,8 @@ WEIR_API int weir_poll(weir *w);
 
 /*
  * One full report and pull, now; returns when Redis has answered for all that was counted before the call. What
- * other threads count meanwhile is not waited for. 0; -ETIMEDOUT after `timeout_ms`; -ENOTCONN: there is no fleet
- * (redis_url was NULL).
+ * other threads count meanwhile is not waited for. 0; -ETIMEDOUT after `timeout_ms`, and what was begun goes on without
+ * the caller: with 0 ms it is asked for, and no more; -ENOTCONN: there is no fleet (redis_url was NULL).
  * Threads: any. Blocks up to `timeout_ms`.
  */
 WEIR_API int weir_sync(weir *w, uint32_t timeout_ms);

@@ -56,7 +56,7 @@ enum round_kind {
     ROUND_URGENT,   /* what cannot wait, and nothing else */
     ROUND_INTERVAL, /* the one of an interval */
     ROUND_REST,     /* what that had no room for */
-    ROUND_FLUSH,     /* what comes next of a flush */
+    ROUND_FLUSH,    /* what comes next of a flush */
 };
 
 /*
@@ -157,7 +157,8 @@ struct fleet {
     size_t override_count;
     bool has_overrides;
     _Atomic uint64_t requests; /* weir_sync calls so far */
-    _Atomic uint64_t served;   /* the newest one whose round was answered */
+    _Atomic uint64_t served;   /* the newest one whose flush was answered to the end */
+    _Atomic uint32_t waiters;  /* weir_sync calls that have not given up */
     struct fleet_stats stats;
 };
 
@@ -175,7 +176,11 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 /* What to wait for; lowers *deadline_ns. */
 size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns);
 
-/* Whether a weir_sync waits for a round. */
+/* A weir_sync begins to wait, which returns its number: it is over when that is served. And it ends, served or not. */
+uint64_t fleet_ask(struct fleet *fleet);
+void fleet_asked(struct fleet *fleet);
+
+/* Whether any was asked for that has not been served: one that has given up goes once through, as far as it comes. */
 bool fleet_wanted(const struct fleet *fleet);
 
 __attribute__((format(printf, 3, 4))) void fleet_log(const struct fleet *fleet, weir_log_level level,
@@ -190,7 +195,7 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
                     const struct report **first_refused);
 /* After a failed round: what it held is to be reported again. */
 void report_retry(struct fleet *fleet);
-/* A flush begins anew: something of what it has told is to be told again. */
+/* A flush begins anew, if anybody waits for it: something of what it has told is to be told again. */
 void report_flush_again(struct fleet *fleet);
 /* The fleet lost what it knew: everything is reported again, over some intervals. */
 void report_all_again(struct fleet *fleet);

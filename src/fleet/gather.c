@@ -215,6 +215,9 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
 
 void report_flush_again(struct fleet *fleet)
 {
+    if (load_relaxed(&fleet->waiters) == 0) {
+        return; /* what could not be told goes its usual way: else rounds would follow each other until it could */
+    }
     fleet->flush.dirty = fleet->flush.postponed = fleet->flush.forgotten = 0;
     fleet->flush.done = false;
 }

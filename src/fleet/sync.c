@@ -113,6 +113,18 @@ void fleet_close(struct fleet *fleet)
     fleet->reports = NULL;
 }
 
+uint64_t fleet_ask(struct fleet *fleet)
+{
+    (void) add_relaxed(&fleet->waiters, 1);
+    /* Pairs with begin_round: what this thread did before is in the flush. */
+    return add_seq_cst(&fleet->requests, 1) + 1;
+}
+
+void fleet_asked(struct fleet *fleet)
+{
+    (void) add_relaxed(&fleet->waiters, (uint32_t) -1);
+}
+
 bool fleet_wanted(const struct fleet *fleet)
 {
     return load_acquire(&fleet->requests) != load_relaxed(&fleet->served);
@@ -131,7 +143,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     struct tier *tier = fleet->tier;
     struct flush *flush = &fleet->flush;
     if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
-        /* Acquire: pairs with weir_sync; what its caller did before is in the flush. */
+        /* Acquire: pairs with fleet_ask; what its caller did before is in the flush. */
         *flush = (struct flush){.request = load_acquire(&fleet->requests)};
         settle_everything(tier);
     } else {

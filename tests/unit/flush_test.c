@@ -3,6 +3,8 @@
  * A flush, for a weir_sync, over several rounds: whatever befalls one of them, and whatever is used behind
  * it, all that was counted before is in the fleet when it is over.
  */
+#include <errno.h>
+
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -57,7 +59,7 @@ static struct node *start(struct nodes *n, bool unsaid)
 /* As weir_sync, which would not let us in between. */
 static void ask_for_flush(struct node *node)
 {
-    (void) add_seq_cst(&node->w->fleet.requests, 1);
+    (void) fleet_ask(&node->w->fleet);
 }
 
 static bool is_served(const struct node *node)
@@ -154,6 +156,95 @@ static void test_a_fleet_that_has_forgotten_is_told_everything(void **state)
     expect_told(&n, node, node->used);
 }
 
+static void test_one_of_no_time_goes_on_by_itself(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    assert_int_equal(weir_sync(node->w, 0), -ETIMEDOUT);
+    pass(&n, 5 * STEP_MS);
+    assert_int_equal(told(&n), node->used);
+    nodes_stop(&n);
+}
+
+/* Where gathering takes long, and there are more forgotten keys than a round has time for. */
+static void forget_many(bool flush)
+{
+    static const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 100000, .period_ns = 24 * HOUR};
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    n.max_keys = 1000;
+    n.cold = true;
+    node_open(&n, 0, 0);
+    struct node *node = &n.node[0];
+    const struct fleet *fleet = &node->w->fleet;
+    pass(&n, 2 * INTERVAL_MS);
+    use_each(node, 1);
+    struct creep creep;
+    creep_begin(&creep, node, 3 * MILLISECOND / 20);
+    if (flush) {
+        ask_for_flush(node);
+    }
+    fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
+    while (!fleet->under_way) {
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    assert_int_equal(fleet->orphan_count, ROUND_ORPHANS);
+    assert_in_range(fleet->orphans_told, 32, ROUND_ORPHANS - 32);
+    assert_true(fleet->round.report_count - fleet->orphans_told >= 32);
+    poll_until(&n, node, is_served);
+    pass(&n, 2 * TURN_MS);
+    assert_int_equal(told(&n), node->used);
+    nodes_stop(&n);
+}
+
+static void test_forgotten_keys_leave_room_for_those_that_are_there(void **state)
+{
+    (void) state;
+    forget_many(false);
+    forget_many(true);
+}
+
+static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    node->key = key_of(node, 1);
+    const struct fleet_stats *stats = &node->w->fleet.stats;
+    const uint64_t before = stats->urgent_count;
+    ask_for_flush(node);
+    size_t rounds = 0;
+    for (; !is_served(node); rounds++) {
+        assert_true(rounds < 30);
+        (void) ask(node, 1);
+        make_urgent(node);
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    assert_in_range(stats->urgent_count - before, 3, rounds / 2 + 1);
+    nodes_stop(&n);
+}
+
+/* Nobody waits any more: it goes once through, and what could not be said is told an interval at a time, as ever. */
+static void test_a_weir_sync_that_has_given_up_drives_no_more_rounds(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    const struct fleet *fleet = &node->w->fleet;
+    memory_transport_set_link(fleet->transport, &(struct memory_link){.unsaid_ppm = 1000000});
+    assert_int_equal(weir_sync(node->w, 30), -ETIMEDOUT);
+    pass(&n, INTERVAL_MS);
+    assert_int_equal(fleet->flush.request, 0);
+    const uint64_t rounds = fleet->stats.sync_count;
+    pass(&n, 10 * INTERVAL_MS);
+    assert_in_range(fleet->stats.sync_count - rounds, 5, 30);
+    memory_transport_set_link(fleet->transport, &(struct memory_link){.unsaid_ppm = 0});
+    ask_for_flush(node);
+    expect_told(&n, node, node->used);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +253,10 @@ int main(void)
         cmocka_unit_test(test_a_round_of_it_that_fails_is_told_again),
         cmocka_unit_test(test_reports_that_could_not_be_said_are_told_again),
         cmocka_unit_test(test_a_fleet_that_has_forgotten_is_told_everything),
+        cmocka_unit_test(test_forgotten_keys_leave_room_for_those_that_are_there),
+        cmocka_unit_test(test_what_cannot_wait_goes_beside_it_and_ends_it_no_later),
+        cmocka_unit_test(test_one_of_no_time_goes_on_by_itself),
+        cmocka_unit_test(test_a_weir_sync_that_has_given_up_drives_no_more_rounds),
     };
     return cmocka_run_group_tests_name("unit/flush", tests, NULL, NULL);
 }
