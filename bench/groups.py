@@ -263,9 +263,10 @@ GROUPS = (
                lambda name, figures: "call/check"),
     Group("latency", "One hot key on a thread with a processor of its own, while Redis is up and nothing else goes on "
           "(`idle`), while the background thread reports 20,000 other keys a second (`syncing`), while Redis answers 300 ms "
-          "late (`slow`), hangs by SIGSTOP (`hung`), and while its connection flaps (`flapping`). `mean` is timed by the "
-          "thousand; in the percentiles is the clock's own time. `past_the_thread`: checks a million that went to the "
-          "table, of all threads (while syncing, those of the other keys among them).", measure_latency,
+          "late (`slow`), hangs by SIGSTOP (`hung`), and while its connection flaps (`flapping`). `floor`: the floor is called "
+          "instead of weir, which shows what the machine does to anyone. `mean` is timed by the thousand; in the "
+          "percentiles is the clock's own time. `past_the_thread`: checks a million that went to the table, of all "
+          "threads (while syncing, those of the other keys among them).", measure_latency,
           lambda name, figures: None if "reports" in name or "/curve/" in name
           else "/".join(["latency", "idle", name.split("/")[2]]), paired=True),
     Group("memory", "A weir for N keys, in a process of its own: time to open and close, resident bytes per key when it is "

@@ -2,7 +2,9 @@
 /*
  * Does a check feel what Redis and the background thread do? One thread makes checks of one hot key without a pause,
  * while Redis is up and nothing else goes on; while the background thread reports 20,000 other keys a second; while
- * Redis is slow (its replies come 300 ms late); hung (SIGSTOP); and while its connection flaps every 100 ms.
+ * Redis is slow (its replies come 300 ms late); hung (SIGSTOP); and while its connection flaps every 100 ms. And what
+ * does the machine take from anyone? For that the thread calls the floor (floor.h), a counter and nothing else, in
+ * the place of the checks.
  *
  *     weir-latency [REPETITIONS [MILLISECONDS [MILLISECONDS BEFORE]]]
  *
@@ -24,18 +26,19 @@
 #include "support/server.h"
 #include "support/support.h"
 
+#include "floor.h"
 #include "histogram.h"
 #include "load.h"
 #include "tools.h"
 
-#define STATES 5
+#define STATES 6
 
 /* 2^-23 of some ten million checks: the slowest few. */
 #define HALVINGS 23
 
-enum state { IDLE, SYNCING, SLOW, HUNG, FLAPPING };
+enum state { IDLE, SYNCING, SLOW, HUNG, FLAPPING, FLOOR };
 
-static const char *const state_names[STATES] = {"idle", "syncing", "slow", "hung", "flapping"};
+static const char *const state_names[STATES] = {"idle", "syncing", "slow", "hung", "flapping", "floor"};
 
 static const struct {
     const char *name;
@@ -48,6 +51,7 @@ struct bench {
     weir *w;
     weir_thread *t;
     weir_key key;
+    struct floor_counter floor;
     struct load load;
     double ticks; /* per ns */
     pthread_mutex_t lock;
@@ -117,6 +121,7 @@ static void enter(struct bench *b, enum state state)
         set_flaps(b, true);
         break;
     case IDLE:
+    case FLOOR:
     default:
         break;
     }
@@ -140,37 +145,56 @@ static void leave(struct bench *b, enum state state)
         nap_ms(200); /* the last cut is over */
         break;
     case IDLE:
+    case FLOOR:
     default:
         break;
     }
     (void) weir_sync(b->w, 10000);
 }
 
-/* Checks for so long, each timed. */
-static void measure_each(struct bench *b, uint64_t for_ns)
+/* What is measured in a state; `state` is known where this is called. */
+static inline void call(struct bench *b, enum state state)
+{
+    if (state == FLOOR) {
+        (void) floor_check(&b->floor, 1);
+    } else {
+        weir_verdict v;
+        (void) weir_check(b->t, &b->key, 1, &v);
+    }
+}
+
+/* Calls for so long, each timed. */
+static inline __attribute__((always_inline)) void measure_calls(struct bench *b, enum state state, uint64_t for_ns)
 {
     histogram_clear(&now);
     const uint64_t until_ns = tools_now_ns() + for_ns;
     while (tools_now_ns() < until_ns) {
         for (int i = 0; i < 1000; i++) {
-            weir_verdict v;
             const uint64_t from = ticks_now();
-            (void) weir_check(b->t, &b->key, 1, &v);
+            call(b, state);
             histogram_add(&now, ticks_now() - from);
         }
     }
 }
 
-/* Checks for so long; ns of one. */
-static double measure_mean(struct bench *b, uint64_t for_ns)
+static void measure_each(struct bench *b, enum state state, uint64_t for_ns)
+{
+    if (state == FLOOR) {
+        measure_calls(b, FLOOR, for_ns);
+    } else {
+        measure_calls(b, IDLE, for_ns); /* checks, as in all others */
+    }
+}
+
+/* Calls for so long; ns of one. */
+static double measure_mean(struct bench *b, enum state state, uint64_t for_ns)
 {
     uint64_t count = 0;
     const uint64_t from_ns = tools_now_ns();
     uint64_t spent_ns = 0;
     while (spent_ns < for_ns) {
         for (int i = 0; i < 1000; i++) {
-            weir_verdict v;
-            (void) weir_check(b->t, &b->key, 1, &v);
+            call(b, state);
         }
         count += 1000;
         spent_ns = tools_now_ns() - from_ns;
@@ -197,13 +221,13 @@ static void measure_state(struct bench *b, enum state state, uint64_t for_ns, ui
     const char *name = state_names[state];
     enter(b, state);
     /* With checks: a node that nobody asks for a while goes to sleep, and takes some ms to wake up. */
-    measure_each(b, before_ns);
+    measure_each(b, state, before_ns);
     const double reports_before = reports(b);
     const double slow_before = slow_count(b);
     const uint64_t begun_ns = tools_now_ns();
-    measure_each(b, for_ns / 2);
+    measure_each(b, state, for_ns / 2);
     const double slow = (slow_count(b) - slow_before) * 1e6 / (double) now.count;
-    const double mean_ns = measure_mean(b, for_ns / 2);
+    const double mean_ns = measure_mean(b, state, for_ns / 2);
     const double seconds = (double) (tools_now_ns() - begun_ns) / 1e9;
     const double told = (reports(b) - reports_before) / seconds;
     leave(b, state);
@@ -281,7 +305,7 @@ int main(int argc, char **argv)
     const unsigned long repetitions = argc > 1 ? strtoul(argv[1], NULL, 10) : 7;
     const unsigned long for_ms = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
     const unsigned long before_ms = argc > 3 ? strtoul(argv[3], NULL, 10) : 1500;
-    static struct bench b;
+    static struct bench b = {.floor = {.left = UINT64_MAX}};
     if (!server_available()) {
         return 1;
     }
@@ -290,7 +314,7 @@ int main(int argc, char **argv)
     bench_open(&b);
     pin(true);
     b.ticks = ticks_per_ns();
-    measure_each(&b, 500 * NS_PER_MS);
+    measure_each(&b, IDLE, 500 * NS_PER_MS);
     for (unsigned long i = 0; i < repetitions; i++) {
         for (unsigned long n = 0; n < STATES; n++) {
             measure_state(&b, (enum state)((i + n) % STATES), for_ms * NS_PER_MS, before_ms * NS_PER_MS);
