@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/memory.h"
 
+#include <stdint.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Below this, a huge page would cost more memory than the fewer misses are worth. */
 #define HUGE_FROM ((size_t) 4 << 20)
+#define HUGE_SIZE ((size_t) 2 << 20)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* headers older than the kernel */
@@ -28,14 +31,39 @@ static void *map(size_t size)
     return memory;
 }
 
-void *memory_reserve(size_t size, bool present)
+/*
+ * From the beginning of a huge page on, and what is no whole one at the end on small ones. Else the kernel makes one of
+ * the end of a mapping and the beginning of the next, some minutes later, and memory that nobody has touched is
+ * present.
+ */
+static void *map_huge(size_t size)
 {
-    void *memory = map(size);
-    if (memory == NULL) {
+    const size_t page = (size_t) sysconf(_SC_PAGESIZE);
+    const size_t pages = (size + page - 1) / page * page;
+    unsigned char *all = map(pages + HUGE_SIZE);
+    if (all == NULL) {
         return NULL;
     }
-    if (size >= HUGE_FROM) {
-        (void) madvise(memory, size, MADV_HUGEPAGE); /* a wish: without it the table is slower, not wrong */
+    const size_t before = (HUGE_SIZE - (uintptr_t) all % HUGE_SIZE) % HUGE_SIZE;
+    unsigned char *memory = all + before;
+    if ((before != 0 && munmap(all, before) != 0) || munmap(memory + pages, HUGE_SIZE - before) != 0) {
+        (void) munmap(all, pages + HUGE_SIZE); /* as much of it as is there */
+        return NULL;
+    }
+    const size_t huge = size / HUGE_SIZE * HUGE_SIZE;
+    /* Wishes: without them the table is slower, not wrong. */
+    (void) madvise(memory, huge, MADV_HUGEPAGE);
+    if (huge != pages) {
+        (void) madvise(memory + huge, pages - huge, MADV_NOHUGEPAGE);
+    }
+    return memory;
+}
+
+void *memory_reserve(size_t size, bool present)
+{
+    void *memory = size >= HUGE_FROM ? map_huge(size) : map(size);
+    if (memory == NULL) {
+        return NULL;
     }
     if (present && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
         touch(memory, size);
@@ -47,7 +75,7 @@ void *memory_reserve_sparse(size_t size)
 {
     void *memory = map(size);
     if (memory != NULL) {
-        (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a wish, too */
+        (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a wish */
     }
     return memory;
 }

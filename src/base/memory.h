@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them.
+ * Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them. None of these pages is
+ * shared by two reservations, so what is not present stays so until it is touched.
  */
 #ifndef WEIR_BASE_MEMORY_H
 #define WEIR_BASE_MEMORY_H
