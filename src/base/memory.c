@@ -59,23 +59,23 @@ static void *map_huge(size_t size)
     return memory;
 }
 
-void *memory_reserve(size_t size, bool present)
-{
-    void *memory = size >= HUGE_FROM ? map_huge(size) : map(size);
-    if (memory == NULL) {
-        return NULL;
-    }
-    if (present && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
-        touch(memory, size);
-    }
-    return memory;
-}
-
 void *memory_reserve_sparse(size_t size)
 {
     void *memory = map(size);
     if (memory != NULL) {
         (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a wish */
+    }
+    return memory;
+}
+
+void *memory_reserve(size_t size, bool present)
+{
+    void *memory = size >= HUGE_FROM ? map_huge(size) : memory_reserve_sparse(size);
+    if (memory == NULL) {
+        return NULL;
+    }
+    if (present && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
+        touch(memory, size);
     }
     return memory;
 }

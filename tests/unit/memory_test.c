@@ -14,7 +14,7 @@
 
 #include "support/support.h"
 
-#define PAGE UINT64_C(4096)
+#define PAGE ((uint64_t) sysconf(_SC_PAGESIZE))
 #define HUGE (UINT64_C(2) << 20)
 
 /* What the kernel says of the mapping an address is in. */
@@ -81,6 +81,9 @@ static void expect_gone(void *memory, size_t size)
 static void test_huge_pages_are_wished_for_where_they_are_whole(void **state)
 {
     (void) state;
+    if (PAGE != 4096) {
+        skip(); /* of other sizes there are other huge ones */
+    }
     static const size_t sizes[] = {4 << 20, (4 << 20) + 1, (5 << 20) - 100, (9 << 20) + 4096, (6 << 20)};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         unsigned char *memory = memory_reserve(sizes[i], true);
@@ -150,7 +153,7 @@ static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
     unsigned char *sparse = memory_reserve_sparse(8 << 20);
     assert_false(mapping_of(small).huge);
     assert_false(mapping_of(sparse).huge);
-    assert_int_equal(present_pages(small, 100000), 25);
+    assert_int_equal(present_pages(small, 100000), (100000 + PAGE - 1) / PAGE);
     assert_int_equal(present_pages(sparse, 8 << 20), 0);
     sparse[5 << 20] = 1;
     assert_int_equal(present_pages(sparse, 8 << 20), 1);
