@@ -42,7 +42,7 @@ void tick_raise(struct tick_line *line, uint64_t monotonic_ns)
     }
     const uint64_t after_ns = load_relaxed(&line->offset_ns);
     if (offset_ns - after_ns < UINT64_MAX / 2 && offset_ns - after_ns >= STEP_BACK_NS) {
-        store_relaxed(&line->now_ns, monotonic_ns + after_ns);
+        store_release(&line->now_ns, monotonic_ns + after_ns); /* [K2], for another one as late */
     }
     tick_age(line);
 }
