@@ -66,7 +66,9 @@ enum round_kind {
 struct flush {
     uint64_t request;          /* the newest weir_sync that it serves; 0: none is under way */
     uint32_t dirty, postponed; /* cells of either kind that it has come to */
-    uint32_t forgotten;        /* keys that it has told of */
+    uint32_t forgotten;        /* keys that it has told of since it has come to the end of both */
+    uint32_t log_cell;         /* a log that had more to tell than a round holds */
+    uint64_t log_end;          /* and up to which of its units it is waited for */
     bool urgent;               /* the round before this one was for what cannot wait */
     bool done;                 /* the round under way holds the last of it */
 };

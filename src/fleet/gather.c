@@ -3,7 +3,7 @@
  * Which cells a round holds, in this order:
  *
  *   urgent      whatever cannot wait (tier/mirror.c); a round of these alone may come 10 ms after the last one
- *   forgotten   the last reports of keys that are no longer in the table; for half of the time at most
+ *   forgotten   the last reports of keys that are no longer in the table; half of the time and of the logs at most
  *   dirty       changed since they were last looked at: those that are due; the others are postponed
  *   postponed   in turn: each interval a part of the table. What has become too much, or too old, is told
  *   healing     after the fleet has lost what it knew: every key there is, a part of the table each interval
@@ -99,11 +99,10 @@ static void take_orphans(struct gathering *g)
     while (fleet->orphan_count < ROUND_ORPHANS && orphans_take(fleet->tier, &fleet->orphans[fleet->orphan_count])) {
         fleet->orphan_count++;
     }
-    fleet->orphans_told = 0;
     const uint64_t until_ns = g->until_ns;
     const bool full = g->full;
     g->until_ns -= GATHER_MOST_NS / 2;
-    while (has_room(g) && fleet->orphans_told < fleet->orphan_count &&
+    while (has_room(g) && fleet->orphans_told < fleet->orphan_count && fleet->log_count < ROUND_LOGS / 2 &&
            report_orphan(fleet, g->set, (uint32_t) fleet->orphans_told, g->now_ns)) {
         fleet->orphans_told++;
     }
@@ -162,21 +161,50 @@ static bool orphans_done(const struct fleet *fleet)
     return fleet->orphans_told == fleet->orphan_count && fleet->orphan_count < ROUND_ORPHANS;
 }
 
-/* Whatever has not been told, from where the flush stands. */
-static void take_flush(struct gathering *g)
+/*
+ * The first cell that has more to tell than it could is waited for; a log whose key is in use up to what it held when
+ * that was first seen.
+ */
+static void wait_for_untold(struct gathering *g)
+{
+    struct flush *flush = &g->fleet->flush;
+    uint64_t told;
+    uint64_t end;
+    if (g->untold >= flush->dirty) {
+        return;
+    }
+    flush->dirty = g->untold;
+    if (!report_log_told(g->fleet, g->untold, &told, &end)) {
+        return;
+    }
+    if (flush->log_cell != g->untold || end < flush->log_end || flush->log_end == 0) {
+        flush->log_cell = g->untold;
+        flush->log_end = end;
+    }
+    flush->dirty += told >= flush->log_end;
+}
+
+/*
+ * Whatever has not been told, from where the flush stands. `ended`: keys that had been forgotten, and lay in the ring,
+ * before that was looked at.
+ */
+static void take_flush(struct gathering *g, uint64_t ended)
 {
     struct fleet *fleet = g->fleet;
     struct flush *flush = &fleet->flush;
     struct table *table = &fleet->tier->table;
     const uint32_t cells = (uint32_t) table->cell_count;
+    const bool swept = flush->dirty >= cells && flush->postponed >= cells;
     take_healing(g, false, true); /* the others get the room it leaves, when it is done */
     take_all(g, &table->dirty, &flush->dirty, cells, URGE_NOW);
     take_all(g, &table->postponed, &flush->postponed, cells, URGE_NOW);
-    flush->dirty = flush->dirty < g->untold ? flush->dirty : g->untold;
-    flush->forgotten += (uint32_t) fleet->orphans_told;
+    wait_for_untold(g);
+    flush->forgotten = swept ? flush->forgotten + (uint32_t) fleet->orphans_told : 0;
+    /* A key that was there when its round began, and not when the flush came to it, is told in another round. */
+    const bool all_there = swept || orphans_begun(fleet->tier) == ended;
     /* The ring of forgotten keys is in order: after so many it is those that were forgotten meanwhile. */
     const bool forgotten = orphans_done(fleet) || flush->forgotten >= ORPHAN_COUNT + ROUND_ORPHANS;
-    flush->done = forgotten && flush->dirty >= cells && flush->postponed >= cells;
+    flush->done = all_there && forgotten && flush->dirty >= cells && flush->postponed >= cells;
 }
 
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
@@ -193,6 +221,8 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     fleet->gathered_ns = now_ns;
     fleet->interval_count += begins;
     fleet->gather_count++;
+    fleet->orphans_told = 0; /* of a round that failed, too */
+    const uint64_t ended = orphans_ended(fleet->tier);
     if (kind != ROUND_FLUSH) {
         take_urgent(&g);
     }
@@ -200,7 +230,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
         take_orphans(&g);
     }
     if (kind == ROUND_FLUSH) {
-        take_flush(&g);
+        take_flush(&g, ended);
     } else if (kind != ROUND_URGENT) {
         take_dirty(&g);
         take_postponed(&g, begins);
@@ -218,8 +248,7 @@ void report_flush_again(struct fleet *fleet)
     if (load_relaxed(&fleet->waiters) == 0) {
         return; /* what could not be told goes its usual way: else rounds would follow each other until it could */
     }
-    fleet->flush.dirty = fleet->flush.postponed = fleet->flush.forgotten = 0;
-    fleet->flush.done = false;
+    fleet->flush = (struct flush){.urgent = fleet->flush.urgent}; /* for whoever waits by then */
 }
 
 void report_all_again(struct fleet *fleet)

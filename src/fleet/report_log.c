@@ -83,6 +83,19 @@ bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, con
     return all;
 }
 
+bool report_log_told(const struct fleet *fleet, uint32_t cell, uint64_t *told, uint64_t *end)
+{
+    logs_lock(fleet->tier, cell);
+    const struct log *log = logs_get(fleet->tier, cell);
+    const bool found = log != NULL;
+    if (found) {
+        *told = log->told;
+        *end = log->end;
+    }
+    logs_unlock(fleet->tier, cell);
+    return found;
+}
+
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                        const struct policy_limit *limit, uint64_t now_ns)
 {

@@ -144,7 +144,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     struct flush *flush = &fleet->flush;
     if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
         /* Acquire: pairs with fleet_ask; what its caller did before is in the flush. */
-        *flush = (struct flush){.request = load_acquire(&fleet->requests)};
+        *flush = (struct flush){.request = load_acquire(&fleet->requests), .urgent = flush->urgent};
         settle_everything(tier);
     } else {
         (void) settle_lapsed(tier);

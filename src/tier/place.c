@@ -73,6 +73,16 @@ bool orphans_take(struct tier *tier, struct orphan *out)
     return any;
 }
 
+uint64_t orphans_begun(const struct tier *tier)
+{
+    return load_seq_cst(&tier->orphans.begun);
+}
+
+uint64_t orphans_ended(const struct tier *tier)
+{
+    return load_seq_cst(&tier->orphans.ended);
+}
+
 /* Who lives in a claimed, vacant cell from now on. */
 static void owner_write(const struct tier *tier, struct owner *owner, const struct policy *policy,
                         const struct policy_limit *limit)
@@ -113,6 +123,9 @@ static void forget(struct tier *tier, const struct policy_set *set, uint32_t at,
     if (limit != NULL) {
         remember(tier, at, &limit->rule, hash, before, now_ns); /* [K1] */
     }
+    if (tells) {
+        (void) add_seq_cst(&tier->orphans.begun, 1); /* whoever finds the cell vacant, sees this */
+    }
     orphan.state = cell_vacate(&tier->table, cell);
     if (limit != NULL && (orphan.state.a != before.a || orphan.state.b != before.b)) {
         /* Charged in between. Who comes back just now begins without that. */
@@ -129,6 +142,7 @@ static void forget(struct tier *tier, const struct policy_set *set, uint32_t at,
         memcpy((void *) &orphan.given, (const void *) given_of(tier, at), sizeof(orphan.given));
         orphan.key = note_key(tier, at);
         orphan_put(tier, &orphan);
+        (void) add_seq_cst(&tier->orphans.ended, 1);
         (void) add_relaxed(&tier->lost_report_count, lost != 0);
     }
     (void) add_relaxed(fresh ? &tier->evicted_fresh_count : &tier->evicted_used_count, 1);

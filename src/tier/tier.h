@@ -196,6 +196,8 @@ struct orphans {
     _Atomic uint32_t lock;
     size_t first, count;
     struct orphan *ring;
+    /* Keys whose forgetting has begun, before their cell was vacated; and ended, after they were put here. */
+    _Atomic uint64_t begun, ended;
 };
 
 /* Where a cell's log is. */
@@ -515,6 +517,9 @@ bool place_pin(struct tier *tier, const struct policy *policy, const weir_key *k
 void place_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);
 
 bool orphans_take(struct tier *tier, struct orphan *out);
+/* Keys whose forgetting has begun, and ended, so far: as many, and none can be between the table and the ring. */
+uint64_t orphans_begun(const struct tier *tier);
+uint64_t orphans_ended(const struct tier *tier);
 
 /* tick.c */
 void tick_start(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns);

@@ -167,19 +167,33 @@ static void test_one_of_no_time_goes_on_by_itself(void **state)
     nodes_stop(&n);
 }
 
-/* Where gathering takes long, and there are more forgotten keys than a round has time for. */
-static void forget_many(bool flush)
+/* A fleet of one node with a small table, which has met it. */
+static struct node *start_small(struct nodes *n, const weir_limit *limit)
 {
-    static const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 100000, .period_ns = 24 * HOUR};
+    static weir_policy policy;
+    policy = patient_policy_of(limit);
+    nodes_init(n, &policy, 1);
+    n->max_keys = 1000;
+    n->cold = true;
+    node_open(n, 0, 0);
+    pass(n, 2 * INTERVAL_MS);
+    return &n->node[0];
+}
+
+/* Its slots hold keys in the table. */
+static void let_go(struct node *node)
+{
+    weir_detach(node->t);
+    node->t = weir_attach(node->w);
+}
+
+/* Where gathering takes long, and there are more forgotten keys than a round has time for. */
+static void forget_many(weir_algorithm algorithm, bool flush)
+{
     struct nodes n;
-    const weir_policy policy = patient_policy_of(&limit);
-    nodes_init(&n, &policy, 1);
-    n.max_keys = 1000;
-    n.cold = true;
-    node_open(&n, 0, 0);
-    struct node *node = &n.node[0];
+    const weir_limit limit = {.algorithm = algorithm, .limit = 1000, .period_ns = 24 * HOUR};
+    struct node *node = start_small(&n, &limit);
     const struct fleet *fleet = &node->w->fleet;
-    pass(&n, 2 * INTERVAL_MS);
     use_each(node, 1);
     struct creep creep;
     creep_begin(&creep, node, 3 * MILLISECOND / 20);
@@ -202,8 +216,129 @@ static void forget_many(bool flush)
 static void test_forgotten_keys_leave_room_for_those_that_are_there(void **state)
 {
     (void) state;
-    forget_many(false);
-    forget_many(true);
+    forget_many(WEIR_FIXED_WINDOW, false);
+    forget_many(WEIR_FIXED_WINDOW, true);
+    forget_many(WEIR_SLIDING_LOG, false);
+    forget_many(WEIR_SLIDING_LOG, true);
+}
+
+static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = 24 * HOUR};
+    struct node *node = start_small(&n, &limit);
+    const struct fleet *fleet = &node->w->fleet;
+    use_each(node, 1);
+    ask_for_flush(node);
+    while (!fleet->under_way || fleet->orphans_told == 0) {
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    memory_fleet_set_down(n.fleet, true);
+    while (fleet->under_way) {
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    memory_fleet_set_down(n.fleet, false);
+    node->key = key_of(node, KEYS - 1); /* it is there */
+    make_urgent(node);
+    expect_told(&n, node, node->used);
+}
+
+/* A host whose clock brings new keys when it is looked at, in the middle of a round: others are forgotten for them. */
+struct crowding {
+    struct nodes n;
+    struct node *node;
+    int keys; /* 0: they have come */
+};
+
+static bool use_named(const struct node *node, const char *kind, int number, uint64_t units)
+{
+    char name[16];
+    const int length = snprintf(name, sizeof(name), "%s-%d", kind, number);
+    const weir_key key = weir_make_key(node->w, node->key.policy, name, (size_t) length);
+    return weir_check(node->t, &key, units, NULL);
+}
+
+static uint64_t crowding_ns(void *arg)
+{
+    struct crowding *crowding = arg;
+    struct fleet *fleet = &crowding->node->w->fleet;
+    if (fleet->flush.dirty != 0 && crowding->keys != 0) {      /* it is on its way through the table */
+        fleet->flush.forgotten = ORPHAN_COUNT + ROUND_ORPHANS; /* as if a flood had gone on all the while */
+        for (; crowding->keys != 0; crowding->keys--) {
+            (void) use_named(crowding->node, "new", crowding->keys, 5); /* more than any other: they stay */
+        }
+    }
+    return crowding->node->clock.monotonic_ns;
+}
+
+/* A full table, of which none is moved; of its keys one in so many has news when the others come. */
+static void crowd(int one_in, int keys)
+{
+    enum { OLD = 1000 };
+    static const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = 24 * HOUR};
+    struct crowding c = {.keys = keys};
+    struct node *node = start_small(&c.n, &limit);
+    c.node = node;
+    uint64_t used = 0;
+    for (int i = 0; i < OLD; i++) {
+        const uint64_t units = i % one_in != 0 ? 3 : 1; /* who has news has used the least, and goes first */
+        assert_true(use_named(node, "old", i, units));
+        used += units;
+    }
+    assert_int_equal(weir_sync(node->w, 5000), 0);
+    for (int i = 0; i < OLD; i += one_in) {
+        assert_true(use_named(node, "old", i, 1));
+        used++;
+    }
+    let_go(node);
+    assert_true(memory_fleet_sum(c.n.fleet, ":p:old-") < used);
+    node->w->clock.monotonic_ns = crowding_ns;
+    node->w->clock.arg = &c;
+    ask_for_flush(node);
+    poll_until(&c.n, node, is_served);
+    assert_int_equal(c.keys, 0);
+    assert_int_equal(memory_fleet_sum(c.n.fleet, ":p:old-"), used);
+    nodes_stop(&c.n);
+}
+
+static void test_a_key_that_is_forgotten_just_before_it_comes_to_it_is_told(void **state)
+{
+    (void) state;
+    crowd(8, 200); /* all in one round */
+    crowd(1, KEYS);
+}
+
+/* Two logs of so many units, each used for more than a round tells of it. */
+static void use_logs_in_use(uint64_t first, uint64_t second)
+{
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 60000, .period_ns = 24 * HOUR};
+    struct node *node = start_small(&n, &limit);
+    assert_true(use_named(node, "log", 1, first));
+    assert_true(use_named(node, "log", 2, second));
+    use_each(node, 100);
+    const uint64_t others = KEYS / 100;
+    ask_for_flush(node);
+    for (size_t polls = 0; !is_served(node); polls++) {
+        assert_true(polls < 100);
+        (void) use_named(node, "log", 1, 300);
+        (void) use_named(node, "log", 2, 300);
+        fake_clock_advance(&n.fleet_clock, 2 * MILLISECOND);
+        fake_clock_advance(&node->clock, 2 * MILLISECOND);
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    assert_true(memory_fleet_sum(n.fleet, ":p:log-1") >= first);
+    assert_true(memory_fleet_sum(n.fleet, ":p:log-2") >= second);
+    assert_true(told(&n) >= first + second + others);
+    nodes_stop(&n);
+}
+
+static void test_a_log_that_is_in_use_is_waited_for_up_to_what_it_held(void **state)
+{
+    (void) state;
+    use_logs_in_use(1000, 4000);
+    use_logs_in_use(4000, 1000);
 }
 
 static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **state)
@@ -254,6 +389,9 @@ int main(void)
         cmocka_unit_test(test_reports_that_could_not_be_said_are_told_again),
         cmocka_unit_test(test_a_fleet_that_has_forgotten_is_told_everything),
         cmocka_unit_test(test_forgotten_keys_leave_room_for_those_that_are_there),
+        cmocka_unit_test(test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one),
+        cmocka_unit_test(test_a_key_that_is_forgotten_just_before_it_comes_to_it_is_told),
+        cmocka_unit_test(test_a_log_that_is_in_use_is_waited_for_up_to_what_it_held),
         cmocka_unit_test(test_what_cannot_wait_goes_beside_it_and_ends_it_no_later),
         cmocka_unit_test(test_one_of_no_time_goes_on_by_itself),
         cmocka_unit_test(test_a_weir_sync_that_has_given_up_drives_no_more_rounds),
