@@ -47,7 +47,8 @@ static void *map_huge(size_t size)
     const size_t before = (HUGE_SIZE - (uintptr_t) all % HUGE_SIZE) % HUGE_SIZE;
     unsigned char *memory = all + before;
     if ((before != 0 && munmap(all, before) != 0) || munmap(memory + pages, HUGE_SIZE - before) != 0) {
-        (void) munmap(all, pages + HUGE_SIZE); /* as much of it as is there */
+        /* cppcheck-suppress doubleFree ; as much of it as is there */
+        (void) munmap(all, pages + HUGE_SIZE);
         return NULL;
     }
     const size_t huge = size / HUGE_SIZE * HUGE_SIZE;
