@@ -65,6 +65,7 @@ enum round_kind {
  */
 struct flush {
     uint64_t request;          /* the newest weir_sync that it serves; 0: none is under way */
+    uint64_t again;            /* that of the one which it begins again */
     uint32_t dirty, postponed; /* cells of either kind that it has come to */
     uint32_t forgotten;        /* keys that it has told of since it has come to the end of both */
     uint32_t log_cell;         /* a log that had more to tell than a round holds */

@@ -101,8 +101,9 @@ static void take_orphans(struct gathering *g)
     }
     const uint64_t until_ns = g->until_ns;
     const bool full = g->full;
+    const size_t logs = fleet->log_count; /* urgent ones */
     g->until_ns -= GATHER_MOST_NS / 2;
-    while (has_room(g) && fleet->orphans_told < fleet->orphan_count && fleet->log_count < ROUND_LOGS / 2 &&
+    while (has_room(g) && fleet->orphans_told < fleet->orphan_count && fleet->log_count - logs < ROUND_LOGS / 2 &&
            report_orphan(fleet, g->set, (uint32_t) fleet->orphans_told, g->now_ns)) {
         fleet->orphans_told++;
     }
@@ -162,8 +163,8 @@ static bool orphans_done(const struct fleet *fleet)
 }
 
 /*
- * The first cell that has more to tell than it could is waited for; a log whose key is in use up to what it held when
- * that was first seen.
+ * The first cell that has more to tell than it could is waited for. A log that is used for more than a round tells of
+ * would be for ever: when new units are all that it has, up to what it held when that was first seen.
  */
 static void wait_for_untold(struct gathering *g)
 {
@@ -174,7 +175,7 @@ static void wait_for_untold(struct gathering *g)
         return;
     }
     flush->dirty = g->untold;
-    if (!report_log_told(g->fleet, g->untold, &told, &end)) {
+    if (!report_log_outrun(g->fleet, g->untold, &told, &end)) {
         return;
     }
     if (flush->log_cell != g->untold || end < flush->log_end || flush->log_end == 0) {
@@ -248,7 +249,8 @@ void report_flush_again(struct fleet *fleet)
     if (load_relaxed(&fleet->waiters) == 0) {
         return; /* what could not be told goes its usual way: else rounds would follow each other until it could */
     }
-    fleet->flush = (struct flush){.urgent = fleet->flush.urgent}; /* for whoever waits by then */
+    /* For whoever waits by then. */
+    fleet->flush = (struct flush){.again = fleet->flush.request, .urgent = fleet->flush.urgent};
 }
 
 void report_all_again(struct fleet *fleet)

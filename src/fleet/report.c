@@ -439,8 +439,11 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     struct table *table = &fleet->tier->table;
     struct cell *cell = &table->cells[at];
     const uint64_t hash = load_acquire(&cell->hash);
-    if (hash == 0 || !cell_pin(cell, hash)) {
+    if (hash == 0) {
         return true; /* forgotten, and gone to the orphans */
+    }
+    if (!cell_pin(cell, hash)) {
+        return false; /* claimed: about to be forgotten, or not after all */
     }
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, &table->owners[at], &policy);

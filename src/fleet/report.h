@@ -105,8 +105,11 @@ void learn_nothing(const struct fleet *fleet, struct note *note);
 /* A log's units that the fleet has not had; `again`: all. False: there are more, for another round. */
 bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, const struct kept_key *key,
                 const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again);
-/* How many units a log ever had, and of how many the fleet was told in order. False: there is no log. */
-bool report_log_told(const struct fleet *fleet, uint32_t cell, uint64_t *told, uint64_t *end);
+/*
+ * Whether a log has new units to tell, and nothing else; how many it ever had, and of how many the fleet was told in
+ * order.
+ */
+bool report_log_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *told, uint64_t *end);
 /* The last units of a log that was forgotten. False: there is no room for them in this round. */
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                        const struct policy_limit *limit, uint64_t now_ns);

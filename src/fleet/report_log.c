@@ -83,17 +83,18 @@ bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, con
     return all;
 }
 
-bool report_log_told(const struct fleet *fleet, uint32_t cell, uint64_t *told, uint64_t *end)
+bool report_log_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *told, uint64_t *end)
 {
     logs_lock(fleet->tier, cell);
     const struct log *log = logs_get(fleet->tier, cell);
-    const bool found = log != NULL;
-    if (found) {
+    /* Of what was given back a round tells ROUND_GONE units as well. */
+    const bool outrun = log != NULL && log->told < log->end && log->told_most <= log->end + ROUND_GONE;
+    if (outrun) {
         *told = log->told;
         *end = log->end;
     }
     logs_unlock(fleet->tier, cell);
-    return found;
+    return outrun;
 }
 
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,

@@ -142,12 +142,17 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
 {
     struct tier *tier = fleet->tier;
     struct flush *flush = &fleet->flush;
+    bool settled = true;
     if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
         /* Acquire: pairs with fleet_ask; what its caller did before is in the flush. */
-        *flush = (struct flush){.request = load_acquire(&fleet->requests), .urgent = flush->urgent};
-        settle_everything(tier);
-    } else {
+        const uint64_t request = load_acquire(&fleet->requests);
+        settled = request == flush->again; /* when it began for the first time */
+        *flush = (struct flush){.request = request, .urgent = flush->urgent};
+    }
+    if (settled) {
         (void) settle_lapsed(tier);
+    } else {
+        settle_everything(tier);
     }
     if (flush->request != 0) {
         flush->urgent = !flush->urgent && load_relaxed(&tier->urgent) != 0;

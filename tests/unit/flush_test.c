@@ -222,6 +222,50 @@ static void test_forgotten_keys_leave_room_for_those_that_are_there(void **state
     forget_many(WEIR_SLIDING_LOG, true);
 }
 
+static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 1000, .period_ns = 24 * HOUR};
+    struct node *node = start_small(&n, &limit);
+    const struct fleet *fleet = &node->w->fleet;
+    struct tier *tier = &node->w->tier;
+    use_each(node, 1);
+    uint32_t urgent = 0;
+    for (uint32_t at = 0; urgent < 3 * ROUND_LOGS / 4; at++) {
+        if (load_relaxed(&tier->table.cells[at].hash) != 0) {
+            bitmap_set(&tier->table.urgent, at);
+            urgent++;
+        }
+    }
+    store_relaxed(&tier->urgent, 1);
+    fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
+    while (!fleet->under_way) {
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    assert_true(fleet->round.report_count > urgent);
+    assert_true(fleet->orphans_told != 0);
+    nodes_stop(&n);
+}
+
+static void test_a_key_that_is_claimed_is_waited_for(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    node->key = key_of(node, 1);
+    let_go(node);
+    struct cell *cell = &node->w->tier.table.cells[cell_of(node)];
+    assert_true(cell_claim(cell)); /* as who is about to forget it */
+    ask_for_flush(node);
+    for (int polls = 0; polls < 50; polls++) {
+        assert_true(weir_poll(node->w) >= 0);
+        assert_false(is_served(node));
+    }
+    cell_release(cell); /* and does not */
+    expect_told(&n, node, node->used);
+}
+
 static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(void **state)
 {
     (void) state;
@@ -341,6 +385,30 @@ static void test_a_log_that_is_in_use_is_waited_for_up_to_what_it_held(void **st
     use_logs_in_use(4000, 1000);
 }
 
+/* More logs than a round holds, whose only news is that something was given back; and one that has more of that. */
+static void test_what_is_given_back_of_logs_is_told(void **state)
+{
+    (void) state;
+    enum { LOGS = 700, MUCH = 3500 };
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 60000, .period_ns = 24 * HOUR};
+    struct node *node = start_small(&n, &limit);
+    for (int i = 0; i < LOGS; i++) {
+        assert_true(use_named(node, "log", i, i == 7 ? MUCH : 3));
+    }
+    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(told(&n), 3 * (LOGS - 1) + MUCH);
+    for (int i = 0; i < LOGS; i++) {
+        char name[16];
+        const int length = snprintf(name, sizeof(name), "log-%d", i);
+        const weir_key key = weir_make_key(node->w, node->key.policy, name, (size_t) length);
+        weir_refund(node->t, &key, i == 7 ? MUCH - 1 : 1);
+    }
+    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(told(&n), 2 * (LOGS - 1) + 1);
+    nodes_stop(&n);
+}
+
 static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **state)
 {
     (void) state;
@@ -389,9 +457,12 @@ int main(void)
         cmocka_unit_test(test_reports_that_could_not_be_said_are_told_again),
         cmocka_unit_test(test_a_fleet_that_has_forgotten_is_told_everything),
         cmocka_unit_test(test_forgotten_keys_leave_room_for_those_that_are_there),
+        cmocka_unit_test(test_forgotten_keys_are_told_beside_urgent_logs),
+        cmocka_unit_test(test_a_key_that_is_claimed_is_waited_for),
         cmocka_unit_test(test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one),
         cmocka_unit_test(test_a_key_that_is_forgotten_just_before_it_comes_to_it_is_told),
         cmocka_unit_test(test_a_log_that_is_in_use_is_waited_for_up_to_what_it_held),
+        cmocka_unit_test(test_what_is_given_back_of_logs_is_told),
         cmocka_unit_test(test_what_cannot_wait_goes_beside_it_and_ends_it_no_later),
         cmocka_unit_test(test_one_of_no_time_goes_on_by_itself),
         cmocka_unit_test(test_a_weir_sync_that_has_given_up_drives_no_more_rounds),
