@@ -101,6 +101,15 @@ size_t count_threads(void)
     return count_entries("/proc/self/task");
 }
 
+void expect_no_more_threads(size_t count)
+{
+    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    while (count_threads() > count && real_ns() < until_ns) {
+        (void) sched_yield();
+    }
+    assert_in_range(count_threads(), 1, count);
+}
+
 size_t count_descriptors(void)
 {
     return count_entries("/proc/self/fd");

@@ -47,6 +47,8 @@ uint64_t threads_meet(_Atomic uint64_t *ready, uint64_t threads);
 
 /* Threads and descriptors this process has. */
 size_t count_threads(void);
+/* Not at once: a thread that has been joined is counted for a moment yet, now as when it was counted before. */
+void expect_no_more_threads(size_t count);
 size_t count_descriptors(void);
 
 #endif
