@@ -120,8 +120,8 @@ static void limits_without(const char *url, const char *says)
         admitted += weir_check(t, &key, 1, NULL);
     }
     assert_int_equal(admitted, 100);
-    nap_ms(10 * INTERVAL_MS);                      /* many attempts later ... */
-    assert_in_range(lines_with(&log, says), 1, 2); /* ... it is not said again and again */
+    nap_ms(10 * INTERVAL_MS);                      /* many attempts later it is not said again and again */
+    assert_in_range(lines_with(&log, says), 1, 3); /* an attempt that ended otherwise may have come in between */
     weir_detach(t);
     const uint64_t before_ns = real_ns();
     weir_close(w);
