@@ -179,7 +179,7 @@ void background_stop(weir *w)
 
 int background_sync_there(weir *w, uint32_t timeout_ms)
 {
-    const uint64_t request = fleet_ask(&w->fleet);
+    const uint64_t request = fleet_wait_begin(&w->fleet);
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     const struct timespec until = {.tv_sec = (time_t) (until_ns / NS_PER_S), .tv_nsec = (long) (until_ns % NS_PER_S)};
     wake(w);
@@ -192,7 +192,7 @@ int background_sync_there(weir *w, uint32_t timeout_ms)
         result = 0;
     }
     (void) pthread_mutex_unlock(&w->sync_lock);
-    fleet_asked(&w->fleet);
+    fleet_wait_end(&w->fleet);
     return result;
 }
 
@@ -222,7 +222,7 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
 
 int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
 {
-    const int result = run_until_served(w, fleet_ask(&w->fleet), timeout_ms, closing);
-    fleet_asked(&w->fleet);
+    const int result = run_until_served(w, fleet_wait_begin(&w->fleet), timeout_ms, closing);
+    fleet_wait_end(&w->fleet);
     return result;
 }

@@ -274,7 +274,7 @@ static void tell(struct sim *sim, struct sim_audit *audit)
     const uint64_t before_ns = sim->now_ns;
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         if (sim->nodes[i].alive) {
-            (void) fleet_ask(&sim->nodes[i].w->fleet); /* as a weir_sync that waits for as long as it takes */
+            (void) fleet_wait_begin(&sim->nodes[i].w->fleet); /* as a weir_sync that waits for as long as it takes */
             sim->nodes[i].due_ns = sim->now_ns;
         }
     }

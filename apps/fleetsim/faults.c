@@ -23,7 +23,7 @@ static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
 static void leave(struct sim *sim, unsigned i)
 {
     struct sim_node *node = &sim->nodes[i];
-    (void) fleet_ask(&node->w->fleet); /* as a weir_sync that waits until then */
+    (void) fleet_wait_begin(&node->w->fleet); /* as a weir_sync that waits until then */
     node->leaving = true;
     node->due_ns = 0;
 }

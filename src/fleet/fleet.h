@@ -180,8 +180,8 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns);
 
 /* A weir_sync begins to wait, which returns its number: it is over when that is served. And it ends, served or not. */
-uint64_t fleet_ask(struct fleet *fleet);
-void fleet_asked(struct fleet *fleet);
+uint64_t fleet_wait_begin(struct fleet *fleet);
+void fleet_wait_end(struct fleet *fleet);
 
 /* Whether any was asked for that has not been served: one that has given up goes once through, as far as it comes. */
 bool fleet_wanted(const struct fleet *fleet);

@@ -113,14 +113,14 @@ void fleet_close(struct fleet *fleet)
     fleet->reports = NULL;
 }
 
-uint64_t fleet_ask(struct fleet *fleet)
+uint64_t fleet_wait_begin(struct fleet *fleet)
 {
     (void) add_relaxed(&fleet->waiters, 1);
     /* Pairs with begin_round: what this thread did before is in the flush. */
     return add_seq_cst(&fleet->requests, 1) + 1;
 }
 
-void fleet_asked(struct fleet *fleet)
+void fleet_wait_end(struct fleet *fleet)
 {
     (void) add_relaxed(&fleet->waiters, (uint32_t) -1);
 }
@@ -144,7 +144,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     struct flush *flush = &fleet->flush;
     bool settled = true;
     if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
-        /* Acquire: pairs with fleet_ask; what its caller did before is in the flush. */
+        /* Acquire: pairs with fleet_wait_begin; what its caller did before is in the flush. */
         const uint64_t request = load_acquire(&fleet->requests);
         settled = request == flush->again; /* when it began for the first time */
         *flush = (struct flush){.request = request, .urgent = flush->urgent};

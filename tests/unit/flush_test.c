@@ -59,7 +59,7 @@ static struct node *start(struct nodes *n, bool unsaid)
 /* As weir_sync, which would not let us in between. */
 static void ask_for_flush(struct node *node)
 {
-    (void) fleet_ask(&node->w->fleet);
+    (void) fleet_wait_begin(&node->w->fleet);
 }
 
 static bool is_served(const struct node *node)
@@ -154,6 +154,42 @@ static void test_a_fleet_that_has_forgotten_is_told_everything(void **state)
     assert_int_equal(told(&n), 0);
     ask_for_flush(node);
     expect_told(&n, node, node->used);
+}
+
+static void test_what_passed_on_a_grant_that_lasts_is_told(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, false);
+    node->key = key_of(node, 1);
+    for (int ticks = 0; ticks < 5; ticks++) { /* it is granted more and more */
+        (void) ask(node, 100);
+        pass(&n, STEP_MS);
+    }
+    const uint64_t slow = node->t->slow_count;
+    assert_int_equal(ask(node, 50), 50);
+    assert_true(node->t->slow_count - slow < 50); /* most of them the table has not seen */
+    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(told(&n), node->used);
+    nodes_stop(&n);
+}
+
+/* Who waits for what cannot be said costs the threads their grants once, and not in every round. */
+static void test_one_that_begins_again_lets_grants_last(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, true);
+    memory_transport_set_link(node->w->fleet.transport, &(struct memory_link){.unsaid_ppm = 1000000});
+    const uint32_t epoch = load_relaxed(&node->w->tier.line.epoch);
+    const uint64_t rounds = node->w->fleet.stats.sync_count;
+    ask_for_flush(node);
+    for (int polls = 0; polls < 40; polls++) { /* no time passes */
+        assert_true(weir_poll(node->w) >= 0);
+    }
+    assert_true(node->w->fleet.stats.sync_count - rounds > 10);
+    assert_int_equal(load_relaxed(&node->w->tier.line.epoch), epoch + 1);
+    nodes_stop(&n);
 }
 
 static void test_one_of_no_time_goes_on_by_itself(void **state)
@@ -343,6 +379,10 @@ static void crowd(int one_in, int keys)
     poll_until(&c.n, node, is_served);
     assert_int_equal(c.keys, 0);
     assert_int_equal(memory_fleet_sum(c.n.fleet, ":p:old-"), used);
+    /* Now that all is quiet there is no need of another round. */
+    const uint64_t rounds = node->w->fleet.stats.sync_count;
+    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(node->w->fleet.stats.sync_count, rounds + 1);
     nodes_stop(&c.n);
 }
 
@@ -464,6 +504,8 @@ int main(void)
         cmocka_unit_test(test_a_log_that_is_in_use_is_waited_for_up_to_what_it_held),
         cmocka_unit_test(test_what_is_given_back_of_logs_is_told),
         cmocka_unit_test(test_what_cannot_wait_goes_beside_it_and_ends_it_no_later),
+        cmocka_unit_test(test_what_passed_on_a_grant_that_lasts_is_told),
+        cmocka_unit_test(test_one_that_begins_again_lets_grants_last),
         cmocka_unit_test(test_one_of_no_time_goes_on_by_itself),
         cmocka_unit_test(test_a_weir_sync_that_has_given_up_drives_no_more_rounds),
     };
