@@ -41,6 +41,10 @@ double demand_at(const struct sim *sim, unsigned rank, unsigned living, uint64_t
         return (uint64_t) (now / MOVE_S) % living == rank ? sim->rate : 0;
     case SIM_JUMP:
         return rank == (at_ns < sim->options.jump_ns || living == 1 ? 0U : 1U) ? sim->rate : 0;
+    case SIM_TURNS:
+        return living == 1                                           ? sim->rate
+               : rank % 2 != ((uint64_t) (now / ONOFF_S)) % 2 ? 0
+                                                              : sim->rate / ((living + 1 - rank % 2) / 2);
     case SIM_BURST:
         return fmod(now, ONOFF_S) < BURST_PART * ONOFF_S ? even / BURST_PART : 0;
     case SIM_EVEN:

@@ -6,7 +6,8 @@
 
 static bool lasts(enum sim_fault_kind kind)
 {
-    return kind == SIM_CUT || kind == SIM_HANG || kind == SIM_DOWN || kind == SIM_REFUSE;
+    return kind == SIM_CUT || kind == SIM_HANG || kind == SIM_DOWN || kind == SIM_REFUSE ||
+           kind == SIM_SLOW;
 }
 
 static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
@@ -43,6 +44,9 @@ static void begin(struct sim *sim, size_t at)
         break;
     case SIM_REFUSE:
         memory_fleet_refuse(sim->fleet, ":", -EPROTO);
+        break;
+    case SIM_SLOW:
+        memory_fleet_set_slow(sim->fleet, (uint64_t) fault->by_ns);
         break;
     case SIM_EMPTY:
         memory_fleet_forget(sim->fleet);
@@ -101,6 +105,9 @@ static void end(struct sim *sim, const struct sim_fault *fault)
         break;
     case SIM_REFUSE:
         memory_fleet_refuse(sim->fleet, NULL, 0);
+        break;
+    case SIM_SLOW:
+        memory_fleet_set_slow(sim->fleet, 0);
         break;
     default:
         break;

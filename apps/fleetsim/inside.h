@@ -86,6 +86,9 @@ struct sim {
     double worst;
     uint64_t seconds;
     uint64_t *second_asked, *second_false;
+    uint64_t *busiest_asked, *busiest_admitted; /* by second, of the busiest key */
+    struct truth *ones;                         /* by key and limit: what one limiter would have */
+    uint64_t one_admitted;                      /* and what it would have admitted */
     uint64_t asked, admitted, denied, falsely;
     struct memory_counts counts_before, counts_after;
     uint64_t recovered_ns;
@@ -113,8 +116,8 @@ double demand_at(const struct sim *sim, unsigned rank, unsigned living, uint64_t
 size_t demand_key(struct sim *sim);
 
 /* truth.c */
-bool truth_has_room(struct sim *sim, size_t key, uint64_t cost);
-void truth_take(struct sim *sim, size_t key, uint64_t cost);
+bool truth_has_room(struct sim *sim, struct truth *truths, size_t key, uint64_t cost);
+void truth_take(struct sim *sim, struct truth *truths, size_t key, uint64_t cost);
 void truth_free(struct sim *sim);
 
 /* faults.c */

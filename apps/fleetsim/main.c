@@ -22,7 +22,23 @@ static const char *yes(bool is)
     return is ? "true" : "false";
 }
 
-static void print_json(const struct command *c, const struct sim_result *r, const struct sim_audit *a)
+static void print_seconds(const struct sim *sim, bool json)
+{
+    const size_t count = sim_second_count(sim);
+    (void) printf("%s", json ? " \"seconds\": [" : "\nsecond   asked / limit   admitted / limit\n");
+    for (size_t i = 0; i < count; i++) {
+        const struct sim_second second = sim_get_second(sim, i);
+        if (json) {
+            (void) printf("%s[%.4f, %.4f]", i != 0 ? ", " : "", second.asked, second.admitted);
+        } else {
+            (void) printf("%6zu %15.3f %18.3f\n", i, second.asked, second.admitted);
+        }
+    }
+    (void) printf("%s", json ? "],\n" : "");
+}
+
+static void print_json(const struct command *c, const struct sim *sim, const struct sim_result *r,
+                       const struct sim_audit *a)
 {
     (void) printf("{\"seed\": %llu, \"policy\": \"%s\", \"nodes\": %u, \"pattern\": \"%s\", \"demand\": %g,\n",
                   (unsigned long long) c->sim.seed, c->sim.policies[c->sim.policy].name, c->sim.nodes,
@@ -32,6 +48,7 @@ static void print_json(const struct command *c, const struct sim_result *r, cons
     (void) printf(" \"asked\": %llu, \"admitted\": %llu, \"denied\": %llu, \"falsely_denied\": %llu,\n",
                   (unsigned long long) r->asked, (unsigned long long) r->admitted, (unsigned long long) r->denied,
                   (unsigned long long) r->falsely);
+    (void) printf(" \"of_one\": %.6f,\n", r->of_one);
     (void) printf(" \"false_share\": %.6f, \"false_worst_second\": %.6f, \"worst_second\": %u,\n", r->false_share,
                   r->false_worst, r->false_second);
     (void) printf(" \"jain\": %.6f, \"part_most\": %.6f, \"part_least\": %.6f,\n", r->jain, r->part_most,
@@ -41,10 +58,14 @@ static void print_json(const struct command *c, const struct sim_result *r, cons
     (void) printf(" \"told\": %s, \"checked\": %llu, \"lost\": %llu, \"invented\": %llu, \"open\": %s, \"good\": %s,\n",
                   yes(a->told), (unsigned long long) a->checked, (unsigned long long) a->lost,
                   (unsigned long long) a->invented, yes(a->open), yes(a->good));
+    if (c->by_second) {
+        print_seconds(sim, true);
+    }
     (void) printf(" \"wrong\": \"%s\", \"digest\": \"%016llx\"}\n", a->wrong, (unsigned long long) r->digest);
 }
 
-static void print_table(const struct command *c, const struct sim_result *r, const struct sim_audit *a)
+static void print_table(const struct command *c, const struct sim *sim, const struct sim_result *r,
+                        const struct sim_audit *a)
 {
     const unsigned long long seed = c->sim.seed;
     (void) printf("policy \"%s\" on %u nodes, %g times its limit, %s, %g s; seed %llu\n\n",
@@ -57,6 +78,7 @@ static void print_table(const struct command *c, const struct sim_result *r, con
     }
     (void) printf("units                %llu asked, %llu admitted, %llu denied\n", (unsigned long long) r->asked,
                   (unsigned long long) r->admitted, (unsigned long long) r->denied);
+    (void) printf("of one limiter       %.3f of what one that sees every request would admit\n", r->of_one);
     (void) printf("false denials        %.3f%% of what was asked, %.2f%% in the worst second (%u)\n",
                   100 * r->false_share, 100 * r->false_worst, r->false_second);
     (void) printf("fairness             Jain %.4f; nodes admit %.1f%% to %.1f%% of their requests\n", r->jain,
@@ -75,6 +97,9 @@ static void print_table(const struct command *c, const struct sim_result *r, con
         (void) printf("WRONG                %s\n", a->wrong);
     }
     (void) printf("digest               %016llx\n", (unsigned long long) r->digest);
+    if (c->by_second) {
+        print_seconds(sim, false);
+    }
 }
 
 static int run(struct command *c)
@@ -93,12 +118,12 @@ static int run(struct command *c)
     sim_run(sim);
     sim_get_result(sim, &result);
     sim_audit(sim, &audit);
-    sim_close(sim);
     if (c->json) {
-        print_json(c, &result, &audit);
+        print_json(c, sim, &result, &audit);
     } else {
-        print_table(c, &result, &audit);
+        print_table(c, sim, &result, &audit);
     }
+    sim_close(sim);
     return audit.good ? 0 : 1;
 }
 

@@ -23,8 +23,8 @@ static const char usage[] =
     "  --interval MS            how often each speaks with redis (200); --timeout MS: for an answer (1000)\n"
     "  --seconds S              how long (12), the last --quiet S of it without traffic; --step MS: of the clock (2)\n"
     "  --demand X               units offered, over what the policy's first limit lets pass (3.0)\n"
-    "  --pattern P              even, skew (9 of 10 on node 0), onoff, move, jump (--jump-at S: half of the time), "
-    "burst\n"
+    "  --pattern P              even, skew (9 of 10 on node 0), onoff, turns, move, jump (--jump-at S: half of the\n"
+    "                           time), burst\n"
     "  --keys N, --zipf S       keys (1), and how much rarer each is than the one before (1.0); --demand is of the "
     "first\n"
     "  --cost N                 units of each request (1)\n"
@@ -43,10 +43,11 @@ static const char usage[] =
     "  --redis-hang FROM-TO, --redis-down FROM-TO, --redis-refuse FROM-TO   it stands still, refuses connections, "
     "refuses\n"
     "                               records\n"
+    "  --redis-slow FROM-TO:MS      it answers so much later\n"
     "  --redis-clock AT=SECONDS     its clock is set\n"
     "\n"
     "  --seed N                 (1)\n"
-    "  --json                   the result as JSON\n"
+    "  --json                   the result as JSON; --by-second: and what passed in each second\n"
     "  --verbose                what the nodes log\n"
     "  --reference FILE         runs the scenarios of tests/fleet/reference.txt beside the figures there;\n"
     "                           --only TEXT: rows that contain it; --seeds N: so many runs of each, averaged (1)\n"
@@ -115,7 +116,7 @@ static uint64_t seconds(const char *option, const char *value, const char **text
     return (uint64_t) llround(take(option, value, text, 0, 1e6) * 1e9);
 }
 
-static const char *const pattern_names[SIM_PATTERNS] = {"even", "skew", "onoff", "move", "jump", "burst"};
+static const char *const pattern_names[SIM_PATTERNS] = {"even", "skew", "onoff", "move", "jump", "burst", "turns"};
 
 const char *pattern_name(enum sim_pattern pattern)
 {
@@ -129,7 +130,7 @@ static enum sim_pattern pattern(const char *option, const char *value)
             return (enum sim_pattern) i;
         }
     }
-    wrong(option, value, "give even, skew, onoff, move, jump or burst");
+    wrong(option, value, "give even, skew, onoff, turns, move, jump or burst");
 }
 
 /* "fixed:1000/1s", "bucket:50/1m:200" */
@@ -200,16 +201,17 @@ static const char *nodes(struct sim_fault *f, const char *option, const char *va
     return text;
 }
 
-/* "10-20", from `text` on. */
-static void stretch(struct sim_fault *f, const char *option, const char *value, const char *text, const char *form)
+/* "10-20", from `text` on; returns what is behind it. */
+static const char *stretch(struct sim_fault *f, const char *option, const char *value, const char *text,
+                           const char *form)
 {
     f->from_ns = seconds(option, value, &text);
     take_sign(option, value, &text, '-', form);
     f->until_ns = seconds(option, value, &text);
-    take_end(option, value, text, form);
     if (f->until_ns < f->from_ns) {
         wrong(option, value, "it ends before it begins");
     }
+    return text;
 }
 
 static void node_fault(struct command *c, enum sim_fault_kind kind, const char *option, const char *value)
@@ -226,7 +228,7 @@ static void node_fault(struct command *c, enum sim_fault_kind kind, const char *
     if (kind == SIM_CUT) {
         static const char form[] = "give nodes and a stretch, such as 2@10-20 or 0-3@10-20";
         take_sign(option, value, &text, '@', form);
-        stretch(f, option, value, text, form);
+        take_end(option, value, stretch(f, option, value, text, form), form);
         return;
     }
     static const char form[] = "give nodes and a time, such as 2@10 or 0-3@10";
@@ -240,7 +242,16 @@ static void redis_fault(struct command *c, enum sim_fault_kind kind, const char 
     struct sim_fault *f = fault(c, option, value, kind);
     const char *text = value;
     if (kind == SIM_HANG || kind == SIM_DOWN || kind == SIM_REFUSE) {
-        stretch(f, option, value, text, "give a stretch, such as 10-20");
+        static const char form[] = "give a stretch, such as 10-20";
+        take_end(option, value, stretch(f, option, value, text, form), form);
+        return;
+    }
+    if (kind == SIM_SLOW) {
+        static const char form[] = "give a stretch and milliseconds, such as 10-20:150";
+        text = stretch(f, option, value, text, form);
+        take_sign(option, value, &text, ':', form);
+        f->by_ns = llround(take(option, value, &text, 0, 60000) * 1e6);
+        take_end(option, value, text, form);
         return;
     }
     f->from_ns = seconds(option, value, &text);
@@ -278,6 +289,7 @@ enum word {
     WORD_DRIFT,
     WORD_SEED,
     WORD_JSON,
+    WORD_BY_SECOND,
     WORD_VERBOSE,
     WORD_REFERENCE,
     WORD_ONLY,
@@ -311,6 +323,7 @@ static const struct option known[] = {
     {"drift", required_argument, NULL, WORD_DRIFT},
     {"seed", required_argument, NULL, WORD_SEED},
     {"json", no_argument, NULL, WORD_JSON},
+    {"by-second", no_argument, NULL, WORD_BY_SECOND},
     {"verbose", no_argument, NULL, WORD_VERBOSE},
     {"reference", required_argument, NULL, WORD_REFERENCE},
     {"only", required_argument, NULL, WORD_ONLY},
@@ -329,6 +342,7 @@ static const struct option known[] = {
     {"redis-hang", required_argument, NULL, WORD_FAULTS + SIM_HANG},
     {"redis-down", required_argument, NULL, WORD_FAULTS + SIM_DOWN},
     {"redis-refuse", required_argument, NULL, WORD_FAULTS + SIM_REFUSE},
+    {"redis-slow", required_argument, NULL, WORD_FAULTS + SIM_SLOW},
     {"redis-clock", required_argument, NULL, WORD_FAULTS + SIM_FLEET_CLOCK},
     {NULL, 0, NULL, 0},
 };
@@ -439,6 +453,9 @@ static void other_word(struct command *c, int word, const char *option, const ch
         break;
     case WORD_JSON:
         c->json = true;
+        break;
+    case WORD_BY_SECOND:
+        c->by_second = true;
         break;
     case WORD_VERBOSE:
         c->verbose = true;

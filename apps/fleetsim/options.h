@@ -16,7 +16,7 @@ struct command {
     const char *reference; /* file; NULL: no reference */
     const char *only;      /* rows that contain it */
     unsigned seeds;
-    bool json, verbose, limit_given;
+    bool json, by_second, verbose, limit_given;
 };
 
 /* The name of a pattern as it is typed. */

@@ -24,6 +24,7 @@ static void of_denials(const struct sim *sim, struct sim_result *result)
     result->admitted = sim->admitted;
     result->denied = sim->denied;
     result->falsely = sim->falsely;
+    result->of_one = sim->one_admitted != 0 ? (double) sim->admitted / (double) sim->one_admitted : 1;
     result->false_share = sim->asked != 0 ? (double) sim->falsely / (double) sim->asked : 0;
     for (uint64_t s = 0; s < sim->seconds; s++) {
         const double share =
@@ -69,4 +70,17 @@ void sim_get_result(const struct sim *sim, struct sim_result *result)
                           : sim->recovered        ? (double) (sim->recovered_ns - sim->last_fault_ns) / 1e9
                                                   : -1;
     result->digest = sim->digest;
+}
+
+size_t sim_second_count(const struct sim *sim)
+{
+    return (size_t) (sim->options.length_ns / NS_PER_S);
+}
+
+struct sim_second sim_get_second(const struct sim *sim, size_t i)
+{
+    const double period_s = (double) sim->rules[0].period_ns / 1e9;
+    const double rate = (double) sim->policy->limits[0].limit / period_s;
+    return (struct sim_second){.asked = (double) sim->busiest_asked[i] / rate,
+                               .admitted = (double) sim->busiest_admitted[i] / rate};
 }

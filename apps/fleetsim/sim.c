@@ -38,6 +38,7 @@ void sim_options_init(struct sim_options *options)
         .demand = 3,
         .keys = 1,
         .cost = 1,
+        .link = {.backs_off = true},
     };
 }
 
@@ -205,14 +206,20 @@ static void offer(struct sim *sim, struct sim_node *node, uint64_t requests, uin
     uint64_t admitted = 0;
     for (uint64_t i = 0; i < requests; i++) {
         const size_t key = demand_key(sim);
+        if (truth_has_room(sim, sim->ones, key, cost)) {
+            truth_take(sim, sim->ones, key, cost);
+            sim->one_admitted += counts ? cost : 0;
+        }
+        sim->busiest_asked[second] += key == 0 ? cost : 0;
         if (weir_check(node->t, &node->keys[key], cost, NULL)) {
             ledger_add(sim, node, key, cost);
-            truth_take(sim, key, cost);
+            truth_take(sim, sim->truths, key, cost);
             sim->window_units[window] += key == 0 ? cost : 0;
+            sim->busiest_admitted[second] += key == 0 ? cost : 0;
             sim->key_units[key] += cost;
             admitted += cost;
-        } else if (truth_has_room(sim, key, cost)) {
-            truth_take(sim, key, cost); /* the same room is denied once */
+        } else if (truth_has_room(sim, sim->truths, key, cost)) {
+            truth_take(sim, sim->truths, key, cost); /* the same room is denied once */
             sim->falsely += counts ? cost : 0;
             sim->second_false[second] += counts ? cost : 0;
         }
@@ -406,14 +413,18 @@ static bool make_arrays(struct sim *sim)
     sim->order = array(o->nodes, sizeof(*sim->order));
     sim->names = array(o->keys, sizeof(*sim->names));
     sim->truths = array(o->keys * sim->limits, sizeof(*sim->truths));
+    sim->ones = array(o->keys * sim->limits, sizeof(*sim->ones));
     sim->window_units = array(sim->window_count, sizeof(*sim->window_units));
     sim->key_units = array(o->keys, sizeof(*sim->key_units));
     sim->second_asked = array(sim->seconds, sizeof(*sim->second_asked));
     sim->second_false = array(sim->seconds, sizeof(*sim->second_false));
+    sim->busiest_asked = array(sim->seconds, sizeof(*sim->busiest_asked));
+    sim->busiest_admitted = array(sim->seconds, sizeof(*sim->busiest_admitted));
     sim->fleet = memory_fleet_new(fleet_wall, sim);
     return sim->nodes != NULL && sim->order != NULL && sim->names != NULL && sim->truths != NULL &&
            sim->window_units != NULL && sim->key_units != NULL && sim->second_asked != NULL &&
-           sim->second_false != NULL && sim->fleet != NULL && demand_init(sim);
+           sim->second_false != NULL && sim->busiest_asked != NULL && sim->busiest_admitted != NULL &&
+           sim->ones != NULL && sim->fleet != NULL && demand_init(sim);
 }
 
 static void init_run(struct sim *sim)
@@ -425,6 +436,7 @@ static void init_run(struct sim *sim)
         (void) snprintf(sim->names[k], sizeof(sim->names[k]), "k%zu", k);
         for (size_t i = 0; i < sim->limits; i++) {
             sim->truths[k * sim->limits + i].state = rule_fresh(&sim->rules[i], sim->traffic_ns);
+            sim->ones[k * sim->limits + i].state = sim->truths[k * sim->limits + i].state;
         }
     }
     init_faults(sim);
@@ -522,6 +534,8 @@ void sim_close(struct sim *sim)
     free(sim->key_units);
     free(sim->second_asked);
     free(sim->second_false);
+    free(sim->busiest_asked);
+    free(sim->busiest_admitted);
     free(sim);
 }
 

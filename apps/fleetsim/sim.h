@@ -31,6 +31,7 @@ enum sim_pattern {
     SIM_MOVE,  /* all of it on one node, the next one every 3.3 s */
     SIM_JUMP,  /* all of it on the first node, then all on the second */
     SIM_BURST, /* even, and all of 1.7 s in its first 85 ms */
+    SIM_TURNS, /* all of it on the even nodes for 1.7 s, then on the odd ones */
     SIM_PATTERNS
 };
 
@@ -43,6 +44,7 @@ enum sim_fault_kind {
     SIM_BEHIND,      /* redis restarts with what it knew behind_ns ago */
     SIM_ROLLBACK,    /* the same, but as if nothing had happened */
     SIM_REFUSE,      /* redis refuses every record, and takes the heartbeats */
+    SIM_SLOW,        /* redis answers by_ns later */
     SIM_FLEET_CLOCK, /* redis's clock is wrong by by_ns, on top of what it was */
     SIM_KILL,        /* nodes die where they stand */
     SIM_LEAVE,       /* nodes tell what is left, and go */
@@ -95,12 +97,18 @@ struct sim_result {
     double false_share;                          /* of what was asked */
     double false_worst;                          /* in the worst second */
     unsigned false_second;                       /* which one that was */
+    double of_one;                               /* admitted, of what one limiter that sees every request would admit */
     double jain;                                 /* of the parts of their requests that nodes had admitted: 1 is fair */
     double part_most, part_least;                /* of these, the greatest and the least */
     double rounds_rate, reports_rate, size_rate; /* a second, of all nodes */
     double recovered_s; /* from the end of the last fault until every node had a good round; less than 0:
                            not before the end of the run */
     uint64_t digest;    /* of every decision: equal runs have equal ones */
+};
+
+/* One second of the traffic; units of the busiest key, over what its first limit lets pass in a second. */
+struct sim_second {
+    double asked, admitted;
 };
 
 /* What the checkers found when all was quiet. */
@@ -128,6 +136,10 @@ bool sim_step(struct sim *sim);
 void sim_run(struct sim *sim);
 
 void sim_get_result(const struct sim *sim, struct sim_result *result);
+
+/* Whole seconds of the run; second `i` is the one that begins i seconds after the traffic. */
+size_t sim_second_count(const struct sim *sim);
+struct sim_second sim_get_second(const struct sim *sim, size_t i);
 
 /* Ends the traffic and every fault, lets all nodes tell what they have, and looks. */
 void sim_audit(struct sim *sim, struct sim_audit *audit);

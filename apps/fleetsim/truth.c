@@ -5,6 +5,8 @@
  * although there was, it takes the room away as well, or one unit that is left would make every later denial a false
  * one.
  *
+ * Beside the truth of what the fleet did stands what one limiter would have done by itself with the same requests.
+ *
  * Windows and buckets are the arithmetic of algorithm/, exact for one sequence of requests. Logs are kept here as a
  * plain list of times.
  */
@@ -12,11 +14,6 @@
 #include <string.h>
 
 #include "inside.h"
-
-static struct truth *truth_at(struct sim *sim, size_t key, size_t limit)
-{
-    return &sim->truths[key * sim->limits + limit];
-}
 
 static void log_forget(struct truth *truth, const struct rule *rule, uint64_t now_ns)
 {
@@ -47,11 +44,11 @@ static void log_take(struct truth *truth, uint64_t now_ns, uint64_t cost)
     }
 }
 
-bool truth_has_room(struct sim *sim, size_t key, uint64_t cost)
+bool truth_has_room(struct sim *sim, struct truth *truths, size_t key, uint64_t cost)
 {
     const uint64_t now_ns = sim_fleet_wall(sim);
     for (size_t i = 0; i < sim->limits; i++) {
-        struct truth *truth = truth_at(sim, key, i);
+        struct truth *truth = &truths[key * sim->limits + i];
         const struct rule *rule = &sim->rules[i];
         uint64_t wait_ns = 0;
         if (rule_is_log(rule)) {
@@ -70,11 +67,11 @@ bool truth_has_room(struct sim *sim, size_t key, uint64_t cost)
     return true;
 }
 
-void truth_take(struct sim *sim, size_t key, uint64_t cost)
+void truth_take(struct sim *sim, struct truth *truths, size_t key, uint64_t cost)
 {
     const uint64_t now_ns = sim_fleet_wall(sim);
     for (size_t i = 0; i < sim->limits; i++) {
-        struct truth *truth = truth_at(sim, key, i);
+        struct truth *truth = &truths[key * sim->limits + i];
         if (rule_is_log(&sim->rules[i])) {
             log_forget(truth, &sim->rules[i], now_ns);
             log_take(truth, now_ns, cost);
@@ -86,8 +83,10 @@ void truth_take(struct sim *sim, size_t key, uint64_t cost)
 
 void truth_free(struct sim *sim)
 {
-    for (size_t i = 0; sim->truths != NULL && i < sim->options.keys * sim->limits; i++) {
-        free(sim->truths[i].times);
+    for (size_t i = 0; i < sim->options.keys * sim->limits; i++) {
+        free(sim->truths != NULL ? sim->truths[i].times : NULL);
+        free(sim->ones != NULL ? sim->ones[i].times : NULL);
     }
     free(sim->truths);
+    free(sim->ones);
 }

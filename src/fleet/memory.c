@@ -17,6 +17,10 @@
 #include "base/numbers.h"
 #include "fleet/memory_network.h"
 
+/* As redis/peer.c waits between two attempts. */
+#define BACKOFF_FIRST_NS (50 * NS_PER_MS)
+#define BACKOFF_MOST_NS  (3 * NS_PER_S)
+
 struct memory_snapshot {
     struct records records;
 };
@@ -101,6 +105,13 @@ void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung)
 void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose)
 {
     set_flag(fleet, &fleet->loses_answers, lose);
+}
+
+void memory_fleet_set_slow(struct memory_fleet *fleet, uint64_t delay_ns)
+{
+    (void) lock(fleet);
+    fleet->slow_ns = delay_ns;
+    unlock(fleet);
 }
 
 void memory_fleet_forget(struct memory_fleet *fleet)
@@ -278,9 +289,20 @@ static int memory_begin(struct transport *transport, struct round *round, uint64
     return t->round != NULL ? 0 : -ENOTCONN;
 }
 
-static enum transport_event fail(struct memory_transport *t, const char *problem)
+/* The next attempt is due after a wait that doubles, and differs from node to node. */
+static void back_off(struct memory_transport *t, uint64_t now_ns)
+{
+    if (t->link.backs_off) {
+        const uint64_t wait_ns = min_u64(BACKOFF_FIRST_NS << (t->failures < 6 ? t->failures : 6), BACKOFF_MOST_NS);
+        t->failures++;
+        t->next_try_ns = now_ns + wait_ns / 2 + network_random(&t->random, wait_ns / 2 + 1);
+    }
+}
+
+static enum transport_event fail(struct memory_transport *t, const char *problem, uint64_t now_ns)
 {
     network_abandon(t);
+    back_off(t, now_ns);
     t->problem = problem;
     return TRANSPORT_ROUND_FAILED;
 }
@@ -289,19 +311,20 @@ static enum transport_event fail(struct memory_transport *t, const char *problem
 static enum transport_event outcome(struct memory_transport *t, uint64_t now_ns)
 {
     if (t->fleet->down) {
-        return fail(t, "the fleet went down");
+        return fail(t, "the fleet went down", now_ns);
     }
     if (t->answer != NULL && t->fleet->loses_answers) {
         t->fleet->counts.answers_lost++;
-        return fail(t, "the answer was lost");
+        return fail(t, "the answer was lost", now_ns);
     }
     if (t->answer != NULL && t->answer->due_ns <= t->stepped_network_ns && !t->cut) {
         t->round->received_ns = now_ns;
         network_deliver(t);
+        t->failures = 0;
         t->problem = NULL;
         return TRANSPORT_ROUND_DONE;
     }
-    return now_ns >= t->deadline_ns ? fail(t, "no answer") : TRANSPORT_NOTHING;
+    return now_ns >= t->deadline_ns ? fail(t, "no answer", now_ns) : TRANSPORT_NOTHING;
 }
 
 static enum transport_event memory_step(struct transport *transport, uint64_t now_ns)
@@ -313,8 +336,11 @@ static enum transport_event memory_step(struct transport *transport, uint64_t no
     network_run(fleet, t);
     look_at_clocks(t, now_ns);
     if (t->dead) {
-        event = t->round != NULL ? fail(t, "the node is dead") : TRANSPORT_NOTHING;
+        event = t->round != NULL ? fail(t, "the node is dead", now_ns) : TRANSPORT_NOTHING;
     } else {
+        if (fleet->down && t->round == NULL && now_ns >= t->next_try_ns) {
+            back_off(t, now_ns); /* an attempt to connect, refused */
+        }
         t->problem = fleet->down ? "the fleet is down" : t->problem;
         event = t->round != NULL ? outcome(t, now_ns) : TRANSPORT_NOTHING;
     }
@@ -326,7 +352,7 @@ static enum transport_state memory_state(const struct transport *transport)
 {
     const struct memory_transport *t = of_const(transport);
     struct memory_fleet *fleet = lock(t->fleet);
-    const bool down = fleet->down || t->dead;
+    const bool down = fleet->down || t->dead || t->stepped_ns < t->next_try_ns;
     unlock(fleet);
     return t->round != NULL ? TRANSPORT_BUSY : down ? TRANSPORT_DOWN : TRANSPORT_READY;
 }
@@ -343,6 +369,8 @@ static size_t memory_wait_for(const struct transport *transport, struct pollfd *
             next != NULL ? t->stepped_ns + saturating_sub(next->due_ns, t->stepped_network_ns) : UINT64_MAX;
         *deadline_ns = min_u64(*deadline_ns, min_u64(t->deadline_ns, event_ns));
         unlock(fleet);
+    } else if (t->stepped_ns < t->next_try_ns) {
+        *deadline_ns = min_u64(*deadline_ns, t->next_try_ns);
     }
     return 0;
 }

@@ -31,6 +31,7 @@ struct memory_link {
     uint32_t duplicates_ppm;             /* requests that arrive once more, later by up to: */
     uint64_t duplicate_delay_ns;         /* where it is above the interval, after newer ones */
     uint32_t unsaid_ppm;                 /* single reports that are not applied, with the status -EAGAIN */
+    bool backs_off;                      /* after a failure the next round waits, as a connection to Redis does */
 };
 
 /* Of all transports opened from now on. */
@@ -48,6 +49,7 @@ void memory_transport_kill(struct transport *transport);
 void memory_fleet_set_down(struct memory_fleet *fleet, bool down);     /* refuses; rounds under way fail */
 void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung);     /* what arrives is worked off afterwards */
 void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose); /* rounds take effect, then fail */
+void memory_fleet_set_slow(struct memory_fleet *fleet, uint64_t delay_ns); /* so much later are answers sent */
 void memory_fleet_forget(struct memory_fleet *fleet);                  /* comes back empty, as another run */
 void memory_fleet_flush(struct memory_fleet *fleet);                   /* is emptied, and runs on */
 

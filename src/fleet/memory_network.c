@@ -261,7 +261,7 @@ static void arrive(struct memory_fleet *fleet, struct message *message, uint64_t
         message_free(message);
         return;
     }
-    message->due_ns = now_ns + draw_delay(t);
+    message->due_ns = now_ns + draw_delay(t) + fleet->slow_ns;
     t->answer = message;
 }
 
