@@ -12,6 +12,9 @@
 /* The smallest options struct there ever was ends behind log_arg. */
 #define OPTIONS_SIZE_MIN offsetof(weir_options, max_log_units)
 
+/* More nodes than any fleet has: a number that is not meant. */
+#define EXPECTED_NODES_MAX 65535
+
 static int range(weir_error *error, const char *field, uint64_t value, uint64_t least, uint64_t most, const char *unit)
 {
     if (value >= least && value <= most) {
@@ -76,6 +79,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     result = result != 0 ? result : range(error, "redis_timeout_ms", out->redis_timeout_ms, 10, 60000, " ms");
     result = result != 0 ? result : range(error, "tick_us", out->tick_us, 100, 100000, " us");
     result = result != 0 ? result : range(error, "max_log_units", out->max_log_units, 1000, 4000000000, "");
+    result = result != 0 ? result : range(error, "expected_nodes", out->expected_nodes, 0, EXPECTED_NODES_MAX, "");
     if (result == 0 && in->clock != NULL && (in->clock->monotonic_ns == NULL || in->clock->wall_ns == NULL)) {
         result =
             error_set(error, -EINVAL, "options: clock has no %s; give both functions, or NULL for the system's clock",

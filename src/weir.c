@@ -202,6 +202,7 @@ static void report_last(weir *w)
         }
     }
     if (w->has_fleet) {
+        w->fleet.leaves = true;
         (void) background_sync_here(w, w->options.redis_timeout_ms, true);
     }
 }

@@ -17,8 +17,8 @@
 /* How long all nodes may take to tell what they have when nothing is wrong any more. */
 #define TELL_NS (30 * NS_PER_S)
 
-/* Intervals after which everybody must have heard that all is over. */
-#define HEAR_INTERVALS 10
+/* Intervals after which everybody must have heard that all is over: longer than any node is awaited. */
+#define HEAR_INTERVALS 30
 
 static uint64_t node_number(const struct sim_node *node, const struct rule *rule)
 {

@@ -6,8 +6,7 @@
 
 static bool lasts(enum sim_fault_kind kind)
 {
-    return kind == SIM_CUT || kind == SIM_HANG || kind == SIM_DOWN || kind == SIM_REFUSE ||
-           kind == SIM_SLOW;
+    return kind == SIM_CUT || kind == SIM_HANG || kind == SIM_DOWN || kind == SIM_REFUSE || kind == SIM_SLOW;
 }
 
 static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
@@ -25,6 +24,7 @@ static void leave(struct sim *sim, unsigned i)
 {
     struct sim_node *node = &sim->nodes[i];
     (void) fleet_wait_begin(&node->w->fleet); /* as a weir_sync that waits until then */
+    node->w->fleet.leaves = true;
     node->leaving = true;
     node->due_ns = 0;
 }

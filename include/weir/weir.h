@@ -168,7 +168,7 @@ typedef struct weir_limit {
  * hash_keys        true: keys go to Redis as a 128-bit hash, so that tokens and addresses stay here
  * on_outage        when there has been no good sync for outage_grace_ms
  * on_long_outage   when the outage has gone on for long_outage_ms
- * outage_grace_ms  0: three sync intervals; at most 86,400,000 (a day)
+ * outage_grace_ms  0: three sync intervals; less than two counts as two; at most 86,400,000 (a day)
  * long_outage_ms   0: never; at most 2,592,000,000 (30 days)
  */
 typedef struct weir_policy {
@@ -226,6 +226,10 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * max_log_units     how many units the sliding logs of all keys can remember, 1,000 to 4,000,000,000; 4,194,304. Eight
  *                   bytes each, reserved at open, present when used. A key takes up to 16 bytes per unit of its limit,
  *                   and 1 KiB in a fleet; where there is no room, its requests are denied and counted as untracked
+ * expected_nodes    how many nodes share the limits, 1 to 65,535, for as long as the fleet has not told: from weir_open
+ *                   to the first answer, some 10 ms, and in an outage that began before it. Until then each key has one
+ *                   part in so many of its limit. 0: 1, as a node that is alone must lose nothing by it; in a fleet
+ * each start then passes up to a whole limit before it hears of the others
  */
 typedef struct weir_options {
     size_t size;
@@ -242,11 +246,12 @@ typedef struct weir_options {
     weir_log_fn log;
     void *log_arg;
     size_t max_log_units;
+    uint32_t expected_nodes;
 } weir_options;
 
 #define WEIR_OPTIONS_INIT                                                                                              \
     {                                                                                                                  \
-        sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304         \
+        sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304, 0      \
     }
 
 /*

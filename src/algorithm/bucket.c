@@ -131,13 +131,18 @@ uint64_t bucket_full_ns(const struct rule *rule, struct state s, uint64_t now_ns
     return bucket_time_ns(rule, tat_of(rule, s, now_ns));
 }
 
-struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t tat_ns, uint64_t unseen,
-                          uint64_t unseen_returned, uint64_t returned)
+uint64_t bucket_news_time(const struct rule *rule, const struct bucket_news *news)
 {
-    const uint64_t mine = saturating_sub(tat_of(rule, s, now_ns), saturating_mul(returned, rule->unit));
-    const uint64_t told = saturating_add(bucket_time(rule, tat_ns), saturating_mul(unseen, rule->unit));
-    const uint64_t theirs = saturating_sub(told, saturating_mul(unseen_returned, rule->unit));
-    return bucket_state(rule, max_u64(mine, theirs), bucket_total(s));
+    const uint64_t told = saturating_add(bucket_time(rule, news->tat_ns), saturating_mul(news->unseen, rule->unit));
+    return saturating_sub(told, saturating_mul(news->unseen_returned, rule->unit));
+}
+
+struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, const struct bucket_news *news)
+{
+    const uint64_t mine = saturating_sub(tat_of(rule, s, now_ns), saturating_mul(news->returned, rule->unit));
+    const uint64_t most =
+        saturating_add(max_u64(mine, bucket_time(rule, now_ns)), saturating_mul(news->more, rule->unit));
+    return bucket_state(rule, max_u64(mine, min_u64(bucket_news_time(rule, news), most)), bucket_total(s));
 }
 
 struct trace bucket_trace(const struct rule *rule, struct state s, uint64_t now_ns)

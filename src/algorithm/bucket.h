@@ -82,13 +82,22 @@ struct state bucket_resume(const struct rule *rule, struct trace trace, uint64_t
 /* The time at which the bucket is full again, by this rule's rate; fleet time. */
 uint64_t bucket_full_ns(const struct rule *rule, struct state s, uint64_t now_ns);
 
+/* What the fleet says of a bucket, at this rule's rate. */
+struct bucket_news {
+    uint64_t tat_ns;          /* when it will be full; fleet time. It covers all this node has charged but: */
+    uint64_t unseen;          /* so many units, */
+    uint64_t unseen_returned; /* and all it gave back but so many */
+    uint64_t more;            /* the most units that others can have charged since this node's state counts them */
+    uint64_t returned;        /* units that others have been given back */
+};
+
+/* The bucket's time by the news alone. */
+uint64_t bucket_news_time(const struct rule *rule, const struct bucket_news *news);
+
 /*
- * The state when the others have been given back `returned` units, and the fleet says its bucket will be full at
- * `tat_ns` (fleet time, at this rule's rate), which covers all this node has charged but `unseen` units and all it gave
- * back but `unseen_returned`. Never a fuller bucket than before but by what was given back: what the fleet has lost is
- * no amnesty.
+ * The state with the news in it. Never a fuller bucket than before but by what was given back: what the fleet has lost
+ * is no amnesty. And never an emptier one than the others' units make it, one behind the other from now on.
  */
-struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t tat_ns, uint64_t unseen,
-                          uint64_t unseen_returned, uint64_t returned);
+struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, const struct bucket_news *news);
 
 #endif

@@ -22,13 +22,22 @@
  * the next answer: rounded anew for each request, many requests would make every fraction a unit.
  *
  * In a window that began less than S before the answer, a node whose phase is p has told of the units before p and of
- * none after it, so of a window x old the share p / x, if p < x, else nothing; over p that is x / 2S.
+ * none after it, so of a window x old the share p / x, if p < x, else nothing; over p that is x / 2S. (S is twice the
+ * age that the news has on average.)
  *
  * Demand is smoothed: what was known before an interval counts half as much after it.
  */
 #include "fleet/estimate.h"
 
 #include "base/numbers.h"
+
+uint64_t estimate_others(const struct estimate *e, uint64_t own, uint64_t now_ns)
+{
+    const uint64_t asked = muldiv_floor(e->others_rate, saturating_sub(now_ns, e->since_ns), NS_PER_S);
+    const uint64_t own_part = PART_WHOLE - e->others_part;
+    const uint64_t beside = muldiv_floor(saturating_mul(own, UINT64_C(1) << RATE_BITS), e->others_part, own_part);
+    return min_u64(asked, beside);
+}
 
 uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t unseen, uint64_t now_ns)
 {
@@ -74,13 +83,13 @@ uint32_t demand_others_part(const struct demand *demand, uint64_t interval_ns)
     return (uint32_t) min_u64(part, PART_WHOLE - 1);
 }
 
-uint64_t estimate_seen(uint64_t count, uint64_t span_ns, uint64_t interval_ns, bool from_start)
+uint64_t estimate_seen(uint64_t count, uint64_t span_ns, uint64_t age_ns, bool from_start)
 {
-    if (span_ns == 0 || interval_ns == 0) {
-        return 0;
+    if (span_ns == 0 || age_ns == 0) {
+        return span_ns == 0 ? 0 : count;
     }
-    if (from_start && span_ns < interval_ns) {
-        return muldiv_floor(count, span_ns, 2 * interval_ns);
+    if (from_start && span_ns < 2 * age_ns) {
+        return muldiv_floor(count, span_ns, 4 * age_ns);
     }
-    return count - min_u64(muldiv_ceil(count, min_u64(interval_ns / 2, span_ns), span_ns), count);
+    return count - muldiv_floor(count, min_u64(age_ns, span_ns), span_ns);
 }

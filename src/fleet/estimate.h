@@ -30,6 +30,12 @@ struct demand {
     bool known;
 };
 
+/*
+ * Units that the others are taken to have let pass since e->since_ns, beside `own` ones here; in 1/65536 units. Of a
+ * whole (others_part 0) none.
+ */
+uint64_t estimate_others(const struct estimate *e, uint64_t own, uint64_t now_ns);
+
 /* Units that may pass of `headroom`, of which `unseen` have passed here since `since_ns`; at most `headroom`. */
 uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t unseen, uint64_t now_ns);
 
@@ -44,9 +50,10 @@ void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_ask
 uint32_t demand_others_part(const struct demand *demand, uint64_t interval_ns);
 
 /*
- * How many of `count` units that passed in the `span_ns` before an answer the others' news on average covers as well.
+ * How many of `count` units that passed in the `span_ns` before an answer the others' news, which is `age_ns` old on
+ * average, covers as well.
  * `from_start`: the span began with the window. Else it began with the answer before.
  */
-uint64_t estimate_seen(uint64_t count, uint64_t span_ns, uint64_t interval_ns, bool from_start);
+uint64_t estimate_seen(uint64_t count, uint64_t span_ns, uint64_t age_ns, bool from_start);
 
 #endif

@@ -10,6 +10,7 @@
  *   learn.c     what the answers say of the demand; estimate.c: what follows from that
  *   sweep.c     what is done to all keys of a policy
  *   outage.c    the ladder
+ *   membership.c  which nodes there are
  *   trouble.c   what is wrong with the way to the fleet
  *   skew.c      fleet time
  *   memory.c    a fleet within one process
@@ -22,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/atomics.h"
+#include "fleet/membership.h"
 #include "fleet/transport.h"
 #include "tier/tier.h"
 
@@ -77,6 +79,7 @@ struct flush {
 /* Fleet time, from the samples of some rounds. */
 struct skew {
     uint64_t best_rtt_ns;
+    uint64_t least_rtt_ns; /* of all samples; 0: none yet */
     int64_t best_error_ns; /* fleet clock - our idea of it, by the sample with the least round trip */
     unsigned samples;      /* since the best was last chosen */
     int64_t owed_ns;       /* still to be slewed */
@@ -99,7 +102,8 @@ struct fleet_stats {
     _Atomic uint64_t estimate_counts[ESTIMATE_BUCKETS];
     _Atomic int64_t estimate_sum; /* millionths of the limit */
     _Atomic uint64_t urgent_count;
-    _Atomic uint64_t live_nodes, round_trip_ns, sync_count, sync_error_count, reconnect_count, forgot_count;
+    _Atomic uint64_t live_nodes, suspect_nodes, round_trip_ns, sync_count, sync_error_count, reconnect_count,
+        forgot_count;
     _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size;
     _Atomic int64_t clock_skew_ns;
     _Atomic uint32_t link; /* weir_link */
@@ -116,21 +120,27 @@ struct fleet {
     uint32_t interval_ms, timeout_ms;
     uint64_t opened_ns; /* monotonic, as all below */
     uint64_t good_ns;   /* last good round; 0: none yet */
+    uint64_t news_ns;   /* when that was begun: what it told is no older */
+    bool slow;          /* that took long */
+    bool failed;        /* a round has failed since, or could not be begun */
     uint64_t next_round_ns;
     struct round round;
     bool under_way;
-    uint64_t back_ns;     /* since when there are good rounds again; 0: there was no outage */
-    uint64_t gathered_ns; /* fleet time at which the round under way was made */
+    uint64_t back_ns;            /* since when there are good rounds again; 0: there was no outage */
+    uint64_t news_age_ns;        /* how old the others' news was when the round under way was made, on average */
+    uint64_t gathered_before_ns; /* and the one before it */
+    uint64_t gathered_ns;        /* fleet time at which the round under way was made */
     uint64_t interval_count;
     uint32_t gather_count;
     bool tells_all;          /* for measurements: nothing is left to its turn */
+    bool leaves;             /* this node is about to go */
+    bool awaits;             /* as of the last good round: nodes that were there have not told yet what they used */
     bool outage;             /* a policy has left the fleet's rung since the last good round */
     uint32_t cursor;         /* where the next round begins to look for dirty cells */
     uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
     uint32_t heal, heal_end; /* likewise of all cells, while the fleet is told everything again */
     uint64_t healed_at;      /* interval_count when that last began */
-    uint32_t forgotten;      /* cells that sweep.c has looked at, for each of its ends; all: it is done */
-    uint32_t forgiven;       /* likewise */
+    uint32_t forgiven;       /* cells that sweep.c has looked at, for each of its ends; all: it is done */
     uint32_t shifted;        /* likewise */
     bool waiting;            /* the last round had no room for all that was due */
     bool note_missing;       /* there was no note to be had for a cell of the round under way */
@@ -147,10 +157,10 @@ struct fleet {
     bool forgives[WEIR_MAX_POLICIES + 1]; /* by group: whose buckets report_forgive is about */
     struct flush flush;
     struct skew skew;
-    uint64_t stepped_ns;                  /* when fleet_step last ran */
-    uint64_t looked_ns;                   /* when the transport was last stepped */
-    uint64_t transport_ns;                /* when the transport wants to be stepped, whatever is ready */
-    uint32_t live_nodes;                  /* last heard; 0: never */
+    uint64_t stepped_ns;   /* when fleet_step last ran */
+    uint64_t looked_ns;    /* when the transport was last stepped */
+    uint64_t transport_ns; /* when the transport wants to be stepped, whatever is ready */
+    struct membership membership;
     char problem[200];                    /* last logged; "": none */
     bool rejecting;                       /* the last good round had refused records */
     bool given_back;                      /* the round has told of units given back: denials may be over */
@@ -203,18 +213,12 @@ void report_flush_again(struct fleet *fleet);
 /* The fleet lost what it knew: everything is reported again, over some intervals. */
 void report_all_again(struct fleet *fleet);
 /*
- * Takes out of the counts of all policies that are off the fleet's rung what the others admitted; their keys are
- * decided by this node's part from then on. This begins it anew, report_sweep goes on with it: until it has come to a
- * key, that goes by an even part (mirror.c).
- */
-void report_forget_others(struct fleet *fleet);
-/*
  * What a policy's buckets have let pass so far is no debt to the fleet: they were told to let everything pass. Until
  * report_sweep has come to a cell, report_forgives is true of it: whoever tells of it leaves the debt out.
  */
 void report_forgive(struct fleet *fleet, const struct policy *policy);
 bool report_forgives(const struct fleet *fleet, const struct policy *policy, uint32_t cell);
-/* A part of what these have begun. */
+/* A part of what that has begun. */
 void report_sweep(struct fleet *fleet, const struct policy_set *set);
 /* Whether any sweep has more to do. */
 bool report_sweeping(const struct fleet *fleet);

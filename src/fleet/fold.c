@@ -2,8 +2,8 @@
 /*
  * From the fleet's answers to cells. Invariants: R1 to R3 in report.c.
  *
- * Only on the fleet's rung: during an outage, and for an interval after it, while the others have not all told what
- * they let pass meanwhile, an answer only acknowledges what it was told.
+ * Only on the fleet's rung, and only when every node has told what it used: while some have not, after an outage or a
+ * loss of records, an answer acknowledges what it was told, and no more.
  */
 #include <errno.h>
 #include <string.h>
@@ -71,40 +71,60 @@ static bool window_fold(struct tier *tier, uint32_t at, struct note *note, bool 
     return back + answer.reset + less != 0;
 }
 
-/* The same for a bucket. */
-static bool bucket_fold(struct tier *tier, uint32_t at, struct note *note, const struct rule *rule,
-                        const struct report *report, bool listens, uint64_t now_ns, uint64_t since_ns)
+/*
+ * The same for a bucket. An answer that holds this node's own units alone changes nothing: the state has counted them
+ * as they came.
+ */
+static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
+                        const struct report *report, bool listens, uint64_t now_ns)
 {
+    struct tier *tier = fleet->tier;
     struct cell *cell = &tier->table.cells[at];
     const struct answer answer = answer_of(report, &note->now, listens);
     const uint64_t back = answer.others_back - load_relaxed(&note->now.others_back);
     struct rule as = *rule;
     rule_rescale(&as, report->scale);
-    note->now.reported = report->count;
     note->now.reported_back = max_u64(note->now.reported_back, report->mine_back);
     const uint64_t unseen_back = load_acquire(&note->given->back[0]) - report->back; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
-    const bool in_parts = report_in_parts(note, since_ns);
+    const bool in_parts = report_in_parts(note, fleet->gathered_ns - tier->interval_ns);
+    if (listens || !in_parts) {
+        note->now.reported = report->count;
+    } else {
+        table_set_dirty(&tier->table, at); /* what they are worth is known while they count as untold (note.c) */
+    }
     const uint64_t remembered = load_relaxed(&note->now.remembered);
     const bool forgiven = remembered != 0 && report->reset_us != 0;
+    const bool alone = answer.others == 0 && !in_parts && !forgiven;
+    struct bucket_news news = {.returned = back + answer.reset};
+    if (listens && !alone) {
+        news.tat_ns = saturating_mul(report->tat_answer_us, NS_PER_US);
+        news.unseen_returned = unseen_back;
+        news.more = in_parts || forgiven || note->lesson.learned_ns == 0
+                        ? UINT64_MAX
+                        : answer.others - load_relaxed(&note->now.others);
+    }
     struct pair_value value = pair_read(&cell->state);
     struct state folded;
     do {
         struct state state = cell_state(value);
-        const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
+        news.unseen = listens && !alone ? (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK : 0;
         if ((in_parts || forgiven) && listens) {
-            state.a =
-                forgiven ? 0 : remembered; /* that one may be a forgotten key's, which the fleet has yet to hear of */
+            /* That one may be a forgotten key's, which the fleet has yet to hear of. */
+            state.a = forgiven ? 0 : remembered;
         }
-        folded = bucket_merge(&as, state, now_ns, listens ? saturating_mul(report->tat_answer_us, NS_PER_US) : 0,
-                              listens ? unseen : 0, listens ? unseen_back : 0, back + answer.reset);
+        folded = bucket_merge(&as, state, now_ns, &news);
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
     if (forgiven && listens) {
         store_relaxed(&note->now.remembered, 0);
     }
     if (listens) {
-        note->lesson.known_time = folded.a;
-        note->lesson.known_total = bucket_total(folded);
+        note->lesson.part_ns = note->lesson.shared ? fleet->gathered_ns : note->lesson.part_ns;
+        note->lesson.shared = false;
+        news.unseen = 0; /* as of the report */
+        note->lesson.known_time = alone ? folded.a : bucket_news_time(&as, &news);
+        note->lesson.known_scale = report->scale;
+        note->lesson.known_total = alone ? bucket_total(folded) : report->count & BUCKET_TOTAL_MASK;
         note->lesson.known_back = report->back + unseen_back + answer.reset;
     }
     store_relaxed(&note->now.others, answer.others);
@@ -127,9 +147,7 @@ static void fold_bucket(struct fleet *fleet, uint32_t at, struct note *note, con
     const uint64_t had = load_relaxed(&note->now.others);
     const bool first = note->lesson.learned_ns == 0;
     fleet->lost = fleet->lost || (listens && lost_some(report, &note->now));
-    const uint64_t since_ns = fleet->gathered_ns - fleet->tier->interval_ns;
-    fleet->given_back =
-        bucket_fold(fleet->tier, at, note, rule, report, listens, now_ns, since_ns) || fleet->given_back;
+    fleet->given_back = bucket_fold(fleet, at, note, rule, report, listens, now_ns) || fleet->given_back;
     if (listens) {
         learn_others(note, &note->now, report);
         learn_answer(fleet, &fleet->tier->table.cells[at], note, rule, report,
@@ -173,7 +191,7 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);
-        const bool listens = load_relaxed(&policy->rung) == RUNG_FLEET;
+        const bool listens = load_relaxed(&policy->rung) == RUNG_FLEET && !fleet->awaits;
         note->lesson.again =
             note->lesson.again && (origin->before || !origin->again); /* the present window's is the last */
         if (report->kind == REPORT_BUCKET) {
@@ -183,6 +201,9 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
             learn_log(fleet, cell, note, &rule, report->log);
         } else if (report->kind == REPORT_WINDOW) {
             fold_windows(fleet, origin->cell, note, &rule, origin, report, listens);
+        }
+        if (fleet->awaits && load_relaxed(&note->mirror.since_ns) == 0) {
+            table_set_dirty(table, origin->cell); /* it is told of again when answers are taken in */
         }
         if (report->reset_us != 0 && !origin->before) {
             uint64_t reset = load_relaxed(&note->given->reset);

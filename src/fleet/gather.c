@@ -219,6 +219,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     fleet->round.report_count = 0;
     fleet->log_count = 0;
     fleet->given_back = fleet->lost = fleet->note_missing = false;
+    fleet->gathered_before_ns = fleet->gathered_ns;
     fleet->gathered_ns = now_ns;
     fleet->interval_count += begins;
     fleet->gather_count++;

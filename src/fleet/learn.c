@@ -23,6 +23,9 @@
 /* Fewer units between two looks tell no rate. */
 #define RECENT_UNITS 8
 
+/* Own demand that has risen by more than this part of it has risen indeed: the sum of all parts is not to exceed 1. */
+#define RISE_DIVISOR 4
+
 /* Demand that has changed by this factor is asked for sooner, for so many intervals. */
 #define CHANGE_FACTOR    2
 #define CHANGE_INTERVALS 4
@@ -33,9 +36,23 @@
 /* A part of a limit below this is a matter of luck. */
 #define CROWDED_UNITS 2
 
+/* A heartbeat is late when it is this part of an interval late. */
+#define LATE_DIVISOR 32
+
+/* Nodes that do not speak are presumed to be asked for no more than so many times an even part. */
+#define PRESUMED_FACTOR 16
+
 /* For this part of an interval a beginning is waited out; and demand is learned from answers an interval less it apart.
  */
 #define WAIT_DIVISOR 4
+
+/*
+ * What the fleet let pass less than its limit while requests were denied is made good within this many intervals, and
+ * of an interval in which none were denied this part: else a bucket that nobody asked for would pass more than its
+ * burst when it is asked for at last.
+ */
+#define CREDIT_INTERVALS 1
+#define CREDIT_DIVISOR   8
 
 void learn_begin(struct note *note)
 {
@@ -51,17 +68,22 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
     note->lesson.recent_units += more;
 }
 
-uint64_t learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns)
+uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now_ns)
 {
+    const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t more = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
     note->lesson.own_asked += more;
     note->now.asked += more;
-    /* A cell is looked at within an interval of its use, so what is new is no older. */
-    const uint64_t unlooked_ns = now_ns - load_relaxed(&note->mirror.looked_ns);
-    const uint64_t span_ns = max_u64(min_u64(unlooked_ns, interval_ns), 1);
-    note->lesson.idle = note->lesson.idle || unlooked_ns > STALE_INTERVALS * interval_ns;
+    /* A cell is looked at within an interval of its use, but for an outage: then in the first round after it. */
+    const uint64_t looked_ns = load_relaxed(&note->mirror.looked_ns);
+    const uint64_t most_ns = max_u64(interval_ns, saturating_sub(now_ns, fleet->gathered_before_ns));
+    const uint64_t span_ns = max_u64(min_u64(now_ns - looked_ns, most_ns), 1);
+    note->lesson.idle =
+        note->lesson.idle || looked_ns + STALE_INTERVALS * interval_ns < now_ns - (most_ns - interval_ns);
     const uint64_t recent = note->lesson.recent_units + more;
     note->lesson.recent_rate = recent >= RECENT_UNITS ? estimate_rate(recent, span_ns) : 0;
+    note->lesson.denied[1] = note->lesson.denied[0];
+    note->lesson.denied[0] = more != 0;
     if (!note->lesson.idle) {
         store_relaxed(&note->mirror.looked_ns, now_ns);
     } /* else the answer is old until there is a new one, however little was used so far */
@@ -121,13 +143,59 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
         lesson->own = report->count;
         lesson->own_asked = lesson->others_asked = 0;
     } else if ((lesson->idle || surges(lesson, now_ns, interval_ns)) &&
-               lesson->recent_units >= mirror_urgent_units(rule->limit / max_u64(fleet->live_nodes, 1))) {
+               lesson->recent_units >= mirror_urgent_units(rule->limit / membership_nodes(&fleet->membership))) {
         lesson->first_ns = lesson->changed_ns = now_ns;
+        lesson->begun = true;
         /* The use that begins is not spread over the time before it. */
         lesson->own_seen = min_u64(lesson->own_seen, saturating_sub(report->count, lesson->recent_units));
     }
     lesson->idle = false;
     return now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR || !(lesson->demand.known || lesson->guessed);
+}
+
+/* Whether every node has spoken since a time, or within an interval; and what the network may add. */
+static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns)
+{
+    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t by_ns = min_u64(since_ns, saturating_sub(fleet->gathered_ns, interval_ns));
+    return fleet->membership.watermark_ns + interval_ns / LATE_DIVISOR >= by_ns;
+}
+
+/*
+ * Learns demand. Nodes that have not spoken lately are cut off, or have failed. The first go on by their share of the
+ * limit, so what they were asked for is presumed to go on: what the others' demand was, less what is told of it. That
+ * ends with them: a node that has failed no longer counts after a while (fleet/membership.h), and one that speaks again
+ * tells of all at once what it used meanwhile, which is no rate.
+ */
+static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint64_t others_asked, uint64_t span_ns)
+{
+    struct demand *demand = &lesson->demand;
+    const struct membership *membership = &fleet->membership;
+    const bool spoken = !demand->known || all_have_spoken(fleet, lesson->learned_ns);
+    const uint64_t before = demand->others_rate;
+    const uint64_t expected = muldiv_floor(before, span_ns, NS_PER_S) >> RATE_BITS;
+    const uint64_t presumed = lesson->presumed_rate;
+    demand->others_rate -= presumed;
+    const bool late = presumed != 0 && others_asked > expected;
+    const uint64_t speaking = late ? muldiv_floor(demand->others_rate, span_ns, NS_PER_S) >> RATE_BITS : others_asked;
+    demand_learn(demand, lesson->own_asked, speaking, span_ns, fleet->tier->interval_ns);
+    if (!spoken) {
+        demand->others_rate = min_u64(demand->others_rate, estimate_rate(speaking, max_u64(span_ns, 1)));
+    }
+    lesson->resumed = spoken && lesson->silent;
+    lesson->silent = !spoken && (lesson->silent || membership->suspect != 0);
+    lesson->presumed_rate = 0;
+    if (spoken) {
+        lesson->presumed_units = 0;
+        demand->others_rate = lesson->resumed ? before : demand->others_rate;
+        return;
+    }
+    lesson->presumed_units += (int64_t) expected - (int64_t) min_u64(others_asked, INT64_MAX);
+    /* No more than their number makes likely: where there is always one that has failed, demand may still fall. */
+    const uint64_t most = muldiv_floor(demand->own_rate + demand->others_rate,
+                                       PRESUMED_FACTOR * max_u64(membership->suspect, 1), max_u64(membership->live, 1));
+    lesson->presumed_rate = min_u64(saturating_sub(before, demand->others_rate), most);
+    demand->others_rate += lesson->presumed_rate;
 }
 
 /* Learns demand, where there was time enough to tell a rate. */
@@ -137,12 +205,13 @@ static void take_in(const struct fleet *fleet, struct note *note, const struct r
     struct lesson *lesson = &note->lesson;
     const uint64_t now_ns = fleet->gathered_ns;
     const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t age_ns = fleet->news_age_ns;
     const bool window = !rule_is_bucket(rule);
     const uint64_t span_ns = lesson->learned_ns != 0 ? now_ns - lesson->learned_ns : 0;
     if (span_ns < interval_ns - interval_ns / WAIT_DIVISOR) {
         /* The others speak once in an interval: this tells no rate. But what passed here half an interval ago is seen.
          */
-        const uint64_t late = muldiv_ceil(lesson->recent_rate, interval_ns / 2, NS_PER_S) >> RATE_BITS;
+        const uint64_t late = muldiv_ceil(lesson->recent_rate, age_ns, NS_PER_S) >> RATE_BITS;
         lesson->own_seen =
             max_u64(lesson->own_seen, lesson->recent_rate != 0 ? saturating_sub(report->count, late) : 0);
         return;
@@ -152,17 +221,17 @@ static void take_in(const struct fleet *fleet, struct note *note, const struct r
     const uint64_t read_ns = saturating_sub(now_ns, window ? start_ns - before_ns : 0);
     const uint64_t others_ns = max_u64(min_u64(span_ns, read_ns), interval_ns / 2);
     const uint64_t others_asked = muldiv_ceil(lesson->others_asked, span_ns, others_ns);
-    const uint64_t others_before = lesson->demand.others_rate;
-    if (lesson->demand.known && others_before > lesson->demand.own_rate / ALARM_DIVISOR &&
-        estimate_rate(others_asked, span_ns) < others_before / CHANGE_FACTOR) {
+    if (lesson->demand.known && lesson->demand.others_rate > lesson->demand.own_rate / ALARM_DIVISOR &&
+        estimate_rate(others_asked, span_ns) < lesson->demand.others_rate / CHANGE_FACTOR) {
         lesson->changed_ns = now_ns;
     }
-    demand_learn(&lesson->demand, lesson->own_asked, others_asked, span_ns, interval_ns);
+    lesson->begun = false;
+    learn_demand(fleet, lesson, others_asked, span_ns);
     if (window && lesson->learned_ns < start_ns) {
-        lesson->own_seen = estimate_seen(report->count, saturating_sub(now_ns, start_ns), interval_ns, true);
+        lesson->own_seen = estimate_seen(report->count, saturating_sub(now_ns, start_ns), age_ns, true);
     } else {
         const uint64_t more = saturating_sub(report->count, lesson->own);
-        lesson->own_seen = report->count - more + estimate_seen(more, span_ns, interval_ns, false);
+        lesson->own_seen = report->count - more + estimate_seen(more, span_ns, age_ns, false);
     }
     lesson->own = report->count;
     lesson->learned_ns = now_ns;
@@ -199,15 +268,15 @@ static void count_error(struct fleet *fleet, const struct note *note, const stru
 {
     const struct mirror *mirror = &note->mirror;
     const uint64_t now_ns = fleet->gathered_ns;
-    const uint64_t half_ns = fleet->tier->interval_ns / 2;
+    const uint64_t age_ns = rule_is_bucket(rule) ? 0 : fleet->news_age_ns;
     const uint64_t since_ns = load_relaxed(&mirror->since_ns);
-    if (since_ns < start_ns || since_ns + half_ns >= now_ns || load_relaxed(&mirror->part) != 0) {
+    if (since_ns < start_ns || since_ns + age_ns >= now_ns || load_relaxed(&mirror->part) != 0) {
         return; /* another window, or no time: there was no estimate */
     }
-    /* Both answers are half an interval old: between them lies the time since the last one. */
+    /* What both answers tell of is as old: between them lies the time since the last one. */
     const struct estimate estimate = {.others_rate = load_relaxed(&mirror->others_rate),
                                       .others_part = load_relaxed(&mirror->others_part),
-                                      .since_ns = since_ns + half_ns};
+                                      .since_ns = since_ns + age_ns};
     const uint64_t room = saturating_add(rule_headroom(rule, state, now_ns), others);
     const uint64_t guess = room - estimate_left(&estimate, room, 0, now_ns);
     const int64_t error = ((int64_t) min_u64(guess, WEIR_MAX_UNITS) - (int64_t) min_u64(others, WEIR_MAX_UNITS)) *
@@ -229,6 +298,143 @@ static uint64_t waiting_alarm(uint64_t left, uint64_t unseen, uint64_t nodes)
     return unseen + max_u64(saturating_add(left, unseen) / nodes / WAIT_DIVISOR, 2);
 }
 
+/* Time that so many units take to refill, of 1/65536 units. */
+static uint64_t refill_time(const struct rule *rule, uint64_t units)
+{
+    return muldiv_ceil(units, rule->unit, UINT64_C(1) << RATE_BITS);
+}
+
+/* What others use of a bucket in so long a time, as time. */
+static uint64_t others_flow(const struct rule *rule, uint64_t others_rate, uint64_t others_part, uint64_t span_ns)
+{
+    const uint64_t rate = min_u64(others_rate, muldiv_floor(rule_rate(rule), others_part, PART_WHOLE));
+    return refill_time(rule, muldiv_floor(rate, span_ns, NS_PER_S));
+}
+
+/* The level by now, of `count` own units: with those that others are taken to have used since the last answer. */
+static uint64_t level_now(const struct note *note, const struct rule *rule, uint64_t count, uint64_t now_ns)
+{
+    const struct mirror *mirror = &note->mirror;
+    const struct estimate estimate = {.others_rate = load_relaxed(&mirror->others_rate),
+                                      .others_part = load_relaxed(&mirror->others_part),
+                                      .since_ns = load_relaxed(&mirror->since_ns)};
+    const uint64_t own = (count - load_relaxed(&mirror->seen)) & BUCKET_TOTAL_MASK;
+    const uint64_t others = refill_time(rule, estimate_others(&estimate, own, now_ns));
+    return saturating_add(load_relaxed(&mirror->level), saturating_add(saturating_mul(own, rule->unit), others));
+}
+
+uint64_t learn_told(const struct fleet *fleet, const struct note *note, const struct rule *rule, uint64_t count,
+                    uint64_t now_ns)
+{
+    const struct mirror *mirror = &note->mirror;
+    const uint64_t ahead = others_flow(rule, load_relaxed(&mirror->others_rate), load_relaxed(&mirror->others_part),
+                                       fleet->tier->interval_ns / 2);
+    return saturating_sub(level_now(note, rule, count, now_ns), ahead);
+}
+
+/* Their part of the demand: of nodes that have not spoken lately. */
+static uint32_t presumed_part(const struct lesson *lesson)
+{
+    const uint64_t all = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
+    return (uint32_t) min_u64(muldiv_floor(lesson->presumed_rate, PART_WHOLE, all), PART_WHOLE - 1);
+}
+
+/* What they are presumed to have used of a bucket, as time, by now. */
+static uint64_t presumed_time(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule)
+{
+    if (lesson->presumed_rate == 0) {
+        return 0;
+    }
+    const uint64_t since_ns = saturating_sub(fleet->gathered_ns, lesson->learned_ns);
+    const uint64_t expected = muldiv_floor(lesson->demand.others_rate, since_ns, NS_PER_S) >> RATE_BITS;
+    const int64_t missing = lesson->presumed_units + (int64_t) expected - (int64_t) lesson->others_asked;
+    const uint64_t units = missing > 0 ? (uint64_t) missing : 0;
+    const uint64_t asked = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
+    /* Of what is asked for more than can pass, this part. */
+    const uint64_t passed = muldiv_floor(units << RATE_BITS, min_u64(rule_rate(rule), asked), asked);
+    return refill_time(rule, passed);
+}
+
+/* Units of a window, from `start_ns` to `end_ns`, that they are presumed to have used. */
+static uint64_t presumed_units(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule,
+                               uint64_t start_ns, uint64_t end_ns)
+{
+    const uint64_t span_ns = saturating_sub(end_ns, max_u64(start_ns, fleet->membership.watermark_ns));
+    const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, presumed_part(lesson), PART_WHOLE);
+    /* What slides is used as it becomes free. */
+    const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
+    const uint64_t most = slides ? muldiv_floor(share, NS_PER_S, rule->period_ns) : UINT64_MAX;
+    const uint64_t asked = muldiv_floor(min_u64(lesson->presumed_rate, most), span_ns, NS_PER_S);
+    return (min_u64(asked, share) + (UINT64_C(1) << (RATE_BITS - 1))) >> RATE_BITS;
+}
+
+/* What they are presumed to have used that counts now. */
+static uint64_t presumed_in_window(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule,
+                                   uint64_t start_ns)
+{
+    if (lesson->presumed_rate == 0) {
+        return 0;
+    }
+    /* What they used since the others' news is in the estimate, as the others' is. */
+    const uint64_t told_ns = saturating_sub(fleet->gathered_ns, fleet->news_age_ns);
+    const uint64_t units = presumed_units(fleet, lesson, rule, start_ns, told_ns);
+    if (rule->algorithm != WEIR_SLIDING_WINDOW) {
+        return units;
+    }
+    const uint64_t into_ns = saturating_sub(fleet->gathered_ns, start_ns);
+    const uint64_t before =
+        presumed_units(fleet, lesson, rule, saturating_sub(start_ns, rule->period_ns), min_u64(start_ns, told_ns));
+    return units + muldiv_ceil(before, saturating_sub(rule->period_ns, into_ns), rule->period_ns);
+}
+
+bool learn_failed(const struct fleet *fleet, const struct lesson *lesson)
+{
+    return lesson->resumed && fleet->membership.failed;
+}
+
+/*
+ * The level of a bucket as of this answer (struct mirror).
+ *
+ * By the fleet it is what has been told, and what others used in the time that their news is old. How old each one's
+ * is nobody knows: as much may be missing again, or be too much. Within that the level stays what this node has made of
+ * it, so that of a bucket that is asked for too often each node keeps its share, whenever it reports; what goes beyond
+ * it has been let pass, or has not been, and is made up for. So in the long run the fleet passes what refills.
+ */
+static uint64_t level_of(const struct fleet *fleet, const struct note *note, const struct rule *rule,
+                         const struct report *report, struct state state, const struct demand *demand,
+                         const struct estimate *estimate)
+{
+    const struct lesson *lesson = &note->lesson;
+    const struct mirror *mirror = &note->mirror;
+    const uint64_t now = bucket_time(rule, fleet->gathered_ns);
+    const uint64_t ahead = others_flow(rule, demand->known ? demand->others_rate : estimate->others_rate,
+                                       estimate->others_part, fleet->news_age_ns);
+    const uint64_t known = (report->count - lesson->known_total) & BUCKET_TOTAL_MASK;
+    uint64_t told =
+        saturating_add(lesson->known_time, saturating_mul(known <= BUCKET_TOTAL_MASK / 2 ? known : 0, rule->unit));
+    told = saturating_add(told, presumed_time(fleet, lesson, rule));
+    uint64_t level = saturating_add(told, ahead);
+    if (load_relaxed(&mirror->level) != 0) {
+        const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
+        level = max_u64(level_now(note, rule, report->count, fleet->gathered_ns),
+                        saturating_sub(state.a, saturating_mul(unseen, rule->unit)));
+        level = max_u64(level, told + ahead / 2);
+        /* What was presumed of nodes that no longer count is over; the next report lets the fleet know. */
+        level = learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));
+    }
+    const uint64_t interval = fleet->tier->interval_ns << BUCKET_FRACTION_BITS;
+    const uint64_t credit =
+        lesson->denied[0] && lesson->denied[1] ? CREDIT_INTERVALS * interval : interval / CREDIT_DIVISOR;
+    return max_u64(level, saturating_sub(now, credit));
+}
+
+/* Fleet time as of which the others have told, on average; of an answer that waits for theirs as mirror.c counts. */
+static uint64_t news_since(const struct fleet *fleet, bool waits)
+{
+    const uint64_t age_ns = waits ? fleet->tier->interval_ns / 2 : fleet->news_age_ns;
+    return max_u64(saturating_sub(fleet->gathered_ns, age_ns), 1);
+}
+
 void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t others, uint64_t start_ns, bool with_before)
 {
@@ -236,14 +442,16 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     struct lesson *lesson = &note->lesson;
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t now_ns = fleet->gathered_ns;
+    const bool bucket = rule_is_bucket(rule);
     lesson->part_ns = load_relaxed(&mirror->part) != 0 ? now_ns : lesson->part_ns;
     take_in(fleet, note, rule, report, start_ns, with_before);
     const bool waits = begins(fleet, note, rule, report, start_ns);
     /* Own demand is known as it is, without delay: a node that traffic has just come to need not wait for its part. */
     struct demand demand = lesson->demand;
-    demand.own_rate = max_u64(demand.own_rate, lesson->recent_rate);
+    if (lesson->recent_rate > demand.own_rate + demand.own_rate / RISE_DIVISOR) {
+        demand.own_rate = lesson->recent_rate;
+    }
     const uint32_t others_part = demand_others_part(&demand, interval_ns);
-    const uint64_t others_rate = demand.others_rate;
     const struct state state = cell_state(pair_read(&cell->state));
     count_error(fleet, note, rule, state, others, start_ns);
     const uint64_t left = rule_headroom(rule, state, now_ns);
@@ -255,30 +463,52 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     const uint64_t ahead_ns = changing ? interval_ns / 4 : 3 * interval_ns;
     const uint64_t expected = muldiv_floor(demand.own_rate >> RATE_BITS, ahead_ns, NS_PER_S);
     uint64_t seen = lesson->own_seen;
-    if (!rule_is_bucket(rule)) {
+    if (!bucket) {
         const uint64_t own_back = report_window_back(note, load_relaxed(&note->mirror.tag));
         seen = saturating_sub(seen + told_folded(&note->now) + note->now.deficit,
                               load_relaxed(&note->now.others_back) + own_back);
     }
-    const bool crowded = others_rate != 0 && is_crowded(rule, &demand, others_part);
-    const uint64_t nodes = max_u64(fleet->live_nodes, 1);
-    store_relaxed(&mirror->others_rate, crowded ? RATE_MOST : others_rate);
-    store_relaxed(&mirror->others_part,
-                  crowded ? (uint32_t) max_u64(others_part, PART_WHOLE - PART_WHOLE / nodes) : others_part);
-    store_relaxed(&mirror->seen, rule_is_bucket(rule) ? seen & BUCKET_TOTAL_MASK : seen);
-    store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
+    const bool crowded = !bucket && demand.others_rate != 0 && is_crowded(rule, &demand, others_part);
+    const uint64_t nodes = membership_nodes(&fleet->membership);
+    const uint32_t even = (uint32_t) (PART_WHOLE - PART_WHOLE / nodes);
+    /* A burst that refills within an interval is made up for before that is over, whoever had it. */
+    const bool lump = rule->tolerance >> BUCKET_FRACTION_BITS > interval_ns;
+    /* What a queue makes others wait for in vain is not made up for: it is served by what is known of them. */
+    const bool evenly = bucket && !rule_is_queue(rule) && ((waits && lump) || !lesson->demand.known);
+    struct estimate estimate = {.others_rate = demand.others_rate, .others_part = others_part};
+    if (evenly || crowded) {
+        estimate.others_rate = nodes > 1 ? RATE_MOST : demand.others_rate;
+        estimate.others_part = crowded && others_part > even ? others_part : even;
+    } else if (lesson->begun) {
+        estimate.others_part = others_part < even ? others_part : even;
+    }
+    const bool flows = bucket && rule->unit != 0 && estimate.others_rate != 0;
+    uint64_t level = flows ? level_of(fleet, note, rule, report, state, &demand, &estimate) : 0;
+    if (bucket) {
+        /* An even part is one of what there was before this node's own units. */
+        const bool begins = evenly || (waits && rule_is_queue(rule));
+        seen = begins ? min_u64(lesson->own_seen, report->count) : report->count;
+        level = flows ? max_u64(saturating_sub(level, saturating_mul(report->count - seen, rule->unit)), 1) : 0;
+    } else {
+        level = presumed_in_window(fleet, lesson, rule, start_ns);
+    }
+    store_relaxed(&mirror->level, level);
+    store_relaxed(&mirror->others_rate, estimate.others_rate);
+    store_relaxed(&mirror->others_part, estimate.others_part);
+    store_relaxed(&mirror->seen, bucket ? seen & BUCKET_TOTAL_MASK : seen);
+    store_relaxed(&mirror->since_ns, bucket && !evenly && !waits ? now_ns : news_since(fleet, waits || evenly));
     store_relaxed(&mirror->looked_ns, now_ns);
-    const uint64_t unseen = saturating_sub(report->count, lesson->own_seen);
+    const uint64_t unseen = saturating_sub(report->count, bucket ? seen : lesson->own_seen);
     store_relaxed(&mirror->alarm, waits ? waiting_alarm(left, unseen, nodes)
                                         : unseen + max_u64(max_u64(expected, left / ALARM_DIVISOR), 2));
-    store_relaxed(&mirror->dither, (uint32_t) (hash_mix(load_relaxed(&cell->hash) ^ now_ns) >> (64 - RATE_BITS)));
+    const uint64_t dither = hash_mix(load_relaxed(&cell->hash) ^ now_ns) >> (64 - RATE_BITS);
+    store_relaxed(&mirror->dither, (uint16_t) (bucket ? 0 : dither)); /* a bucket keeps its fractions */
     store_relaxed(&mirror->quota_untold, 0);
-    store_relaxed(&mirror->waits, waits);
-    /* A queue's requests stand one behind the other: each takes the time of those that pass elsewhere. */
-    if (!rule_is_queue(rule)) {
+    store_relaxed(&mirror->flags,
+                  (uint8_t) ((waits ? MIRROR_WAITS : 0U) | (lesson->demand.known ? 0U : MIRROR_NO_DEMAND)));
+    /* A queue has nothing that could be left to others: while these are waited for, it is served in part. */
+    if (!rule_is_queue(rule) || !waits) {
         store_relaxed(&mirror->part, 0);
-    } else if (!waits) {
-        store_relaxed(&mirror->part, others_rate != 0 ? (uint32_t) (PART_WHOLE - max_u64(others_part, 1)) : 0);
     }
 }
 
@@ -294,28 +524,14 @@ void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *
     }
     lesson->learned_ns = now_ns;
     store_relaxed(&mirror->part, 0);
-    store_relaxed(&mirror->since_ns, max_u64(saturating_sub(now_ns, interval_ns / 2), 1));
     store_relaxed(&mirror->looked_ns, now_ns);
     const bool waits = now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR;
+    store_relaxed(&mirror->since_ns, news_since(fleet, waits));
     /* What passed here since the beginning is of the even part. */
     const uint64_t own = news->first + news->time_count;
     lesson->own = waits ? min_u64(lesson->own, own) : own;
     store_relaxed(&mirror->seen, lesson->own);
     const uint64_t left = rule_headroom(rule, cell_state(pair_read(&cell->state)), now_ns);
-    store_relaxed(&mirror->alarm, waiting_alarm(left, own - lesson->own, max_u64(fleet->live_nodes, 1)));
-    store_relaxed(&mirror->waits, waits);
-}
-
-void learn_nothing(const struct fleet *fleet, struct note *note)
-{
-    struct mirror *mirror = &note->mirror;
-    const struct demand *demand = &note->lesson.demand;
-    const uint64_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
-    const uint64_t part = demand->known ? PART_WHOLE - demand_others_part(demand, fleet->tier->interval_ns)
-                                        : (PART_WHOLE + nodes - 1) / nodes;
-    store_relaxed(&mirror->part, part < PART_WHOLE ? (uint32_t) max_u64(part, 1) : 0);
-    store_relaxed(&mirror->others_rate, 0);
-    store_relaxed(&mirror->since_ns, 0);
-    store_relaxed(&mirror->waits, 0);
-    store_relaxed(&mirror->alarm, UINT64_MAX);
+    store_relaxed(&mirror->alarm, waiting_alarm(left, own - lesson->own, membership_nodes(&fleet->membership)));
+    store_relaxed(&mirror->flags, (uint8_t) (MIRROR_NO_DEMAND | (waits ? MIRROR_WAITS : 0U)));
 }

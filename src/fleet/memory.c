@@ -19,7 +19,7 @@
 
 /* As redis/peer.c waits between two attempts. */
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
-#define BACKOFF_MOST_NS  (3 * NS_PER_S)
+#define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
 
 struct memory_snapshot {
     struct records records;

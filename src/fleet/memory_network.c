@@ -213,8 +213,7 @@ static void apply(struct memory_fleet *fleet, struct message *message)
     struct round *round = &message->round;
     struct memory_transport *t = message->from;
     const uint64_t now_ns = fleet->wall_ns(fleet->arg);
-    const uint64_t last_ns =
-        records_beat(&fleet->records, message->node, round->node_lifetime_ms, now_ns, &round->live_nodes);
+    const uint64_t last_ns = records_beat(&fleet->records, round, now_ns);
     for (size_t i = 0; i < round->report_count; i++) {
         struct report *report = &round->reports[i];
         if (fleet->refused[0] != '\0' && strstr(report->record, fleet->refused) != NULL) {
@@ -230,8 +229,9 @@ static void apply(struct memory_fleet *fleet, struct message *message)
         answer_overrides(fleet, round);
     }
     round->fleet_wall_ns = now_ns;
-    round->forgot = !round->first && (last_ns < max_u64(message->beat_ns, 1) || message->run != fleet->run ||
-                                      message->begun_ns != fleet->records.begun_ns);
+    round->forgot = !round->first && !round->leaves &&
+                    (last_ns < max_u64(message->beat_ns, 1) || message->run != fleet->run ||
+                     message->begun_ns != fleet->records.begun_ns);
     message->run = fleet->run;
     message->begun_ns = fleet->records.begun_ns;
 }
@@ -305,6 +305,8 @@ void network_deliver(struct memory_transport *t)
     }
     to->fleet_wall_ns = from->fleet_wall_ns;
     to->live_nodes = from->live_nodes;
+    to->suspect_nodes = from->suspect_nodes;
+    to->watermark_ns = from->watermark_ns;
     to->forgot = from->forgot;
     memcpy(to->overrides_version, from->overrides_version, sizeof(to->overrides_version));
     to->overrides_new = from->overrides_new;

@@ -16,6 +16,9 @@
 /* Some nine years: a node counts no further. */
 #define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
 
+/* Authors tell of a lost record within this time. */
+#define REPAIR_US UINT64_C(10000000)
+
 #define CHAINS_FIRST 4096
 
 /* What one author says of one record. */
@@ -39,8 +42,9 @@ struct record {
     char name[REPORT_RECORD_SIZE];
     struct author *authors;
     uint64_t sum, sum_asked, sum_back;
-    uint64_t tat_us, unit_ps; /* by the rate of the last report */
-    struct unit *units;       /* earliest first */
+    uint64_t base_us, lost_us; /* bucket: where it was lost, the latest time of it that was seen; and when that began */
+    uint64_t tat_us, unit_ps;  /* by the rate of the last report */
+    struct unit *units;        /* earliest first */
     uint64_t reset_us;
     uint64_t expires_ns; /* by the fleet's clock */
 };
@@ -49,6 +53,7 @@ struct member {
     struct member *next;
     char node[REPORT_AUTHOR_SIZE];
     uint64_t beat_ns;
+    uint32_t suspect_ms, lifetime_ms;
 };
 
 static void record_free(struct record *record)
@@ -309,34 +314,43 @@ static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
     return muldiv_ceil(units, unit_ps, 1000000);
 }
 
-/* Moves a bucket by what is new: `news` units more, `returned` given back. */
-static void move_bucket(struct record *record, const struct report *report, uint64_t news, uint64_t returned)
+/* Moves a bucket by what is new: `news` units more, `returned` given back. `unseen_back`: before, unseen by the author.
+ */
+static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t unseen_back,
+                        uint64_t news, uint64_t returned, uint64_t now_us)
 {
-    if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > report->from_us) {
+    if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > now_us) {
         /* The rate has changed: the units owed stay. */
-        record->tat_us =
-            report->from_us + muldiv_ceil(record->tat_us - report->from_us, report->unit_ps, record->unit_ps);
+        record->tat_us = now_us + muldiv_ceil(record->tat_us - now_us, report->unit_ps, record->unit_ps);
     }
     record->unit_ps = report->unit_ps;
+    /* What the author has seen of the bucket, less what was given back since. */
+    const uint64_t seen_us = saturating_sub(report->tat_us, units_time_us(unseen_back, report->unit_ps));
+    if (!lost) {
+        record->tat_us = max_u64(record->tat_us, seen_us);
+    } else {
+        if (record->lost_us == 0 || now_us - record->lost_us > REPAIR_US) {
+            record->base_us = record->tat_us;
+            record->lost_us = now_us;
+        }
+        record->tat_us += saturating_sub(seen_us, record->base_us);
+        record->base_us = max_u64(record->base_us, seen_us);
+    }
     if (news != 0) {
         record->tat_us = saturating_add(max_u64(record->tat_us, report->from_us), units_time_us(news, report->unit_ps));
     }
     record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
-    /* What the author has seen of the bucket, less what was given back since. */
-    const uint64_t unseen = saturating_sub(record->sum_back, report->known_back);
-    record->tat_us = max_u64(record->tat_us, saturating_sub(report->tat_us, units_time_us(unseen, report->unit_ps)));
-    record->tat_us = min_u64(record->tat_us, report->from_us + TAT_AHEAD_MOST_US);
+    record->tat_us = min_u64(record->tat_us, now_us + TAT_AHEAD_MOST_US);
 }
 
 /* Gives back everything the record counts, in the author's name. */
-static void reset_record(struct record *record, struct author *author, const struct report *report)
+static void reset_record(struct record *record, struct author *author, const struct report *report, uint64_t now_us)
 {
     uint64_t units = saturating_sub(record->sum, record->sum_back + report->reset_kept);
     if (report->kind == REPORT_BUCKET) {
-        const uint64_t owed = muldiv_ceil(saturating_sub(record->tat_us, report->from_us), 1000000, report->unit_ps);
+        const uint64_t owed = muldiv_ceil(saturating_sub(record->tat_us, now_us), 1000000, report->unit_ps);
         units = min_u64(units, saturating_sub(owed, report->reset_kept));
-        record->tat_us =
-            report->reset_kept == 0 ? 0 : report->from_us + units_time_us(report->reset_kept, report->unit_ps);
+        record->tat_us = report->reset_kept == 0 ? 0 : now_us + units_time_us(report->reset_kept, report->unit_ps);
     }
     author->back += units;
     author->reset_us = report->reset_us;
@@ -365,13 +379,15 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     const uint64_t count = max_u64(report->count, author->count);
     const uint64_t asked = max_u64(report->asked, author->asked);
     const uint64_t back = max_u64(report->back, author->back);
+    const uint64_t unseen_back = saturating_sub(record->sum_back, report->known_back);
     record->sum += count - author->count;
     record->sum_asked += asked - author->asked;
     record->sum_back += back - author->back;
     if (report->kind == REPORT_BUCKET) {
-        move_bucket(record, report, saturating_sub(count, max_u64(author->count, report->acked)),
-                    saturating_sub(back, max_u64(author->back, report->acked_back)));
-        const uint64_t full_ms = saturating_sub(record->tat_us, report->from_us) / 1000 + 1;
+        move_bucket(record, report, report->acked > author->count, unseen_back,
+                    saturating_sub(count, max_u64(author->count, report->acked)),
+                    saturating_sub(back, max_u64(author->back, report->acked_back)), report->now_us);
+        const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
         record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
     } else if (record->expires_ns == 0) {
         record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
@@ -380,7 +396,7 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     author->asked = asked;
     author->back = back;
     if (report->reset_us > author->reset_us) {
-        reset_record(record, author, report);
+        reset_record(record, author, report, report->now_us);
     }
     report->status = 0;
     report->mine = count;
@@ -391,30 +407,56 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     report->tat_answer_us = record->tat_us;
 }
 
-uint64_t records_beat(struct records *records, const char *node, uint32_t lifetime_ms, uint64_t now_ns, uint32_t *live)
+/* Takes a node's heartbeat away; returns when that was. */
+static uint64_t member_remove(struct records *records, const char *node)
 {
-    uint64_t last_ns = 0;
-    struct member **at = &records->members;
-    records->begun_ns = records->members == NULL ? now_ns : records->begun_ns;
-    *live = 1;
-    while (*at != NULL) {
+    for (struct member **at = &records->members; *at != NULL; at = &(*at)->next) {
         struct member *member = *at;
-        const bool mine = strcmp(member->node, node) == 0;
-        last_ns = mine ? member->beat_ns : last_ns;
-        if (mine || member->beat_ns + lifetime_ms * NS_PER_MS < now_ns) {
+        if (strcmp(member->node, node) == 0) {
+            const uint64_t beat_ns = member->beat_ns;
             *at = member->next;
             free(member);
-        } else {
-            ++*live;
-            at = &member->next;
+            return beat_ns;
         }
     }
+    return 0;
+}
+
+static void member_add(struct records *records, const struct round *round, uint64_t now_ns)
+{
     struct member *member = calloc(1, sizeof(*member));
     if (member != NULL) {
-        (void) snprintf(member->node, sizeof(member->node), "%s", node);
+        (void) snprintf(member->node, sizeof(member->node), "%s", round->node);
         member->beat_ns = now_ns;
+        member->suspect_ms = round->suspect_ms != 0 ? round->suspect_ms : round->node_lifetime_ms;
+        member->lifetime_ms = round->node_lifetime_ms;
         member->next = records->members;
         records->members = member;
+    }
+}
+
+uint64_t records_beat(struct records *records, struct round *round, uint64_t now_ns)
+{
+    records->begun_ns = records->members == NULL ? now_ns : records->begun_ns;
+    const uint64_t last_ns = member_remove(records, round->node);
+    if (!round->leaves) {
+        member_add(records, round, now_ns);
+    }
+    round->live_nodes = round->suspect_nodes = 0;
+    round->watermark_ns = now_ns;
+    for (struct member **at = &records->members; *at != NULL;) {
+        struct member *member = *at;
+        const uint64_t quiet_ns = saturating_sub(now_ns, member->beat_ns);
+        if (quiet_ns > member->lifetime_ms * NS_PER_MS) {
+            *at = member->next;
+            free(member);
+            continue;
+        }
+        const bool suspect = quiet_ns > member->suspect_ms * NS_PER_MS;
+        round->suspect_nodes += suspect;
+        round->live_nodes += !suspect;
+        round->watermark_ns = min_u64(round->watermark_ns, member->beat_ns);
+        at = &member->next;
     }
     return last_ns;
 }

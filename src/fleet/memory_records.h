@@ -26,8 +26,8 @@ bool records_copy(struct records *to, const struct records *from);
 /* Takes one report and fills in the answer. */
 void records_apply(struct records *records, struct report *report, uint64_t now_ns);
 
-/* A node's heartbeat; *live: how many there are. Returns when its last one was; 0: that is not there. */
-uint64_t records_beat(struct records *records, const char *node, uint32_t lifetime_ms, uint64_t now_ns, uint32_t *live);
+/* A round's heartbeat, and its answers. Returns when the node's last one was; 0: that is not there. */
+uint64_t records_beat(struct records *records, struct round *round, uint64_t now_ns);
 
 /* Calls for each author of each record that has not expired. */
 void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg);

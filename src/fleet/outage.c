@@ -23,6 +23,9 @@
 /* Intervals without a good sync that a policy bears where it does not say. */
 #define GRACE_INTERVALS 3
 
+/* And at least: news is an interval old before the next answer comes. */
+#define GRACE_LEAST_INTERVALS 2
+
 static enum rung rung_of(weir_outage outage)
 {
     switch (outage) {
@@ -41,14 +44,21 @@ static enum rung rung_of(weir_outage outage)
 static enum rung rung_now(const struct fleet *fleet, const struct policy *policy, uint64_t monotonic_ns)
 {
     const enum rung was = (enum rung) load_relaxed(&policy->rung);
-    if (was != RUNG_FLEET && fleet->good_ns != 0 && monotonic_ns < fleet->back_ns + fleet->tier->interval_ns) {
+    if (fleet->good_ns == 0 && policy->on_outage == WEIR_OUTAGE_CLOSED) {
+        return RUNG_CLOSED;
+    }
+    /* By the last good round: what comes back goes by news, not by the time that has passed without any. */
+    const bool early = fleet->back_ns != 0 && fleet->good_ns < fleet->back_ns + fleet->tier->interval_ns;
+    if (was != RUNG_FLEET && (early || fleet->slow)) {
         return was;
     }
-    const uint64_t since_ns = saturating_sub(monotonic_ns, fleet->good_ns != 0 ? fleet->good_ns : fleet->opened_ns);
-    const uint64_t grace_ms =
-        policy->outage_grace_ms != 0 ? policy->outage_grace_ms : (uint64_t) GRACE_INTERVALS * fleet->interval_ms;
+    const uint64_t since_ns = saturating_sub(monotonic_ns, fleet->good_ns != 0 ? fleet->news_ns : fleet->opened_ns);
+    const uint32_t grace_intervals = policy->outage_grace_ms != 0 ? GRACE_LEAST_INTERVALS : GRACE_INTERVALS;
+    const uint64_t grace_ms = max_u64(policy->outage_grace_ms, (uint64_t) grace_intervals * fleet->interval_ms);
     if (since_ns <= grace_ms * NS_PER_MS) {
-        return RUNG_FLEET;
+        /* Who never left the fleet's rung goes on by what the fleet has told. */
+        const bool returns = was != RUNG_FLEET || fleet->good_ns == 0;
+        return returns && fleet->awaits ? RUNG_SHARE : RUNG_FLEET;
     }
     if (policy->long_outage_ms != 0 && since_ns > (grace_ms + policy->long_outage_ms) * NS_PER_MS) {
         return rung_of(policy->on_long_outage);
@@ -123,10 +133,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
         const weir_basis basis = rung != RUNG_FLEET    ? WEIR_BASIS_OUTAGE
                                  : fleet->good_ns != 0 ? WEIR_BASIS_FLEET
                                                        : WEIR_BASIS_PROCESS;
-        if (was == RUNG_FLEET && rung != RUNG_FLEET) {
-            fleet->outage = true;
-            report_forget_others(fleet);
-        }
+        fleet->outage = fleet->outage || (was == RUNG_FLEET && rung != RUNG_FLEET && fleet->good_ns != 0);
         if (was == RUNG_OPEN && rung != RUNG_OPEN) {
             tick_epoch(fleet->tier);
             (void) settle_lapsed(fleet->tier);

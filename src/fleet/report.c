@@ -171,8 +171,8 @@ struct account {
     bool again;               /* whatever has been told before */
 };
 
-static struct account window_account(struct note *note, const struct reading *reading, uint64_t now_ns,
-                                     uint64_t interval_ns)
+static struct account window_account(const struct fleet *fleet, struct note *note, const struct reading *reading,
+                                     uint64_t now_ns)
 {
     const uint32_t tag = window_tag(reading->state);
     struct account account = {.untold = 0};
@@ -186,14 +186,14 @@ static struct account window_account(struct note *note, const struct reading *re
         learn_own(note, told, account.own[before]);
         account.news = account.news || account.back[before] != told->reported_back;
     }
-    account.denied = learn_denied(note, now_ns, interval_ns);
+    account.denied = learn_denied(fleet, note, now_ns);
     account.untold = account.own[0] - min_u64(note->now.reported, account.own[0]);
     account.news = account.news || account.own[1] != note->before.reported;
     return account;
 }
 
-static struct account bucket_account(struct note *note, const struct reading *reading, uint64_t now_ns,
-                                     uint64_t interval_ns)
+static struct account bucket_account(const struct fleet *fleet, struct note *note, const struct reading *reading,
+                                     uint64_t now_ns)
 {
     struct told *told = &note->now;
     struct account account = {.back = {reading->back[0], 0}};
@@ -203,7 +203,7 @@ static struct account bucket_account(struct note *note, const struct reading *re
     store_relaxed(&note->mirror.tag, 0);
     learn_begin(note);
     learn_own(note, told, account.own[0]);
-    account.denied = learn_denied(note, now_ns, interval_ns);
+    account.denied = learn_denied(fleet, note, now_ns);
     return account;
 }
 
@@ -294,6 +294,47 @@ static struct state whole_bucket(const struct note *note, const struct rule *rul
     return state;
 }
 
+/* Up to when every node has told all it used. */
+static uint64_t told_since(const struct fleet *fleet, uint64_t now_ns)
+{
+    const uint64_t watermark_ns = fleet->membership.watermark_ns;
+    return watermark_ns != 0 ? min_u64(watermark_ns, now_ns) : now_ns;
+}
+
+/*
+ * What this node has seen of a bucket, without the units that it is about to tell of: the fleet may have lost it.
+ *
+ * With the units of others among it that is the last answer. The state itself has taken each unit in where the bucket
+ * was full, and is later than what the fleet makes of the same units when they come in any order.
+ */
+static void seen_bucket(const struct fleet *fleet, const struct note *note, const struct rule *rule, struct state whole,
+                        uint64_t now_ns, struct report *report)
+{
+    const struct lesson *lesson = &note->lesson;
+    const bool alone = load_relaxed(&note->now.others) == 0 && membership_nodes(&fleet->membership) == 1;
+    const bool known = lesson->learned_ns != 0 && lesson->known_scale == rule->scale;
+    uint64_t units = report->count; /* that are in `seen` */
+    uint64_t back = report->back;   /* that were taken off it */
+    uint64_t seen = whole.a;
+    if (learn_failed(fleet, lesson) && load_relaxed(&note->mirror.level) != 0) {
+        /* What was left to nodes that have failed was used by nobody, and is over. */
+        seen = learn_told(fleet, note, rule, report->count, now_ns);
+    } else if (!alone && known) {
+        const uint64_t since = (lesson->known_total - report->acked) & BUCKET_TOTAL_MASK;
+        seen = lesson->known_time;
+        units = report->acked + (since <= BUCKET_TOTAL_MASK / 2 ? since : 0);
+        back = lesson->known_back;
+    } else if (!alone) {
+        seen = saturating_sub(seen, (now_ns - told_since(fleet, now_ns)) << BUCKET_FRACTION_BITS);
+    }
+    /* As it was before what is told now. */
+    const uint64_t told_back = min_u64(back, report->acked_back);
+    seen = saturating_add(seen, saturating_mul(back - told_back, rule->unit));
+    seen = saturating_sub(seen, saturating_mul(saturating_sub(units, report->acked), rule->unit));
+    report->tat_us = bucket_time_ns(rule, seen) / NS_PER_US;
+    report->known_back = told_back + load_relaxed(&note->now.others_back);
+}
+
 static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
                           const struct policy *policy, const struct policy_limit *limit, const struct reading *reading,
                           const struct account *account, uint64_t now_ns)
@@ -301,6 +342,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     /* By the rate the bucket was last charged at: of a tier, an entry of the key's own, or an earlier policy. */
     struct rule rule = limit->rule;
     rule_rescale(&rule, bucket_scale(reading->state));
+    note->lesson.shared = note->lesson.shared || load_relaxed(&policy->rung) == RUNG_SHARE;
     const struct state whole = whole_bucket(note, &rule, reading->state, now_ns - fleet->tier->interval_ns);
     if (load_relaxed(&policy->rung) == RUNG_OPEN || report_forgives(fleet, policy, cell)) {
         /* They were told to let everything pass: no debt. */
@@ -313,16 +355,15 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
     report->asked = max_u64(note->now.asked, report->count);
+    report->acked = max_u64(note->now.reported, note->before.reported);
     report->back = account->back[0];
     report->reset_us = report_reset_us(note);
     report->reset_kept = load_relaxed(&note->given->reset_emptied) != 0 ? bucket_owed_up(&rule, whole, now_ns) : 0;
     report->scale = rule.scale;
-    report->acked = max_u64(note->now.reported, note->before.reported);
     report->acked_back = max_u64(note->now.reported_back, note->before.reported_back);
-    report->known_back = report->back + load_relaxed(&note->now.others_back);
-    report->tat_us = bucket_full_ns(&rule, whole, now_ns) / NS_PER_US;
-    /* New units came, on average, half an interval ago. */
-    report->from_us = (now_ns - fleet->tier->interval_ns / 2) / NS_PER_US;
+    report->now_us = now_ns / NS_PER_US;
+    report->from_us = told_since(fleet, now_ns) / NS_PER_US;
+    seen_bucket(fleet, note, &rule, whole, now_ns, report);
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
     report->expire_ms = BUCKET_SLACK_MS;
 }
@@ -365,7 +406,7 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
         return !rule_is_bucket(rule) && reset_ns < TURN_INTERVALS * interval_ns;
     }
     const uint64_t own = left - muldiv_ceil(left, load_relaxed(&note->mirror.others_part), PART_WHOLE);
-    const uint64_t nodes = fleet->live_nodes != 0 ? fleet->live_nodes : 1;
+    const uint64_t nodes = membership_nodes(&fleet->membership);
     const uint64_t untold = saturating_mul(account->untold, turn ? 2 : 1);
     return saturating_mul(untold, DUE_SHARE * nodes) >= left || saturating_mul(untold, DUE_OWN_SHARE) >= own;
 }
@@ -405,7 +446,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
             roll(cell, &limit->rule, now_ns);
         }
         reading = report_read(cell, note->given);
-        account = (bucket ? bucket_account : window_account)(note, &reading, now_ns, fleet->tier->interval_ns);
+        account = (bucket ? bucket_account : window_account)(fleet, note, &reading, now_ns);
         account.again = note->lesson.again;
         const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_TURN;
         if (waits && !due(fleet, note, &limit->rule, reading.state, &account, now_ns, urge)) {
@@ -482,7 +523,7 @@ bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t i
             .back = {load_relaxed(&orphan.given.back[0]), load_relaxed(&orphan.given.back[1])}, .state = orphan.state};
         const bool bucket = rule_is_bucket(&limit->rule);
         const struct account account =
-            (bucket ? bucket_account : window_account)(&orphan.note, &reading, now_ns, fleet->tier->interval_ns);
+            (bucket ? bucket_account : window_account)(fleet, &orphan.note, &reading, now_ns);
         (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &orphan.note, &orphan.key, policy, limit, &reading,
                                                  &account, now_ns);
     }

@@ -55,7 +55,7 @@ struct reading report_read(const struct cell *cell, const struct given *given);
  */
 static inline bool report_in_parts(const struct note *note, uint64_t since_ns)
 {
-    return load_relaxed(&note->mirror.part) != 0 || note->lesson.part_ns > since_ns;
+    return load_relaxed(&note->mirror.part) != 0 || note->lesson.shared || note->lesson.part_ns > since_ns;
 }
 
 /* Times in the fleet are in us, up: no unit leaves the window there before it does here. */
@@ -80,7 +80,7 @@ void learn_begin(struct note *note);
 /* Own units of a window (or a bucket), as counted so far. */
 void learn_own(struct note *note, struct told *told, uint64_t own);
 /* Units denied since the last look, which it returns; the last of a look. */
-uint64_t learn_denied(struct note *note, uint64_t now_ns, uint64_t interval_ns);
+uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now_ns);
 /*
  * The key of a note has just been given it. `steady`: it is used as it was since the fleet was last told; else this is
  * a beginning.
@@ -94,11 +94,14 @@ void learn_others(struct note *note, struct told *told, const struct report *rep
  */
 void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
                   const struct report *report, uint64_t others, uint64_t start_ns, bool with_before);
+/* The bucket's time by `count` own units and those that others are taken to have told of meanwhile. */
+uint64_t learn_told(const struct fleet *fleet, const struct note *note, const struct rule *rule, uint64_t count,
+                    uint64_t now_ns);
+/* Whether nodes that had not spoken for a while have turned out, with the last answer, to have failed. */
+bool learn_failed(const struct fleet *fleet, const struct lesson *lesson);
 /* The same of a log, whose records hold no demand: it is decided by what has passed alone. */
 void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
                const struct log_news *news);
-/* What the others have is no longer known: checks go by this node's part of the demand last seen, or an even one. */
-void learn_nothing(const struct fleet *fleet, struct note *note);
 
 /* report_log.c; the cells are pinned. */
 

@@ -98,11 +98,15 @@ void skew_sample(struct fleet *fleet, uint64_t monotonic_ns)
         skew->best_rtt_ns = rtt_ns;
         skew->best_error_ns = error_ns;
     }
+    skew->least_rtt_ns = skew->least_rtt_ns == 0 ? rtt_ns : min_u64(skew->least_rtt_ns, rtt_ns);
     if (++skew->samples < FILTER_SAMPLES) {
         return;
     }
     skew->samples = 0;
-    skew->owed_ns = skew->best_error_ns;
+    /* What such a round trip took longer than others do may have been on either way: so much of the error is none. */
+    const int64_t doubt_ns = (int64_t) ((skew->best_rtt_ns - skew->least_rtt_ns) / 2);
+    const int64_t found_ns = skew->best_error_ns;
+    skew->owed_ns = found_ns > doubt_ns ? found_ns - doubt_ns : found_ns < -doubt_ns ? found_ns + doubt_ns : 0;
     if (skew->owed_ns > STEP_NS) {
         tick_set_offset(fleet->tier, monotonic_ns, offset_of(fleet) + (uint64_t) skew->owed_ns, false);
         skew->owed_ns = 0;

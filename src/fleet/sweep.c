@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done to every key of a policy, or to all there are: when the outage ladder leaves the fleet's rung, when it
- * leaves the open one, when fleet time is stepped. Cell by cell, each pinned meanwhile; checks go on beside. A part of
- * the table at a time: the first of these begins in the very moment in which nothing may stop the ticks.
+ * What is done to every key of a policy, or to all there are: when the outage ladder leaves the open rung, when fleet
+ * time is stepped. Cell by cell, each pinned meanwhile; checks go on beside. A part of the table at a time: the first
+ * of these begins in the very moment in which nothing may stop the ticks.
  */
 #include <string.h>
 
@@ -22,24 +22,12 @@ struct sweep {
     struct fleet *fleet;
     const struct policy_set *set;
     const bool *groups; /* by id: of these alone; NULL: of any */
-    bool off;           /* of those alone that go by something else than the fleet */
     uint64_t now_ns;
     int64_t delta_ns;
     uint64_t began_ns; /* no key was used here before it; 0: when that was is of no use */
 };
 
 typedef void (*sweep_visit)(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule);
-
-/* Whether a policy, or a tier that shares its keys, goes by something else than the fleet. */
-static bool is_off(const struct policy *policy)
-{
-    for (size_t i = 0; i < policy->group->count; i++) {
-        if (load_relaxed(&policy->group->members[i]->rung) != RUNG_FLEET) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* Pins a cell and calls `visit` where its policy is as asked for. */
 static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit)
@@ -54,7 +42,7 @@ static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit
     const struct policy *policy = NULL;
     const struct policy_limit *limit =
         policy_set_limit(sweep->set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
-    if (limit != NULL && (!sweep->off || is_off(policy))) {
+    if (limit != NULL) {
         struct note room;
         struct note *note = note_open(tier, at, &limit->rule, sweep->now_ns, &room);
         visit(sweep, at, note, &limit->rule);
@@ -78,89 +66,25 @@ static bool go_on(const struct sweep *sweep, uint32_t *cursor, sweep_visit visit
     return *cursor == cell_count;
 }
 
-static void unfold_log(struct tier *tier, uint32_t at, const struct note *note, const struct rule *rule,
-                       uint64_t now_ns)
-{
-    struct log_group groups[LOG_GROUPS + 1];
-    logs_lock(tier, at);
-    struct log *log = logs_get(tier, at);
-    if (log != NULL) {
-        log_set_others(log, groups, report_log_remembered(note, rule, groups, 0, now_ns));
-        logs_publish(tier, at, rule);
-    }
-    logs_unlock(tier, at);
-}
-
-/* Takes one window's others out of a state; *deficit: what could not be taken, as of the last call. */
-static struct state unfold_told(struct state state, uint32_t tag, const struct told *told, uint64_t *deficit)
-{
-    /* What the key is remembered to have used stays, as far as it was folded in. */
-    const uint64_t off = told_folded(told) - load_relaxed(&told->remembered) + told->deficit;
-    state = window_charge_tag(state, tag, load_relaxed(&told->others_back));
-    *deficit = saturating_sub(off, window_count_tag(state, tag));
-    return window_discharge_tag(state, tag, off);
-}
-
-static void told_unfolded(struct told *told, uint64_t deficit)
-{
-    told->deficit = deficit;
-    store_relaxed(&told->others, 0);
-    store_relaxed(&told->others_back, 0);
-}
-
-/* What a bucket is now is what it is in whole. */
-static void know_reading(struct note *note, const struct cell *cell)
-{
-    const struct reading reading = report_read(cell, note->given);
-    note->lesson.known_time = reading.state.a;
-    note->lesson.known_total = bucket_total(reading.state);
-    note->lesson.known_back = reading.back[0];
-}
-
-static void unfold(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
-{
-    struct cell *cell = &sweep->fleet->tier->table.cells[at];
-    const uint32_t tag = load_relaxed(&note->mirror.tag);
-    if (rule_is_log(rule)) {
-        unfold_log(sweep->fleet->tier, at, note, rule, sweep->now_ns);
-    }
-    if (load_relaxed(&note->mirror.part) == 0) {
-        know_reading(note, cell); /* else it is that before the first part */
-    }
-    learn_nothing(sweep->fleet, note);
-    if (rule_is_log(rule) || rule_is_bucket(rule) || tag == TAG_NONE) {
-        return;
-    }
-    struct pair_value value = pair_read(&cell->state);
-    struct state state;
-    uint64_t short_now;
-    uint64_t short_before;
-    do {
-        state = unfold_told(cell_state(value), tag & WINDOW_TAG_MASK, &note->now, &short_now);
-        state = unfold_told(state, (tag - 1) & WINDOW_TAG_MASK, &note->before, &short_before);
-    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
-    if (load_relaxed(&note->now.others_back) != 0) {
-        /* Own units that others have given back count again, until the fleet has told. */
-        table_set_dirty(&sweep->fleet->tier->table, at);
-    }
-    told_unfolded(&note->now, short_now);
-    told_unfolded(&note->before, short_before);
-}
-
-/* What a bucket has let pass so far is no debt to the fleet. */
+/*
+ * What a bucket has let pass so far is no debt to the fleet. What it owed before is as of the last answer: since the
+ * open rung was left, units may have been charged in parts.
+ */
 static void forgive(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
-    if (rule_is_bucket(rule)) {
-        know_reading(note, &sweep->fleet->tier->table.cells[at]);
-        note->before.reported_back = note->lesson.known_back;
-        note->before.reported =
-            note->now.reported + ((note->lesson.known_total - note->now.reported) & BUCKET_TOTAL_MASK);
+    if (!rule_is_bucket(rule)) {
+        return;
     }
-}
-
-void report_forget_others(struct fleet *fleet)
-{
-    fleet->forgotten = 0;
+    const struct reading reading = report_read(&sweep->fleet->tier->table.cells[at], note->given);
+    const uint64_t now = bucket_time(rule, sweep->now_ns);
+    struct lesson *lesson = &note->lesson;
+    const uint64_t owed = lesson->learned_ns != 0 ? max_u64(lesson->known_time, now) : now;
+    lesson->known_time = min_u64(reading.state.a, owed);
+    lesson->known_total = bucket_total(reading.state);
+    lesson->known_back = reading.back[0];
+    lesson->known_scale = bucket_scale(reading.state);
+    note->before.reported_back = lesson->known_back;
+    note->before.reported = note->now.reported + ((lesson->known_total - note->now.reported) & BUCKET_TOTAL_MASK);
 }
 
 void report_forgive(struct fleet *fleet, const struct policy *policy)
@@ -176,12 +100,8 @@ bool report_forgives(const struct fleet *fleet, const struct policy *policy, uin
 
 void report_sweep(struct fleet *fleet, const struct policy_set *set)
 {
-    struct sweep sweep = {.fleet = fleet, .set = set, .off = true, .now_ns = tier_time(fleet->tier)};
-    if (!go_on(&sweep, &fleet->forgotten, unfold)) {
-        return;
-    }
-    sweep.off = false;
-    sweep.groups = fleet->forgives;
+    const struct sweep sweep = {
+        .fleet = fleet, .set = set, .groups = fleet->forgives, .now_ns = tier_time(fleet->tier)};
     if (fleet->forgiven != fleet->tier->table.cell_count && go_on(&sweep, &fleet->forgiven, forgive)) {
         memset(fleet->forgives, 0, sizeof(fleet->forgives));
     }
@@ -189,8 +109,7 @@ void report_sweep(struct fleet *fleet, const struct policy_set *set)
 
 bool report_sweeping(const struct fleet *fleet)
 {
-    const uint64_t cell_count = fleet->tier->table.cell_count;
-    return fleet->forgotten != cell_count || fleet->forgiven != cell_count || fleet->skew.step_ns != 0;
+    return fleet->forgiven != fleet->tier->table.cell_count || fleet->skew.step_ns != 0;
 }
 
 /*

@@ -20,12 +20,16 @@
 #include "base/rcu.h"
 #include "fleet/fleet.h"
 
-/* Heartbeats older than so many intervals, or than the minimum, are of nodes that are gone. */
-#define NODE_LIFETIME_INTERVALS 10
-#define NODE_LIFETIME_MIN_MS    5000
+/* Without a heartbeat for so many intervals a node is suspect; for so many, or the minimum, it has failed. */
+#define NODE_SUSPECT_INTERVALS  3
+#define NODE_LIFETIME_INTERVALS 20
+#define NODE_LIFETIME_MIN_MS    10000
 
 /* So many intervals without a good round are an outage, after which the others have news that is not told yet. */
 #define OUTAGE_INTERVALS 3
+
+/* A round that takes more than so many half intervals is slow: with the pause before it, its news may pass a grace. */
+#define SLOW_ROUND 3
 
 /* A loss that only the sums tell of is healed once in so many intervals. */
 #define HEAL_EVERY 16
@@ -64,8 +68,11 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     fleet->interval_ms = options->sync_interval_ms;
     tier->interval_ns = options->sync_interval_ms * NS_PER_MS;
     fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) tier->table.cell_count;
-    fleet->forgotten = fleet->forgiven = fleet->shifted = (uint32_t) tier->table.cell_count;
+    fleet->forgiven = fleet->shifted = (uint32_t) tier->table.cell_count;
     fleet->timeout_ms = options->redis_timeout_ms;
+    membership_open(&fleet->membership, options->expected_nodes, tier->interval_ns,
+                    options->redis_timeout_ms * NS_PER_MS);
+    store_relaxed(&tier->nodes, membership_nodes(&fleet->membership));
     fleet->opened_ns = monotonic_ns;
     fleet->next_round_ns = monotonic_ns;
     (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
@@ -138,6 +145,14 @@ static void settle_everything(struct tier *tier)
     }
 }
 
+/* Whether nothing was heard of the fleet for so long that other nodes may have failed to speak with it, too. */
+static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
+{
+    const uint64_t last_ns = fleet->good_ns != 0 ? fleet->good_ns : fleet->opened_ns;
+    /* Whose rounds take long, and are answered, has missed nothing. */
+    return fleet->failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->tier->interval_ns;
+}
+
 static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
     struct tier *tier = fleet->tier;
@@ -158,16 +173,22 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
         flush->urgent = !flush->urgent && load_relaxed(&tier->urgent) != 0;
         kind = flush->urgent ? ROUND_URGENT : ROUND_FLUSH;
     }
-    if (fleet->skew.known) {
+    if (fleet->skew.known && !was_away(fleet, monotonic_ns)) {
         report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns), kind);
     } else {
-        /* The first round asks the time: what is reported before that may carry a wrong window's number. */
+        /*
+         * The first round asks the time: what is reported before that may carry a wrong window's number. After an
+         * outage it asks whether the fleet still has what it was told.
+         */
         fleet->round.report_count = 0;
         fleet->waiting = true;
+        fleet->flush.done = false;
     }
     const uint64_t lifetime_ms = (uint64_t) NODE_LIFETIME_INTERVALS * fleet->interval_ms;
     fleet->round.reports = fleet->reports;
     fleet->round.node = fleet->node;
+    fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
+    fleet->round.leaves = fleet->leaves;
     fleet->round.node_lifetime_ms = (uint32_t) max_u64(lifetime_ms, NODE_LIFETIME_MIN_MS);
     fleet->round.first = fleet->good_ns == 0;
     fleet->round.sent_size = 0;
@@ -214,12 +235,45 @@ static void take_overrides(struct fleet *fleet)
     round->overrides_new = false;
 }
 
+/* What a good round says of the nodes. */
+static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
+{
+    struct membership *membership = &fleet->membership;
+    const bool late = was_away(fleet, monotonic_ns);
+    const bool slow = monotonic_ns - fleet->begun_ns > SLOW_ROUND * fleet->tier->interval_ns / 2;
+    const bool was_slow = fleet->slow && !slow;
+    fleet->failed = false;
+    fleet->slow = slow;
+    if (late || was_slow || fleet->round.forgot) {
+        membership_await(membership, monotonic_ns);
+    }
+    if (late || fleet->outage) {
+        fleet->back_ns = monotonic_ns;
+        fleet->outage = false;
+    }
+    membership_heard(membership, fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
+                     monotonic_ns);
+    fleet->awaits = membership_awaits(membership, monotonic_ns);
+    store_relaxed(&fleet->stats.live_nodes, membership->live);
+    store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
+    store_relaxed(&fleet->tier->nodes, membership_nodes(membership));
+}
+
 static void finish_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     struct fleet_stats *stats = &fleet->stats;
     const struct report *first_refused = NULL;
     fleet->under_way = false;
     const bool first_time = !fleet->skew.known;
+    hear_of_nodes(fleet, monotonic_ns);
+    fleet->good_ns = monotonic_ns;
+    fleet->news_ns = fleet->begun_ns;
+    /* Before the answers are brought home: the one that ends an outage is taken in. */
+    if (outage_update(fleet, set, monotonic_ns)) {
+        tick_epoch(fleet->tier);
+    }
+    fleet->news_age_ns = membership_news_age(fleet->round.live_nodes, fleet->round.suspect_nodes,
+                                             fleet->round.watermark_ns, fleet->gathered_ns, fleet->tier->interval_ns);
     const size_t refused =
         report_apply(fleet, set, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns), &first_refused);
     if (fleet->given_back) {
@@ -244,15 +298,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
                fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
         report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
     }
-    if (fleet->outage || saturating_sub(monotonic_ns, fleet->good_ns) > OUTAGE_INTERVALS * fleet->tier->interval_ns) {
-        fleet->back_ns = monotonic_ns;
-        fleet->outage = false;
-    }
-    fleet->good_ns = monotonic_ns;
-    fleet->live_nodes = fleet->round.live_nodes;
     tick_news(&fleet->tier->line, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns));
-    store_relaxed(&stats->live_nodes, fleet->live_nodes);
-    store_relaxed(&fleet->tier->live_nodes, fleet->live_nodes);
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
     counter_add(&stats->sync_count, 1);
     counter_add(&stats->reported_count, fleet->round.report_count - refused - fleet->untold_count);
@@ -298,6 +344,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
         counter_add(&fleet->stats.sync_error_count, 1);
         report_retry(fleet);
     }
+    fleet->failed = fleet->failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
     if (event != TRANSPORT_ROUND_DONE || fleet->problem[0] != '\0') {
         trouble_look(fleet, event == TRANSPORT_ROUND_FAILED);
     }

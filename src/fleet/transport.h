@@ -26,6 +26,9 @@
 #define REPORT_AUTHOR_SIZE    32
 #define TRANSPORT_MAX_POLLFDS 80
 
+/* The longest pause between two attempts to connect. */
+#define TRANSPORT_BACKOFF_MOST_MS 3000
+
 enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_LOG };
 
 /* Most units of one log in one report. */
@@ -64,7 +67,9 @@ struct report {
     uint64_t acked_back;             /* bucket: likewise of what was given back */
     uint64_t known_back;             /* bucket: what was given back to all authors that tat_us has seen */
     uint64_t tat_us;                 /* bucket: highest theoretical arrival time the node has seen, fleet time */
-    uint64_t from_us;                /* bucket: new units arrived no earlier than this, fleet time */
+    uint64_t now_us;                 /* bucket: fleet time at which this was said; of all reports of a round the same */
+    uint64_t from_us;                /* bucket: up to this fleet time everything is known: units that are told now
+                                        came later, or their node could not tell them since */
     uint8_t scale;                   /* bucket: of the rate the rest is by (for the caller) */
     uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
     uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is
@@ -84,18 +89,23 @@ struct round {
     struct report *reports;
     size_t report_count;
     const char *node;           /* this node's id, for the heartbeat */
-    uint32_t node_lifetime_ms;  /* nodes silent for longer do not count as live */
+    uint32_t suspect_ms;        /* without a heartbeat for so long the node is suspect: failed, or cut off */
+    uint32_t node_lifetime_ms;  /* and for so long, failed: it no longer counts */
+    bool leaves;                /* the node goes: it no longer counts from now on */
     bool first;                 /* said: this node has not had a good round on this transport yet */
     char overrides_version[64]; /* said: of the entries known; "": none. Answered: of those there are */
     /* Answered, when the round has ended well. */
     uint64_t sent_ns, received_ns; /* of the time question, by the caller's monotonic clock */
     uint64_t fleet_wall_ns;        /* the fleet's clock, nanoseconds since 1970 UTC, between those two */
     uint32_t live_nodes;           /* this one included */
-    bool forgot;                   /* the fleet's memory is not the one of the last good round: another run id or
-                                      replication id, or our heartbeat was missing. False when `first` */
-    uint64_t sent_size;            /* bytes written for this round */
-    bool overrides_new;            /* the entries are not those of the version said: they are here, malloc'ed, and the
-                                      caller's */
+    uint32_t suspect_nodes;
+    uint64_t watermark_ns; /* the earliest of the last heartbeats of all nodes, live or suspect, by the fleet's clock:
+                              every node has spoken since */
+    bool forgot;           /* the fleet's memory is not the one of the last good round: another run id or
+                              replication id, or our heartbeat was missing. False when `first` */
+    uint64_t sent_size;    /* bytes written for this round */
+    bool overrides_new;    /* the entries are not those of the version said: they are here, malloc'ed, and the
+                              caller's */
     struct override_text *overrides;
     size_t override_count;
 };

@@ -60,6 +60,6 @@ void trouble_look(struct fleet *fleet, bool failed)
         fleet_log(fleet, WEIR_LOG_WARNING, "redis: %s; limiting goes on without it", problem);
     } else if (problem == NULL && fleet->problem[0] != '\0' && fleet->good_ns != 0 && up) {
         fleet->problem[0] = '\0';
-        fleet_log(fleet, WEIR_LOG_INFO, "redis: answering again, %" PRIu32 " live nodes", fleet->live_nodes);
+        fleet_log(fleet, WEIR_LOG_INFO, "redis: answering again, %" PRIu32 " live nodes", fleet->membership.live);
     }
 }

@@ -12,7 +12,7 @@
 #include "redis/internal.h"
 
 /* Numbers that the scripts answer for each report. */
-#define HEARTBEAT_ANSWERS 5
+#define HEARTBEAT_ANSWERS 7
 #define WINDOW_ANSWERS    6
 #define BUCKET_ANSWERS    7
 #define LOG_ANSWERS       4 /* and two per group */
@@ -59,13 +59,13 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
     struct beat *beat = &t->beats[batch->first];
     const bool another = strcmp(peer->identity, beat->identity) != 0;
     /* Our heartbeat may be there again because a late copy of an old round has come: then the memory is younger. */
-    const bool lost = number_at(reply, 2) < beat->last_ms || number_at(reply, 4) != beat->begun_us;
-    if (beat->known && (lost || (another && !still_there(t, beat->identity)))) {
+    const bool lost = number_at(reply, 2) < beat->last_ms || number_at(reply, 6) != beat->begun_us;
+    if (beat->known && !round->leaves && (lost || (another && !still_there(t, beat->identity)))) {
         t->forgot = true;
     }
     beat->known = true;
     beat->last_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
-    beat->begun_us = number_at(reply, 4);
+    beat->begun_us = number_at(reply, 6);
     memcpy(beat->identity, peer->identity, sizeof(beat->identity));
     /* The clock is that of the first beat's server; another's where that one is lost. */
     if (!t->timed || (batch->first == 0 && !t->timed_first)) {
@@ -74,6 +74,8 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
         round->received_ns = now_ns;
         round->fleet_wall_ns = number_at(reply, 0) * NS_PER_S + number_at(reply, 1) * NS_PER_US;
         t->live_nodes = (uint32_t) number_at(reply, 3);
+        t->suspect_nodes = (uint32_t) number_at(reply, 4);
+        t->watermark_ms = number_at(reply, 5);
     }
     return true;
 }

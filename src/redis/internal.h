@@ -146,12 +146,13 @@ struct redis_transport {
     char overrides_key[64];
     struct beat beats[BEATS_MAX]; /* the first is the fleet's own */
     size_t beat_count;
-    uint32_t live_nodes; /* last heard */
-    bool forgot;         /* noticed, and not yet told to the caller */
-    bool timed;          /* the round has its time, and: */
-    bool timed_first;    /* from the first beat */
-    uint32_t *order;     /* reports, by kind and slot */
-    uint16_t *slots;     /* of the reports */
+    uint32_t live_nodes, suspect_nodes; /* last heard */
+    uint64_t watermark_ms;              /* likewise: the earliest last heartbeat */
+    bool forgot;                        /* noticed, and not yet told to the caller */
+    bool timed;                         /* the round has its time, and: */
+    bool timed_first;                   /* from the first beat */
+    uint32_t *order;                    /* reports, by kind and slot */
+    uint16_t *slots;                    /* of the reports */
     size_t order_size;
     struct batch *batches;
     size_t batch_size, batch_count;

@@ -15,7 +15,7 @@
 #include "redis/internal.h"
 
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
-#define BACKOFF_MOST_NS  (3 * NS_PER_S)
+#define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
 
 /* A Sentinel is asked again sooner: a failover takes seconds, and a question costs it nothing. */
 #define BACKOFF_SENTINEL_NS (500 * NS_PER_MS)

@@ -50,6 +50,8 @@ static enum transport_event finish(struct redis_transport *t)
         return TRANSPORT_ROUND_FAILED;
     }
     round->live_nodes = t->live_nodes;
+    round->suspect_nodes = t->suspect_nodes;
+    round->watermark_ns = t->watermark_ms * NS_PER_MS;
     round->forgot = t->forgot && !round->first;
     t->forgot = false;
     if (t->lost_count == 0) {

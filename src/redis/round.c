@@ -19,7 +19,7 @@
 #define BUCKET_ARGUMENTS 13
 #define LOG_ARGUMENTS    (10 + REPORT_LOG_TIMES) /* at most */
 
-#define ARGUMENTS_MAX (3 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
+#define ARGUMENTS_MAX (4 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
 
 _Static_assert(BATCH_LOGS *(1 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
 
@@ -133,6 +133,10 @@ static void put_reports(struct arguments *a, const struct batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         put(a, t->round->reports[t->order[batch->first + i]].record);
     }
+    const struct report *first = &t->round->reports[t->order[batch->first]];
+    if (first->kind == REPORT_BUCKET) {
+        put_number(a, first->now_us); /* all of a round are of one time */
+    }
     for (size_t i = 0; i < batch->count; i++) {
         const struct report *report = &t->round->reports[t->order[batch->first + i]];
         put(a, report->author);
@@ -163,8 +167,14 @@ static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t nu
     if (batch->script == SCRIPT_HEARTBEAT) {
         put(&a, "1");
         put(&a, t->beats[batch->first].key);
-        put(&a, t->round->node);
+        char member[REPORT_AUTHOR_SIZE + 24];
+        const uint32_t suspect_ms = t->round->suspect_ms != 0 ? t->round->suspect_ms : t->round->node_lifetime_ms;
+        (void) snprintf(member, sizeof(member), "%s:%" PRIu32 ":%" PRIu32, t->round->node, suspect_ms,
+                        t->round->node_lifetime_ms);
+        put(&a, member);
+        put_number(&a, suspect_ms);
         put_number(&a, t->round->node_lifetime_ms);
+        put(&a, t->round->leaves ? "1" : "0");
     } else if (batch->script == SCRIPT_OVERRIDES) {
         put(&a, "1");
         put(&a, t->overrides_key);

@@ -159,6 +159,7 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         return given;
     }
     if (rule_is_bucket(rule)) {
+        mirror_returned(tier, at, rule, given);
         (void) add_release(&back->back[0], given); /* [A1] */
         return given;
     }
@@ -232,7 +233,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     bool over = false;
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = mirror_rule(t->tier, policy, i, s.cells[i]);
+        const struct rule rule = mirror_rule(t->tier, policy, i, s.cells[i], 1);
         struct cell *cell = &t->tier->table.cells[s.cells[i]];
         if (rule_is_log(&rule)) {
             const bool counted = logs_charge(t->tier, s.cells[i], &rule, s.now_ns, units);

@@ -30,7 +30,7 @@ bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cel
     struct state state = cell_state(value);
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
     const uint64_t headroom = saturating_sub(rule_headroom(rule, state, cold->now_ns), held);
-    const uint64_t left = mirror_left(tier, cold->policy, rule, at, state, headroom, cost, cold->now_ns);
+    const uint64_t left = mirror_left(tier, cold->policy, rule, at, state, headroom, held, cost, cold->now_ns);
     if (left < cost || !moment_take(&cold->moment, &state, held, cost)) {
         offenders_prefetch(&tier->offenders, at);
         return false;

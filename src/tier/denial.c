@@ -8,7 +8,7 @@ uint64_t process_retry_after(const struct request *r, const struct claim *claim,
     const struct rule *rule = &claim->rules[i];
     const uint64_t asked = claim_asked(claim) + claim->before[i];
     if (!rule_is_log(rule)) {
-        return rule_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
+        return rule_retry_after(rule, claim->opinions[i].level, r->now_ns, asked);
     }
     struct tier *tier = r->t->tier;
     uint64_t retry_ns = log_state_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
@@ -48,7 +48,7 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
             out->retry_after_ns = retry_ns;
             out->limit_index = (uint8_t) i;
             out->limit = claim->policy->limits[i].rule.limit;
-            out->reset_after_ns = rule_reset_after(&claim->rules[i], claim->opinions[i].state, r->now_ns);
+            out->reset_after_ns = rule_reset_after(&claim->rules[i], claim->opinions[i].level, r->now_ns);
         }
     }
     out->remaining = min_u64(out->remaining, out->limit);

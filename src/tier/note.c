@@ -70,7 +70,8 @@ void note_clear_fleet(struct note *note)
     store_relaxed(&note->mirror.dither, 0);
     store_relaxed(&note->mirror.tag, TAG_NONE);
     store_relaxed(&note->mirror.quota_untold, 0);
-    store_relaxed(&note->mirror.waits, 0);
+    store_relaxed(&note->mirror.level, 0);
+    store_relaxed(&note->mirror.flags, MIRROR_NO_DEMAND);
     store_relaxed(&note->log_end, 0);
 }
 
@@ -87,7 +88,8 @@ static void note_copy(struct note *to, const struct note *from)
     store_relaxed(&to->mirror.dither, load_relaxed(&from->mirror.dither));
     store_relaxed(&to->mirror.tag, load_relaxed(&from->mirror.tag));
     store_relaxed(&to->mirror.quota_untold, load_relaxed(&from->mirror.quota_untold));
-    store_relaxed(&to->mirror.waits, load_relaxed(&from->mirror.waits));
+    store_relaxed(&to->mirror.level, load_relaxed(&from->mirror.level));
+    store_relaxed(&to->mirror.flags, load_relaxed(&from->mirror.flags));
     store_relaxed(&to->denied, load_relaxed(&from->denied));
     to->incarnation = from->incarnation;
     told_copy(&to->now, &from->now);
@@ -241,10 +243,11 @@ static void know(const struct tier *tier, uint32_t cell, const struct rule *whol
 {
     const struct state state = cell_state(pair_read(&tier->table.cells[cell].state));
     const uint64_t since = (bucket_total(state) - note->now.reported) & BUCKET_TOTAL_MASK;
-    const struct rule rule = mirror_part_rule(whole, load_relaxed(&note->mirror.part));
+    const struct rule rule = mirror_part_rule(whole, load_relaxed(&note->mirror.part), 1);
     note->lesson.known_total = note->now.reported & BUCKET_TOTAL_MASK;
     note->lesson.known_time = saturating_sub(state.a, saturating_mul(since, rule.unit));
     note->lesson.known_back = load_relaxed(&note->given->back[0]);
+    note->lesson.known_scale = whole->scale;
     note->lesson.part_ns = now_ns;
 }
 

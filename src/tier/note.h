@@ -75,23 +75,32 @@ struct mirror {
     _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
     _Atomic uint64_t seen;  /* what the state counted then: of the note's window, a bucket's total, or a log's end */
     _Atomic uint64_t alarm; /* so many units later the fleet's news is too old to go by */
-    _Atomic uint32_t others_part, dither;
-    /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. A queue is always
-     * served in parts. */
+    _Atomic uint64_t level; /* of a bucket: what its a was taken to be at since_ns, with what others had not told yet */
+    _Atomic uint32_t others_part;
+    /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. */
     _Atomic uint32_t part;
     _Atomic uint32_t tag;         /* the window of `seen`, and of the note's `now`; TAG_NONE: none yet */
+    _Atomic uint16_t dither;      /* see struct estimate */
     _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
-    _Atomic uint8_t waits;        /* 1: the others may not have told yet what they have just begun */
+    _Atomic uint8_t flags;        /* MIRROR_* */
 };
+
+#define MIRROR_WAITS     1 /* the others may not have told yet what they have just begun */
+#define MIRROR_NO_DEMAND 2 /* what others ask for is not known yet */
 
 _Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
 
 /* What the background thread learns that from. */
 struct lesson {
     struct demand demand;
+    uint64_t presumed_rate;           /* of demand.others_rate: of nodes that have not spoken lately */
+    int64_t presumed_units;           /* what they are presumed to have been asked for, and would have told */
+    bool silent;                      /* of those, some are suspect */
+    bool resumed;                     /* with the last answer, there was an end to that */
     bool guessed;                     /* before it is known: by the age of a young window */
     bool again;                       /* it is to be told whatever has been told before */
     bool idle;                        /* it was not used here for some intervals before the present use */
+    bool begun;                       /* after that, or all at once; and its own demand is not known yet */
     uint32_t round;                   /* the last one that it was reported in */
     uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
     uint64_t own_asked, others_asked; /* units since then */
@@ -104,7 +113,10 @@ struct lesson {
     /* Served in part: the bucket's a as the fleet knows it, without what that adds; its total then; and own units given
      * back, which are taken off it. */
     uint64_t known_time, known_total, known_back;
-    uint64_t part_ns; /* when it was last found to be */
+    uint64_t part_ns;    /* when it was last found to be */
+    bool shared;         /* in an outage, and no answer has been taken in since */
+    uint8_t known_scale; /* the rate that known_time is by */
+    bool denied[2];      /* whether any was denied before the last look, and before the one before it */
 };
 
 /* What a key was given back, and its resets. Written by anyone (adjust.c, ordering [A1]) while the cell is pinned. */

@@ -69,15 +69,20 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
         return false;
     }
     opinion->state = cell_state(*value);
-    const bool mirrored = mirror_concerns(r->t->tier, claim->policy);
+    opinion->level = opinion->state;
+    struct tier *tier = r->t->tier;
+    const uint32_t at = claim->cells[i];
+    const uint64_t asked = claim_asked(claim);
+    const bool mirrored = mirror_concerns(tier, claim->policy);
     if (mirrored) {
-        claim->rules[i] = mirror_rule(r->t->tier, claim->policy, i, claim->cells[i]);
+        claim->rules[i] = mirror_rule(tier, claim->policy, i, at, asked);
+        opinion->level = mirror_level(tier, claim->policy, &claim->rules[i], at, opinion->state, r->now_ns);
     }
     const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
-    opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->state, r->now_ns), others);
+    opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->level, r->now_ns), others);
     if (mirrored) {
-        opinion->left = mirror_left(r->t->tier, claim->policy, &claim->rules[i], claim->cells[i], opinion->state,
-                                    opinion->left, claim_asked(claim), r->now_ns);
+        opinion->left = mirror_left(tier, claim->policy, &claim->rules[i], at, opinion->state, opinion->left, others,
+                                    asked, r->now_ns);
     }
     if (others != 0 && rule_is_queue(&claim->rules[i])) {
         opinion->left = 0;
@@ -174,6 +179,16 @@ static void mark_refused(struct request *r)
     }
 }
 
+struct state process_base(const struct request *r, const struct claim *claim, size_t i)
+{
+    const struct opinion *opinion = &claim->opinions[i];
+    const struct rule *rule = &claim->rules[i];
+    /* In parts every unit takes the time of those that pass elsewhere, from the level on. */
+    const bool in_parts = rule_is_bucket(rule) && mirror_concerns(r->t->tier, claim->policy) &&
+                          load_relaxed(&claim->policy->rung) == RUNG_SHARE;
+    return in_parts ? opinion->level : opinion->state;
+}
+
 enum charge process_charge(struct request *r, struct claim *claim, size_t i, uint64_t cost, uint64_t mine,
                            uint64_t wanted, uint64_t add)
 {
@@ -198,7 +213,7 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
             result = CHARGE_NO_ROOM;
             break;
         }
-        struct state charged = opinion->state;
+        struct state charged = process_base(r, claim, i);
         if (is_log) {
             /* Beside what others have been promised by the same word. */
             const uint64_t others = wanted != 0 ? (load_acquire(&cell->held) & HELD_UNITS) - mine : 0;
@@ -216,7 +231,7 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
         struct pair_value next = cell_value(charged, value);
         next.b += add;
         if (pair_cas(&cell->state, &value, next)) {
-            opinion->state = charged;
+            opinion->state = opinion->level = charged;
             opinion->left -= min_u64(cost, opinion->left);
             if (rule_is_queue(rule)) {
                 opinion->left = rule_headroom(rule, charged, r->now_ns);
@@ -384,7 +399,7 @@ static void allow(struct request *r)
             out->limit_index = (uint8_t) least;
             out->limit = limit;
             out->remaining = left;
-            out->reset_after_ns = rule_reset_after(&claim->rules[least], claim->opinions[least].state, r->now_ns);
+            out->reset_after_ns = rule_reset_after(&claim->rules[least], claim->opinions[least].level, r->now_ns);
         }
     }
     if (out->limit == 0) {

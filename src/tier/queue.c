@@ -39,7 +39,7 @@ static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, s
         const struct opinion *opinion = &claim->opinions[i];
         const uint64_t ahead = saturating_sub(opinion->held & HELD_UNITS, mine);
         uint64_t wait_ns = 0;
-        if (rule_queue(&claim->rules[i], opinion->state, r->now_ns, claim->cost != 0 ? claim->cost : 1, ahead,
+        if (rule_queue(&claim->rules[i], opinion->level, r->now_ns, claim->cost != 0 ? claim->cost : 1, ahead,
                        max_wait_ns, &wait_ns)) {
             out->wait_ns = max_u64(out->wait_ns, wait_ns);
         } else {
@@ -69,7 +69,7 @@ static enum charge charge_plain(struct request *r)
         held != (claim->opinions[0].held & HELD_UNITS)) {
         return CHARGE_NO_ROOM;
     }
-    const struct state charged = rule_charge(&claim->rules[0], state, r->now_ns, claim->cost);
+    const struct state charged = rule_charge(&claim->rules[0], process_base(r, claim, 0), r->now_ns, claim->cost);
     return pair_cas(&cell->state, &value, cell_value(charged, value)) ? CHARGE_DONE : CHARGE_NO_ROOM;
 }
 

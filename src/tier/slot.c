@@ -242,7 +242,7 @@ static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, cons
                                      .limit = policy->limits[least].rule.limit,
                                      .left = claim->opinions[least].left + claim->granted,
                                      .reset_after_ns =
-                                         rule_reset_after(&claim->rules[least], claim->opinions[least].state, now_ns),
+                                         rule_reset_after(&claim->rules[least], claim->opinions[least].level, now_ns),
                                      .limit_index = (uint8_t) least,
                                      .about = slot_about(policy)};
     slot_publish(t, index, epoch, &terms);

@@ -75,6 +75,7 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
         return -ENOMEM;
     }
     tier->fleet = fleet;
+    store_relaxed(&tier->nodes, 1);
     if (table_open(&tier->table, max_keys, fleet) != 0 ||
         (fleet && notes_open(&tier->notes, tier->table.cell_count) != 0) ||
         logs_open(&tier->logs, max_log_units, tier->table.cell_count) != 0 ||

@@ -229,12 +229,12 @@ struct tier {
     _Atomic(struct policy_set *) policies;
     const weir_clock *clock;
     uint64_t tick_ns;
-    uint64_t origin_ns;          /* of bucket times; see struct rule */
-    bool host_time;              /* time moves only in weir_poll */
-    bool grants;                 /* false: no asymmetric barrier here, everything is decided in the table */
-    bool fleet;                  /* there is a fleet to tell */
-    _Atomic uint32_t live_nodes; /* as last heard; 0: never */
-    uint64_t interval_ns;        /* between two answers of the fleet */
+    uint64_t origin_ns;     /* of bucket times; see struct rule */
+    bool host_time;         /* time moves only in weir_poll */
+    bool grants;            /* false: no asymmetric barrier here, everything is decided in the table */
+    bool fleet;             /* there is a fleet to tell */
+    _Atomic uint32_t nodes; /* that share the limits; 1 and up */
+    uint64_t interval_ns;   /* between two answers of the fleet */
     /* From here on, what is written while others read what stands above. */
     _Alignas(CACHE_LINE) struct orphans orphans;
     struct logs logs;
@@ -350,8 +350,9 @@ void thread_tally(struct weir_thread *t, const struct policy *policy, bool allow
 
 /* What one limit says. */
 struct opinion {
-    uint64_t held; /* the cell's word, read before its state */
-    struct state state;
+    uint64_t held;      /* the cell's word, read before its state */
+    struct state state; /* as it was read */
+    struct state level; /* as it is decided by: mirror_level */
     uint64_t left;
 };
 
@@ -435,18 +436,30 @@ static inline bool mirror_concerns(const struct tier *tier, const struct policy 
     return tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
 }
 
-/* A rule where this part of it may pass (of PART_WHOLE; 0: all). */
-struct rule mirror_part_rule(const struct rule *rule, uint64_t part);
+/* A rule where this part of it may pass (of PART_WHOLE; 0: all), for a request of so many units. */
+struct rule mirror_part_rule(const struct rule *rule, uint64_t part, uint64_t asked);
 /* The part of a key that has no note. `told`: the fleet has told of it. */
 uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool told);
 /* Whether a key is decided by the limit as it is configured: not in part, nor by the outage ladder. */
 bool mirror_is_whole(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell);
-/* The rule in force for one limit of any policy at a cell. */
-struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell);
-/* Of a headroom by that rule, the units that may pass, of which `asked` are wanted now. It concerns the policy. */
+/* The rule in force for one limit of any policy at a cell, for a request of so many units. */
+struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell,
+                        uint64_t asked);
+/*
+ * What a state comes to by that rule, of a policy that it concerns: of a queue, and in an outage of any bucket, with
+ * the others' units that nobody has told of; where each node has the whole limit, without the others' units.
+ */
+struct state mirror_level(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
+                          struct state state, uint64_t now_ns);
+/*
+ * Of a headroom by that rule and level, less the units that are held, the units that may pass, of which `asked` are
+ * wanted now. It concerns the policy.
+ */
 uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
-                     struct state state, uint64_t headroom, uint64_t asked, uint64_t now_ns);
+                     struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns);
 /* The wait until the fleet's next answer at the latest, where that can let more pass; else 0. */
+/* Units of a bucket were given back here. */
+void mirror_returned(const struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t units);
 uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns);
 
 /* denial.c: what a denial says of one claim alone. */
@@ -455,6 +468,8 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
 /* Of use to queue.c. */
 enum charge { CHARGE_DONE, CHARGE_NO_ROOM, CHARGE_LOST, CHARGE_NO_MEMORY };
 
+/* The state that a limit of a claim is charged from, as heard. */
+struct state process_base(const struct request *r, const struct claim *claim, size_t limit);
 /* Hears all limits of a claim; `mine`: units held there that are this request's. False: a cell is another key's. */
 bool process_ask(struct request *r, struct claim *claim, uint64_t mine);
 void process_hold(struct request *r, const struct claim *claim, uint64_t delta);

@@ -189,21 +189,21 @@ static void test_a_network_that_loses_doubles_and_reorders_changes_no_sum(void *
 static void test_a_partition_longer_than_the_window_loses_nothing(void **state)
 {
     (void) state;
-    over_long(3, draw_partition, (struct demands){.worst = 2, .recovered_s = 2});
-    over_short(3, draw_partition, (struct demands){.worst = 2.5, .recovered_s = 2});
+    over_long(3, draw_partition, (struct demands){.worst = 2, .recovered_s = 3.5});
+    over_short(3, draw_partition, (struct demands){.worst = 2.5, .recovered_s = 3.5});
 }
 
 static void test_a_redis_that_comes_back_empty_or_behind_is_told_again(void **state)
 {
     (void) state;
-    over_long(4, draw_restart, (struct demands){.worst = 2, .recovered_s = 2});
-    over_short(4, draw_restart, (struct demands){.worst = 2.5, .recovered_s = 2});
+    over_long(4, draw_restart, (struct demands){.worst = 2, .recovered_s = 3.5});
+    over_short(4, draw_restart, (struct demands){.worst = 2.5, .recovered_s = 3.5});
 }
 
 static void test_a_redis_that_was_flushed_is_told_again(void **state)
 {
     (void) state;
-    over_long(4, draw_flush, (struct demands){.worst = 2, .recovered_s = 2});
+    over_long(4, draw_flush, (struct demands){.worst = 2, .recovered_s = 3.5});
 }
 
 static void test_whatever_happens_nothing_is_lost_and_nothing_counted_twice(void **state)

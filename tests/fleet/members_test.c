@@ -134,7 +134,7 @@ static void test_two_hundred_nodes_share_a_limit(void **state)
         struct sim_options options = options_of(&policy, first_seed());
         struct sim_audit audit;
         options.nodes = 200;
-        options.step_ns = 5 * MILLISECOND;
+        options.step_ns = 2 * MILLISECOND;
         options.quiet_ns = 0;
         const struct sim_result result = run_sim(&options, &audit);
         expect_good(&options, &audit);

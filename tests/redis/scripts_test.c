@@ -221,6 +221,10 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         for (size_t i = 0; i < count; i++) {
             ours[i] = theirs[i] = next_report(&world);
         }
+        const uint64_t now_us = world.from_us + random_below(&world.rng, 50);
+        for (size_t i = 0; i < count; i++) {
+            ours[i].now_us = theirs[i].now_us = now_us;
+        }
         if (exchange(redis, ours, count) != TRANSPORT_ROUND_DONE) {
             fail_msg("step %zu: %s", step, redis->ops->problem(redis));
         }
@@ -246,6 +250,7 @@ static struct report report_of(enum report_kind kind, const char *name, uint64_t
     struct report r = {.kind = kind,
                        .count = count,
                        .asked = count,
+                       .now_us = NOW_US,
                        .from_us = NOW_US,
                        .unit_ps = 1000000000,
                        .expire_ms = 60000,

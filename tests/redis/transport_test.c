@@ -90,6 +90,7 @@ static struct report bucket(const char *author, uint64_t count, uint64_t acked, 
                        .asked = count,
                        .acked = acked,
                        .tat_us = tat_us,
+                       .now_us = NOW_US,
                        .from_us = NOW_US,
                        .unit_ps = 2500000,
                        .expire_ms = 60000};
@@ -112,8 +113,35 @@ static void buckets_move_by_news(struct transport *t)
     r = say(t, bucket("c.1", 1000, 1000, 0)); /* counted before the record was lost: no debt */
     assert_int_equal(r.sum, 1140);
     assert_int_equal(r.tat_answer_us, NOW_US + 350);
-    r = say(t, bucket("c.1", 1001, 1000, NOW_US + 900)); /* the later time wins */
-    assert_int_equal(r.tat_answer_us, NOW_US + 900);
+    r = say(t, bucket("c.1", 1001, 1000, NOW_US + 900)); /* the later time wins, and what is new comes on top */
+    assert_int_equal(r.tat_answer_us, NOW_US + 903);
+}
+
+/*
+ * A record is lost that three authors have seen at different times, and each has had units since. In whatever order
+ * they tell, the bucket is at the latest of those times and all the units.
+ */
+static void lost_buckets_come_back_whole(struct transport *t)
+{
+    static const size_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const uint64_t seen_us[3] = {NOW_US + 1000, NOW_US + 1500, NOW_US + 1200};
+    static const uint64_t news[3] = {400, 40, 200}; /* 2.5 us each */
+    static const char *const authors[3] = {"a.1", "b.1", "c.1"};
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        struct report r = {.status = 0};
+        for (size_t j = 0; j < 3; j++) {
+            const size_t by = orders[i][j];
+            r = bucket(authors[by], 1000 + news[by], 1000, seen_us[by]);
+            (void) snprintf(r.record, sizeof(r.record), "weir:{001}:b1s:p:lost%zu", i);
+            r = say(t, r);
+        }
+        assert_int_equal(r.tat_answer_us, NOW_US + 1500 + 640 * 5 / 2);
+        /* From now on it is a record like any other. */
+        r = bucket("a.1", 1500, 1400, r.tat_answer_us);
+        (void) snprintf(r.record, sizeof(r.record), "weir:{001}:b1s:p:lost%zu", i);
+        r = say(t, r);
+        assert_int_equal(r.tat_answer_us, NOW_US + 1500 + 740 * 5 / 2);
+    }
 }
 
 static void heartbeats_count_nodes_and_notice_loss(struct bench *b)
@@ -159,7 +187,7 @@ static void a_hang_fails_the_round_and_what_it_said_counts_once(struct bench *b)
     (void) step_until(b->transport, false);
     struct report report = window("h.1", 3, 3);
     (void) snprintf(report.record, sizeof(report.record), "weir:{001}:f1s:p:hung");
-    struct round round = {.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 60000};
+    struct round round = {.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 5000};
     hung(b, true);
     assert_int_equal(b->transport->ops->begin(b->transport, &round, real_ns()), 0);
     const uint64_t before_ns = real_ns();
@@ -167,7 +195,7 @@ static void a_hang_fails_the_round_and_what_it_said_counts_once(struct bench *b)
     assert_in_range(real_ns() - before_ns, TIMEOUT_MS * MILLISECOND / 2, TIMEOUT_MS * MILLISECOND + SECOND);
     assert_non_null(b->transport->ops->problem(b->transport));
     hung(b, false);
-    round = (struct round){.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 60000};
+    round = (struct round){.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 5000};
     assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
     assert_int_equal(report.sum, 3); /* also where the hung one was worked off after all */
     assert_null(b->transport->ops->problem(b->transport));
@@ -178,6 +206,7 @@ static void all_of_it(struct bench *b)
     b->transport = connect_to(b);
     windows_keep_the_larger_count(b->transport);
     buckets_move_by_news(b->transport);
+    lost_buckets_come_back_whole(b->transport);
     a_hang_fails_the_round_and_what_it_said_counts_once(b);
     heartbeats_count_nodes_and_notice_loss(b);
     b->transport->ops->close(b->transport);

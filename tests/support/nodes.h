@@ -33,6 +33,9 @@
 /* And for a fleet that has forgotten everything to be told it again. */
 #define HEAL_MS (6 * INTERVAL_MS)
 
+/* For nodes that were without the fleet to hear of each other again. */
+#define RETURN_MS (5 * INTERVAL_MS)
+
 struct node {
     struct fake_clock clock; /* its host's: the wall clock may be wrong */
     weir *w;
@@ -365,7 +368,8 @@ static inline void know_all(struct node *node)
         store_relaxed(&note->mirror.since_ns, now_ns);
         store_relaxed(&note->mirror.others_rate, 0);
         store_relaxed(&note->mirror.part, 0);
-        store_relaxed(&note->mirror.waits, 0);
+        store_relaxed(&note->mirror.level, 0);
+        store_relaxed(&note->mirror.flags, 0);
         store_relaxed(&note->mirror.quota_untold, 0);
     }
     rcu_leave();

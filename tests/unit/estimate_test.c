@@ -294,20 +294,20 @@ static void test_units_that_the_others_news_covers(void **state)
         const double interval = (double) interval_ns;
         const double all = (double) count;
         const double half = interval / 2 < span ? interval / 2 : span;
-        const uint64_t since_answer = estimate_seen(count, span_ns, interval_ns, false);
+        const uint64_t since_answer = estimate_seen(count, span_ns, interval_ns / 2, false);
         expect_near((double) since_answer, all - all * half / span, 1 + all * 1e-12);
-        const uint64_t since_start = estimate_seen(count, span_ns, interval_ns, true);
+        const uint64_t since_start = estimate_seen(count, span_ns, interval_ns / 2, true);
         expect_near((double) since_start, span < interval ? all * span / (2 * interval) : all - all * half / span,
                     1 + all * 1e-12);
         assert_true(since_answer <= count && since_start <= count);
     }
-    assert_int_equal(estimate_seen(1000, 0, INTERVAL, true), 0);
-    assert_int_equal(estimate_seen(1000, 0, INTERVAL, false), 0);
-    assert_int_equal(estimate_seen(1000, INTERVAL, 0, true), 0);
-    assert_int_equal(estimate_seen(1000, INTERVAL / 2, INTERVAL, false), 0);
-    assert_int_equal(estimate_seen(1000, INTERVAL, INTERVAL, false), 500);
-    assert_int_equal(estimate_seen(1000, INTERVAL, INTERVAL, true), 500); /* the two cases meet */
-    assert_int_equal(estimate_seen(UINT64_MAX, UINT64_MAX, 2, false), UINT64_MAX - 1);
+    assert_int_equal(estimate_seen(1000, 0, INTERVAL / 2, true), 0);
+    assert_int_equal(estimate_seen(1000, 0, INTERVAL / 2, false), 0);
+    assert_int_equal(estimate_seen(1000, INTERVAL, 0, true), 1000);
+    assert_int_equal(estimate_seen(1000, INTERVAL / 2, INTERVAL / 2, false), 0);
+    assert_int_equal(estimate_seen(1000, INTERVAL, INTERVAL / 2, false), 500);
+    assert_int_equal(estimate_seen(1000, INTERVAL, INTERVAL / 2, true), 500); /* the two cases meet */
+    assert_int_equal(estimate_seen(UINT64_MAX, UINT64_MAX, 1, false), UINT64_MAX - 1);
 }
 
 static void test_a_young_window_is_seen_as_nodes_of_any_phase_have_told_of_it(void **state)
@@ -321,7 +321,7 @@ static void test_a_young_window_is_seen_as_nodes_of_any_phase_have_told_of_it(vo
         for (uint64_t phase_ms = 0; phase_ms < interval_ms; phase_ms++) {
             told += phase_ms < age_ms ? count * phase_ms / age_ms : 0;
         }
-        const uint64_t seen = estimate_seen(count, age_ms * MILLISECOND, interval_ms * MILLISECOND, true);
+        const uint64_t seen = estimate_seen(count, age_ms * MILLISECOND, interval_ms * MILLISECOND / 2, true);
         expect_near((double) seen, (double) told / (double) interval_ms, (double) count / (double) interval_ms);
     }
 }

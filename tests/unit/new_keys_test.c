@@ -180,7 +180,7 @@ static void test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part(void **s
         assert_int_equal(ask(&n.node[i], 1000), 0);
     }
     memory_fleet_set_hung(n.fleet, false);
-    pass(&n, 1500); /* the rounds under way fail */
+    pass(&n, 1000 + RETURN_MS); /* the rounds under way fail */
     for (int i = 0; i < NODES; i++) {
         assert_false(goes_by_part(&n.node[i]));
     }

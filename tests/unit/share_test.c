@@ -445,7 +445,7 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), -ENOTCONN); /* it does not know of the others' 60 */
     pass(&n, 100);
-    assert_int_equal(ask(&n.node[0], 50), 50);
+    assert_int_equal(ask_freely(&n.node[0], 50), 50);
     make_urgent(&n.node[0]); /* it is among those that cannot wait, and has changed as well */
     memory_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);

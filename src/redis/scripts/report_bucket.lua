@@ -3,26 +3,32 @@
 -- is full again.
 --
 -- KEYS     one record each
--- ARGV     for each record: author, count, asked, back, reset (0: none), units it keeps, acked, acked back, known back,
---          tat, from, unit, milliseconds it lives after it is full again. reset, tat and from in microseconds of fleet
---          time, unit in picoseconds
+-- ARGV     the time, and for each record: author, count, asked, back, reset (0: none), units it keeps, acked, acked
+--          back, known back, tat, from, unit, milliseconds it lives after it is full again. The time, reset, tat and
+--          from in microseconds of fleet time, unit in picoseconds
 -- Returns  for each record: status (0, or 1: refused), the author's count, sum of what was admitted, sum of what was
 --          asked, the author's back, sum of what was given back, tat
 --
--- Counts are cumulative, as in report_window.lua. The bucket moves by the units that neither this record nor, where it
--- was lost, an earlier one has had (acked, acked back); and never to a time before the one the author has seen, less
--- what was given back since (known back). Where the author counts by another rate than the last one, the units owed
--- stay. A reset fills the bucket, once, but for what its author has used since.
+-- Counts are cumulative, as in report_window.lua. The bucket is never at a time before the one the author has seen,
+-- less what was given back since (known back); from there it moves by the units that neither this record nor, where it
+-- was lost, an earlier one has had (acked, acked back). An author that was acked more than is here tells of a lost
+-- record: each saw that at another time, and has had units since. So the bucket begins at the latest time that any of
+-- them saw, and what is new is added to it, in whatever order they come. `from` is the time up to which every node has
+-- told all it used: so long ago the bucket may have been full, and not since, as units used since may come in any
+-- order. Where the author counts by another rate than the last one, the units owed stay. A reset fills the bucket,
+-- once, but for what its author has used since.
 --
 -- Fields: AUTHOR and sum as in report_window.lua, and
 --   tat      the time at which the bucket is full again, microseconds of fleet time
 --   unit     picoseconds a unit takes, by the last report
+--   base     where the record was lost: the latest time of it that an author has seen, and when the first one told
 -- The record's time to live is set when tat comes to another stretch of time, of half of what the record lives after it
 -- is full, so a busy bucket's is not set with every report, and is never too short by more than such a stretch.
-local KEYS, ARGV, out, to, at = KEYS, ARGV, {}, 0, 0
+local KEYS, ARGV, out, to, at = KEYS, ARGV, {}, 0, 1
 local call, pcall, tonumber, match, format = redis.call, redis.pcall, tonumber, string.match, string.format
 local ceil, max, min = math.ceil, math.max, math.min
 local MOST = 9007199254740992
+local REPAIR_US = 10000000
 local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f' -- and the rest, as in report_window.lua
 local TWO = ONE .. ' ' .. ONE
 local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
@@ -41,7 +47,8 @@ end
 
 -- Numbers that most reports of a batch have in common.
 local last_from, from_us, last_unit, unit_ps, last_life, life_ms, stretch_us
-local renewed = call('TIME')[2] % #KEYS + 1
+local now_us = ARGV[1] + 0
+local renewed = now_us % #KEYS + 1
 for i = 1, #KEYS do
     local key, author = KEYS[i], ARGV[at + 1]
     local old = pcall('HMGET', key, author, 'sum', 'tat', 'unit')
@@ -104,6 +111,7 @@ for i = 1, #KEYS do
         if back < old_back then
             back = old_back
         end
+        local old_sum_back = sum_back
         sum = sum + count - old_count - (back - old_back)
         sum_asked = sum_asked + asked - old_asked
         sum_back = sum_back + back - old_back
@@ -112,20 +120,38 @@ for i = 1, #KEYS do
             old_tat = 0
         end
         local tat = old_tat
-        if old[4] and old[4] ~= last_unit and tat > from_us then
+        if old[4] and old[4] ~= last_unit and tat > now_us then
             local old_unit_ps = tonumber(old[4]) or 0
             if old_unit_ps > 0 then
-                tat = from_us + ceil((tat - from_us) / old_unit_ps * unit_ps)
+                tat = now_us + ceil((tat - now_us) / old_unit_ps * unit_ps)
             end
         end
+        local seen = ARGV[at + 10] + 0
+        if seen > tat and old_sum_back > ARGV[at + 9] + 0 then
+            seen = seen - ceil((old_sum_back - ARGV[at + 9]) * unit_ps / 1000000)
+        end
+        local news, lost = 0, false
         if count > old_count then
             local acked = ARGV[at + 7] == old[1] and old_count or ARGV[at + 7] + 0
-            local news = count - (acked > old_count and acked or old_count)
-            if news > 0 then
-                local more_us = news * unit_ps / 1000000
-                local part = more_us % 1 -- up, and without a call
-                tat = (tat > from_us and tat or from_us) + (part > 0 and more_us - part + 1 or more_us)
+            lost = acked > old_count
+            news = count - (lost and acked or old_count)
+        end
+        if lost then
+            local base, since = match(call('HGET', key, 'base') or '', '^(%d+) (%d+)$')
+            if not base or now_us - since > REPAIR_US then
+                base, since = old_tat, now_us
             end
+            if seen > base + 0 then
+                tat = tat + seen - base
+                call('HSET', key, 'base', format(TWO, seen, since))
+            end
+        elseif seen > tat then
+            tat = seen
+        end
+        if news > 0 then
+            local more_us = news * unit_ps / 1000000
+            local part = more_us % 1 -- up, and without a call
+            tat = (tat > from_us and tat or from_us) + (part > 0 and more_us - part + 1 or more_us)
         end
         if back > old_back then
             local returned = back - max(old_back, ARGV[at + 8] + 0)
@@ -133,25 +159,20 @@ for i = 1, #KEYS do
                 tat = max(tat - ceil(returned * unit_ps / 1000000), 0)
             end
         end
-        local seen = ARGV[at + 10] + 0
-        if seen > tat then
-            local unseen = sum_back ~= 0 and sum_back - ARGV[at + 9] or 0
-            tat = max(tat, unseen > 0 and seen - ceil(unseen * unit_ps / 1000000) or seen)
-        end
         -- Some nine years: a node counts no further, and a greater number would not do for an expiry.
-        if tat > from_us + 280000000000000 then
-            tat = from_us + 280000000000000
+        if tat > now_us + 280000000000000 then
+            tat = now_us + 280000000000000
         end
         if reset > old_reset then
             local kept = ARGV[at + 6] + 0
-            local owed = max(ceil((tat - from_us) * 1000000 / unit_ps) - kept, 0)
+            local owed = max(ceil((tat - now_us) * 1000000 / unit_ps) - kept, 0)
             owed = min(owed, max(sum - kept, 0))
             back, sum_back, sum = back + owed, sum_back + owed, sum - owed
-            tat = kept > 0 and from_us + ceil(kept * unit_ps / 1000000) or 0
+            tat = kept > 0 and now_us + ceil(kept * unit_ps / 1000000) or 0
         else
             reset = old_reset
         end
-        local expires = tat <= from_us or i == renewed or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us
+        local expires = tat <= now_us or i == renewed or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us
         if tat ~= old_tat or count ~= old_count or asked ~= old_asked or back ~= old_back or
             reset ~= old_reset or old[4] ~= last_unit or not old[2] then
             local mine, all
@@ -178,7 +199,7 @@ for i = 1, #KEYS do
             end
         end
         if expires then
-            local full_ms = max(ceil((tat - from_us) / 1000), 0)
+            local full_ms = max(ceil((tat - now_us) / 1000), 0)
             local done = pcall('PEXPIRE', key, format(ONE, full_ms + life_ms))
             if type(done) == 'table' then
                 if call('PTTL', key) < 0 then

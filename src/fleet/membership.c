@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fleet/membership.h"
+
+#include "base/numbers.h"
+#include "fleet/transport.h"
+
+void membership_open(struct membership *membership, uint32_t expected, uint64_t interval_ns, uint64_t timeout_ns)
+{
+    *membership = (struct membership){.expected = expected != 0 ? expected : 1,
+                                      .await_ns = TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS + timeout_ns + 2 * interval_ns,
+                                      .tell_ns = interval_ns};
+}
+
+uint32_t membership_nodes(const struct membership *membership)
+{
+    const uint32_t known = membership->live + membership->suspect;
+    const bool all = known != 0 && membership->await_until_ns == 0;
+    return all || known > membership->expected ? known : membership->expected;
+}
+
+void membership_await(struct membership *membership, uint64_t monotonic_ns)
+{
+    membership->expected = membership_nodes(membership);
+    membership->await_until_ns = monotonic_ns + membership->await_ns;
+    membership->complete_ns = 0;
+}
+
+void membership_heard(struct membership *membership, uint32_t live, uint32_t suspect, uint64_t watermark_ns,
+                      uint64_t monotonic_ns)
+{
+    membership->failed = live + suspect < membership->live + membership->suspect ||
+                         (membership->failed && suspect <= membership->suspect && live <= membership->live);
+    membership->live = live;
+    membership->suspect = suspect;
+    if (membership->await_until_ns != 0) {
+        const bool complete = live >= membership->expected;
+        if (!complete) {
+            membership->complete_ns = 0;
+        } else if (membership->complete_ns == 0) {
+            membership->complete_ns = monotonic_ns;
+        }
+        if (membership_awaits(membership, monotonic_ns)) {
+            return;
+        }
+        membership->await_until_ns = 0;
+    }
+    membership->watermark_ns = watermark_ns;
+}
+
+uint64_t membership_news_age(uint32_t live, uint32_t suspect, uint64_t watermark_ns, uint64_t now_ns,
+                             uint64_t interval_ns)
+{
+    const uint64_t earliest_ns = saturating_sub(now_ns, watermark_ns);
+    /* A node that is late says nothing of the others' phases. */
+    if (live < 2 || suspect != 0 || earliest_ns > interval_ns + interval_ns / 4) {
+        return interval_ns / 2;
+    }
+    /* Of n moments drawn evenly from an interval the earliest is n / (n + 1) of it ago on average. */
+    const uint64_t others = live - 1;
+    return max_u64(muldiv_floor(earliest_ns, others + 1, 2 * others), interval_ns / 8);
+}
+
+bool membership_awaits(const struct membership *membership, uint64_t monotonic_ns)
+{
+    if (membership->await_until_ns == 0) {
+        return false;
+    }
+    const bool told = membership->complete_ns != 0 && monotonic_ns >= membership->complete_ns + membership->tell_ns;
+    return !told && monotonic_ns < membership->await_until_ns;
+}
