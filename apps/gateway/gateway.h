@@ -37,7 +37,7 @@ struct gateway_options {
     const char *policies; /* NULL: nothing is limited */
     const char *redis_url;
     const char *redis_prefix, *node_name;
-    unsigned threads, sessions, sync_interval_ms;
+    unsigned threads, sessions, sync_interval_ms, expected_nodes;
     bool offload;
 };
 

@@ -47,6 +47,7 @@ static int open_limits(struct gateway *gateway)
     limits.prefix = options->redis_prefix;
     limits.node_name = options->node_name;
     limits.sync_interval_ms = options->sync_interval_ms;
+    limits.expected_nodes = options->expected_nodes;
     limits.max_keys = 262144;
     limits.max_threads = options->threads;
     limits.log = to_stderr;

@@ -18,6 +18,7 @@ static const char usage[] =
     "  --redis-prefix PREFIX    of every key in Redis (weir)\n"
     "  --node-name NAME         for people who read the log (the host name)\n"
     "  --sync-interval-ms N     how often to speak with Redis (200)\n"
+    "  --expected-nodes N       gateways that share the limits, until they have been heard of (1)\n"
     "  --threads N              threads, each with a socket of its own (one per core)\n"
     "  --sessions N             clients remembered per thread (4096); each takes a file descriptor\n"
     "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
@@ -62,6 +63,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {"sessions", required_argument, NULL, 's'},
         {"metrics", required_argument, NULL, 'm'},
         {"sync-interval-ms", required_argument, NULL, 'i'},
+        {"expected-nodes", required_argument, NULL, 'e'},
         {"no-offload", no_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},
@@ -102,6 +104,9 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             break;
         case 'i':
             out->sync_interval_ms = number("sync-interval-ms", optarg, 10, 60000);
+            break;
+        case 'e':
+            out->expected_nodes = number("expected-nodes", optarg, 1, 65535);
             break;
         case 't':
             out->threads = number("threads", optarg, 1, GATEWAY_THREADS_MAX);

@@ -64,11 +64,8 @@ static uint64_t smooth(uint64_t old, uint64_t new, uint64_t halvings)
     return halvings >= 64 ? new : (old >> halvings) + (new - (new >> halvings));
 }
 
-void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_asked, uint64_t span_ns,
-                  uint64_t interval_ns)
+void demand_learn(struct demand *demand, uint64_t own, uint64_t others, uint64_t span_ns, uint64_t interval_ns)
 {
-    const uint64_t own = estimate_rate(own_asked, max_u64(span_ns, 1));
-    const uint64_t others = estimate_rate(others_asked, max_u64(span_ns, 1));
     const uint64_t halvings =
         demand->known ? max_u64(saturating_add(span_ns, interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
     demand->own_rate = smooth(demand->own_rate, own, halvings);

@@ -42,9 +42,8 @@ uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t uns
 /* Units over a time, as a rate. */
 uint64_t estimate_rate(uint64_t units, uint64_t span_ns);
 
-/* Takes in what was asked during `span_ns`, which is some intervals. */
-void demand_learn(struct demand *demand, uint64_t own_asked, uint64_t others_asked, uint64_t span_ns,
-                  uint64_t interval_ns);
+/* Takes in the rates asked during `span_ns`, which is some intervals. */
+void demand_learn(struct demand *demand, uint64_t own, uint64_t others, uint64_t span_ns, uint64_t interval_ns);
 
 /* The others' part of the demand; a node asks for at least one unit per interval. */
 uint32_t demand_others_part(const struct demand *demand, uint64_t interval_ns);

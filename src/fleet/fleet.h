@@ -118,11 +118,12 @@ struct fleet {
     char node[NODE_ID_SIZE];
     char name[64]; /* for people */
     uint32_t interval_ms, timeout_ms;
-    uint64_t opened_ns; /* monotonic, as all below */
-    uint64_t good_ns;   /* last good round; 0: none yet */
-    uint64_t news_ns;   /* when that was begun: what it told is no older */
-    bool slow;          /* that took long */
-    bool failed;        /* a round has failed since, or could not be begun */
+    uint32_t expected_nodes; /* as configured */
+    uint64_t opened_ns;      /* monotonic, as all below */
+    uint64_t good_ns;        /* last good round; 0: none yet */
+    uint64_t news_ns;        /* when that was begun: what it told is no older */
+    bool slow;               /* that took long */
+    bool failed;             /* a round has failed since, or could not be begun */
     uint64_t next_round_ns;
     struct round round;
     bool under_way;
@@ -134,6 +135,7 @@ struct fleet {
     uint32_t gather_count;
     bool tells_all;          /* for measurements: nothing is left to its turn */
     bool leaves;             /* this node is about to go */
+    bool hinted;             /* that more nodes are live than expected */
     bool awaits;             /* as of the last good round: nodes that were there have not told yet what they used */
     bool outage;             /* a policy has left the fleet's rung since the last good round */
     uint32_t cursor;         /* where the next round begins to look for dirty cells */
@@ -233,7 +235,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
 /* Entries of single keys stand where their policies do. */
 void outage_follow(const struct policy_set *set, struct overrides *overrides);
 /* A set that is about to replace another one: its policies begin where those of the same name stand. */
-void outage_keep(struct policy_set *set, const struct policy_set *old);
+void outage_keep(const struct tier *tier, struct policy_set *set, const struct policy_set *old);
 
 /* trouble.c: looks for a problem of the transport's; `failed`: a round has. */
 void trouble_look(struct fleet *fleet, bool failed);

@@ -197,8 +197,10 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
         if (report->kind == REPORT_BUCKET) {
             fold_bucket(fleet, origin->cell, note, &rule, report, listens, now_ns);
         } else if (report->kind == REPORT_LOG && listens) {
-            fleet->given_back = report_log_fold(fleet, origin->cell, note, &rule, report, now_ns) || fleet->given_back;
-            learn_log(fleet, cell, note, &rule, report->log);
+            uint64_t others;
+            fleet->given_back =
+                report_log_fold(fleet, origin->cell, note, &rule, report, now_ns, &others) || fleet->given_back;
+            learn_log(fleet, cell, note, &rule, report, others);
         } else if (report->kind == REPORT_WINDOW) {
             fold_windows(fleet, origin->cell, note, &rule, origin, report, listens);
         }

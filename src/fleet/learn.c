@@ -90,6 +90,15 @@ uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now
     return more;
 }
 
+void learn_units(const struct fleet *fleet, struct note *note, uint64_t told, uint64_t end, uint64_t now_ns)
+{
+    learn_begin(note);
+    /* A note that is new knows nothing of what was told before; and numbers of units given back are used again. */
+    note->now.own = note->now.own == 0 ? told : min_u64(note->now.own, end);
+    learn_own(note, &note->now, end);
+    (void) learn_denied(fleet, note, now_ns);
+}
+
 void learn_again(struct note *note, uint64_t now_ns, uint64_t interval_ns, bool steady)
 {
     struct lesson *lesson = &note->lesson;
@@ -119,6 +128,16 @@ static bool surges(const struct lesson *lesson, uint64_t now_ns, uint64_t interv
            now_ns >= lesson->first_ns + interval_ns;
 }
 
+/* Others' units since a time: by now they have told of half an interval less. */
+static uint64_t log_recent(const struct log_news *log, uint64_t since_ns)
+{
+    uint64_t units = 0;
+    for (uint32_t i = 0; i < log->group_count; i++) {
+        units += log->groups[i].time_ns * NS_PER_US > since_ns ? log->groups[i].units : 0;
+    }
+    return units;
+}
+
 /*
  * An answer to a key that was not asked for before, or not for a while, says what the others have told, but not what
  * they have just begun: a burst that comes to all nodes at once is told by each of them some milliseconds later. So it
@@ -133,11 +152,14 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
     const uint64_t interval_ns = fleet->tier->interval_ns;
     if (lesson->learned_ns == 0) {
         const uint64_t age_ns = saturating_sub(now_ns, start_ns);
-        lesson->guessed = !rule_is_bucket(rule) && age_ns <= TURN_INTERVALS * interval_ns;
+        const bool log = rule_is_log(rule);
+        lesson->guessed = log || (!rule_is_bucket(rule) && age_ns <= TURN_INTERVALS * interval_ns);
         if (lesson->guessed) {
             /* A window that began not long ago is a span like any other. */
             lesson->demand.own_rate = estimate_rate(lesson->own_asked, interval_ns);
-            lesson->demand.others_rate = estimate_rate(note->now.others_asked, max_u64(age_ns, interval_ns / 2));
+            lesson->demand.others_rate = estimate_rate(
+                log ? log_recent(report->log, now_ns - min_u64(now_ns, 2 * interval_ns)) : note->now.others_asked,
+                log ? interval_ns + interval_ns / 2 : max_u64(age_ns, interval_ns / 2));
         }
         lesson->first_ns = lesson->learned_ns = lesson->changed_ns = now_ns;
         lesson->own = report->count;
@@ -177,10 +199,11 @@ static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint6
     const uint64_t presumed = lesson->presumed_rate;
     demand->others_rate -= presumed;
     const bool late = presumed != 0 && others_asked > expected;
-    const uint64_t speaking = late ? muldiv_floor(demand->others_rate, span_ns, NS_PER_S) >> RATE_BITS : others_asked;
-    demand_learn(demand, lesson->own_asked, speaking, span_ns, fleet->tier->interval_ns);
+    const uint64_t speaking = late ? demand->others_rate : estimate_rate(others_asked, max_u64(span_ns, 1));
+    demand_learn(demand, estimate_rate(lesson->own_asked, max_u64(span_ns, 1)), speaking, span_ns,
+                 fleet->tier->interval_ns);
     if (!spoken) {
-        demand->others_rate = min_u64(demand->others_rate, estimate_rate(speaking, max_u64(span_ns, 1)));
+        demand->others_rate = min_u64(demand->others_rate, speaking);
     }
     lesson->resumed = spoken && lesson->silent;
     lesson->silent = !spoken && (lesson->silent || membership->suspect != 0);
@@ -206,7 +229,7 @@ static void take_in(const struct fleet *fleet, struct note *note, const struct r
     const uint64_t now_ns = fleet->gathered_ns;
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t age_ns = fleet->news_age_ns;
-    const bool window = !rule_is_bucket(rule);
+    const bool window = !rule_is_bucket(rule) && !rule_is_log(rule);
     const uint64_t span_ns = lesson->learned_ns != 0 ? now_ns - lesson->learned_ns : 0;
     if (span_ns < interval_ns - interval_ns / WAIT_DIVISOR) {
         /* The others speak once in an interval: this tells no rate. But what passed here half an interval ago is seen.
@@ -361,7 +384,7 @@ static uint64_t presumed_units(const struct fleet *fleet, const struct lesson *l
 {
     const uint64_t span_ns = saturating_sub(end_ns, max_u64(start_ns, fleet->membership.watermark_ns));
     const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, presumed_part(lesson), PART_WHOLE);
-    /* What slides is used as it becomes free. */
+    /* What slides is used as it becomes free; a log frees in an instant what passed in one. */
     const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
     const uint64_t most = slides ? muldiv_floor(share, NS_PER_S, rule->period_ns) : UINT64_MAX;
     const uint64_t asked = muldiv_floor(min_u64(lesson->presumed_rate, most), span_ns, NS_PER_S);
@@ -377,6 +400,7 @@ static uint64_t presumed_in_window(const struct fleet *fleet, const struct lesso
     }
     /* What they used since the others' news is in the estimate, as the others' is. */
     const uint64_t told_ns = saturating_sub(fleet->gathered_ns, fleet->news_age_ns);
+    start_ns = rule_is_log(rule) ? saturating_sub(fleet->gathered_ns, rule->period_ns) : start_ns;
     const uint64_t units = presumed_units(fleet, lesson, rule, start_ns, told_ns);
     if (rule->algorithm != WEIR_SLIDING_WINDOW) {
         return units;
@@ -443,6 +467,7 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t now_ns = fleet->gathered_ns;
     const bool bucket = rule_is_bucket(rule);
+    const bool log = rule_is_log(rule);
     lesson->part_ns = load_relaxed(&mirror->part) != 0 ? now_ns : lesson->part_ns;
     take_in(fleet, note, rule, report, start_ns, with_before);
     const bool waits = begins(fleet, note, rule, report, start_ns);
@@ -451,6 +476,8 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     if (lesson->recent_rate > demand.own_rate + demand.own_rate / RISE_DIVISOR) {
         demand.own_rate = lesson->recent_rate;
     }
+    const uint64_t nodes = membership_nodes(&fleet->membership);
+    const uint32_t even = (uint32_t) (PART_WHOLE - PART_WHOLE / nodes);
     const uint32_t others_part = demand_others_part(&demand, interval_ns);
     const struct state state = cell_state(pair_read(&cell->state));
     count_error(fleet, note, rule, state, others, start_ns);
@@ -463,14 +490,12 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     const uint64_t ahead_ns = changing ? interval_ns / 4 : 3 * interval_ns;
     const uint64_t expected = muldiv_floor(demand.own_rate >> RATE_BITS, ahead_ns, NS_PER_S);
     uint64_t seen = lesson->own_seen;
-    if (!bucket) {
+    if (!bucket && !log) {
         const uint64_t own_back = report_window_back(note, load_relaxed(&note->mirror.tag));
         seen = saturating_sub(seen + told_folded(&note->now) + note->now.deficit,
                               load_relaxed(&note->now.others_back) + own_back);
     }
     const bool crowded = !bucket && demand.others_rate != 0 && is_crowded(rule, &demand, others_part);
-    const uint64_t nodes = membership_nodes(&fleet->membership);
-    const uint32_t even = (uint32_t) (PART_WHOLE - PART_WHOLE / nodes);
     /* A burst that refills within an interval is made up for before that is over, whoever had it. */
     const bool lump = rule->tolerance >> BUCKET_FRACTION_BITS > interval_ns;
     /* What a queue makes others wait for in vain is not made up for: it is served by what is known of them. */
@@ -512,26 +537,21 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     }
 }
 
-void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
-               const struct log_news *news)
+void learn_log(struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
+               const struct report *report, uint64_t others)
 {
     struct lesson *lesson = &note->lesson;
-    struct mirror *mirror = &note->mirror;
-    const uint64_t now_ns = fleet->gathered_ns;
-    const uint64_t interval_ns = fleet->tier->interval_ns;
-    if (lesson->learned_ns == 0 || now_ns > lesson->learned_ns + STALE_INTERVALS * interval_ns) {
-        lesson->first_ns = now_ns;
+    uint64_t more = (report->sum_asked - note->now.others_asked) % REPORT_LOG_ASKED;
+    if (note->before.others_asked != report->log->authors) {
+        /* The sum is another one: what they were asked for goes on as it was. */
+        const uint64_t span_ns = saturating_sub(fleet->gathered_ns, lesson->learned_ns);
+        const uint64_t expected = muldiv_floor(lesson->demand.others_rate, span_ns, NS_PER_S) >> RATE_BITS;
+        more = saturating_sub(expected, lesson->others_asked);
+    } else if (more > REPORT_LOG_ASKED / 2) {
+        more = 0; /* an author that has forgotten what it was asked for */
     }
-    lesson->learned_ns = now_ns;
-    store_relaxed(&mirror->part, 0);
-    store_relaxed(&mirror->looked_ns, now_ns);
-    const bool waits = now_ns < lesson->first_ns + interval_ns / WAIT_DIVISOR;
-    store_relaxed(&mirror->since_ns, news_since(fleet, waits));
-    /* What passed here since the beginning is of the even part. */
-    const uint64_t own = news->first + news->time_count;
-    lesson->own = waits ? min_u64(lesson->own, own) : own;
-    store_relaxed(&mirror->seen, lesson->own);
-    const uint64_t left = rule_headroom(rule, cell_state(pair_read(&cell->state)), now_ns);
-    store_relaxed(&mirror->alarm, waiting_alarm(left, own - lesson->own, membership_nodes(&fleet->membership)));
-    store_relaxed(&mirror->flags, (uint8_t) (MIRROR_NO_DEMAND | (waits ? MIRROR_WAITS : 0U)));
+    note->now.others_asked = report->sum_asked % REPORT_LOG_ASKED;
+    note->before.others_asked = report->log->authors;
+    lesson->others_asked = saturating_add(lesson->others_asked, more);
+    learn_answer(fleet, cell, note, rule, report, others, 0, false);
 }

@@ -46,12 +46,12 @@ void memory_transport_set_cut(struct transport *transport, bool cut);
 void memory_transport_kill(struct transport *transport);
 
 /* What can befall a fleet. */
-void memory_fleet_set_down(struct memory_fleet *fleet, bool down);     /* refuses; rounds under way fail */
-void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung);     /* what arrives is worked off afterwards */
-void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose); /* rounds take effect, then fail */
+void memory_fleet_set_down(struct memory_fleet *fleet, bool down);         /* refuses; rounds under way fail */
+void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung);         /* what arrives is worked off afterwards */
+void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose);     /* rounds take effect, then fail */
 void memory_fleet_set_slow(struct memory_fleet *fleet, uint64_t delay_ns); /* so much later are answers sent */
-void memory_fleet_forget(struct memory_fleet *fleet);                  /* comes back empty, as another run */
-void memory_fleet_flush(struct memory_fleet *fleet);                   /* is emptied, and runs on */
+void memory_fleet_forget(struct memory_fleet *fleet);                      /* comes back empty, as another run */
+void memory_fleet_flush(struct memory_fleet *fleet);                       /* is emptied, and runs on */
 
 /* Reports of records whose name contains `part` are answered with `status` and not taken; NULL: all are taken. */
 void memory_fleet_refuse(struct memory_fleet *fleet, const char *part, int status);

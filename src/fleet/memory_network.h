@@ -55,8 +55,8 @@ struct memory_transport {
     struct message *request; /* of it, on its way; NULL: it has arrived, or will not */
     struct message *answer;  /* to it, on its way */
     uint64_t timeout_ns, deadline_ns;
-    unsigned failures;    /* in a row */
-    uint64_t next_try_ns; /* no round begins before then */
+    unsigned failures;                       /* in a row */
+    uint64_t next_try_ns;                    /* no round begins before then */
     uint64_t stepped_ns, stepped_network_ns; /* the node's time and the network's, as of the last step */
     uint64_t run, beat_ns, begun_ns;         /* of the last good round */
     const char *problem;

@@ -19,6 +19,9 @@
 /* Authors tell of a lost record within this time. */
 #define REPAIR_US UINT64_C(10000000)
 
+/* How long it stands what an author of a log was asked for. */
+#define ASKED_US UINT64_C(120000000)
+
 #define CHAINS_FIRST 4096
 
 /* What one author says of one record. */
@@ -27,6 +30,7 @@ struct author {
     char name[REPORT_AUTHOR_SIZE];
     uint64_t count, asked, back;
     uint64_t reset_us; /* the last one asked for by this author */
+    uint64_t asked_us; /* log: when it said what it was asked for */
 };
 
 /* One unit of a log. */
@@ -261,15 +265,50 @@ static void add_unit(struct record *record, const char *author, uint64_t number,
     *at = unit;
 }
 
-/* Adds a unit to what is answered: of more groups than there may be, the last ones become one. */
-static void answer_unit(struct log_news *log, uint64_t time_us)
+/* What the authors were asked for, as in the script. */
+static void answer_asked(struct record *record, struct report *report)
 {
-    struct log_group *last = log->group_count != 0 ? &log->groups[log->group_count - 1] : NULL;
-    if (last == NULL || (last->time_ns != time_us && log->group_count < LOG_GROUPS)) {
-        log->groups[log->group_count++] = (struct log_group){.time_ns = time_us, .units = 1};
-    } else {
-        last->time_ns = time_us;
-        last->units++;
+    struct log_news *log = report->log;
+    struct author *own = find_author(record, report->author);
+    if (own != NULL) {
+        own->asked = report->asked;
+        own->asked_us = log->now_us;
+    }
+    report->sum_asked = log->authors = 0;
+    for (const struct author *other = record->authors; other != NULL; other = other->next) {
+        if (strcmp(other->name, report->author) != 0 && other->asked_us + ASKED_US > log->now_us) {
+            report->sum_asked += other->asked;
+            log->authors++;
+        }
+    }
+}
+
+/* What is answered of the others' units: of more groups than there may be, neighbours become one, as in the script. */
+static void answer_units(const struct record *record, const char *author, struct log_news *log)
+{
+    uint64_t times = 0;
+    uint64_t last_us = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        if (strcmp(unit->author, author) != 0) {
+            times += times == 0 || unit->time_us != last_us;
+            last_us = unit->time_us;
+        }
+    }
+    const uint64_t each = max_u64((times + LOG_GROUPS - 1) / LOG_GROUPS, 1);
+    uint64_t at = 0;
+    log->group_count = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        if (strcmp(unit->author, author) == 0) {
+            continue;
+        }
+        at += log->group_count == 0 || unit->time_us != last_us;
+        last_us = unit->time_us;
+        const uint32_t group = (uint32_t) ((at - 1) / each);
+        if (group == log->group_count) {
+            log->groups[log->group_count++].units = 0;
+        }
+        log->groups[group].time_ns = unit->time_us;
+        log->groups[group].units++;
     }
 }
 
@@ -299,14 +338,11 @@ static void apply_log(struct record *record, struct report *report, uint64_t now
     report->mine = 0;
     report->sum = units;
     log->reset_us = record->reset_us;
-    log->group_count = 0;
+    answer_asked(record, report);
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        if (strcmp(unit->author, report->author) == 0) {
-            report->mine++;
-        } else {
-            answer_unit(log, unit->time_us);
-        }
+        report->mine += strcmp(unit->author, report->author) == 0;
     }
+    answer_units(record, report->author, log);
 }
 
 static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
@@ -468,7 +504,8 @@ void records_each(const struct records *records, uint64_t now_ns, memory_record_
             if (record->expires_ns <= now_ns) {
                 continue;
             }
-            for (const struct author *author = record->authors; author != NULL; author = author->next) {
+            for (const struct author *author = record->units == NULL ? record->authors : NULL; author != NULL;
+                 author = author->next) {
                 call(arg, record->name, author->name, author->count, author->back);
             }
             for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {

@@ -108,12 +108,20 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides)
     }
 }
 
-void outage_keep(struct policy_set *set, const struct policy_set *old)
+void outage_keep(const struct tier *tier, struct policy_set *set, const struct policy_set *old)
 {
+    /* Relaxed: whoever hears of the fleet at this moment looks at the rungs after that (outage_update). */
+    const bool heard = load_relaxed(&tier->line.news_ns) != 0;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
         const struct policy *was = old->by_id[policy->id];
-        if (policy->scope == WEIR_SCOPE_FLEET && was != NULL) {
+        if (policy->scope != WEIR_SCOPE_FLEET || !tier->fleet) {
+            continue;
+        }
+        if (!heard && policy->on_outage == WEIR_OUTAGE_CLOSED) {
+            (void) apply(policy, RUNG_CLOSED); /* from the first check on */
+            store_relaxed(&policy->basis, WEIR_BASIS_OUTAGE);
+        } else if (was != NULL) {
             (void) apply(policy, (enum rung) load_relaxed(&was->rung));
             store_relaxed(&policy->basis, load_relaxed(&was->basis));
         }

@@ -90,6 +90,14 @@ size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE],
     return (size_t) (append(to, partition) - record);
 }
 
+void report_asked_record(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
+                         char asked[REPORT_RECORD_SIZE])
+{
+    static const char braces[] = ":{xxx}:";
+    memcpy(asked, record, strlen(record) + 1);
+    asked[strlen(fleet->prefix) + sizeof(braces) - 1 + strlen(limit->label)] = '?';
+}
+
 struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note *note, bool before)
 {
     const size_t index = fleet->round.report_count++;

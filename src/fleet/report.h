@@ -40,6 +40,9 @@ struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note 
 /* "{prefix}:{slot tag}:label:policy:key", without a window's number. Tiers of a policy share its records. */
 size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
                      const struct policy_limit *limit, const struct kept_key *key);
+/* The record beside that of a log, of the same partition: after the label stands '?'. */
+void report_asked_record(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
+                         char asked[REPORT_RECORD_SIZE]);
 
 /* What a cell says, read in this order [A1]: what was given back, then the state. */
 struct reading {
@@ -81,6 +84,8 @@ void learn_begin(struct note *note);
 void learn_own(struct note *note, struct told *told, uint64_t own);
 /* Units denied since the last look, which it returns; the last of a look. */
 uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now_ns);
+/* A look at a log: its units so far, and of how many the fleet was told. */
+void learn_units(const struct fleet *fleet, struct note *note, uint64_t told, uint64_t end, uint64_t now_ns);
 /*
  * The key of a note has just been given it. `steady`: it is used as it was since the fleet was last told; else this is
  * a beginning.
@@ -99,14 +104,14 @@ uint64_t learn_told(const struct fleet *fleet, const struct note *note, const st
                     uint64_t now_ns);
 /* Whether nodes that had not spoken for a while have turned out, with the last answer, to have failed. */
 bool learn_failed(const struct fleet *fleet, const struct lesson *lesson);
-/* The same of a log, whose records hold no demand: it is decided by what has passed alone. */
-void learn_log(const struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
-               const struct log_news *news);
+/* The same of a log. */
+void learn_log(struct fleet *fleet, const struct cell *cell, struct note *note, const struct rule *rule,
+               const struct report *report, uint64_t others);
 
 /* report_log.c; the cells are pinned. */
 
 /* A log's units that the fleet has not had; `again`: all. False: there are more, for another round. */
-bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, const struct kept_key *key,
+bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
                 const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again);
 /*
  * Whether a log has new units to tell, and nothing else; how many it ever had, and of how many the fleet was told in
@@ -116,9 +121,9 @@ bool report_log_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *told,
 /* The last units of a log that was forgotten. False: there is no room for them in this round. */
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                        const struct policy_limit *limit, uint64_t now_ns);
-/* Brings an answer home. True: something was given back. */
+/* Brings an answer home; *others: what the others have admitted since the last one. True: something was given back. */
 bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
-                     const struct report *report, uint64_t now_ns);
+                     const struct report *report, uint64_t now_ns, uint64_t *others);
 /*
  * Adds to the others' units of a log, in the order of time and with room for one more group, those that its key is
  * remembered to have used and that are not among them. Returns how many groups there are then.

@@ -25,6 +25,7 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct n
     struct report *report = report_add(fleet, cell, note, false);
     struct log_news *log = &fleet->logs[fleet->log_count++];
     (void) report_record(fleet, report->record, policy, limit, key);
+    report_asked_record(fleet, limit, report->record, log->asked_record);
     report->kind = REPORT_LOG;
     report->log = log;
     report->reset_us = report_reset_us(note);
@@ -51,7 +52,7 @@ static uint64_t log_first_after(struct log *log, uint64_t now_ns, uint64_t perio
     return number;
 }
 
-bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, const struct kept_key *key,
+bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
                 const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again)
 {
     struct report *report = log_add(fleet, cell, note, key, policy, limit, now_ns);
@@ -65,6 +66,8 @@ bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, con
     if (log != NULL) {
         log_expire(log, &limit->rule, now_ns);
         logs_publish(fleet->tier, cell, &limit->rule);
+        learn_units(fleet, note, log->told, log->end, now_ns);
+        report->asked = note->now.asked % REPORT_LOG_ASKED;
         log->told = again ? log->first : log->told;
         news->first = max_u64(log->told, log->first);
         news->time_count = (uint32_t) min_u64(saturating_sub(log->end, news->first), REPORT_LOG_TIMES);
@@ -72,6 +75,7 @@ bool report_log(struct fleet *fleet, uint32_t cell, const struct note *note, con
             news->times_us[i] = report_time_us(*log_time(log, news->first + i));
         }
         const uint64_t told = news->first + news->time_count;
+        report->count = told;
         news->live = saturating_sub(told, log_first_after(log, now_ns, limit->rule.period_ns));
         news->gone_to = max_u64(log->told_most, log->end);
         news->gone_from = max_u64(log->end, saturating_sub(news->gone_to, ROUND_GONE));
@@ -136,7 +140,7 @@ uint32_t report_log_remembered(const struct note *note, const struct rule *rule,
 }
 
 bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
-                     const struct report *report, uint64_t now_ns)
+                     const struct report *report, uint64_t now_ns, uint64_t *others)
 {
     const struct log_news *news = report->log;
     struct log_group groups[LOG_GROUPS + 1];
@@ -155,7 +159,9 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const 
         struct log *room = logs_room(fleet->tier, at, rule, count, now_ns);
         log = room != NULL ? room : log;
     }
+    *others = 0;
     if (log != NULL) {
+        log_expire(log, rule, now_ns);
         const uint64_t had = log->others;
         log_set_others(log, groups, count);
         /* What may be there now: what was just told, and of what was told before all but what was just taken away. */
@@ -168,6 +174,7 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const 
         returned = log->others < had || news->reset_us != 0;
         log_clear(log, news->reset_us * NS_PER_US);
         log_expire(log, rule, now_ns);
+        *others = saturating_sub(log->others, had);
         logs_publish(fleet->tier, at, rule);
     }
     logs_unlock(fleet->tier, at);

@@ -70,6 +70,7 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) tier->table.cell_count;
     fleet->forgiven = fleet->shifted = (uint32_t) tier->table.cell_count;
     fleet->timeout_ms = options->redis_timeout_ms;
+    fleet->expected_nodes = options->expected_nodes;
     membership_open(&fleet->membership, options->expected_nodes, tier->interval_ns,
                     options->redis_timeout_ms * NS_PER_MS);
     store_relaxed(&tier->nodes, membership_nodes(&fleet->membership));
@@ -259,6 +260,21 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     store_relaxed(&fleet->tier->nodes, membership_nodes(membership));
 }
 
+/* Says once that there are more nodes than this one would have shared with until it had heard. */
+static void hint_expected(struct fleet *fleet)
+{
+    const uint32_t expected = fleet->expected_nodes != 0 ? fleet->expected_nodes : 1;
+    if (fleet->round.live_nodes <= expected || fleet->hinted) {
+        return;
+    }
+    fleet->hinted = true;
+    fleet_log(fleet, WEIR_LOG_INFO,
+              "expected_nodes is %" PRIu32 " and %" PRIu32
+              " nodes are live: a node that starts lets pass up to 1/%" PRIu32
+              " of each limit before it has heard of the others; set expected_nodes to %" PRIu32,
+              fleet->expected_nodes, fleet->round.live_nodes, expected, fleet->round.live_nodes);
+}
+
 static void finish_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     struct fleet_stats *stats = &fleet->stats;
@@ -286,6 +302,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
         fleet_log(fleet, WEIR_LOG_INFO, "redis: joined the fleet as node %s (%s), %" PRIu32 " live nodes", fleet->node,
                   fleet->name, fleet->round.live_nodes);
     }
+    hint_expected(fleet);
     if (fleet->round.forgot) {
         counter_add(&stats->forgot_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,

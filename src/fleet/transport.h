@@ -34,13 +34,17 @@ enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_LOG };
 /* Most units of one log in one report. */
 #define REPORT_LOG_TIMES 256
 
+/* What a log's author was asked for is told modulo this, so that a sum over all authors is exact. */
+#define REPORT_LOG_ASKED (UINT64_C(1) << 40)
+
 /* Of a log: the author's units by number and time, and what the others have in the window. */
 struct log_news {
     /* Said. */
-    uint64_t first;              /* number of the first unit below */
-    uint64_t gone_from, gone_to; /* the author's units of these numbers were given back */
-    uint64_t now_us, period_us;  /* units up to now - period are over; fleet time */
-    uint64_t limit;              /* no more than the latest so many count */
+    char asked_record[REPORT_RECORD_SIZE]; /* what the authors were asked for has a record of its own */
+    uint64_t first;                        /* number of the first unit below */
+    uint64_t gone_from, gone_to;           /* the author's units of these numbers were given back */
+    uint64_t now_us, period_us;            /* units up to now - period are over; fleet time */
+    uint64_t limit;                        /* no more than the latest so many count */
     uint32_t time_count;
     uint64_t times_us[REPORT_LOG_TIMES]; /* fleet time */
     uint64_t live; /* the author's units in the window, as said so far with these (for the caller) */
@@ -48,6 +52,7 @@ struct log_news {
     uint32_t group_count;
     struct log_group groups[LOG_GROUPS]; /* of the other authors' units, in the order of time; fleet time in us */
     uint64_t reset_us;                   /* units up to then were reset by someone; 0: none */
+    uint32_t authors;                    /* how many others have said what they were asked for (sum_asked) */
 };
 
 /* One record's news: what this node says of it, and what the fleet answers. */
@@ -79,7 +84,8 @@ struct report {
     int status;               /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...); -EAGAIN: not told
                                  (a part of the fleet's memory is lost just now), tell again: nothing below is set */
     uint64_t mine, mine_back; /* the author's counts as the fleet has them now; log: the author's units in the window */
-    uint64_t sum, sum_asked;  /* over all authors; what was given back is not taken off */
+    uint64_t sum, sum_asked;  /* over all authors; what was given back is not taken off. sum_asked of a log: of the
+                                 others, modulo REPORT_LOG_ASKED */
     uint64_t sum_back;
     uint64_t tat_answer_us; /* bucket: theoretical arrival time over all authors */
 };

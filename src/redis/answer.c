@@ -15,7 +15,7 @@
 #define HEARTBEAT_ANSWERS 7
 #define WINDOW_ANSWERS    6
 #define BUCKET_ANSWERS    7
-#define LOG_ANSWERS       4 /* and two per group */
+#define LOG_ANSWERS       6 /* and two per group */
 
 /* Whether a reply is `count` integers, none below 0. */
 static bool are_numbers(const redisReply *reply, size_t count)
@@ -138,6 +138,8 @@ static bool take_log(struct report *report, const redisReply *reply)
     report->mine = number_at(reply, 1);
     report->sum = number_at(reply, 2);
     report->log->reset_us = number_at(reply, 3);
+    report->sum_asked = number_at(reply, 4);
+    report->log->authors = (uint32_t) number_at(reply, 5);
     report->log->group_count = (uint32_t) groups;
     for (size_t i = 0; i < groups; i++) {
         report->log->groups[i] = (struct log_group){.time_ns = number_at(reply, LOG_ANSWERS + 2 * i),

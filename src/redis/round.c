@@ -17,11 +17,11 @@
 /* Arguments of a report, beside its key; as the scripts say. */
 #define WINDOW_ARGUMENTS 7
 #define BUCKET_ARGUMENTS 13
-#define LOG_ARGUMENTS    (10 + REPORT_LOG_TIMES) /* at most */
+#define LOG_ARGUMENTS    (11 + REPORT_LOG_TIMES) /* at most */
 
 #define ARGUMENTS_MAX (4 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
 
-_Static_assert(BATCH_LOGS *(1 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
+_Static_assert(BATCH_LOGS *(2 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
 
 /* How often one batch is sent in a round: redirected, or its script brought. */
 #define TRIES_MAX 8
@@ -100,6 +100,7 @@ static void put_log(struct arguments *a, const struct report *report)
     put_number(a, log->now_us);
     put_number(a, log->period_us);
     put_number(a, log->limit);
+    put_number(a, report->asked);
     put_number(a, report->reset_us);
     put_number(a, report->expire_ms);
     put_number(a, log->time_count);
@@ -129,11 +130,15 @@ static void put_counts(struct arguments *a, const struct report *report)
 static void put_reports(struct arguments *a, const struct batch *batch)
 {
     const struct redis_transport *t = a->t;
-    put_number(a, batch->count);
+    const struct report *first = &t->round->reports[t->order[batch->first]];
+    const bool logs = first->kind == REPORT_LOG;
+    put_number(a, batch->count * (logs ? 2 : 1));
     for (size_t i = 0; i < batch->count; i++) {
         put(a, t->round->reports[t->order[batch->first + i]].record);
     }
-    const struct report *first = &t->round->reports[t->order[batch->first]];
+    for (size_t i = 0; logs && i < batch->count; i++) {
+        put(a, t->round->reports[t->order[batch->first + i]].log->asked_record);
+    }
     if (first->kind == REPORT_BUCKET) {
         put_number(a, first->now_us); /* all of a round are of one time */
     }

@@ -323,8 +323,13 @@ static uint64_t presumed_units(const struct mirror *mirror, const struct rule *r
                                uint64_t now_ns)
 {
     const uint64_t presumed = load_relaxed(&mirror->level);
-    if (presumed == 0 || rule_is_log(rule)) {
+    if (presumed == 0) {
         return 0;
+    }
+    if (rule_is_log(rule)) {
+        /* They leave the window one by one. */
+        const uint64_t age_ns = saturating_sub(now_ns, load_relaxed(&mirror->since_ns));
+        return muldiv_ceil(presumed, saturating_sub(rule->period_ns, age_ns), rule->period_ns);
     }
     uint64_t into_ns;
     state = window_roll(rule, state, now_ns, &into_ns);

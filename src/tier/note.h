@@ -52,7 +52,7 @@ struct told {
     uint64_t deficit;                     /* units that were to be taken off the state when it had none left */
     uint64_t own;                         /* own units when last looked at */
     uint64_t asked;                       /* units asked here, admitted or not */
-    uint64_t others_asked;                /* and elsewhere, as last answered */
+    uint64_t others_asked;                /* and elsewhere, as last answered; of a log `before`: by so many authors */
     /* What the key is remembered to have used before it was forgotten here: they are others' units until the fleet
      * tells of as many. Of a bucket: its a, as it was resumed; of a log, units in `now`, and until when in `before`
      * (ns). */

@@ -203,7 +203,8 @@ static struct transport *open_as_user(const struct server *server, const char *r
 static enum transport_event say_everything(struct transport *t)
 {
     static struct log_news log;
-    log = (struct log_news){.first = 1,
+    log = (struct log_news){.asked_record = "weir:{001}?p",
+                            .first = 1,
                             .now_us = UINT64_C(1760000000000000),
                             .period_us = 1000000,
                             .limit = 10,

@@ -51,6 +51,7 @@ struct nodes {
     struct memory_fleet *fleet;
     const weir_policy *policies;
     size_t policy_count;
+    uint32_t expected_nodes;
     size_t max_keys;  /* of every node; WEIR_TEST_MAX_KEYS, or 1,000, and then every cell has a note */
     bool cold;        /* node_open does not look at the key: it is new when it is first asked for */
     bool loses_notes; /* see notes_drop */
@@ -117,6 +118,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     options.clock = &node->clock.clock;
     options.sync_interval_ms = INTERVAL_MS;
     options.max_keys = n->max_keys;
+    options.expected_nodes = n->expected_nodes;
     options.max_threads = 2;
     options.log = node_logs;
     options.log_arg = node;

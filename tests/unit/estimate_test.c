@@ -194,7 +194,8 @@ static void test_demand_is_averaged_over_the_answers(void **state)
             }
             own = own * old + own_rate * (1 - old);
             others = others * old + others_rate * (1 - old);
-            demand_learn(&demand, own_asked, others_asked, span_ns, INTERVAL);
+            demand_learn(&demand, estimate_rate(own_asked, span_ns), estimate_rate(others_asked, span_ns), span_ns,
+                         INTERVAL);
             assert_true(demand.known);
             expect_near((double) demand.own_rate / (double) RATE_ONE, own, 3 / (double) RATE_ONE + own * 1e-12);
             expect_near((double) demand.others_rate / (double) RATE_ONE, others,
@@ -208,14 +209,14 @@ static void test_a_steady_demand_is_learned_at_once_and_one_that_ends_is_forgott
     (void) state;
     struct demand demand = {.known = false};
     for (int i = 0; i < 5; i++) {
-        demand_learn(&demand, 30, 90, INTERVAL, INTERVAL);
+        demand_learn(&demand, estimate_rate(30, INTERVAL), estimate_rate(90, INTERVAL), INTERVAL, INTERVAL);
         assert_int_equal(demand.own_rate, 150 * RATE_ONE);
         assert_int_equal(demand.others_rate, 450 * RATE_ONE);
     }
     uint64_t answers = 0;
     for (uint64_t rate = 450 * RATE_ONE; demand.others_rate != 0; answers++) {
         rate /= 2;
-        demand_learn(&demand, 30, 0, INTERVAL, INTERVAL);
+        demand_learn(&demand, estimate_rate(30, INTERVAL), 0, INTERVAL, INTERVAL);
         assert_int_equal(demand.others_rate, rate);
         assert_int_equal(demand.own_rate, 150 * RATE_ONE);
     }
@@ -230,7 +231,7 @@ static void test_no_demand_is_too_great(void **state)
     for (size_t i = 0; i < sizeof(spans) / sizeof(spans[0]); i++) {
         struct demand demand = {.known = false};
         for (int times = 0; times < 3; times++) {
-            demand_learn(&demand, UINT64_MAX, UINT64_MAX, spans[i], INTERVAL);
+            demand_learn(&demand, RATE_MOST, RATE_MOST, spans[i], INTERVAL);
             assert_true(demand.own_rate <= RATE_TOP && demand.others_rate <= RATE_TOP);
             assert_in_range(demand_others_part(&demand, INTERVAL), PART_WHOLE / 2 - 1, PART_WHOLE / 2);
         }
