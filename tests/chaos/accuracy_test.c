@@ -13,13 +13,14 @@
 
 #include "chaos/chaos.h"
 
-#define NODES      4
-#define LIMIT      1000
-#define OVERLOAD   3
-#define ALGORITHMS 3
-#define LEAST      0.97
-#define MOST       1.02
-#define WARM_UP    2 /* seconds that do not count, beside the first and the last, which are not whole */
+#define NODES        4
+#define LIMIT        1000
+#define OVERLOAD     3
+#define ALGORITHMS   3
+#define LEAST        0.97
+#define MOST         1.02
+#define SECONDS_MOST 55 /* six times, and their pauses, are less than FLEET_SECONDS */
+#define WARM_UP      2  /* seconds that do not count, beside the first and the last, which are not whole */
 
 struct accuracy {
     double mean, least, most;
@@ -44,7 +45,7 @@ static void measure(struct chaos *c, uint32_t policies, bool skewed, uint32_t se
                     struct accuracy out[FLEET_POLICIES])
 {
     uint64_t admitted[FLEET_POLICIES][FLEET_SECONDS] = {{0}};
-    int64_t first = 0;
+    const int64_t first = fleet_wall_second();
     for (size_t i = 0; i < NODES; i++) {
         const uint64_t offered = LIMIT * OVERLOAD;
         const uint64_t rate = !skewed ? offered / NODES : i == 0 ? offered * 9 / 10 : offered / 10 / (NODES - 1);
@@ -60,13 +61,10 @@ static void measure(struct chaos *c, uint32_t policies, bool skewed, uint32_t se
     for (size_t i = 0; i < NODES; i++) {
         struct fleet_answer answer;
         fleet_node_answer(&c->nodes[i], &answer);
-        first = i == 0 ? answer.second : first;
-        for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
-            for (size_t second = 0; second < FLEET_SECONDS; second++) {
-                const int64_t at = answer.second - first + (int64_t) second;
-                if (at >= 0 && at < FLEET_SECONDS) {
-                    admitted[policy][at] += answer.admitted_in[policy][second];
-                }
+        for (uint32_t second = 0; second <= seconds + WARM_UP; second++) {
+            const struct fleet_second of = fleet_node_second(&c->nodes[i], first + second);
+            for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
+                admitted[policy][second] += of.admitted[policy];
             }
         }
     }
@@ -149,7 +147,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[1], "--table") == 0) {
         const unsigned long seconds = argc > 2 ? strtoul(argv[2], NULL, 10) : 30;
-        return table(seconds >= 1 && seconds <= FLEET_SECONDS - WARM_UP - 3 ? (uint32_t) seconds : 30);
+        return table(seconds >= 1 && seconds <= SECONDS_MOST ? (uint32_t) seconds : 30);
     }
     const struct CMUnitTest tests[] = {
         chaos_test(test_four_nodes_evenly_loaded_admit_the_limit),

@@ -81,7 +81,7 @@ int chaos_teardown(void **state)
 
 void chaos_policy(struct chaos *c, size_t i, weir_algorithm algorithm, uint64_t limit, uint64_t period_ns)
 {
-    static const char *const names[FLEET_POLICIES] = {"fixed", "sliding", "bucket", "tight"};
+    static const char *const names[CHAOS_POLICIES] = {"fixed", "sliding", "bucket", "tight"};
     struct fleet_policy *policy = &c->config.policies[i];
     *policy = (struct fleet_policy){.limit = {.algorithm = algorithm, .limit = limit, .period_ns = period_ns},
                                     .on_outage = WEIR_OUTAGE_LOCAL};
@@ -113,7 +113,7 @@ struct chaos *chaos_begin(void **state)
     proxy_url(&c->proxy, c->config.url, sizeof(c->config.url));
     c->config.interval_ms = CHAOS_INTERVAL_MS;
     c->config.timeout_ms = CHAOS_TIMEOUT_MS;
-    c->config.policy_count = FLEET_POLICIES;
+    c->config.policy_count = CHAOS_POLICIES;
     /* Over a day, so that nothing expires; the last one is far over its limit. */
     chaos_policy(c, 0, WEIR_FIXED_WINDOW, 1000000000, 24 * HOUR);
     chaos_policy(c, 1, WEIR_SLIDING_WINDOW, 1000000000, 24 * HOUR);

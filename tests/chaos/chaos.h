@@ -15,6 +15,7 @@
 #include "support/support.h"
 
 #define CHAOS_NODES       8
+#define CHAOS_POLICIES    4
 #define CHAOS_ALL         0xfu /* of the policies that chaos_policies gives */
 #define CHAOS_TIGHT       3
 #define CHAOS_TIGHT_LIMIT 200

@@ -27,6 +27,10 @@
 
 struct fleet_shared {
     _Atomic uint64_t admitted[FLEET_POLICIES];
+    int64_t second; /* when it was started, of the wall clock: the first of these */
+    struct {
+        _Atomic uint32_t offered[FLEET_POLICIES], admitted[FLEET_POLICIES], late_ms;
+    } seconds[FLEET_SECONDS + 1]; /* the last one for all that come later */
 };
 
 enum order_kind { ORDER_WORK, ORDER_CHECK, ORDER_SYNC, ORDER_LOOK, ORDER_CLOSE };
@@ -58,8 +62,6 @@ struct worker {
     uint64_t offset; /* of the keys, now */
     double carry[FLEET_POLICIES];
     uint64_t allowed;
-    int64_t second;
-    uint32_t admitted_in[FLEET_POLICIES][FLEET_SECONDS];
 };
 
 static bool read_all(int fd, void *out, size_t size)
@@ -86,11 +88,17 @@ static bool write_all(int fd, const void *from, size_t size)
     return true;
 }
 
-static int64_t wall_second(void)
+int64_t fleet_wall_second(void)
 {
     struct timespec now;
     (void) clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t) now.tv_sec;
+}
+
+static size_t second_now(const struct fleet_shared *shared)
+{
+    const int64_t at = fleet_wall_second() - shared->second;
+    return at >= 0 && at < FLEET_SECONDS ? (size_t) at : FLEET_SECONDS;
 }
 
 static void work_once(struct worker *worker, size_t policy)
@@ -105,15 +113,15 @@ static void work_once(struct worker *worker, size_t policy)
     const int length = snprintf(text, sizeof(text), "key-%" PRIu64, number);
     const weir_key key = weir_make_key(here->w, here->policies[policy], text, (size_t) length);
     const uint64_t cost = 1 + random_below(&worker->rng, work->max_cost);
-    if (!weir_check(worker->t, &key, cost, NULL)) {
+    const bool allowed = weir_check(worker->t, &key, cost, NULL);
+    const size_t second = second_now(here->shared);
+    here->shared->seconds[second].offered[policy] += (uint32_t) cost;
+    if (!allowed) {
         return;
     }
+    here->shared->seconds[second].admitted[policy] += (uint32_t) cost;
     here->shared->admitted[policy] += cost;
     worker->allowed++;
-    const int64_t at = wall_second() - worker->second;
-    if (at >= 0 && at < FLEET_SECONDS) {
-        worker->admitted_in[policy][at] += (uint32_t) cost;
-    }
     if (work->refund_percent != 0 && random_below(&worker->rng, 100) < work->refund_percent) {
         weir_refund(worker->t, &key, cost);
         here->shared->admitted[policy] -= cost;
@@ -133,6 +141,19 @@ static uint64_t due(struct worker *worker, size_t policy, uint64_t elapsed_ns)
     return whole;
 }
 
+/* The time since the last step, as far as the work makes up for it. */
+static uint64_t step_ns(const struct worker *worker, uint64_t elapsed_ns)
+{
+    const uint64_t most_ns = worker->here->work.catch_up_ms * MILLISECOND;
+    const size_t second = second_now(worker->here->shared);
+    _Atomic uint32_t *late_ms = &worker->here->shared->seconds[second].late_ms;
+    const uint32_t late = elapsed_ns > STEP_NS ? (uint32_t) ((elapsed_ns - STEP_NS) / MILLISECOND) : 0;
+    if (late > *late_ms) {
+        *late_ms = late; /* another thread's may be lost: it is for people to read */
+    }
+    return most_ns != 0 && elapsed_ns > most_ns ? most_ns : elapsed_ns;
+}
+
 static void *work_main(void *arg)
 {
     struct worker *worker = arg;
@@ -146,11 +167,12 @@ static void *work_main(void *arg)
     }
     for (uint64_t now_ns = last_ns; now_ns < until_ns; now_ns = real_ns()) {
         worker->offset = work->moves ? worker->here->first_key + (now_ns - from_ns) / MOVE_NS * work->keys : 0;
+        const uint64_t elapsed_ns = step_ns(worker, now_ns - last_ns);
         for (size_t policy = 0; policy < worker->here->config.policy_count; policy++) {
             if ((work->policies & 1u << policy) == 0) {
                 continue;
             }
-            for (uint64_t left = due(worker, policy, now_ns - last_ns); left != 0; left--) {
+            for (uint64_t left = due(worker, policy, elapsed_ns); left != 0; left--) {
                 work_once(worker, policy);
             }
         }
@@ -168,12 +190,10 @@ static void node_works(struct here *here)
     pthread_t threads[WORKERS];
     const uint32_t count = here->work.threads;
     here->first_key += 1000000; /* one work's keys are not the next one's; all nodes get the same orders */
-    here->answer.second = wall_second();
     for (uint32_t i = 0; i < count; i++) {
         memset(&workers[i], 0, sizeof(workers[i]));
         workers[i].here = here;
         workers[i].rng = here->work.seed + i;
-        workers[i].second = here->answer.second;
         if (pthread_create(&threads[i], NULL, work_main, &workers[i]) != 0) {
             _exit(13);
         }
@@ -181,11 +201,6 @@ static void node_works(struct here *here)
     for (uint32_t i = 0; i < count; i++) {
         (void) pthread_join(threads[i], NULL);
         here->answer.allowed += workers[i].allowed;
-        for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
-            for (size_t second = 0; second < FLEET_SECONDS; second++) {
-                here->answer.admitted_in[policy][second] += workers[i].admitted_in[policy][second];
-            }
-        }
     }
 }
 
@@ -222,6 +237,7 @@ static void node_open(struct here *here)
     options.redis_url = here->config.url;
     options.sync_interval_ms = here->config.interval_ms;
     options.redis_timeout_ms = here->config.timeout_ms;
+    options.expected_nodes = here->config.expected_nodes;
     options.max_keys = here->config.max_keys != 0 ? here->config.max_keys : options.max_keys;
     if (getenv("WEIR_TEST_LOG") != NULL) {
         options.log = node_says;
@@ -310,6 +326,7 @@ void fleet_node_start(struct fleet_node *node, const struct fleet_config *config
     assert_int_equal(ftruncate(shared, (off_t) sizeof(*node->shared)), 0);
     node->shared = mmap(NULL, sizeof(*node->shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared, 0);
     assert_true(node->shared != MAP_FAILED);
+    node->shared->second = fleet_wall_second();
     char numbers[3][16];
     (void) snprintf(numbers[0], sizeof(numbers[0]), "%d", to[0]);
     (void) snprintf(numbers[1], sizeof(numbers[1]), "%d", from[1]);
@@ -374,6 +391,20 @@ void fleet_node_answer(const struct fleet_node *node, struct fleet_answer *answe
 uint64_t fleet_node_admitted(const struct fleet_node *node, size_t policy)
 {
     return node->shared->admitted[policy];
+}
+
+struct fleet_second fleet_node_second(const struct fleet_node *node, int64_t wall_second)
+{
+    struct fleet_second out = {.late_ms = 0};
+    const int64_t at = node->shared != NULL ? wall_second - node->shared->second : -1;
+    if (at >= 0 && at < FLEET_SECONDS) {
+        for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
+            out.offered[policy] = node->shared->seconds[at].offered[policy];
+            out.admitted[policy] = node->shared->seconds[at].admitted[policy];
+        }
+        out.late_ms = node->shared->seconds[at].late_ms;
+    }
+    return out;
 }
 
 static size_t status_bytes(const struct fleet_node *node, const char *name)

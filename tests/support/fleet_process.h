@@ -14,8 +14,8 @@
 
 #include "weir/weir.h"
 
-#define FLEET_POLICIES 4
-#define FLEET_SECONDS  80
+#define FLEET_POLICIES 5
+#define FLEET_SECONDS  400
 
 struct fleet_policy {
     char name[24];
@@ -26,7 +26,8 @@ struct fleet_policy {
 struct fleet_config {
     char url[160];
     uint32_t interval_ms, timeout_ms;
-    size_t max_keys; /* 0: the default */
+    size_t max_keys;         /* 0: the default */
+    uint32_t expected_nodes; /* as in weir_options */
     struct fleet_policy policies[FLEET_POLICIES];
     size_t policy_count;
 };
@@ -41,6 +42,8 @@ struct fleet_work {
     bool moves;        /* after 100 ms they are others, and never come again, but for the first one */
     uint32_t max_cost; /* costs are 1 to this */
     uint32_t refund_percent;
+    uint32_t catch_up_ms; /* a thread that did not run for longer leaves out what it missed beyond. 0: it leaves out
+                             nothing */
     uint64_t seed;
 };
 
@@ -57,9 +60,13 @@ struct fleet_answer {
     uint64_t allowed; /* checks, since the last answer */
     weir_verdict verdict;
     weir_stats stats;
-    /* Of the last work: units admitted in each second of the wall clock from `second` on. */
-    int64_t second;
-    uint32_t admitted_in[FLEET_POLICIES][FLEET_SECONDS];
+};
+
+/* What a node did in one second of the wall clock, in units; and the longest a thread of its work did not run, beside
+ * the pauses it takes. */
+struct fleet_second {
+    uint32_t offered[FLEET_POLICIES], admitted[FLEET_POLICIES];
+    uint32_t late_ms;
 };
 
 struct fleet_shared;
@@ -85,6 +92,10 @@ void fleet_node_answer(const struct fleet_node *node, struct fleet_answer *answe
 
 /* What it has admitted so far, less refunds; whether it still runs or not. */
 uint64_t fleet_node_admitted(const struct fleet_node *node, size_t policy);
+
+/* Of its first FLEET_SECONDS; whether it still runs or not. */
+struct fleet_second fleet_node_second(const struct fleet_node *node, int64_t wall_second);
+int64_t fleet_wall_second(void);
 
 /* Its memory that is present now, and that was at the most, bytes. */
 size_t fleet_node_resident(const struct fleet_node *node);
