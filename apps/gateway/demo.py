@@ -176,20 +176,22 @@ def fleet(demo, seconds):
     print(f"{nodes} gateways share one limit of {overall} packets a second through Redis; each is offered {rate}.")
     print("Redis is killed half way, and comes back empty.\n")
     print(f"{'second':>6} {'offered/s':>10} {'admitted/s':>10} {'limit/s':>8} {'of limit':>8}  {'nodes':>5}  redis")
-    senders = [demo.traffic(listen, seconds, f"clients,50,{rate}") for _, listen, _ in gateways]
+    # Rows are seconds of the wall clock, as windows are: traffic that begins in the middle of one has most of two of them.
+    time.sleep(1 - time.time() % 1)
+    senders = [demo.traffic(listen, seconds + 1, f"clients,50,{rate}") for _, listen, _ in gateways]
     start = last_time = time.monotonic()
     last = [status(http) for _, _, http in gateways]
     killed = restarted = False
     phases = {}
-    while (elapsed := time.monotonic() - start) < seconds:
+    while (elapsed := time.monotonic() - start) < seconds - 0.5:
         event = ""
-        if not killed and elapsed >= seconds * 0.45:
+        if not killed and elapsed >= seconds * 0.4:
             redis.kill()
             killed, event = True, "<- killed"
         elif killed and not restarted and elapsed >= seconds * 0.7:
             redis.start()
             restarted, event = True, "<- back, empty"
-        time.sleep(max(0.0, last_time + 1 - time.monotonic()))
+        time.sleep(1 - time.time() % 1)
         now, at = [status(http) for _, _, http in gateways], time.monotonic()
         span = at - last_time
         offered = sum(n["offered"] - b["offered"] for n, b in zip(now, last))
@@ -214,12 +216,13 @@ def fleet(demo, seconds):
 def main():
     parser = argparse.ArgumentParser(prog="scripts/run")
     parser.add_argument("build", help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=int, default=10, help="how long (10)")
+    parser.add_argument("--seconds", type=int, help="how long (10; with --fleet 15)")
     parser.add_argument("--fleet", action="store_true", help="three gateways that share a limit, and a Redis that dies")
     parser.add_argument("--quick", action="store_true", help="as short as it makes sense: for tests")
     options = parser.parse_args()
     if options.quick:
         options.seconds = 6 if options.fleet else 3
+    options.seconds = options.seconds or (15 if options.fleet else 10)
     if options.seconds < 3:
         parser.error("--seconds: 3 is the least")
     for number in (signal.SIGTERM, signal.SIGHUP):
