@@ -200,6 +200,7 @@ const struct outage_event outage_events[OUTAGE_EVENTS] = {
     {"slow", "Redis answers after 150 ms, for 3 s", redis_is_slow, 3000, .proxied = 0xf},
     {"very-slow", "Redis answers after 900 ms, for 3 s", redis_is_very_slow, 3000, .proxied = 0xf},
     {"flaps", "Redis is there for half of each second, for 3 s", redis_flaps, 3000, .proxied = 0xf},
+    {"cut-30s", "no node is let in by Redis for 30 s", connections_are_cut, 30000, .proxied = 0xf},
     {"half-cut", "two nodes are refused by Redis for 3 s", connections_are_cut, 3000, .proxied = 0x3, .in_test = true},
     {"half-dead", "two nodes get no answer from Redis for 3 s", connections_are_dead, 3000, .proxied = 0x3},
     {"failover", "a replica that is 2 s behind takes over after 3 s", replica_takes_over, 3000, .proxied = 0xf},

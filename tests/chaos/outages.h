@@ -17,7 +17,7 @@
 #define OUTAGE_LIMITS  5
 #define OUTAGE_NOT_LOG 0xfu /* mask: all but the sliding log */
 #define OUTAGE_SECONDS 340  /* of a run, at most */
-#define OUTAGE_EVENTS  21
+#define OUTAGE_EVENTS  22
 
 struct outage_run;
 
