@@ -11,6 +11,7 @@
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
+#include "fleet/count.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
 
@@ -24,11 +25,11 @@ static struct answer answer_of(const struct report *report, const struct told *t
 {
     struct answer answer = {.others = load_relaxed(&told->others),
                             .others_back = load_relaxed(&told->others_back),
-                            .reset = saturating_sub(report->mine_back, report->back)};
+                            .reset = count_growth(count_told(report->back), report->mine_back)};
     if (listens) {
         /* R3 */
-        answer.others = max_u64(answer.others, saturating_sub(report->sum, report->mine));
-        answer.others_back = max_u64(answer.others_back, saturating_sub(report->sum_back, report->mine_back));
+        answer.others = count_others(answer.others, report->sum, report->mine);
+        answer.others_back = count_others(answer.others_back, report->sum_back, report->mine_back);
     }
     return answer;
 }
@@ -84,7 +85,7 @@ static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, con
     const uint64_t back = answer.others_back - load_relaxed(&note->now.others_back);
     struct rule as = *rule;
     rule_rescale(&as, report->scale);
-    note->now.reported_back = max_u64(note->now.reported_back, report->mine_back);
+    note->now.reported_back = max_u64(note->now.reported_back, report->back + answer.reset);
     const uint64_t unseen_back = load_acquire(&note->given->back[0]) - report->back; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
     const bool in_parts = report_in_parts(note, fleet->gathered_ns - tier->interval_ns);
@@ -138,7 +139,7 @@ static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, con
 /* Somebody's units are no longer there, and perhaps ours are not, elsewhere. */
 static bool lost_some(const struct report *report, const struct told *told)
 {
-    return saturating_sub(report->sum, report->mine) < load_relaxed(&told->others);
+    return count_lacks(load_relaxed(&told->others), report->sum, report->mine);
 }
 
 static void fold_bucket(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,

@@ -14,6 +14,7 @@
 #include "algorithm/window.h"
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "fleet/count.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
 
@@ -63,7 +64,7 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
 {
     const uint64_t more = saturating_sub(own, told->own);
     told->own += more;
-    told->asked += more;
+    told->asked = count_add(told->asked, more);
     note->lesson.own_asked += more;
     note->lesson.recent_units += more;
 }
@@ -71,9 +72,12 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
 uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now_ns)
 {
     const uint64_t interval_ns = fleet->tier->interval_ns;
-    const uint64_t more = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
+    const uint64_t denied = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
+    /* More than any limit lets pass says no more; and what all nodes ask for between two answers stays far from 2^51
+     * (count.h). */
+    const uint64_t more = min_u64(denied, WEIR_MAX_UNITS);
     note->lesson.own_asked += more;
-    note->now.asked += more;
+    note->now.asked = count_add(note->now.asked, more);
     /* A cell is looked at within an interval of its use, but for an outage: then in the first round after it. */
     const uint64_t looked_ns = load_relaxed(&note->mirror.looked_ns);
     const uint64_t most_ns = max_u64(interval_ns, saturating_sub(now_ns, fleet->gathered_before_ns));
@@ -115,8 +119,7 @@ void learn_again(struct note *note, uint64_t now_ns, uint64_t interval_ns, bool 
 
 void learn_others(struct note *note, struct told *told, const struct report *report)
 {
-    const uint64_t asked = saturating_sub(report->sum_asked, report->asked);
-    const uint64_t more = saturating_sub(asked, told->others_asked);
+    const uint64_t more = count_others(told->others_asked, report->sum_asked, report->asked) - told->others_asked;
     told->others_asked += more;
     note->lesson.others_asked += more;
 }

@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "fleet/count.h"
 
 /* Some nine years: a node counts no further. */
 #define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
@@ -45,7 +46,8 @@ struct record {
     uint64_t hash; /* of the name */
     char name[REPORT_RECORD_SIZE];
     struct author *authors;
-    uint64_t sum, sum_asked, sum_back;
+    int64_t net; /* what counts: admitted less given back; log: units */
+    uint64_t sum_asked, sum_back;
     uint64_t base_us, lost_us; /* bucket: where it was lost, the latest time of it that was seen; and when that began */
     uint64_t tat_us, unit_ps;  /* by the rate of the last report */
     struct unit *units;        /* earliest first */
@@ -333,7 +335,7 @@ static void apply_log(struct record *record, struct report *report, uint64_t now
         units--;
     }
     record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
-    record->sum = units;
+    record->net = (int64_t) units;
     report->status = 0;
     report->mine = 0;
     report->sum = units;
@@ -382,15 +384,22 @@ static void move_bucket(struct record *record, const struct report *report, bool
 /* Gives back everything the record counts, in the author's name. */
 static void reset_record(struct record *record, struct author *author, const struct report *report, uint64_t now_us)
 {
-    uint64_t units = saturating_sub(record->sum, record->sum_back + report->reset_kept);
+    uint64_t units = saturating_sub((uint64_t) (record->net > 0 ? record->net : 0), report->reset_kept);
     if (report->kind == REPORT_BUCKET) {
         const uint64_t owed = muldiv_ceil(saturating_sub(record->tat_us, now_us), 1000000, report->unit_ps);
         units = min_u64(units, saturating_sub(owed, report->reset_kept));
         record->tat_us = report->reset_kept == 0 ? 0 : now_us + units_time_us(report->reset_kept, report->unit_ps);
     }
-    author->back += units;
+    author->back = count_add(author->back, units);
     author->reset_us = report->reset_us;
-    record->sum_back += units;
+    record->sum_back = count_add(record->sum_back, units);
+    record->net -= (int64_t) units;
+}
+
+/* What counts may be less than 0 for a while: of an author that has given back what another one was charged. */
+static int64_t net_add(int64_t net, uint64_t more)
+{
+    return net < 0 ? net + (int64_t) more : (int64_t) count_add((uint64_t) net, more);
 }
 
 void records_apply(struct records *records, struct report *report, uint64_t now_ns)
@@ -412,24 +421,32 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         report->status = -ENOMEM;
         return;
     }
-    const uint64_t count = max_u64(report->count, author->count);
-    const uint64_t asked = max_u64(report->asked, author->asked);
-    const uint64_t back = max_u64(report->back, author->back);
-    const uint64_t unseen_back = saturating_sub(record->sum_back, report->known_back);
-    record->sum += count - author->count;
-    record->sum_asked += asked - author->asked;
-    record->sum_back += back - author->back;
+    const uint64_t acked = count_told(report->acked);
+    const uint64_t acked_back = count_told(report->acked_back);
+    const uint64_t more = count_growth(author->count, count_told(report->count));
+    const uint64_t more_asked = count_growth(author->asked, count_told(report->asked));
+    const uint64_t more_back = count_growth(author->back, count_told(report->back));
+    const uint64_t count = more != 0 ? count_told(report->count) : author->count;
+    const uint64_t back = more_back != 0 ? count_told(report->back) : author->back;
+    const uint64_t unseen_back = count_growth(count_told(report->known_back), record->sum_back);
+    record->net = net_add(record->net, more) - (int64_t) more_back;
+    record->sum_asked = count_add(record->sum_asked, more_asked);
+    record->sum_back = count_add(record->sum_back, more_back);
+    if (record->net + (int64_t) record->sum_back < 0) {
+        record->net += (int64_t) COUNT_AGAIN; /* one of them has begun again */
+    }
     if (report->kind == REPORT_BUCKET) {
-        move_bucket(record, report, report->acked > author->count, unseen_back,
-                    saturating_sub(count, max_u64(author->count, report->acked)),
-                    saturating_sub(back, max_u64(author->back, report->acked_back)), report->now_us);
+        const bool lost = count_growth(author->count, acked) != 0;
+        const bool lost_back = count_growth(author->back, acked_back) != 0;
+        move_bucket(record, report, lost, unseen_back, lost ? count_growth(acked, count) : more,
+                    lost_back ? count_growth(acked_back, back) : more_back, report->now_us);
         const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
         record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
     } else if (record->expires_ns == 0) {
         record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
     }
     author->count = count;
-    author->asked = asked;
+    author->asked = more_asked != 0 ? count_told(report->asked) : author->asked;
     author->back = back;
     if (report->reset_us > author->reset_us) {
         reset_record(record, author, report, report->now_us);
@@ -437,7 +454,7 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     report->status = 0;
     report->mine = count;
     report->mine_back = author->back;
-    report->sum = record->sum;
+    report->sum = (uint64_t) net_add(record->net, record->sum_back);
     report->sum_asked = record->sum_asked;
     report->sum_back = record->sum_back;
     report->tat_answer_us = record->tat_us;
@@ -521,7 +538,7 @@ uint64_t records_total(const struct records *records, uint64_t now_ns, const cha
     for (size_t i = 0; i < records->chain_count; i++) {
         for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {
             if (record->expires_ns > now_ns && strstr(record->name, part) != NULL) {
-                total += count ? 1 : record->sum - record->sum_back;
+                total += count ? 1 : (uint64_t) record->net;
             }
         }
     }

@@ -36,6 +36,7 @@
 #include "base/decimal.h"
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "fleet/count.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
 #include "tier/key_text.h"
@@ -362,7 +363,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     fleet->origins[fleet->round.report_count - 1].again = account->again;
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
-    report->asked = max_u64(note->now.asked, report->count);
+    report->asked = note->now.asked < COUNT_AGAIN ? max_u64(note->now.asked, report->count) : note->now.asked;
     report->acked = max_u64(note->now.reported, note->before.reported);
     report->back = account->back[0];
     report->reset_us = report_reset_us(note);

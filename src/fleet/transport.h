@@ -9,7 +9,8 @@
  * Invariant: every count said is cumulative and never decreases for one author of one record, so an
  * implementation keeps the larger of what it has and what it is told. Rounds may be repeated, lost,
  * duplicated and reordered, and the fleet's sums come out the same. Units that were given back are such a count of
- * their own. A log's units have names, author and number, and are a set.
+ * their own. A log's units have names, author and number, and are a set. Counts have no end: an implementation tells
+ * and keeps them as fleet/count.h says, and answers in that form.
  */
 #ifndef WEIR_FLEET_TRANSPORT_H
 #define WEIR_FLEET_TRANSPORT_H
@@ -61,8 +62,8 @@ struct report {
     enum report_kind kind;
     char record[REPORT_RECORD_SIZE]; /* the record's full name, terminated */
     char author[REPORT_AUTHOR_SIZE]; /* node id and incarnation of the key there; no ':' or space */
-    uint64_t count;                  /* units the author admitted, cumulative; below 2^53 */
-    uint64_t asked;                  /* units asked of the author, admitted or not, cumulative; below 2^53 */
+    uint64_t count;                  /* units the author admitted, cumulative */
+    uint64_t asked;                  /* units asked of the author, admitted or not, cumulative */
     uint64_t back;                   /* units given back to the author, cumulative */
     uint64_t reset_us;               /* a reset at this fleet time: all the record still counts is given back, once,
                                         in the author's name; 0: none */
@@ -84,8 +85,8 @@ struct report {
     int status;               /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...); -EAGAIN: not told
                                  (a part of the fleet's memory is lost just now), tell again: nothing below is set */
     uint64_t mine, mine_back; /* the author's counts as the fleet has them now; log: the author's units in the window */
-    uint64_t sum, sum_asked;  /* over all authors; what was given back is not taken off. sum_asked of a log: of the
-                                 others, modulo REPORT_LOG_ASKED */
+    uint64_t sum, sum_asked;  /* over all authors; what was given back is not taken off. See count_others. sum_asked of
+                                 a log: of the others, modulo REPORT_LOG_ASKED */
     uint64_t sum_back;
     uint64_t tat_answer_us; /* bucket: theoretical arrival time over all authors */
 };

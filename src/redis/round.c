@@ -11,6 +11,7 @@
 
 #include "base/decimal.h"
 #include "base/numbers.h"
+#include "fleet/count.h"
 #include "redis/internal.h"
 #include "redis/scripts.h"
 
@@ -111,15 +112,15 @@ static void put_log(struct arguments *a, const struct report *report)
 
 static void put_counts(struct arguments *a, const struct report *report)
 {
-    put_number(a, report->count);
-    put_number(a, report->asked);
-    put_number(a, report->back);
+    put_number(a, count_told(report->count));
+    put_number(a, count_told(report->asked));
+    put_number(a, count_told(report->back));
     put_number(a, report->reset_us);
     put_number(a, report->reset_kept);
     if (report->kind == REPORT_BUCKET) {
-        put_number(a, report->acked);
-        put_number(a, report->acked_back);
-        put_number(a, report->known_back);
+        put_number(a, count_told(report->acked));
+        put_number(a, count_told(report->acked_back));
+        put_number(a, count_told(report->known_back));
         put_number(a, report->tat_us);
         put_number(a, report->from_us);
         put_number(a, report->unit_ps);

@@ -117,6 +117,60 @@ static weir_key key_of(const weir *w, const char *policy, const char *text)
     return weir_make_key(w, id, text, strlen(text));
 }
 
+/*
+ * A limit of 10^12 (bytes), all used; others are denied that much some thousand times over. It stays used, also for who
+ * joins then; and no round fails, however much was denied.
+ */
+static void test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    static const weir_algorithm kinds[] = {WEIR_FIXED_WINDOW, WEIR_TOKEN_BUCKET};
+    const uint64_t limit = 1000000000000;
+    for (size_t a = 0; a < 2; a++) {
+        const weir_limit of = {.algorithm = kinds[a], .limit = limit, .period_ns = LONG_NS};
+        const weir_policy policy = {.name = "bytes", .limits = &of, .limit_count = 1};
+        struct site site;
+        site_open_with(&site, &policy, 1, INTERVAL_MS);
+        const weir_key used = key_of(site.w[0], "bytes", "key");
+        const weir_key denied = key_of(site.w[1], "bytes", "key");
+        weir_charge(site.t[0], &used, limit);
+        quiet(&site);
+        (void) weir_check(site.t[1], &denied, limit, NULL); /* from here on it hears of the key */
+        nap_ms(6 * INTERVAL_MS);
+        for (int times = 0; times < 9200; times++) {
+            assert_false(weir_check(site.t[1], &denied, limit, NULL));
+        }
+        quiet(&site);
+        /* And beyond 2^63 in all, in requests of the most units there can be. */
+        for (int times = 0; times < 2200000; times++) {
+            (void) weir_check(site.t[1], &denied, WEIR_MAX_UNITS, NULL);
+        }
+        quiet(&site);
+        weir *joins = connect_weir(&site.server, &policy, 1, INTERVAL_MS);
+        weir_thread *t = weir_attach(joins);
+        const weir_key key = key_of(joins, "bytes", "key");
+        assert_int_equal(weir_sync(joins, 10000), 0);
+        (void) weir_check(t, &key, 1, NULL); /* from here on it wants to know */
+        nap_ms(300);
+        uint64_t taken = 0;
+        for (int i = 0; i < 1000; i++) {
+            taken += weir_check(t, &key, limit / 1000, NULL) ? limit / 1000 : 0;
+        }
+        assert_int_equal(taken, 0);
+        for (int i = 0; i < WEIRS; i++) {
+            weir_stats stats;
+            weir_get_stats(site.w[i], &stats);
+            assert_int_equal(stats.sync_error_count, 0);
+            assert_int_equal(stats.forgot_count, 0);
+        }
+        weir_close(joins);
+        site_close(&site);
+    }
+}
+
 /* The one record whose name matches. */
 static void record_name(const struct server *server, const char *pattern, char name[400])
 {
@@ -548,6 +602,7 @@ static void test_entries_with_a_version_are_read_when_that_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget),
         cmocka_unit_test(test_after_quiet_redis_has_what_was_used_less_what_was_given_back),
         cmocka_unit_test(test_units_are_whole_after_redis_was_flushed_in_the_middle),
         cmocka_unit_test(test_the_set_of_a_log_is_trimmed_and_expires),

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "fleet/count.h"
 #include "fleet/memory.h"
 #include "redis/redis.h"
 #include "support/server.h"
@@ -116,9 +117,11 @@ static struct report new_report(struct world *world)
         author->count += units;
         author->asked += units;
     }
-    author->asked += random_below(&world->rng, 3) == 0 ? random_below(&world->rng, 100) : 0;
+    const uint64_t most_denied = random_below(&world->rng, 8) == 0 ? UINT64_C(1) << 50 : 100;
+    author->asked += random_below(&world->rng, 3) == 0 ? random_below(&world->rng, most_denied) : 0;
     if (author->back < author->count && random_below(&world->rng, 6) == 0) {
-        author->back += random_below(&world->rng, author->count - author->back + 1);
+        const uint64_t most = author->count - author->back;
+        author->back += random_below(&world->rng, (bucket && most > 100 ? 100 : most) + 1);
     }
     r.count = author->count;
     r.asked = author->asked;
@@ -214,6 +217,13 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
     memset(&world, 0, sizeof(world));
     world.rng = test_seed();
     world.reset_us = world.from_us = NOW_US;
+    for (size_t i = 1; i < RECORDS; i += 2) {
+        for (size_t by = 0; by < AUTHORS && i > RECORDS / 2; by++) {
+            /* Buckets that have been in use for years: the records were lost, and then their counts begin again. */
+            struct author *author = &world.authors[i][by];
+            author->count = author->asked = author->acked = COUNT_END - 500 - random_below(&world.rng, 500);
+        }
+    }
     for (size_t step = 0; step < ROUNDS; step++) {
         struct report ours[IN_ROUND];
         struct report theirs[IN_ROUND];
@@ -330,6 +340,111 @@ static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
     redis_stop(&server, t);
 }
 
+/* Of both: a count or a sum that gets to 2^53 begins again at 2^52, and none of the others is lost. */
+static void counts_have_no_end(struct transport *t, enum report_kind kind)
+{
+    struct report r = report_of(kind, "years", 1000);
+    assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+    struct report denied = report_of(kind, "years", 78);
+    (void) snprintf(denied.author, sizeof(denied.author), "b.1");
+    uint64_t asked = 0;
+    for (int step = 0; step < 40; step++) {
+        const uint64_t more = (UINT64_C(1) << 50) - 1;
+        const uint64_t before = step == 0 ? 1000 : denied.sum_asked;
+        denied.asked += more;
+        asked = denied.asked;
+        assert_int_equal(exchange(t, &denied, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(denied.mine, 78);
+        assert_int_equal(denied.sum, 1078);
+        assert_true(denied.sum_asked < COUNT_END);
+        assert_int_equal(count_growth(before, denied.sum_asked), more + (step == 0 ? 78 : 0));
+        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE); /* and to the others */
+        assert_int_equal(r.sum, 1078);
+        assert_int_equal(r.sum_asked, denied.sum_asked);
+        denied.asked = asked - more / 2; /* late */
+        assert_int_equal(exchange(t, &denied, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(denied.sum_asked, r.sum_asked);
+        denied.asked = asked;
+    }
+    assert_true(asked > UINT64_C(1) << 55);
+    /* The same of what is admitted, in steps of less than 2^50. */
+    uint64_t tat_us = r.tat_answer_us;
+    for (uint64_t step = 0; step < 30; step++) {
+        const uint64_t more = (UINT64_C(1) << 50) - 12345 - step;
+        r.acked = r.count + more - 10; /* ten of them are new to the bucket */
+        r.count = r.asked = r.count + more;
+        const uint64_t before = r.sum;
+        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(r.mine, count_told(r.count));
+        assert_int_equal(count_growth(before, r.sum), more);
+        assert_int_equal(count_others(78, r.sum, r.mine), 78);
+        assert_int_equal(count_others(0, r.sum, 78) % COUNT_AGAIN, r.count % COUNT_AGAIN);
+        assert_int_equal(r.tat_answer_us, kind == REPORT_BUCKET ? tat_us + 10 * 1000 : tat_us);
+        tat_us = r.tat_answer_us;
+    }
+    assert_true(r.count > COUNT_END);
+    r.back = 100; /* and given back */
+    assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+    assert_int_equal(r.sum_back, 100);
+    assert_int_equal(r.tat_answer_us, kind == REPORT_BUCKET ? tat_us - 100 * 1000 : tat_us);
+}
+
+static void test_counts_have_no_end(void **state)
+{
+    (void) state;
+    struct server server;
+    struct transport *redis = redis_start(&server);
+    struct transport *model = NULL;
+    struct memory_fleet *fleet = memory_fleet_new(wall, NULL);
+    const struct transport_config config = {.timeout_ms = 1000};
+    assert_non_null(fleet);
+    assert_int_equal(memory_transport_open(fleet, &config, &model, NULL), 0);
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        counts_have_no_end(model, (enum report_kind) kind);
+        counts_have_no_end(redis, (enum report_kind) kind);
+        freeReplyObject(server_command(&server, "FLUSHALL"));
+        memory_fleet_flush(fleet);
+    }
+    model->ops->close(model);
+    memory_fleet_free(fleet);
+    redis_stop(&server, redis);
+}
+
+/* As earlier versions have written it, and may still. */
+static void test_a_field_with_more_asked_than_can_be_told_loses_that_alone(void **state)
+{
+    (void) state;
+    static const char *const asked[] = {"9007199254740993", "12000000000000000", "18446744073709551615",
+                                        "99999999999999999999999999"};
+    struct server server;
+    struct transport *t = redis_start(&server);
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+            struct report r = report_of((enum report_kind) kind, "old", 1000);
+            freeReplyObject(
+                server_command(&server, "HSET %s a.1 %b sum %b", r.record, "1000", (size_t) 4, "1078", (size_t) 4));
+            char field[80];
+            (void) snprintf(field, sizeof(field), "1000 %s", asked[i]);
+            freeReplyObject(server_command(&server, "HSET %s a.1 %b", r.record, field, strlen(field)));
+            (void) snprintf(field, sizeof(field), "1078 %s", asked[i]);
+            freeReplyObject(server_command(&server, "HSET %s sum %b", r.record, field, strlen(field)));
+            assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+            assert_int_equal(r.mine, 1000);
+            assert_int_equal(r.sum, 1078);
+            const uint64_t before = r.sum_asked;
+            r.count++;
+            r.asked = UINT64_C(12000000000000000) + 4096; /* in the words of that version, which has no end either */
+            assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+            assert_int_equal(r.status, 0);
+            assert_int_equal(r.mine, 1001);
+            assert_int_equal(r.sum, 1079);
+            assert_true(i != 1 || r.sum_asked == before + 4096);
+            freeReplyObject(server_command(&server, "DEL %s", r.record));
+        }
+    }
+    redis_stop(&server, t);
+}
+
 static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
 {
     (void) state;
@@ -359,6 +474,8 @@ int main(void)
         cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),
         cmocka_unit_test(test_a_record_that_lost_its_time_to_live_gets_it_back),
         cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
+        cmocka_unit_test(test_counts_have_no_end),
+        cmocka_unit_test(test_a_field_with_more_asked_than_can_be_told_loses_that_alone),
         cmocka_unit_test(test_fields_that_are_not_weirs_count_as_nothing),
     };
     return cmocka_run_group_tests_name("redis/scripts", tests, NULL, NULL);

@@ -27,11 +27,28 @@
 local KEYS, ARGV, out, to, at = KEYS, ARGV, {}, 0, 1
 local call, pcall, tonumber, match, format = redis.call, redis.pcall, tonumber, string.match, string.format
 local ceil, max, min = math.ceil, math.max, math.min
-local MOST = 9007199254740992
+local MOST, AGAIN = 9007199254740992, 4503599627370496 -- 2^53, 2^52
 local REPAIR_US = 10000000
 local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f' -- and the rest, as in report_window.lua
 local TWO = ONE .. ' ' .. ONE
 local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
+
+-- Counts have no end: see fleet/count.h.
+local function again(n)
+    return n < 1e19 and AGAIN + n % AGAIN or 0
+end
+
+local function growth(was, now)
+    if was < AGAIN or now < AGAIN then
+        return max(now - was, 0)
+    end
+    local more = (now - was) % AGAIN
+    return more < AGAIN / 2 and more or 0
+end
+
+local function add(sum, more)
+    return sum + more < MOST and sum + more or AGAIN + (sum % AGAIN + more % AGAIN) % AGAIN
+end
 
 local function numbers(field)
     local first, asked, back, reset = match(field, '^(%d+) (%d+)$')
@@ -39,10 +56,10 @@ local function numbers(field)
         first, asked, back, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
     end
     first, asked, back, reset = tonumber(first) or 0, tonumber(asked) or 0, tonumber(back) or 0, tonumber(reset) or 0
-    if first + back < 0 or first > MOST or asked > MOST or back > MOST then
+    if first + back < 0 or first > MOST or back > MOST then
         return 0, 0, 0, 0
     end
-    return first, asked, back, reset
+    return first, asked > MOST and again(asked) or asked, back, reset > MOST and 0 or reset
 end
 
 -- Numbers that most reports of a batch have in common.
@@ -102,19 +119,33 @@ for i = 1, #KEYS do
         local asked = ARGV[at + 3] == text and count or ARGV[at + 3] + 0
         local back = ARGV[at + 4] == '0' and 0 or ARGV[at + 4] + 0
         local reset = ARGV[at + 5] == '0' and 0 or ARGV[at + 5] + 0
-        if count < old_count then
-            count, text = old_count, nil
+        local more, more_asked, more_back = count - old_count, asked - old_asked, back - old_back
+        if more < 0 or count >= AGAIN then
+            if count >= MOST then
+                count, text = again(count), nil
+            end
+            more = growth(old_count, count)
+            if more == 0 then
+                count, text = old_count, nil
+            end
         end
-        if asked < old_asked then
-            asked = old_asked
+        if more_asked < 0 or asked >= AGAIN then
+            asked = asked < MOST and asked or again(asked)
+            more_asked = growth(old_asked, asked)
+            asked = more_asked == 0 and old_asked or asked
         end
-        if back < old_back then
-            back = old_back
+        if more_back < 0 or back >= AGAIN then
+            back = back < MOST and back or again(back)
+            more_back = growth(old_back, back)
+            back = more_back == 0 and old_back or back
         end
         local old_sum_back = sum_back
-        sum = sum + count - old_count - (back - old_back)
-        sum_asked = sum_asked + asked - old_asked
-        sum_back = sum_back + back - old_back
+        sum = add(sum, more) - more_back
+        sum_asked = add(sum_asked, more_asked)
+        sum_back = add(sum_back, more_back)
+        if sum + sum_back < 0 then
+            sum = sum + AGAIN -- one of them has begun again
+        end
         local old_tat = tonumber(old[3] or 0) or 0
         if not (old_tat >= 0 and old_tat <= MOST) then
             old_tat = 0
@@ -127,14 +158,15 @@ for i = 1, #KEYS do
             end
         end
         local seen = ARGV[at + 10] + 0
-        if seen > tat and old_sum_back > ARGV[at + 9] + 0 then
-            seen = seen - ceil((old_sum_back - ARGV[at + 9]) * unit_ps / 1000000)
+        if seen > tat and old_sum_back > 0 then
+            seen = seen - ceil(growth(ARGV[at + 9] + 0, old_sum_back) * unit_ps / 1000000)
         end
-        local news, lost = 0, false
-        if count > old_count then
-            local acked = ARGV[at + 7] == old[1] and old_count or ARGV[at + 7] + 0
-            lost = acked > old_count
-            news = count - (lost and acked or old_count)
+        local news, lost = more, false
+        if more > 0 and ARGV[at + 7] ~= old[1] then
+            local acked = ARGV[at + 7] + 0
+            acked = acked < MOST and acked or again(acked)
+            lost = growth(old_count, acked) > 0
+            news = lost and growth(acked, count) or more
         end
         if lost then
             local base, since = match(call('HGET', key, 'base') or '', '^(%d+) (%d+)$')
@@ -153,8 +185,9 @@ for i = 1, #KEYS do
             local part = more_us % 1 -- up, and without a call
             tat = (tat > from_us and tat or from_us) + (part > 0 and more_us - part + 1 or more_us)
         end
-        if back > old_back then
-            local returned = back - max(old_back, ARGV[at + 8] + 0)
+        if more_back > 0 then
+            local acked = ARGV[at + 8] + 0
+            local returned = growth(old_back, acked) > 0 and growth(acked, back) or more_back
             if returned > 0 then
                 tat = max(tat - ceil(returned * unit_ps / 1000000), 0)
             end
@@ -167,7 +200,7 @@ for i = 1, #KEYS do
             local kept = ARGV[at + 6] + 0
             local owed = max(ceil((tat - now_us) * 1000000 / unit_ps) - kept, 0)
             owed = min(owed, max(sum - kept, 0))
-            back, sum_back, sum = back + owed, sum_back + owed, sum - owed
+            back, sum_back, sum = add(back, owed), add(sum_back, owed), sum - owed
             tat = kept > 0 and now_us + ceil(kept * unit_ps / 1000000) or 0
         else
             reset = old_reset
@@ -210,7 +243,7 @@ for i = 1, #KEYS do
         end
         out[to + 1] = 0
         out[to + 2] = count
-        out[to + 3] = sum + sum_back
+        out[to + 3] = add(sum, sum_back)
         out[to + 4] = sum_asked
         out[to + 5] = back
         out[to + 6] = sum_back

@@ -20,11 +20,29 @@
 -- numbers that are not converted where their text says enough, and elements of `out` set one by one and in order.
 local KEYS, ARGV, out, to, at = KEYS, ARGV, {}, 0, 0
 local call, pcall, tonumber, match, format = redis.call, redis.pcall, tonumber, string.match, string.format
-local MOST = 9007199254740992 -- 2^53
+local max = math.max
+local MOST, AGAIN = 9007199254740992, 4503599627370496 -- 2^53, 2^52
 -- %d takes half the time of %.0f, and is exact where the server's `long` has 64 bits.
 local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f'
 local TWO = ONE .. ' ' .. ONE
 local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
+
+-- Counts have no end: see fleet/count.h.
+local function again(n)
+    return n < 1e19 and AGAIN + n % AGAIN or 0
+end
+
+local function growth(was, now)
+    if was < AGAIN or now < AGAIN then
+        return max(now - was, 0)
+    end
+    local more = (now - was) % AGAIN
+    return more < AGAIN / 2 and more or 0
+end
+
+local function add(sum, more)
+    return sum + more < MOST and sum + more or AGAIN + (sum % AGAIN + more % AGAIN) % AGAIN
+end
 
 -- The numbers of a field. What is not weir's counts as nothing.
 local function numbers(field)
@@ -33,10 +51,10 @@ local function numbers(field)
         first, asked, back, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
     end
     first, asked, back, reset = tonumber(first) or 0, tonumber(asked) or 0, tonumber(back) or 0, tonumber(reset) or 0
-    if first + back < 0 or first > MOST or asked > MOST or back > MOST then
+    if first + back < 0 or first > MOST or back > MOST then
         return 0, 0, 0, 0
     end
-    return first, asked, back, reset
+    return first, asked > MOST and again(asked) or asked, back, reset > MOST and 0 or reset
 end
 
 -- Sets the record's time to live. One that gets none must not stay.
@@ -89,22 +107,36 @@ for i = 1, #KEYS do
         local asked = ARGV[at + 3] == text and count or ARGV[at + 3] + 0
         local back = ARGV[at + 4] == '0' and 0 or ARGV[at + 4] + 0
         local reset = ARGV[at + 5] == '0' and 0 or ARGV[at + 5] + 0
-        if count < old_count then
-            count, text = old_count, nil
+        local more, more_asked, more_back = count - old_count, asked - old_asked, back - old_back
+        if more < 0 or count >= AGAIN then
+            if count >= MOST then
+                count, text = again(count), nil
+            end
+            more = growth(old_count, count)
+            if more == 0 then
+                count, text = old_count, nil
+            end
         end
-        if asked < old_asked then
-            asked = old_asked
+        if more_asked < 0 or asked >= AGAIN then
+            asked = asked < MOST and asked or again(asked)
+            more_asked = growth(old_asked, asked)
+            asked = more_asked == 0 and old_asked or asked
         end
-        if back < old_back then
-            back = old_back
+        if more_back < 0 or back >= AGAIN then
+            back = back < MOST and back or again(back)
+            more_back = growth(old_back, back)
+            back = more_back == 0 and old_back or back
         end
-        sum = sum + count - old_count - (back - old_back)
-        sum_asked = sum_asked + asked - old_asked
-        sum_back = sum_back + back - old_back
+        sum = add(sum, more) - more_back
+        sum_asked = add(sum_asked, more_asked)
+        sum_back = add(sum_back, more_back)
+        if sum + sum_back < 0 then
+            sum = sum + AGAIN -- one of them has begun again
+        end
         if reset > old_reset then
             local over = sum - ARGV[at + 6] + 0
             if over > 0 then
-                back, sum_back, sum = back + over, sum_back + over, sum - over
+                back, sum_back, sum = add(back, over), add(sum_back, over), sum - over
             end
         else
             reset = old_reset
@@ -140,7 +172,7 @@ for i = 1, #KEYS do
         end
         out[to + 1] = 0
         out[to + 2] = count
-        out[to + 3] = sum + sum_back
+        out[to + 3] = add(sum, sum_back)
         out[to + 4] = sum_asked
         out[to + 5] = back
         out[to + 6] = sum_back
