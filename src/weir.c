@@ -16,12 +16,13 @@
 #include "base/error.h"
 #include "base/hash_inl.h"
 #include "base/rcu.h"
+#include "origin.h"
 #include "overrides.h"
 #include "policy/validate.h"
 #include "policy/yaml.h"
 #include "redis/redis.h"
 
-/* Bucket times are kept from a year before open, so that a wrong wall clock at open does not matter. */
+/* Bucket times are kept from a year before open: a key may be charged for the time before it. See origin.h. */
 #define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
 
 #define KEY_LENGTH_MAX 65535
@@ -81,6 +82,7 @@ static void weir_free(weir *w)
     }
     policy_set_free(load_relaxed(&w->tier.policies));
     policy_names_free(&w->names);
+    weir_policies_free(w->kept);
     overrides_drop(w->override_texts, w->override_text_count);
     tier_close(&w->tier);
     locks_destroy(w);
@@ -151,6 +153,8 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
             return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
         }
         w->has_fleet = true;
+        w->fleet.move_origin = weir_move_origin;
+        w->fleet.move_arg = w;
     }
     if (!complete.no_thread) {
         result = background_start(w);
@@ -225,22 +229,21 @@ int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_e
     if (result != 0) {
         return result;
     }
+    struct weir_policies *kept = weir_policies_copy(policies, count);
+    if (kept == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
     (void) pthread_mutex_lock(&w->policy_lock);
-    struct policy_set *set = NULL;
-    result = policy_set_compile(policies, count, w->tier.tick_ns, w->tier.origin_ns, &w->names, &set, error);
+    result = weir_publish(w, policies, count, error);
+    if (result == 0) {
+        weir_policies_free(w->kept);
+        w->kept = kept;
+    }
+    (void) pthread_mutex_unlock(&w->policy_lock);
     if (result != 0) {
-        (void) pthread_mutex_unlock(&w->policy_lock);
+        weir_policies_free(kept);
         return result;
     }
-    struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
-    outage_keep(&w->tier, set, old);
-    /* Entries of single keys follow their policies. */
-    store_relaxed(&set->overrides, weir_compile_overrides(w, set, NULL, NULL));
-    store_release(&w->tier.policies, set); /* [S4] the set, then the epoch */
-    tick_epoch(&w->tier);
-    rcu_synchronize();
-    policy_set_free(old);
-    (void) pthread_mutex_unlock(&w->policy_lock);
     return error_clear(error);
 }
 

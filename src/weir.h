@@ -12,6 +12,8 @@
 #include "tier/tier.h"
 #include "weir/weir.h"
 
+struct weir_policies;
+
 struct weir {
     struct tier tier;
     struct fleet fleet;
@@ -20,8 +22,9 @@ struct weir {
     weir_clock clock;     /* the host's, where it has one */
     struct hash_secret secret;
     uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
-    pthread_mutex_t policy_lock; /* guards names, override texts, and changes of tier.policies */
+    pthread_mutex_t policy_lock; /* guards names, kept, override texts, the origin, and changes of tier.policies */
     struct policy_names names;
+    struct weir_policies *kept;           /* what the policies in force were given as; NULL: none were */
     struct override_text *override_texts; /* as last read from the fleet */
     size_t override_text_count;
     _Atomic uint64_t override_count;

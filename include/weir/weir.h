@@ -188,7 +188,11 @@ typedef struct weir_error {
     char message[240];
 } weir_error;
 
-/* A clock of the host's own. Both functions are called by one thread at a time and must not block. */
+/*
+ * A clock of the host's own. Both functions are called by one thread at a time and must not block. The wall clock may
+ * be years off: in a fleet its time counts from the first answer on. A weir counts for eight years after weir_open;
+ * then token and leaky buckets let everything pass.
+ */
 typedef struct weir_clock {
     uint64_t (*monotonic_ns)(void *arg); /* never steps back */
     uint64_t (*wall_ns)(void *arg);      /* nanoseconds since 1970-01-01 00:00 UTC; may step */
@@ -257,7 +261,7 @@ typedef struct weir_options {
 /*
  * Opens a limiter and stores it in *out. An unreachable Redis is no error: limiting starts at once and the
  * fleet joins in when it can. -EINVAL: an option is out of range (the sentence names it); -ENOMEM; -EAGAIN:
- * no thread to be had.
+ * no thread to be had. It counts for eight years (see weir_clock): open another one before.
  * Threads: any. Allocates: everything it will ever need but policy sets.
  */
 WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *error);

@@ -159,6 +159,8 @@ struct fleet {
     bool forgives[WEIR_MAX_POLICIES + 1]; /* by group: whose buckets report_forgive is about */
     struct flush flush;
     struct skew skew;
+    bool (*move_origin)(void *arg, int64_t delta_ns); /* of bucket times, in all rules; false: not now */
+    void *move_arg;
     uint64_t stepped_ns;   /* when fleet_step last ran */
     uint64_t looked_ns;    /* when the transport was last stepped */
     uint64_t transport_ns; /* when the transport wants to be stepped, whatever is ready */

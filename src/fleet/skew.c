@@ -33,6 +33,9 @@ static uint64_t offset_of(const struct fleet *fleet)
  * The time and the states of all keys do not move at once: there may be a hundred million. The time is first behind, in
  * both directions: a state that is then ahead of it is denied until its turn comes, and one behind it, whatever was
  * counted meanwhile among them, is forgiven. The other way round a key might be denied for as long as the step is.
+ *
+ * Buckets stay as they are: it is the origin of their times that moves, all at once, while the time is behind. So no
+ * check ever goes by the later time and the earlier origin.
  */
 static void begin_step(struct fleet *fleet, uint64_t monotonic_ns, int64_t error_ns)
 {
@@ -59,6 +62,9 @@ void skew_step(struct fleet *fleet, uint64_t monotonic_ns)
     if (!skew->parted) {
         /* Who has read the time before it went back would charge a key that has moved as of then. */
         rcu_synchronize();
+        if (!fleet->move_origin(fleet->move_arg, step_ns)) {
+            return;
+        }
         skew->parted = true;
     }
     const int64_t done_ns = step_ns < 0 ? step_ns : 0;
@@ -66,7 +72,7 @@ void skew_step(struct fleet *fleet, uint64_t monotonic_ns)
     const bool done = report_shift_time(fleet, load_acquire(&fleet->tier->policies),
                                         monotonic_ns + offset_of(fleet) - (uint64_t) done_ns, step_ns);
     rcu_leave();
-    if (!done) {
+    if (!done || (step_ns > 0 && !fleet->move_origin(fleet->move_arg, step_ns))) {
         return;
     }
     if (step_ns > 0) {

@@ -135,35 +135,11 @@ static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule 
     logs_unlock(tier, at);
 }
 
-/* A bucket's time, moved. */
-static uint64_t time_shifted(const struct sweep *sweep, const struct rule *rule, uint64_t time)
-{
-    const int64_t delta_ns = sweep->delta_ns;
-    const uint64_t moved = time + ((uint64_t) delta_ns << BUCKET_FRACTION_BITS);
-    if (time == 0 || !moves(sweep, bucket_time_ns(rule, time))) {
-        return time;
-    }
-    const bool back_too_far = delta_ns < 0 && moved > time;
-    const bool on_too_far = delta_ns > 0 && moved < time;
-    return back_too_far ? 0 : on_too_far ? UINT64_MAX : moved;
-}
-
 /* As `moves`, of a window's tag. */
 static bool tag_moves(const struct sweep *sweep, const struct rule *rule, uint32_t tag)
 {
     const uint32_t since = (tag - window_tag_at(rule, sweep->began_ns)) & WINDOW_TAG_MASK;
     return sweep->began_ns == 0 || since <= WINDOW_TAG_MASK / 2;
-}
-
-static void shift_bucket(const struct sweep *sweep, struct cell *cell, struct note *note, const struct rule *rule)
-{
-    struct pair_value value = pair_read(&cell->state);
-    struct state state;
-    do {
-        state = cell_state(value);
-        state.a = time_shifted(sweep, rule, state.a);
-    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
-    store_relaxed(&note->now.remembered, time_shifted(sweep, rule, load_relaxed(&note->now.remembered)));
 }
 
 static void shift_window(const struct sweep *sweep, struct cell *cell, struct note *note, const struct rule *rule)
@@ -201,8 +177,9 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, struct note *note
         (void) cas_relaxed(&note->given->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
     }
     if (rule_is_bucket(rule)) {
-        shift_bucket(sweep, cell, note, rule);
-    } else if (rule_is_log(rule)) {
+        return; /* its times move with their origin (skew.c) */
+    }
+    if (rule_is_log(rule)) {
         const uint64_t until_ns = load_relaxed(&note->before.remembered);
         shift_log(sweep, at, rule);
         store_relaxed(&note->before.remembered,
