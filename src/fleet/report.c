@@ -351,7 +351,9 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     /* By the rate the bucket was last charged at: of a tier, an entry of the key's own, or an earlier policy. */
     struct rule rule = limit->rule;
     rule_rescale(&rule, bucket_scale(reading->state));
-    note->lesson.shared = note->lesson.shared || load_relaxed(&policy->rung) == RUNG_SHARE;
+    /* One node has no part but the whole. */
+    const bool in_parts = membership_nodes(&fleet->membership) > 1 || load_relaxed(&note->mirror.others_part) != 0;
+    note->lesson.shared = note->lesson.shared || (in_parts && load_relaxed(&policy->rung) == RUNG_SHARE);
     const struct state whole = whole_bucket(note, &rule, reading->state, now_ns - fleet->tier->interval_ns);
     if (load_relaxed(&policy->rung) == RUNG_OPEN || report_forgives(fleet, policy, cell)) {
         /* They were told to let everything pass: no debt. */

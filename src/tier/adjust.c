@@ -283,7 +283,8 @@ static void reset_cell(struct tier *tier, const struct policy *policy, size_t li
 {
     const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
     const struct rule rule = policy_rule(&policy->limits[limit]);
-    const bool empties = !fleet || !reachable;
+    /* Off the fleet's rung its answers are not taken in; and of a log that is not safe to say at any time. */
+    const bool empties = !fleet || !reachable || load_relaxed(&policy->rung) != RUNG_FLEET || rule_is_log(&rule);
     if (empties) {
         forget_counts(tier, at, &rule, now_ns);
     }
