@@ -228,10 +228,10 @@ static void apply(struct memory_fleet *fleet, struct message *message)
     if (t != NULL) {
         answer_overrides(fleet, round);
     }
-    round->fleet_wall_ns = now_ns;
-    round->forgot = !round->first && !round->leaves &&
-                    (last_ns < max_u64(message->beat_ns, 1) || message->run != fleet->run ||
-                     message->begun_ns != fleet->records.begun_ns);
+    const bool older = last_ns < message->beat_ns && round->fleet_wall_ns >= message->beat_ns;
+    round->forgot =
+        !round->first && !round->leaves &&
+        (last_ns == 0 || older || message->run != fleet->run || message->begun_ns != fleet->records.begun_ns);
     message->run = fleet->run;
     message->begun_ns = fleet->records.begun_ns;
 }

@@ -23,6 +23,11 @@
 /* How long it stands what an author of a log was asked for. */
 #define ASKED_US UINT64_C(120000000)
 
+/* As heartbeat.lua: how fast an offset of fleet time goes; of a new set, what is none; and the greatest. */
+#define OFFSET_SLOWER   256
+#define OFFSET_GUESS_NS (50 * NS_PER_MS)
+#define OFFSET_MOST_NS  (3600 * NS_PER_S)
+
 #define CHAINS_FIRST 4096
 
 /* What one author says of one record. */
@@ -89,6 +94,7 @@ void records_clear(struct records *records)
     free(records->chains);
     records->chains = NULL;
     records->chain_count = records->record_count = 0;
+    records->begun_ns = records->offset_ns = 0;
     while (records->members != NULL) {
         struct member *next = records->members->next;
         free(records->members);
@@ -148,6 +154,8 @@ bool records_copy(struct records *to, const struct records *from)
         }
     }
     to->begun_ns = from->begun_ns;
+    to->offset_ns = from->offset_ns;
+    to->noted_ns = from->noted_ns;
     struct member **member = &to->members;
     for (const struct member *next = from->members; next != NULL && all; next = next->next) {
         *member = copy_of(next, sizeof(*next));
@@ -488,10 +496,40 @@ static void member_add(struct records *records, const struct round *round, uint6
     }
 }
 
-uint64_t records_beat(struct records *records, struct round *round, uint64_t now_ns)
+/* Fleet time, as heartbeat.lua keeps it. */
+static uint64_t fleet_time(struct records *records, const struct round *round, uint64_t clock_ns)
 {
-    records->begun_ns = records->members == NULL ? now_ns : records->begun_ns;
+    const bool begun = records->begun_ns != 0;
+    const uint64_t passed_ns = saturating_sub(clock_ns, records->noted_ns);
+    uint64_t offset_ns = saturating_sub(records->offset_ns, passed_ns / OFFSET_SLOWER);
+    uint64_t latest_ns = begun ? 0 : clock_ns + offset_ns + OFFSET_GUESS_NS;
+    for (const struct member *member = records->members; member != NULL; member = member->next) {
+        latest_ns = max_u64(latest_ns, member->beat_ns);
+    }
+    if (latest_ns > clock_ns + offset_ns) {
+        /* The node knows how long ago that was. */
+        const uint64_t most_ns = begun ? latest_ns + round->node_lifetime_ms * NS_PER_MS : UINT64_MAX;
+        const bool later = round->fleet_ns > latest_ns && round->fleet_ns < most_ns;
+        if (begun || later) {
+            offset_ns = records->offset_ns = (later ? round->fleet_ns : latest_ns) - clock_ns;
+            records->noted_ns = clock_ns;
+        }
+    }
+    if (offset_ns > OFFSET_MOST_NS) {
+        offset_ns = records->offset_ns = 0;
+        for (struct member *member = records->members; member != NULL; member = member->next) {
+            member->beat_ns = min_u64(member->beat_ns, clock_ns);
+        }
+    }
+    records->begun_ns = begun ? records->begun_ns : clock_ns;
+    return clock_ns + offset_ns;
+}
+
+uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns)
+{
+    const uint64_t now_ns = fleet_time(records, round, clock_ns);
     const uint64_t last_ns = member_remove(records, round->node);
+    round->fleet_wall_ns = now_ns;
     if (!round->leaves) {
         member_add(records, round, now_ns);
     }

@@ -14,7 +14,8 @@ struct records {
     struct record **chains; /* by the hash of the name; as many as there are records, or more */
     size_t chain_count, record_count;
     struct member *members;
-    uint64_t begun_ns; /* when the first of them came; as long as there are any, it stays */
+    uint64_t begun_ns;            /* when the first of them came */
+    uint64_t offset_ns, noted_ns; /* fleet time was so far ahead of the clock, when that said this; as heartbeat.lua */
 };
 
 /* All zero is none. */
@@ -27,7 +28,7 @@ bool records_copy(struct records *to, const struct records *from);
 void records_apply(struct records *records, struct report *report, uint64_t now_ns);
 
 /* A round's heartbeat, and its answers. Returns when the node's last one was; 0: that is not there. */
-uint64_t records_beat(struct records *records, struct round *round, uint64_t now_ns);
+uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns);
 
 /* Calls for each author of each record that has not expired. */
 void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg);

@@ -5,7 +5,8 @@
  * Every round brings a reading of the fleet's clock, good to half its round trip. Of some rounds' readings the one with
  * the least round trip counts (as NTP's clock filter does, RFC 5905). The first reading of all is taken as it is: until
  * then there was no fleet time, only a guess by the host's wall clock, and where that was far off every key's state
- * moves with it. Later ones are slewed, so that fleet time never steps back; only far forward it steps.
+ * moves with it. Later ones are slewed, so that fleet time never steps back; only far forward it steps. The fleet's
+ * clock does not go back either, but by more than an hour: then the states move with it once more.
  */
 #include "fleet/fleet.h"
 
@@ -23,6 +24,9 @@
 
 /* An error above this is not the clocks' drift: somebody has set one. */
 #define STEP_NS ((int64_t) NS_PER_S)
+
+/* So far back the fleet's time goes at once, or not at all: the states go with it (transport.h says an hour). */
+#define STEP_BACK_NS ((int64_t) 3540 * (int64_t) NS_PER_S)
 
 static uint64_t offset_of(const struct fleet *fleet)
 {
@@ -115,6 +119,9 @@ void skew_sample(struct fleet *fleet, uint64_t monotonic_ns)
     skew->owed_ns = found_ns > doubt_ns ? found_ns - doubt_ns : found_ns < -doubt_ns ? found_ns + doubt_ns : 0;
     if (skew->owed_ns > STEP_NS) {
         tick_set_offset(fleet->tier, monotonic_ns, offset_of(fleet) + (uint64_t) skew->owed_ns, false);
+        skew->owed_ns = 0;
+    } else if (skew->owed_ns < -STEP_BACK_NS) {
+        begin_step(fleet, monotonic_ns, skew->owed_ns);
         skew->owed_ns = 0;
     }
 }

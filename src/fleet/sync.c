@@ -190,6 +190,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.node = fleet->node;
     fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     fleet->round.leaves = fleet->leaves;
+    fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns) : 0;
     fleet->round.node_lifetime_ms = (uint32_t) max_u64(lifetime_ms, NODE_LIFETIME_MIN_MS);
     fleet->round.first = fleet->good_ns == 0;
     fleet->round.sent_size = 0;

@@ -98,12 +98,14 @@ struct round {
     const char *node;           /* this node's id, for the heartbeat */
     uint32_t suspect_ms;        /* without a heartbeat for so long the node is suspect: failed, or cut off */
     uint32_t node_lifetime_ms;  /* and for so long, failed: it no longer counts */
+    uint64_t fleet_ns;          /* fleet time by this node; 0: it knows none yet */
     bool leaves;                /* the node goes: it no longer counts from now on */
     bool first;                 /* said: this node has not had a good round on this transport yet */
     char overrides_version[64]; /* said: of the entries known; "": none. Answered: of those there are */
     /* Answered, when the round has ended well. */
     uint64_t sent_ns, received_ns; /* of the time question, by the caller's monotonic clock */
-    uint64_t fleet_wall_ns;        /* the fleet's clock, nanoseconds since 1970 UTC, between those two */
+    uint64_t fleet_wall_ns;        /* the fleet's clock, nanoseconds since 1970 UTC, between those two. It goes back
+                                      by more than an hour, or not at all */
     uint32_t live_nodes;           /* this one included */
     uint32_t suspect_nodes;
     uint64_t watermark_ns; /* the earliest of the last heartbeats of all nodes, live or suspect, by the fleet's clock:

@@ -59,12 +59,15 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
     struct beat *beat = &t->beats[batch->first];
     const bool another = strcmp(peer->identity, beat->identity) != 0;
     /* Our heartbeat may be there again because a late copy of an old round has come: then the memory is younger. */
-    const bool lost = number_at(reply, 2) < beat->last_ms || number_at(reply, 6) != beat->begun_us;
+    const uint64_t last_ms = number_at(reply, 2);
+    const uint64_t now_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
+    const bool older = last_ms < beat->last_ms && now_ms >= beat->last_ms; /* else it is the clock that went back */
+    const bool lost = last_ms == 0 || older || number_at(reply, 6) != beat->begun_us;
     if (beat->known && !round->leaves && (lost || (another && !still_there(t, beat->identity)))) {
         t->forgot = true;
     }
     beat->known = true;
-    beat->last_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
+    beat->last_ms = now_ms;
     beat->begun_us = number_at(reply, 6);
     memcpy(beat->identity, peer->identity, sizeof(beat->identity));
     /* The clock is that of the first beat's server; another's where that one is lost. */

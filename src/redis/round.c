@@ -168,12 +168,12 @@ static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t nu
         round_lost(t, number); /* out of memory */
         return;
     }
+    char member[REPORT_AUTHOR_SIZE + 24];
     put(&a, batch->whole ? "EVAL" : "EVALSHA");
     put(&a, batch->whole ? scripts[batch->script].text : scripts[batch->script].sha);
     if (batch->script == SCRIPT_HEARTBEAT) {
         put(&a, "1");
         put(&a, t->beats[batch->first].key);
-        char member[REPORT_AUTHOR_SIZE + 24];
         const uint32_t suspect_ms = t->round->suspect_ms != 0 ? t->round->suspect_ms : t->round->node_lifetime_ms;
         (void) snprintf(member, sizeof(member), "%s:%" PRIu32 ":%" PRIu32, t->round->node, suspect_ms,
                         t->round->node_lifetime_ms);
@@ -181,6 +181,7 @@ static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t nu
         put_number(&a, suspect_ms);
         put_number(&a, t->round->node_lifetime_ms);
         put(&a, t->round->leaves ? "1" : "0");
+        put_number(&a, t->round->fleet_ns / NS_PER_US);
     } else if (batch->script == SCRIPT_OVERRIDES) {
         put(&a, "1");
         put(&a, t->overrides_key);

@@ -124,6 +124,62 @@ static void test_a_redis_whose_clock_is_set_loses_nothing(void **state)
     }
 }
 
+/*
+ * Redis's clock goes back, at once or to where it was before somebody set it; and two nodes join. No window of ten
+ * seconds lets more pass than the limit (a bucket: and a burst), and so of every second that comes after.
+ */
+static void test_a_redis_whose_clock_goes_back_gives_no_second_window(void **state)
+{
+    (void) state;
+    static const weir_limit limits[] = {
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = 10 * SECOND},
+        {.algorithm = WEIR_SLIDING_WINDOW, .limit = 1000, .period_ns = 10 * SECOND},
+        {.algorithm = WEIR_SLIDING_LOG, .limit = 1000, .period_ns = 10 * SECOND},
+        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = 10 * SECOND},
+    };
+    static const int64_t by_s[] = {-2, -25, -3000};
+    for (size_t i = 0; i < 4 * 2 * sizeof(by_s) / sizeof(by_s[0]); i++) {
+        const int64_t by_ns = by_s[i / 8] * (int64_t) SECOND;
+        const bool spike = i / 4 % 2 != 0;
+        const weir_policy policy = {.name = "p", .limits = &limits[i % 4], .limit_count = 1};
+        struct sim_options options = options_of(&policy, first_seed());
+        const struct sim_fault faults[] = {
+            {.kind = SIM_JOIN, .first = 2, .last = 2, .from_ns = 18 * SECOND},
+            {.kind = SIM_JOIN, .first = 3, .last = 3, .from_ns = 31 * SECOND},
+            {.kind = SIM_FLEET_CLOCK, .from_ns = 15 * SECOND, .by_ns = by_ns},
+            {.kind = SIM_FLEET_CLOCK, .from_ns = 5 * SECOND, .by_ns = -by_ns},
+        };
+        options.nodes = 4;
+        options.length_ns = 60 * SECOND;
+        options.faults = faults;
+        options.fault_count = spike ? 4 : 3;
+        options.demand = 3;
+        struct sim *sim = NULL;
+        struct sim_audit audit;
+        weir_error error;
+        assert_int_equal(sim_open(&options, &sim, &error), 0);
+        sim_run(sim);
+        sim_audit(sim, &audit);
+        expect_good(&options, &audit);
+        /* From the step on: of windows those that end by the fleet's time, wherever that is in a second. */
+        const double burst = limits[i % 4].algorithm == WEIR_TOKEN_BUCKET ? 10 : 0;
+        double worst = 0;
+        for (size_t from = 20; from + 20 <= 59; from++) {
+            double admitted = 0;
+            for (size_t at = from; at < from + 20; at++) {
+                admitted += sim_get_second(sim, at).admitted;
+            }
+            worst = admitted > worst ? admitted : worst;
+        }
+        sim_close(sim);
+        /* Of fixed windows there are two whole ones in 20 s, or parts of three. */
+        const double most = limits[i % 4].algorithm == WEIR_FIXED_WINDOW ? 30.5 : 20.5 + burst;
+        if (worst > most) {
+            fail_msg("limit %zu, %lld s: %.2f of 20 in 20 s", i % 4, (long long) by_s[i / 8], worst);
+        }
+    }
+}
+
 static void test_two_hundred_nodes_share_a_limit(void **state)
 {
     (void) state;
@@ -183,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_traffic_at_the_moment_of_a_join_counts_in_the_right_window),
         cmocka_unit_test(test_hosts_whose_clocks_are_wrong_by_an_hour_share_the_window),
         cmocka_unit_test(test_a_redis_whose_clock_is_set_loses_nothing),
+        cmocka_unit_test(test_a_redis_whose_clock_goes_back_gives_no_second_window),
         cmocka_unit_test(test_two_hundred_nodes_share_a_limit),
         cmocka_unit_test(test_a_limit_smaller_than_the_fleet_lets_something_pass),
         cmocka_unit_test(test_many_keys_are_all_told),

@@ -58,9 +58,8 @@ static void redis_stop(struct server *server, struct transport *t)
     server_stop(server);
 }
 
-static enum transport_event exchange(struct transport *t, struct report *reports, size_t count)
+static enum transport_event exchange_round(struct transport *t, struct round *round)
 {
-    struct round round = {.reports = reports, .report_count = count, .node = "n1", .node_lifetime_ms = 60000};
     const uint64_t until_ns = real_ns() + 10 * SECOND;
     bool begun = false;
     for (;;) {
@@ -69,7 +68,7 @@ static enum transport_event exchange(struct transport *t, struct report *reports
             return event;
         }
         if (!begun && t->ops->state(t) == TRANSPORT_READY) {
-            assert_int_equal(t->ops->begin(t, &round, real_ns()), 0);
+            assert_int_equal(t->ops->begin(t, round, real_ns()), 0);
             begun = true;
         }
         if (real_ns() > until_ns) {
@@ -80,6 +79,12 @@ static enum transport_event exchange(struct transport *t, struct report *reports
         const size_t waits = t->ops->wait_for(t, fds, &deadline_ns);
         (void) poll(fds, (nfds_t) waits, waits != 0 ? 2 : 0);
     }
+}
+
+static enum transport_event exchange(struct transport *t, struct report *reports, size_t count)
+{
+    struct round round = {.reports = reports, .report_count = count, .node = "n1", .node_lifetime_ms = 60000};
+    return exchange_round(t, &round);
 }
 
 /* What an author has counted so far of one record, and what it knows. */
@@ -467,6 +472,130 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
     redis_stop(&server, t);
 }
 
+/* A heartbeat, and how far fleet time is then ahead of this machine's clock, which is Redis's. */
+static int64_t beat(struct transport *t, const char *node, uint64_t fleet_ns, struct round *round)
+{
+    *round = (struct round){.node = node, .node_lifetime_ms = 10000, .suspect_ms = 600, .fleet_ns = fleet_ns};
+    assert_int_equal(exchange_round(t, round), TRANSPORT_ROUND_DONE);
+    return (int64_t) (round->fleet_wall_ns - wall(NULL));
+}
+
+/* The set's own member. */
+static void begun_text(const struct server *server, char text[80])
+{
+    redisReply *reply = server_command(server, "ZRANGE weir:nodes -1 -1");
+    assert_int_equal(reply->elements, 1);
+    (void) snprintf(text, 80, "%s", reply->element[0]->str);
+    freeReplyObject(reply);
+    assert_int_equal(text[0], '!');
+}
+
+/* As if the server's clock had gone back by so much: the latest heartbeat is as much ahead of it. */
+static void set_back(const struct server *server, int64_t by_ms)
+{
+    const long long then_ms = (long long) (wall(NULL) / MILLISECOND) + by_ms;
+    freeReplyObject(server_command(server, "ZADD weir:nodes %lld other:600:10000", then_ms));
+}
+
+#define LEEWAY_NS (INT64_C(100) * (int64_t) MILLISECOND)
+
+static void expect_ahead(int64_t ahead_ns, int64_t by_ns, int64_t waited_ns)
+{
+    if (ahead_ns < by_ns - LEEWAY_NS - waited_ns / 256 || ahead_ns > by_ns + LEEWAY_NS / 100) {
+        fail_msg("fleet time is %" PRId64 " ns ahead, not %" PRId64, ahead_ns, by_ns);
+    }
+}
+
+static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
+{
+    (void) state;
+    static const int64_t steps_ms[] = {2000, 25000, 3500000};
+    for (size_t i = 0; i < sizeof(steps_ms) / sizeof(steps_ms[0]); i++) {
+        struct server server;
+        struct transport *up = redis_start(&server);
+        struct round round;
+        char before[80];
+        char after[80];
+        for (int times = 0; times < 50; times++) {
+            expect_ahead(beat(up, "up", wall(NULL), &round), 0, 0);
+        }
+        begun_text(&server, before);
+        assert_null(strchr(before, ':')); /* an offset of some microseconds is none */
+        set_back(&server, steps_ms[i]);
+        const uint64_t set_ns = real_ns();
+        const int64_t step_ns = steps_ms[i] * (int64_t) MILLISECOND;
+        /* The node's own time says how long ago the latest heartbeat was; another one's would not do. */
+        const uint64_t own_ns = i == 0 ? set_ns : wall(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
+        const int64_t since_ns = i == 0 ? 0 : 300 * (int64_t) MILLISECOND;
+        expect_ahead(beat(up, "up", own_ns, &round), step_ns + since_ns, 0);
+        assert_false(round.forgot);
+        begun_text(&server, after);
+        assert_int_equal(strncmp(before, after, strlen(before)), 0); /* begun when it was */
+        assert_int_equal(after[strlen(before)], ':');
+        struct transport *joins = connect_to(&server);
+        uint64_t last_ns = 0;
+        char noted[80];
+        for (int times = 0; times < 200; times++) { /* who joins finds the same, and it never goes back */
+            struct transport *t = times % 2 == 0 ? joins : up;
+            const int64_t ahead_ns = beat(t, times % 2 == 0 ? "joins" : "up", 0, &round);
+            expect_ahead(ahead_ns, step_ns + since_ns, (int64_t) (real_ns() - set_ns));
+            assert_false(round.forgot);
+            assert_true(times != 0 || round.live_nodes + round.suspect_nodes == 3);
+            assert_true(round.fleet_wall_ns >= last_ns);
+            last_ns = round.fleet_wall_ns;
+            begun_text(&server, noted);
+            assert_string_equal(noted, after); /* nothing is written meanwhile */
+        }
+        set_back(&server, steps_ms[i] + 5000); /* once more */
+        expect_ahead(beat(up, "up", 0, &round), step_ns + 5 * (int64_t) SECOND, 0);
+        assert_false(round.forgot);
+        /* By more than an hour fleet time goes back; that is no loss. */
+        set_back(&server, INT64_C(7200000));
+        expect_ahead(beat(up, "up", 0, &round), 0, 0);
+        assert_false(round.forgot);
+        expect_ahead(beat(joins, "joins", 0, &round), 0, 0);
+        assert_false(round.forgot);
+        begun_text(&server, noted);
+        assert_string_equal(noted, before);
+        joins->ops->close(joins);
+        redis_stop(&server, up);
+    }
+}
+
+static void test_a_set_that_is_lost_begins_where_the_first_node_is(void **state)
+{
+    (void) state;
+    static const int64_t ahead_ms[] = {0, 10, 3000, 3000000, 3700000, -5000};
+    struct server server;
+    struct transport *t = redis_start(&server);
+    struct round round;
+    for (size_t i = 0; i < sizeof(ahead_ms) / sizeof(ahead_ms[0]); i++) {
+        freeReplyObject(server_command(&server, "FLUSHALL"));
+        const int64_t by_ns = ahead_ms[i] * (int64_t) MILLISECOND;
+        const bool goes_on = ahead_ms[i] == 3000 || ahead_ms[i] == 3000000;
+        expect_ahead(beat(t, "n1", wall(NULL) + (uint64_t) by_ns, &round), goes_on ? by_ns : 0, 0);
+        assert_true(i == 0 || round.forgot);
+        expect_ahead(beat(t, "n1", wall(NULL) + UINT64_C(60) * SECOND, &round), goes_on ? by_ns : 0, SECOND);
+        assert_false(round.forgot); /* and once it is there nobody's guess counts */
+    }
+    /* An offset that is gone is taken away. */
+    freeReplyObject(server_command(&server, "FLUSHALL"));
+    (void) beat(t, "n1", wall(NULL) + 60 * MILLISECOND, &round);
+    char text[80];
+    begun_text(&server, text);
+    assert_non_null(strchr(text, ':'));
+    const long long noted_us = (long long) (wall(NULL) / 1000) - 20000000;
+    *strchr(text, ':') = '\0';
+    freeReplyObject(server_command(&server, "DEL weir:nodes"));
+    freeReplyObject(server_command(&server, "ZADD weir:nodes +inf %s:60000:%lld", text, noted_us));
+    expect_ahead(beat(t, "n2", 0, &round), 0, 0);
+    char after[80];
+    begun_text(&server, after);
+    assert_string_equal(after, text);
+    assert_int_equal(round.live_nodes, 1);
+    redis_stop(&server, t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +603,8 @@ int main(void)
         cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),
         cmocka_unit_test(test_a_record_that_lost_its_time_to_live_gets_it_back),
         cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
+        cmocka_unit_test(test_fleet_time_does_not_go_back_with_the_clock),
+        cmocka_unit_test(test_a_set_that_is_lost_begins_where_the_first_node_is),
         cmocka_unit_test(test_counts_have_no_end),
         cmocka_unit_test(test_a_field_with_more_asked_than_can_be_told_loses_that_alone),
         cmocka_unit_test(test_fields_that_are_not_weirs_count_as_nothing),

@@ -322,6 +322,59 @@ static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **s
     }
 }
 
+/* How far the nodes' times are apart, and the fleet's own ahead of its clock, by the first one. */
+static uint64_t time_apart(const struct nodes *n, int count, int64_t *ahead_ns)
+{
+    uint64_t least = UINT64_MAX;
+    uint64_t most = 0;
+    for (int i = 0; i < count; i++) {
+        const uint64_t now_ns = n->node[i].clock.monotonic_ns + load_relaxed(&n->node[i].w->tier.line.offset_ns);
+        least = min_u64(least, now_ns);
+        most = max_u64(most, now_ns);
+    }
+    *ahead_ns = (int64_t) (least - n->fleet_clock.wall_ns);
+    return most - least;
+}
+
+static void test_nodes_that_join_after_the_clock_went_back_agree_with_those_that_are_up(void **state)
+{
+    (void) state;
+    static const int64_t steps_s[] = {2, 25, -25}; /* -25: first on, and then back to where it was */
+    for (size_t i = 0; i < 3; i++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 300);
+        const weir_policy policy = policy_of(&limit);
+        const uint64_t by_ns = (uint64_t) (steps_s[i] < 0 ? -steps_s[i] : steps_s[i]) * SECOND;
+        nodes_init(&n, &policy, 1);
+        node_open(&n, 0, 0);
+        node_open(&n, 1, 0);
+        pass(&n, 3000);
+        if (steps_s[i] < 0) {
+            n.fleet_clock.wall_ns += by_ns;
+            pass(&n, 5000);
+        }
+        n.fleet_clock.wall_ns -= by_ns;
+        pass(&n, 1000);
+        node_open(&n, 2, 0);
+        pass(&n, INTERVAL_MS);
+        int64_t ahead_ns = 0;
+        for (int second = 0; second < 600; second++) {
+            const uint64_t apart_ns = time_apart(&n, 3, &ahead_ns);
+            assert_true(apart_ns < INTERVAL_MS * MILLISECOND / 4);
+            const int64_t left_ns = (int64_t) by_ns - (int64_t) second * (int64_t) SECOND / 256;
+            assert_in_range(ahead_ns + (int64_t) SECOND, (uint64_t) (left_ns < 0 ? 0 : left_ns) + SECOND - SECOND / 4,
+                            (uint64_t) (left_ns < 0 ? 0 : left_ns) + SECOND + SECOND / 4);
+            pass(&n, 1000);
+        }
+        assert_true(steps_s[i] != 2 || ahead_ns < (int64_t) SECOND / 100); /* it is gone */
+        for (int node = 0; node < 3; node++) {
+            /* (A clock that jumps on by more than a node's lifetime makes every other one have failed.) */
+            assert_true(steps_s[i] < 0 || stats_of(&n.node[node]).forgot_count == 0);
+        }
+        nodes_stop(&n);
+    }
+}
+
 static void test_more_keys_than_a_round_holds_are_all_told(void **state)
 {
     (void) state;
@@ -497,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds),
         cmocka_unit_test(test_an_answer_that_comes_in_the_next_window_counts_in_its_own),
         cmocka_unit_test(test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window),
+        cmocka_unit_test(test_nodes_that_join_after_the_clock_went_back_agree_with_those_that_are_up),
         cmocka_unit_test(test_more_keys_than_a_round_holds_are_all_told),
         cmocka_unit_test(test_every_key_has_its_turn_even_where_a_round_takes_an_interval),
         cmocka_unit_test(test_forgotten_keys_tell_what_they_had_used),
