@@ -596,6 +596,31 @@ static void test_a_set_that_is_lost_begins_where_the_first_node_is(void **state)
     redis_stop(&server, t);
 }
 
+/* A node is suspect, and has failed, by its own times, whoever looks. */
+static void test_a_node_that_speaks_seldom_is_not_taken_for_dead(void **state)
+{
+    (void) state;
+    static const struct {
+        int64_t quiet_ms;
+        uint32_t live, suspect;
+    } cases[] = {{500, 2, 0}, {5000, 2, 0}, {8900, 2, 0}, {9500, 1, 1}, {59000, 1, 1}, {61000, 1, 0}};
+    struct server server;
+    struct transport *t = redis_start(&server);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct round round;
+        freeReplyObject(server_command(&server, "DEL weir:nodes"));
+        const long long then_ms = (long long) (wall(NULL) / MILLISECOND) - cases[i].quiet_ms;
+        freeReplyObject(server_command(&server, "ZADD weir:nodes %lld slow:9000:60000", then_ms));
+        for (int times = 0; times < 3; times++) {
+            (void) beat(t, "fast", 0, &round);
+            assert_int_equal(round.live_nodes, cases[i].live);
+            assert_int_equal(round.suspect_nodes, cases[i].suspect);
+            assert_false(times != 0 && round.forgot);
+        }
+    }
+    redis_stop(&server, t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -605,6 +630,7 @@ int main(void)
         cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
         cmocka_unit_test(test_fleet_time_does_not_go_back_with_the_clock),
         cmocka_unit_test(test_a_set_that_is_lost_begins_where_the_first_node_is),
+        cmocka_unit_test(test_a_node_that_speaks_seldom_is_not_taken_for_dead),
         cmocka_unit_test(test_counts_have_no_end),
         cmocka_unit_test(test_a_field_with_more_asked_than_can_be_told_loses_that_alone),
         cmocka_unit_test(test_fields_that_are_not_weirs_count_as_nothing),

@@ -51,10 +51,11 @@ struct nodes {
     struct memory_fleet *fleet;
     const weir_policy *policies;
     size_t policy_count;
-    uint32_t expected_nodes;
-    size_t max_keys;  /* of every node; WEIR_TEST_MAX_KEYS, or 1,000, and then every cell has a note */
-    bool cold;        /* node_open does not look at the key: it is new when it is first asked for */
-    bool loses_notes; /* see notes_drop */
+    uint32_t expected_nodes;     /* 0: not told */
+    size_t max_keys;             /* of every node; WEIR_TEST_MAX_KEYS, or 1,000, and then every cell has a note */
+    bool cold;                   /* node_open does not look at the key: it is new when it is first asked for */
+    bool loses_notes;            /* see notes_drop */
+    uint32_t interval_ms[NODES]; /* 0: INTERVAL_MS */
     struct node node[NODES];
 };
 
@@ -116,7 +117,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     node->clock.monotonic_ns += (uint64_t) i * 12345 * SECOND; /* hosts were not booted together */
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &node->clock.clock;
-    options.sync_interval_ms = INTERVAL_MS;
+    options.sync_interval_ms = n->interval_ms[i] != 0 ? n->interval_ms[i] : INTERVAL_MS;
     options.max_keys = n->max_keys;
     options.expected_nodes = n->expected_nodes;
     options.max_threads = 2;
