@@ -140,11 +140,15 @@ for i = 1, #KEYS do
             back = more_back == 0 and old_back or back
         end
         local old_sum_back = sum_back
-        sum = add(sum, more) - more_back
-        sum_asked = add(sum_asked, more_asked)
-        sum_back = add(sum_back, more_back)
-        if sum + sum_back < 0 then
-            sum = sum + AGAIN -- one of them has begun again
+        if sum + more < MOST and sum_asked + more_asked < MOST and more_back == 0 then
+            sum, sum_asked = sum + more, sum_asked + more_asked -- nearly always, and without a call
+        else
+            sum = add(sum, more) - more_back
+            sum_asked = add(sum_asked, more_asked)
+            sum_back = add(sum_back, more_back)
+            if sum + sum_back < 0 then
+                sum = sum + AGAIN -- one of them has begun again
+            end
         end
         local old_tat = tonumber(old[3] or 0) or 0
         if not (old_tat >= 0 and old_tat <= MOST) then
@@ -243,7 +247,7 @@ for i = 1, #KEYS do
         end
         out[to + 1] = 0
         out[to + 2] = count
-        out[to + 3] = add(sum, sum_back)
+        out[to + 3] = sum_back == 0 and sum or add(sum, sum_back)
         out[to + 4] = sum_asked
         out[to + 5] = back
         out[to + 6] = sum_back
