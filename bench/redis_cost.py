@@ -128,14 +128,14 @@ class Subject:
         self.redis = redis
         self.kind = kind
         self.sha = redis.call("SCRIPT", "LOAD", code(scripts / f"report_{kind}.lua")).decode()
-        self.arguments = 7 if kind == "window" else 13
+        self.arguments = 7 if kind == "window" else 14
         self.answers = 6 if kind == "window" else 7
 
     def arguments_of(self, node, number, count, asked, step):
         if self.kind == "window":
             return author(node, number), count, asked, 0, 0, 0, LIFE_MS
         from_us = NOW_US + step * 200000
-        return (author(node, number), count, asked, 0, 0, 0, 0, 0, 0, from_us, from_us, UNIT_PS, 60000)
+        return (author(node, number), count, asked, 0, 0, 0, 0, 0, 0, from_us, from_us, 0, UNIT_PS, 60000)
 
     def batches(self, generation, node, step, over):
         """Step by step a node admits 25 units more of every key; `over`: and was asked for 75."""

@@ -59,6 +59,7 @@ enum round_kind {
     ROUND_INTERVAL, /* the one of an interval */
     ROUND_REST,     /* what that had no room for */
     ROUND_FLUSH,    /* what comes next of a flush */
+    ROUND_ASK,      /* nothing; who is there? */
 };
 
 /*
@@ -125,6 +126,7 @@ struct fleet {
     bool slow;               /* that took long */
     bool failed;             /* a round has failed since, or could not be begun */
     uint64_t next_round_ns;
+    uint64_t extra_round_ns; /* one more, and the others stay where they are; UINT64_MAX: none */
     struct round round;
     bool under_way;
     uint64_t back_ns;            /* since when there are good rounds again; 0: there was no outage */
@@ -135,6 +137,8 @@ struct fleet {
     uint32_t gather_count;
     bool tells_all;          /* for measurements: nothing is left to its turn */
     bool leaves;             /* this node is about to go */
+    bool tells;              /* in the round that is gathered: what was held back (report.c) */
+    bool resumes;            /* as of the last good round: nodes that were suspect are back */
     bool hinted;             /* that more nodes are live than expected */
     bool awaits;             /* as of the last good round: nodes that were there have not told yet what they used */
     bool outage;             /* a policy has left the fleet's rung since the last good round */

@@ -69,7 +69,7 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
     note->lesson.recent_units += more;
 }
 
-uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now_ns)
+uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t into_ns, uint64_t now_ns)
 {
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t denied = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
@@ -77,11 +77,13 @@ uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now
      * (count.h). */
     const uint64_t more = min_u64(denied, WEIR_MAX_UNITS);
     note->lesson.own_asked += more;
-    note->now.asked = count_add(note->now.asked, more);
     /* A cell is looked at within an interval of its use, but for an outage: then in the first round after it. */
     const uint64_t looked_ns = load_relaxed(&note->mirror.looked_ns);
     const uint64_t most_ns = max_u64(interval_ns, saturating_sub(now_ns, fleet->gathered_before_ns));
     const uint64_t span_ns = max_u64(min_u64(now_ns - looked_ns, most_ns), 1);
+    /* What was denied in an outage was mostly denied in earlier windows. */
+    const bool earlier = into_ns < span_ns && span_ns > interval_ns + interval_ns / 2;
+    note->now.asked = count_add(note->now.asked, earlier ? muldiv_ceil(more, into_ns, span_ns) : more);
     note->lesson.idle =
         note->lesson.idle || looked_ns + STALE_INTERVALS * interval_ns < now_ns - (most_ns - interval_ns);
     const uint64_t recent = note->lesson.recent_units + more;
@@ -100,7 +102,7 @@ void learn_units(const struct fleet *fleet, struct note *note, uint64_t told, ui
     /* A note that is new knows nothing of what was told before; and numbers of units given back are used again. */
     note->now.own = note->now.own == 0 ? told : min_u64(note->now.own, end);
     learn_own(note, &note->now, end);
-    (void) learn_denied(fleet, note, now_ns);
+    (void) learn_denied(fleet, note, UINT64_MAX, now_ns);
 }
 
 void learn_again(struct note *note, uint64_t now_ns, uint64_t interval_ns, bool steady)
@@ -179,11 +181,13 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
 }
 
 /* Whether every node has spoken since a time, or within an interval; and what the network may add. */
-static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns)
+static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns, bool bucket)
 {
+    const struct membership *membership = &fleet->membership;
+    const uint64_t spoken_ns = bucket ? membership->watermark_ns : membership->spoken_ns;
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t by_ns = min_u64(since_ns, saturating_sub(fleet->gathered_ns, interval_ns));
-    return fleet->membership.watermark_ns + interval_ns / LATE_DIVISOR >= by_ns;
+    return spoken_ns + interval_ns / LATE_DIVISOR >= by_ns;
 }
 
 /*
@@ -192,11 +196,12 @@ static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns)
  * ends with them: a node that has failed no longer counts after a while (fleet/membership.h), and one that speaks again
  * tells of all at once what it used meanwhile, which is no rate.
  */
-static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint64_t others_asked, uint64_t span_ns)
+static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint64_t others_asked, uint64_t span_ns,
+                         bool bucket)
 {
     struct demand *demand = &lesson->demand;
     const struct membership *membership = &fleet->membership;
-    const bool spoken = !demand->known || all_have_spoken(fleet, lesson->learned_ns);
+    const bool spoken = !demand->known || all_have_spoken(fleet, lesson->learned_ns, bucket);
     const uint64_t before = demand->others_rate;
     const uint64_t expected = muldiv_floor(before, span_ns, NS_PER_S) >> RATE_BITS;
     const uint64_t presumed = lesson->presumed_rate;
@@ -252,7 +257,7 @@ static void take_in(const struct fleet *fleet, struct note *note, const struct r
         lesson->changed_ns = now_ns;
     }
     lesson->begun = false;
-    learn_demand(fleet, lesson, others_asked, span_ns);
+    learn_demand(fleet, lesson, others_asked, span_ns, rule_is_bucket(rule));
     if (window && lesson->learned_ns < start_ns) {
         lesson->own_seen = estimate_seen(report->count, saturating_sub(now_ns, start_ns), age_ns, true);
     } else {
@@ -344,7 +349,8 @@ static uint64_t level_now(const struct note *note, const struct rule *rule, uint
     const struct estimate estimate = {.others_rate = load_relaxed(&mirror->others_rate),
                                       .others_part = load_relaxed(&mirror->others_part),
                                       .since_ns = load_relaxed(&mirror->since_ns)};
-    const uint64_t own = (count - load_relaxed(&mirror->seen)) & BUCKET_TOTAL_MASK;
+    const uint64_t since = (count - load_relaxed(&mirror->seen)) & BUCKET_TOTAL_MASK;
+    const uint64_t own = since <= BUCKET_TOTAL_MASK / 2 ? since : 0;
     const uint64_t others = refill_time(rule, estimate_others(&estimate, own, now_ns));
     return saturating_add(load_relaxed(&mirror->level), saturating_add(saturating_mul(own, rule->unit), others));
 }
@@ -358,8 +364,7 @@ uint64_t learn_told(const struct fleet *fleet, const struct note *note, const st
     return saturating_sub(level_now(note, rule, count, now_ns), ahead);
 }
 
-/* Their part of the demand: of nodes that have not spoken lately. */
-static uint32_t presumed_part(const struct lesson *lesson)
+uint32_t learn_presumed_part(const struct lesson *lesson)
 {
     const uint64_t all = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
     return (uint32_t) min_u64(muldiv_floor(lesson->presumed_rate, PART_WHOLE, all), PART_WHOLE - 1);
@@ -385,8 +390,8 @@ static uint64_t presumed_time(const struct fleet *fleet, const struct lesson *le
 static uint64_t presumed_units(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule,
                                uint64_t start_ns, uint64_t end_ns)
 {
-    const uint64_t span_ns = saturating_sub(end_ns, max_u64(start_ns, fleet->membership.watermark_ns));
-    const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, presumed_part(lesson), PART_WHOLE);
+    const uint64_t span_ns = saturating_sub(end_ns, max_u64(start_ns, fleet->membership.spoken_ns));
+    const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, learn_presumed_part(lesson), PART_WHOLE);
     /* What slides is used as it becomes free; a log frees in an instant what passed in one. */
     const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
     const uint64_t most = slides ? muldiv_floor(share, NS_PER_S, rule->period_ns) : UINT64_MAX;
@@ -445,9 +450,14 @@ static uint64_t level_of(const struct fleet *fleet, const struct note *note, con
         const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
         level = max_u64(level_now(note, rule, report->count, fleet->gathered_ns),
                         saturating_sub(state.a, saturating_mul(unseen, rule->unit)));
-        level = max_u64(level, told + ahead / 2);
-        /* What was presumed of nodes that no longer count is over; the next report lets the fleet know. */
-        level = learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));
+        /*
+         * What is presumed of nodes that are back is about to be told, of one after the other. What was presumed of
+         * nodes that no longer count is over; the next report lets the fleet know.
+         */
+        const bool resumes = fleet->resumes && lesson->presumed_rate != 0;
+        level = resumes ? level : max_u64(level, told + ahead / 2);
+        level =
+            resumes || learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));
     }
     const uint64_t interval = fleet->tier->interval_ns << BUCKET_FRACTION_BITS;
     const uint64_t credit =

@@ -8,7 +8,8 @@ void membership_open(struct membership *membership, uint32_t expected, uint64_t 
 {
     *membership = (struct membership){.expected = expected != 0 ? expected : 1,
                                       .await_ns = TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS + timeout_ns + 2 * interval_ns,
-                                      .tell_ns = interval_ns};
+                                      .settle_ns = interval_ns + interval_ns / 4,
+                                      .tell_ns = interval_ns - interval_ns / 4};
 }
 
 uint32_t membership_nodes(const struct membership *membership)
@@ -30,8 +31,12 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
 {
     membership->failed = live + suspect < membership->live + membership->suspect ||
                          (membership->failed && suspect <= membership->suspect && live <= membership->live);
+    if (suspect < membership->suspect && live > membership->live) {
+        membership->resume_until_ns = monotonic_ns + membership->settle_ns + membership->tell_ns;
+    }
     membership->live = live;
     membership->suspect = suspect;
+    membership->spoken_ns = watermark_ns;
     if (membership->await_until_ns != 0) {
         const bool complete = live >= membership->expected;
         if (!complete) {
@@ -42,7 +47,10 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
         if (membership_awaits(membership, monotonic_ns)) {
             return;
         }
-        membership->await_until_ns = 0;
+        membership->await_until_ns = membership->resume_until_ns = 0; /* who was away with them has heard of all */
+    }
+    if (membership_resumes(membership, monotonic_ns)) {
+        return;
     }
     membership->watermark_ns = watermark_ns;
 }
@@ -60,11 +68,28 @@ uint64_t membership_news_age(uint32_t live, uint32_t suspect, uint64_t watermark
     return max_u64(muldiv_floor(earliest_ns, others + 1, 2 * others), interval_ns / 8);
 }
 
+bool membership_complete(const struct membership *membership)
+{
+    return membership->await_until_ns == 0 || membership->complete_ns != 0;
+}
+
+bool membership_tells(const struct membership *membership, uint64_t monotonic_ns)
+{
+    return membership->await_until_ns == 0 ||
+           (membership->complete_ns != 0 && monotonic_ns >= membership->complete_ns + membership->settle_ns);
+}
+
+bool membership_resumes(const struct membership *membership, uint64_t monotonic_ns)
+{
+    return monotonic_ns < membership->resume_until_ns;
+}
+
 bool membership_awaits(const struct membership *membership, uint64_t monotonic_ns)
 {
     if (membership->await_until_ns == 0) {
         return false;
     }
-    const bool told = membership->complete_ns != 0 && monotonic_ns >= membership->complete_ns + membership->tell_ns;
+    const bool told = membership->complete_ns != 0 &&
+                      monotonic_ns >= membership->complete_ns + membership->settle_ns + membership->tell_ns;
     return !told && monotonic_ns < membership->await_until_ns;
 }

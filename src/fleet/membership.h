@@ -20,13 +20,15 @@
 #include <stdint.h>
 
 struct membership {
-    uint32_t live, suspect;     /* as last heard; 0: never */
-    uint32_t expected;          /* how many there are, where nobody has been heard; or were, while they are awaited */
-    bool failed;                /* of the last change: suspect nodes no longer count */
-    uint64_t watermark_ns;      /* fleet time; 0: none yet */
-    uint64_t await_until_ns;    /* monotonic; 0: nobody is awaited */
-    uint64_t complete_ns;       /* of those awaited: since when all are back, monotonic; 0: they are not */
-    uint64_t await_ns, tell_ns; /* how long nodes are awaited at most, and have to tell */
+    uint32_t live, suspect;   /* as last heard; 0: never */
+    uint32_t expected;        /* how many there are, where nobody has been heard; or were, while they are awaited */
+    bool failed;              /* of the last change: suspect nodes no longer count */
+    uint64_t watermark_ns;    /* fleet time; 0: none yet */
+    uint64_t spoken_ns;       /* the same without delay: what is held back of buckets may not have been told by then */
+    uint64_t await_until_ns;  /* monotonic; 0: nobody is awaited */
+    uint64_t complete_ns;     /* of those awaited: since when all are back, monotonic; 0: they are not */
+    uint64_t resume_until_ns; /* suspect nodes are live again: until then they have time to tell; monotonic */
+    uint64_t await_ns, settle_ns, tell_ns; /* how long nodes are awaited at most, and have to tell */
 };
 
 /* `expected`: how many nodes there are thought to be, 0: one. */
@@ -49,6 +51,13 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
 uint64_t membership_news_age(uint32_t live, uint32_t suspect, uint64_t watermark_ns, uint64_t now_ns,
                              uint64_t interval_ns);
 
+/* Whether those awaited are all there; or nobody is awaited. */
+bool membership_complete(const struct membership *membership);
+/* Whether those awaited have been there long enough for everybody to know, and it is time to tell what was held back.
+ */
+bool membership_tells(const struct membership *membership, uint64_t monotonic_ns);
+/* Whether nodes that were suspect are live again, and may not have told all yet. */
+bool membership_resumes(const struct membership *membership, uint64_t monotonic_ns);
 bool membership_awaits(const struct membership *membership, uint64_t monotonic_ns);
 
 #endif

@@ -137,7 +137,8 @@ static uint64_t report_size(const struct report *report)
             number_size(report->reset_us) + number_size(report->reset_kept) + number_size(report->expire_ms);
     if (report->kind == REPORT_BUCKET) {
         size += number_size(report->acked) + number_size(report->acked_back) + number_size(report->known_back) +
-                number_size(report->tat_us) + number_size(report->from_us) + number_size(report->unit_ps);
+                number_size(report->tat_us) + number_size(report->from_us) + number_size(report->moves) +
+                number_size(report->unit_ps);
     }
     return size;
 }
@@ -228,10 +229,11 @@ static void apply(struct memory_fleet *fleet, struct message *message)
     if (t != NULL) {
         answer_overrides(fleet, round);
     }
+    const uint64_t failed_ns = message->beat_ns + round->node_lifetime_ms * NS_PER_MS;
+    const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* taken away by others */
     const bool older = last_ns < message->beat_ns && round->fleet_wall_ns >= message->beat_ns;
-    round->forgot =
-        !round->first && !round->leaves &&
-        (last_ns == 0 || older || message->run != fleet->run || message->begun_ns != fleet->records.begun_ns);
+    round->forgot = !round->first && !round->leaves &&
+                    ((older && !failed) || message->run != fleet->run || message->begun_ns != fleet->records.begun_ns);
     message->run = fleet->run;
     message->begun_ns = fleet->records.begun_ns;
 }
@@ -314,7 +316,9 @@ void network_deliver(struct memory_transport *t)
     to->override_count = from->override_count;
     from->overrides_new = false; /* they are the caller's now */
     t->run = t->answer->run;
-    t->beat_ns = from->fleet_wall_ns;
+    if (!from->asks) {
+        t->beat_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;
+    }
     t->begun_ns = t->answer->begun_ns;
     network_abandon(t);
 }

@@ -375,13 +375,15 @@ static void move_bucket(struct record *record, const struct report *report, bool
     if (!lost) {
         record->tat_us = max_u64(record->tat_us, seen_us);
     } else {
-        if (record->lost_us == 0 || now_us - record->lost_us > REPAIR_US) {
-            record->base_us = record->tat_us;
-            record->lost_us = now_us;
+        const bool first = record->lost_us == 0 || now_us - record->lost_us > REPAIR_US;
+        const uint64_t base_us = first ? record->tat_us : record->base_us;
+        if (seen_us > base_us) {
+            record->tat_us += seen_us - base_us;
+            record->base_us = seen_us;
+            record->lost_us = first ? now_us : record->lost_us;
         }
-        record->tat_us += saturating_sub(seen_us, record->base_us);
-        record->base_us = max_u64(record->base_us, seen_us);
     }
+    news = report->moves != 0 ? min_u64(news, report->moves - 1) : news;
     if (news != 0) {
         record->tat_us = saturating_add(max_u64(record->tat_us, report->from_us), units_time_us(news, report->unit_ps));
     }
@@ -468,6 +470,16 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     report->tat_answer_us = record->tat_us;
 }
 
+static uint64_t member_beat(const struct records *records, const char *node)
+{
+    for (const struct member *member = records->members; member != NULL; member = member->next) {
+        if (strcmp(member->node, node) == 0) {
+            return member->beat_ns;
+        }
+    }
+    return 0;
+}
+
 /* Takes a node's heartbeat away; returns when that was. */
 static uint64_t member_remove(struct records *records, const char *node)
 {
@@ -528,10 +540,14 @@ static uint64_t fleet_time(struct records *records, const struct round *round, u
 uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns)
 {
     const uint64_t now_ns = fleet_time(records, round, clock_ns);
-    const uint64_t last_ns = member_remove(records, round->node);
+    const uint64_t last_ns = round->asks ? member_beat(records, round->node) : member_remove(records, round->node);
+    uint64_t own_ns = last_ns;
     round->fleet_wall_ns = now_ns;
-    if (!round->leaves) {
-        member_add(records, round, now_ns);
+    if (round->leaves) {
+        own_ns = now_ns;
+    } else if (!round->asks) {
+        own_ns = min_u64(max_u64(round->fleet_ns != 0 ? round->fleet_ns : now_ns, last_ns), now_ns);
+        member_add(records, round, own_ns);
     }
     round->live_nodes = round->suspect_nodes = 0;
     round->watermark_ns = now_ns;
@@ -543,12 +559,15 @@ uint64_t records_beat(struct records *records, struct round *round, uint64_t clo
             free(member);
             continue;
         }
-        const bool suspect = quiet_ns > member->suspect_ms * NS_PER_MS;
+        /* One that speaks, and has not told yet, is live to itself. */
+        const bool own = strcmp(member->node, round->node) == 0;
+        const bool suspect = !own && quiet_ns > member->suspect_ms * NS_PER_MS;
         round->suspect_nodes += suspect;
-        round->live_nodes += !suspect;
+        round->live_nodes += !own && !suspect;
         round->watermark_ns = min_u64(round->watermark_ns, member->beat_ns);
         at = &member->next;
     }
+    round->live_nodes += !round->leaves;
     return last_ns;
 }
 

@@ -180,8 +180,8 @@ struct account {
     bool again;               /* whatever has been told before */
 };
 
-static struct account window_account(const struct fleet *fleet, struct note *note, const struct reading *reading,
-                                     uint64_t now_ns)
+static struct account window_account(const struct fleet *fleet, struct note *note, const struct rule *rule,
+                                     const struct reading *reading, uint64_t now_ns)
 {
     const uint32_t tag = window_tag(reading->state);
     struct account account = {.untold = 0};
@@ -195,7 +195,9 @@ static struct account window_account(const struct fleet *fleet, struct note *not
         learn_own(note, told, account.own[before]);
         account.news = account.news || account.back[before] != told->reported_back;
     }
-    account.denied = learn_denied(fleet, note, now_ns);
+    const uint64_t start_ns = window_span_of(rule, window_number(rule, tag, now_ns)).start_ns;
+    const uint64_t into_ns = saturating_sub(now_ns, start_ns);
+    account.denied = learn_denied(fleet, note, into_ns, now_ns);
     account.untold = account.own[0] - min_u64(note->now.reported, account.own[0]);
     account.news = account.news || account.own[1] != note->before.reported;
     return account;
@@ -212,7 +214,7 @@ static struct account bucket_account(const struct fleet *fleet, struct note *not
     store_relaxed(&note->mirror.tag, 0);
     learn_begin(note);
     learn_own(note, told, account.own[0]);
-    account.denied = learn_denied(fleet, note, now_ns);
+    account.denied = learn_denied(fleet, note, UINT64_MAX, now_ns);
     return account;
 }
 
@@ -328,6 +330,11 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
     if (learn_failed(fleet, lesson) && load_relaxed(&note->mirror.level) != 0) {
         /* What was left to nodes that have failed was used by nobody, and is over. */
         seen = learn_told(fleet, note, rule, report->count, now_ns);
+    } else if (fleet->resumes && lesson->presumed_rate != 0 && load_relaxed(&note->mirror.level) != 0) {
+        /* Those who were cut off are about to tell what they owe. What these nodes owe is to be there before. */
+        const uint64_t now = bucket_time(rule, now_ns);
+        const uint64_t debt = saturating_sub(learn_told(fleet, note, rule, report->count, now_ns), now);
+        seen = now + muldiv_floor(debt, PART_WHOLE - learn_presumed_part(lesson), PART_WHOLE);
     } else if (!alone && known) {
         const uint64_t since = (lesson->known_total - report->acked) & BUCKET_TOTAL_MASK;
         seen = lesson->known_time;
@@ -342,6 +349,27 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
     seen = saturating_sub(seen, saturating_mul(saturating_sub(units, report->acked), rule->unit));
     report->tat_us = bucket_time_ns(rule, seen) / NS_PER_US;
     report->known_back = told_back + load_relaxed(&note->now.others_back);
+}
+
+/*
+ * After an outage: what was used meanwhile has refilled, at this node's part of the rate, but for what its own bucket
+ * owes. So that much moves the fleet's bucket, from now on, and the rest only counts. What is owed is held back until
+ * all nodes are there: then what they owe is added up as of one time, whenever each of them has come.
+ */
+static void tell_of_outage(const struct fleet *fleet, const struct note *note, const struct rule *rule,
+                           struct state state, uint64_t untold, uint64_t now_ns, struct report *report)
+{
+    const uint32_t part = mirror_demand_part(fleet->tier, &note->mirror);
+    const uint64_t debt = saturating_sub(state.a, bucket_time(rule, now_ns));
+    const uint64_t own = part != 0 ? muldiv_ceil(debt, part, PART_WHOLE) : debt;
+    const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), untold);
+    if (!fleet->tells) {
+        report->count -= owed;
+        report->moves = 1; /* none */
+    } else {
+        report->moves = owed + 1;
+    }
+    report->from_us = now_ns / NS_PER_US;
 }
 
 static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
@@ -375,6 +403,9 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->now_us = now_ns / NS_PER_US;
     report->from_us = told_since(fleet, now_ns) / NS_PER_US;
     seen_bucket(fleet, note, &rule, whole, now_ns, report);
+    if (note->lesson.shared && fleet->awaits) {
+        tell_of_outage(fleet, note, &rule, reading->state, account->untold, now_ns, report);
+    }
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
     report->expire_ms = BUCKET_SLACK_MS;
 }
@@ -457,7 +488,8 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
             roll(cell, &limit->rule, now_ns);
         }
         reading = report_read(cell, note->given);
-        account = (bucket ? bucket_account : window_account)(fleet, note, &reading, now_ns);
+        account = bucket ? bucket_account(fleet, note, &reading, now_ns)
+                         : window_account(fleet, note, &limit->rule, &reading, now_ns);
         account.again = note->lesson.again;
         const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_TURN;
         if (waits && !due(fleet, note, &limit->rule, reading.state, &account, now_ns, urge)) {
@@ -533,8 +565,8 @@ bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t i
         const struct reading reading = {
             .back = {load_relaxed(&orphan.given.back[0]), load_relaxed(&orphan.given.back[1])}, .state = orphan.state};
         const bool bucket = rule_is_bucket(&limit->rule);
-        const struct account account =
-            (bucket ? bucket_account : window_account)(fleet, &orphan.note, &reading, now_ns);
+        const struct account account = bucket ? bucket_account(fleet, &orphan.note, &reading, now_ns)
+                                              : window_account(fleet, &orphan.note, &limit->rule, &reading, now_ns);
         (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &orphan.note, &orphan.key, policy, limit, &reading,
                                                  &account, now_ns);
     }

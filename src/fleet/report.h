@@ -82,8 +82,8 @@ uint64_t report_window_back(const struct note *note, uint32_t tag);
 void learn_begin(struct note *note);
 /* Own units of a window (or a bucket), as counted so far. */
 void learn_own(struct note *note, struct told *told, uint64_t own);
-/* Units denied since the last look, which it returns; the last of a look. */
-uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t now_ns);
+/* Units denied since the last look, which it returns; the last of a look. `into_ns`: since the window began. */
+uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t into_ns, uint64_t now_ns);
 /* A look at a log: its units so far, and of how many the fleet was told. */
 void learn_units(const struct fleet *fleet, struct note *note, uint64_t told, uint64_t end, uint64_t now_ns);
 /*
@@ -102,6 +102,8 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
 /* The bucket's time by `count` own units and those that others are taken to have told of meanwhile. */
 uint64_t learn_told(const struct fleet *fleet, const struct note *note, const struct rule *rule, uint64_t count,
                     uint64_t now_ns);
+/* The part that nodes which have not spoken lately have of the demand, of PART_WHOLE. */
+uint32_t learn_presumed_part(const struct lesson *lesson);
 /* Whether nodes that had not spoken for a while have turned out, with the last answer, to have failed. */
 bool learn_failed(const struct fleet *fleet, const struct lesson *lesson);
 /* The same of a log. */

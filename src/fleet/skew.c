@@ -22,8 +22,10 @@
 /* A first error above this moves the keys' states; below, they are slewed like any other. */
 #define FIRST_STEP_NS ((int64_t) 20 * 1000 * 1000)
 
-/* An error above this is not the clocks' drift: somebody has set one. */
-#define STEP_NS ((int64_t) NS_PER_S)
+/* An error above this is not the clocks' drift: somebody has set one. So many samples say so: until then the node's
+ * heartbeats look as late as the error is. */
+#define STEP_SAMPLES 2
+#define STEP_NS      ((int64_t) NS_PER_S)
 
 /* So far back the fleet's time goes at once, or not at all: the states go with it (transport.h says an hour). */
 #define STEP_BACK_NS ((int64_t) 3540 * (int64_t) NS_PER_S)
@@ -109,7 +111,7 @@ void skew_sample(struct fleet *fleet, uint64_t monotonic_ns)
         skew->best_error_ns = error_ns;
     }
     skew->least_rtt_ns = skew->least_rtt_ns == 0 ? rtt_ns : min_u64(skew->least_rtt_ns, rtt_ns);
-    if (++skew->samples < FILTER_SAMPLES) {
+    if (++skew->samples < (error_ns > STEP_NS && skew->best_error_ns > STEP_NS ? STEP_SAMPLES : FILTER_SAMPLES)) {
         return;
     }
     skew->samples = 0;

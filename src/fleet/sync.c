@@ -31,6 +31,10 @@
 /* A round that takes more than so many half intervals is slow: with the pause before it, its news may pass a grace. */
 #define SLOW_ROUND 3
 
+/* While nodes are awaited, a node asks so often in an interval whether they are back: all hear at about the same time.
+ */
+#define ASK_DIVISOR 8
+
 /* A loss that only the sums tell of is healed once in so many intervals. */
 #define HEAL_EVERY 16
 
@@ -76,6 +80,7 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     store_relaxed(&tier->nodes, membership_nodes(&fleet->membership));
     fleet->opened_ns = monotonic_ns;
     fleet->next_round_ns = monotonic_ns;
+    fleet->extra_round_ns = UINT64_MAX;
     (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
     if (options->node_name != NULL) {
         (void) snprintf(fleet->name, sizeof(fleet->name), "%s", options->node_name);
@@ -174,7 +179,10 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
         flush->urgent = !flush->urgent && load_relaxed(&tier->urgent) != 0;
         kind = flush->urgent ? ROUND_URGENT : ROUND_FLUSH;
     }
-    if (fleet->skew.known && !was_away(fleet, monotonic_ns)) {
+    const bool asks = kind == ROUND_ASK || !fleet->skew.known || was_away(fleet, monotonic_ns);
+    /* Who waits for a flush waits for all there is; and who leaves has no other time to tell it. */
+    fleet->tells = kind == ROUND_FLUSH || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
+    if (!asks) {
         report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns), kind);
     } else {
         /*
@@ -182,7 +190,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
          * outage it asks whether the fleet still has what it was told.
          */
         fleet->round.report_count = 0;
-        fleet->waiting = true;
+        fleet->waiting = kind != ROUND_ASK;
         fleet->flush.done = false;
     }
     const uint64_t lifetime_ms = (uint64_t) NODE_LIFETIME_INTERVALS * fleet->interval_ms;
@@ -190,6 +198,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.node = fleet->node;
     fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     fleet->round.leaves = fleet->leaves;
+    fleet->round.asks = asks;
     fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns) : 0;
     fleet->round.node_lifetime_ms = (uint32_t) max_u64(lifetime_ms, NODE_LIFETIME_MIN_MS);
     fleet->round.first = fleet->good_ns == 0;
@@ -253,9 +262,17 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
         fleet->back_ns = monotonic_ns;
         fleet->outage = false;
     }
+    const bool was_complete = membership_complete(membership);
+    const bool resumed = membership_resumes(membership, monotonic_ns);
     membership_heard(membership, fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
                      monotonic_ns);
     fleet->awaits = membership_awaits(membership, monotonic_ns);
+    fleet->resumes = membership_resumes(membership, monotonic_ns);
+    if (!was_complete && membership_complete(membership)) {
+        fleet->extra_round_ns = monotonic_ns + membership->settle_ns; /* then it tells what it held back (report.c) */
+    } else if (fleet->resumes && !resumed) {
+        fleet->extra_round_ns = monotonic_ns; /* before those who are back do */
+    }
     store_relaxed(&fleet->stats.live_nodes, membership->live);
     store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
     store_relaxed(&fleet->tier->nodes, membership_nodes(membership));
@@ -329,13 +346,24 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     }
 }
 
+/* When to ask whether all nodes are back; UINT64_MAX: nobody is awaited. */
+static uint64_t asks_at_ns(const struct fleet *fleet)
+{
+    const bool asks = fleet->awaits && !membership_complete(&fleet->membership);
+    return asks ? fleet->begun_ns + fleet->tier->interval_ns / ASK_DIVISOR : UINT64_MAX;
+}
+
 /* Whether a round is to begin, and which. */
 static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
 {
     const bool urgent = load_relaxed(&fleet->tier->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
-    const bool interval = monotonic_ns >= fleet->next_round_ns;
-    *kind = interval ? ROUND_INTERVAL : fleet->waiting ? ROUND_REST : ROUND_URGENT;
-    return interval || fleet->waiting || urgent || fleet_wanted(fleet);
+    const bool interval = monotonic_ns >= min_u64(fleet->next_round_ns, fleet->extra_round_ns);
+    const bool asks = monotonic_ns >= asks_at_ns(fleet);
+    *kind = interval                                   ? ROUND_INTERVAL
+            : fleet->waiting                           ? ROUND_REST
+            : asks && !(urgent || fleet_wanted(fleet)) ? ROUND_ASK
+                                                       : ROUND_URGENT;
+    return interval || fleet->waiting || urgent || asks || fleet_wanted(fleet);
 }
 
 void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready)
@@ -375,7 +403,10 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     enum round_kind kind;
     if (!fleet->under_way && fleet->skew.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
         ops->state(fleet->transport) == TRANSPORT_READY) {
-        if (kind == ROUND_INTERVAL) {
+        if (monotonic_ns >= fleet->extra_round_ns) {
+            fleet->extra_round_ns = UINT64_MAX;
+        }
+        if (kind == ROUND_INTERVAL && monotonic_ns >= fleet->next_round_ns) {
             const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
             fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;
         }
@@ -388,7 +419,8 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
 {
     if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
-        *deadline_ns = fleet->waiting || fleet_wanted(fleet) ? 0 : min_u64(*deadline_ns, fleet->next_round_ns);
+        const uint64_t due_ns = min_u64(min_u64(fleet->next_round_ns, fleet->extra_round_ns), asks_at_ns(fleet));
+        *deadline_ns = fleet->waiting || fleet_wanted(fleet) ? 0 : min_u64(*deadline_ns, due_ns);
     }
     if (report_sweeping(fleet)) {
         *deadline_ns = 0;

@@ -76,6 +76,7 @@ struct report {
     uint64_t now_us;                 /* bucket: fleet time at which this was said; of all reports of a round the same */
     uint64_t from_us;                /* bucket: up to this fleet time everything is known: units that are told now
                                         came later, or their node could not tell them since */
+    uint64_t moves;                  /* bucket: 0: all units that are new move its time; else less than so many */
     uint8_t scale;                   /* bucket: of the rate the rest is by (for the caller) */
     uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
     uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is
@@ -99,6 +100,7 @@ struct round {
     uint32_t suspect_ms;        /* without a heartbeat for so long the node is suspect: failed, or cut off */
     uint32_t node_lifetime_ms;  /* and for so long, failed: it no longer counts */
     uint64_t fleet_ns;          /* fleet time by this node; 0: it knows none yet */
+    bool asks;                  /* nothing is told: the node is not live by that */
     bool leaves;                /* the node goes: it no longer counts from now on */
     bool first;                 /* said: this node has not had a good round on this transport yet */
     char overrides_version[64]; /* said: of the entries known; "": none. Answered: of those there are */

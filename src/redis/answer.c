@@ -62,12 +62,15 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
     const uint64_t last_ms = number_at(reply, 2);
     const uint64_t now_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
     const bool older = last_ms < beat->last_ms && now_ms >= beat->last_ms; /* else it is the clock that went back */
-    const bool lost = last_ms == 0 || older || number_at(reply, 6) != beat->begun_us;
+    /* Who was away for longer than that has been taken away by others. */
+    const bool failed = last_ms == 0 && now_ms > beat->last_ms + round->node_lifetime_ms;
+    const bool lost = (older && !failed) || number_at(reply, 6) != beat->begun_us;
     if (beat->known && !round->leaves && (lost || (another && !still_there(t, beat->identity)))) {
         t->forgot = true;
     }
     beat->known = true;
-    beat->last_ms = now_ms;
+    const uint64_t told_ms = round->fleet_ns != 0 ? min_u64(round->fleet_ns / NS_PER_MS, now_ms) : now_ms;
+    beat->last_ms = round->asks ? beat->last_ms : max_u64(told_ms, last_ms);
     beat->begun_us = number_at(reply, 6);
     memcpy(beat->identity, peer->identity, sizeof(beat->identity));
     /* The clock is that of the first beat's server; another's where that one is lost. */

@@ -17,7 +17,7 @@
 
 /* Arguments of a report, beside its key; as the scripts say. */
 #define WINDOW_ARGUMENTS 7
-#define BUCKET_ARGUMENTS 13
+#define BUCKET_ARGUMENTS 14
 #define LOG_ARGUMENTS    (11 + REPORT_LOG_TIMES) /* at most */
 
 #define ARGUMENTS_MAX (4 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
@@ -123,6 +123,7 @@ static void put_counts(struct arguments *a, const struct report *report)
         put_number(a, count_told(report->known_back));
         put_number(a, report->tat_us);
         put_number(a, report->from_us);
+        put_number(a, report->moves);
         put_number(a, report->unit_ps);
     }
     put_number(a, report->expire_ms);
@@ -180,7 +181,7 @@ static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t nu
         put(&a, member);
         put_number(&a, suspect_ms);
         put_number(&a, t->round->node_lifetime_ms);
-        put(&a, t->round->leaves ? "1" : "0");
+        put(&a, t->round->leaves ? "1" : t->round->asks ? "2" : "0");
         put_number(&a, t->round->fleet_ns / NS_PER_US);
     } else if (batch->script == SCRIPT_OVERRIDES) {
         put(&a, "1");

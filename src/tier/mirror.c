@@ -62,8 +62,7 @@ uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool
     return told && !rule_is_queue(rule) ? 0 : even_part(tier);
 }
 
-/* This node's part of the demand last seen; 0: all of it. */
-static uint32_t demand_part(const struct tier *tier, const struct mirror *mirror)
+uint32_t mirror_demand_part(const struct tier *tier, const struct mirror *mirror)
 {
     const uint32_t others_part = load_relaxed(&mirror->others_part);
     if (load_relaxed(&mirror->flags) != 0) {
@@ -85,7 +84,7 @@ static uint64_t part_of(const struct tier *tier, const struct policy *policy, co
     }
     if (told && note != NULL) {
         return on_fleet               ? load_relaxed(&note->mirror.part)
-               : rule_is_bucket(rule) ? demand_part(tier, &note->mirror)
+               : rule_is_bucket(rule) ? mirror_demand_part(tier, &note->mirror)
                                       : 0;
     }
     const uint32_t part = note != NULL && on_fleet
@@ -347,7 +346,7 @@ static uint64_t share_left(const struct tier *tier, const struct note *note, con
     }
     uint64_t since_ns = 0;
     const uint64_t unseen = unseen_units(note, rule, state, now_ns, &since_ns);
-    const uint32_t part = demand_part(tier, &note->mirror);
+    const uint32_t part = mirror_demand_part(tier, &note->mirror);
     const struct estimate estimate = {.others_rate = RATE_MOST,
                                       .others_part = part != 0 ? (uint32_t) (PART_WHOLE - part) : 0,
                                       .dither = load_relaxed(&note->mirror.dither)};

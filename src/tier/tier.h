@@ -438,6 +438,8 @@ static inline bool mirror_concerns(const struct tier *tier, const struct policy 
 
 /* A rule where this part of it may pass (of PART_WHOLE; 0: all), for a request of so many units. */
 struct rule mirror_part_rule(const struct rule *rule, uint64_t part, uint64_t asked);
+/* This node's part of the demand last seen; 0: all of it. */
+uint32_t mirror_demand_part(const struct tier *tier, const struct mirror *mirror);
 /* The part of a key that has no note. `told`: the fleet has told of it. */
 uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool told);
 /* Whether a key is decided by the limit as it is configured: not in part, nor by the outage ladder. */

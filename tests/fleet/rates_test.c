@@ -14,7 +14,7 @@
 #define LEAST_ABOVE 0.97
 #define MOST        1.02
 #define LEAST_BELOW 0.995
-#define MOST_OF_LOG 1.06
+#define MOST_OF_LOG 1.03 /* what passes at once leaves the window at once: all nodes find the same room */
 
 struct row {
     const char *name;
@@ -155,15 +155,17 @@ static const struct {
 };
 
 /*
- * Every kind on so many nodes. A sliding window that nodes are asked for by turns, and a log, miss the bounds today:
- * they are held to what they reach. So are bursts of a few units by turns, of which the limit is not asked for always.
+ * Every kind on so many nodes. What slides, and is asked for by turns, has no later second in which it could make good
+ * what was left to a node that has just fallen silent: with turns of some windows it is held to what it reaches. So are
+ * bursts of a few units by turns, of which the limit is not asked for always.
  */
 static double least_of(const weir_limit *limit, enum sim_pattern pattern, double least)
 {
     if (pattern != SIM_ONOFF || least == LEAST_BELOW) {
         return least;
     }
-    return limit->algorithm == WEIR_SLIDING_WINDOW ? 0.90 : tight(limit) ? 0.94 : least;
+    const bool slides = limit->algorithm == WEIR_SLIDING_WINDOW || limit->algorithm == WEIR_SLIDING_LOG;
+    return slides ? 0.90 : tight(limit) ? 0.92 : least;
 }
 
 static void check_kinds(double demand, double least)
@@ -308,8 +310,8 @@ static void test_slow_rates_let_a_unit_pass_beside_at_each_node(void **state)
                     .demand = demands[d],
                     .length_s = p == 0 ? 30 : 300};
                 (void) snprintf(name, sizeof(name), "%s, 10 in %s", names[a], p == 0 ? "a second" : "a minute");
-                /* A log misses the bound today, and a fixed window by a unit in a seed or two of a hundred. */
-                const double missed = algorithms[a] == WEIR_SLIDING_LOG ? 20 : algorithms[a] == WEIR_FIXED_WINDOW;
+                /* A fixed window and a log miss the bound by a unit in some seeds of a hundred. */
+                const double missed = algorithms[a] == WEIR_FIXED_WINDOW || algorithms[a] == WEIR_SLIDING_LOG;
                 bad += !check_row(&row, 1, SLOW_NODES - 1 + missed + 1e-6);
             }
         }

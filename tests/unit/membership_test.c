@@ -69,18 +69,36 @@ static void test_those_who_were_there_are_awaited_and_have_an_interval_to_tell(v
     membership_heard(&m, 4, 1, 201, T0 + 3); /* a suspect one is not back */
     assert_int_equal(m.complete_ns, 0);
     membership_heard(&m, 5, 0, 202, T0 + 4);
-    assert_true(membership_awaits(&m, T0 + 4 + INTERVAL_NS - 1));
+    assert_true(membership_complete(&m));
+    assert_true(membership_awaits(&m, T0 + 4 + 2 * INTERVAL_NS - 1));
     assert_int_equal(m.watermark_ns, 100);
+    assert_int_equal(m.spoken_ns, 202);
     membership_heard(&m, 4, 0, 203, T0 + 5); /* gone again: from the beginning */
     membership_heard(&m, 6, 0, 204, T0 + 6);
     assert_int_equal(membership_nodes(&m), 6); /* more than were there */
-    assert_true(membership_awaits(&m, T0 + 6 + INTERVAL_NS - 1));
-    assert_false(membership_awaits(&m, T0 + 6 + INTERVAL_NS));
-    membership_heard(&m, 6, 0, 205, T0 + 6 + INTERVAL_NS);
+    /* All know that they are there before anybody tells what it held back, and there is time for that. */
+    assert_false(membership_tells(&m, T0 + 6 + INTERVAL_NS));
+    assert_true(membership_tells(&m, T0 + 6 + INTERVAL_NS + INTERVAL_NS / 4));
+    assert_true(membership_awaits(&m, T0 + 6 + 2 * INTERVAL_NS - 1));
+    assert_false(membership_awaits(&m, T0 + 6 + 2 * INTERVAL_NS));
+    membership_heard(&m, 6, 0, 205, T0 + 6 + 2 * INTERVAL_NS);
     assert_int_equal(m.watermark_ns, 205);
     assert_int_equal(membership_nodes(&m), 6);
-    membership_heard(&m, 2, 0, 206, T0 + 7 + INTERVAL_NS); /* and nobody is awaited any more */
+    membership_heard(&m, 2, 0, 206, T0 + 7 + 2 * INTERVAL_NS); /* and nobody is awaited any more */
     assert_int_equal(membership_nodes(&m), 2);
+    assert_true(membership_tells(&m, T0 + 7 + 2 * INTERVAL_NS));
+    /* A suspect one that is back has time to tell as well; who has gone for good is not waited for. */
+    membership_heard(&m, 1, 1, 300, T0 + 10 * INTERVAL_NS);
+    assert_int_equal(m.watermark_ns, 300);
+    membership_heard(&m, 2, 0, 310, T0 + 11 * INTERVAL_NS);
+    assert_true(membership_resumes(&m, T0 + 13 * INTERVAL_NS - 1));
+    assert_int_equal(m.watermark_ns, 300);
+    assert_int_equal(m.spoken_ns, 310);
+    membership_heard(&m, 2, 0, 320, T0 + 13 * INTERVAL_NS);
+    assert_int_equal(m.watermark_ns, 320);
+    membership_heard(&m, 1, 1, 320, T0 + 14 * INTERVAL_NS);
+    membership_heard(&m, 1, 0, 330, T0 + 15 * INTERVAL_NS);
+    assert_int_equal(m.watermark_ns, 330);
 }
 
 static void test_nobody_is_awaited_for_longer_than_a_pause_between_two_attempts(void **state)

@@ -403,7 +403,7 @@ static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **
     pass(&n, 500);
     assert_true(room(&n.node[0]) < LIMIT - 150);
     memory_fleet_set_down(n.fleet, false);
-    pass(&n, TWO_INTERVALS);
+    pass(&n, RETURN_MS);
     assert_int_equal(fleet_sum(&n), 0);
     n.node[0].used = n.node[1].used = n.node[2].used = 0;
     expect_agreed(&n, used_by_all(&n));

@@ -3,10 +3,14 @@
 --
 -- KEYS[1]  sorted set of nodes by their last heartbeat, milliseconds. A member is "node:suspect:lifetime": after so many
 --          milliseconds without a heartbeat the node is suspect, and after so many it has failed
--- ARGV     the node's member, its `suspect` and `lifetime`, 1: it leaves (else 0), fleet time by the node, microseconds
---          (0: it knows none)
--- Returns  {seconds, microseconds of fleet time, the node's last heartbeat here (0: none), live nodes, suspect ones, the watermark (the
---          earliest of all their last heartbeats, milliseconds), when this set was begun (microseconds)}
+-- ARGV     the node's member, its `suspect` and `lifetime`, what it says (0: up to now it has told what it let pass; 1: it
+--          leaves; 2: it only asks), fleet time by the node, microseconds (0: it knows none)
+-- Returns  {seconds, microseconds of fleet time, the node's last heartbeat here (0: none), live nodes (with this one),
+--          suspect ones, the watermark (the earliest of all their last heartbeats, milliseconds), when this set was begun
+--          (microseconds)}
+--
+-- A heartbeat stands at the time up to which its node has told, by the node. So one that comes late, as a server that
+-- hung works off what it was sent, makes nobody live that is not.
 --
 -- The set keeps its own beginning as a member "!microseconds" beside the nodes, at the end: one that was lost and came
 -- again has another. The set outlives its nodes by far: where Redis evicts what would expire next, it is not the first.
@@ -63,10 +67,14 @@ if back then
         end
     end
 end
+local own_ms = tonumber(last or 0) or 0
 if ARGV[4] == '1' then
     redis.call('ZREM', key, member)
-else
-    redis.call('ZADD', key, string.format('%.0f', now_ms), member)
+    own_ms = now_ms
+elseif ARGV[4] ~= '2' then
+    local told_ms = tonumber(ARGV[5] or 0) > 0 and math.floor(ARGV[5] / 1000) or now_ms
+    own_ms = math.min(math.max(told_ms, own_ms), now_ms)
+    redis.call('ZADD', key, string.format('%.0f', own_ms), member)
 end
 -- From the one that has been silent longest on. Mostly that is not long, so it is read alone.
 local suspect, watermark, from, page, late = 0, now_ms, 0, 0, true
@@ -99,5 +107,10 @@ if type(done) == 'table' then
     end
     return done
 end
-return {math.floor(now_us / 1000000), now_us % 1000000, tonumber(last or 0) or 0, redis.call('ZCARD', key) - 1 - suspect, suspect,
-        watermark, tonumber(begun)}
+local live = redis.call('ZCARD', key) - 1 - suspect
+if now_ms - own_ms > suspect_ms then
+    live = live + 1 -- it speaks, but has not told yet
+    suspect = math.max(suspect - (now_ms - own_ms <= lifetime_ms and 1 or 0), 0)
+end
+return {math.floor(now_us / 1000000), now_us % 1000000, tonumber(last or 0) or 0, live, suspect, watermark,
+        tonumber(begun)}

@@ -4,8 +4,9 @@
 --
 -- KEYS     one record each
 -- ARGV     the time, and for each record: author, count, asked, back, reset (0: none), units it keeps, acked, acked
---          back, known back, tat, from, unit, milliseconds it lives after it is full again. The time, reset, tat and
---          from in microseconds of fleet time, unit in picoseconds
+--          back, known back, tat, from, moves (0: all units that are new move the bucket; else less than so many), unit,
+--          milliseconds it lives after it is full again. The time, reset, tat and from in microseconds of fleet time,
+--          unit in picoseconds
 -- Returns  for each record: status (0, or 1: refused), the author's count, sum of what was admitted, sum of what was
 --          asked, the author's back, sum of what was given back, tat
 --
@@ -105,12 +106,12 @@ for i = 1, #KEYS do
             last_from = ARGV[at + 11]
             from_us = tonumber(last_from)
         end
-        if ARGV[at + 12] ~= last_unit then
-            last_unit = ARGV[at + 12]
+        if ARGV[at + 13] ~= last_unit then
+            last_unit = ARGV[at + 13]
             unit_ps = tonumber(last_unit)
         end
-        if ARGV[at + 13] ~= last_life then
-            last_life = ARGV[at + 13]
+        if ARGV[at + 14] ~= last_life then
+            last_life = ARGV[at + 14]
             life_ms = tonumber(last_life)
             stretch_us = life_ms * 500
         end
@@ -184,6 +185,9 @@ for i = 1, #KEYS do
         elseif seen > tat then
             tat = seen
         end
+        if ARGV[at + 12] ~= '0' then
+            news = min(news, ARGV[at + 12] - 1)
+        end
         if news > 0 then
             local more_us = news * unit_ps / 1000000
             local part = more_us % 1 -- up, and without a call
@@ -253,6 +257,6 @@ for i = 1, #KEYS do
         out[to + 6] = sum_back
         out[to + 7] = tat
     end
-    to, at = to + 7, at + 13
+    to, at = to + 7, at + 14
 end
 return out
