@@ -4,17 +4,31 @@
 #include "base/numbers.h"
 #include "fleet/transport.h"
 
+/* Without a heartbeat for so many intervals a node has failed; but not before the minimum. */
+#define LIFETIME_INTERVALS UINT64_C(20)
+#define LIFETIME_MIN_NS    (10 * NS_PER_S)
+
+uint64_t membership_lifetime_ns(uint64_t interval_ns)
+{
+    return max_u64(LIFETIME_INTERVALS * interval_ns, LIFETIME_MIN_NS);
+}
+
 void membership_open(struct membership *membership, uint32_t expected, uint64_t interval_ns, uint64_t timeout_ns)
 {
     *membership = (struct membership){.expected = expected != 0 ? expected : 1,
                                       .await_ns = TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS + timeout_ns + 2 * interval_ns,
+                                      .interval_ns = interval_ns,
                                       .settle_ns = interval_ns + interval_ns / 4,
                                       .tell_ns = interval_ns - interval_ns / 4};
 }
 
 uint32_t membership_nodes(const struct membership *membership)
 {
-    const uint32_t known = membership->live + membership->suspect;
+    /* Where nodes crash again and again there are more suspect ones than there ever were nodes at a time. */
+    const uint32_t live = membership->live;
+    const uint32_t most = membership->most > live + live / 2 ? membership->most : live + live / 2;
+    const uint32_t all_heard = live + membership->suspect;
+    const uint32_t known = all_heard < most ? all_heard : most;
     const bool all = known != 0 && membership->await_until_ns == 0;
     return all || known > membership->expected ? known : membership->expected;
 }
@@ -33,6 +47,11 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
                          (membership->failed && suspect <= membership->suspect && live <= membership->live);
     if (suspect < membership->suspect && live > membership->live) {
         membership->resume_until_ns = monotonic_ns + membership->settle_ns + membership->tell_ns;
+    }
+    if (live >= membership->most ||
+        monotonic_ns > membership->most_ns + membership_lifetime_ns(membership->interval_ns)) {
+        membership->most = live;
+        membership->most_ns = monotonic_ns;
     }
     membership->live = live;
     membership->suspect = suspect;

@@ -7,8 +7,9 @@
  * those of SWIM: Das, Gupta, Motivala, "Scalable Weakly-consistent Infection-style Process Group Membership", 2002.)
  *
  * After an outage nodes come back one by one, as they try again; the first one must not take itself for the whole
- * fleet. So the others are awaited: until as many are live as there were before, and have had an interval to tell; at
- * most as long as the longest pause between two attempts. Meanwhile limits go by shares, as in the outage.
+ * fleet. So the others are awaited: until as many are live as there were before, have had the time to hear of that
+ * (settle), and then to tell what they held back (tell); at most as long as the longest pause between two attempts.
+ * Meanwhile limits go by shares, as in the outage.
  *
  * The watermark is the time up to which every node has told what it let pass (the term is of stream processing: Akidau
  * and others, "MillWheel", 2013). While nodes are awaited or suspect it stands still.
@@ -20,9 +21,12 @@
 #include <stdint.h>
 
 struct membership {
-    uint32_t live, suspect;   /* as last heard; 0: never */
-    uint32_t expected;        /* how many there are, where nobody has been heard; or were, while they are awaited */
-    bool failed;              /* of the last change: suspect nodes no longer count */
+    uint32_t live, suspect; /* as last heard; 0: never */
+    uint32_t expected;      /* how many there are, where nobody has been heard; or were, while they are awaited */
+    bool failed;            /* of the last change: suspect nodes no longer count */
+    uint32_t most;          /* live ones at a time, within a lifetime; since then, monotonic: */
+    uint64_t most_ns;
+    uint64_t interval_ns;
     uint64_t watermark_ns;    /* fleet time; 0: none yet */
     uint64_t spoken_ns;       /* the same without delay: what is held back of buckets may not have been told by then */
     uint64_t await_until_ns;  /* monotonic; 0: nobody is awaited */
@@ -30,6 +34,9 @@ struct membership {
     uint64_t resume_until_ns; /* suspect nodes are live again: until then they have time to tell; monotonic */
     uint64_t await_ns, settle_ns, tell_ns; /* how long nodes are awaited at most, and have to tell */
 };
+
+/* After how long without a heartbeat a node of this interval has failed. */
+uint64_t membership_lifetime_ns(uint64_t interval_ns);
 
 /* `expected`: how many nodes there are thought to be, 0: one. */
 void membership_open(struct membership *membership, uint32_t expected, uint64_t interval_ns, uint64_t timeout_ns);

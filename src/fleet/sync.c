@@ -20,10 +20,8 @@
 #include "base/rcu.h"
 #include "fleet/fleet.h"
 
-/* Without a heartbeat for so many intervals a node is suspect; for so many, or the minimum, it has failed. */
-#define NODE_SUSPECT_INTERVALS  3
-#define NODE_LIFETIME_INTERVALS 20
-#define NODE_LIFETIME_MIN_MS    10000
+/* Without a heartbeat for so many intervals a node is suspect. */
+#define NODE_SUSPECT_INTERVALS 3
 
 /* So many intervals without a good round are an outage, after which the others have news that is not told yet. */
 #define OUTAGE_INTERVALS 3
@@ -193,14 +191,13 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
         fleet->waiting = kind != ROUND_ASK;
         fleet->flush.done = false;
     }
-    const uint64_t lifetime_ms = (uint64_t) NODE_LIFETIME_INTERVALS * fleet->interval_ms;
     fleet->round.reports = fleet->reports;
     fleet->round.node = fleet->node;
     fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     fleet->round.leaves = fleet->leaves;
     fleet->round.asks = asks;
     fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns) : 0;
-    fleet->round.node_lifetime_ms = (uint32_t) max_u64(lifetime_ms, NODE_LIFETIME_MIN_MS);
+    fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->tier->interval_ns) / NS_PER_MS);
     fleet->round.first = fleet->good_ns == 0;
     fleet->round.sent_size = 0;
     fleet->round.overrides_new = false;

@@ -189,6 +189,7 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
         (void) snprintf(names[i], sizeof(names[i]), "%u", ++lives);
     }
     uint32_t most_suspect = 0;
+    struct membership heard;                 /* by one that is new each time */
     for (int step = 0; step < 300; step++) { /* a minute */
         for (int i = 0; i < CRASHING; i++) {
             if (random_below(&rng, 25) == 0) { /* every five seconds */
@@ -203,6 +204,9 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
             if (step >= 5) {
                 /* Besides those that died in the last three intervals. */
                 assert_in_range(round.live_nodes, CRASHING, CRASHING + 3 * 8);
+                membership_open(&heard, 0, INTERVAL_NS, TIMEOUT_NS);
+                membership_heard(&heard, round.live_nodes, round.suspect_nodes, 1, clock.monotonic_ns);
+                assert_true(membership_nodes(&heard) <= round.live_nodes + round.live_nodes / 2);
             }
             most_suspect = round.suspect_nodes > most_suspect ? round.suspect_nodes : most_suspect;
         }
