@@ -195,7 +195,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.node = fleet->node;
     fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     fleet->round.leaves = fleet->leaves;
-    fleet->round.asks = asks;
+    fleet->round.asks = asks || kind == ROUND_URGENT; /* which tells of some keys alone */
     fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns) : 0;
     fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->tier->interval_ns) / NS_PER_MS);
     fleet->round.first = fleet->good_ns == 0;
