@@ -215,6 +215,13 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_redis_up", "gauge", "Whether Redis is connected.", stats->link == WEIR_LINK_UP);
     add_metric(text, "weir_live_nodes", "gauge", "Nodes with a recent heartbeat, this one included.",
                stats->live_nodes);
+    add_metric(
+        text, "weir_suspect_nodes", "gauge",
+        "Nodes without a recent heartbeat whose share is left to them: cut off, or dead for less than a lifetime.",
+        load_relaxed(&w->fleet.stats.suspect_nodes));
+    add_metric(text, "weir_awaited", "gauge",
+               "1: after an outage or a loss, until all nodes are back and have told; limits go by shares.",
+               load_relaxed(&w->fleet.stats.awaits));
     if (stats->fleet_age_ns != UINT64_MAX) {
         add_seconds(text, "weir_fleet_age_seconds", "Since the last good sync.", (int64_t) stats->fleet_age_ns);
     }

@@ -233,7 +233,7 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * expected_nodes    how many nodes share the limits, 1 to 65,535, for as long as the fleet has not told: from weir_open
  *                   to the first answer, some 10 ms, and in an outage that began before it. Until then each key has one
  *                   part in so many of its limit. 0: 1, as a node that is alone must lose nothing by it; in a fleet
- * each start then passes up to a whole limit before it hears of the others
+ *                   each start then passes up to a whole limit before it hears of the others
  */
 typedef struct weir_options {
     size_t size;

@@ -103,7 +103,7 @@ struct fleet_stats {
     _Atomic uint64_t estimate_counts[ESTIMATE_BUCKETS];
     _Atomic int64_t estimate_sum; /* millionths of the limit */
     _Atomic uint64_t urgent_count;
-    _Atomic uint64_t live_nodes, suspect_nodes, round_trip_ns, sync_count, sync_error_count, reconnect_count,
+    _Atomic uint64_t live_nodes, suspect_nodes, awaits, round_trip_ns, sync_count, sync_error_count, reconnect_count,
         forgot_count;
     _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size;
     _Atomic int64_t clock_skew_ns;

@@ -272,6 +272,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     }
     store_relaxed(&fleet->stats.live_nodes, membership->live);
     store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
+    store_relaxed(&fleet->stats.awaits, fleet->awaits);
     store_relaxed(&fleet->tier->nodes, membership_nodes(membership));
 }
 
