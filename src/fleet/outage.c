@@ -2,8 +2,8 @@
 /*
  * The ladder: what limits hold when the fleet's news is old.
  *
- *     last good sync ... outage_grace_ms ...... long_outage_ms ........ first good sync ... an interval
- *     RUNG_FLEET         | on_outage           | on_long_outage                             | RUNG_FLEET
+ *     last good sync ... outage_grace_ms ...... long_outage_ms ........ first good sync ... all have told
+ *     RUNG_FLEET         | on_outage           | on_long_outage         | RUNG_SHARE        | RUNG_FLEET
  *
  * A rung is a set of numbers: the limit itself, nothing, or no end. They stand where checks read the limit in any case,
  * so a check does the same work on every rung. This node's part is of each key: of the demand last seen for it
@@ -13,8 +13,9 @@
  * its own units alone, and the parts of all nodes add up to the limit.
  *
  * The way back is in two steps. With the first good round a node begins to tell what it let pass, and so do the others;
- * until they have, an interval later, the fleet's sums are too low, and the rung stays. From then on each key goes by
- * the fleet's news as soon as it has heard of it, and by its part until then: nothing is let pass twice.
+ * until all are back and have (membership.h), the fleet's sums are too low, and each key goes by this node's part. From
+ * then on each key goes by the fleet's news as soon as it has heard of it, and by its part until then: nothing is let
+ * pass twice.
  */
 #include "base/numbers.h"
 #include "fleet/fleet.h"
