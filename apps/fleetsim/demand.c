@@ -32,6 +32,7 @@ double demand_at(const struct sim *sim, unsigned rank, unsigned living, uint64_t
 {
     const double now = (double) at_ns / 1e9;
     const double even = sim->rate / living;
+    const unsigned turning = (living + 1 - rank % 2) / 2; /* nodes that have their turn when this one has */
     switch (sim->options.pattern) {
     case SIM_SKEW:
         return living == 1 ? sim->rate : rank == 0 ? 0.9 * sim->rate : 0.1 * sim->rate / (living - 1);
@@ -42,9 +43,10 @@ double demand_at(const struct sim *sim, unsigned rank, unsigned living, uint64_t
     case SIM_JUMP:
         return rank == (at_ns < sim->options.jump_ns || living == 1 ? 0U : 1U) ? sim->rate : 0;
     case SIM_TURNS:
-        return living == 1                                           ? sim->rate
-               : rank % 2 != ((uint64_t) (now / ONOFF_S)) % 2 ? 0
-                                                              : sim->rate / ((living + 1 - rank % 2) / 2);
+        if (living == 1) {
+            return sim->rate;
+        }
+        return rank % 2 != ((uint64_t) (now / ONOFF_S)) % 2 ? 0 : sim->rate / turning;
     case SIM_BURST:
         return fmod(now, ONOFF_S) < BURST_PART * ONOFF_S ? even / BURST_PART : 0;
     case SIM_EVEN:

@@ -541,13 +541,10 @@ uint64_t records_beat(struct records *records, struct round *round, uint64_t clo
 {
     const uint64_t now_ns = fleet_time(records, round, clock_ns);
     const uint64_t last_ns = round->asks ? member_beat(records, round->node) : member_remove(records, round->node);
-    uint64_t own_ns = last_ns;
     round->fleet_wall_ns = now_ns;
-    if (round->leaves) {
-        own_ns = now_ns;
-    } else if (!round->asks) {
-        own_ns = min_u64(max_u64(round->fleet_ns != 0 ? round->fleet_ns : now_ns, last_ns), now_ns);
-        member_add(records, round, own_ns);
+    if (!round->leaves && !round->asks) {
+        const uint64_t told_ns = max_u64(round->fleet_ns != 0 ? round->fleet_ns : now_ns, last_ns);
+        member_add(records, round, min_u64(told_ns, now_ns));
     }
     round->live_nodes = round->suspect_nodes = 0;
     round->watermark_ns = now_ns;

@@ -134,7 +134,7 @@ static void put_reports(struct arguments *a, const struct batch *batch)
     const struct redis_transport *t = a->t;
     const struct report *first = &t->round->reports[t->order[batch->first]];
     const bool logs = first->kind == REPORT_LOG;
-    put_number(a, batch->count * (logs ? 2 : 1));
+    put_number(a, logs ? UINT64_C(2) * batch->count : batch->count);
     for (size_t i = 0; i < batch->count; i++) {
         put(a, t->round->reports[t->order[batch->first + i]].record);
     }
