@@ -145,7 +145,8 @@ class Subject:
             numbers = range(first, first + BATCH)
             keys = [record(self.kind, n, generation) for n in numbers]
             argv = [a for n in numbers for a in self.arguments_of(node, n, count, asked, step)]
-            out.append(pack("EVALSHA", self.sha, BATCH, *keys, *argv))
+            time = [] if self.kind == "window" else [NOW_US + step * 200000]  # one for the batch
+            out.append(pack("EVALSHA", self.sha, BATCH, *keys, *time, *argv))
         return out
 
     def run(self, generation, node=0, step=0, over=False):
