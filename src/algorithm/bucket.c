@@ -126,11 +126,6 @@ struct state bucket_rescale(const struct rule *rule, struct state s, uint64_t no
     return bucket_state(rule, tat_of(rule, s, now_ns), bucket_total(s));
 }
 
-uint64_t bucket_full_ns(const struct rule *rule, struct state s, uint64_t now_ns)
-{
-    return bucket_time_ns(rule, tat_of(rule, s, now_ns));
-}
-
 uint64_t bucket_news_time(const struct rule *rule, const struct bucket_news *news)
 {
     const uint64_t told = saturating_add(bucket_time(rule, news->tat_ns), saturating_mul(news->unseen, rule->unit));

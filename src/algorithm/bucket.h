@@ -79,9 +79,6 @@ uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t no
 struct trace bucket_trace(const struct rule *rule, struct state s, uint64_t now_ns);
 struct state bucket_resume(const struct rule *rule, struct trace trace, uint64_t now_ns);
 
-/* The time at which the bucket is full again, by this rule's rate; fleet time. */
-uint64_t bucket_full_ns(const struct rule *rule, struct state s, uint64_t now_ns);
-
 /* What the fleet says of a bucket, at this rule's rate. */
 struct bucket_news {
     uint64_t tat_ns;          /* when it will be full; fleet time. It covers all this node has charged but: */

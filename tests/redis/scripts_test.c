@@ -143,6 +143,7 @@ static struct report new_report(struct world *world)
         r.acked = author->acked;
         r.acked_back = author->acked_back;
         r.known_back = author->known_back;
+        r.moves = random_below(&world->rng, 3) == 0 ? 1 + random_below(&world->rng, 20) : 0;
         /* Powers of two, so that a double's rounding is none. */
         r.unit_ps = (i % 4 == 1 ? UINT64_C(1) : UINT64_C(1) << random_below(&world->rng, 3)) << 24;
     }
