@@ -139,6 +139,7 @@ struct fleet {
     bool leaves;             /* this node is about to go */
     bool tells;              /* in the round that is gathered: what was held back (report.c) */
     bool resumes;            /* as of the last good round: nodes that were suspect are back */
+    bool resumes_now;        /* and that round was the first to say so */
     bool hinted;             /* that more nodes are live than expected */
     bool awaits;             /* as of the last good round: nodes that were there have not told yet what they used */
     bool outage;             /* a policy has left the fleet's rung since the last good round */

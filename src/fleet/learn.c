@@ -370,20 +370,37 @@ uint32_t learn_presumed_part(const struct lesson *lesson)
     return (uint32_t) min_u64(muldiv_floor(lesson->presumed_rate, PART_WHOLE, all), PART_WHOLE - 1);
 }
 
+/* What the others were to be asked for since demand was learned, less what they have told of. */
+static int64_t missing_units(const struct fleet *fleet, const struct lesson *lesson)
+{
+    const uint64_t since_ns = saturating_sub(fleet->gathered_ns, lesson->learned_ns);
+    const uint64_t expected = muldiv_floor(lesson->demand.others_rate, since_ns, NS_PER_S) >> RATE_BITS;
+    return (int64_t) expected - (int64_t) lesson->others_asked;
+}
+
 /* What they are presumed to have used of a bucket, as time, by now. */
 static uint64_t presumed_time(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule)
 {
     if (lesson->presumed_rate == 0) {
         return 0;
     }
-    const uint64_t since_ns = saturating_sub(fleet->gathered_ns, lesson->learned_ns);
-    const uint64_t expected = muldiv_floor(lesson->demand.others_rate, since_ns, NS_PER_S) >> RATE_BITS;
-    const int64_t missing = lesson->presumed_units + (int64_t) expected - (int64_t) lesson->others_asked;
+    const int64_t missing = lesson->presumed_units + missing_units(fleet, lesson);
     const uint64_t units = missing > 0 ? (uint64_t) missing : 0;
     const uint64_t asked = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
     /* Of what is asked for more than can pass, this part. */
     const uint64_t passed = muldiv_floor(units << RATE_BITS, min_u64(rule_rate(rule), asked), asked);
     return refill_time(rule, passed);
+}
+
+/* Lets what they are presumed to have used be so much time, where more of it has been told of in another way. */
+static void presume_at_most(const struct fleet *fleet, struct lesson *lesson, const struct rule *rule, uint64_t time)
+{
+    if (lesson->presumed_rate == 0 || rule->unit == 0 || presumed_time(fleet, lesson, rule) <= time) {
+        return;
+    }
+    const uint64_t asked = lesson->demand.own_rate + lesson->demand.others_rate;
+    const uint64_t units = muldiv_floor(time / rule->unit, asked, max_u64(min_u64(rule_rate(rule), asked), 1));
+    lesson->presumed_units = (int64_t) min_u64(units, INT64_MAX / 2) - missing_units(fleet, lesson);
 }
 
 /* Units of a window, from `start_ns` to `end_ns`, that they are presumed to have used. */
@@ -432,11 +449,11 @@ bool learn_failed(const struct fleet *fleet, const struct lesson *lesson)
  * it, so that of a bucket that is asked for too often each node keeps its share, whenever it reports; what goes beyond
  * it has been let pass, or has not been, and is made up for. So in the long run the fleet passes what refills.
  */
-static uint64_t level_of(const struct fleet *fleet, const struct note *note, const struct rule *rule,
+static uint64_t level_of(const struct fleet *fleet, struct note *note, const struct rule *rule,
                          const struct report *report, struct state state, const struct demand *demand,
                          const struct estimate *estimate)
 {
-    const struct lesson *lesson = &note->lesson;
+    struct lesson *lesson = &note->lesson;
     const struct mirror *mirror = &note->mirror;
     const uint64_t now = bucket_time(rule, fleet->gathered_ns);
     const uint64_t ahead = others_flow(rule, demand->known ? demand->others_rate : estimate->others_rate,
@@ -444,6 +461,7 @@ static uint64_t level_of(const struct fleet *fleet, const struct note *note, con
     const uint64_t known = (report->count - lesson->known_total) & BUCKET_TOTAL_MASK;
     uint64_t told =
         saturating_add(lesson->known_time, saturating_mul(known <= BUCKET_TOTAL_MASK / 2 ? known : 0, rule->unit));
+    const uint64_t heard = told;
     told = saturating_add(told, presumed_time(fleet, lesson, rule));
     uint64_t level = saturating_add(told, ahead);
     if (load_relaxed(&mirror->level) != 0) {
@@ -455,6 +473,10 @@ static uint64_t level_of(const struct fleet *fleet, const struct note *note, con
          * nodes that no longer count is over; the next report lets the fleet know.
          */
         const bool resumes = fleet->resumes && lesson->presumed_rate != 0;
+        if (resumes) {
+            /* Before that, this node has told of what was presumed of them (report.c); others may not be back yet. */
+            presume_at_most(fleet, lesson, rule, saturating_sub(level, saturating_add(heard, ahead)));
+        }
         level = resumes ? level : max_u64(level, told + ahead / 2);
         level =
             resumes || learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));

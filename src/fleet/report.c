@@ -353,8 +353,9 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
 
 /*
  * After an outage: what was used meanwhile has refilled, at this node's part of the rate, but for what its own bucket
- * owes. So that much moves the fleet's bucket, from now on, and the rest only counts. What is owed is held back until
- * all nodes are there: then what they owe is added up as of one time, whenever each of them has come.
+ * owes. So that much moves the fleet's bucket, from now on, and the rest only counts. All of it is held back until all
+ * nodes are there: then what they owe is added up as of one time, whenever each of them has come. And nodes that were
+ * not away go on presuming what this one uses by its share until this one has told.
  */
 static void tell_of_outage(const struct fleet *fleet, const struct note *note, const struct rule *rule,
                            struct state state, uint64_t untold, uint64_t now_ns, struct report *report)
@@ -364,7 +365,8 @@ static void tell_of_outage(const struct fleet *fleet, const struct note *note, c
     const uint64_t own = part != 0 ? muldiv_ceil(debt, part, PART_WHOLE) : debt;
     const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), untold);
     if (!fleet->tells) {
-        report->count -= owed;
+        report->count -= untold;
+        report->asked = report->count;
         report->moves = 1; /* none */
     } else {
         report->moves = owed + 1;
@@ -403,7 +405,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->now_us = now_ns / NS_PER_US;
     report->from_us = told_since(fleet, now_ns) / NS_PER_US;
     seen_bucket(fleet, note, &rule, whole, now_ns, report);
-    if (note->lesson.shared && fleet->awaits) {
+    if (note->lesson.shared) {
         tell_of_outage(fleet, note, &rule, reading->state, account->untold, now_ns, report);
     }
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
@@ -427,6 +429,9 @@ static bool due(const struct fleet *fleet, const struct note *note, const struct
     if (account->news || account->again || report_reset_us(note) != 0 || load_relaxed(&note->mirror.part) != 0 ||
         load_relaxed(&note->mirror.quota_untold) != 0 || note->lesson.learned_ns == 0) {
         return true;
+    }
+    if (fleet->resumes && rule_is_bucket(rule) && note->lesson.presumed_rate != 0) {
+        return true; /* before those who were cut off tell what they owe: see seen_bucket */
     }
     if (!rule_is_bucket(rule) && rule->period_ns < UINT64_C(2) * TURN_INTERVALS * interval_ns) {
         return true; /* in its turn it would come too late */

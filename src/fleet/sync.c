@@ -265,9 +265,10 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
                      monotonic_ns);
     fleet->awaits = membership_awaits(membership, monotonic_ns);
     fleet->resumes = membership_resumes(membership, monotonic_ns);
+    fleet->resumes_now = fleet->resumes && !resumed;
     if (!was_complete && membership_complete(membership)) {
         fleet->extra_round_ns = monotonic_ns + membership->settle_ns; /* then it tells what it held back (report.c) */
-    } else if (fleet->resumes && !resumed) {
+    } else if (fleet->resumes_now) {
         fleet->extra_round_ns = monotonic_ns; /* before those who are back do */
     }
     store_relaxed(&fleet->stats.live_nodes, membership->live);
