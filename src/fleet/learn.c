@@ -190,6 +190,18 @@ static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns, bool b
     return spoken_ns + interval_ns / LATE_DIVISOR >= by_ns;
 }
 
+/* Their part of all demand. */
+static uint32_t presumed_part(const struct lesson *lesson)
+{
+    const uint64_t all = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
+    return (uint32_t) min_u64(muldiv_floor(lesson->presumed_rate, PART_WHOLE, all), PART_WHOLE - 1);
+}
+
+uint32_t learn_returning_part(const struct lesson *lesson)
+{
+    return lesson->returning_part != 0 ? lesson->returning_part : presumed_part(lesson);
+}
+
 /*
  * Learns demand. Nodes that have not spoken lately are cut off, or have failed. The first go on by their share of the
  * limit, so what they were asked for is presumed to go on: what the others' demand was, less what is told of it. That
@@ -206,27 +218,34 @@ static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint6
     const uint64_t expected = muldiv_floor(before, span_ns, NS_PER_S) >> RATE_BITS;
     const uint64_t presumed = lesson->presumed_rate;
     demand->others_rate -= presumed;
+    if (!bucket && membership->suspect < lesson->silent) {
+        /* Some are back, and have told; of a bucket they tell later (report.c: tell_of_outage). */
+        demand->others_rate += muldiv_floor(presumed, lesson->silent - membership->suspect, lesson->silent);
+    }
     const bool late = presumed != 0 && others_asked > expected;
     const uint64_t speaking = late ? demand->others_rate : estimate_rate(others_asked, max_u64(span_ns, 1));
     demand_learn(demand, estimate_rate(lesson->own_asked, max_u64(span_ns, 1)), speaking, span_ns,
                  fleet->tier->interval_ns);
-    if (!spoken) {
+    if (!spoken && presumed == 0) {
         demand->others_rate = min_u64(demand->others_rate, speaking);
     }
-    lesson->resumed = spoken && lesson->silent;
-    lesson->silent = !spoken && (lesson->silent || membership->suspect != 0);
+    lesson->resumed = spoken && lesson->silent != 0;
+    lesson->silent =
+        spoken ? 0 : (uint16_t) min_u64(max_u64(bucket ? lesson->silent : 0, membership->suspect), UINT16_MAX);
     lesson->presumed_rate = 0;
     if (spoken) {
-        lesson->presumed_units = 0;
+        lesson->returning_part = 0;
         demand->others_rate = lesson->resumed ? before : demand->others_rate;
         return;
     }
-    lesson->presumed_units += (int64_t) expected - (int64_t) min_u64(others_asked, INT64_MAX);
     /* No more than their number makes likely: where there is always one that has failed, demand may still fall. */
     const uint64_t most = muldiv_floor(demand->own_rate + demand->others_rate,
                                        PRESUMED_FACTOR * max_u64(membership->suspect, 1), max_u64(membership->live, 1));
     lesson->presumed_rate = min_u64(saturating_sub(before, demand->others_rate), most);
     demand->others_rate += lesson->presumed_rate;
+    if (fleet->resumes && lesson->returning_part == 0) {
+        lesson->returning_part = presumed_part(lesson);
+    }
 }
 
 /* Learns demand, where there was time enough to tell a rate. */
@@ -364,51 +383,12 @@ uint64_t learn_told(const struct fleet *fleet, const struct note *note, const st
     return saturating_sub(level_now(note, rule, count, now_ns), ahead);
 }
 
-uint32_t learn_presumed_part(const struct lesson *lesson)
-{
-    const uint64_t all = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
-    return (uint32_t) min_u64(muldiv_floor(lesson->presumed_rate, PART_WHOLE, all), PART_WHOLE - 1);
-}
-
-/* What the others were to be asked for since demand was learned, less what they have told of. */
-static int64_t missing_units(const struct fleet *fleet, const struct lesson *lesson)
-{
-    const uint64_t since_ns = saturating_sub(fleet->gathered_ns, lesson->learned_ns);
-    const uint64_t expected = muldiv_floor(lesson->demand.others_rate, since_ns, NS_PER_S) >> RATE_BITS;
-    return (int64_t) expected - (int64_t) lesson->others_asked;
-}
-
-/* What they are presumed to have used of a bucket, as time, by now. */
-static uint64_t presumed_time(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule)
-{
-    if (lesson->presumed_rate == 0) {
-        return 0;
-    }
-    const int64_t missing = lesson->presumed_units + missing_units(fleet, lesson);
-    const uint64_t units = missing > 0 ? (uint64_t) missing : 0;
-    const uint64_t asked = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
-    /* Of what is asked for more than can pass, this part. */
-    const uint64_t passed = muldiv_floor(units << RATE_BITS, min_u64(rule_rate(rule), asked), asked);
-    return refill_time(rule, passed);
-}
-
-/* Lets what they are presumed to have used be so much time, where more of it has been told of in another way. */
-static void presume_at_most(const struct fleet *fleet, struct lesson *lesson, const struct rule *rule, uint64_t time)
-{
-    if (lesson->presumed_rate == 0 || rule->unit == 0 || presumed_time(fleet, lesson, rule) <= time) {
-        return;
-    }
-    const uint64_t asked = lesson->demand.own_rate + lesson->demand.others_rate;
-    const uint64_t units = muldiv_floor(time / rule->unit, asked, max_u64(min_u64(rule_rate(rule), asked), 1));
-    lesson->presumed_units = (int64_t) min_u64(units, INT64_MAX / 2) - missing_units(fleet, lesson);
-}
-
 /* Units of a window, from `start_ns` to `end_ns`, that they are presumed to have used. */
 static uint64_t presumed_units(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule,
                                uint64_t start_ns, uint64_t end_ns)
 {
     const uint64_t span_ns = saturating_sub(end_ns, max_u64(start_ns, fleet->membership.spoken_ns));
-    const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, learn_presumed_part(lesson), PART_WHOLE);
+    const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, presumed_part(lesson), PART_WHOLE);
     /* What slides is used as it becomes free; a log frees in an instant what passed in one. */
     const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
     const uint64_t most = slides ? muldiv_floor(share, NS_PER_S, rule->period_ns) : UINT64_MAX;
@@ -449,20 +429,18 @@ bool learn_failed(const struct fleet *fleet, const struct lesson *lesson)
  * it, so that of a bucket that is asked for too often each node keeps its share, whenever it reports; what goes beyond
  * it has been let pass, or has not been, and is made up for. So in the long run the fleet passes what refills.
  */
-static uint64_t level_of(const struct fleet *fleet, struct note *note, const struct rule *rule,
+static uint64_t level_of(const struct fleet *fleet, const struct note *note, const struct rule *rule,
                          const struct report *report, struct state state, const struct demand *demand,
                          const struct estimate *estimate)
 {
-    struct lesson *lesson = &note->lesson;
+    const struct lesson *lesson = &note->lesson;
     const struct mirror *mirror = &note->mirror;
     const uint64_t now = bucket_time(rule, fleet->gathered_ns);
     const uint64_t ahead = others_flow(rule, demand->known ? demand->others_rate : estimate->others_rate,
                                        estimate->others_part, fleet->news_age_ns);
     const uint64_t known = (report->count - lesson->known_total) & BUCKET_TOTAL_MASK;
-    uint64_t told =
+    const uint64_t told =
         saturating_add(lesson->known_time, saturating_mul(known <= BUCKET_TOTAL_MASK / 2 ? known : 0, rule->unit));
-    const uint64_t heard = told;
-    told = saturating_add(told, presumed_time(fleet, lesson, rule));
     uint64_t level = saturating_add(told, ahead);
     if (load_relaxed(&mirror->level) != 0) {
         const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
@@ -472,14 +450,9 @@ static uint64_t level_of(const struct fleet *fleet, struct note *note, const str
          * What is presumed of nodes that are back is about to be told, of one after the other. What was presumed of
          * nodes that no longer count is over; the next report lets the fleet know.
          */
-        const bool resumes = fleet->resumes && lesson->presumed_rate != 0;
-        if (resumes) {
-            /* Before that, this node has told of what was presumed of them (report.c); others may not be back yet. */
-            presume_at_most(fleet, lesson, rule, saturating_sub(level, saturating_add(heard, ahead)));
-        }
-        level = resumes ? level : max_u64(level, told + ahead / 2);
-        level =
-            resumes || learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));
+        const bool keeps = lesson->presumed_rate != 0;
+        level = keeps ? level : max_u64(level, told + ahead / 2);
+        level = keeps || learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));
     }
     const uint64_t interval = fleet->tier->interval_ns << BUCKET_FRACTION_BITS;
     const uint64_t credit =

@@ -334,7 +334,7 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
         /* Those who were cut off are about to tell what they owe. What these nodes owe is to be there before. */
         const uint64_t now = bucket_time(rule, now_ns);
         const uint64_t debt = saturating_sub(learn_told(fleet, note, rule, report->count, now_ns), now);
-        seen = now + muldiv_floor(debt, PART_WHOLE - learn_presumed_part(lesson), PART_WHOLE);
+        seen = now + muldiv_floor(debt, PART_WHOLE - learn_returning_part(lesson), PART_WHOLE);
     } else if (!alone && known) {
         const uint64_t since = (lesson->known_total - report->acked) & BUCKET_TOTAL_MASK;
         seen = lesson->known_time;
@@ -353,9 +353,8 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
 
 /*
  * After an outage: what was used meanwhile has refilled, at this node's part of the rate, but for what its own bucket
- * owes. So that much moves the fleet's bucket, from now on, and the rest only counts. All of it is held back until all
- * nodes are there: then what they owe is added up as of one time, whenever each of them has come. And nodes that were
- * not away go on presuming what this one uses by its share until this one has told.
+ * owes. So that much moves the fleet's bucket, from now on, and the rest only counts. What is owed is held back until
+ * all nodes are there: then what they owe is added up as of one time, whenever each of them has come.
  */
 static void tell_of_outage(const struct fleet *fleet, const struct note *note, const struct rule *rule,
                            struct state state, uint64_t untold, uint64_t now_ns, struct report *report)
@@ -365,8 +364,7 @@ static void tell_of_outage(const struct fleet *fleet, const struct note *note, c
     const uint64_t own = part != 0 ? muldiv_ceil(debt, part, PART_WHOLE) : debt;
     const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), untold);
     if (!fleet->tells) {
-        report->count -= untold;
-        report->asked = report->count;
+        report->count -= owed;
         report->moves = 1; /* none */
     } else {
         report->moves = owed + 1;
@@ -405,7 +403,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->now_us = now_ns / NS_PER_US;
     report->from_us = told_since(fleet, now_ns) / NS_PER_US;
     seen_bucket(fleet, note, &rule, whole, now_ns, report);
-    if (note->lesson.shared) {
+    if (note->lesson.shared && fleet->awaits) {
         tell_of_outage(fleet, note, &rule, reading->state, account->untold, now_ns, report);
     }
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);

@@ -102,8 +102,8 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
 /* The bucket's time by `count` own units and those that others are taken to have told of meanwhile. */
 uint64_t learn_told(const struct fleet *fleet, const struct note *note, const struct rule *rule, uint64_t count,
                     uint64_t now_ns);
-/* The part that nodes which have not spoken lately have of the demand, of PART_WHOLE. */
-uint32_t learn_presumed_part(const struct lesson *lesson);
+/* Nodes that had not spoken lately come back: the part that they have of the demand, of PART_WHOLE. */
+uint32_t learn_returning_part(const struct lesson *lesson);
 /* Whether nodes that had not spoken for a while have turned out, with the last answer, to have failed. */
 bool learn_failed(const struct fleet *fleet, const struct lesson *lesson);
 /* The same of a log. */

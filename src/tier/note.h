@@ -94,8 +94,8 @@ _Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
 struct lesson {
     struct demand demand;
     uint64_t presumed_rate;           /* of demand.others_rate: of nodes that have not spoken lately */
-    int64_t presumed_units;           /* what they are presumed to have been asked for, and would have told */
-    bool silent;                      /* of those, some are suspect */
+    uint32_t returning_part;          /* of all demand: theirs, when the first of them was back; 0: none is back */
+    uint16_t silent;                  /* so many of those are suspect */
     bool resumed;                     /* with the last answer, there was an end to that */
     bool guessed;                     /* before it is known: by the age of a young window */
     bool again;                       /* it is to be told whatever has been told before */

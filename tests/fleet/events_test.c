@@ -54,7 +54,7 @@ static const struct event events[] = {
      NODES,
      13,
      0.80,
-     1.20},
+     1.25},
     {"slow 150 ms",
      {{.kind = SIM_SLOW, .from_ns = AT(5), .until_ns = AT(8), .by_ns = 150000000}},
      1,
