@@ -94,6 +94,9 @@ static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, con
     } else {
         table_set_dirty(&tier->table, at); /* what they are worth is known while they count as untold (note.c) */
     }
+    if (report->moves != 0 && !fleet->tells) {
+        table_set_dirty(&tier->table, at); /* for what it held back: nobody may use the key again */
+    }
     const uint64_t remembered = load_relaxed(&note->now.remembered);
     const bool forgiven = remembered != 0 && report->reset_us != 0;
     const bool alone = answer.others == 0 && !in_parts && !forgiven;

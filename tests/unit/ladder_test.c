@@ -347,6 +347,37 @@ static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **s
     nodes_stop(&n);
 }
 
+/*
+ * What an outage was worth is held back until all nodes are there. One that never comes back is waited for until its
+ * time is up; then what was held back is told, of keys that nobody uses any more as well.
+ */
+static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void **state)
+{
+    (void) state;
+    static const uint64_t each[NODES] = {4, 2, 1};
+    static const uint64_t both[NODES] = {4, 2, 0};
+    for (uint64_t more_ms = 0; more_ms <= RETURN_MS; more_ms += 5 * STEP_MS) {
+        struct nodes n;
+        const weir_limit limit = limit_of(more_ms % 100 == 0 ? WEIR_TOKEN_BUCKET : WEIR_LEAKY_BUCKET, 5000);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        ask_all(&n, 3000, each);
+        pass(&n, TURN_MS);
+        memory_fleet_set_down(n.fleet, true);
+        ask_all(&n, 1500, both);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
+        node_close(&n.node[2]);
+        memory_fleet_set_down(n.fleet, false);
+        ask_all(&n, more_ms, both);
+        pass(&n, 10 * RETURN_MS);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
+        assert_int_equal(weir_sync(n.node[0].w, 5000), 0);
+        assert_int_equal(weir_sync(n.node[1].w, 5000), 0);
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+        nodes_stop(&n);
+    }
+}
+
 /* Nobody uses a key in an outage, and then one node does: what is left of it is all its own again, after a while. */
 static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **state)
 {
@@ -390,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),
         cmocka_unit_test(test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit),
         cmocka_unit_test(test_what_was_given_back_before_an_outage_is_taken_off_once),
+        cmocka_unit_test(test_what_was_held_back_is_told_when_a_node_does_not_come_back),
         cmocka_unit_test(test_what_an_outage_has_left_to_others_can_be_had_after_it),
     };
     return cmocka_run_group_tests_name("unit/ladder", tests, NULL, NULL);
