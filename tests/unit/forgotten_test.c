@@ -63,6 +63,17 @@ static uint64_t returned(const struct node *node)
     return stats.returned_count;
 }
 
+/* Whether a node remembers what its key had used. */
+static bool is_remembered(const struct node *node)
+{
+    rcu_enter();
+    const struct policy *policy = thread_policy(load_acquire(&node->w->tier.policies), &node->key);
+    const uint64_t now_ns = tick_now(node->t, policy);
+    const struct trace trace = sketch_find(&node->w->tier.sketch, cell_hash(policy, &node->key, 0), LIMIT, now_ns);
+    rcu_leave();
+    return trace.units != 0;
+}
+
 /* What all nodes make of the limit when all have been told everything. */
 static void all_agree_on(struct subject *s, uint64_t used)
 {
@@ -78,24 +89,26 @@ static void all_agree_on(struct subject *s, uint64_t used)
 static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
 {
     (void) state;
-    unsigned lost = 0;
+    unsigned forgiven = 0;
     for (size_t a = 0; a < ALGORITHMS; a++) {
         struct subject s;
         subject_start(&s, algorithms[a]);
         struct node *node = &s.n.node[0];
         uint64_t admitted = ask_freely(node, 160);
         assert_int_equal(admitted, 160);
-        bool kept = true;
+        bool remembered = true;
         for (int stay = 0; stay < 3; stay++) {
             tell_log(&s);
             forget_key(&s, node);
             const uint64_t before = returned(node);
+            /* A bucket has used only a thirtieth of its limit by itself since it came back. Its trace gives way where
+             * seven of the fillers' have the same line (sketch.c: what it forgives): in one of some thousand runs. */
+            remembered = is_remembered(node);
             (void) look(node);
-            /* A key that was new meanwhile may have had the same line and print, and taken the trace (sketch.c, E1):
-             * once in some thousand times. */
-            kept = returned(node) == before + 1;
-            if (!kept) {
-                lost++;
+            assert_int_equal(returned(node), before + remembered);
+            if (!remembered) {
+                assert_true(stay != 0 && (algorithms[a] == WEIR_TOKEN_BUCKET || algorithms[a] == WEIR_LEAKY_BUCKET));
+                forgiven++;
                 break;
             }
             if (stay != 0) {
@@ -105,7 +118,7 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
             admitted += ask_freely(node, 10);
             pass(&s.n, TWO_INTERVALS);
         }
-        if (kept) {
+        if (remembered) {
             assert_int_equal(admitted, 190);
             pass(&s.n, TURN_MS / 4);
             all_agree_on(&s, admitted);
@@ -113,7 +126,7 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
         }
         nodes_stop(&s.n);
     }
-    assert_in_range(lost, 0, 1);
+    assert_in_range(forgiven, 0, 1);
 }
 
 static void test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_told(void **state)
