@@ -354,16 +354,17 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
 /*
  * After an outage: what was used meanwhile has refilled, at this node's part of the rate, but for what its own bucket
  * owes. So that much moves the fleet's bucket, from now on, and the rest only counts. What is owed is held back until
- * all nodes are there: then what they owe is added up as of one time, whenever each of them has come.
+ * all nodes are there: then what they owe is added up as of one time, whenever each of them has come. `last`: of a
+ * forgotten key, which cannot wait.
  */
 static void tell_of_outage(const struct fleet *fleet, const struct note *note, const struct rule *rule,
-                           struct state state, uint64_t untold, uint64_t now_ns, struct report *report)
+                           struct state state, uint64_t untold, uint64_t now_ns, bool last, struct report *report)
 {
     const uint32_t part = mirror_demand_part(fleet->tier, &note->mirror);
     const uint64_t debt = saturating_sub(state.a, bucket_time(rule, now_ns));
     const uint64_t own = part != 0 ? muldiv_ceil(debt, part, PART_WHOLE) : debt;
     const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), untold);
-    if (!fleet->tells) {
+    if (!fleet->tells && !last) {
         report->count -= owed;
         report->moves = 1; /* none */
     } else {
@@ -404,7 +405,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     report->from_us = told_since(fleet, now_ns) / NS_PER_US;
     seen_bucket(fleet, note, &rule, whole, now_ns, report);
     if (note->lesson.shared && fleet->awaits) {
-        tell_of_outage(fleet, note, &rule, reading->state, account->untold, now_ns, report);
+        tell_of_outage(fleet, note, &rule, reading->state, account->untold, now_ns, cell == TABLE_NONE, report);
     }
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
     report->expire_ms = BUCKET_SLACK_MS;

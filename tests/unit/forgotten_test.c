@@ -237,6 +237,34 @@ static void test_an_outage_does_not_give_back_what_is_remembered(void **state)
     }
 }
 
+/* On the way back buckets hold back what they owe, until all nodes are there; a forgotten one cannot. */
+static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_the_way_back(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct subject s;
+        subject_start(&s, algorithms[a]);
+        struct node *node = &s.n.node[0];
+        s.policies[0].on_outage = WEIR_OUTAGE_SHARE;
+        assert_int_equal(weir_set_policies(node->w, s.policies, 2, NULL), 0);
+        assert_int_equal(ask_freely(node, 50), 50);
+        pass(&s.n, TWO_INTERVALS);
+        memory_fleet_set_down(s.n.fleet, true);
+        pass(&s.n, 2000);
+        const uint64_t more = ask_freely(node, 30);
+        assert_in_range(more, 1, 30);
+        node_close(&s.n.node[2]); /* who is awaited in vain */
+        memory_fleet_set_down(s.n.fleet, false);
+        while (load_relaxed(&node->w->fleet.stats.awaits) == 0) {
+            pass(&s.n, STEP_MS);
+        }
+        forget_key(&s, node);
+        pass(&s.n, TURN_MS);
+        assert_int_equal(fleet_sum(&s.n), 50 + more);
+        nodes_stop(&s.n);
+    }
+}
+
 static void test_a_reset_is_one_of_what_is_remembered_too(void **state)
 {
     (void) state;
@@ -265,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_told),
         cmocka_unit_test(test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_all_again),
         cmocka_unit_test(test_an_outage_does_not_give_back_what_is_remembered),
+        cmocka_unit_test(test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_the_way_back),
         cmocka_unit_test(test_a_reset_is_one_of_what_is_remembered_too),
     };
     return cmocka_run_group_tests_name("unit/forgotten", tests, NULL, NULL);
