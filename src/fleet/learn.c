@@ -190,7 +190,7 @@ static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns, bool b
     return spoken_ns + interval_ns / LATE_DIVISOR >= by_ns;
 }
 
-/* Their part of all demand. */
+/* The part that nodes which have not spoken lately have of all demand. */
 static uint32_t presumed_part(const struct lesson *lesson)
 {
     const uint64_t all = max_u64(lesson->demand.own_rate + lesson->demand.others_rate, 1);
@@ -243,7 +243,7 @@ static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint6
                                        PRESUMED_FACTOR * max_u64(membership->suspect, 1), max_u64(membership->live, 1));
     lesson->presumed_rate = min_u64(saturating_sub(before, demand->others_rate), most);
     demand->others_rate += lesson->presumed_rate;
-    if (fleet->resumes && lesson->returning_part == 0) {
+    if (bucket && fleet->resumes && lesson->returning_part == 0) { /* before what they owe is told */
         lesson->returning_part = presumed_part(lesson);
     }
 }
@@ -446,10 +446,8 @@ static uint64_t level_of(const struct fleet *fleet, const struct note *note, con
         const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
         level = max_u64(level_now(note, rule, report->count, fleet->gathered_ns),
                         saturating_sub(state.a, saturating_mul(unseen, rule->unit)));
-        /*
-         * What is presumed of nodes that are back is about to be told, of one after the other. What was presumed of
-         * nodes that no longer count is over; the next report lets the fleet know.
-         */
+        /* While nodes are silent, the level that this node goes by stands. What was presumed of nodes that no longer
+         * count is over; the next report lets the fleet know. */
         const bool keeps = lesson->presumed_rate != 0;
         level = keeps ? level : max_u64(level, told + ahead / 2);
         level = keeps || learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));

@@ -119,7 +119,7 @@ static void run_event(const struct event *event, const weir_limit *limit, double
     const weir_policy policy = {.name = "p", .limits = limit, .limit_count = 1};
     struct sim_fault faults[sizeof(event->faults) / sizeof(event->faults[0])];
     uint64_t random = seed;
-    const uint64_t phase_ns = seed > 1 ? random_below(&random, SECOND) : 0;
+    const uint64_t phase_ns = random_below(&random, SECOND);
     for (size_t i = 0; i < event->fault_count; i++) {
         faults[i] = event->faults[i];
         faults[i].from_ns += phase_ns;
