@@ -157,9 +157,6 @@ static void fold_bucket(struct fleet *fleet, uint32_t at, struct note *note, con
         learn_answer(fleet, &fleet->tier->table.cells[at], note, rule, report,
                      first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
     }
-    if (fleet->resumes_now && note->lesson.presumed_rate != 0) {
-        table_set_dirty(&fleet->tier->table, at); /* what was presumed is told at once (report.c: seen_bucket) */
-    }
 }
 
 static void fold_windows(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,

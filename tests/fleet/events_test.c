@@ -201,7 +201,7 @@ static void test_no_second_is_far_from_the_limit(void **state)
         }
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
             for (size_t d = 0; d < (all || e % 4 == 0 ? 2 : 1); d++) {
-                bad += !check_event(&events[e], k, demands[d], 1);
+                bad += !check_event(&events[e], k, demands[d], 2);
             }
         }
     }
