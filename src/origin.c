@@ -60,15 +60,38 @@ int weir_publish(weir *w, const weir_policy *policies, size_t count, weir_error 
     if (result != 0) {
         return result;
     }
+    struct overrides *overrides = NULL;
+    struct override_faults faults;
+    if (weir_compile_overrides(w, set, &overrides, &faults) != 0) {
+        policy_set_free(set);
+        return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
+    }
     struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
     outage_keep(&w->tier, set, old);
     /* Entries of single keys follow their policies. */
-    store_relaxed(&set->overrides, weir_compile_overrides(w, set, NULL, NULL));
+    outage_follow(set, overrides);
+    store_relaxed(&set->overrides, overrides);
+    store_relaxed(&w->override_count, overrides_count(overrides));
     store_release(&w->tier.policies, set); /* [S4] the set, then the epoch */
     tick_epoch(&w->tier);
     rcu_synchronize();
     policy_set_free(old);
     return 0;
+}
+
+int weir_publish_again(weir *w, weir_error *error)
+{
+    const size_t count = w->kept != NULL ? w->kept->count : 0;
+    weir_policy *policies = calloc(count + 1, sizeof(*policies));
+    if (policies == NULL) {
+        return error_set(error, -ENOMEM, "out of memory for %zu policies", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        policies[i] = w->kept->of[i].policy;
+    }
+    const int result = weir_publish(w, policies, count, error);
+    free(policies);
+    return result;
 }
 
 bool weir_move_origin(void *arg, int64_t delta_ns)
@@ -79,15 +102,9 @@ bool weir_move_origin(void *arg, int64_t delta_ns)
         return false;
     }
     const uint64_t was_ns = w->tier.origin_ns;
-    const size_t count = w->kept != NULL ? w->kept->count : 0;
-    weir_policy *policies = calloc(count + 1, sizeof(*policies));
-    for (size_t i = 0; i < count && policies != NULL; i++) {
-        policies[i] = w->kept->of[i].policy;
-    }
     w->tier.origin_ns = delta_ns < 0 ? saturating_sub(was_ns, -(uint64_t) delta_ns) : was_ns + (uint64_t) delta_ns;
-    const bool moved = policies != NULL && weir_publish(w, policies, count, NULL) == 0;
+    const bool moved = weir_publish_again(w, NULL) == 0;
     w->tier.origin_ns = moved ? w->tier.origin_ns : was_ns;
-    free(policies);
     (void) pthread_mutex_unlock(&w->policy_lock);
     return moved;
 }

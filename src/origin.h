@@ -18,6 +18,9 @@ void weir_policies_free(struct weir_policies *kept); /* NULL is allowed */
 /* Compiles policies and publishes them. Under the policy lock. 0, or a negative errno with a sentence. */
 int weir_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 
+/* The same, of those in force. */
+int weir_publish_again(weir *w, weir_error *error);
+
 /*
  * Moves the origin; when it returns no check goes by the one before. By the background thread, outside of RCU sections.
  * False: not now (policies are being changed, or there is no memory), and nothing has changed.

@@ -1,26 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries of single keys: taken from the fleet by the background thread, compiled against the present policies, and
- * published within the set that checks read. A new set takes them over before it is published, so that every check sees
- * both of one time.
+ * Entries of single keys: set by the program, or taken from the fleet by the background thread, compiled against the
+ * present policies, and published within the set that checks read. A new set takes them over before it is published, so
+ * that every check sees both of one time.
  */
 #include "overrides.h"
 
-#include "base/rcu.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
-struct overrides *weir_compile_overrides(weir *w, const struct policy_set *set, const struct override_text **first_bad,
-                                         size_t *bad_count)
+#include "base/error.h"
+#include "base/rcu.h"
+#include "origin.h"
+#include "policy/entry.h"
+#include "policy/validate.h"
+
+int weir_compile_overrides(weir *w, const struct policy_set *set, struct overrides **out,
+                           struct override_faults *faults)
 {
-    const struct override_text *ignored;
-    size_t ignored_count;
     const struct override_context context = {
         .set = set, .names = &w->names, .secret = &w->secret, .tick_ns = w->tier.tick_ns};
-    struct overrides *compiled =
-        overrides_compile(&context, w->override_texts, w->override_text_count, first_bad != NULL ? first_bad : &ignored,
-                          bad_count != NULL ? bad_count : &ignored_count);
+    return overrides_compile(&context, w->overrides, OVERRIDE_LISTS, out, faults);
+}
+
+/* Compiles the entries there are, and puts them in force. Under the policy lock. 0 or -ENOMEM: all stays. */
+static int publish(weir *w, struct override_faults *faults)
+{
+    struct policy_set *set = load_relaxed(&w->tier.policies); /* under the lock */
+    struct overrides *compiled = NULL;
+    if (weir_compile_overrides(w, set, &compiled, faults) != 0) {
+        return -ENOMEM;
+    }
     outage_follow(set, compiled);
+    struct overrides *old = load_relaxed(&set->overrides);
+    /* Pairs with thread_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
+    store_release(&set->overrides, compiled);
     store_relaxed(&w->override_count, overrides_count(compiled));
-    return compiled;
+    tick_epoch(&w->tier);
+    rcu_synchronize();
+    overrides_free(old);
+    return 0;
 }
 
 void weir_take_overrides(weir *w)
@@ -30,29 +51,186 @@ void weir_take_overrides(weir *w)
     if (!fleet->has_overrides || pthread_mutex_trylock(&w->policy_lock) != 0) {
         return;
     }
-    overrides_drop(w->override_texts, w->override_text_count);
-    w->override_texts = fleet->override_texts;
-    w->override_text_count = fleet->override_count;
+    struct override_list *list = &w->overrides[OVERRIDES_FLEET];
+    const struct override_list old = *list;
+    struct override_faults faults;
+    *list = (struct override_list){fleet->override_texts, fleet->override_count};
+    if (publish(w, &faults) != 0) {
+        *list = old; /* next time */
+        (void) pthread_mutex_unlock(&w->policy_lock);
+        return;
+    }
+    overrides_drop(old.texts, old.count);
     fleet->override_texts = NULL;
     fleet->override_count = 0;
     fleet->has_overrides = false;
-    const struct override_text *first_bad = NULL;
-    size_t bad_count = 0;
-    struct policy_set *set = load_relaxed(&w->tier.policies); /* under the lock */
-    struct overrides *compiled = weir_compile_overrides(w, set, &first_bad, &bad_count);
-    struct overrides *old = load_relaxed(&set->overrides);
-    /* Pairs with thread_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
-    store_release(&set->overrides, compiled);
-    tick_epoch(&w->tier);
-    rcu_synchronize();
-    overrides_free(old);
-    fleet_log(fleet, WEIR_LOG_INFO, "overrides: %zu keys have entries of their own", overrides_count(compiled));
-    if (bad_count != 0) {
-        fleet_log(
-            fleet, WEIR_LOG_ERROR,
-            "overrides: %zu entries are malformed, such as \"%.60s\" with \"%.60s\"; give \"allow\", \"deny\" or a "
-            "number for each limit of the policy, such as \"200/50 10000\"",
-            bad_count, first_bad->field, first_bad->value);
+    fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " keys have entries of their own",
+              load_relaxed(&w->override_count));
+    if (faults.count != 0) {
+        fleet_log(fleet, WEIR_LOG_ERROR, "overrides: %zu entries are malformed, such as \"%.60s\" with \"%.60s\": %s",
+                  faults.count, faults.first->field, faults.first->value, faults.error.message);
     }
     (void) pthread_mutex_unlock(&w->policy_lock);
+}
+
+/* Where an entry of the program's stands; the count of them: nowhere. */
+static size_t find_own(const struct override_list *own, const char *field)
+{
+    size_t at = 0;
+    while (at < own->count && strcmp(own->texts[at].field, field) != 0) {
+        at++;
+    }
+    return at;
+}
+
+static int no_memory(weir_error *error)
+{
+    return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
+}
+
+/* Puts `texts` in the place of the entries set here; `left_out` of those is no longer there. Under the policy lock. */
+static int replace_own(weir *w, struct override_list next, size_t left_out)
+{
+    struct override_list *own = &w->overrides[OVERRIDES_OWN];
+    const struct override_list old = *own;
+    struct override_faults faults;
+    *own = next;
+    const int result = publish(w, &faults);
+    if (result != 0) {
+        *own = old;
+        return result;
+    }
+    if (left_out < old.count) {
+        free(old.texts[left_out].field);
+        free(old.texts[left_out].value);
+    }
+    free(old.texts);
+    return 0;
+}
+
+/* Changes the entry that stands there, or (at the end) adds it; value NULL: leaves it out. Under the policy lock. */
+static int change_own(weir *w, size_t at, const char *field, const char *value, weir_error *error)
+{
+    const struct override_list *own = &w->overrides[OVERRIDES_OWN];
+    struct override_list next = {calloc(own->count + 1, sizeof(*next.texts)), 0};
+    if (next.texts == NULL) {
+        return no_memory(error);
+    }
+    struct override_text *added = NULL;
+    for (size_t i = 0; i <= own->count; i++) {
+        if (i != at && i < own->count) {
+            next.texts[next.count++] = own->texts[i];
+        } else if (i == at && value != NULL) {
+            added = &next.texts[next.count++];
+            added->field = strdup(field);
+            added->value = strdup(value);
+        }
+    }
+    const bool made = added == NULL || (added->field != NULL && added->value != NULL);
+    if (!made || replace_own(w, next, at) != 0) {
+        if (added != NULL) {
+            free(added->field);
+            free(added->value);
+        }
+        free(next.texts);
+        return no_memory(error);
+    }
+    return error_clear(error);
+}
+
+/* weir_set_override, under the policy lock. */
+static int set_override(weir *w, const char *name, const char *value, weir_error *error)
+{
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the lock */
+    const struct override_list *own = &w->overrides[OVERRIDES_OWN];
+    struct entry_name read;
+    struct entry_value numbers;
+    char field[ENTRY_NAME_SIZE];
+    int result = entry_name_read(&w->names, name, &read, error);
+    if (result != 0) {
+        return result;
+    }
+    entry_name_write(&read, field);
+    const size_t at = find_own(own, field);
+    const struct policy *policy = set->by_id[policy_names_find(&w->names, read.policy)];
+    if (value == NULL) {
+        return at != own->count ? change_own(w, at, field, NULL, error)
+                                : error_set(error, -ENOENT, "there is no entry \"%.100s\" set here", field);
+    }
+    if (policy == NULL) {
+        return error_set(error, -ENOENT, "there is no policy \"%s\"; give the name of one in force", read.policy);
+    }
+    if (at == own->count && own->count == OVERRIDES_MAX) {
+        return error_set(error, -ENOSPC, "there are %d entries; take one back, or use a network", OVERRIDES_MAX);
+    }
+    result = entry_value_read(policy, value, &numbers, error);
+    return result != 0 ? result : change_own(w, at, field, value, error);
+}
+
+int weir_set_override(weir *w, const char *name, const char *value, weir_error *error)
+{
+    if (name == NULL) {
+        return error_set(error, -EINVAL, "name is NULL; give policy:key, such as api:198.51.100.7");
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    const int result = set_override(w, name, value, error);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return result;
+}
+
+size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
+{
+    size_t count = 0;
+    (void) pthread_mutex_lock(&w->policy_lock);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        for (size_t j = 0; j < w->overrides[i].count; j++) {
+            const struct override_text *text = &w->overrides[i].texts[j];
+            const weir_override entry = {.name = text->field,
+                                         .value = text->value,
+                                         .from_fleet = i == OVERRIDES_FLEET,
+                                         .in_force = text->in_force};
+            each(arg, &entry);
+            count++;
+        }
+    }
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return count;
+}
+
+/* weir_set_key_form, under the policy lock. */
+static int set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
+{
+    const weir_policy_id id = policy_names_add(&w->names, policy);
+    if (id == WEIR_NO_POLICY) {
+        return error_set(error, -ENOSPC, "more than %d different policy names since open; reopen, or reuse names",
+                         WEIR_MAX_POLICIES);
+    }
+    const weir_key_form *old = w->names.forms[id];
+    w->names.forms[id] = form;
+    const int result = weir_publish_again(w, error);
+    if (result != 0) {
+        w->names.forms[id] = old;
+    }
+    return result;
+}
+
+int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
+{
+    const weir_limit any = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = NS_PER_S};
+    const weir_policy named = {.name = policy, .limits = &any, .limit_count = 1};
+    int result = policy_validate(&named, 1, NULL, error);
+    if (result != 0) {
+        return result;
+    }
+    if (strchr(policy, '/') != NULL) {
+        return error_set(error, -EINVAL, "\"%s\" is a tier; give the name before the first '/'", policy);
+    }
+    if (form != NULL && (form->write == NULL || form->read == NULL || form->example == NULL)) {
+        return error_set(error, -EINVAL, "the form of policy \"%s\" lacks write, read or example; give all three",
+                         policy);
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = set_key_form(w, policy, form, error);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return result != 0 ? result : error_clear(error);
 }

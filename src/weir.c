@@ -83,7 +83,9 @@ static void weir_free(weir *w)
     policy_set_free(load_relaxed(&w->tier.policies));
     policy_names_free(&w->names);
     weir_policies_free(w->kept);
-    overrides_drop(w->override_texts, w->override_text_count);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        overrides_drop(w->overrides[i].texts, w->overrides[i].count);
+    }
     tier_close(&w->tier);
     locks_destroy(w);
     free(w);
@@ -293,13 +295,14 @@ size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *o
     weir *unlocked = (weir *) (uintptr_t) w; /* the locks are no part of what const promises */
     (void) pthread_mutex_lock(&unlocked->policy_lock);
     const weir_policy_id group = group_of(w, policy);
+    const weir_key_form *form = w->names.forms[group];
     (void) pthread_mutex_unlock(&unlocked->policy_lock);
     if (group == WEIR_NO_POLICY || capacity == 0) {
         return 0;
     }
     struct heavy list;
     offenders_read(&unlocked->tier, group, &list);
-    return offenders_top(&list, out, capacity);
+    return offenders_top(&list, form, out, capacity);
 }
 
 weir_thread *weir_attach(weir *w)

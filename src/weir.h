@@ -8,11 +8,14 @@
 
 #include "base/hash.h"
 #include "fleet/fleet.h"
+#include "policy/overrides.h"
 #include "policy/policy.h"
 #include "tier/tier.h"
 #include "weir/weir.h"
 
 struct weir_policies;
+
+enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDE_LISTS };
 
 struct weir {
     struct tier tier;
@@ -24,9 +27,9 @@ struct weir {
     uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
     pthread_mutex_t policy_lock; /* guards names, kept, override texts, the origin, and changes of tier.policies */
     struct policy_names names;
-    struct weir_policies *kept;           /* what the policies in force were given as; NULL: none were */
-    struct override_text *override_texts; /* as last read from the fleet */
-    size_t override_text_count;
+    struct weir_policies *kept; /* what the policies in force were given as; NULL: none were */
+    struct override_list
+        overrides[OVERRIDE_LISTS]; /* set here; as last read from the fleet. The first is in force where both are */
     _Atomic uint64_t override_count;
     pid_t pid;
     /* The background thread, or whoever calls weir_poll. */

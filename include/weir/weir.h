@@ -82,6 +82,9 @@ typedef uint32_t weir_policy_id;
 /* Size of a key's text in a weir_offender, with the terminator. */
 #define WEIR_OFFENDER_KEY_SIZE 128
 
+/* Longest text of a key in a form of its own, with the terminator. */
+#define WEIR_KEY_TEXT_SIZE 64
+
 /* Greatest number of units a limit, a burst or one request can have: 2^42 - 1. */
 #define WEIR_MAX_UNITS UINT64_C(4398046511103)
 
@@ -293,6 +296,74 @@ WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *erro
  * Threads: any. Takes a lock; look it up once, not per request.
  */
 WEIR_API weir_policy_id weir_find_policy(const weir *w, const char *name);
+
+/*
+ * How the keys of a policy are written for people: in the names of records in Redis, in lists of offenders, and in
+ * entries of single keys. Each key has one text, and no two keys have the same.
+ *
+ * write    writes the text of a key into `out`, of `size` bytes with the terminator, and returns its length: of
+ * printable ASCII without spaces, '%' and braces. 0: these bytes are no such key, and are written as %xx each read
+ * reads a text into `out`, of `size` bytes, and returns how many bytes the key has; SIZE_MAX: it is no such text
+ * example  of such a text, for messages
+ *
+ * Called from any thread, also at once, and from the background thread. They must not call into the same weir.
+ */
+typedef struct weir_key_form {
+    size_t (*write)(char *out, size_t size, const void *key, size_t length);
+    size_t (*read)(void *out, size_t size, const char *text);
+    const char *example;
+} weir_key_form;
+
+/*
+ * The form of keys that are addresses in network byte order: 4 bytes of IPv4, written as 198.51.100.7, or the first
+ * `ipv6_prefix` / 8 bytes of IPv6. `ipv6_prefix` is 128 for whole addresses, written as 2001:db8::1, or 64, 56 or 48,
+ * written as 2001:db8::/64. With this form an entry may be of a network: 198.51.100.0/24, 2001:db8::/32. NULL: no such
+ * prefix. It is constant. Threads: any.
+ */
+WEIR_API const weir_key_form *weir_address_form(unsigned ipv6_prefix);
+
+/*
+ * Gives the keys of a policy and its tiers a form, in the present set and those to come. `policy` is the name before
+ * the first '/', which need not be in the set. `form` stays the caller's until weir_close; NULL: bytes again. As
+ * records are named by it, all nodes must give the same one, before the first check; records of before are left to
+ * expire. -EINVAL: the name is none, or a function of the form is missing; -ENOSPC, -ENOMEM: as weir_set_policies.
+ * Threads: any. Blocks until no check uses the old set. Allocates.
+ */
+WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error);
+
+/*
+ * Gives a single key, or a network of them, an entry of its own: other numbers than its policy's, or none.
+ *
+ * name   "policy:key", the key in its policy's form (see weir_key_form), or percent-escaped bytes; also as
+ *        weir_top_offenders tells of it where it is hashed ("api:~" and 32 digits)
+ * value  "allow", "deny", or a number for each limit of the policy, with a burst where wanted: "200/50 10000".
+ *        NULL: takes the entry back
+ *
+ * Entries are kept through weir_set_policies, and need no Redis. Where Redis has an entry of the same key
+ * (docs/policies.md) this one is in force. The entry of a key stands above that of its network, and a small network's
+ * above a large one's. At most 10,000, with those in Redis. -EINVAL: the name or the value is malformed, or no key of
+ * the policy can have that name (the sentence says what it should look like); -ENOENT: there is no such policy, or no
+ * such entry to take back; -ENOSPC; -ENOMEM: all stays as it was.
+ * Threads: any. Holds from the next check on, on any thread. Blocks until no check uses the old entries. Allocates.
+ */
+WEIR_API int weir_set_override(weir *w, const char *name, const char *value, weir_error *error);
+
+/*
+ * An entry. from_fleet: it is in Redis, not set here. in_force: false where it is malformed, its policy is not there,
+ * or an entry set here stands above it.
+ */
+typedef struct weir_override {
+    const char *name, *value;
+    bool from_fleet, in_force;
+} weir_override;
+
+typedef void (*weir_override_fn)(void *arg, const weir_override *entry);
+
+/*
+ * Calls `each` for every entry there is, those set here first. What it is given is readable until it returns; it must
+ * not call into the same weir. Returns how many there were. Threads: any.
+ */
+WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
 
 /*
  * This thread's private counters, or NULL when max_threads are attached. Costs no system call.

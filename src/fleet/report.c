@@ -77,7 +77,7 @@ size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE],
                      const struct policy_limit *limit, const struct kept_key *kept)
 {
     char key[KEY_TEXT_SIZE];
-    (void) key_text_write(key, kept);
+    (void) key_text_write(key, kept, policy->form);
     /* All records of a key share a partition: of its policy and itself, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);

@@ -6,17 +6,26 @@
 #include <string.h>
 
 #include "base/numbers.h"
-#include "policy/validate.h"
-
-/* Longest key that an entry can name, in bytes. */
-#define KEY_SIZE 1024
+#include "policy/entry.h"
 
 struct entry {
-    uint64_t key_hash;
+    uint64_t hash, more; /* of what it is found by; `more` of a hashed key alone */
+    enum entry_kind kind;
     struct policy policy;
 };
 
+/* Entries that a key of some policy is looked for by in one way: by its hash, or in networks of one size. */
+struct way {
+    weir_policy_id policy;
+    enum entry_kind kind;
+    size_t length; /* of a network's keys */
+    unsigned bits;
+};
+
 struct overrides {
+    const struct hash_secret *secret;
+    struct way *ways; /* in the order in which they are tried */
+    size_t way_count;
     size_t count, slot_count; /* a power of two, more than twice the count */
     uint32_t *slots;          /* index + 1 of an entry; 0: free */
     struct entry entries[];
@@ -31,167 +40,188 @@ void overrides_drop(struct override_text *texts, size_t count)
     free(texts);
 }
 
-static int hex_digit(char c)
+static uint64_t network_hash(const struct hash_secret *secret, const struct way *way, const unsigned char *bytes)
 {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
+    unsigned char masked[sizeof(((struct key_network *) NULL)->bytes)] = {0};
+    const size_t whole = way->bits / 8;
+    memcpy(masked, bytes, whole);
+    if (way->bits % 8 != 0) {
+        masked[whole] = (unsigned char) (bytes[whole] & (0xff00U >> way->bits % 8));
+    }
+    return hash_keyed(secret, masked, way->length) ^ hash_mix(way->bits + 1);
 }
 
-/* Bytes from their escaped form; SIZE_MAX: malformed, or too long. */
-static size_t unescape(unsigned char out[KEY_SIZE], const char *text)
+static const struct entry *find(const struct overrides *all, enum entry_kind kind, weir_policy_id policy, uint64_t hash,
+                                uint64_t more)
 {
-    size_t at = 0;
-    for (; *text != '\0'; text++) {
-        if (at == KEY_SIZE) {
-            return SIZE_MAX;
+    size_t slot = (size_t) hash & (all->slot_count - 1);
+    for (; all->slots[slot] != 0; slot = (slot + 1) & (all->slot_count - 1)) {
+        const struct entry *entry = &all->entries[all->slots[slot] - 1];
+        if (entry->hash == hash && entry->more == more && entry->kind == kind && entry->policy.id == policy) {
+            return entry;
         }
-        if (*text != '%') {
-            out[at++] = (unsigned char) *text;
+    }
+    return NULL;
+}
+
+const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key)
+{
+    const struct entry *entry = find(overrides, ENTRY_KEY, key->policy, key->hash, 0);
+    for (size_t i = 0; i < overrides->way_count && entry == NULL; i++) {
+        const struct way *way = &overrides->ways[i];
+        if (way->policy != key->policy) {
             continue;
         }
-        const int high = hex_digit(text[1]);
-        const int low = high >= 0 ? hex_digit(text[2]) : -1;
-        if (low < 0) {
-            return SIZE_MAX;
+        if (way->kind == ENTRY_HASHED) {
+            uint64_t hash[2];
+            hash_shared(key->data, key->length, hash);
+            entry = find(overrides, ENTRY_HASHED, key->policy, hash[0], hash[1]);
+        } else if (key->length == way->length) {
+            entry = find(overrides, ENTRY_NETWORK, key->policy, network_hash(overrides->secret, way, key->data), 0);
         }
-        out[at++] = (unsigned char) (high * 16 + low);
-        text += 2;
     }
-    return at;
+    return entry != NULL ? &entry->policy : NULL;
 }
 
-/* A whole number up to WEIR_MAX_UNITS; moves *text behind it. */
-static bool number_read(const char **text, uint64_t *out)
+/* Where a key of this entry is looked for. */
+static void way_add(struct overrides *all, const struct way *way)
 {
-    *out = 0;
-    const char *digits = *text;
-    for (; **text >= '0' && **text <= '9'; (*text)++) {
-        *out = saturating_add(saturating_mul(*out, 10), (uint64_t) (**text - '0'));
+    for (size_t i = 0; i < all->way_count; i++) {
+        const struct way *at = &all->ways[i];
+        if (at->policy == way->policy && at->kind == way->kind && at->length == way->length && at->bits == way->bits) {
+            return;
+        }
     }
-    return *text != digits && *out != 0 && *out <= WEIR_MAX_UNITS;
+    all->ways[all->way_count++] = *way;
 }
 
-/* "200/50 10000": one number per limit. */
-static bool numbers_read(const char *text, const struct policy *policy, uint64_t limits[WEIR_MAX_LIMITS],
-                         uint64_t bursts[WEIR_MAX_LIMITS])
+/* By kind, and the smallest networks first. */
+static int way_compare(const void *left, const void *right)
 {
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule *rule = &policy->limits[i].rule;
-        text += strspn(text, " ,");
-        bursts[i] = 0;
-        if (!number_read(&text, &limits[i])) {
-            return false;
-        }
-        if (*text == '/') {
-            text++;
-            if (!number_read(&text, &bursts[i])) {
-                return false;
-            }
-        }
-        const weir_limit limit = {.algorithm = rule->algorithm,
-                                  .limit = limits[i],
-                                  .period_ns = rule->calendar != WEIR_CALENDAR_NONE ? 0 : rule->period_ns,
-                                  .burst = bursts[i],
-                                  .calendar = rule->calendar};
-        const weir_policy whole = {.name = "x", .limits = &limit, .limit_count = 1};
-        if (policy_validate(&whole, 1, NULL, NULL) != 0) {
-            return false;
-        }
-    }
-    return text[strspn(text, " ")] == '\0';
+    const struct way *a = left;
+    const struct way *b = right;
+    return a->kind != b->kind ? (int) a->kind - (int) b->kind : (int) b->bits - (int) a->bits;
 }
 
-/* 1: compiled; 0: its policy is not there; -1: malformed. */
-static int entry_compile(struct entry *entry, const struct override_context *context, const struct override_text *text)
+/* What an entry is found by. */
+static void entry_place(const struct override_context *context, const struct entry_name *name, struct entry *entry,
+                        struct way *way)
 {
-    const char *colon = strchr(text->field, ':');
-    char name[WEIR_MAX_NAME + 1];
-    if (colon == NULL || colon == text->field || (size_t) (colon - text->field) > WEIR_MAX_NAME) {
-        return -1;
+    *way = (struct way){.policy = entry->policy.id, .kind = name->kind};
+    entry->kind = name->kind;
+    entry->more = 0;
+    if (name->kind == ENTRY_KEY) {
+        entry->hash = hash_keyed(context->secret, name->bytes, name->length) ^ context->names->salts[entry->policy.id];
+        entry->hash = entry->hash != 0 ? entry->hash : 1; /* as weir_make_key */
+    } else if (name->kind == ENTRY_HASHED) {
+        memcpy(&entry->hash, name->bytes, sizeof(entry->hash));
+        memcpy(&entry->more, name->bytes + sizeof(entry->hash), sizeof(entry->more));
+    } else {
+        way->length = name->network.length;
+        way->bits = name->network.bits;
+        entry->hash = network_hash(context->secret, way, name->network.bytes);
     }
-    memcpy(name, text->field, (size_t) (colon - text->field));
-    name[colon - text->field] = '\0';
-    unsigned char key[KEY_SIZE];
-    const size_t length = unescape(key, colon + 1);
-    if (length == SIZE_MAX) {
-        return -1;
+}
+
+/* Adds an entry. 0, also where its policy is not there, or it has one already; -EINVAL with a sentence. */
+static int add(struct overrides *all, const struct override_context *context, struct override_text *text,
+               weir_error *error)
+{
+    struct entry_name name;
+    struct entry_value value;
+    struct entry *entry = &all->entries[all->count];
+    struct way way;
+    int result = entry_name_read(context->names, text->field, &name, error);
+    const weir_policy_id id = result == 0 ? policy_names_find(context->names, name.policy) : WEIR_NO_POLICY;
+    const struct policy *policy = id != WEIR_NO_POLICY ? context->set->by_id[id] : NULL;
+    if (policy == NULL) {
+        return result;
     }
-    const weir_policy_id id = policy_names_find(context->names, name);
-    const struct policy *policy = context->set->by_id[id];
-    if (id == WEIR_NO_POLICY || policy == NULL) {
+    result = entry_value_read(policy, text->value, &value, error);
+    if (result != 0) {
+        return result;
+    }
+    entry->policy.id = id;
+    entry_place(context, &name, entry, &way);
+    if (find(all, entry->kind, id, entry->hash, entry->more) != NULL) {
         return 0;
     }
-    uint64_t limits[WEIR_MAX_LIMITS];
-    uint64_t bursts[WEIR_MAX_LIMITS];
-    const bool allow = strcmp(text->value, "allow") == 0;
-    const bool deny = strcmp(text->value, "deny") == 0;
-    if (!allow && !deny && !numbers_read(text->value, policy, limits, bursts)) {
-        return -1;
+    policy_override(&entry->policy, policy, value.override == OVERRIDE_NONE ? value.limits : NULL, value.bursts,
+                    context->names, context->tick_ns);
+    entry->policy.override = value.override;
+    if (entry->kind != ENTRY_KEY) {
+        way_add(all, &way);
     }
-    policy_override(&entry->policy, policy, allow || deny ? NULL : limits, bursts, context->names, context->tick_ns);
-    entry->policy.override = allow ? OVERRIDE_ALLOW : deny ? OVERRIDE_DENY : OVERRIDE_NONE;
-    entry->key_hash = hash_keyed(context->secret, key, length) ^ context->names->salts[id];
-    entry->key_hash = entry->key_hash != 0 ? entry->key_hash : 1; /* as weir_make_key */
-    return 1;
+    size_t slot = (size_t) entry->hash & (all->slot_count - 1);
+    while (all->slots[slot] != 0) {
+        slot = (slot + 1) & (all->slot_count - 1);
+    }
+    all->slots[slot] = (uint32_t) ++all->count;
+    text->in_force = true;
+    return 0;
 }
 
-struct overrides *overrides_compile(const struct override_context *context, const struct override_text *texts,
-                                    size_t count, const struct override_text **first_bad, size_t *bad_count)
+static struct overrides *overrides_make(const struct override_context *context, size_t count)
 {
-    *first_bad = NULL;
-    *bad_count = 0;
-    count = count <= OVERRIDES_MAX ? count : OVERRIDES_MAX;
-    struct overrides *all = count != 0 ? calloc(1, sizeof(*all) + count * sizeof(all->entries[0])) : NULL;
+    struct overrides *all = calloc(1, sizeof(*all) + count * sizeof(all->entries[0]));
     if (all == NULL) {
         return NULL;
     }
+    all->secret = context->secret;
     all->slot_count = 16;
     while (all->slot_count <= 2 * count) {
         all->slot_count *= 2;
     }
     all->slots = calloc(all->slot_count, sizeof(*all->slots));
-    if (all->slots == NULL) {
-        free(all);
+    all->ways = calloc(count, sizeof(*all->ways));
+    if (all->slots == NULL || all->ways == NULL) {
+        overrides_free(all);
         return NULL;
     }
-    for (size_t i = 0; i < count; i++) {
-        struct entry *entry = &all->entries[all->count];
-        const int result = entry_compile(entry, context, &texts[i]);
-        if (result < 0 && (*bad_count)++ == 0) {
-            *first_bad = &texts[i];
-        }
-        if (result <= 0) {
-            continue;
-        }
-        size_t slot = (size_t) entry->key_hash & (all->slot_count - 1);
-        while (all->slots[slot] != 0) {
-            slot = (slot + 1) & (all->slot_count - 1);
-        }
-        all->slots[slot] = (uint32_t) ++all->count;
-    }
     return all;
+}
+
+int overrides_compile(const struct override_context *context, const struct override_list *lists, size_t list_count,
+                      struct overrides **out, struct override_faults *faults)
+{
+    size_t count = 0;
+    memset(faults, 0, sizeof(*faults));
+    *out = NULL;
+    for (size_t i = 0; i < list_count; i++) {
+        count += lists[i].count;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    count = count <= OVERRIDES_MAX ? count : OVERRIDES_MAX;
+    struct overrides *all = overrides_make(context, count);
+    if (all == NULL) {
+        return -ENOMEM;
+    }
+    size_t seen = 0;
+    for (size_t i = 0; i < list_count; i++) {
+        for (size_t j = 0; j < lists[i].count; j++) {
+            struct override_text *text = &lists[i].texts[j];
+            text->in_force = false;
+            weir_error error;
+            if (seen++ < count && add(all, context, text, &error) != 0 && faults->count++ == 0) {
+                faults->first = text;
+                faults->error = error;
+            }
+        }
+    }
+    qsort(all->ways, all->way_count, sizeof(*all->ways), way_compare);
+    *out = all;
+    return 0;
 }
 
 void overrides_free(struct overrides *overrides)
 {
     if (overrides != NULL) {
         free(overrides->slots);
+        free(overrides->ways);
         free(overrides);
     }
-}
-
-const struct policy *overrides_find(const struct overrides *overrides, uint64_t key_hash, weir_policy_id policy)
-{
-    size_t slot = (size_t) key_hash & (overrides->slot_count - 1);
-    for (; overrides->slots[slot] != 0; slot = (slot + 1) & (overrides->slot_count - 1)) {
-        const struct entry *entry = &overrides->entries[overrides->slots[slot] - 1];
-        if (entry->key_hash == key_hash && entry->policy.id == policy) {
-            return &entry->policy;
-        }
-    }
-    return NULL;
 }
 
 size_t overrides_count(const struct overrides *overrides)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries of single keys: other numbers than their policy's, always allowed, or always denied.
+ * Entries of single keys, compiled: other numbers than their policy's, always allowed, or always denied.
  *
- * The fleet keeps them as text (docs/policies.md): a field "policy:key", the key's bytes escaped as in the names of
- * records, and a value "allow", "deny", or one number per limit of the policy, with a burst where wanted: "200",
- * "200/50 10000". They are compiled against a policy set, and looked up by a key's hash on slow paths alone.
+ * Entries are text (entry.h), from the program and from the fleet. They are compiled against a policy set, and looked
+ * up on slow paths alone: a key's own by its hash; then one by the hash that the key is told by; then those of the
+ * networks it is in, the smallest first.
  */
 #ifndef WEIR_POLICY_OVERRIDES_H
 #define WEIR_POLICY_OVERRIDES_H
@@ -18,6 +18,12 @@
 /* One entry as text, owned by whoever has the list. */
 struct override_text {
     char *field, *value;
+    bool in_force; /* as last compiled */
+};
+
+struct override_list {
+    struct override_text *texts;
+    size_t count;
 };
 
 /* Frees a list; NULL is allowed. */
@@ -25,25 +31,32 @@ void overrides_drop(struct override_text *texts, size_t count);
 
 struct overrides;
 
-/* What the compiling of one entry needs to know. */
+/* What the compiling of entries needs to know. */
 struct override_context {
     const struct policy_set *set;
     struct policy_names *names;
-    const struct hash_secret *secret;
+    const struct hash_secret *secret; /* as long as what is compiled */
     uint64_t tick_ns;
 };
 
+/* Entries that are malformed, and are left out. */
+struct override_faults {
+    size_t count;
+    const struct override_text *first;
+    weir_error error; /* what is wrong with that one */
+};
+
 /*
- * Compiles entries. Those of policies that are not in the set are left out; *first_bad is the first that is malformed,
- * which are left out too (NULL: none). NULL: out of memory, or no entries.
+ * Compiles lists of entries; of two of one key the first is in force. Those of policies that are not in the set are
+ * left out. 0, and *out is NULL where there are no entries; -ENOMEM.
  */
-struct overrides *overrides_compile(const struct override_context *context, const struct override_text *texts,
-                                    size_t count, const struct override_text **first_bad, size_t *bad_count);
+int overrides_compile(const struct override_context *context, const struct override_list *lists, size_t list_count,
+                      struct overrides **out, struct override_faults *faults);
 
 void overrides_free(struct overrides *overrides); /* NULL is allowed */
 
-/* The policy of a key, by the key's hash; NULL: it has no entry. */
-const struct policy *overrides_find(const struct overrides *overrides, uint64_t key_hash, weir_policy_id policy);
+/* The policy of a key; NULL: it has no entry. */
+const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key);
 
 /* Of the outage ladder: all there are. */
 size_t overrides_count(const struct overrides *overrides);

@@ -144,6 +144,7 @@ static void policy_compile(struct policy *out, const weir_policy *policy, uint64
     out->mode = policy->mode;
     out->scope = policy->scope;
     out->hash_keys = policy->hash_keys;
+    out->form = names->forms[out->group->id];
     out->on_outage = policy->on_outage;
     out->on_long_outage = policy->on_long_outage;
     out->outage_grace_ms = policy->outage_grace_ms;
@@ -204,15 +205,21 @@ static void base_name(char base[WEIR_MAX_NAME + 1], const char *name)
     (void) snprintf(base, WEIR_MAX_NAME + 1, "%.*s", (int) length, name);
 }
 
-/* The id of a name, new where it has none. */
-static weir_policy_id name_add(struct policy_names *names, const char *name)
+weir_policy_id policy_names_add(struct policy_names *names, const char *name)
 {
     weir_policy_id id = policy_names_find(names, name);
-    if (id == WEIR_NO_POLICY) {
+    if (id == WEIR_NO_POLICY && names->count < WEIR_MAX_POLICIES) {
         id = (weir_policy_id) ++names->count;
         (void) snprintf(names->names[id], sizeof(names->names[id]), "%s", name);
     }
     return id;
+}
+
+const weir_key_form *policy_names_form(const struct policy_names *names, const char *name)
+{
+    char base[WEIR_MAX_NAME + 1];
+    base_name(base, name);
+    return names->forms[policy_names_find(names, base)]; /* of no policy: none */
 }
 
 /* Names that these policies and their groups would add. At most: a group's may be counted more than once. */
@@ -236,8 +243,8 @@ static void set_arrange(struct policy_set *set, const weir_policy *policies, str
     for (size_t i = 0; i < set->count; i++) {
         char base[WEIR_MAX_NAME + 1];
         base_name(base, policies[i].name);
-        groups[i] = name_add(names, base);
-        set->policies[i].id = name_add(names, policies[i].name);
+        groups[i] = policy_names_add(names, base);
+        set->policies[i].id = policy_names_add(names, policies[i].name);
         set->by_id[set->policies[i].id] = &set->policies[i];
     }
     size_t placed = 0;

@@ -58,6 +58,7 @@ struct policy {
     weir_mode mode;
     weir_scope scope;
     bool hash_keys;
+    const weir_key_form *form; /* of its keys; NULL: bytes */
     bool fine_clock; /* a tick is not short beside its periods or bursts: decide by the clock, not by the tick */
     weir_outage on_outage, on_long_outage;
     uint32_t outage_grace_ms, long_outage_ms;
@@ -103,10 +104,17 @@ struct policy_names {
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct policy_scales *scales;
-    const uint64_t *salts; /* by id: what keeps the policies' keys apart */
+    const uint64_t *salts;                             /* by id: what keeps the policies' keys apart */
+    const weir_key_form *forms[WEIR_MAX_POLICIES + 1]; /* of keys, by the group's id; NULL: bytes */
 };
 
 void policy_names_free(struct policy_names *names);
+
+/* The id of a name, new where it has none; WEIR_NO_POLICY: there are too many. */
+weir_policy_id policy_names_add(struct policy_names *names, const char *name);
+
+/* The form of the keys of a policy of that name; NULL: bytes. */
+const weir_key_form *policy_names_form(const struct policy_names *names, const char *name);
 
 /* The id of a name; WEIR_NO_POLICY where it was never seen. */
 weir_policy_id policy_names_find(const struct policy_names *names, const char *name);

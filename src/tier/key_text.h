@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is kept of a key's bytes, and how a person reads it, in the names of records and elsewhere: printable bytes as
- * they are, others as %xx; of a key that is hashed, or longer than is kept, what is kept of it, '~' and the hash.
+ * What is kept of a key's bytes, and how a person reads it, in the names of records and elsewhere: in the form of its
+ * policy's keys (policy/key_form.h); of a key that is hashed, or longer than is kept, what is kept of it, '~' and the
+ * hash.
  */
 #ifndef WEIR_TIER_KEY_TEXT_H
 #define WEIR_TIER_KEY_TEXT_H
@@ -32,7 +33,7 @@ _Static_assert(3 * KEPT_PREFIX + 1 + 2 * 16 < KEY_TEXT_SIZE, "a hashed key fits 
 /* Keeps what there is room for, and what the policy lets be told. */
 void key_keep(struct kept_key *out, const struct policy *policy, const weir_key *key);
 
-/* Terminated; returns its length. */
-size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key);
+/* Terminated; returns its length. `form`: of the policy's keys; NULL: bytes. */
+size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key, const weir_key_form *form);
 
 #endif

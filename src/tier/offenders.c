@@ -236,7 +236,7 @@ void offenders_read(struct tier *tier, weir_policy_id group, struct heavy *out)
     (void) pthread_mutex_unlock(&offenders->lock);
 }
 
-size_t offenders_top(const struct heavy *list, weir_offender *out, size_t most)
+size_t offenders_top(const struct heavy *list, const weir_key_form *form, weir_offender *out, size_t most)
 {
     uint8_t top[WEIR_TOP_OFFENDERS];
     const size_t count = heavy_top(list, top, min_u64(most, WEIR_TOP_OFFENDERS));
@@ -245,7 +245,7 @@ size_t offenders_top(const struct heavy *list, weir_offender *out, size_t most)
         memset(&out[i], 0, sizeof(out[i]));
         struct kept_key kept = {.flags = key->bytes[0], .length = (uint8_t) (key->length - 1)};
         memcpy(kept.bytes, key->bytes + 1, kept.length);
-        (void) key_text_write(out[i].key, &kept);
+        (void) key_text_write(out[i].key, &kept, form);
         out[i].denied_units = list->counts[top[i]];
         out[i].error_units = list->counts[top[i]] - list->sure[top[i]];
     }

@@ -109,7 +109,7 @@ void offenders_step(struct tier *tier, uint64_t monotonic_ns);
 void offenders_read(struct tier *tier, weir_policy_id group, struct heavy *out);
 
 /* A list's top, most first; returns how many, at most `most` and WEIR_TOP_OFFENDERS. */
-size_t offenders_top(const struct heavy *list, weir_offender *out, size_t most);
+size_t offenders_top(const struct heavy *list, const weir_key_form *form, weir_offender *out, size_t most);
 
 /* Units that WEIR_TOP_OFFENDERS of a list were denied, at least. */
 uint64_t offenders_top_sure(const struct heavy *list);

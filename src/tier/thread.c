@@ -54,7 +54,7 @@ const struct policy *thread_policy(const struct policy_set *set, const weir_key 
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
     const struct overrides *overrides = load_acquire(&set->overrides); /* pairs with their publication */
     if (policy != NULL && overrides != NULL) {
-        const struct policy *own = overrides_find(overrides, key->hash, key->policy);
+        const struct policy *own = overrides_find(overrides, key);
         policy = own != NULL ? own : policy;
     }
     return policy;

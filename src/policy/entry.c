@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/entry.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/numbers.h"
+#include "base/percent.h"
+#include "policy/validate.h"
+
+#define HASH_SIZE ((size_t) 16)
+
+/* What stands before the hash of a long key, at most: 12 bytes (tier/key_text.h), each escaped. */
+#define READABLE_MOST 36
+
+/* Bytes of a hash from its digits; false: it is none. */
+static bool hash_read(const char *digits, unsigned char out[HASH_SIZE])
+{
+    for (size_t i = 0; i < HASH_SIZE; i++) {
+        const int high = percent_digit(digits[2 * i]);
+        const int low = high >= 0 ? percent_digit(digits[2 * i + 1]) : -1;
+        if (low < 0) {
+            return false;
+        }
+        out[i] = (unsigned char) (high * 16 + low);
+    }
+    return digits[2 * HASH_SIZE] == '\0';
+}
+
+/* A key as it is told of where it is hashed: no key that is kept whole has such a text, which is longer than any. */
+static bool is_hashed(const char *text, struct entry_name *out)
+{
+    const char *mark = strrchr(text, '~');
+    if (mark == NULL || mark - text > READABLE_MOST || !hash_read(mark + 1, out->bytes)) {
+        return false;
+    }
+    out->kind = ENTRY_HASHED;
+    out->length = HASH_SIZE;
+    return true;
+}
+
+static int no_such_key(const struct entry_name *name, const char *text, weir_error *error)
+{
+    if (name->form == NULL) {
+        return error_set(error, -EINVAL,
+                         "the key \"%.60s\" is malformed; give at most %d bytes, others than printable ones as %%xx",
+                         text, KEY_FORM_SIZE);
+    }
+    if (weir_address_form(64) == name->form || strchr(text, '/') != NULL) {
+        return error_set(error, -EINVAL,
+                         "policy \"%s\" has no key \"%.60s\"; give an address such as %s, or a network without bits "
+                         "behind its prefix, such as 198.51.100.0/24",
+                         name->policy, text, name->form->example);
+    }
+    return error_set(error, -EINVAL, "policy \"%s\" has no key \"%.60s\"; give one such as %s", name->policy, text,
+                     name->form->example);
+}
+
+int entry_name_read(const struct policy_names *names, const char *text, struct entry_name *out, weir_error *error)
+{
+    const char *colon = strchr(text, ':');
+    memset(out, 0, sizeof(*out));
+    if (colon == NULL || colon == text || (size_t) (colon - text) > WEIR_MAX_NAME) {
+        return error_set(error, -EINVAL, "\"%.60s\" names no policy; give policy:key, such as api:198.51.100.7", text);
+    }
+    memcpy(out->policy, text, (size_t) (colon - text));
+    out->form = policy_names_form(names, out->policy);
+    if (is_hashed(colon + 1, out)) {
+        return 0;
+    }
+    if (key_form_read_network(out->form, colon + 1, &out->network)) {
+        out->kind = ENTRY_NETWORK;
+        return 0;
+    }
+    out->length = key_form_read(out->form, out->bytes, colon + 1);
+    return out->length != SIZE_MAX ? 0 : no_such_key(out, colon + 1, error);
+}
+
+void entry_name_write(const struct entry_name *name, char out[ENTRY_NAME_SIZE])
+{
+    const size_t length = strlen(name->policy);
+    char *key = out + length + 1;
+    const size_t size = ENTRY_NAME_SIZE - length - 1;
+    size_t written;
+    memcpy(out, name->policy, length);
+    out[length] = ':';
+    if (name->kind == ENTRY_HASHED) {
+        key[0] = '~';
+        written = 1 + percent_hex(key + 1, name->bytes, name->length);
+    } else if (name->kind == ENTRY_NETWORK) {
+        written = key_form_write_network(&name->network, key, size);
+    } else {
+        written = key_form_write(name->form, key, size, name->bytes, name->length);
+    }
+    key[written] = '\0';
+}
+
+/* A whole number up to WEIR_MAX_UNITS; moves *text behind it. */
+static bool number_read(const char **text, uint64_t *out)
+{
+    *out = 0;
+    const char *digits = *text;
+    for (; **text >= '0' && **text <= '9'; (*text)++) {
+        *out = saturating_add(saturating_mul(*out, 10), (uint64_t) (**text - '0'));
+    }
+    return *text != digits && *out != 0 && *out <= WEIR_MAX_UNITS;
+}
+
+/* Whether a limit may have these numbers. */
+static int numbers_check(const struct policy *policy, size_t index, const struct entry_value *value, weir_error *error)
+{
+    const struct rule *rule = &policy->limits[index].rule;
+    const weir_limit limit = {.algorithm = rule->algorithm,
+                              .limit = value->limits[index],
+                              .period_ns = rule->calendar != WEIR_CALENDAR_NONE ? 0 : rule->period_ns,
+                              .burst = value->bursts[index],
+                              .calendar = rule->calendar};
+    const weir_policy whole = {.name = policy->name, .limits = &limit, .limit_count = 1};
+    return policy_validate(&whole, 1, NULL, error);
+}
+
+int entry_value_read(const struct policy *policy, const char *text, struct entry_value *out, weir_error *error)
+{
+    const char *at = text;
+    memset(out, 0, sizeof(*out));
+    out->override = strcmp(text, "allow") == 0  ? OVERRIDE_ALLOW
+                    : strcmp(text, "deny") == 0 ? OVERRIDE_DENY
+                                                : OVERRIDE_NONE;
+    bool good = true;
+    for (size_t i = 0; i < policy->limit_count && out->override == OVERRIDE_NONE && good; i++) {
+        at += strspn(at, " ,");
+        good = number_read(&at, &out->limits[i]);
+        if (good && *at == '/') {
+            at++;
+            good = number_read(&at, &out->bursts[i]);
+        }
+        const int result = good ? numbers_check(policy, i, out, error) : 0;
+        if (result != 0) {
+            return result;
+        }
+    }
+    if (out->override == OVERRIDE_NONE && (!good || at[strspn(at, " ")] != '\0')) {
+        return error_set(
+            error, -EINVAL,
+            "\"%.60s\" is no value for policy \"%s\"; give \"allow\", \"deny\" or a number for each of its "
+            "limits (%zu), such as \"200/50 10000\"",
+            text, policy->name, policy->limit_count);
+    }
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an entry of a single key says (docs/policies.md): a name "policy:key", and a value "allow", "deny", or one
+ * number per limit of the policy, with a burst where wanted: "200", "200/50 10000".
+ */
+#ifndef WEIR_POLICY_ENTRY_H
+#define WEIR_POLICY_ENTRY_H
+
+#include "policy/key_form.h"
+#include "policy/policy.h"
+
+/* Of a name in its one form, with the terminator. */
+#define ENTRY_NAME_SIZE (WEIR_MAX_NAME + 1 + 3 * KEY_FORM_SIZE + 1)
+
+enum entry_kind {
+    ENTRY_KEY,    /* a key's bytes */
+    ENTRY_HASHED, /* the hash that a key is told by */
+    ENTRY_NETWORK /* all keys of a network */
+};
+
+struct entry_name {
+    char policy[WEIR_MAX_NAME + 1];
+    const weir_key_form *form; /* of the policy's keys */
+    enum entry_kind kind;
+    size_t length; /* of the bytes: of a key, or of its hash */
+    unsigned char bytes[KEY_FORM_SIZE];
+    struct key_network network;
+};
+
+struct entry_value {
+    enum override override; /* OVERRIDE_NONE: the numbers */
+    uint64_t limits[WEIR_MAX_LIMITS], bursts[WEIR_MAX_LIMITS];
+};
+
+/* 0, or -EINVAL with a sentence. The policy need not be there. */
+int entry_name_read(const struct policy_names *names, const char *text, struct entry_name *out, weir_error *error);
+
+/* The one form of a name. */
+void entry_name_write(const struct entry_name *name, char out[ENTRY_NAME_SIZE]);
+
+/* 0, or -EINVAL with a sentence. */
+int entry_value_read(const struct policy *policy, const char *text, struct entry_value *out, weir_error *error);
+
+#endif
