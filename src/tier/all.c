@@ -50,9 +50,11 @@ struct all {
     struct claim claims[WEIR_MAX_KEYS_AT_ONCE];
     uint32_t cells[WEIR_MAX_KEYS_AT_ONCE][WEIR_MAX_LIMITS];
     size_t slots[WEIR_MAX_KEYS_AT_ONCE];
-    uint8_t key_of[WEIR_MAX_KEYS_AT_ONCE]; /* claim to key */
-    size_t count;                          /* of claims */
-    bool denied, would_deny;               /* by entries of single keys */
+    uint8_t key_of[WEIR_MAX_KEYS_AT_ONCE];               /* claim to key */
+    size_t count;                                        /* of claims */
+    const struct policy *entries[WEIR_MAX_KEYS_AT_ONCE]; /* of keys that have one: allowed, or denied */
+    size_t entry_count;
+    bool denied, would_deny; /* by one of them */
     uint8_t denied_by;
 };
 
@@ -64,11 +66,14 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
         const struct policy *policy = thread_policy(set, &keys[i]);
         if (policy == NULL) {
             counter_add(&t->unknown_count, 1);
-        } else if (policy->override == OVERRIDE_DENY && policy->mode != WEIR_SHADOW) {
-            all->denied = true;
-            all->denied_by = (uint8_t) i;
         } else if (policy->override != OVERRIDE_NONE) {
-            all->would_deny = all->would_deny || policy->override == OVERRIDE_DENY;
+            const bool denies = policy->override == OVERRIDE_DENY;
+            all->entries[all->entry_count++] = policy;
+            all->would_deny = all->would_deny || (denies && policy->mode == WEIR_SHADOW);
+            if (denies && policy->mode != WEIR_SHADOW) {
+                all->denied = true;
+                all->denied_by = (uint8_t) i;
+            }
         } else {
             all->key_of[all->count] = (uint8_t) i;
             all->claims[all->count] = (struct claim){.policy = policy,
@@ -113,6 +118,18 @@ static void all_learn(struct weir_thread *t, struct all *all, uint32_t epoch, co
     }
 }
 
+/* Counts the request for the keys that were not asked for, which entries of single keys have decided. */
+static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
+{
+    for (size_t i = 0; i < all->entry_count; i++) {
+        const struct policy *policy = all->entries[i];
+        thread_tally(t, policy, policy->mode == WEIR_SHADOW ? policy->override == OVERRIDE_ALLOW : pass);
+    }
+    for (size_t i = 0; i < all->count && all->denied; i++) {
+        thread_tally(t, all->claims[i].policy, all->claims[i].policy->mode == WEIR_SHADOW);
+    }
+}
+
 /* A time for a request of several policies: the clock's, where one of them wants that. */
 static uint64_t all_now(struct weir_thread *t, const struct all *all)
 {
@@ -148,7 +165,7 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, cons
                                                      size_t count, weir_verdict *verdict)
 {
     struct all all;
-    all.count = 0;
+    all.count = all.entry_count = 0;
     all.denied = all.would_deny = false;
     counter_add(&t->slow_count, 1);
     rcu_enter();
@@ -157,7 +174,7 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, cons
     all_collect(t, set, &all, keys, costs, count);
     bool pass = !all.denied;
     if (all.denied) {
-        (void) thread_answer_override(t, thread_policy(set, &keys[all.denied_by]), true, verdict);
+        (void) thread_answer_override(t, thread_policy(set, &keys[all.denied_by]), false, verdict);
         if (verdict != NULL) {
             verdict->key_index = all.denied_by;
         }
@@ -170,6 +187,7 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, cons
                                   .remaining = UINT64_MAX,
                                   .fleet_age_ns = UINT64_MAX};
     }
+    all_tally(t, &all, pass);
     rcu_leave();
     return pass;
 }

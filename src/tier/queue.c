@@ -22,7 +22,7 @@
 /* What a request hears. */
 struct place {
     uint64_t wait_ns;
-    bool refused; /* and then the wait is until it could have a place */
+    bool refused; /* and then the wait is until it could go at once, by all limits */
     bool others;  /* somebody else holds units, so that the wait may be shorter in a moment */
 };
 
@@ -30,7 +30,6 @@ struct place {
 static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, struct place *out)
 {
     struct claim *claim = &r->claims[0];
-    uint64_t until_ns = 0;
     *out = (struct place){0, false, false};
     if (!process_ask(r, claim, mine)) {
         return false;
@@ -41,15 +40,15 @@ static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, s
         uint64_t wait_ns = 0;
         if (rule_queue(&claim->rules[i], opinion->level, r->now_ns, claim->cost != 0 ? claim->cost : 1, ahead,
                        max_wait_ns, &wait_ns)) {
+            /* It waits with those that refuse, too. */
             out->wait_ns = max_u64(out->wait_ns, wait_ns);
         } else {
             out->refused = true;
             wait_ns = rule_is_log(&claim->rules[i]) ? process_retry_after(r, claim, i) : wait_ns;
-            until_ns = max_u64(until_ns, max_u64(wait_ns, 1));
+            out->wait_ns = max_u64(out->wait_ns, max_u64(wait_ns, 1));
         }
         out->others = out->others || ahead != 0;
     }
-    out->wait_ns = out->refused ? until_ns : out->wait_ns;
     return true;
 }
 
