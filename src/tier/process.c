@@ -479,11 +479,30 @@ static bool takes_any(const struct request *r)
     return false;
 }
 
+/*
+ * Whether a denial is to be looked at again, at a later time. A thread that was interrupted, or goes by the tick, may
+ * be behind the time at which a bucket was charged by another; what has refilled in between is then missing.
+ */
+static bool renew_time(struct request *r)
+{
+    const struct decision *out = r->out;
+    const struct claim *claim = &r->claims[out->key_index];
+    const struct tier *tier = r->t->tier;
+    if (!rule_is_bucket(&claim->rules[out->limit_index]) || out->retry_after_ns > tier->tick_ns) {
+        return false;
+    }
+    const uint64_t now_ns = tier_time(tier);
+    const bool later = now_ns > r->now_ns;
+    r->now_ns = later ? now_ns : r->now_ns;
+    return later;
+}
+
 /* Until it is decided. False: a cell was given to another key on the way. */
 static bool decide(struct request *r, bool take)
 {
     unsigned fruitless = 0;
     unsigned rounds = 0;
+    bool renewed = false;
     for (;;) {
         const enum answer answer = ask_all(r, &fruitless);
         if (answer == ANSWER_LOST) {
@@ -494,10 +513,14 @@ static bool decide(struct request *r, bool take)
             continue;
         }
         if (answer == ANSWER_DENIED) {
+            deny(r);
+            if (!renewed && renew_time(r)) {
+                renewed = true;
+                continue;
+            }
             if (take) {
                 mark_refused(r);
             }
-            deny(r);
             return true;
         }
         if (!take || !takes_any(r)) {

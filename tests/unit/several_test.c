@@ -5,8 +5,10 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/support.h"
+#include "tier/tier.h"
 
 #define MINUTE   (60 * SECOND)
 #define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
@@ -145,10 +147,44 @@ static void test_a_request_of_several_keys_counts_once_for_each_beside_entries(v
     weir_close(d.w);
 }
 
+/* One thread has looked at the clock, the other goes by a tick that is some milliseconds old. */
+static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock(void **state)
+{
+    (void) state;
+    static const weir_limit limits[] = {
+        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = SECOND},
+        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = 1000 * SECOND, .burst = 7},
+    };
+    static const weir_policy policies[] = {{.name = "p", .limits = &limits[0], .limit_count = 1},
+                                           {.name = "p2", .limits = limits, .limit_count = 2}};
+    for (int p = 0; p < 2; p++) {
+        weir_options options = WEIR_OPTIONS_INIT;
+        options.no_thread = true;
+        options.tick_us = 100000;
+        weir *w = open_or_fail(&options);
+        weir_thread *ahead = weir_attach(w);
+        weir_thread *behind = weir_attach(w);
+        assert_int_equal(weir_set_policies(w, policies, 2, NULL), 0);
+        const weir_policy_id id = weir_find_policy(w, policies[p].name);
+        const uint64_t burst = p == 0 ? 1000 : 7;
+        (void) weir_poll(w);
+        for (int i = 0; i < 5; i++) {
+            const struct timespec pause = {.tv_nsec = 10000000};
+            (void) nanosleep(&pause, NULL);
+            ahead->looked_count = load_relaxed(&ahead->slow_count) - CLOCK_EVERY; /* it looks at the clock next */
+            const weir_key key = weir_make_key(w, id, &i, sizeof(i));
+            assert_true(weir_check(ahead, &key, burst - 1, NULL));
+            assert_true(weir_check(behind, &key, 1, NULL));
+        }
+        weir_close(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refused_reservation_says_when_all_limits_let_it_go),
+        cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
         cmocka_unit_test(test_a_request_of_several_keys_counts_once_for_each_beside_entries),
     };
     return cmocka_run_group_tests_name("unit/several", tests, NULL, NULL);
