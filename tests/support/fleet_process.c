@@ -230,8 +230,11 @@ static void node_open(struct here *here)
     weir_policy policies[FLEET_POLICIES];
     for (size_t i = 0; i < here->config.policy_count; i++) {
         const struct fleet_policy *from = &here->config.policies[i];
-        policies[i] =
-            (weir_policy){.name = from->name, .limits = &from->limit, .limit_count = 1, .on_outage = from->on_outage};
+        policies[i] = (weir_policy){.name = from->name,
+                                    .limits = &from->limit,
+                                    .limit_count = 1,
+                                    .on_outage = from->on_outage,
+                                    .outage_grace_ms = here->config.outage_grace_ms};
     }
     weir_options options = WEIR_OPTIONS_INIT;
     options.redis_url = here->config.url;
