@@ -103,10 +103,19 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
     return next_ns;
 }
 
-uint64_t weir_run(weir *w, uint64_t now_ns)
+/* Tells the host's loop what to wait for. */
+static uint64_t watch(weir *w, const struct waiting *waiting, bool changed, uint64_t now_ns, uint64_t next_ns)
+{
+    return poll_set_update(&w->poll_set, waiting->fds, waiting->count, changed, now_ns, next_ns);
+}
+
+uint64_t background_poll(weir *w, uint64_t now_ns)
 {
     struct waiting waiting;
-    return run(w, now_ns, true, &waiting);
+    const bool ready = poll_set_take(&w->poll_set);
+    const uint64_t next_ns = run(w, now_ns, ready, &waiting);
+    /* A socket is opened, closed and read in a step of the transport alone. */
+    return watch(w, &waiting, w->has_fleet && w->fleet.looked_ns == now_ns, now_ns, next_ns);
 }
 
 /* Waits until a descriptor is ready, which it returns, and at most until `until_ns`. */
@@ -203,7 +212,9 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     for (;;) {
         struct waiting waiting;
-        (void) run(w, clock_monotonic_ns(w->tier.clock), true, &waiting);
+        const uint64_t run_ns = clock_monotonic_ns(w->tier.clock);
+        const uint64_t next_ns = run(w, run_ns, true, &waiting);
+        (void) watch(w, &waiting, true, run_ns, next_ns); /* before this returns, by whichever way */
         if (load_relaxed(&w->fleet.served) >= request) {
             return 0;
         }

@@ -8,6 +8,9 @@
 int background_start(weir *w); /* 0, or a negative errno value */
 void background_stop(weir *w); /* joins it, where there is one */
 
+/* Without a thread: everything that is due; returns the monotonic time at which something is due again. */
+uint64_t background_poll(weir *w, uint64_t monotonic_ns);
+
 /* weir_sync by the background thread: waits for it. */
 int background_sync_there(weir *w, uint32_t timeout_ms);
 

@@ -77,6 +77,7 @@ static void weir_free(weir *w)
     if (w->wake_fd >= 0) {
         (void) close(w->wake_fd);
     }
+    poll_set_close(&w->poll_set);
     if (w->has_fleet) {
         fleet_close(&w->fleet);
     }
@@ -100,6 +101,7 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     }
     memset(w, 0, sizeof(*w));
     w->wake_fd = -1;
+    poll_set_init(&w->poll_set);
     w->pid = getpid();
     w->options = *options;
     int result = locks_init(w);
@@ -358,9 +360,21 @@ int weir_poll(weir *w)
     }
     (void) pthread_mutex_lock(&w->poll_lock);
     const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
-    const uint64_t next_ns = weir_run(w, now_ns);
+    const uint64_t next_ns = background_poll(w, now_ns);
     (void) pthread_mutex_unlock(&w->poll_lock);
     return (int) ((saturating_sub(next_ns, now_ns) + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+int weir_poll_fd(weir *w)
+{
+    if (!w->options.no_thread) {
+        return -EINVAL;
+    }
+    (void) pthread_mutex_lock(&w->poll_lock);
+    const int result = poll_set_open(&w->poll_set, w->tier.clock == NULL);
+    const int fd = w->poll_set.epoll_fd;
+    (void) pthread_mutex_unlock(&w->poll_lock);
+    return result != 0 ? result : fd;
 }
 
 int weir_sync(weir *w, uint32_t timeout_ms)

@@ -10,6 +10,7 @@
 #include "fleet/fleet.h"
 #include "policy/overrides.h"
 #include "policy/policy.h"
+#include "poll_set.h"
 #include "tier/tier.h"
 #include "weir/weir.h"
 
@@ -34,6 +35,7 @@ struct weir {
     pid_t pid;
     /* The background thread, or whoever calls weir_poll. */
     pthread_mutex_t poll_lock; /* no_thread: one at a time */
+    struct poll_set poll_set;  /* no_thread: what the host's loop waits for. Under poll_lock */
     pthread_t thread;
     bool has_thread;
     int wake_fd; /* ends the background thread's wait; -1: there is none */
@@ -49,9 +51,6 @@ struct weir {
 
 /* weir_open over a transport of the caller's, which it takes over also when it fails; NULL: no fleet. */
 int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error);
-
-/* Everything that is due; returns the monotonic time at which something is due again. */
-uint64_t weir_run(weir *w, uint64_t monotonic_ns);
 
 /* options.c: copies *in to *out with every default filled in; refuses what is out of range. */
 int options_complete(const weir_options *in, weir_options *out, weir_error *error);

@@ -20,6 +20,7 @@
  *   weir_check, _check_all, _peek,        everything but weir_close, and but another call on the same
  *     _refund, _charge, _reserve            weir_thread: that is used by the thread that attached it alone
  *   weir_poll                             as weir_find_policy, and but another weir_poll
+ *   weir_poll_fd                          everything but weir_close
  *   weir_close                            nothing
  *
  * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a
@@ -227,7 +228,7 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * sync_interval_ms  how often to speak with Redis, 10 to 60,000 ms; 200
  * redis_timeout_ms  after which an answer no longer counts, 10 to 60,000 ms; 1,000
  * tick_us           how long a thread's grant holds, 100 to 100,000 us; 1,000
- * no_thread         the host calls weir_poll from its own loop instead of a background thread
+ * no_thread         the host calls weir_poll from its own loop instead of a background thread; weir_poll_fd says when
  * clock             NULL: the system's. Your own implies no_thread, and time then moves only in weir_poll
  * log, log_arg      NULL: say nothing
  * max_log_units     how many units the sliding logs of all keys can remember, 1,000 to 4,000,000,000; 4,194,304. Eight
@@ -508,10 +509,28 @@ WEIR_API int weir_reset(weir *w, const weir_key *key);
 
 /*
  * For no_thread: does what is due now (ticks, settling, the fleet) and returns the milliseconds until it wants
- * to be called again. With a clock of the host's own this is where time moves. -EINVAL: `w` has a thread.
- * Threads: one at a time.
+ * to be called again, 0 to 100; an answer of Redis that comes meanwhile waits for as long, unless weir_poll_fd says
+ * that it has come. Does not block, but see docs/embedding.md of host names. With a clock of the host's own this is
+ * where time moves. -EINVAL: `w` has a thread. Threads: one at a time.
  */
 WEIR_API int weir_poll(weir *w);
+
+/*
+ * For no_thread: a descriptor that is readable when weir_poll has something to do, be it for the time or because Redis
+ * has answered. A loop waits for it (epoll, poll, select, libuv, libevent, ...) for reading, level-triggered, and calls
+ * weir_poll when it is readable; nothing else is to be done, and syncs are as prompt as with a thread. weir_poll may be
+ * called at any other time as well. Each call returns the same descriptor. It belongs to the weir: do not read, change
+ * or close it, and take it out of the loop before weir_close, which closes it. After fork the child has a descriptor of
+ * the parent's weir: it may not wait for it.
+ *
+ * With a clock of the host's own the kernel cannot tell when its time has come: the descriptor then tells of Redis
+ * alone, and weir_poll is also to be called when the time that it returned is over.
+ *
+ * -EINVAL: `w` has a thread; -EMFILE, -ENFILE, -ENOMEM: there is no descriptor to be had (it takes two). Then go by
+ * what weir_poll returns, and ask again later.
+ * Threads: any. Blocks while another thread is in weir_poll or weir_sync.
+ */
+WEIR_API int weir_poll_fd(weir *w);
 
 /*
  * One full report and pull, now; returns when Redis has answered for all that was counted before the call. What
