@@ -88,7 +88,9 @@ static void weir_free(weir *w)
         overrides_drop(w->overrides[i].texts, w->overrides[i].count);
     }
     tier_close(&w->tier);
-    locks_destroy(w);
+    if (getpid() == w->pid) {
+        locks_destroy(w); /* in a child they are as the parent's threads left them, who may wait at the condition */
+    }
     free(w);
 }
 
@@ -104,10 +106,11 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     poll_set_init(&w->poll_set);
     w->pid = getpid();
     w->options = *options;
-    int result = locks_init(w);
+    int result = rcu_ready();
+    result = result != 0 ? result : locks_init(w);
     if (result != 0) {
         free(w);
-        return error_set(error, result, "no locks to be had: %s", strerror(-result));
+        return error_set(error, result, "no locks or fork handlers to be had: %s", strerror(-result));
     }
     w->tier.tick_ns = options->tick_us * NS_PER_US;
     if (options->clock != NULL) {
@@ -240,15 +243,13 @@ int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_e
     (void) pthread_mutex_lock(&w->policy_lock);
     result = weir_publish(w, policies, count, error);
     if (result == 0) {
-        weir_policies_free(w->kept);
+        struct weir_policies *before = w->kept;
         w->kept = kept;
+        kept = before;
     }
     (void) pthread_mutex_unlock(&w->policy_lock);
-    if (result != 0) {
-        weir_policies_free(kept);
-        return result;
-    }
-    return error_clear(error);
+    weir_policies_free(kept);
+    return result != 0 ? result : error_clear(error);
 }
 
 int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)

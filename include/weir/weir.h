@@ -26,8 +26,12 @@
  * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a
  * sentence a person can act on. The library never exits, aborts, prints or takes a signal.
  *
- * After fork() without exec the child owns no background thread: there it may only call weir_close(),
- * which frees the child's copy and touches neither the parent's connection nor the fleet.
+ * After fork() without exec the child owns no background thread. Of a weir of the parent's it may only call
+ * weir_close(), which frees the child's copy and touches neither the parent's connection nor the fleet. It may open
+ * weirs of its own, before or after that, and use them as any process does, whatever threads of the parent were doing
+ * at the fork. The library registers handlers for fork (pthread_atfork): a fork waits for a weir_set_policies that is
+ * waiting for checks to end. So a log function, a clock of the host's own, and a signal handler that may interrupt a
+ * call of weir must not fork. A host that uses liburcu-bp itself leaves that one's fork handlers to weir.
  */
 #ifndef WEIR_H
 #define WEIR_H

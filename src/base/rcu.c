@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rcu.h"
 
+#include <pthread.h>
+
 #define URCU_INLINE_SMALL_FUNCTIONS
 #include <urcu/urcu-bp.h>
 
@@ -17,6 +19,19 @@ extern void __tsan_acquire(void *address);
 extern void __tsan_release(void *address);
 static char read_sections_ended;
 #endif
+
+/* What pthread_atfork said. */
+static int handlers_result;
+
+static __attribute__((constructor)) void register_handlers(void)
+{
+    handlers_result = pthread_atfork(urcu_bp_before_fork, urcu_bp_after_fork_parent, urcu_bp_after_fork_child);
+}
+
+int rcu_ready(void)
+{
+    return -handlers_result;
+}
 
 void rcu_enter(void)
 {
