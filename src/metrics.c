@@ -48,6 +48,7 @@ void weir_get_stats(const weir *w, weir_stats *stats)
     stats->sync_count = load_relaxed(&fleet->sync_count);
     stats->sync_error_count = load_relaxed(&fleet->sync_error_count);
     stats->reconnect_count = load_relaxed(&fleet->reconnect_count);
+    stats->connect_attempt_count = load_relaxed(&fleet->attempt_count);
     stats->forgot_count = load_relaxed(&fleet->forgot_count);
     stats->reported_count = load_relaxed(&fleet->reported_count);
     stats->rejected_count = load_relaxed(&fleet->rejected_count);
@@ -202,12 +203,19 @@ static void add_estimate(struct text *text, const struct fleet_stats *stats)
 
 static void add_troubles(struct text *text, const struct fleet_stats *stats)
 {
-    text_add(text, "# HELP weir_errors_total What was wrong with the way to the fleet, by kind.\n"
+    text_add(text, "# HELP weir_errors_total Failed attempts to connect, lost connections and failed rounds, by kind.\n"
                    "# TYPE weir_errors_total counter\n");
     for (size_t i = 0; i < TROUBLE_KINDS; i++) {
         text_add(text, "weir_errors_total{kind=\"%s\"} %" PRIu64 "\n", trouble_kind(i),
                  load_relaxed(&stats->trouble_counts[i]));
     }
+}
+
+/* By the same clock as the age of the fleet's news. */
+static uint64_t since_open_ns(const weir *w)
+{
+    const uint64_t now_ns = tier_time(&w->tier) - load_relaxed(&w->tier.line.offset_ns);
+    return saturating_sub(now_ns, w->fleet.opened_ns);
 }
 
 static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
@@ -222,15 +230,18 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_awaited", "gauge",
                "1: after an outage or a loss, until all nodes are back and have told; limits go by shares.",
                load_relaxed(&w->fleet.stats.awaits));
-    if (stats->fleet_age_ns != UINT64_MAX) {
-        add_seconds(text, "weir_fleet_age_seconds", "Since the last good sync.", (int64_t) stats->fleet_age_ns);
-    }
+    add_seconds(text, "weir_fleet_age_seconds", "Since the last good sync; before the first one, since weir_open.",
+                (int64_t) (stats->fleet_age_ns != UINT64_MAX ? stats->fleet_age_ns : since_open_ns(w)));
     add_seconds(text, "weir_round_trip_seconds", "Round trip of the last good sync.", (int64_t) stats->round_trip_ns);
     add_seconds(text, "weir_clock_skew_seconds", "Redis's clock less this node's idea of it, at the last good sync.",
                 load_relaxed(&w->fleet.stats.clock_skew_ns));
     add_metric(text, "weir_syncs_total", "counter", "Rounds answered.", stats->sync_count);
-    add_metric(text, "weir_sync_errors_total", "counter", "Rounds that failed or timed out.", stats->sync_error_count);
-    add_metric(text, "weir_connections_total", "counter", "Connections opened to Redis.", stats->reconnect_count);
+    add_metric(text, "weir_sync_errors_total", "counter",
+               "Rounds that failed or timed out, and sync intervals without a connection.", stats->sync_error_count);
+    add_metric(text, "weir_connection_attempts_total", "counter",
+               "Attempts to connect to Redis, whatever came of them.", stats->connect_attempt_count);
+    add_metric(text, "weir_connections_total", "counter",
+               "Connections opened to Redis; it may refuse the login after that.", stats->reconnect_count);
     add_metric(text, "weir_forgot_total", "counter", "Times Redis came back without what it had been told.",
                stats->forgot_count);
     add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->reported_count);

@@ -572,8 +572,9 @@ typedef struct weir_stats {
     weir_link link;
     uint64_t fleet_age_ns;                 /* since the last good sync; UINT64_MAX: none yet */
     uint64_t round_trip_ns;                /* of the last good sync */
-    uint64_t sync_count, sync_error_count; /* rounds answered; rounds that failed or timed out */
-    uint64_t reconnect_count;              /* connections opened */
+    uint64_t sync_count, sync_error_count; /* rounds answered; rounds that failed or timed out, and every sync interval
+                                              that ended without a connection for a round */
+    uint64_t reconnect_count;              /* connections opened; see connect_attempt_count */
     uint64_t forgot_count;                 /* times Redis came back without what it had been told */
     uint64_t reported_count;               /* reports Redis has taken */
     uint64_t rejected_count;               /* reports Redis refused (a key of a wrong type, ...) */
@@ -588,6 +589,8 @@ typedef struct weir_stats {
     uint64_t unlisted_units;               /* the same of keys that were forgotten before they could be counted */
     uint64_t returned_count;               /* keys that began with what is remembered of them, having been forgotten */
     uint64_t forgiven_count;               /* forgotten keys of whose use there was no room to remember anything */
+    uint64_t connect_attempt_count; /* attempts to connect to Redis: those that opened a connection, and those that
+                                       were refused, timed out or found no such name */
 } weir_stats;
 
 /* Threads: any. Progress: wait-free. */

@@ -104,7 +104,7 @@ struct fleet_stats {
     _Atomic int64_t estimate_sum; /* millionths of the limit */
     _Atomic uint64_t urgent_count;
     _Atomic uint64_t live_nodes, suspect_nodes, awaits, round_trip_ns, sync_count, sync_error_count, reconnect_count,
-        forgot_count;
+        attempt_count, forgot_count;
     _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size;
     _Atomic int64_t clock_skew_ns;
     _Atomic uint32_t link; /* weir_link */
@@ -170,7 +170,11 @@ struct fleet {
     uint64_t looked_ns;    /* when the transport was last stepped */
     uint64_t transport_ns; /* when the transport wants to be stepped, whatever is ready */
     struct membership membership;
-    char problem[200];                    /* last logged; "": none */
+    char problem[340];                    /* last logged, with the server; "": none */
+    uint64_t problem_ns;                  /* since when there is one */
+    uint64_t said_ns;                     /* when the log last had it */
+    uint64_t missed_ns;                   /* when the next interval without a round is over; 0: Redis is connected */
+    uint64_t failure_count;               /* of the transport's failures, those counted by kind */
     bool rejecting;                       /* the last good round had refused records */
     bool given_back;                      /* the round has told of units given back: denials may be over */
     uint64_t begun_ns;                    /* when the last round was begun */
@@ -244,8 +248,8 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides);
 /* A set that is about to replace another one: its policies begin where those of the same name stand. */
 void outage_keep(const struct tier *tier, struct policy_set *set, const struct policy_set *old);
 
-/* trouble.c: looks for a problem of the transport's; `failed`: a round has. */
-void trouble_look(struct fleet *fleet, bool failed);
+/* trouble.c: looks for a problem of the transport's, as of `monotonic_ns`; `failed`: a round has. */
+void trouble_look(struct fleet *fleet, bool failed, uint64_t monotonic_ns);
 const char *trouble_kind(size_t kind);
 
 /* skew.c */

@@ -284,6 +284,8 @@ static int memory_begin(struct transport *transport, struct round *round, uint64
     } else {
         round->sent_ns = now_ns;
         t->deadline_ns = now_ns + t->timeout_ns;
+        t->counts.attempts++;
+        t->counts.connections++;
     }
     unlock(t->fleet);
     return t->round != NULL ? 0 : -ENOTCONN;
@@ -303,6 +305,7 @@ static enum transport_event fail(struct memory_transport *t, const char *problem
 {
     network_abandon(t);
     back_off(t, now_ns);
+    t->counts.failures++;
     t->problem = problem;
     return TRANSPORT_ROUND_FAILED;
 }
@@ -340,6 +343,8 @@ static enum transport_event memory_step(struct transport *transport, uint64_t no
     } else {
         if (fleet->down && t->round == NULL && now_ns >= t->next_try_ns) {
             back_off(t, now_ns); /* an attempt to connect, refused */
+            t->counts.attempts++;
+            t->counts.failures++;
         }
         t->problem = fleet->down ? "the fleet is down" : t->problem;
         event = t->round != NULL ? outcome(t, now_ns) : TRANSPORT_NOTHING;
@@ -380,10 +385,15 @@ static const char *memory_problem(const struct transport *transport)
     return of_const(transport)->problem;
 }
 
-static uint64_t memory_connect_count(const struct transport *transport)
+static const char *memory_server(const struct transport *transport)
 {
     (void) transport;
-    return 1;
+    return "fleet in memory";
+}
+
+static struct transport_counts memory_counts(const struct transport *transport)
+{
+    return of_const(transport)->counts;
 }
 
 static void memory_close(struct transport *transport)
@@ -401,7 +411,8 @@ static const struct transport_ops memory_ops = {
     .state = memory_state,
     .wait_for = memory_wait_for,
     .problem = memory_problem,
-    .connect_count = memory_connect_count,
+    .server = memory_server,
+    .counts = memory_counts,
     .close = memory_close,
 };
 

@@ -60,6 +60,7 @@ struct memory_transport {
     uint64_t stepped_ns, stepped_network_ns; /* the node's time and the network's, as of the last step */
     uint64_t run, beat_ns, begun_ns;         /* of the last good round */
     const char *problem;
+    struct transport_counts counts; /* each round is a connection of its own */
 };
 
 /* A number below `bound`, and 0 for 0. */

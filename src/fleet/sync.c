@@ -53,7 +53,7 @@ void fleet_log(const struct fleet *fleet, weir_log_level level, const char *form
     if (fleet->log == NULL) {
         return;
     }
-    char line[400];
+    char line[700];
     va_list arguments;
     va_start(arguments, format);
     (void) vsnprintf(line, sizeof(line), format, arguments);
@@ -216,11 +216,11 @@ static void log_refused(struct fleet *fleet, size_t refused, const struct report
 {
     if (refused != 0 && !fleet->rejecting) {
         fleet_log(fleet, WEIR_LOG_ERROR,
-                  "redis refused %zu of %zu records, such as \"%s\": it holds something else than weir's; delete it or "
+                  "%s refused %zu of %zu records, such as \"%s\": it holds something else than weir's; delete it or "
                   "choose another prefix. Limiting of these keys goes on by this node's own counts",
-                  refused, fleet->round.report_count, first->record);
+                  fleet->transport->ops->server(fleet->transport), refused, fleet->round.report_count, first->record);
     } else if (refused == 0 && fleet->rejecting && fleet->round.report_count != 0) {
-        fleet_log(fleet, WEIR_LOG_INFO, "redis takes all records again");
+        fleet_log(fleet, WEIR_LOG_INFO, "%s takes all records again", fleet->transport->ops->server(fleet->transport));
     }
     if (fleet->round.report_count != 0) {
         fleet->rejecting = refused != 0;
@@ -316,14 +316,15 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     skew_sample(fleet, monotonic_ns);
     log_refused(fleet, refused, first_refused);
     if (first_time) {
-        fleet_log(fleet, WEIR_LOG_INFO, "redis: joined the fleet as node %s (%s), %" PRIu32 " live nodes", fleet->node,
-                  fleet->name, fleet->round.live_nodes);
+        fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live nodes",
+                  fleet->transport->ops->server(fleet->transport), fleet->node, fleet->name, fleet->round.live_nodes);
     }
     hint_expected(fleet);
     if (fleet->round.forgot) {
         counter_add(&stats->forgot_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,
-                  "redis has lost what it was told (restarted empty, flushed, or another server): telling it again");
+                  "%s has lost what it was told (restarted empty, flushed, or another server): telling it again",
+                  fleet->transport->ops->server(fleet->transport));
     }
     if (fleet->round.forgot) {
         report_all_again(fleet);
@@ -390,9 +391,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
         report_retry(fleet);
     }
     fleet->failed = fleet->failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
-    if (event != TRANSPORT_ROUND_DONE || fleet->problem[0] != '\0') {
-        trouble_look(fleet, event == TRANSPORT_ROUND_FAILED);
-    }
+    trouble_look(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->tier);
     }

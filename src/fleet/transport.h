@@ -127,6 +127,13 @@ enum transport_state {
     TRANSPORT_BUSY,  /* a round is under way */
 };
 
+/* Cumulative, of all servers. */
+struct transport_counts {
+    uint64_t attempts;    /* to connect, whatever came of them */
+    uint64_t connections; /* opened; the server may refuse the login after that */
+    uint64_t failures;    /* attempts that failed, and connections that were lost */
+};
+
 /* What a step brought about. */
 enum transport_event {
     TRANSPORT_NOTHING,
@@ -145,10 +152,12 @@ struct transport_ops {
     /* Fills in what to wait for, at most TRANSPORT_MAX_POLLFDS, and lowers *deadline_ns to the time by which
      * step wants to be called all the same. Returns the number filled in. */
     size_t (*wait_for)(const struct transport *t, struct pollfd *fds, uint64_t *deadline_ns);
-    /* What is wrong, as one line for the log; NULL when nothing is. Valid until the next step. */
+    /* What is wrong, in words for the log; NULL when nothing is. Valid until the next step. */
     const char *(*problem)(const struct transport *t);
-    /* How many connections were opened so far. */
-    uint64_t (*connect_count)(const struct transport *t);
+    /* The server that the problem is of; without a problem, the server that rounds go to: the begin of a log line, such
+     * as "redis 10.0.0.5:6379". Never holds a password. Valid until the next step. */
+    const char *(*server)(const struct transport *t);
+    struct transport_counts (*counts)(const struct transport *t);
     /* In a child after fork: closes descriptors and frees, but writes nothing. Else: as it says. */
     void (*close)(struct transport *t);
 };

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is wrong with the way to the fleet: said once per change, and counted by kind. A kind is one of a few words, so
- * that it can be a label of a metric; what exactly was said is in the log.
+ * What is wrong with the way to the fleet: logged once per change, and again every ten minutes while it lasts. Every
+ * failure is counted by kind. A kind is one of a few words, so that it can be a label of a metric; the log has the
+ * exact words.
+ *
+ * Invariant: an interval without a connection counts as one sync error; so does a round that failed. An interval in
+ * which nothing has failed yet (the first attempt to connect is under way) is not counted until something has.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,6 +13,9 @@
 
 #include "base/numbers.h"
 #include "fleet/fleet.h"
+
+/* How long the log is silent about a problem that does not change. */
+#define SAY_AGAIN_NS (600 * NS_PER_S)
 
 /* By what a problem's text contains; the first that fits. An error reply begins with its code. */
 static const struct {
@@ -36,30 +43,81 @@ const char *trouble_kind(size_t kind)
     return kinds[kind].kind;
 }
 
-static void count(struct fleet *fleet, const char *problem)
+/* Counts the transport's failures since the last look, and a failed round that the transport has none for. */
+static void count(struct fleet *fleet, const char *problem, bool failed)
 {
+    const uint64_t failures = fleet->transport->ops->counts(fleet->transport).failures;
+    const uint64_t more = max_u64(failures - fleet->failure_count, failed);
+    fleet->failure_count = failures;
+    if (more == 0) {
+        return;
+    }
     size_t kind = 0;
-    while (strstr(problem, kinds[kind].text) == NULL) {
+    while (kind < TROUBLE_KINDS - 1 && (problem == NULL || strstr(problem, kinds[kind].text) == NULL)) {
         kind++; /* the last fits all */
     }
-    counter_add(&fleet->stats.trouble_counts[kind], 1);
+    counter_add(&fleet->stats.trouble_counts[kind], more);
 }
 
-void trouble_look(struct fleet *fleet, bool failed)
+/* Counts the intervals that are over and had no connection for a round. */
+static void count_missed(struct fleet *fleet, bool up, bool failed, uint64_t monotonic_ns)
 {
-    const char *problem = fleet->transport->ops->problem(fleet->transport);
-    const bool up = fleet->transport->ops->state(fleet->transport) != TRANSPORT_DOWN;
-    store_relaxed(&fleet->stats.link, up ? WEIR_LINK_UP : WEIR_LINK_DOWN);
-    store_relaxed(&fleet->stats.reconnect_count, fleet->transport->ops->connect_count(fleet->transport));
-    const bool new = problem != NULL &&strncmp(problem, fleet->problem, sizeof(fleet->problem) - 1) != 0;
-    if (problem != NULL && (new || failed)) {
-        count(fleet, problem);
+    const uint64_t interval_ns = fleet->tier->interval_ns;
+    if (up) {
+        fleet->missed_ns = 0;
+        return;
     }
-    if (new) {
-        (void) snprintf(fleet->problem, sizeof(fleet->problem), "%s", problem);
-        fleet_log(fleet, WEIR_LOG_WARNING, "redis: %s; limiting goes on without it", problem);
-    } else if (problem == NULL && fleet->problem[0] != '\0' && fleet->good_ns != 0 && up) {
-        fleet->problem[0] = '\0';
-        fleet_log(fleet, WEIR_LOG_INFO, "redis: answering again, %" PRIu32 " live nodes", fleet->membership.live);
+    if (fleet->missed_ns == 0) {
+        fleet->missed_ns = max_u64(monotonic_ns, fleet->next_round_ns) + interval_ns;
+    }
+    if (failed && monotonic_ns >= fleet->missed_ns) {
+        const uint64_t missed = (monotonic_ns - fleet->missed_ns) / interval_ns + 1;
+        counter_add(&fleet->stats.sync_error_count, missed);
+        fleet->missed_ns += missed * interval_ns;
+    }
+}
+
+static void say_again(struct fleet *fleet, uint64_t monotonic_ns)
+{
+    const uint64_t minutes = (monotonic_ns - fleet->problem_ns) / (60 * NS_PER_S);
+    char hours[24] = "";
+    if (minutes >= 60) {
+        (void) snprintf(hours, sizeof(hours), "%" PRIu64 " h ", minutes / 60);
+    }
+    fleet->said_ns = monotonic_ns;
+    fleet_log(fleet, WEIR_LOG_WARNING, "%s; down for %s%" PRIu64 " min; limiting goes on without it", fleet->problem,
+              hours, minutes % 60);
+}
+
+void trouble_look(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
+{
+    struct fleet_stats *stats = &fleet->stats;
+    const struct transport_ops *ops = fleet->transport->ops;
+    const struct transport_counts counts = ops->counts(fleet->transport);
+    const char *problem = ops->problem(fleet->transport);
+    const char *server = ops->server(fleet->transport);
+    const bool up = ops->state(fleet->transport) != TRANSPORT_DOWN;
+    store_relaxed(&stats->link, up ? WEIR_LINK_UP : WEIR_LINK_DOWN);
+    store_relaxed(&stats->reconnect_count, counts.connections);
+    store_relaxed(&stats->attempt_count, counts.attempts);
+    count(fleet, problem, failed);
+    count_missed(fleet, up, problem != NULL, monotonic_ns);
+    if (problem == NULL) {
+        if (fleet->problem[0] != '\0' && fleet->good_ns != 0 && up) {
+            fleet->problem[0] = '\0';
+            fleet_log(fleet, WEIR_LOG_INFO, "%s: answering again, %" PRIu32 " live nodes", server,
+                      fleet->membership.live);
+        }
+        return;
+    }
+    char words[sizeof(fleet->problem)];
+    (void) snprintf(words, sizeof(words), "%s: %s", server, problem);
+    if (strcmp(words, fleet->problem) != 0) {
+        fleet->problem_ns = fleet->problem[0] == '\0' ? monotonic_ns : fleet->problem_ns;
+        fleet->said_ns = monotonic_ns;
+        memcpy(fleet->problem, words, sizeof(words));
+        fleet_log(fleet, WEIR_LOG_WARNING, "%s; limiting goes on without it", words);
+    } else if (monotonic_ns - fleet->said_ns >= SAY_AGAIN_NS) {
+        say_again(fleet, monotonic_ns);
     }
 }

@@ -21,8 +21,11 @@
 #include "redis/link.h"
 
 #define IDENTITY_SIZE 128
-#define BATCH_REPORTS 500
-#define BATCH_LOGS    16
+
+/* As long as the path of a socket can be; host names are cut to it. */
+#define SERVER_NAME_SIZE 128
+#define BATCH_REPORTS    500
+#define BATCH_LOGS       16
 
 #define CLUSTER_SLOTS 16384
 #define CLUSTER_TAGS  1024 /* partitions of our records: {000} to {3ff} */
@@ -59,7 +62,8 @@ enum peer_stage {
 struct peer {
     char host[URL_FIELD_SIZE]; /* empty: the URL's socket */
     char port[8];
-    uint8_t index; /* in `peers` */
+    char name[SERVER_NAME_SIZE]; /* for the log: "redis host:port", "redis sentinel host:port", "redis /path" */
+    uint8_t index;               /* in `peers` */
     bool sentinel;
     bool seed;   /* named in the URL: never freed */
     bool wanted; /* to be connected */
@@ -119,10 +123,11 @@ struct redis_transport {
     struct tls_context *tls;
     uint64_t timeout_ns;
     uint64_t random;
-    uint64_t connect_count;
-    char problem[200];  /* "": none since the last good round */
-    uint8_t problem_of; /* the peer it is of */
-    bool again;         /* a step brought about something that others may be waiting for */
+    struct transport_counts counts;
+    char problem[200];                     /* "": none since the last good round */
+    char problem_server[SERVER_NAME_SIZE]; /* the name of the peer that the problem is of */
+    uint8_t problem_of;                    /* its index; PEER_NONE: of no single peer */
+    bool again;                            /* a step brought about something that others may be waiting for */
     struct peer *peers[PEERS_MAX];
     /* Route. */
     bool cluster;

@@ -73,8 +73,9 @@ static int open_socket(struct link *link, const struct link_target *target)
     struct addrinfo *found = NULL;
     if (getaddrinfo(target->host, target->port, &hints, &found) != 0) {
         hints.ai_flags = AI_NUMERICSERV;
-        if (getaddrinfo(target->host, target->port, &hints, &found) != 0) {
-            return -EHOSTUNREACH;
+        link->unresolved = getaddrinfo(target->host, target->port, &hints, &found);
+        if (link->unresolved != 0) {
+            return link->unresolved == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
         }
     }
     /* One that refuses at once is passed over; one that does so later has its turn again after the others. */
@@ -177,10 +178,29 @@ static bool make_reader(struct link *link)
     return true;
 }
 
+const char *link_failure(const struct link *link, int result)
+{
+    switch (link->unresolved) {
+    case 0:
+    case EAI_SYSTEM:
+        return strerror(-result);
+    case EAI_NONAME:
+#ifdef EAI_NODATA
+    case EAI_NODATA: /* the name is there, and has no address */
+#endif
+        return "name not found";
+    case EAI_AGAIN:
+        return "name lookup failed for now (the name servers do not answer)";
+    default:
+        return gai_strerror(link->unresolved);
+    }
+}
+
 int link_open(struct link *link, const struct link_target *target)
 {
     link_close(link);
     link->target = *target;
+    link->unresolved = 0;
     if (!make_reader(link)) {
         return -ENOMEM;
     }

@@ -37,6 +37,7 @@ struct link {
     size_t unread_max; /* most bytes it takes in before a reply is complete */
     size_t received;   /* since the last complete reply */
     size_t sent;       /* bytes, cumulative */
+    int unresolved;    /* what the resolver said in the last link_open (EAI_...); 0: it found the host */
     unsigned attempts; /* of link_open, so that each takes another one of a name's addresses first */
 };
 
@@ -45,6 +46,9 @@ void link_init(struct link *link); /* closed */
 /* Begins to connect. 0, or a negative errno value. A host name is looked up here, which can block for as long as
  * the system's resolver does: give an address where that matters. */
 int link_open(struct link *link, const struct link_target *target);
+
+/* Why link_open failed, in words; `result` is what it returned. Valid until the next call of anything here. */
+const char *link_failure(const struct link *link, int result);
 
 /* A reply that the caller still has stays his. */
 void link_close(struct link *link);

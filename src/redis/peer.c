@@ -20,6 +20,16 @@
 /* A Sentinel is asked again sooner: a failover takes seconds, and a question costs it nothing. */
 #define BACKOFF_SENTINEL_NS (500 * NS_PER_MS)
 
+/* For a log line: the text may hold what a stranger sent. */
+static void make_printable(char *text)
+{
+    for (char *c = text; *c != '\0'; c++) {
+        if ((unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f) {
+            *c = '?';
+        }
+    }
+}
+
 void problem_set(struct redis_transport *t, const struct peer *peer, const char *format, ...)
 {
     const uint8_t of = peer != NULL ? peer->index : PEER_NONE;
@@ -27,24 +37,25 @@ void problem_set(struct redis_transport *t, const struct peer *peer, const char 
         return; /* of several, the first one stays: the log is not to alternate between them */
     }
     t->problem_of = of;
-    t->problem[0] = '\0';
-    size_t used = 0;
-    if (peer != NULL && peer->host[0] != '\0' &&
-        (t->cluster || peer->sentinel || t->url.seed_count > 1 || !peer->seed)) {
-        const int length = snprintf(t->problem, sizeof(t->problem), "%s%.80s:%s: ", peer->sentinel ? "sentinel " : "",
-                                    peer->host, peer->port);
-        used = length > 0 ? (size_t) length : 0;
-    }
+    (void) snprintf(t->problem_server, sizeof(t->problem_server), "%s", peer != NULL ? peer->name : "redis");
     va_list arguments;
     va_start(arguments, format);
-    (void) vsnprintf(t->problem + used, sizeof(t->problem) - used, format, arguments);
+    (void) vsnprintf(t->problem, sizeof(t->problem), format, arguments);
     va_end(arguments);
-    /* It goes into a log line, and may hold what a stranger sent. */
-    for (char *c = t->problem; *c != '\0'; c++) {
-        if ((unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f) {
-            *c = '?';
-        }
+    make_printable(t->problem);
+}
+
+/* What the log calls a server. */
+static void name_peer(const struct redis_transport *t, struct peer *peer)
+{
+    const bool brackets = strchr(peer->host, ':') != NULL; /* an IPv6 address, as a URL has it */
+    if (peer->host[0] == '\0') {
+        (void) snprintf(peer->name, sizeof(peer->name), "redis %s", t->url.path);
+    } else {
+        (void) snprintf(peer->name, sizeof(peer->name), "redis %s%s%.80s%s:%s", peer->sentinel ? "sentinel " : "",
+                        brackets ? "[" : "", peer->host, brackets ? "]" : "", peer->port);
     }
+    make_printable(peer->name);
 }
 
 struct peer *peer_at(struct redis_transport *t, const char *host, const char *port, bool sentinel)
@@ -66,6 +77,7 @@ struct peer *peer_at(struct redis_transport *t, const char *host, const char *po
     (void) snprintf(peer->port, sizeof(peer->port), "%s", port);
     peer->index = (uint8_t) vacant;
     peer->sentinel = sentinel;
+    name_peer(t, peer);
     link_init(&peer->link);
     t->peers[vacant] = peer;
     return peer;
@@ -94,6 +106,7 @@ void peer_drop(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
     const uint64_t most_ns = peer->sentinel ? BACKOFF_SENTINEL_NS : BACKOFF_MOST_NS;
     const uint64_t wait_ns = min_u64(BACKOFF_FIRST_NS << doublings, most_ns);
     peer->failures++;
+    t->counts.failures++;
     t->random = hash_mix(t->random + UINT64_C(0x9e3779b97f4a7c15));
     peer->next_try_ns = now_ns + wait_ns / 2 + t->random % (wait_ns / 2 + 1);
     while (peer->call_count != 0) {
@@ -265,9 +278,10 @@ static void begin(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
     target.path = peer->host[0] == '\0' ? t->url.path : NULL;
     target.name = t->url.servername[0] != '\0' ? t->url.servername : peer->host;
     peer->deadline_ns = now_ns + t->timeout_ns;
+    t->counts.attempts++;
     const int result = link_open(&peer->link, &target);
     if (result != 0) {
-        problem_set(t, peer, "cannot connect: %s", strerror(-result));
+        problem_set(t, peer, "cannot connect: %s", link_failure(&peer->link, result));
         peer_drop(t, peer, now_ns);
         return;
     }
@@ -285,7 +299,7 @@ static void step_connecting(struct redis_transport *t, struct peer *peer, uint64
         peer_drop(t, peer, now_ns);
         return;
     }
-    t->connect_count++;
+    t->counts.connections++;
     peer->stage = PEER_GREETING;
     if (greet(t, peer) != 0) {
         problem_set(t, peer, "out of memory");

@@ -148,9 +148,18 @@ static const char *redis_problem(const struct transport *transport)
     return t->problem[0] != '\0' ? t->problem : NULL;
 }
 
-static uint64_t redis_connect_count(const struct transport *transport)
+static const char *redis_server(const struct transport *transport)
 {
-    return of_const(transport)->connect_count;
+    const struct redis_transport *t = of_const(transport);
+    if (t->problem[0] != '\0') {
+        return t->problem_server;
+    }
+    return !t->cluster && t->primary != NULL ? t->primary->name : "redis";
+}
+
+static struct transport_counts redis_counts(const struct transport *transport)
+{
+    return of_const(transport)->counts;
 }
 
 static void redis_close(struct transport *transport)
@@ -177,7 +186,8 @@ static const struct transport_ops redis_ops = {
     .state = redis_state,
     .wait_for = redis_wait_for,
     .problem = redis_problem,
-    .connect_count = redis_connect_count,
+    .server = redis_server,
+    .counts = redis_counts,
     .close = redis_close,
 };
 

@@ -260,7 +260,7 @@ static void test_a_record_of_a_wrong_type_hurts_no_other(void **state)
     }
     assert_int_equal(weir_sync(s.w, 5000), 0);
     assert_int_equal(server_sum(&s.server, "weir:*:other:*"), 7);
-    wait_for_line(&s.log, "redis refused 1 of");
+    wait_for_line(&s.log, " refused 1 of");
     wait_for_line(&s.log, keys->element[0]->str);
     weir_stats stats;
     weir_get_stats(s.w, &stats);

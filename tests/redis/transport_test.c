@@ -269,7 +269,7 @@ static void test_a_thousand_reports_go_in_batches(void **state)
         assert_int_equal(reports[i].status, 0);
         assert_int_equal(reports[i].mine, i + 1);
     }
-    assert_true(b.transport->ops->connect_count(b.transport) == 1);
+    assert_true(b.transport->ops->counts(b.transport).connections == 1);
     b.transport->ops->close(b.transport);
     server_stop(&b.server);
 }
