@@ -339,6 +339,61 @@ static void test_close_reports_what_is_left(void **state)
     server_stop(&s.server);
 }
 
+/* Nodes in Redis's list of them, which has one member more that says when the list was begun. */
+static long long nodes_listed(const struct server *server)
+{
+    redisReply *reply = server_command(server, "ZCARD weir:nodes");
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    const long long listed = reply->integer - 1;
+    freeReplyObject(reply);
+    return listed;
+}
+
+/* A node with one policy, "p", that waits long enough for an answer on any machine. */
+static weir *open_patient(const char *url)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.redis_url = url;
+    options.sync_interval_ms = INTERVAL_MS;
+    options.redis_timeout_ms = 20000;
+    weir *w = open_or_fail(&options);
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = 24 * HOUR};
+    (void) set_one_policy(w, &limit, 1, WEIR_SCOPE_FLEET);
+    assert_int_equal(weir_sync(w, 20000), 0);
+    return w;
+}
+
+static void test_a_node_that_closes_leaves_the_list_at_once(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    struct server server;
+    char url[160];
+    server_start(&server);
+    server_url(&server, false, url, sizeof(url));
+    weir *stays = open_patient(url);
+    assert_int_equal(nodes_listed(&server), 1);
+    for (int idle = 0; idle < 2; idle++) {
+        weir *goes = open_patient(url);
+        if (idle) {
+            nap_ms(400); /* it sleeps, and speaks less often */
+        }
+        assert_int_equal(nodes_listed(&server), 2);
+        weir_close(goes);
+        assert_int_equal(nodes_listed(&server), 1);
+        /* The other one hears of it with its next round, long before a node without a heartbeat is given up. */
+        assert_int_equal(weir_sync(stays, 20000), 0);
+        weir_stats stats;
+        weir_get_stats(stays, &stats);
+        assert_int_equal(stats.live_nodes, 1);
+    }
+    weir_close(stays);
+    assert_int_equal(nodes_listed(&server), 0);
+    server_stop(&server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_a_full_redis_is_an_outage),
         cmocka_unit_test(test_a_hung_redis_is_an_outage_and_close_does_not_wait_for_it),
         cmocka_unit_test(test_close_reports_what_is_left),
+        cmocka_unit_test(test_a_node_that_closes_leaves_the_list_at_once),
     };
     return cmocka_run_group_tests_name("redis/faults", tests, NULL, NULL);
 }
