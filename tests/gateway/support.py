@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the gateway share. Each is run with BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]."""
+import ctypes
+import fcntl
+import json
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import time
+import traceback
+import urllib.request
+
+sys.path.insert(0, sys.argv[2] + "/apps/gateway")
+import demo as gateway_demo  # noqa: E402
+
+POLICIES = """policies:
+  - name: source
+    limits: [{{algorithm: token_bucket, limit: {0}, period: 1s, burst: {0}}}]
+  - name: overall
+    limits: [{{algorithm: sliding_window, limit: 50000, period: 1s}}]
+"""
+
+
+class Skipped(Exception):
+    pass
+
+
+class Fixture:
+    """A gateway with 200 packets a second for each source, its backend, and its log."""
+
+    def __init__(self, *more, listen="127.0.0.1", threads=2, policies=POLICIES.format(200), before=None, backend=()):
+        self.demo = gateway_demo.Demo(sys.argv[1])
+        self.path = self.demo.dir / "test.yaml"
+        self.path.write_text(policies)
+        self.log = self.demo.dir / "log"
+        self.port, self.http = gateway_demo.free_port(socket.SOCK_DGRAM), gateway_demo.free_port(socket.SOCK_STREAM)
+        try:
+            self.child = self.demo.start(self.demo.bin / "weir-gateway", "--listen", f"{listen}:{self.port}", "--backend",
+                                         f"127.0.0.1:{self.demo.backend(*backend)}", "--policies", self.path, "--metrics",
+                                         f"127.0.0.1:{self.http}", "--threads", threads, *more, stderr=open(self.log, "w"),
+                                         preexec_fn=before)
+            self.until(self.status)
+        except BaseException:
+            self.demo.close()
+            raise
+
+    def until(self, condition, seconds=10):
+        end = time.monotonic() + seconds
+        while not (result := condition()):
+            assert time.monotonic() < end, "waited in vain; the gateway said: " + self.log.read_text()
+            time.sleep(0.02)
+        return result
+
+    def send(self, seconds, *clients, to=None, options=()):
+        command = [self.demo.bin / "weir-traffic", "--to", to or f"127.0.0.1:{self.port}", "--seconds", seconds, "--json", *options]
+        for client in clients:
+            command += ["--client", client]
+        out = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True, timeout=60).stdout
+        return {c["name"]: c for c in json.loads(out.splitlines()[-1])["clients"]}
+
+    def client(self, to="127.0.0.1", source=None):
+        """A socket that takes answers from the address it asks alone."""
+        s = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM)
+        s.settimeout(5)
+        if source:
+            s.bind((source, 0))
+        s.connect((to, self.port))
+        return s
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
+            return answer.read().decode()
+
+    def status(self):
+        return gateway_demo.status(self.http)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.demo.close()
+
+
+def ask(client, data=b"?"):
+    client.send(data)
+    return client.recv(65536)
+
+
+def in_a_network_of_its_own(function):
+    """Runs it in a process whose loopback has addresses of two IPv6 networks."""
+    pid = os.fork()
+    if pid != 0:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code == 77:
+            raise Skipped("no network namespace to be had")
+        assert code == 0, code
+        return
+    code = 1
+    try:
+        user, group = os.getuid(), os.getgid()
+        new_user, new_net = 0x10000000, 0x40000000
+        unshare = ctypes.CDLL(None, use_errno=True).unshare
+        if unshare(new_net) != 0:
+            if unshare(new_user | new_net) != 0:
+                os._exit(77)
+            pathlib.Path("/proc/self/setgroups").write_text("deny")
+            pathlib.Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+            pathlib.Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x41))  # SIOCSIFFLAGS: up and running
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+            for address in ("fd00:1::1", "fd00:1::2", "fd00:2::1"):
+                fcntl.ioctl(s, 0x8916, struct.pack("16sIi", socket.inet_pton(socket.AF_INET6, address), 128, 1))  # SIOCSIFADDR
+        function()
+        code = 0
+    except BaseException:  # the parent's assertion tells
+        for line in traceback.format_exc().splitlines():
+            print("# " + line, flush=True)
+    os._exit(code)
+
+
+def run(names):
+    """Runs the tests among these names, or those that the command line names."""
+    tests = [(name, test) for name, test in names.items() if name.startswith("test_")
+             and (len(sys.argv) < 4 or name in sys.argv[3:])]
+    print(f"TAP version 13\n1..{len(tests)}", flush=True)
+    failed = 0
+    for number, (name, test) in enumerate(tests, 1):
+        try:
+            test()
+            print(f"ok {number} - {name}", flush=True)
+        except Skipped as reason:
+            print(f"ok {number} - {name} # SKIP {reason}", flush=True)
+        except Exception:  # every failure is a row
+            failed += 1
+            print(f"not ok {number} - {name}", flush=True)
+            for line in traceback.format_exc().splitlines():
+                print("# " + line, flush=True)
+    sys.exit(1 if failed else 0)
