@@ -4,6 +4,7 @@
  *
  *   main.c      life: open, reload, stop
  *   options.c   the command line
+ *   policies.c  the policy file: which policies it must have, how it comes into force
  *   worker.c    a thread's loop: receive, check, forward, return replies
  *   burst.c     many packets in from one system call
  *   outbox.c    many packets out in one system call
@@ -23,6 +24,7 @@
 #include <weir/weir.h>
 
 #include "address.h"
+#include "policies.h"
 
 #define GATEWAY_THREADS_MAX  64
 #define GATEWAY_SESSIONS_MIN 16
@@ -38,7 +40,7 @@ struct gateway_options {
     const char *redis_url;
     const char *redis_prefix, *node_name;
     unsigned threads, sessions, sync_interval_ms, expected_nodes;
-    bool offload;
+    bool offload, allow_missing;
 };
 
 /* Written by one thread, read by any. offered == passed + dropped_source + dropped_overall */
@@ -67,7 +69,7 @@ struct worker {
 struct gateway {
     struct gateway_options options;
     weir *weir; /* NULL: nothing is limited */
-    _Atomic weir_policy_id source, overall;
+    struct policies policies;
     _Atomic bool stopping, failed;
     _Atomic uint64_t reloads, reload_errors;
     unsigned worker_count;

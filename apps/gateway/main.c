@@ -21,20 +21,6 @@ static void to_stderr(void *arg, weir_log_level level, const char *message)
     (void) fprintf(stderr, "weir-gateway: %s: %s\n", levels[level], message);
 }
 
-/* Finds the policies by name; says which are not there. */
-static void find_policies(struct gateway *gateway)
-{
-    const weir_policy_id source = weir_find_policy(gateway->weir, "source");
-    const weir_policy_id overall = weir_find_policy(gateway->weir, "overall");
-    atomic_store(&gateway->source, source);
-    atomic_store(&gateway->overall, overall);
-    if (source == WEIR_NO_POLICY || overall == WEIR_NO_POLICY) {
-        (void) fprintf(stderr, "weir-gateway: no policy \"%s\"%s: that limit is off\n",
-                       source == WEIR_NO_POLICY ? "source" : "overall",
-                       source == overall ? " and none \"overall\"" : "");
-    }
-}
-
 static int open_limits(struct gateway *gateway)
 {
     const struct gateway_options *options = &gateway->options;
@@ -52,30 +38,29 @@ static int open_limits(struct gateway *gateway)
     limits.max_threads = options->threads;
     limits.log = to_stderr;
     weir_error error;
-    if (weir_open(&limits, &gateway->weir, &error) != 0 ||
-        weir_load_policies(gateway->weir, options->policies, &error) != 0) {
+    if (weir_open(&limits, &gateway->weir, &error) != 0) {
         (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        return -1;
+    }
+    if (!policies_start(&gateway->policies, gateway->weir, options->policies, options->allow_missing)) {
         weir_close(gateway->weir);
         return -1;
     }
-    find_policies(gateway);
     return 0;
 }
 
 static void reload(struct gateway *gateway)
 {
-    weir_error error;
     if (gateway->weir == NULL) {
         (void) fprintf(stderr,
                        "weir-gateway: there are no policies to read again: it was started without --policies\n");
         return;
     }
-    if (weir_load_policies(gateway->weir, gateway->options.policies, &error) != 0) {
+    if (!policies_reload(&gateway->policies, gateway->weir, gateway->options.policies,
+                         gateway->options.allow_missing)) {
         (void) atomic_fetch_add(&gateway->reload_errors, 1);
-        (void) fprintf(stderr, "weir-gateway: policies stay as they were: %s\n", error.message);
         return;
     }
-    find_policies(gateway);
     (void) atomic_fetch_add(&gateway->reloads, 1);
     (void) fprintf(stderr, "weir-gateway: policies of %s are in force\n", gateway->options.policies);
 }

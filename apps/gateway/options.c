@@ -14,6 +14,8 @@ static const char usage[] =
     "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000 or :7000\n"
     "  --backend ADDR           where it forwards to\n"
     "  --policies FILE          YAML policies; without it nothing is limited\n"
+    "  --allow-missing          take a policy file that has no policy of ours, or lacks one that is in force\n"
+    "  --check FILE             print what the policies of a file are, or what is wrong with it, and do nothing else\n"
     "  --redis URL              share the limits: redis://[user:password@]host[:port][/db] or unix:///path\n"
     "  --redis-prefix PREFIX    of every key in Redis (weir)\n"
     "  --node-name NAME         for people who read the log (the host name)\n"
@@ -64,6 +66,8 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {"metrics", required_argument, NULL, 'm'},
         {"sync-interval-ms", required_argument, NULL, 'i'},
         {"expected-nodes", required_argument, NULL, 'e'},
+        {"allow-missing", no_argument, NULL, 'a'},
+        {"check", required_argument, NULL, 'c'},
         {"no-offload", no_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},
@@ -75,6 +79,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
                                     .threads = cores < 1                     ? 1
                                                : cores < GATEWAY_THREADS_MAX ? (unsigned) cores
                                                                              : GATEWAY_THREADS_MAX};
+    const char *check = NULL;
     int option;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         switch (option) {
@@ -114,6 +119,12 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         case 's':
             out->sessions = number("sessions", optarg, GATEWAY_SESSIONS_MIN, 1000000);
             break;
+        case 'a':
+            out->allow_missing = true;
+            break;
+        case 'c':
+            check = optarg;
+            break;
         case 'o':
             out->offload = false;
             break;
@@ -127,6 +138,9 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             (void) fputs("weir-gateway --help lists the options\n", stderr);
             exit(2);
         }
+    }
+    if (check != NULL && optind == argc) {
+        exit(policies_check(check, out->allow_missing) ? 0 : 2);
     }
     if (optind < argc || out->listen_text == NULL || out->backend_text == NULL) {
         (void) fprintf(stderr, "weir-gateway: %s; weir-gateway --help lists the options\n",

@@ -72,6 +72,12 @@ static struct text write_metrics(struct gateway *gateway)
            SUM(gateway, merged));
     metric(&text, "segmented_packets_total", "counter", "Packets that the kernel was given together with others.",
            SUM(gateway, segmented));
+    add(&text, "# HELP weir_gateway_policy_in_force Whether there is a policy of that name: 1, or 0.\n"
+               "# TYPE weir_gateway_policy_in_force gauge\n");
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        add(&text, "weir_gateway_policy_in_force{policy=\"%s\"} %d\n", policy_names[i],
+            atomic_load(&gateway->policies.ids[i]) != WEIR_NO_POLICY);
+    }
     metric(&text, "reloads_total", "counter", "Policy files taken.", atomic_load(&gateway->reloads));
     metric(&text, "reload_errors_total", "counter", "Policy files refused.", atomic_load(&gateway->reload_errors));
     if (gateway->weir != NULL) {
@@ -130,7 +136,8 @@ static void add_offenders(struct text *text, const struct gateway *gateway)
     weir_offender offenders[WEIR_TOP_OFFENDERS];
     size_t count = 0;
     if (gateway->weir != NULL) {
-        count = weir_top_offenders(gateway->weir, atomic_load(&gateway->source), offenders, WEIR_TOP_OFFENDERS);
+        count = weir_top_offenders(gateway->weir, atomic_load(&gateway->policies.ids[POLICY_SOURCE]), offenders,
+                                   WEIR_TOP_OFFENDERS);
     }
     add(text, "\"offenders\":[");
     for (size_t i = 0; i < count; i++) {
@@ -165,11 +172,11 @@ static struct text write_status(struct gateway *gateway)
         atomic_load(&gateway->reload_errors));
     add(&text, "\"lost_replies\":%" PRIu64 ",\"evicted_sessions\":%" PRIu64 ",\"policies\":{",
         SUM(gateway, lost_replies), SUM(gateway, sessions_evicted));
-    add_policy(&text, "source", atomic_load(&gateway->source) != WEIR_NO_POLICY, SUM(gateway, checked_source),
-               SUM(gateway, dropped_source));
+    add_policy(&text, "source", atomic_load(&gateway->policies.ids[POLICY_SOURCE]) != WEIR_NO_POLICY,
+               SUM(gateway, checked_source), SUM(gateway, dropped_source));
     add(&text, ",");
-    add_policy(&text, "overall", atomic_load(&gateway->overall) != WEIR_NO_POLICY, SUM(gateway, checked_overall),
-               SUM(gateway, dropped_overall));
+    add_policy(&text, "overall", atomic_load(&gateway->policies.ids[POLICY_OVERALL]) != WEIR_NO_POLICY,
+               SUM(gateway, checked_overall), SUM(gateway, dropped_overall));
     add(&text, "},");
     add_offenders(&text, gateway);
     add(&text, "\"offload\":{\"receive\":%s,\"send\":%s,\"merged\":%" PRIu64 ",\"segmented\":%" PRIu64 "},",

@@ -146,8 +146,8 @@ static uint64_t decide(struct loop *loop, size_t count)
         bump(&counters->passed, count);
         return all;
     }
-    const weir_policy_id source = atomic_load_explicit(&gateway->source, memory_order_relaxed);
-    const weir_policy_id overall = atomic_load_explicit(&gateway->overall, memory_order_relaxed);
+    const weir_policy_id source = atomic_load_explicit(&gateway->policies.ids[POLICY_SOURCE], memory_order_relaxed);
+    const weir_policy_id overall = atomic_load_explicit(&gateway->policies.ids[POLICY_OVERALL], memory_order_relaxed);
     const bool timed = ++loop->bursts % TIME_EVERY == 0;
     const uint64_t before_ns = timed ? now_ns() : 0;
     const uint64_t by_source = source != WEIR_NO_POLICY ? pass_sources(loop, source, count) : all;

@@ -3,6 +3,8 @@
 """The gateway and its policy file: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
 import json
 import signal
+import subprocess
+import time
 
 from support import Fixture, POLICIES, run
 
@@ -12,26 +14,112 @@ def test_a_broken_file_changes_nothing_and_a_good_one_applies():
         f.path.write_text(POLICIES.format(200).replace("token_bucket", "token_bucked"))
         f.child.send_signal(signal.SIGHUP)
         f.until(lambda: "test.yaml:3:" in f.log.read_text() and "stay as they were" in f.log.read_text())
-        assert 350 <= f.send(1, "greedy,1,3000")["greedy"]["returned"] <= 450
+        start = time.monotonic()
+        greedy = f.send(1, "greedy,1,3000")["greedy"]
+        assert 200 <= greedy["returned"] <= 201 + 200 * (time.monotonic() - start), greedy
         assert json.loads(f.get("/status"))["reload_errors"] == 1
         f.path.write_text(POLICIES.format(20))
         f.child.send_signal(signal.SIGHUP)
         f.until(lambda: json.loads(f.get("/status"))["reloads"] == 1)
         # The first group takes the address that has used something: the second one's is new.
-        assert 20 <= f.send(1, "a,1,1", "greedy,1,3000")["greedy"]["returned"] <= 50
+        start = time.monotonic()
+        greedy = f.send(1, "a,1,1", "greedy,1,3000")["greedy"]
+        assert 20 <= greedy["returned"] <= 21 + 20 * (time.monotonic() - start), greedy
+
+
+LIMIT = "    limits: [{algorithm: fixed_window, limit: 100000, period: 1s}]\n"
+
+
+def policies_of(*names):
+    return "policies:\n" + "".join(f"  - name: {name}\n{LIMIT}" for name in names)
+
+
+def in_force(f):
+    policies = f.status()["policies"]
+    values = {name: policies[name]["in_force"] for name in policies}
+    metrics = f.get("/metrics")
+    for name, value in values.items():
+        assert f'weir_gateway_policy_in_force{{policy="{name}"}} {int(value)}\n' in metrics, (values, metrics)
+    return {name for name in values if values[name]}
+
+
+def reload(f, text):
+    """Has it read the file anew; what it said about that."""
+    before = f.status()
+    said = len(f.log.read_text())
+    f.path.write_text(text)
+    f.child.send_signal(signal.SIGHUP)
+    f.until(lambda: (s := f.status())["reloads"] + s["reload_errors"] == before["reloads"] + before["reload_errors"] + 1)
+    return f.log.read_text()[said:]
+
+
+def test_a_reload_that_would_lose_a_limit_is_refused():
+    with Fixture(policies=policies_of("source", "overall")) as f:
+        for names, lost, near in ((("sources", "overall"), "source", "sources"), (("source", "over-all"), "overall", "over-all"),
+                                  (("Source", "overall", "other"), "source", "Source"), (("a", "b"), "source", '"a", "b"'),
+                                  (("a", "b"), "overall", '"a", "b"'), (("source",), "overall", "")):
+            said = reload(f, policies_of(*names))
+            assert "policies stay as they were" in said and f'no policy "{lost}"' in said and near in said, (names, said)
+            assert "other" not in said and "--allow-missing" in said and "in force\n" not in said, said
+            assert in_force(f) == {"source", "overall"}, names
+        assert (f.status()["reloads"], f.status()["reload_errors"]) == (0, 6)
+        # What nothing asks for is taken, and told of.
+        said = reload(f, policies_of("source", "overall", "other", "source/pro"))
+        assert 'policy "other" limits nothing' in said and "source/pro" not in said, said
+        assert (f.status()["reloads"], f.status()["reload_errors"]) == (1, 6)
+
+
+def test_a_reload_may_lose_a_limit_where_that_is_allowed():
+    with Fixture("--allow-missing", policies=POLICIES.format(200)) as f:
+        assert in_force(f) == {"source", "overall"}
+        said = reload(f, policies_of("other"))
+        assert 'no policy "source" (it has "other"): that limit is off' in said, said
+        assert in_force(f) == set() and f.status()["reloads"] == 1
+        client = f.send(1, "greedy,1,1000")["greedy"]
+        assert client["returned"] == client["sent"], client
+        reload(f, policies_of("overall"))
+        assert in_force(f) == {"overall"}
 
 
 def test_a_missing_policy_is_off_and_said_so():
-    with Fixture(policies=POLICIES.format(200).split("  - name: overall")[0]) as f:
+    with Fixture(policies=policies_of("source")) as f:
         assert 'no policy "overall": that limit is off' in f.log.read_text(), f.log.read_text()
-        assert f.status()["policies"]["overall"]["in_force"] is False
-        f.path.write_text("policies:" + POLICIES.format(200).split("    limits: [{algorithm: token")[0].split("policies:")[1]
-                          .replace("source", "other") + "    limits: [{algorithm: fixed_window, limit: 1, period: 1s}]\n")
-        f.child.send_signal(signal.SIGHUP)
-        f.until(lambda: f.status()["reloads"] == 1)
-        assert f.status()["policies"]["source"]["in_force"] is False
-        client = f.send(1, "greedy,1,1000")["greedy"]
-        assert client["returned"] == client["sent"], client
+        assert in_force(f) == {"source"}
+        reload(f, policies_of("source", "overall"))
+        assert in_force(f) == {"source", "overall"}
+        # From now on it is needed.
+        assert 'no policy "overall", which is in force' in reload(f, policies_of("source"))
+        assert in_force(f) == {"source", "overall"}
+
+
+def gateway(f, *options):
+    return subprocess.run([str(f.demo.bin / "weir-gateway"), *map(str, options)], capture_output=True, text=True, timeout=20)
+
+
+def test_a_file_without_a_policy_of_the_gateways_starts_nothing():
+    with Fixture() as f:
+        f.path.write_text(policies_of("a", "b"))
+        result = gateway(f, "--listen", f"127.0.0.1:{f.port}", "--backend", "127.0.0.1:9", "--policies", f.path)
+        assert result.returncode == 1 and 'no policy "source" (it has "a", "b")' in result.stderr, result
+
+
+def test_a_file_is_checked_without_a_gateway():
+    with Fixture() as f:
+        f.path.write_text(policies_of("source", "overall", "other").replace("name: overall", "name: overall\n    mode: shadow"))
+        result = gateway(f, "--check", f.path)
+        assert result.returncode == 0, result
+        assert result.stdout.splitlines() == ['source: enforce; 100000 at once; "source";q=100000;w=1',
+                                              'overall: shadow; 100000 at once; "overall";q=100000;w=1',
+                                              'other: enforce; 100000 at once; "other";q=100000;w=1 (limits nothing here)'], result
+        assert 'policy "other" limits nothing here' in result.stderr, result
+        f.path.write_text(policies_of("source").replace("fixed_window", "fixed"))
+        result = gateway(f, "--check", f.path)
+        assert result.returncode == 2 and "test.yaml:3:" in result.stderr and result.stdout == "", result
+        f.path.write_text(policies_of("sources"))
+        result = gateway(f, "--check", f.path)
+        assert result.returncode == 2 and 'no policy "source" (it has "sources")' in result.stderr, result
+        assert gateway(f, "--check", f.path, "--allow-missing").returncode == 0
+        assert gateway(f, "--check", f.path.parent / "none.yaml").returncode == 2
 
 
 if __name__ == "__main__":

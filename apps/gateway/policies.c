@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policies.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const char *const policy_names[POLICY_COUNT] = {"source", "overall"};
+
+/* The policies of a file, before it is in force. */
+struct look {
+    weir *weir;
+    char *names; /* of all of its policies, tiers included, each terminated; an empty one ends them */
+    weir_policy_id ids[POLICY_COUNT];
+};
+
+/* Words of a sentence. */
+struct words {
+    char bytes[512];
+    size_t length;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct words *words, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = vsnprintf(words->bytes + words->length, sizeof(words->bytes) - words->length, format, arguments);
+    va_end(arguments);
+    const size_t room = sizeof(words->bytes) - words->length - 1;
+    words->length += n < 0 ? 0 : (size_t) n < room ? (size_t) n : room;
+}
+
+/* The library lists a weir's policies in its metrics and nowhere else. NULL: no memory. */
+static char *names_of(const weir *w)
+{
+    static const char before[] = "weir_checks_total{policy=\"";
+    static const char after[] = "\",answer=\"allowed\"}";
+    const int size = weir_write_metrics(w, NULL, 0);
+    char *metrics = malloc((size_t) size + 1);
+    char *names = malloc((size_t) size + 1);
+    if (metrics == NULL || names == NULL) {
+        free(metrics);
+        free(names);
+        return NULL;
+    }
+    (void) weir_write_metrics(w, metrics, (size_t) size + 1);
+    char *out = names;
+    for (const char *line = metrics; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        const char *name = line + sizeof(before) - 1;
+        const size_t length = strncmp(line, before, sizeof(before) - 1) == 0 ? strcspn(name, "\"") : 0;
+        if (length != 0 && strncmp(name + length, after, sizeof(after) - 1) == 0) {
+            memcpy(out, name, length);
+            out[length] = '\0';
+            out += length + 1;
+        }
+    }
+    *out = '\0';
+    free(metrics);
+    return names;
+}
+
+static void look_end(struct look *look)
+{
+    weir_close(look->weir);
+    free(look->names);
+}
+
+/* Reads a file into a weir of its own. False after a reason: it cannot be taken. */
+static bool look_at(struct look *look, const char *path, weir_error *error)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.max_keys = 1000;
+    options.max_threads = 1;
+    *look = (struct look){0};
+    if (weir_open(&options, &look->weir, error) != 0) {
+        return false;
+    }
+    if (weir_load_policies(look->weir, path, error) != 0) {
+        look_end(look);
+        return false;
+    }
+    look->names = names_of(look->weir);
+    if (look->names == NULL) {
+        (void) snprintf(error->message, sizeof(error->message), "%s", "out of memory");
+        look_end(look);
+        return false;
+    }
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        look->ids[i] = weir_find_policy(look->weir, policy_names[i]);
+    }
+    return true;
+}
+
+/* Tiers of a policy are used where the policy is. */
+static bool is_used(const char *name)
+{
+    const size_t length = strcspn(name, "/");
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        if (strlen(policy_names[i]) == length && strncmp(name, policy_names[i], length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define NEAR_LENGTH 16
+
+/* How many letters must be changed, added or left out to make one of the other, where that is few; else many. */
+static size_t distance(const char *a, const char *b)
+{
+    const size_t rows = strlen(a);
+    const size_t columns = strlen(b);
+    if (rows > NEAR_LENGTH || columns > NEAR_LENGTH) {
+        return NEAR_LENGTH;
+    }
+    size_t row[NEAR_LENGTH + 1];
+    for (size_t j = 0; j <= columns; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; i <= rows; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= columns; j++) {
+            const size_t above = row[j];
+            const size_t left = row[j - 1];
+            const size_t changed = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t added = (above < left ? above : left) + 1;
+            row[j] = changed < added ? changed : added;
+            diagonal = above;
+        }
+    }
+    return row[columns];
+}
+
+static bool is_near(const char *name, const char *wanted)
+{
+    return strcasecmp(name, wanted) == 0 || distance(name, wanted) <= 2;
+}
+
+/* What the file has in place of a policy that it lacks: names that are near, or else what nothing asks for. */
+static void say_near(struct words *words, const struct look *look, const char *wanted)
+{
+    bool near = false;
+    for (const char *name = look->names; *name != '\0'; name += strlen(name) + 1) {
+        near = near || (!is_used(name) && is_near(name, wanted));
+    }
+    size_t said = 0;
+    for (const char *name = look->names; *name != '\0' && said < 8; name += strlen(name) + 1) {
+        if (!is_used(name) && (!near || is_near(name, wanted))) {
+            say(words, "%s\"%s\"", said++ == 0 ? " (it has " : ", ", name);
+        }
+    }
+    say(words, "%s", said == 0 ? "" : ")");
+}
+
+static void say_missing(struct words *words, const struct look *look, size_t index)
+{
+    say(words, "no policy \"%s\"", policy_names[index]);
+    say_near(words, look, policy_names[index]);
+}
+
+/* Of what may be there and is not, and of what is there and is asked for by nothing. */
+static void tell_differences(const struct look *look)
+{
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        if (look->ids[i] == WEIR_NO_POLICY) {
+            struct words words = {.length = 0};
+            say_missing(&words, look, i);
+            (void) fprintf(stderr, "weir-gateway: %s: that limit is off\n", words.bytes);
+        }
+    }
+    for (const char *name = look->names; *name != '\0'; name += strlen(name) + 1) {
+        if (!is_used(name)) {
+            (void) fprintf(stderr,
+                           "weir-gateway: warning: policy \"%s\" limits nothing here: the gateway asks for no "
+                           "policy of that name\n",
+                           name);
+        }
+    }
+}
+
+static bool has_any(const struct look *look)
+{
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        if (look->ids[i] != WEIR_NO_POLICY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a gateway may start with it; else says why not. */
+static bool may_start(const struct look *look, const char *path, bool allow_missing)
+{
+    if (has_any(look) || allow_missing) {
+        return true;
+    }
+    struct words words = {.length = 0};
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        say(&words, "%s", i != 0 ? " and " : "");
+        say_missing(&words, look, i);
+    }
+    (void) fprintf(stderr,
+                   "weir-gateway: %s: %s: nothing would be limited; name a policy so, or give --allow-missing\n", path,
+                   words.bytes);
+    return false;
+}
+
+static void find(struct policies *policies, const weir *w)
+{
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        atomic_store(&policies->ids[i], weir_find_policy(w, policy_names[i]));
+    }
+}
+
+bool policies_start(struct policies *policies, weir *w, const char *path, bool allow_missing)
+{
+    struct look look;
+    weir_error error;
+    if (!look_at(&look, path, &error)) {
+        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        return false;
+    }
+    bool good = may_start(&look, path, allow_missing);
+    if (good && weir_load_policies(w, path, &error) != 0) {
+        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        good = false;
+    }
+    if (good) {
+        tell_differences(&look);
+        find(policies, w);
+    }
+    look_end(&look);
+    return good;
+}
+
+/* Whether nothing would be lost by it that is in force; else says what, after `words`. */
+static bool keeps_all(const struct policies *policies, const struct look *look, struct words *words)
+{
+    bool keeps = true;
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        if (atomic_load(&policies->ids[i]) != WEIR_NO_POLICY && look->ids[i] == WEIR_NO_POLICY) {
+            say(words, "%s", keeps ? "" : " and ");
+            say_missing(words, look, i);
+            keeps = false;
+        }
+    }
+    return keeps;
+}
+
+/* Whether what came into force is what was looked at, as somebody may have written the file in between. */
+static bool is_as_seen(const struct policies *policies, const struct look *look, const char *path)
+{
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        if (look->ids[i] != WEIR_NO_POLICY && atomic_load(&policies->ids[i]) == WEIR_NO_POLICY) {
+            (void) fprintf(stderr,
+                           "weir-gateway: %s was written while it was read, and has no policy \"%s\" any more: that "
+                           "limit is off; reload again\n",
+                           path, policy_names[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool policies_reload(struct policies *policies, weir *w, const char *path, bool allow_missing)
+{
+    struct look look;
+    weir_error error;
+    if (!look_at(&look, path, &error)) {
+        (void) fprintf(stderr, "weir-gateway: policies stay as they were: %s\n", error.message);
+        return false;
+    }
+    struct words lost = {.length = 0};
+    bool good = keeps_all(policies, &look, &lost) || allow_missing;
+    if (!good) {
+        (void) fprintf(stderr,
+                       "weir-gateway: policies stay as they were: %s: %s, which is in force; to let a limit go by a "
+                       "reload, start with --allow-missing\n",
+                       path, lost.bytes);
+    } else if (weir_load_policies(w, path, &error) != 0) {
+        (void) fprintf(stderr, "weir-gateway: policies stay as they were: %s\n", error.message);
+        good = false;
+    } else {
+        find(policies, w);
+        good = is_as_seen(policies, &look, path);
+        tell_differences(&look);
+    }
+    look_end(&look);
+    return good;
+}
+
+/* One policy: its mode, what it lets pass at once, and its limits as RateLimit-Policy has them. */
+static void print_policy(const weir *w, weir_thread *thread, const char *name)
+{
+    const weir_policy_id id = weir_find_policy(w, name);
+    const weir_key key = weir_make_key(w, id, NULL, 0);
+    weir_verdict verdict;
+    (void) weir_peek(thread, &key, UINT64_MAX, &verdict); /* no limit has room for so many */
+    const bool shadow = verdict.would_deny;
+    (void) weir_peek(thread, &key, 1, &verdict);
+    char headers[1024];
+    (void) weir_write_headers(WEIR_HEADERS_DRAFT_11, w, id, &verdict, headers, sizeof(headers));
+    headers[strcspn(headers, "\r")] = '\0';
+    const char *limits = strchr(headers, ':');
+    (void) printf("%s: %s; %" PRIu64 " at once;%s%s\n", name, shadow ? "shadow" : "enforce", verdict.remaining,
+                  limits != NULL ? limits + 1 : "", is_used(name) ? "" : " (limits nothing here)");
+}
+
+bool policies_check(const char *path, bool allow_missing)
+{
+    struct look look;
+    weir_error error;
+    if (!look_at(&look, path, &error)) {
+        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        return false;
+    }
+    const bool good = may_start(&look, path, allow_missing);
+    weir_thread *thread = good ? weir_attach(look.weir) : NULL;
+    for (const char *name = look.names; thread != NULL && *name != '\0'; name += strlen(name) + 1) {
+        print_policy(look.weir, thread, name);
+    }
+    if (good) {
+        tell_differences(&look);
+    }
+    weir_detach(thread);
+    look_end(&look);
+    return good;
+}
