@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "burst.h"
 
+#include <errno.h>
+
 #include "offload.h"
 
 void burst_ready(struct burst *burst, size_t first, size_t end, bool with_address)
@@ -19,10 +21,13 @@ void burst_ready(struct burst *burst, size_t first, size_t end, bool with_addres
     }
 }
 
-size_t burst_receive(struct burst *burst, int fd, size_t first)
+size_t burst_receive(struct burst *burst, int fd, size_t first, int *error)
 {
     const int got = recvmmsg(fd, &burst->messages[first], (unsigned) (BURST_COUNT - first), MSG_DONTWAIT, NULL);
     const size_t count = got > 0 ? (size_t) got : 0;
+    if (count == 0 && error != NULL) {
+        *error = got < 0 ? errno : EAGAIN;
+    }
     for (size_t i = first; i < first + count; i++) {
         burst->from[i].length = burst->messages[i].msg_hdr.msg_namelen;
         burst->segments[i] = offload_segment_of(&burst->messages[i].msg_hdr, burst->messages[i].msg_len);

@@ -52,8 +52,11 @@ struct burst_cursor {
 /* Makes messages `first` to `end` - 1 ready to receive; `with_address` says whether to ask from whom. */
 void burst_ready(struct burst *burst, size_t first, size_t end, bool with_address);
 
-/* Receives into messages `first` and on, which are ready, and does not wait. How many came. */
-size_t burst_receive(struct burst *burst, int fd, size_t first);
+/*
+ * Receives into messages `first` and on, which are ready, and does not wait. How many came; where none came, *error is
+ * the errno value that says why. `error` may be NULL.
+ */
+size_t burst_receive(struct burst *burst, int fd, size_t first, int *error);
 
 /* The next datagrams of the messages before `end`, in order, up to BURST_COUNT; 0: there are no more. */
 size_t burst_split(struct burst *burst, size_t end, struct burst_cursor *cursor, struct datagram *out);

@@ -28,7 +28,7 @@ int echo_main(const struct address *at, unsigned seconds, bool offload)
     const uint64_t until_ns = seconds != 0 ? traffic_now_ns() + seconds * UINT64_C(1000000000) : UINT64_MAX;
     while (traffic_now_ns() < until_ns) {
         (void) poll(&fd, 1, 200);
-        const size_t received = burst_receive(&burst, fd.fd, 0);
+        const size_t received = burst_receive(&burst, fd.fd, 0, NULL);
         struct burst_cursor cursor = {.message = 0};
         size_t count;
         while ((count = burst_split(&burst, received, &cursor, datagrams)) != 0) {

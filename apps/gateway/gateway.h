@@ -9,6 +9,7 @@
  *   burst.c     many packets in from one system call
  *   outbox.c    many packets out in one system call
  *   offload.c   many packets as one message: what the kernel has for that
+ *   backend.c   whether the backend takes packets
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
  *   status.c    metrics and status over HTTP
@@ -24,6 +25,7 @@
 #include <weir/weir.h>
 
 #include "address.h"
+#include "backend.h"
 #include "policies.h"
 
 #define GATEWAY_THREADS_MAX  64
@@ -48,6 +50,7 @@ struct counters {
     _Atomic uint64_t offered, passed, dropped_source, dropped_overall;
     _Atomic uint64_t checked_source, checked_overall; /* packets that were held against this policy */
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
+    _Atomic uint64_t refused;    /* by the backend, as far as was heard */
     _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_evicted;
     _Atomic uint64_t merges, segments;       /* 1: the kernel does it for this thread */
@@ -70,6 +73,7 @@ struct gateway {
     struct gateway_options options;
     weir *weir; /* NULL: nothing is limited */
     struct policies policies;
+    struct backend backend;
     _Atomic bool stopping, failed;
     _Atomic uint64_t reloads, reload_errors;
     unsigned worker_count;

@@ -126,6 +126,7 @@ int main(int argc, char **argv)
 {
     static struct gateway gateway;
     options_parse(argc, argv, &gateway.options);
+    gateway.backend.text = gateway.options.backend_text;
     sigset_t signals;
     (void) sigemptyset(&signals);
     (void) sigaddset(&signals, SIGHUP);

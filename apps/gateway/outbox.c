@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "backend.h"
 #include "local.h"
 #include "offload.h"
 
@@ -14,7 +15,8 @@ void outbox_open(struct outbox *box, int fd, int family, bool segments)
     box->fd = fd;
     box->family = family;
     box->segments = segments;
-    box->added = box->sent = box->segmented = 0;
+    box->added = box->sent = box->segmented = box->refused = 0;
+    box->refusal = 0;
     box->count = box->piece_count = 0;
     outbox_forget_sizes(box);
 }
@@ -106,6 +108,8 @@ static void send_apart(struct outbox *box, size_t index, int error)
     }
     outbox_flush(&apart);
     box->sent += apart.sent;
+    box->refused += apart.refused;
+    box->refusal = apart.refused != 0 ? apart.refusal : box->refusal;
     if (apart.sent == 0) {
         return;
     }
@@ -147,6 +151,10 @@ void outbox_flush(struct outbox *box)
         }
         if (errno == EAGAIN || errno == ENOBUFS) {
             break;
+        }
+        if (backend_is_refusal(errno) && !(box->parcels[done].count > 1 && is_of_segments(errno))) {
+            box->refused++;
+            box->refusal = errno;
         }
         /* ECONNREFUSED is news of an earlier packet, and reading it clears it: this packet has not been tried yet. */
         if (errno == ECONNREFUSED && !retried) {

@@ -31,6 +31,8 @@ struct outbox {
     int fd, family;
     bool segments;                   /* whether the kernel takes several datagrams as one message */
     size_t segment_max;              /* the largest that were not refused; 0: each leaves alone */
+    uint64_t refused;                /* errors that say so of the other end, or of the way to it */
+    int refusal;                     /* the last of them */
     uint64_t added, sent, segmented; /* datagrams since it was opened; segmented: those that did not leave alone */
     size_t count, piece_count;
     struct parcel parcels[OUTBOX_COUNT];

@@ -62,6 +62,10 @@ static struct text write_metrics(struct gateway *gateway)
         SUM(gateway, dropped_source), SUM(gateway, dropped_overall));
     metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
            SUM(gateway, unsendable));
+    metric(&text, "backend_refused_packets_total", "counter", "Packets that the backend refused, at least.",
+           SUM(gateway, refused));
+    metric(&text, "backend_refuses", "gauge", "Whether the backend refuses packets: 1, or 0.",
+           atomic_load(&gateway->backend.refuses));
     metric(&text, "reply_packets_total", "counter", "Replies carried home.", SUM(gateway, replies));
     metric(&text, "lost_reply_packets_total", "counter", "Replies that could not be sent to their client.",
            SUM(gateway, lost_replies));
@@ -170,6 +174,8 @@ static struct text write_status(struct gateway *gateway)
         SUM(gateway, replies), SUM(gateway, sessions),
         checks != 0 ? (double) SUM(gateway, timed_ns) / (double) checks : 0.0, atomic_load(&gateway->reloads),
         atomic_load(&gateway->reload_errors));
+    add(&text, "\"backend\":\"%s\",\"refused\":%" PRIu64 ",", atomic_load(&gateway->backend.refuses) ? "refuses" : "ok",
+        SUM(gateway, refused));
     add(&text, "\"lost_replies\":%" PRIu64 ",\"evicted_sessions\":%" PRIu64 ",\"policies\":{",
         SUM(gateway, lost_replies), SUM(gateway, sessions_evicted));
     add_policy(&text, "source", atomic_load(&gateway->policies.ids[POLICY_SOURCE]) != WEIR_NO_POLICY,

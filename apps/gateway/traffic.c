@@ -210,7 +210,7 @@ static void take_replies(struct traffic *traffic, int wait_ms)
     struct epoll_event events[64];
     const int ready = epoll_wait(traffic->epoll_fd, events, 64, wait_ms);
     for (int e = 0; e < ready; e++) {
-        const size_t received = burst_receive(burst, (int) (events[e].data.u64 & 0xffffffff), 0);
+        const size_t received = burst_receive(burst, (int) (events[e].data.u64 & 0xffffffff), 0, NULL);
         struct burst_cursor cursor = {.message = 0};
         size_t count;
         while ((count = burst_split(burst, received, &cursor, datagrams)) != 0) {

@@ -40,7 +40,11 @@ struct loop {
     struct session_table sessions;
     uint32_t now, sizes_forgotten; /* seconds */
     uint64_t bursts, clock_cost_ns;
-    uint64_t merged, without_session;       /* packets */
+    uint64_t merged, without_session;     /* packets */
+    uint64_t refused;                     /* errors that the backend's sockets told when they were read or opened */
+    uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last turn */
+    struct backend_view backend;
+    bool replied;                           /* in this turn */
     bool asks_local;                        /* the socket is on every address: see local.h */
     struct in6_addr locals[BURST_COUNT];    /* of the messages in `requests` */
     struct datagram datagrams[BURST_COUNT]; /* of the burst at hand, as many as are dealt with at once */
@@ -173,12 +177,23 @@ static bool is_same_client(const struct loop *loop, size_t a, size_t b)
                       IN6_ARE_ADDR_EQUAL(&loop->locals[a], &loop->locals[b]));
 }
 
+static void refused(struct loop *loop, int error)
+{
+    if (backend_is_refusal(error)) {
+        loop->refused++;
+        backend_refused(&loop->backend, error, loop->now);
+    }
+}
+
 /* The packets of the next client go to its own socket: first those of the one before go to theirs. */
 static void next_run(struct loop *loop, size_t message)
 {
     outbox_flush(&loop->to_backend);
     const struct client client = {loop->requests.from[message], loop->locals[message]};
     loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another, so not before the flush */
+    if (loop->session == NULL) {
+        refused(loop, errno);
+    }
     loop->to_backend.fd = loop->session != NULL ? loop->session->fd : -1;
     loop->run = message;
 }
@@ -214,7 +229,7 @@ static size_t count_merged(const struct burst *burst, const struct datagram *dat
 static void receive(struct loop *loop)
 {
     struct burst *requests = &loop->requests;
-    const size_t received = burst_receive(requests, loop->worker->listen_fd, 0);
+    const size_t received = burst_receive(requests, loop->worker->listen_fd, 0, NULL);
     for (size_t i = 0; i < received && loop->asks_local; i++) {
         loop->locals[i] = local_of(&requests->messages[i].msg_hdr);
     }
@@ -242,10 +257,13 @@ static void gather(struct loop *loop, struct session *session)
 {
     struct burst *replies = &loop->replies;
     const size_t first = loop->reply_count;
-    const size_t received = burst_receive(replies, session->fd, first);
+    int error;
+    const size_t received = burst_receive(replies, session->fd, first, &error);
     if (received == 0) {
-        return; /* nothing, or the backend is not there: the client will see to that */
+        refused(loop, error);
+        return;
     }
+    loop->replied = true;
     session_touch(&loop->sessions, session, loop->now);
     struct burst_cursor cursor = {.message = first};
     size_t count;
@@ -273,6 +291,7 @@ static void publish_counters(struct loop *loop)
     const struct outbox *to_backend = &loop->to_backend;
     const struct outbox *to_clients = &loop->to_clients;
     publish(&counters->unsendable, to_backend->added - to_backend->sent + loop->without_session);
+    publish(&counters->refused, to_backend->refused + loop->refused);
     publish(&counters->replies, to_clients->sent);
     publish(&counters->lost_replies, to_clients->added - to_clients->sent);
     publish(&counters->sessions, loop->sessions.count);
@@ -280,6 +299,19 @@ static void publish_counters(struct loop *loop)
     publish(&counters->segments, to_backend->segments && to_clients->segments);
     publish(&counters->merged, loop->merged);
     publish(&counters->segmented, to_backend->segmented + to_clients->segmented);
+}
+
+/* What this turn has shown of the backend. */
+static void watch_backend(struct loop *loop)
+{
+    const struct outbox *box = &loop->to_backend;
+    if (box->refused != loop->refused_before) {
+        backend_refused(&loop->backend, box->refusal, loop->now);
+    }
+    backend_watch(&loop->backend, box->sent != loop->sent_before, loop->replied, loop->now);
+    loop->refused_before = box->refused;
+    loop->sent_before = box->sent;
+    loop->replied = false;
 }
 
 /* Waits and works once. */
@@ -301,6 +333,7 @@ static void turn(struct loop *loop, int wait_ms)
     if (clients) {
         receive(loop);
     }
+    watch_backend(loop);
     session_expire(&loop->sessions, loop->now, IDLE_SECONDS);
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
         loop->sizes_forgotten = loop->now;
@@ -340,6 +373,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->worker = worker;
         loop->asks_local = address_is_any(&options->listen);
         loop->run = NO_RUN;
+        loop->backend.backend = &gateway->backend;
         burst_ready(&loop->requests, 0, BURST_COUNT, true);
         burst_ready(&loop->replies, 0, BURST_COUNT, false);
         open_offload(worker, options);

@@ -39,8 +39,9 @@ class Fixture:
         self.log = self.demo.dir / "log"
         self.port, self.http = gateway_demo.free_port(socket.SOCK_DGRAM), gateway_demo.free_port(socket.SOCK_STREAM)
         try:
+            self.backend_port = self.demo.backend(*backend)
             self.child = self.demo.start(self.demo.bin / "weir-gateway", "--listen", f"{listen}:{self.port}", "--backend",
-                                         f"127.0.0.1:{self.demo.backend(*backend)}", "--policies", self.path, "--metrics",
+                                         f"127.0.0.1:{self.backend_port}", "--policies", self.path, "--metrics",
                                          f"127.0.0.1:{self.http}", "--threads", threads, *more, stderr=open(self.log, "w"),
                                          preexec_fn=before)
             self.until(self.status)
@@ -48,7 +49,7 @@ class Fixture:
             self.demo.close()
             raise
 
-    def until(self, condition, seconds=10):
+    def until(self, condition, seconds=20):
         end = time.monotonic() + seconds
         while not (result := condition()):
             assert time.monotonic() < end, "waited in vain; the gateway said: " + self.log.read_text()
@@ -77,6 +78,10 @@ class Fixture:
 
     def status(self):
         return gateway_demo.status(self.http)
+
+    def end_backend(self):
+        self.demo.children[0].kill()
+        self.demo.children[0].wait()
 
     def __enter__(self):
         return self
