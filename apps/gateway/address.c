@@ -89,3 +89,21 @@ int address_bind_udp(const struct address *address)
     }
     return fd;
 }
+
+/*
+ * A connected socket gets packets of its peer alone. The peer is the socket's own address, which no client can have,
+ * and which there is a way to from any address of this host. Linux 5.4 and later pass over connected sockets when they
+ * choose among those that share an address; earlier ones may still choose them.
+ */
+int address_leave(int fd, const struct address *address)
+{
+    struct address peer = *address;
+    if (address_is_any(address)) {
+        if (address->u.any.sa_family == AF_INET) {
+            peer.u.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        } else {
+            peer.u.v6.sin6_addr = in6addr_loopback;
+        }
+    }
+    return connect(fd, &peer.u.any, peer.length);
+}

@@ -27,4 +27,10 @@ bool address_is_same(const struct address *a, const struct address *b);
 /* A bound, non-blocking UDP socket that shares its address with others (SO_REUSEPORT); -1: errno says why not. */
 int address_bind_udp(const struct address *address);
 
+/*
+ * Takes a socket of address_bind_udp out of those that share its address: the kernel gives it no new packets, what it
+ * has stays, and it can still send. 0, or -1: errno says why not.
+ */
+int address_leave(int fd, const struct address *address);
+
 #endif

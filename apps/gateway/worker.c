@@ -26,6 +26,7 @@
 
 #define IDLE_SECONDS 30
 #define DRAIN_MS     100
+#define LEAVE_MS     2000
 #define WAIT_MS      50
 #define EVENTS       64
 /* Every so many bursts the checks are timed: often enough to see, rarely enough to cost nothing. */
@@ -225,8 +226,8 @@ static size_t count_merged(const struct burst *burst, const struct datagram *dat
     return merged;
 }
 
-/* One burst from the clients. */
-static void receive(struct loop *loop)
+/* One burst from the clients. False: there was none. */
+static bool receive(struct loop *loop)
 {
     struct burst *requests = &loop->requests;
     const size_t received = burst_receive(requests, loop->worker->listen_fd, 0, NULL);
@@ -242,6 +243,7 @@ static void receive(struct loop *loop)
     outbox_flush(&loop->to_backend);
     loop->run = NO_RUN;
     burst_ready(requests, 0, received, true);
+    return received != 0;
 }
 
 /* Sends the replies that were gathered, of many clients in one call. */
@@ -314,8 +316,8 @@ static void watch_backend(struct loop *loop)
     loop->replied = false;
 }
 
-/* Waits and works once. */
-static void turn(struct loop *loop, int wait_ms)
+/* Waits and works once. Whether packets came from clients. */
+static bool turn(struct loop *loop, int wait_ms)
 {
     struct epoll_event events[EVENTS];
     const int count = epoll_wait(loop->worker->epoll_fd, events, EVENTS, wait_ms);
@@ -330,9 +332,7 @@ static void turn(struct loop *loop, int wait_ms)
         }
     }
     flush_replies(loop);
-    if (clients) {
-        receive(loop);
-    }
+    const bool received = clients && receive(loop);
     watch_backend(loop);
     session_expire(&loop->sessions, loop->now, IDLE_SECONDS);
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
@@ -341,6 +341,30 @@ static void turn(struct loop *loop, int wait_ms)
         outbox_forget_sizes(&loop->to_clients);
     }
     publish_counters(loop);
+    return received;
+}
+
+/*
+ * Ends the thread's work without losing a packet that the kernel has given it: first the socket leaves those that share
+ * its address, so that others get what comes from now on, then what it holds is served, and last the replies to that
+ * come home. What the kernel was just giving it when it left arrives within microseconds.
+ */
+static void leave(struct loop *loop)
+{
+    struct worker *worker = loop->worker;
+    const struct gateway_options *options = &worker->gateway->options;
+    const uint64_t start_ns = now_ns();
+    uint64_t until_ns = start_ns + DRAIN_MS * UINT64_C(1000000);
+    const bool has_left = address_leave(worker->listen_fd, &options->listen) == 0;
+    if (!has_left) {
+        (void) fprintf(stderr, "weir-gateway: warning: --listen %s: packets that come now may be lost: %s\n",
+                       options->listen_text, strerror(errno));
+    }
+    while (now_ns() < until_ns) {
+        if (turn(loop, DRAIN_MS / 10) && has_left && now_ns() - start_ns < LEAVE_MS * UINT64_C(1000000)) {
+            until_ns = now_ns() + DRAIN_MS * UINT64_C(1000000);
+        }
+    }
 }
 
 /* What this kernel has of offload.h, as far as it is wanted. */
@@ -422,14 +446,9 @@ void *worker_main(void *arg)
     }
     loop->clock_cost_ns = clock_cost_ns();
     while (!atomic_load_explicit(&gateway->stopping, memory_order_relaxed)) {
-        turn(loop, WAIT_MS);
+        (void) turn(loop, WAIT_MS);
     }
-    /* Replies that are under way still come home. */
-    (void) epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, worker->listen_fd, NULL);
-    const uint64_t until_ns = now_ns() + DRAIN_MS * UINT64_C(1000000);
-    while (now_ns() < until_ns) {
-        turn(loop, DRAIN_MS / 10);
-    }
+    leave(loop);
     weir_detach(loop->limits);
     return NULL;
 }
