@@ -12,7 +12,8 @@
  *   backend.c   whether the backend takes packets
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
- *   status.c    metrics and status over HTTP
+ *   status.c    metrics and status as text
+ *   http.c      serves them
  */
 #ifndef WEIR_GATEWAY_GATEWAY_H
 #define WEIR_GATEWAY_GATEWAY_H
@@ -90,9 +91,10 @@ void worker_close(struct worker *worker);
 /* The thread's life, until gateway->stopping. */
 void *worker_main(void *arg);
 
-/* Serves /metrics and /status; NULL: errno says why not. */
-struct MHD_Daemon;
-struct MHD_Daemon *status_start(struct gateway *gateway);
+/* Serves what status.h has; NULL: errno says why not. */
+struct http;
+struct http *http_start(struct gateway *gateway);
+void http_stop(struct http *http); /* NULL is allowed */
 
 /* The sum of one counter over all workers. */
 #define SUM(gateway, field) sum_of((gateway), offsetof(struct counters, field))

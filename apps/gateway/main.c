@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include <microhttpd.h>
-
 #include "gateway.h"
 
 static void to_stderr(void *arg, weir_log_level level, const char *message)
@@ -141,9 +139,9 @@ int main(int argc, char **argv)
         stop(&gateway);
         return 1;
     }
-    struct MHD_Daemon *http = NULL;
-    if (gateway.options.metrics_text != NULL && (http = status_start(&gateway)) == NULL) {
-        (void) fprintf(stderr, "weir-gateway: --metrics %s: cannot be served there\n", gateway.options.metrics_text);
+    struct http *http = NULL;
+    if (gateway.options.metrics_text != NULL && (http = http_start(&gateway)) == NULL) {
+        (void) fprintf(stderr, "weir-gateway: --metrics %s: %s\n", gateway.options.metrics_text, strerror(errno));
         stop(&gateway);
         return 1;
     }
@@ -153,9 +151,7 @@ int main(int argc, char **argv)
     while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) {
         reload(&gateway);
     }
-    if (http != NULL) {
-        MHD_stop_daemon(http);
-    }
+    http_stop(http);
     stop(&gateway);
     return atomic_load(&gateway.failed) ? 1 : 0;
 }

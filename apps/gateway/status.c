@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /metrics: Prometheus text. GET /status: JSON. */
+/* Metrics as Prometheus text, status as JSON. */
+#include "status.h"
+
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -7,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <microhttpd.h>
 
 #include "gateway.h"
 
@@ -22,11 +22,6 @@ uint64_t sum_of(const struct gateway *gateway, size_t offset)
     }
     return sum;
 }
-
-struct text {
-    char *bytes;
-    size_t size, length;
-};
 
 __attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
 {
@@ -43,8 +38,7 @@ static void metric(struct text *text, const char *name, const char *type, const 
         type, name, value);
 }
 
-/* The gateway's own, then the library's. */
-static struct text write_metrics(struct gateway *gateway)
+struct text write_metrics(struct gateway *gateway)
 {
     const int library = gateway->weir != NULL ? weir_write_metrics(gateway->weir, NULL, 0) : 0;
     struct text text = {.size = 8192 + (size_t) library * 2};
@@ -153,7 +147,7 @@ static void add_offenders(struct text *text, const struct gateway *gateway)
     add(text, "],");
 }
 
-static struct text write_status(struct gateway *gateway)
+struct text write_status(struct gateway *gateway)
 {
     static const char *const links[] = {"none", "down", "up"};
     struct text text = {.bytes = malloc(8192), .size = 8192};
@@ -197,51 +191,4 @@ static struct text write_status(struct gateway *gateway)
         add(&text, "%" PRIu64 "}\n", stats.fleet_age_ns / 1000000);
     }
     return text;
-}
-
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, const char *type, struct text text)
-{
-    struct MHD_Response *response =
-        text.bytes != NULL ? MHD_create_response_from_buffer(text.length, text.bytes, MHD_RESPMEM_MUST_FREE) : NULL;
-    if (response == NULL) {
-        free(text.bytes);
-        return MHD_NO;
-    }
-    (void) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    if (code == MHD_HTTP_METHOD_NOT_ALLOWED) {
-        (void) MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-    }
-    const enum MHD_Result result = MHD_queue_response(connection, code, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *body, size_t *body_size, void **state)
-{
-    struct gateway *gateway = arg;
-    (void) version;
-    (void) body;
-    (void) body_size;
-    (void) state;
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
-        return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain", (struct text){strdup("GET only\n"), 0, 9});
-    }
-    if (strcmp(url, "/metrics") == 0) {
-        return answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4", write_metrics(gateway));
-    }
-    if (strcmp(url, "/status") == 0) {
-        return answer(connection, MHD_HTTP_OK, "application/json", write_status(gateway));
-    }
-    return answer(connection, MHD_HTTP_NOT_FOUND, "text/plain",
-                  (struct text){strdup("there is /metrics and /status\n"), 0, 30});
-}
-
-struct MHD_Daemon *status_start(struct gateway *gateway)
-{
-    /* AUTO is epoll or poll. The default is select, which cannot hold a descriptor above 1023: clients have those. */
-    const unsigned ipv6 = gateway->options.metrics.u.any.sa_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
-    return MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | ipv6, 0, NULL, NULL, handle, gateway, MHD_OPTION_SOCK_ADDR,
-                            &gateway->options.metrics.u.any, MHD_OPTION_CONNECTION_TIMEOUT, 10U,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned) GATEWAY_HTTP_CONNECTIONS, MHD_OPTION_END);
 }

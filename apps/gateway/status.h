@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the gateway tells of itself. */
+#ifndef WEIR_GATEWAY_STATUS_H
+#define WEIR_GATEWAY_STATUS_H
+
+#include <stddef.h>
+
+struct gateway;
+
+/* `bytes` is the caller's to free; NULL: no memory. */
+struct text {
+    char *bytes;
+    size_t size, length;
+};
+
+/* Prometheus text: the gateway's own metrics, then the library's. */
+struct text write_metrics(struct gateway *gateway);
+
+/* JSON. */
+struct text write_status(struct gateway *gateway);
+
+#endif
