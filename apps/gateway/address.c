@@ -3,6 +3,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,41 +13,80 @@
 /* Room for a burst while the thread is busy with the one before. */
 #define SOCKET_BUFFER (4 << 20)
 
-bool address_parse(const char *text, struct address *out)
+bool address_split(const char *text, char host[ADDRESS_HOST_SIZE], uint16_t *port)
 {
-    char host[64];
     const char *colon = strrchr(text, ':');
-    memset(out, 0, sizeof(*out));
-    if (colon == NULL || (size_t) (colon - text) >= sizeof(host)) {
+    if (colon == NULL || (size_t) (colon - text) >= ADDRESS_HOST_SIZE) {
         return false;
     }
     char *end = NULL;
     errno = 0;
-    const unsigned long port = strtoul(colon + 1, &end, 10);
-    if (end == colon + 1 || *end != '\0' || errno != 0 || port == 0 || port > 65535 || colon[1] == '-' ||
-        colon[1] == '+') {
+    const unsigned long number = strtoul(colon + 1, &end, 10);
+    if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || errno != 0 || number == 0 || number > 65535) {
         return false;
     }
-    (void) snprintf(host, sizeof(host), "%.*s", (int) (colon - text), text);
-    const size_t length = strlen(host);
-    if (host[0] == '[' && length > 2 && host[length - 1] == ']') {
-        host[length - 1] = '\0';
-        out->u.v6.sin6_family = AF_INET6;
-        out->u.v6.sin6_port = htons((uint16_t) port);
-        out->length = sizeof(out->u.v6);
-        return inet_pton(AF_INET6, host + 1, &out->u.v6.sin6_addr) == 1;
+    const char *first = text;
+    const char *last = colon;
+    if (*first == '[') {
+        if (colon - text < 3 || colon[-1] != ']') {
+            return false;
+        }
+        first++;
+        last--;
+    } else if (memchr(text, ':', (size_t) (colon - text)) != NULL) {
+        return false; /* an IPv6 address without its brackets */
     }
-    if (length == 0) {
+    memcpy(host, first, (size_t) (last - first));
+    host[last - first] = '\0';
+    *port = (uint16_t) number;
+    return true;
+}
+
+int address_find(const char *text, int type, struct address *out)
+{
+    char host[ADDRESS_HOST_SIZE];
+    uint16_t port;
+    memset(out, 0, sizeof(*out));
+    if (!address_split(text, host, &port)) {
+        return ADDRESS_MALFORMED;
+    }
+    if (*host == '\0') {
         out->u.v6.sin6_family = AF_INET6;
-        out->u.v6.sin6_port = htons((uint16_t) port);
+        out->u.v6.sin6_port = htons(port);
         out->u.v6.sin6_addr = in6addr_any;
         out->length = sizeof(out->u.v6);
-        return true;
+        return 0;
     }
-    out->u.v4.sin_family = AF_INET;
-    out->u.v4.sin_port = htons((uint16_t) port);
-    out->length = sizeof(out->u.v4);
-    return inet_pton(AF_INET, host, &out->u.v4.sin_addr) == 1;
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = type};
+    struct addrinfo *found = NULL;
+    const int result = getaddrinfo(host, NULL, &hints, &found);
+    if (result != 0) {
+        return result;
+    }
+    const struct addrinfo *chosen = found;
+    for (const struct addrinfo *one = found; one != NULL; one = one->ai_next) {
+        if (one->ai_family == AF_INET) {
+            chosen = one;
+            break;
+        }
+    }
+    memcpy(&out->u, chosen->ai_addr, chosen->ai_addrlen);
+    out->length = chosen->ai_addrlen;
+    freeaddrinfo(found);
+    *(out->u.any.sa_family == AF_INET ? &out->u.v4.sin_port : &out->u.v6.sin6_port) = htons(port);
+    return 0;
+}
+
+bool address_parse(const char *text, struct address *out)
+{
+    return address_find(text, SOCK_DGRAM, out) == 0;
+}
+
+const char *address_problem(int result)
+{
+    return result == ADDRESS_MALFORMED
+               ? "is no address; give one such as 127.0.0.1:7000, [::1]:7000, :7000 or host:7000"
+               : gai_strerror(result);
 }
 
 bool address_is_any(const struct address *address)

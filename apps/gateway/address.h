@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses as people write them: 127.0.0.1:7000, [::1]:7000, :7000 (every address of this host). */
+/* Addresses as people write them: 127.0.0.1:7000, [::1]:7000, host:7000, :7000 (every address of this host). */
 #ifndef WEIR_GATEWAY_ADDRESS_H
 #define WEIR_GATEWAY_ADDRESS_H
 
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 struct address {
@@ -16,7 +17,25 @@ struct address {
     socklen_t length;
 };
 
-/* False: it is none. */
+/* The longest name of a host, and a terminator. */
+#define ADDRESS_HOST_SIZE 256
+
+#define ADDRESS_MALFORMED 1 /* no error of getaddrinfo, which are negative */
+
+/* Takes host and port apart, brackets off; an empty host stands for every address. False: it is no address. */
+bool address_split(const char *text, char host[ADDRESS_HOST_SIZE], uint16_t *port);
+
+/*
+ * Looks an address up for sockets of `type`; of those of a name it is the first of IPv4, or else of IPv6, as the
+ * host's resolver orders them.
+ * 0; ADDRESS_MALFORMED; or an error of getaddrinfo. Blocks while a name is looked up.
+ */
+int address_find(const char *text, int type, struct address *out);
+
+/* What address_find's result means, for people. */
+const char *address_problem(int result);
+
+/* address_find for UDP. False: there is none. */
 bool address_parse(const char *text, struct address *out);
 
 /* Stands for every address of this host. */

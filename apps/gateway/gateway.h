@@ -40,9 +40,10 @@ struct gateway_options {
     const char *listen_text, *backend_text, *metrics_text;
     struct address listen, backend, metrics;
     const char *policies; /* NULL: nothing is limited */
-    const char *redis_url;
+    char *redis_url;
+    const char *redis_origin; /* what the URL was given by, for the log */
     const char *redis_prefix, *node_name;
-    unsigned threads, sessions, sync_interval_ms, expected_nodes;
+    unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;
     bool offload, allow_missing;
 };
 
@@ -81,7 +82,8 @@ struct gateway {
     struct worker workers[GATEWAY_THREADS_MAX];
 };
 
-/* Parses the command line; exits with 0 after --help and --version, with 2 and a sentence where it is wrong. */
+/* Parses the command line; exits with 0 after --help, --version and a good --check, with a
+ * sentence and 2 where it is wrong, or 1 where a host is not found or a file cannot be read. */
 void options_parse(int argc, char **argv, struct gateway_options *out);
 
 /* Everything a worker needs but its thread. 0, or -1 after a sentence on stderr. */

@@ -19,6 +19,17 @@ static void to_stderr(void *arg, weir_log_level level, const char *message)
     (void) fprintf(stderr, "weir-gateway: %s: %s\n", levels[level], message);
 }
 
+/* Says why the limits could not be opened; of Redis's URL by what it was given by. The exit code. */
+static int tell_of_open(const struct gateway_options *options, int result, const char *message)
+{
+    static const char field[] = "redis_url";
+    const bool of_url = strncmp(message, field, sizeof(field) - 1) == 0;
+    (void) fprintf(stderr, "weir-gateway: %s%s\n", of_url ? options->redis_origin : "",
+                   of_url ? message + sizeof(field) - 1 : message);
+    return result == -EINVAL ? 2 : 1;
+}
+
+/* 0, or an exit code. */
 static int open_limits(struct gateway *gateway)
 {
     const struct gateway_options *options = &gateway->options;
@@ -32,17 +43,17 @@ static int open_limits(struct gateway *gateway)
     limits.node_name = options->node_name;
     limits.sync_interval_ms = options->sync_interval_ms;
     limits.expected_nodes = options->expected_nodes;
-    limits.max_keys = 262144;
+    limits.max_keys = options->max_keys;
     limits.max_threads = options->threads;
     limits.log = to_stderr;
     weir_error error;
-    if (weir_open(&limits, &gateway->weir, &error) != 0) {
-        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
-        return -1;
+    const int result = weir_open(&limits, &gateway->weir, &error);
+    if (result != 0) {
+        return tell_of_open(options, result, error.message);
     }
     if (!policies_start(&gateway->policies, gateway->weir, options->policies, options->allow_missing)) {
         weir_close(gateway->weir);
-        return -1;
+        return 1;
     }
     return 0;
 }
@@ -114,6 +125,10 @@ static void stop(struct gateway *gateway)
         worker_close(&gateway->workers[i]);
     }
     weir_close(gateway->weir);
+}
+
+static void print_counts(struct gateway *gateway)
+{
     (void) fprintf(stderr,
                    "weir-gateway: offered %" PRIu64 ", passed %" PRIu64 ", dropped %" PRIu64 ", replies %" PRIu64 "\n",
                    SUM(gateway, offered), SUM(gateway, passed),
@@ -132,8 +147,12 @@ int main(int argc, char **argv)
     (void) sigaddset(&signals, SIGTERM);
     (void) pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they all inherit it */
     (void) signal(SIGPIPE, SIG_IGN);                   /* whoever reads the log may leave */
-    if (fit_descriptors(&gateway.options) != 0 || open_limits(&gateway) != 0) {
+    if (fit_descriptors(&gateway.options) != 0) {
         return 1;
+    }
+    const int code = open_limits(&gateway);
+    if (code != 0) {
+        return code;
     }
     if (start_workers(&gateway) != 0) {
         stop(&gateway);
@@ -153,5 +172,6 @@ int main(int argc, char **argv)
     }
     http_stop(http);
     stop(&gateway);
+    print_counts(&gateway);
     return atomic_load(&gateway.failed) ? 1 : 0;
 }

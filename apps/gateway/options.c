@@ -2,30 +2,37 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "gateway.h"
+#include "secret.h"
 
 static const char usage[] =
     "weir-gateway --listen ADDR --backend ADDR --policies FILE [options]\n"
     "A UDP reverse proxy that limits packets per source address (policy \"source\": IPv4 /32, IPv6 /64) and in all\n"
     "(policy \"overall\"). SIGHUP reads the policies again, SIGTERM ends it.\n"
     "\n"
-    "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000 or :7000\n"
+    "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000, host:7000 or :7000\n"
     "  --backend ADDR           where it forwards to\n"
     "  --policies FILE          YAML policies; without it nothing is limited\n"
     "  --allow-missing          take a policy file that has no policy of ours, or lacks one that is in force\n"
     "  --check FILE             print what the policies of a file are, or what is wrong with it, and do nothing else\n"
     "  --redis URL              share the limits: redis://[user:password@]host[:port][/db] or unix:///path\n"
+    "                           (or in the environment, as WEIR_REDIS_URL)\n"
+    "  --redis-password-file FILE\n"
+    "                           its first line is the password\n"
     "  --redis-prefix PREFIX    of every key in Redis (weir)\n"
     "  --node-name NAME         for people who read the log (the host name)\n"
     "  --sync-interval-ms N     how often to speak with Redis (200)\n"
     "  --expected-nodes N       gateways that share the limits, until they have been heard of (1)\n"
     "  --threads N              threads, each with a socket of its own (one per core)\n"
     "  --sessions N             clients remembered per thread (4096); each takes a file descriptor\n"
+    "  --idle SECONDS           after which a silent client is forgotten (30)\n"
+    "  --max-keys N             sources that the limits remember, of all threads (262144)\n"
     "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
-    "  --metrics ADDR           serve /metrics (Prometheus) and /status (JSON) over HTTP\n"
-    "  --help, --version\n";
+    "  --metrics ADDR           serve /metrics (Prometheus), /status (JSON) and /healthz over HTTP\n"
+    "  -h, --help, --version\n";
 
 static _Noreturn void wrong(const char *option, const char *value, const char *what)
 {
@@ -45,11 +52,34 @@ static unsigned number(const char *option, const char *value, unsigned least, un
     return (unsigned) n;
 }
 
-static void address(const char *option, const char *value, struct address *out)
+static void address(const char *option, const char *value, int type, struct address *out)
 {
-    if (!address_parse(value, out)) {
-        wrong(option, value, "is no address; give one such as 127.0.0.1:7000, [::1]:7000 or :7000");
+    const int result = value != NULL ? address_find(value, type, out) : 0;
+    if (result != 0) {
+        (void) fprintf(stderr, "weir-gateway: --%s %s: %s\n", option, value, address_problem(result));
+        exit(result == ADDRESS_MALFORMED ? 2 : 1);
     }
+}
+
+/* Where Redis is: on the command line, or in the environment; and its password from a file, where there is one. */
+static void find_redis(struct gateway_options *options, const char *password_file)
+{
+    char *in_environment = getenv("WEIR_REDIS_URL");
+    if (options->redis_url == NULL && options->policies != NULL && in_environment != NULL && *in_environment != '\0') {
+        options->redis_url = strdup(in_environment);
+        options->redis_origin = "WEIR_REDIS_URL";
+    }
+    if (options->redis_url != NULL && options->policies == NULL) {
+        (void) fputs("weir-gateway: --redis: there are no limits to share; give --policies as well\n", stderr);
+        exit(2);
+    }
+    if (password_file == NULL) {
+        return;
+    }
+    if (options->redis_url == NULL) {
+        wrong("redis-password-file", password_file, "there is no Redis to give it to; give --redis as well");
+    }
+    options->redis_url = secret_url(options->redis_url, password_file);
 }
 
 void options_parse(int argc, char **argv, struct gateway_options *out)
@@ -68,6 +98,9 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {"expected-nodes", required_argument, NULL, 'e'},
         {"allow-missing", no_argument, NULL, 'a'},
         {"check", required_argument, NULL, 'c'},
+        {"max-keys", required_argument, NULL, 'k'},
+        {"idle", required_argument, NULL, 'd'},
+        {"redis-password-file", required_argument, NULL, 'w'},
         {"no-offload", no_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},
@@ -75,31 +108,32 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
     };
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (struct gateway_options){.sessions = 4096,
+                                    .max_keys = 262144,
+                                    .idle_seconds = 30,
                                     .offload = true,
                                     .threads = cores < 1                     ? 1
                                                : cores < GATEWAY_THREADS_MAX ? (unsigned) cores
                                                                              : GATEWAY_THREADS_MAX};
     const char *check = NULL;
+    const char *password_file = NULL;
     int option;
-    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
         switch (option) {
         case 'l':
             out->listen_text = optarg;
-            address("listen", optarg, &out->listen);
             break;
         case 'b':
             out->backend_text = optarg;
-            address("backend", optarg, &out->backend);
             break;
         case 'm':
             out->metrics_text = optarg;
-            address("metrics", optarg, &out->metrics);
             break;
         case 'p':
             out->policies = optarg;
             break;
         case 'r':
-            out->redis_url = optarg;
+            out->redis_url = secret_take(optarg);
+            out->redis_origin = "--redis";
             break;
         case 'x':
             out->redis_prefix = optarg;
@@ -118,6 +152,15 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             break;
         case 's':
             out->sessions = number("sessions", optarg, GATEWAY_SESSIONS_MIN, 1000000);
+            break;
+        case 'k':
+            out->max_keys = number("max-keys", optarg, 1000, 100000000);
+            break;
+        case 'd':
+            out->idle_seconds = number("idle", optarg, 1, 86400);
+            break;
+        case 'w':
+            password_file = optarg;
             break;
         case 'a':
             out->allow_missing = true;
@@ -147,7 +190,11 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
                        optind < argc ? "there is a word too many" : "--listen and --backend are needed");
         exit(2);
     }
-    if (out->redis_url != NULL && out->policies == NULL) {
-        wrong("redis", out->redis_url, "there are no limits to share; give --policies as well");
+    find_redis(out, password_file);
+    address("listen", out->listen_text, SOCK_DGRAM, &out->listen);
+    address("backend", out->backend_text, SOCK_DGRAM, &out->backend);
+    address("metrics", out->metrics_text, SOCK_STREAM, &out->metrics);
+    if (address_is_same(&out->listen, &out->backend)) {
+        wrong("backend", out->backend_text, "is the address it listens on");
     }
 }

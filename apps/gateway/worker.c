@@ -24,11 +24,10 @@
 #include "outbox.h"
 #include "session.h"
 
-#define IDLE_SECONDS 30
-#define DRAIN_MS     100
-#define LEAVE_MS     2000
-#define WAIT_MS      50
-#define EVENTS       64
+#define DRAIN_MS 100
+#define LEAVE_MS 2000
+#define WAIT_MS  50
+#define EVENTS   64
 /* Every so many bursts the checks are timed: often enough to see, rarely enough to cost nothing. */
 #define TIME_EVERY 16
 /* Every so many seconds sizes that were too large for a path are tried again in segments. */
@@ -334,7 +333,7 @@ static bool turn(struct loop *loop, int wait_ms)
     flush_replies(loop);
     const bool received = clients && receive(loop);
     watch_backend(loop);
-    session_expire(&loop->sessions, loop->now, IDLE_SECONDS);
+    session_expire(&loop->sessions, loop->now, loop->worker->gateway->options.idle_seconds);
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
         loop->sizes_forgotten = loop->now;
         outbox_forget_sizes(&loop->to_backend);

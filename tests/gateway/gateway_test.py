@@ -190,21 +190,6 @@ def test_an_ipv6_network_of_64_bits_shares_one_limit():
     in_a_network_of_its_own(check)
 
 
-def test_wrong_options_are_refused_by_name():
-    with Fixture() as f:
-        def run(*options):
-            return subprocess.run([str(f.demo.bin / "weir-gateway"), *options], capture_output=True, text=True, timeout=10)
-        for options, code, says in ((("--listen", "nowhere", "--backend", "127.0.0.1:1"), 2, "--listen nowhere"),
-                                    (("--listen", "127.0.0.1:1"), 2, "--backend"),
-                                    (("--listen", ":1", "--backend", ":2", "--threads", "0"), 2, "--threads 0"),
-                                    (("--listen", ":1", "--backend", ":2", "--policies", "/nonexistent"), 1, "/nonexistent"),
-                                    (("--listen", ":1", "--backend", ":2", "--policies", str(f.path), "--redis", "x"), 1, "redis_url"),
-                                    (("--listen", ":1", "--backend", ":2", "--redis", "redis://127.0.0.1"), 2, "--redis"),
-                                    (("--help",), 0, "")):
-            result = run(*options)
-            assert result.returncode == code and says in result.stderr, (options, result)
-
-
 def test_traffic_refuses_what_it_cannot_mean():
     program = str(pathlib.Path(sys.argv[1]) / "apps" / "gateway" / "weir-traffic")
     for options, says in ((("--client", "a,1,1", "--seconds", "soon"), "--seconds"), (("--client", 'a"b,1,1'), "--client"),

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "secret.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the library takes of a password. */
+#define PASSWORD_MAX 255
+
+/* Where scheme://user:password@rest has its user and its password; [x, x) where it has none. */
+struct parts {
+    const char *user, *user_end, *password, *password_end, *rest;
+};
+
+/* False: there is no scheme, and the library will say so. */
+static bool find_parts(const char *url, struct parts *out)
+{
+    const char *scheme_end = strstr(url, "://");
+    if (scheme_end == NULL) {
+        return false;
+    }
+    const char *user = scheme_end + 3;
+    const char *at = memrchr(user, '@', strcspn(user, "?"));
+    *out = (struct parts){user, user, user, user, user};
+    if (at != NULL) {
+        const char *colon = memchr(user, ':', (size_t) (at - user));
+        out->user_end = colon != NULL ? colon : at;
+        out->password = colon != NULL ? colon + 1 : at;
+        out->password_end = at;
+        out->rest = at + 1;
+    }
+    return true;
+}
+
+static _Noreturn void fail(int code, const char *file, const char *what)
+{
+    (void) fprintf(stderr, "weir-gateway: --redis-password-file %s: %s\n", file, what);
+    exit(code);
+}
+
+/* The first line of a file. */
+static void read_password(const char *path, char out[PASSWORD_MAX + 3])
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        fail(1, path, strerror(errno));
+    }
+    errno = 0;
+    const size_t size = fread(out, 1, PASSWORD_MAX + 2, file);
+    const int error = ferror(file) ? errno : 0;
+    (void) fclose(file);
+    if (error != 0) {
+        fail(1, path, strerror(error));
+    }
+    out[size] = '\0';
+    const size_t length = strcspn(out, "\r\n");
+    if (length == 0) {
+        fail(1, path, "its first line is empty; give the password there");
+    }
+    if (length > PASSWORD_MAX) {
+        fail(1, path, "its first line is longer than 255 bytes");
+    }
+    out[length] = '\0';
+}
+
+char *secret_url(const char *url, const char *password_file)
+{
+    struct parts parts;
+    if (!find_parts(url, &parts)) {
+        return strdup(url);
+    }
+    if (parts.password != parts.password_end) {
+        fail(2, password_file, "the URL of Redis has a password of its own; leave one of them out");
+    }
+    char password[PASSWORD_MAX + 3];
+    read_password(password_file, password);
+    const size_t size = strlen(url) + 3 * strlen(password) + 3;
+    char *out = malloc(size);
+    if (out == NULL) {
+        fail(1, password_file, "out of memory");
+    }
+    size_t length = (size_t) snprintf(out, size, "%.*s:", (int) (parts.user_end - url), url);
+    for (const char *c = password; *c != '\0'; c++) {
+        length += (size_t) snprintf(out + length, size - length, isalnum((unsigned char) *c) ? "%c" : "%%%02x",
+                                    (unsigned char) *c);
+    }
+    (void) snprintf(out + length, size - length, "@%s", parts.rest);
+    explicit_bzero(password, sizeof(password));
+    return out;
+}
+
+char *secret_take(char *url)
+{
+    char *copy = strdup(url);
+    struct parts parts;
+    if (copy != NULL && find_parts(url, &parts)) {
+        memset(url + (parts.password - url), '*', (size_t) (parts.password_end - parts.password));
+    }
+    return copy;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Redis's password, which is on no command line, in no log and on no page. */
+#ifndef WEIR_GATEWAY_SECRET_H
+#define WEIR_GATEWAY_SECRET_H
+
+/*
+ * `url` with the password that is in the first line of a file. Exits with a sentence where there is none (1), or where
+ * the URL has one of its own (2). The caller frees it.
+ */
+char *secret_url(const char *url, const char *password_file);
+
+/* Copies a URL of the command line, and hides its password from those who list processes. */
+char *secret_take(char *url);
+
+#endif
