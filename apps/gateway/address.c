@@ -60,8 +60,8 @@ int address_find(const char *text, int type, struct address *out)
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = type};
     struct addrinfo *found = NULL;
     const int result = getaddrinfo(host, NULL, &hints, &found);
-    if (result != 0) {
-        return result;
+    if (result != 0 || found == NULL) {
+        return result != 0 ? result : EAI_NONAME;
     }
     const struct addrinfo *chosen = found;
     for (const struct addrinfo *one = found; one != NULL; one = one->ai_next) {

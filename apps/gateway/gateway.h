@@ -47,10 +47,12 @@ struct gateway_options {
     bool offload, allow_missing;
 };
 
-/* Written by one thread, read by any. offered == passed + dropped_source + dropped_overall */
+/* Written by one thread, read by any. offered == passed + the sum of dropped */
 struct counters {
-    _Atomic uint64_t offered, passed, dropped_source, dropped_overall;
-    _Atomic uint64_t checked_source, checked_overall; /* packets that were held against this policy */
+    _Atomic uint64_t offered, passed;
+    _Atomic uint64_t checked[POLICY_COUNT];                      /* packets that were held against this policy */
+    _Atomic uint64_t dropped[POLICY_COUNT];                      /* of those */
+    _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
     _Atomic uint64_t refused;    /* by the backend, as far as was heard */
     _Atomic uint64_t replies, lost_replies;

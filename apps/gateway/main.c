@@ -131,8 +131,8 @@ static void print_counts(struct gateway *gateway)
 {
     (void) fprintf(stderr,
                    "weir-gateway: offered %" PRIu64 ", passed %" PRIu64 ", dropped %" PRIu64 ", replies %" PRIu64 "\n",
-                   SUM(gateway, offered), SUM(gateway, passed),
-                   SUM(gateway, dropped_source) + SUM(gateway, dropped_overall), SUM(gateway, replies));
+                   SUM(gateway, offered), SUM(gateway, passed), SUM(gateway, offered) - SUM(gateway, passed),
+                   SUM(gateway, replies));
 }
 
 int main(int argc, char **argv)

@@ -15,7 +15,7 @@ void outbox_open(struct outbox *box, int fd, int family, bool segments)
     box->fd = fd;
     box->family = family;
     box->segments = segments;
-    box->added = box->sent = box->segmented = box->refused = 0;
+    box->added = box->sent = box->segmented = box->refused = box->sent_bytes = 0;
     box->refusal = 0;
     box->count = box->piece_count = 0;
     outbox_forget_sizes(box);
@@ -108,6 +108,7 @@ static void send_apart(struct outbox *box, size_t index, int error)
     }
     outbox_flush(&apart);
     box->sent += apart.sent;
+    box->sent_bytes += apart.sent_bytes;
     box->refused += apart.refused;
     box->refusal = apart.refused != 0 ? apart.refusal : box->refusal;
     if (apart.sent == 0) {
@@ -141,6 +142,7 @@ void outbox_flush(struct outbox *box)
         if (n > 0) {
             for (const size_t end = done + (size_t) n; done < end; done++) {
                 box->sent += box->parcels[done].count;
+                box->sent_bytes += box->parcels[done].size;
                 box->segmented += box->parcels[done].count > 1 ? box->parcels[done].count : 0;
             }
             retried = false;

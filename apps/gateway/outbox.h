@@ -34,6 +34,7 @@ struct outbox {
     uint64_t refused;                /* errors that say so of the other end, or of the way to it */
     int refusal;                     /* the last of them */
     uint64_t added, sent, segmented; /* datagrams since it was opened; segmented: those that did not leave alone */
+    uint64_t sent_bytes;
     size_t count, piece_count;
     struct parcel parcels[OUTBOX_COUNT];
     struct mmsghdr messages[OUTBOX_COUNT];

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-const char *const policy_names[POLICY_COUNT] = {"source", "overall"};
+const char *const policy_names[POLICY_COUNT] = {"source", "source_bytes", "overall", "overall_bytes"};
 
 /* The policies of a file, before it is in force. */
 struct look {
@@ -143,13 +143,21 @@ static bool is_near(const char *name, const char *wanted)
     return strcasecmp(name, wanted) == 0 || distance(name, wanted) <= 2;
 }
 
+/* Whether the file has a name that nothing asks for and that is near this one. */
+static bool has_near(const struct look *look, const char *wanted)
+{
+    for (const char *name = look->names; *name != '\0'; name += strlen(name) + 1) {
+        if (!is_used(name) && is_near(name, wanted)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What the file has in place of a policy that it lacks: names that are near, or else what nothing asks for. */
 static void say_near(struct words *words, const struct look *look, const char *wanted)
 {
-    bool near = false;
-    for (const char *name = look->names; *name != '\0'; name += strlen(name) + 1) {
-        near = near || (!is_used(name) && is_near(name, wanted));
-    }
+    const bool near = has_near(look, wanted);
     size_t said = 0;
     for (const char *name = look->names; *name != '\0' && said < 8; name += strlen(name) + 1) {
         if (!is_used(name) && (!near || is_near(name, wanted))) {
@@ -165,11 +173,14 @@ static void say_missing(struct words *words, const struct look *look, size_t ind
     say_near(words, look, policy_names[index]);
 }
 
-/* Of what may be there and is not, and of what is there and is asked for by nothing. */
+/*
+ * Of what may be there and is not, and of what is there and is asked for by nothing. Few limit bytes: those policies
+ * are named only where the file has one that may be meant.
+ */
 static void tell_differences(const struct look *look)
 {
     for (size_t i = 0; i < POLICY_COUNT; i++) {
-        if (look->ids[i] == WEIR_NO_POLICY) {
+        if (look->ids[i] == WEIR_NO_POLICY && (!policy_is_of_bytes(i) || has_near(look, policy_names[i]))) {
             struct words words = {.length = 0};
             say_missing(&words, look, i);
             (void) fprintf(stderr, "weir-gateway: %s: that limit is off\n", words.bytes);
@@ -202,10 +213,9 @@ static bool may_start(const struct look *look, const char *path, bool allow_miss
         return true;
     }
     struct words words = {.length = 0};
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        say(&words, "%s", i != 0 ? " and " : "");
-        say_missing(&words, look, i);
-    }
+    say_missing(&words, look, POLICY_SOURCE);
+    say(&words, " and ");
+    say_missing(&words, look, POLICY_OVERALL);
     (void) fprintf(stderr,
                    "weir-gateway: %s: %s: nothing would be limited; name a policy so, or give --allow-missing\n", path,
                    words.bytes);

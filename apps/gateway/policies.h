@@ -12,9 +12,22 @@
 
 #include <weir/weir.h>
 
-enum policy_index { POLICY_SOURCE, POLICY_OVERALL, POLICY_COUNT };
+/* In the order in which a packet is held against them. */
+enum policy_index { POLICY_SOURCE, POLICY_SOURCE_BYTES, POLICY_OVERALL, POLICY_OVERALL_BYTES, POLICY_COUNT };
 
 extern const char *const policy_names[POLICY_COUNT];
+
+/* Limits each source rather than all of them together. */
+static inline bool policy_is_of_sources(enum policy_index index)
+{
+    return index == POLICY_SOURCE || index == POLICY_SOURCE_BYTES;
+}
+
+/* A packet costs its bytes rather than 1. */
+static inline bool policy_is_of_bytes(enum policy_index index)
+{
+    return index == POLICY_SOURCE_BYTES || index == POLICY_OVERALL_BYTES;
+}
 
 /* What is in force; written by the main thread, read by all. */
 struct policies {

@@ -48,12 +48,16 @@ struct text write_metrics(struct gateway *gateway)
     }
     metric(&text, "offered_packets_total", "counter", "Packets from clients.", SUM(gateway, offered));
     metric(&text, "passed_packets_total", "counter", "Packets within the limits.", SUM(gateway, passed));
-    add(&text,
-        "# HELP weir_gateway_dropped_packets_total Packets over a limit.\n"
-        "# TYPE weir_gateway_dropped_packets_total counter\n"
-        "weir_gateway_dropped_packets_total{limit=\"source\"} %" PRIu64 "\n"
-        "weir_gateway_dropped_packets_total{limit=\"overall\"} %" PRIu64 "\n",
-        SUM(gateway, dropped_source), SUM(gateway, dropped_overall));
+    metric(&text, "offered_bytes_total", "counter", "Bytes of packets from clients, without headers.",
+           SUM(gateway, offered_bytes));
+    metric(&text, "passed_bytes_total", "counter", "Bytes of packets within the limits.", SUM(gateway, passed_bytes));
+    metric(&text, "reply_bytes_total", "counter", "Bytes of replies carried home.", SUM(gateway, replied_bytes));
+    add(&text, "# HELP weir_gateway_dropped_packets_total Packets over a limit.\n"
+               "# TYPE weir_gateway_dropped_packets_total counter\n");
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        add(&text, "weir_gateway_dropped_packets_total{limit=\"%s\"} %" PRIu64 "\n", policy_names[i],
+            SUM(gateway, dropped[i]));
+    }
     metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
            SUM(gateway, unsendable));
     metric(&text, "backend_refused_packets_total", "counter", "Packets that the backend refused, at least.",
@@ -85,11 +89,23 @@ struct text write_metrics(struct gateway *gateway)
     return text;
 }
 
-/* One policy: whether there is one, and what it made of the packets that were held against it. */
-static void add_policy(struct text *text, const char *name, bool in_force, uint64_t offered, uint64_t dropped)
+/* What each policy is, and what it made of the packets that were held against it. */
+static void add_policies(struct text *text, const struct gateway *gateway)
 {
-    add(text, "\"%s\":{\"in_force\":%s,\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"dropped\":%" PRIu64 "}", name,
-        in_force ? "true" : "false", offered, offered > dropped ? offered - dropped : 0, dropped);
+    add(text, "\"dropped\":{");
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        add(text, "%s\"%s\":%" PRIu64, i != 0 ? "," : "", policy_names[i], SUM(gateway, dropped[i]));
+    }
+    add(text, "},\"policies\":{");
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        const bool in_force = atomic_load(&gateway->policies.ids[i]) != WEIR_NO_POLICY;
+        const uint64_t dropped = SUM(gateway, dropped[i]);
+        const uint64_t offered = SUM(gateway, checked[i]);
+        add(text, "%s\"%s\":{\"in_force\":%s,\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"dropped\":%" PRIu64 "}",
+            i != 0 ? "," : "", policy_names[i], in_force ? "true" : "false", offered,
+            offered > dropped ? offered - dropped : 0, dropped);
+    }
+    add(text, "},");
 }
 
 /* A digit of %xx. */
@@ -150,7 +166,7 @@ static void add_offenders(struct text *text, const struct gateway *gateway)
 struct text write_status(struct gateway *gateway)
 {
     static const char *const links[] = {"none", "down", "up"};
-    struct text text = {.bytes = malloc(8192), .size = 8192};
+    struct text text = {.bytes = malloc(16384), .size = 16384};
     if (text.bytes == NULL) {
         return text;
     }
@@ -161,23 +177,20 @@ struct text write_status(struct gateway *gateway)
     }
     add(&text,
         "{\"version\":\"%d.%d.%d\",\"threads\":%u,\"offered\":%" PRIu64 ",\"passed\":%" PRIu64
-        ",\"dropped\":{\"source\":%" PRIu64 ",\"overall\":%" PRIu64 "},\"unsendable\":%" PRIu64 ",\"replies\":%" PRIu64
-        ",\"sessions\":%" PRIu64 ",\"ns_per_check\":%.1f,\"reloads\":%" PRIu64 ",\"reload_errors\":%" PRIu64 ",",
+        ",\"unsendable\":%" PRIu64 ",\"replies\":%" PRIu64 ",\"sessions\":%" PRIu64
+        ",\"ns_per_check\":%.1f,\"reloads\":%" PRIu64 ",\"reload_errors\":%" PRIu64 ",",
         WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH, gateway->worker_count, SUM(gateway, offered),
-        SUM(gateway, passed), SUM(gateway, dropped_source), SUM(gateway, dropped_overall), SUM(gateway, unsendable),
-        SUM(gateway, replies), SUM(gateway, sessions),
+        SUM(gateway, passed), SUM(gateway, unsendable), SUM(gateway, replies), SUM(gateway, sessions),
         checks != 0 ? (double) SUM(gateway, timed_ns) / (double) checks : 0.0, atomic_load(&gateway->reloads),
         atomic_load(&gateway->reload_errors));
     add(&text, "\"backend\":\"%s\",\"refused\":%" PRIu64 ",", atomic_load(&gateway->backend.refuses) ? "refuses" : "ok",
         SUM(gateway, refused));
-    add(&text, "\"lost_replies\":%" PRIu64 ",\"evicted_sessions\":%" PRIu64 ",\"policies\":{",
+    add(&text,
+        "\"bytes\":{\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"replies\":%" PRIu64 "},\"lost_replies\":%" PRIu64
+        ",\"evicted_sessions\":%" PRIu64 ",",
+        SUM(gateway, offered_bytes), SUM(gateway, passed_bytes), SUM(gateway, replied_bytes),
         SUM(gateway, lost_replies), SUM(gateway, sessions_evicted));
-    add_policy(&text, "source", atomic_load(&gateway->policies.ids[POLICY_SOURCE]) != WEIR_NO_POLICY,
-               SUM(gateway, checked_source), SUM(gateway, dropped_source));
-    add(&text, ",");
-    add_policy(&text, "overall", atomic_load(&gateway->policies.ids[POLICY_OVERALL]) != WEIR_NO_POLICY,
-               SUM(gateway, checked_overall), SUM(gateway, dropped_overall));
-    add(&text, "},");
+    add_policies(&text, gateway);
     add_offenders(&text, gateway);
     add(&text, "\"offload\":{\"receive\":%s,\"send\":%s,\"merged\":%" PRIu64 ",\"segmented\":%" PRIu64 "},",
         SUM(gateway, merges) == gateway->worker_count ? "true" : "false",

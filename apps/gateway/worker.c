@@ -101,32 +101,61 @@ static const void *source_of(const struct address *from, size_t *length)
 
 _Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
 
-/* The packets of a burst that pass their source's limit, a bit each. */
-static uint64_t pass_sources(const struct loop *loop, weir_policy_id source, size_t count)
-{
+/* Keys, costs and places of the packets of a burst that are held against a policy of sources. */
+struct asked {
     weir_key keys[BURST_COUNT];
-    uint64_t bits;
-    for (size_t i = 0; i < count; i++) {
-        const size_t message = loop->datagrams[i].message;
-        if (i != 0 && message == loop->datagrams[i - 1].message) {
-            keys[i] = keys[i - 1];
+    uint64_t costs[BURST_COUNT];
+    unsigned char places[BURST_COUNT];
+    size_t count;
+};
+
+static void ask_for_sources(const struct loop *loop, weir_policy_id id, uint64_t bits, struct asked *asked)
+{
+    size_t last = SIZE_MAX;
+    asked->count = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        const size_t place = (size_t) __builtin_ctzll(left);
+        const size_t message = loop->datagrams[place].message;
+        const size_t i = asked->count++;
+        asked->places[i] = (unsigned char) place;
+        asked->costs[i] = loop->datagrams[place].size;
+        if (message == last) {
+            asked->keys[i] = asked->keys[i - 1];
             continue;
         }
         size_t length;
         const void *bytes = source_of(&loop->requests.from[message], &length);
-        keys[i] = weir_make_key(loop->worker->gateway->weir, source, bytes, length);
+        asked->keys[i] = weir_make_key(loop->worker->gateway->weir, id, bytes, length);
+        last = message;
     }
-    (void) weir_check_burst(loop->limits, keys, NULL, count, &bits);
-    return bits;
 }
 
-/* Of the packets whose bits are set, those that pass the limit of all: the first of them. */
-static uint64_t pass_overall(const struct loop *loop, weir_policy_id overall, uint64_t bits)
+/* Of the packets whose bits are set, those that pass a limit of their source. */
+static uint64_t pass_sources(const struct loop *loop, enum policy_index index, weir_policy_id id, uint64_t bits)
 {
-    const weir_key key = weir_make_key(loop->worker->gateway->weir, overall, NULL, 0);
+    struct asked asked;
+    ask_for_sources(loop, id, bits, &asked);
+    uint64_t allowed = 0;
+    (void) weir_check_burst(loop->limits, asked.keys, policy_is_of_bytes(index) ? asked.costs : NULL, asked.count,
+                            &allowed);
+    if ((bits & (bits + 1)) == 0) {
+        return allowed; /* the first so many of the burst: each has its own place */
+    }
+    uint64_t passing = 0;
+    for (uint64_t left = allowed; left != 0; left &= left - 1) {
+        passing |= UINT64_C(1) << asked.places[__builtin_ctzll(left)];
+    }
+    return passing;
+}
+
+/* Of the packets whose bits are set, those that pass a limit of all: the first of them. */
+static uint64_t pass_overall(const struct loop *loop, enum policy_index index, weir_policy_id id, uint64_t bits)
+{
+    const weir_key key = weir_make_key(loop->worker->gateway->weir, id, NULL, 0);
     uint64_t passing = 0;
     for (uint64_t left = bits; left != 0; left &= left - 1) {
-        passing |= weir_check(loop->limits, &key, 1, NULL) ? left & (0 - left) : 0;
+        const uint64_t cost = policy_is_of_bytes(index) ? loop->datagrams[__builtin_ctzll(left)].size : 1;
+        passing |= weir_check(loop->limits, &key, cost, NULL) ? left & (0 - left) : 0;
     }
     return passing;
 }
@@ -136,38 +165,60 @@ static size_t count_bits(uint64_t bits)
     return (size_t) __builtin_popcountll(bits);
 }
 
+static uint64_t sum_bytes(const struct loop *loop, uint64_t bits)
+{
+    uint64_t sum = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        sum += loop->datagrams[__builtin_ctzll(left)].size;
+    }
+    return sum;
+}
+
+/* Of the packets whose bits are set, those that pass all limits; counts them by policy. */
+static uint64_t pass_all(struct loop *loop, uint64_t bits, size_t *checks)
+{
+    struct gateway *gateway = loop->worker->gateway;
+    struct counters *counters = &loop->worker->counters;
+    uint64_t passing = bits;
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        const weir_policy_id id = atomic_load_explicit(&gateway->policies.ids[i], memory_order_relaxed);
+        if (id == WEIR_NO_POLICY || passing == 0) {
+            continue;
+        }
+        const size_t asked = count_bits(passing);
+        passing = policy_is_of_sources(i) ? pass_sources(loop, i, id, passing) : pass_overall(loop, i, id, passing);
+        bump(&counters->checked[i], asked);
+        bump(&counters->dropped[i], asked - count_bits(passing));
+        *checks += asked;
+    }
+    return passing;
+}
+
 /*
  * The packets of a burst that may pass, a bit each; counts them. The sources first, so that what is refused by its own
  * is not taken from all the others.
  */
 static uint64_t decide(struct loop *loop, size_t count)
 {
-    struct gateway *gateway = loop->worker->gateway;
     struct counters *counters = &loop->worker->counters;
     const uint64_t all = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
+    uint64_t passing = all;
+    if (loop->limits != NULL) {
+        const bool timed = ++loop->bursts % TIME_EVERY == 0;
+        const uint64_t before_ns = timed ? now_ns() : 0;
+        size_t checks = 0;
+        passing = pass_all(loop, all, &checks);
+        if (timed) {
+            const uint64_t took_ns = now_ns() - before_ns;
+            bump(&counters->timed_ns, took_ns > loop->clock_cost_ns ? took_ns - loop->clock_cost_ns : 0);
+            bump(&counters->timed_checks, checks);
+        }
+    }
+    const uint64_t bytes = sum_bytes(loop, all);
     bump(&counters->offered, count);
-    if (loop->limits == NULL) {
-        bump(&counters->passed, count);
-        return all;
-    }
-    const weir_policy_id source = atomic_load_explicit(&gateway->policies.ids[POLICY_SOURCE], memory_order_relaxed);
-    const weir_policy_id overall = atomic_load_explicit(&gateway->policies.ids[POLICY_OVERALL], memory_order_relaxed);
-    const bool timed = ++loop->bursts % TIME_EVERY == 0;
-    const uint64_t before_ns = timed ? now_ns() : 0;
-    const uint64_t by_source = source != WEIR_NO_POLICY ? pass_sources(loop, source, count) : all;
-    const uint64_t passing = overall != WEIR_NO_POLICY ? pass_overall(loop, overall, by_source) : by_source;
-    const size_t of_source = source != WEIR_NO_POLICY ? count : 0;
-    const size_t of_overall = overall != WEIR_NO_POLICY ? count_bits(by_source) : 0;
-    if (timed) {
-        const uint64_t took_ns = now_ns() - before_ns;
-        bump(&counters->timed_ns, took_ns > loop->clock_cost_ns ? took_ns - loop->clock_cost_ns : 0);
-        bump(&counters->timed_checks, of_source + of_overall);
-    }
-    bump(&counters->checked_source, of_source);
-    bump(&counters->checked_overall, of_overall);
-    bump(&counters->dropped_source, count - count_bits(by_source));
-    bump(&counters->dropped_overall, count_bits(by_source) - count_bits(passing));
+    bump(&counters->offered_bytes, bytes);
     bump(&counters->passed, count_bits(passing));
+    bump(&counters->passed_bytes, passing == all ? bytes : sum_bytes(loop, passing));
     return passing;
 }
 
@@ -294,6 +345,7 @@ static void publish_counters(struct loop *loop)
     publish(&counters->unsendable, to_backend->added - to_backend->sent + loop->without_session);
     publish(&counters->refused, to_backend->refused + loop->refused);
     publish(&counters->replies, to_clients->sent);
+    publish(&counters->replied_bytes, to_clients->sent_bytes);
     publish(&counters->lost_replies, to_clients->added - to_clients->sent);
     publish(&counters->sessions, loop->sessions.count);
     publish(&counters->sessions_evicted, loop->sessions.evicted);

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from support import ask, Fixture, in_a_network_of_its_own, run, Skipped
+from support import ask, Fixture, in_a_network_of_its_own, NO_BYTES, run, Skipped
 from support import gateway_demo
 
 
@@ -28,7 +28,7 @@ def test_a_polite_client_is_served_and_a_greedy_one_held():
         status = json.loads(f.get("/status"))
         assert status["offered"] == sum(c["sent"] for c in clients.values()), (status, clients)
         assert status["passed"] == status["replies"] == sum(c["returned"] for c in clients.values()), (status, clients)
-        assert status["dropped"] == {"source": status["offered"] - status["passed"], "overall": 0}, status
+        assert status["dropped"] == {"source": status["offered"] - status["passed"], "overall": 0, **NO_BYTES}, status
         source, overall = status["policies"]["source"], status["policies"]["overall"]
         assert source == {"in_force": True, "offered": status["offered"], "passed": status["passed"],
                           "dropped": status["dropped"]["source"]}, status
@@ -186,7 +186,7 @@ def test_an_ipv6_network_of_64_bits_shares_one_limit():
                     pass
             assert counts[2] == 150, counts
             assert 200 <= counts[0] + counts[1] <= 200 + refilled and min(counts) > 0, (counts, refilled)
-            assert status["dropped"] == {"source": 450 - sum(counts), "overall": 0}, (counts, status)
+            assert status["dropped"] == {"source": 450 - sum(counts), "overall": 0, **NO_BYTES}, (counts, status)
     in_a_network_of_its_own(check)
 
 

@@ -25,6 +25,9 @@ POLICIES = """policies:
 """
 
 
+NO_BYTES = {"source_bytes": 0, "overall_bytes": 0}  # dropped by these policies, where they are not in force
+
+
 class Skipped(Exception):
     pass
 
