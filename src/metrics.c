@@ -26,7 +26,7 @@ static void sum_threads(const struct tier *tier, weir_stats *stats)
     stats->allowed_count += stats->unknown_policy_count;
 }
 
-void weir_get_stats(const weir *w, weir_stats *stats)
+static void get_stats(const weir *w, weir_stats *stats)
 {
     const struct tier *tier = &w->tier;
     const struct fleet_stats *fleet = &w->fleet.stats;
@@ -64,6 +64,22 @@ void weir_get_stats(const weir *w, weir_stats *stats)
                          tier->notes.asides_size + tier->notes.tails_size + tier->sketch.memory_size +
                          tier->logs.memory_size + tier->logs.places_size + tier->offenders.offences_size +
                          tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
+}
+
+/* What programs had room for that were compiled before the size was passed. */
+#define FIRST_STATS_SIZE (offsetof(weir_stats, forgiven_count) + sizeof(uint64_t))
+
+void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size)
+{
+    weir_stats all;
+    get_stats(w, &all);
+    memset((void *) stats, 0, size);
+    memcpy((void *) stats, (const void *) &all, min_u64(size, sizeof(all)));
+}
+
+void(weir_get_stats)(const weir *w, weir_stats *stats)
+{
+    weir_get_stats_sized(w, stats, FIRST_STATS_SIZE);
 }
 
 static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)

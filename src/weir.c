@@ -175,6 +175,14 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
     return error_clear(error);
 }
 
+#define TEXT(number)  #number
+#define VALUE(number) TEXT(number)
+
+const char *weir_version(void)
+{
+    return VALUE(WEIR_VERSION_MAJOR) "." VALUE(WEIR_VERSION_MINOR) "." VALUE(WEIR_VERSION_PATCH);
+}
+
 int weir_open(const weir_options *options, weir **out, weir_error *error)
 {
     if (out == NULL) {

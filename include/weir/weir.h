@@ -15,8 +15,10 @@
  *   weir_set_policies, _load_policies     everything but weir_close; two at once are put in order
  *   weir_find_policy, weir_make_key,      everything but weir_close
  *     weir_attach, weir_detach, weir_reset,
- *     weir_sync, _get_stats, _write_metrics,
- *     _write_headers, _top_offenders
+ *     weir_sync, _get_stats(_sized),
+ *     _write_metrics, _write_headers,
+ *     _top_offenders
+ *   weir_version                          anything
  *   weir_check, _check_all, _peek,        everything but weir_close, and but another call on the same
  *     _refund, _charge, _reserve            weir_thread: that is used by the thread that attached it alone
  *   weir_poll                             as weir_find_policy, and but another weir_poll
@@ -25,6 +27,9 @@
  *
  * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a
  * sentence a person can act on. The library never exits, aborts, prints or takes a signal.
+ *
+ * Of the structs weir_options and weir_stats get new fields, at their end; the others keep their size for as long as
+ * the library's soname stays (docs/decisions/013-abi.md).
  *
  * After fork() without exec the child owns no background thread. Of a weir of the parent's it may only call
  * weir_close(), which frees the child's copy and touches neither the parent's connection nor the fleet. It may open
@@ -53,6 +58,12 @@ extern "C" {
 #define WEIR_VERSION_MAJOR 0
 #define WEIR_VERSION_MINOR 1
 #define WEIR_VERSION_PATCH 0
+
+/*
+ * The version of the library that the program runs with, such as "0.1.0"; the macros above are those of the header it
+ * was compiled with. The text is the library's, and lasts as long as that is loaded. Threads: any. Progress: wait-free.
+ */
+WEIR_API const char *weir_version(void);
 
 /* A limiter: one node of the fleet. Thread-safe as the table above says. */
 typedef struct weir weir;
@@ -593,8 +604,18 @@ typedef struct weir_stats {
                                        were refused, timed out or found no such name */
 } weir_stats;
 
-/* Threads: any. Progress: wait-free. */
+/*
+ * Fills in what there is room for: `size` is sizeof(weir_stats) where the caller was compiled. A later library has more
+ * fields, which it leaves out; fields that this library does not know are 0. Threads: any. Progress: wait-free.
+ */
+WEIR_API void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size);
+
+/*
+ * The same with the size filled in. The function of this name fills in the fields up to forgiven_count and no later
+ * ones, for programs that were compiled without the macro and for other languages.
+ */
 WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
+#define weir_get_stats(w, stats) weir_get_stats_sized((w), (stats), sizeof(*(stats)))
 
 /*
  * A key that is denied much.
