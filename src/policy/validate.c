@@ -10,12 +10,8 @@
 #include "base/error.h"
 #include "base/numbers.h"
 
-#define PERIOD_MIN_NS NS_PER_MS
-#define PERIOD_MAX_NS (UINT64_C(31622400) * NS_PER_S)
-#define FILL_MAX_S    UINT64_C(63072000)
-#define RATE_MAX      UINT64_C(640000000)
-#define GRACE_MAX_MS  UINT32_C(86400000)
-#define LONG_MAX_MS   UINT32_C(2592000000)
+#define FILL_MAX_S UINT64_C(63072000)
+#define RATE_MAX   UINT64_C(640000000)
 
 /* Who is at fault, in words. */
 struct subject {
@@ -88,16 +84,16 @@ static int check_fields(struct subject *s)
     result = result != 0 ? result : check_enum(s, "scope", (int) p->scope, WEIR_SCOPE_PROCESS);
     result = result != 0 ? result : check_enum(s, "on_outage", (int) p->on_outage, WEIR_OUTAGE_CLOSED);
     result = result != 0 ? result : check_enum(s, "on_long_outage", (int) p->on_long_outage, WEIR_OUTAGE_CLOSED);
-    if (result == 0 && p->outage_grace_ms > GRACE_MAX_MS) {
+    if (result == 0 && p->outage_grace_ms > POLICY_GRACE_MAX_MS) {
         at_field(s, "outage_grace_ms");
         result = error_set(s->error, -EINVAL, "%s has outage_grace_ms %" PRIu32 "; give at most %" PRIu32 " (a day)",
-                           s->who, p->outage_grace_ms, GRACE_MAX_MS);
+                           s->who, p->outage_grace_ms, POLICY_GRACE_MAX_MS);
     }
-    if (result == 0 && p->long_outage_ms > LONG_MAX_MS) {
+    if (result == 0 && p->long_outage_ms > POLICY_LONG_MAX_MS) {
         at_field(s, "long_outage_ms");
         result = error_set(s->error, -EINVAL,
                            "%s has long_outage_ms %" PRIu32 "; give at most %" PRIu32 " (30 days), or 0 for never",
-                           s->who, p->long_outage_ms, LONG_MAX_MS);
+                           s->who, p->long_outage_ms, POLICY_LONG_MAX_MS);
     }
     if (result == 0 && (p->limits == NULL || p->limit_count == 0 || p->limit_count > WEIR_MAX_LIMITS)) {
         at_field(s, "limits");
@@ -146,7 +142,7 @@ static int check_period(struct subject *s, const weir_limit *l)
         return error_set(s->error, -EINVAL,
                          "%s has a calendar, which only fixed_window has; use that, or give a period", s->who);
     }
-    if (l->period_ns < PERIOD_MIN_NS || l->period_ns > PERIOD_MAX_NS) {
+    if (l->period_ns < POLICY_PERIOD_MIN_NS || l->period_ns > POLICY_PERIOD_MAX_NS) {
         at_field(s, "period_ns");
         return error_set(s->error, -EINVAL,
                          "%s has period %" PRIu64 "%s; give a period such as \"10s\", from 1ms to 366d", s->who,

@@ -3,7 +3,14 @@
 #ifndef WEIR_POLICY_VALIDATE_H
 #define WEIR_POLICY_VALIDATE_H
 
+#include "base/numbers.h"
 #include "weir/weir.h"
+
+/* Ranges of what a policy has. */
+#define POLICY_PERIOD_MIN_NS NS_PER_MS
+#define POLICY_PERIOD_MAX_NS (UINT64_C(31622400) * NS_PER_S)
+#define POLICY_GRACE_MAX_MS  UINT32_C(86400000)
+#define POLICY_LONG_MAX_MS   UINT32_C(2592000000)
 
 /* Where a malformed set is malformed, for callers who know more of where it came from. */
 struct policy_fault {

@@ -1,249 +1,389 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies from a YAML file: libcyaml fills in a schema, libyaml tells on which line a thing stands, and what is wrong
- * with the policies themselves is found by policy_validate, as for policies from a program.
+ * Policies from a YAML file. The file is read as a tree; its fields and their values are taken from there, and what is
+ * wrong with the policies themselves is found by policy_validate, as for policies from a program.
  */
 #include "policy/yaml.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cyaml/cyaml.h>
-#include <yaml.h>
 
 #include "base/error.h"
 #include "base/numbers.h"
+#include "policy/fields.h"
+#include "policy/tree.h"
 #include "policy/validate.h"
+#include "policy/values.h"
 
-/* A thousand policies of four limits take a tenth of it. */
-#define FILE_SIZE_MAX ((size_t) 1 << 20)
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* As the file has it. */
-struct file_limit {
-    weir_algorithm algorithm;
-    uint64_t limit;
-    char *period;
-    uint64_t burst;
-    weir_calendar calendar;
-    uint64_t delay;
-    char *name;
-};
-
-/* A tier: a policy's name goes before its own, and what it does not say is the policy's. */
-struct file_tier {
-    char *name;
-    struct file_limit *limits;
-    unsigned limits_count;
-};
-
+/* A policy or a tier. */
 struct file_policy {
-    char *name;
-    weir_mode mode;
-    weir_scope scope;
-    bool hash_keys;
-    weir_outage on_outage, on_long_outage;
-    char *outage_grace, *long_outage;
-    struct file_limit *limits;
-    unsigned limits_count;
-    struct file_tier *tiers;
-    unsigned tiers_count;
-};
-
-struct file_root {
-    struct file_policy *policies;
-    unsigned policies_count;
+    const struct tree_node *mapping, *limit_mappings[WEIR_MAX_LIMITS];
+    weir_limit limits[WEIR_MAX_LIMITS];
+    char name[2 * WEIR_MAX_NAME + 2]; /* of a tier, whole */
 };
 
 struct policy_file {
-    struct file_root *root;
+    struct tree tree; /* has the names */
     weir_policy *policies;
-    size_t policy_count;
-    weir_limit *limits;                   /* of all policies, one after another */
-    char (*names)[2 * WEIR_MAX_NAME + 2]; /* of tiers, whole */
-    struct place *places;                 /* by policy: where it stands in the file */
+    struct file_policy *details; /* of each of the policies */
+    size_t policy_count, policy_room;
 };
 
-/* Where something stands in the file; `tier` SIZE_MAX: the policy itself. */
-struct place {
-    size_t policy, tier;
-};
+static const char *const algorithm_names[] = {[WEIR_FIXED_WINDOW] = "fixed_window",
+                                              [WEIR_SLIDING_WINDOW] = "sliding_window",
+                                              [WEIR_SLIDING_LOG] = "sliding_log",
+                                              [WEIR_TOKEN_BUCKET] = "token_bucket",
+                                              [WEIR_LEAKY_BUCKET] = "leaky_bucket"};
+static const char *const calendar_names[] = {[WEIR_CALENDAR_DAY] = "day", [WEIR_CALENDAR_MONTH] = "month"};
+static const char *const mode_names[] = {[WEIR_ENFORCE] = "enforce", [WEIR_SHADOW] = "shadow"};
+static const char *const scope_names[] = {[WEIR_SCOPE_FLEET] = "fleet", [WEIR_SCOPE_PROCESS] = "process"};
+static const char *const outage_names[] = {[WEIR_OUTAGE_SHARE] = "share",
+                                           [WEIR_OUTAGE_LOCAL] = "local",
+                                           [WEIR_OUTAGE_OPEN] = "open",
+                                           [WEIR_OUTAGE_CLOSED] = "closed"};
 
-/* clang-format off */
-static const cyaml_strval_t algorithms[] = {{"fixed_window", WEIR_FIXED_WINDOW}, {"sliding_window", WEIR_SLIDING_WINDOW},
-                                            {"sliding_log", WEIR_SLIDING_LOG}, {"token_bucket", WEIR_TOKEN_BUCKET},
-                                            {"leaky_bucket", WEIR_LEAKY_BUCKET}};
-static const cyaml_strval_t calendars[] = {{"day", WEIR_CALENDAR_DAY}, {"month", WEIR_CALENDAR_MONTH}};
-static const cyaml_strval_t modes[] = {{"enforce", WEIR_ENFORCE}, {"shadow", WEIR_SHADOW}};
-static const cyaml_strval_t scopes[] = {{"fleet", WEIR_SCOPE_FLEET}, {"process", WEIR_SCOPE_PROCESS}};
-static const cyaml_strval_t outages[] = {{"share", WEIR_OUTAGE_SHARE}, {"local", WEIR_OUTAGE_LOCAL},
-                                         {"open", WEIR_OUTAGE_OPEN}, {"closed", WEIR_OUTAGE_CLOSED}};
+static const struct word_alias algorithm_aliases[] = {{"fixed", "fixed_window"},
+                                                      {"counter", "fixed_window"},
+                                                      {"sliding", "sliding_window"},
+                                                      {"sliding_counter", "sliding_window"},
+                                                      {"rolling_window", "sliding_window"},
+                                                      {"log", "sliding_log"},
+                                                      {"sliding_window_log", "sliding_log"},
+                                                      {"gcra", "token_bucket"},
+                                                      {"token", "token_bucket"},
+                                                      {"leaky", "leaky_bucket"},
+                                                      {"limit_req", "leaky_bucket"}};
+static const struct word_alias calendar_aliases[] = {
+    {"hour", "period: 1h"},   {"hourly", "period: 1h"}, {"daily", "day"},         {"week", "period: 7d"},
+    {"weekly", "period: 7d"}, {"monthly", "month"},     {"year", "period: 365d"}, {"minute", "period: 1m"}};
+static const struct word_alias mode_aliases[] = {
+    {"dry_run", "shadow"}, {"dryrun", "shadow"},   {"log_only", "shadow"},  {"monitor", "shadow"},
+    {"report", "shadow"},  {"observe", "shadow"},  {"test", "shadow"},      {"on", "enforce"},
+    {"block", "enforce"},  {"enabled", "enforce"}, {"enforcing", "enforce"}};
+static const struct word_alias scope_aliases[] = {{"global", "fleet"},   {"cluster", "fleet"},   {"redis", "fleet"},
+                                                  {"shared", "fleet"},   {"local", "process"},   {"node", "process"},
+                                                  {"memory", "process"}, {"instance", "process"}};
+static const struct word_alias outage_aliases[] = {{"fail_open", "open"},     {"allow", "open"},    {"pass", "open"},
+                                                   {"fail_closed", "closed"}, {"deny", "closed"},   {"close", "closed"},
+                                                   {"block", "closed"},       {"process", "local"}, {"even", "share"}};
 
-static const cyaml_schema_field_t limit_fields[] = {
-    CYAML_FIELD_ENUM("algorithm", CYAML_FLAG_STRICT, struct file_limit, algorithm, algorithms, CYAML_ARRAY_LEN(algorithms)),
-    CYAML_FIELD_UINT("limit", CYAML_FLAG_DEFAULT, struct file_limit, limit),
-    CYAML_FIELD_STRING_PTR("period", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct file_limit, period, 0, CYAML_UNLIMITED),
-    CYAML_FIELD_UINT("burst", CYAML_FLAG_OPTIONAL, struct file_limit, burst),
-    CYAML_FIELD_ENUM("calendar", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct file_limit, calendar, calendars, CYAML_ARRAY_LEN(calendars)),
-    CYAML_FIELD_UINT("delay", CYAML_FLAG_OPTIONAL, struct file_limit, delay),
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct file_limit, name, 0, CYAML_UNLIMITED),
-    CYAML_FIELD_END,
-};
-static const cyaml_schema_value_t limit_schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct file_limit, limit_fields)};
-
-static const cyaml_schema_field_t tier_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct file_tier, name, 0, CYAML_UNLIMITED),
-    CYAML_FIELD_SEQUENCE("limits", CYAML_FLAG_POINTER, struct file_tier, limits, &limit_schema, 0, CYAML_UNLIMITED),
-    CYAML_FIELD_END,
-};
-static const cyaml_schema_value_t tier_schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct file_tier, tier_fields)};
-
-#define POLICY_ENUM(key, member, values)                                                                               \
-    CYAML_FIELD_ENUM(key, CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct file_policy, member, values, CYAML_ARRAY_LEN(values))
-#define POLICY_STRING(key, flags, member)                                                                              \
-    CYAML_FIELD_STRING_PTR(key, (flags) | CYAML_FLAG_POINTER, struct file_policy, member, 0, CYAML_UNLIMITED)
-
-static const cyaml_schema_field_t policy_fields[] = {
-    POLICY_STRING("name", CYAML_FLAG_DEFAULT, name),
-    POLICY_ENUM("mode", mode, modes),
-    POLICY_ENUM("scope", scope, scopes),
-    CYAML_FIELD_BOOL("hash_keys", CYAML_FLAG_OPTIONAL, struct file_policy, hash_keys),
-    POLICY_ENUM("on_outage", on_outage, outages),
-    POLICY_ENUM("on_long_outage", on_long_outage, outages),
-    POLICY_STRING("outage_grace", CYAML_FLAG_OPTIONAL, outage_grace),
-    POLICY_STRING("long_outage", CYAML_FLAG_OPTIONAL, long_outage),
-    CYAML_FIELD_SEQUENCE("limits", CYAML_FLAG_POINTER, struct file_policy, limits, &limit_schema, 0, CYAML_UNLIMITED),
-    CYAML_FIELD_SEQUENCE("tiers", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct file_policy, tiers, &tier_schema, 0, CYAML_UNLIMITED),
-    CYAML_FIELD_END,
-};
-static const cyaml_schema_value_t policy_schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct file_policy, policy_fields)};
-
-static const cyaml_schema_field_t root_fields[] = {
-    CYAML_FIELD_SEQUENCE("policies", CYAML_FLAG_POINTER, struct file_root, policies, &policy_schema, 0, CYAML_UNLIMITED),
-    CYAML_FIELD_END,
-};
-static const cyaml_schema_value_t root_schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct file_root, root_fields)};
-/* clang-format on */
-
-/* What libcyaml says of an error: what, and the innermost place it stands. */
-struct complaint {
-    char what[100];
-    char field[48];
-    unsigned line;
-};
-
-static void hear(cyaml_log_t level, void *context, const char *format, va_list arguments)
-{
-    struct complaint *complaint = context;
-    char text[160];
-    (void) level;
-    (void) vsnprintf(text, sizeof(text), format, arguments);
-    text[strcspn(text, "\r\n")] = '\0';
-    const char *line = strstr(text, "(line: ");
-    if (line != NULL) {
-        const char *in = strstr(text, "in mapping field '");
-        if (in != NULL && complaint->field[0] == '\0') {
-            in += strlen("in mapping field '");
-            (void) snprintf(complaint->field, sizeof(complaint->field), "%.*s", (int) strcspn(in, "'"), in);
-        }
-        if (complaint->line == 0) {
-            complaint->line = (unsigned) strtoul(line + strlen("(line: "), NULL, 10);
-        }
-    } else if (complaint->what[0] == '\0' && strstr(text, "Backtrace") == NULL) {
-        const char *what = strncmp(text, "Load: ", 6) == 0 ? text + 6 : text;
-        (void) snprintf(complaint->what, sizeof(complaint->what), "%.99s", what);
+#define WORDS(names_, aliases_)                                                                                        \
+    {                                                                                                                  \
+        .names = (names_), .count = COUNT(names_), .aliases = (aliases_), .alias_count = COUNT(aliases_)               \
     }
-    for (char *c = complaint->what; *c != '\0'; c++) {
-        *c = (unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f ? '?' : *c;
+static const struct words algorithms = WORDS(algorithm_names, algorithm_aliases);
+static const struct words calendars = WORDS(calendar_names, calendar_aliases);
+static const struct words modes = WORDS(mode_names, mode_aliases);
+static const struct words scopes = WORDS(scope_names, scope_aliases);
+static const struct words outages = WORDS(outage_names, outage_aliases);
+
+/* Everything one load works with. */
+struct load {
+    struct text_file file;
+    struct policy_file *out;
+};
+
+/* Whose field it is, in words: "policy "api": limit 2". */
+struct who {
+    char text[2 * WEIR_MAX_NAME + 64];
+};
+
+static struct who entry_of(const struct who *outer, const char *what, size_t number)
+{
+    struct who who;
+    (void) snprintf(who.text, sizeof(who.text), "%.150s%s%.8s %zu", outer != NULL ? outer->text : "",
+                    outer != NULL ? ": " : "", what, number);
+    return who;
+}
+
+/* By its name, where it has one that can be one. */
+static struct who policy_of(const struct tree *tree, const struct tree_node *mapping, size_t number)
+{
+    const struct tree_node *name = tree_find(tree, mapping, "name");
+    const char *text = name != NULL ? tree_text(tree, name) : "";
+    struct who who = entry_of(NULL, "policy", number);
+    if (*text != '\0' && strlen(text) <= WEIR_MAX_NAME) {
+        (void) snprintf(who.text, sizeof(who.text), "policy \"%s\"", text);
+    }
+    return who;
+}
+
+static int missing(const struct load *load, const struct tree_node *mapping, const struct who *who, const char *field,
+                   const char *give)
+{
+    return text_file_fail(&load->file, mapping->place, -EINVAL, "%s has no %s; give %s", who->text, field, give);
+}
+
+/* A field's value as text. False: the field is not there, or *result is an error. */
+static bool has_value(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
+                      struct value *out, int *result)
+{
+    const struct tree_node *key = fields->keys[field];
+    const struct tree_node *value = fields->values[field];
+    if (key == NULL || *result != 0) {
+        return false;
+    }
+    const char *name = tree_text(&load->out->tree, key);
+    if (value->kind != TREE_VALUE) {
+        *result = text_file_fail(&load->file, value->place, -EINVAL, "%s has a %s as %s; give a single value",
+                                 who->text, value->kind == TREE_LIST ? "list" : "mapping", name);
+        return false;
+    }
+    *out = (struct value){.file = &load->file,
+                          .place = value->place,
+                          .who = who->text,
+                          .field = name,
+                          .text = tree_text(&load->out->tree, value)};
+    return true;
+}
+
+static void read_number(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
+                        uint64_t *out, int *result)
+{
+    struct value value;
+    if (has_value(load, fields, field, who, &value, result)) {
+        *result = value_number(&value, out);
     }
 }
 
-static const cyaml_config_t base_config = {
-    .log_fn = hear, .mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR, .flags = CYAML_CFG_NO_ALIAS};
-
-/* The value of a field of a mapping; NULL: none. *line: where its key stands. */
-static yaml_node_t *field_of(yaml_document_t *document, const yaml_node_t *mapping, const char *field, unsigned *line)
+/* 0 where the field is not there: of each enumeration that has a default, that is the default. */
+static unsigned read_word(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
+                          const struct words *words, int *result)
 {
-    if (mapping == NULL || mapping->type != YAML_MAPPING_NODE) {
+    struct value value;
+    unsigned word = 0;
+    if (has_value(load, fields, field, who, &value, result)) {
+        *result = value_word(&value, words, &word);
+    }
+    return word;
+}
+
+static const char *read_text(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
+                             int *result)
+{
+    struct value value;
+    return has_value(load, fields, field, who, &value, result) ? value.text : NULL;
+}
+
+static void read_ms(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
+                    uint32_t most_ms, const char *give, uint32_t *out, int *result)
+{
+    struct value value;
+    uint64_t ns = 0;
+    if (has_value(load, fields, field, who, &value, result)) {
+        *result = value_duration(&value, 0, most_ms * NS_PER_MS, give, &ns);
+        *out = (uint32_t) ((ns + NS_PER_MS - 1) / NS_PER_MS);
+    }
+}
+
+static int read_limit(const struct load *load, const struct tree_node *mapping, const struct who *who, weir_limit *out)
+{
+    struct fields fields;
+    int result = fields_read(&load->file, &load->out->tree, LEVEL_LIMIT, who->text, mapping, &fields);
+    if (result != 0) {
+        return result;
+    }
+    const struct tree_node *calendar = fields.keys[LIMIT_CALENDAR];
+    const struct tree_node *period = fields.keys[LIMIT_PERIOD];
+    if (fields.keys[LIMIT_ALGORITHM] == NULL) {
+        char list[120];
+        return missing(load, mapping, who, "algorithm", words_list(&algorithms, list, sizeof(list)));
+    }
+    if (fields.keys[LIMIT_LIMIT] == NULL) {
+        return missing(load, mapping, who, "limit", "a whole number of units such as 1000");
+    }
+    if (period == NULL && calendar == NULL) {
+        return missing(load, mapping, who, "period", "a period such as \"10s\", or a calendar");
+    }
+    if (period != NULL && calendar != NULL) {
+        return text_file_fail(&load->file, period->place.line > calendar->place.line ? period->place : calendar->place,
+                              -EINVAL, "%s has a calendar and a period; give one of them", who->text);
+    }
+    *out = (weir_limit){.algorithm =
+                            (weir_algorithm) read_word(load, &fields, LIMIT_ALGORITHM, who, &algorithms, &result)};
+    read_number(load, &fields, LIMIT_LIMIT, who, &out->limit, &result);
+    struct value value;
+    if (has_value(load, &fields, LIMIT_PERIOD, who, &value, &result)) {
+        result = value_duration(&value, POLICY_PERIOD_MIN_NS, POLICY_PERIOD_MAX_NS,
+                                "a period such as \"10s\", from 1ms to 366d", &out->period_ns);
+    }
+    out->calendar = (weir_calendar) read_word(load, &fields, LIMIT_CALENDAR, who, &calendars, &result);
+    read_number(load, &fields, LIMIT_BURST, who, &out->burst, &result);
+    read_number(load, &fields, LIMIT_DELAY, who, &out->delay, &result);
+    out->name = read_text(load, &fields, LIMIT_NAME, who, &result);
+    return result;
+}
+
+/* The list of limits of a policy or a tier, which `key` and `list` are. */
+static int read_limits(const struct load *load, const struct tree_node *key, const struct tree_node *list,
+                       const struct who *who, weir_policy *policy, struct file_policy *detail)
+{
+    int result = fields_check_list(&load->file, &load->out->tree, key, list, LEVEL_LIMIT);
+    if (result != 0) {
+        return result;
+    }
+    policy->limits = detail->limits;
+    policy->limit_count = 0;
+    const struct tree_node *entry = tree_child(&load->out->tree, list);
+    for (; entry != NULL && result == 0; entry = tree_next(&load->out->tree, entry)) {
+        if (policy->limit_count == WEIR_MAX_LIMITS) {
+            return text_file_fail(&load->file, entry->place, -EINVAL, "%s has more than %d limits; give 1 to %d",
+                                  who->text, WEIR_MAX_LIMITS, WEIR_MAX_LIMITS);
+        }
+        const struct who limit = entry_of(who, "limit", policy->limit_count + 1);
+        result = read_limit(load, entry, &limit, &detail->limits[policy->limit_count]);
+        detail->limit_mappings[policy->limit_count++] = entry;
+    }
+    return result;
+}
+
+/* Room for one more policy or tier; its place. NULL: there is none, and *result is an error. */
+static struct file_policy *add_policy(const struct load *load, const struct tree_node *mapping, int *result)
+{
+    struct policy_file *out = load->out;
+    if (out->policy_count == out->policy_room) {
+        *result = text_file_fail(&load->file, mapping->place, -ENOSPC,
+                                 "there are more than %d policies, tiers among them; give fewer", WEIR_MAX_POLICIES);
         return NULL;
     }
-    for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start; pair < mapping->data.mapping.pairs.top;
-         pair++) {
-        const yaml_node_t *key = yaml_document_get_node(document, pair->key);
-        if (key != NULL && key->type == YAML_SCALAR_NODE && strcmp((const char *) key->data.scalar.value, field) == 0) {
-            *line = (unsigned) key->start_mark.line + 1;
-            return yaml_document_get_node(document, pair->value);
-        }
-    }
-    return NULL;
+    struct file_policy *policy = &out->details[out->policy_count];
+    policy->mapping = mapping;
+    return policy;
 }
 
-static yaml_node_t *entry_of(yaml_document_t *document, const yaml_node_t *sequence, size_t index, unsigned *line)
+/* A tier: its policy's name goes before its own, and what it does not say is the policy's. */
+static int read_tier(const struct load *load, const struct tree_node *mapping, const struct who *of,
+                     const weir_policy *policy, size_t number)
 {
-    if (sequence == NULL || sequence->type != YAML_SEQUENCE_NODE) {
-        return NULL;
+    struct policy_file *out = load->out;
+    struct who who = entry_of(of, "tier", number);
+    struct fields fields;
+    int result = fields_read(&load->file, &out->tree, LEVEL_TIER, who.text, mapping, &fields);
+    if (result != 0) {
+        return result;
     }
-    const yaml_node_item_t *item = sequence->data.sequence.items.start + index;
-    yaml_node_t *node = item < sequence->data.sequence.items.top ? yaml_document_get_node(document, *item) : NULL;
-    if (node != NULL) {
-        *line = (unsigned) node->start_mark.line + 1;
+    if (fields.keys[TIER_NAME] == NULL) {
+        return missing(load, mapping, &who, "name", "a word such as pro");
     }
-    return node;
+    const char *own = read_text(load, &fields, TIER_NAME, &who, &result);
+    struct file_policy *detail = result == 0 ? add_policy(load, mapping, &result) : NULL;
+    if (detail == NULL) {
+        return result;
+    }
+    (void) snprintf(detail->name, sizeof(detail->name), "%.*s/%.*s", WEIR_MAX_NAME, policy->name, WEIR_MAX_NAME, own);
+    (void) snprintf(who.text, sizeof(who.text), "policy \"%s\"", detail->name);
+    if (fields.keys[TIER_LIMITS] == NULL) {
+        return missing(load, mapping, &who, "limits", "a list of 1 to 4");
+    }
+    weir_policy tier = *policy;
+    tier.name = detail->name;
+    result = read_limits(load, fields.keys[TIER_LIMITS], fields.values[TIER_LIMITS], &who, &tier, detail);
+    out->policies[out->policy_count++] = tier;
+    return result;
 }
 
-/* A policy's or a tier's mapping; *line: where it stands. */
-static yaml_node_t *node_of(yaml_document_t *document, struct place place, unsigned *line)
+static int read_policy(const struct load *load, const struct tree_node *mapping, size_t number)
 {
-    yaml_node_t *node = field_of(document, yaml_document_get_root_node(document), "policies", line);
-    node = entry_of(document, node, place.policy, line);
-    if (place.tier != SIZE_MAX) {
-        node = entry_of(document, field_of(document, node, "tiers", line), place.tier, line);
+    struct policy_file *out = load->out;
+    const struct who who = policy_of(&out->tree, mapping, number);
+    struct fields fields;
+    int result = fields_read(&load->file, &out->tree, LEVEL_POLICY, who.text, mapping, &fields);
+    if (result != 0) {
+        return result;
     }
-    return node;
+    if (fields.keys[POLICY_NAME] == NULL) {
+        return missing(load, mapping, &who, "name", "1 to 63 letters, digits, '.', '_', '-' or '/'");
+    }
+    if (fields.keys[POLICY_LIMITS] == NULL) {
+        return missing(load, mapping, &who, "limits", "a list of 1 to 4");
+    }
+    struct file_policy *detail = add_policy(load, mapping, &result);
+    if (detail == NULL) {
+        return result;
+    }
+    weir_policy policy = {.name = read_text(load, &fields, POLICY_NAME, &who, &result)};
+    policy.mode = (weir_mode) read_word(load, &fields, POLICY_MODE, &who, &modes, &result);
+    policy.scope = (weir_scope) read_word(load, &fields, POLICY_SCOPE, &who, &scopes, &result);
+    policy.on_outage = (weir_outage) read_word(load, &fields, POLICY_ON_OUTAGE, &who, &outages, &result);
+    policy.on_long_outage = (weir_outage) read_word(load, &fields, POLICY_ON_LONG_OUTAGE, &who, &outages, &result);
+    read_ms(load, &fields, POLICY_OUTAGE_GRACE, &who, POLICY_GRACE_MAX_MS, "at most 1d", &policy.outage_grace_ms,
+            &result);
+    read_ms(load, &fields, POLICY_LONG_OUTAGE, &who, POLICY_LONG_MAX_MS, "at most 30d, or 0s for never",
+            &policy.long_outage_ms, &result);
+    struct value value;
+    if (has_value(load, &fields, POLICY_HASH_KEYS, &who, &value, &result)) {
+        result = value_flag(&value, &policy.hash_keys);
+    }
+    if (result == 0) {
+        result = read_limits(load, fields.keys[POLICY_LIMITS], fields.values[POLICY_LIMITS], &who, &policy, detail);
+    }
+    out->policies[out->policy_count++] = policy;
+    if (result != 0 || fields.keys[POLICY_TIERS] == NULL) {
+        return result;
+    }
+    const struct tree_node *tiers = fields.values[POLICY_TIERS];
+    result = fields_check_list(&load->file, &out->tree, fields.keys[POLICY_TIERS], tiers, LEVEL_TIER);
+    const struct tree_node *tier = tree_child(&out->tree, tiers);
+    for (size_t i = 1; tier != NULL && result == 0; i++, tier = tree_next(&out->tree, tier)) {
+        result = read_tier(load, tier, &who, &policy, i);
+    }
+    return result;
 }
 
-/* The line of a policy (`limit_index` SIZE_MAX) or a limit, or of a field of it where that is there. */
-static unsigned line_of(yaml_document_t *document, struct place place, size_t limit_index, const char *field)
+static size_t count_children(const struct tree *tree, const struct tree_node *node)
 {
-    unsigned line = 1;
-    const yaml_node_t *node = node_of(document, place, &line);
-    if (limit_index != SIZE_MAX) {
-        node = entry_of(document, field_of(document, node, "limits", &line), limit_index, &line);
+    size_t count = 0;
+    for (const struct tree_node *child = tree_child(tree, node); child != NULL; child = tree_next(tree, child)) {
+        count++;
     }
-    if (field != NULL) {
-        (void) field_of(document, node, field, &line);
-    }
-    return line;
+    return count;
 }
 
-/* The line of the first mapping key of this name, wherever it stands; 0: there is none. */
-static unsigned line_of_key(yaml_document_t *document, const char *key)
+/* Reserves what the policies of a list, tiers among them, take in weir.h's form. */
+static bool reserve(struct policy_file *out, const struct tree_node *list)
 {
-    for (const yaml_node_t *node = document->nodes.start; node < document->nodes.top; node++) {
-        unsigned line = 0;
-        if (field_of(document, node, key, &line) != NULL) {
-            return line;
-        }
+    size_t count = 0;
+    const struct tree_node *policy = tree_child(&out->tree, list);
+    for (; policy != NULL && count < WEIR_MAX_POLICIES; policy = tree_next(&out->tree, policy)) {
+        const struct tree_node *tiers = tree_find(&out->tree, policy, "tiers");
+        count += 1 + (tiers != NULL ? count_children(&out->tree, tiers) : 0);
     }
-    return 0;
+    out->policy_room = count < WEIR_MAX_POLICIES ? count : WEIR_MAX_POLICIES;
+    out->policies = calloc(out->policy_room, sizeof(*out->policies));
+    out->details = calloc(out->policy_room, sizeof(*out->details));
+    return out->policies != NULL && out->details != NULL;
 }
 
-/* Whether a field that is there is a whole number and nothing else; libcyaml would take "10x" for 10, and "-1" too. */
-static bool is_whole_number(yaml_document_t *document, struct place place, size_t limit_index, const char *field)
+static int read_policies(const struct load *load)
 {
-    unsigned line;
-    const yaml_node_t *node = field_of(document, node_of(document, place, &line), "limits", &line);
-    node = field_of(document, entry_of(document, node, limit_index, &line), field, &line);
-    if (node == NULL) {
-        return true;
+    struct policy_file *out = load->out;
+    const struct tree_node *root = tree_root(&out->tree);
+    const struct tree_node *list = NULL;
+    struct fields fields = {.keys = {NULL}};
+    int result = root != NULL ? fields_read(&load->file, &out->tree, LEVEL_FILE, "the file", root, &fields) : 0;
+    if (result == 0 && fields.keys[FILE_POLICIES] != NULL) {
+        list = fields.values[FILE_POLICIES];
+        result = fields_check_list(&load->file, &out->tree, fields.keys[FILE_POLICIES], list, LEVEL_POLICY);
     }
-    const char *text = (const char *) node->data.scalar.value; /* a scalar: libcyaml has seen to that */
-    return *text != '\0' && text[strspn(text, "0123456789")] == '\0' && strlen(text) <= 19;
+    if (result != 0) {
+        return result;
+    }
+    if (list == NULL || tree_child(&out->tree, list) == NULL) {
+        return text_file_fail(&load->file, list != NULL ? list->place : (struct place){1, 1}, -EINVAL,
+                              "there are no policies; give a list named \"policies\" with at least one");
+    }
+    if (!reserve(out, list)) {
+        return text_file_fail(&load->file, (struct place){0}, -ENOMEM, "out of memory");
+    }
+    const struct tree_node *policy = tree_child(&out->tree, list);
+    for (size_t i = 1; policy != NULL && result == 0; i++, policy = tree_next(&out->tree, policy)) {
+        result = read_policy(load, policy, i);
+    }
+    return result;
 }
 
 /* The file's own name for a field of weir.h. */
@@ -255,294 +395,47 @@ static const char *field_in_file(const char *field)
                                                    : field;
 }
 
-/* "90s", "1m30s": whole numbers, each with its unit. */
-static bool duration_parse(const char *text, uint64_t *out)
+/* Where a fault stands: the value of its field, or where that is not there, its limit or policy. */
+static struct place place_of_fault(const struct policy_file *out, const struct policy_fault *fault)
 {
-    static const struct {
-        const char *name;
-        uint64_t ns;
-    } units[] = {{"ns", 1},
-                 {"us", NS_PER_US},
-                 {"ms", NS_PER_MS},
-                 {"s", NS_PER_S},
-                 {"m", 60 * NS_PER_S},
-                 {"h", 3600 * NS_PER_S},
-                 {"d", 86400 * NS_PER_S}};
-    *out = 0;
-    if (*text == '\0') {
-        return false;
+    const struct tree *tree = &out->tree;
+    const struct file_policy *detail = &out->details[fault->policy_index];
+    const struct tree_node *node =
+        fault->limit_index != SIZE_MAX ? detail->limit_mappings[fault->limit_index] : detail->mapping;
+    const char *field = fault->field != NULL ? field_in_file(fault->field) : "";
+    const struct tree_node *value = tree_find(tree, node, field);
+    if (value == NULL && strcmp(field, "period") == 0) {
+        value = tree_find(tree, node, "calendar"); /* which stands for it */
     }
-    while (*text != '\0') {
-        uint64_t number = 0;
-        const char *digits = text;
-        for (; *text >= '0' && *text <= '9'; text++) {
-            number = saturating_add(saturating_mul(number, 10), (uint64_t) (*text - '0'));
-        }
-        const size_t length = strspn(text, "nusmhd");
-        uint64_t unit = 0;
-        for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-            if (strlen(units[i].name) == length && strncmp(units[i].name, text, length) == 0) {
-                unit = units[i].ns;
-            }
-        }
-        if (digits == text || unit == 0) {
-            return false;
-        }
-        text += length;
-        *out = saturating_add(*out, saturating_mul(number, unit));
-    }
-    return *out != UINT64_MAX;
+    const struct tree_node *at = value != NULL ? value : node;
+    return at != NULL ? at->place : (struct place){1, 1};
 }
 
-/* Everything one load works with. */
-struct load {
-    const char *path;
-    yaml_document_t *document;
-    struct policy_file *file;
-    weir_error *error;
-};
-
-static int bad_duration(const struct load *load, struct place place, size_t limit, const char *field, const char *value)
+static int validate(const struct load *load)
 {
-    return error_set(load->error, -EINVAL,
-                     "%s:%u: %s \"%.40s\" is no duration; give whole numbers with a unit, such as \"10s\" or \"1m30s\"",
-                     load->path, line_of(load->document, place, limit, field), field, value);
-}
-
-static int duration_ms(const struct load *load, struct place place, const char *field, const char *value, uint32_t *out)
-{
-    uint64_t ns = 0;
-    if (value != NULL && !duration_parse(value, &ns)) {
-        return bad_duration(load, place, SIZE_MAX, field, value);
-    }
-    *out = (uint32_t) min_u64((ns + NS_PER_MS - 1) / NS_PER_MS, UINT32_MAX);
-    return 0;
-}
-
-static int convert_limits(const struct load *load, struct place place, const char *name, const struct file_limit *from,
-                          size_t count, weir_limit *to)
-{
-    static const char *const numbers[] = {"limit", "burst", "delay"};
-    for (size_t j = 0; j < count; j++) {
-        to[j] = (weir_limit){.algorithm = from[j].algorithm,
-                             .limit = from[j].limit,
-                             .burst = from[j].burst,
-                             .calendar = from[j].calendar,
-                             .delay = from[j].delay,
-                             .name = from[j].name};
-        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-            if (!is_whole_number(load->document, place, j, numbers[i])) {
-                return error_set(
-                    load->error, -EINVAL,
-                    "%s:%u: policy \"%s\": limit %zu has a %s that is no whole number; give units such as 1000",
-                    load->path, line_of(load->document, place, j, numbers[i]), name, j + 1, numbers[i]);
-            }
-        }
-        if (from[j].period != NULL && from[j].calendar != WEIR_CALENDAR_NONE) {
-            return error_set(load->error, -EINVAL,
-                             "%s:%u: policy \"%s\": limit %zu has a calendar and a period; give one of them",
-                             load->path, line_of(load->document, place, j, "calendar"), name, j + 1);
-        }
-        if (from[j].period != NULL && !duration_parse(from[j].period, &to[j].period_ns)) {
-            return bad_duration(load, place, j, "period", from[j].period);
-        }
-    }
-    return 0;
-}
-
-/* Reserves what the policies of the file, tiers among them, take in weir.h's form. */
-static bool convert_reserve(struct policy_file *file)
-{
-    size_t limit_count = 0;
-    size_t tier_count = 0;
-    for (size_t i = 0; i < file->root->policies_count; i++) {
-        const struct file_policy *policy = &file->root->policies[i];
-        limit_count += policy->limits_count;
-        tier_count += policy->tiers_count;
-        for (size_t j = 0; j < policy->tiers_count; j++) {
-            limit_count += policy->tiers[j].limits_count;
-        }
-    }
-    const size_t count = file->root->policies_count + tier_count;
-    file->policies = calloc(count + 1, sizeof(*file->policies));
-    file->limits = calloc(limit_count + 1, sizeof(*file->limits));
-    file->names = calloc(count + 1, sizeof(*file->names));
-    file->places = calloc(count + 1, sizeof(*file->places));
-    return file->policies != NULL && file->limits != NULL && file->names != NULL && file->places != NULL;
-}
-
-/* From the file's form to weir.h's. */
-static int convert(const struct load *load)
-{
-    struct policy_file *file = load->file;
-    if (!convert_reserve(file)) {
-        return error_set(load->error, -ENOMEM, "%s: out of memory for its policies", load->path);
-    }
-    weir_limit *limit = file->limits;
-    for (size_t i = 0; i < file->root->policies_count; i++) {
-        const struct file_policy *from = &file->root->policies[i];
-        const struct place place = {i, SIZE_MAX};
-        weir_policy policy = {.name = from->name,
-                              .limits = limit,
-                              .limit_count = from->limits_count,
-                              .mode = from->mode,
-                              .scope = from->scope,
-                              .hash_keys = from->hash_keys,
-                              .on_outage = from->on_outage,
-                              .on_long_outage = from->on_long_outage};
-        int result = duration_ms(load, place, "outage_grace", from->outage_grace, &policy.outage_grace_ms);
-        result =
-            result != 0 ? result : duration_ms(load, place, "long_outage", from->long_outage, &policy.long_outage_ms);
-        result =
-            result != 0 ? result : convert_limits(load, place, from->name, from->limits, from->limits_count, limit);
-        limit += from->limits_count;
-        file->places[file->policy_count] = place;
-        file->policies[file->policy_count++] = policy;
-        for (size_t j = 0; j < from->tiers_count && result == 0; j++) {
-            const struct file_tier *tier = &from->tiers[j];
-            char *name = file->names[file->policy_count];
-            (void) snprintf(name, sizeof(file->names[0]), "%.*s/%.*s", WEIR_MAX_NAME, from->name, WEIR_MAX_NAME,
-                            tier->name);
-            policy.name = name;
-            policy.limits = limit;
-            policy.limit_count = tier->limits_count;
-            result = convert_limits(load, (struct place){i, j}, name, tier->limits, tier->limits_count, limit);
-            limit += tier->limits_count;
-            file->places[file->policy_count] = (struct place){i, j};
-            file->policies[file->policy_count++] = policy;
-        }
-        if (result != 0) {
-            return result;
-        }
-    }
-    return 0;
-}
-
-/* Asks libcyaml for the file's policies. */
-static int load_schema(const struct load *load, const unsigned char *text, size_t size)
-{
-    struct complaint complaint = {.line = 0};
-    cyaml_config_t config = base_config;
-    config.log_ctx = &complaint;
-    const cyaml_err_t result =
-        cyaml_load_data(text, size, &config, &root_schema, (cyaml_data_t **) &load->file->root, NULL);
-    if (result == CYAML_OK && load->file->root != NULL && load->file->root->policies_count != 0) {
-        return 0;
-    }
-    if (result == CYAML_OK) {
-        return error_set(load->error, -EINVAL,
-                         "%s:1: there are no policies; give a list named \"policies\" with at least one", load->path);
-    }
-    static const char unexpected[] = "Unexpected key: ";
-    if (strncmp(complaint.what, unexpected, sizeof(unexpected) - 1) == 0) {
-        const char *key = complaint.what + sizeof(unexpected) - 1;
-        const unsigned line = line_of_key(load->document, key);
-        return error_set(load->error, -EINVAL,
-                         "%s:%u: there is no field \"%.40s\" here; see docs/policies.md for the fields there are",
-                         load->path, line != 0 ? line : complaint.line, key);
-    }
-    const bool enumerated = strstr(complaint.what, "enumeration") != NULL || strstr(complaint.what, "ENUM") != NULL;
-    return error_set(load->error, result == CYAML_ERR_OOM ? -ENOMEM : -EINVAL,
-                     "%s:%u: %s%s%s%s%s; see docs/policies.md%s", load->path, complaint.line != 0 ? complaint.line : 1,
-                     complaint.field[0] != '\0' ? "field \"" : "", complaint.field,
-                     complaint.field[0] != '\0' ? "\": " : "",
-                     complaint.what[0] != '\0' ? complaint.what : cyaml_strerror(result),
-                     result == CYAML_ERR_ALIAS ? " (aliases are not allowed)" : "",
-                     enumerated ? " for the values there are" : " for the fields there are");
-}
-
-static int load_document(const struct load *load, const unsigned char *text, size_t size)
-{
-    yaml_parser_t parser;
-    if (yaml_parser_initialize(&parser) == 0) {
-        return error_set(load->error, -ENOMEM, "%s: out of memory", load->path);
-    }
-    yaml_parser_set_input_string(&parser, text, size);
-    if (yaml_parser_load(&parser, load->document) == 0) {
-        const int result =
-            error_set(load->error, -EINVAL, "%s:%zu: this is not YAML: %s", load->path, parser.problem_mark.line + 1,
-                      parser.problem != NULL ? parser.problem : "unreadable");
-        yaml_parser_delete(&parser);
-        return result;
-    }
-    int result = load_schema(load, text, size);
-    result = result != 0 ? result : convert(load);
-    if (result == 0) {
-        struct policy_fault fault = {0, SIZE_MAX, NULL};
-        weir_error error;
-        result = policy_validate(load->file->policies, load->file->policy_count, &fault, &error);
-        if (result != 0) {
-            (void) error_set(load->error, result, "%s:%u: %s", load->path,
-                             line_of(load->document, load->file->places[fault.policy_index], fault.limit_index,
-                                     fault.field != NULL ? field_in_file(fault.field) : NULL),
-                             error.message);
-        }
-    }
-    yaml_document_delete(load->document);
-    yaml_parser_delete(&parser);
-    return result;
-}
-
-/* Reads the whole file. *text is malloc'ed. */
-static int read_file(const char *path, unsigned char **text, size_t *size, weir_error *error)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat status;
-    if (fd < 0 || fstat(fd, &status) != 0) {
-        const int result = -errno;
-        if (fd >= 0) {
-            (void) close(fd);
-        }
-        return error_set(error, result, "%s: cannot be read: %s", path, strerror(-result));
-    }
-    int result = 0;
-    *size = 0;
-    *text = NULL;
-    if (!S_ISREG(status.st_mode)) {
-        result = error_set(error, S_ISDIR(status.st_mode) ? -EISDIR : -EINVAL,
-                           "%s: is no regular file; give a YAML file", path);
-    } else if ((uint64_t) status.st_size > FILE_SIZE_MAX) {
-        result = error_set(error, -EFBIG, "%s: is larger than 1 MiB; a policy takes some 100 bytes", path);
-    } else if ((*text = malloc((size_t) status.st_size + 1)) == NULL) {
-        result = error_set(error, -ENOMEM, "%s: out of memory", path);
-    }
-    while (result == 0 && *size < (size_t) status.st_size) {
-        const ssize_t got = read(fd, *text + *size, (size_t) status.st_size - *size);
-        if (got < 0 && errno != EINTR) {
-            result = error_set(error, -errno, "%s: cannot be read: %s", path, strerror(errno));
-        }
-        if (got == 0) {
-            break; /* it has become shorter */
-        }
-        *size += got > 0 ? (size_t) got : 0;
-    }
-    (void) close(fd);
-    return result;
+    struct policy_fault fault = {0, SIZE_MAX, NULL};
+    weir_error error;
+    const int result = policy_validate(load->out->policies, load->out->policy_count, &fault, &error);
+    return result == 0 ? 0
+                       : text_file_fail(&load->file, place_of_fault(load->out, &fault), result, "%s", error.message);
 }
 
 int policy_file_load(const char *path, struct policy_file **out, weir_error *error)
 {
-    unsigned char *text = NULL;
-    size_t size = 0;
-    int result = read_file(path, &text, &size, error);
+    struct load load = {.file = {.path = path, .error = error}, .out = calloc(1, sizeof(*load.out))};
+    if (load.out == NULL) {
+        return text_file_fail(&load.file, (struct place){0}, -ENOMEM, "out of memory");
+    }
+    int result = text_file_read(&load.file);
+    result = result != 0 ? result : tree_read(&load.file, &load.out->tree);
+    result = result != 0 ? result : read_policies(&load);
+    result = result != 0 ? result : validate(&load);
+    free(load.file.text);
     if (result != 0) {
-        free(text);
+        policy_file_free(load.out);
         return result;
     }
-    struct policy_file *file = calloc(1, sizeof(*file));
-    if (file == NULL) {
-        free(text);
-        return error_set(error, -ENOMEM, "%s: out of memory", path);
-    }
-    yaml_document_t document;
-    const struct load load = {.path = path, .document = &document, .file = file, .error = error};
-    result = load_document(&load, text, size);
-    free(text);
-    if (result != 0) {
-        policy_file_free(file);
-        return result;
-    }
-    *out = file;
+    *out = load.out;
     return error_clear(error);
 }
 
@@ -555,13 +448,9 @@ const weir_policy *policy_file_policies(const struct policy_file *file, size_t *
 void policy_file_free(struct policy_file *file)
 {
     if (file != NULL) {
-        if (file->root != NULL) {
-            (void) cyaml_free(&base_config, &root_schema, file->root, 0);
-        }
+        tree_free(&file->tree);
         free(file->policies);
-        free(file->limits);
-        free(file->names);
-        free(file->places);
+        free(file->details);
         free(file);
     }
 }

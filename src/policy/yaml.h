@@ -10,7 +10,7 @@ struct policy_file;
 
 /*
  * Reads a file. On 0, *out holds its policies until policy_file_free. Else a negative errno value, and a sentence that
- * names the file, the line and the field.
+ * names the file, the line, the column and the field.
  */
 int policy_file_load(const char *path, struct policy_file **out, weir_error *error);
 
