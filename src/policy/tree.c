@@ -194,7 +194,12 @@ static int fail_bytes(const struct text_file *file, const yaml_parser_t *parser)
             "this is not YAML: control character 0x%02x; leave it out, or use an escape in double quotes",
             (unsigned) parser->problem_value);
     }
-    /* A character of several bytes that goes wrong after the first one is named by that. */
+    if (parser->problem != NULL && strstr(parser->problem, "trailing") != NULL) {
+        /* It names the byte that should have continued a character: the one to blame is that which began it. */
+        do {
+            offset -= offset != 0;
+        } while (offset != 0 && ((unsigned char) file->text[offset] & 0xc0) == 0x80);
+    }
     const unsigned byte = offset < file->size ? (unsigned char) file->text[offset] : 0;
     return text_file_fail(file, place_of_byte(file, offset), -EINVAL,
                           "this is not YAML: byte 0x%02x begins no character of UTF-8; save the file as UTF-8", byte);
