@@ -302,8 +302,9 @@ WEIR_API void weir_close(weir *w);
 WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 
 /*
- * weir_set_policies from a YAML file (docs/policies.md). An error names the file, the line and the field, and
- * the old set stays. -ENOENT and its like: the file could not be read.
+ * weir_set_policies from a YAML file (docs/policies.md). An error says "FILE:LINE:COLUMN: sentence", and the old
+ * set stays; of a path too long for that the end is named. -EINVAL: the file is malformed; -EFBIG: it is larger than
+ * 1 MiB; -ENOMEM, whichever allocation it was; -ENOENT and its like: the file could not be read.
  */
 WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *error);
 

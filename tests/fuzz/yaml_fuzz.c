@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policy files of any bytes. A file is refused with a sentence that a person can read and that names the line, and the
+ * Policy files of any bytes. A file is refused with a sentence that a person can read and that names the place, and the
  * set in force stays; or it is taken, and its policies are found, decide checks and write headers.
  *
  * One weir serves all inputs, so that sets replace one another as they do in a server; it is opened anew when it has
@@ -94,8 +94,10 @@ static void check_error(const weir_error *error, int result)
     if (result == -EINVAL) {
         const size_t length = strlen(path);
         CHECK(strncmp(error->message, path, length) == 0);
-        CHECK(error->message[length] == ':');
-        CHECK(error->message[length + 1] >= '1' && error->message[length + 1] <= '9');
+        unsigned line = 0;
+        unsigned column = 0;
+        CHECK(sscanf(error->message + length, ":%9u:%9u: ", &line, &column) == 2);
+        CHECK(line != 0 && column != 0);
     }
 }
 
