@@ -15,7 +15,7 @@
 #include "support/server.h"
 #include "support/support.h"
 
-#define DEADLINE_NS     (60 * SECOND)
+#define DEADLINE_NS     (100 * SECOND)
 #define PATIENT_MS      20000 /* no answer is so late */
 #define HUNG_TIMEOUT_MS 1000
 #define SCRAPE_EVERY_MS 60
