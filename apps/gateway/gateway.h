@@ -51,6 +51,7 @@ struct gateway_options {
 struct counters {
     _Atomic uint64_t offered, passed;
     _Atomic uint64_t checked[POLICY_COUNT];                      /* packets that were held against this policy */
+    _Atomic uint64_t would_deny[POLICY_COUNT];                   /* packets that shadow mode let pass */
     _Atomic uint64_t dropped[POLICY_COUNT];                      /* of those */
     _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */

@@ -16,6 +16,7 @@ struct look {
     weir *weir;
     char *names; /* of all of its policies, tiers included, each terminated; an empty one ends them */
     weir_policy_id ids[POLICY_COUNT];
+    bool shadow[POLICY_COUNT];
 };
 
 /* Words of a sentence. */
@@ -70,6 +71,15 @@ static void look_end(struct look *look)
     free(look->names);
 }
 
+/* No limit has room for so many units: shadow mode alone lets them pass. */
+static bool is_shadow(const weir *w, weir_thread *thread, weir_policy_id id)
+{
+    const weir_key key = weir_make_key(w, id, NULL, 0);
+    weir_verdict verdict;
+    (void) weir_peek(thread, &key, UINT64_MAX, &verdict);
+    return verdict.would_deny;
+}
+
 /* Reads a file into a weir of its own. False after a reason: it cannot be taken. */
 static bool look_at(struct look *look, const char *path, weir_error *error)
 {
@@ -91,9 +101,12 @@ static bool look_at(struct look *look, const char *path, weir_error *error)
         look_end(look);
         return false;
     }
+    weir_thread *thread = weir_attach(look->weir);
     for (size_t i = 0; i < POLICY_COUNT; i++) {
         look->ids[i] = weir_find_policy(look->weir, policy_names[i]);
+        look->shadow[i] = look->ids[i] != WEIR_NO_POLICY && is_shadow(look->weir, thread, look->ids[i]);
     }
+    weir_detach(thread);
     return true;
 }
 
@@ -222,9 +235,10 @@ static bool may_start(const struct look *look, const char *path, bool allow_miss
     return false;
 }
 
-static void find(struct policies *policies, const weir *w)
+static void find(struct policies *policies, const weir *w, const struct look *look)
 {
     for (size_t i = 0; i < POLICY_COUNT; i++) {
+        atomic_store(&policies->shadow[i], look->shadow[i]);
         atomic_store(&policies->ids[i], weir_find_policy(w, policy_names[i]));
     }
 }
@@ -244,7 +258,7 @@ bool policies_start(struct policies *policies, weir *w, const char *path, bool a
     }
     if (good) {
         tell_differences(&look);
-        find(policies, w);
+        find(policies, w, &look);
     }
     look_end(&look);
     return good;
@@ -298,7 +312,7 @@ bool policies_reload(struct policies *policies, weir *w, const char *path, bool 
         (void) fprintf(stderr, "weir-gateway: policies stay as they were: %s\n", error.message);
         good = false;
     } else {
-        find(policies, w);
+        find(policies, w, &look);
         good = is_as_seen(policies, &look, path);
         tell_differences(&look);
     }
@@ -312,15 +326,13 @@ static void print_policy(const weir *w, weir_thread *thread, const char *name)
     const weir_policy_id id = weir_find_policy(w, name);
     const weir_key key = weir_make_key(w, id, NULL, 0);
     weir_verdict verdict;
-    (void) weir_peek(thread, &key, UINT64_MAX, &verdict); /* no limit has room for so many */
-    const bool shadow = verdict.would_deny;
     (void) weir_peek(thread, &key, 1, &verdict);
     char headers[1024];
     (void) weir_write_headers(WEIR_HEADERS_DRAFT_11, w, id, &verdict, headers, sizeof(headers));
     headers[strcspn(headers, "\r")] = '\0';
     const char *limits = strchr(headers, ':');
-    (void) printf("%s: %s; %" PRIu64 " at once;%s%s\n", name, shadow ? "shadow" : "enforce", verdict.remaining,
-                  limits != NULL ? limits + 1 : "", is_used(name) ? "" : " (limits nothing here)");
+    (void) printf("%s: %s; %" PRIu64 " at once;%s%s\n", name, is_shadow(w, thread, id) ? "shadow" : "enforce",
+                  verdict.remaining, limits != NULL ? limits + 1 : "", is_used(name) ? "" : " (limits nothing here)");
 }
 
 bool policies_check(const char *path, bool allow_missing)

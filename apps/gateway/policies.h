@@ -32,6 +32,7 @@ static inline bool policy_is_of_bytes(enum policy_index index)
 /* What is in force; written by the main thread, read by all. */
 struct policies {
     _Atomic weir_policy_id ids[POLICY_COUNT]; /* WEIR_NO_POLICY: not in force */
+    _Atomic bool shadow[POLICY_COUNT];        /* it counts what it would deny, and lets it pass */
 };
 
 /*

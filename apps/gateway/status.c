@@ -101,9 +101,14 @@ static void add_policies(struct text *text, const struct gateway *gateway)
         const bool in_force = atomic_load(&gateway->policies.ids[i]) != WEIR_NO_POLICY;
         const uint64_t dropped = SUM(gateway, dropped[i]);
         const uint64_t offered = SUM(gateway, checked[i]);
-        add(text, "%s\"%s\":{\"in_force\":%s,\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"dropped\":%" PRIu64 "}",
-            i != 0 ? "," : "", policy_names[i], in_force ? "true" : "false", offered,
-            offered > dropped ? offered - dropped : 0, dropped);
+        add(text,
+            "%s\"%s\":{\"in_force\":%s,\"mode\":\"%s\",\"offered\":%" PRIu64 ",\"passed\":%" PRIu64
+            ",\"dropped\":%" PRIu64 ",\"would_deny\":%" PRIu64 "}",
+            i != 0 ? "," : "", policy_names[i], in_force ? "true" : "false",
+            !in_force                                   ? "off"
+            : atomic_load(&gateway->policies.shadow[i]) ? "shadow"
+                                                        : "enforce",
+            offered, offered > dropped ? offered - dropped : 0, dropped, SUM(gateway, would_deny[i]));
     }
     add(text, "},");
 }
@@ -148,6 +153,7 @@ static void source_write(const char key[WEIR_OFFENDER_KEY_SIZE], char out[WEIR_O
 static void add_offenders(struct text *text, const struct gateway *gateway)
 {
     weir_offender offenders[WEIR_TOP_OFFENDERS];
+    const bool shadow = atomic_load(&gateway->policies.shadow[POLICY_SOURCE]);
     size_t count = 0;
     if (gateway->weir != NULL) {
         count = weir_top_offenders(gateway->weir, atomic_load(&gateway->policies.ids[POLICY_SOURCE]), offenders,
@@ -157,8 +163,12 @@ static void add_offenders(struct text *text, const struct gateway *gateway)
     for (size_t i = 0; i < count; i++) {
         char source[WEIR_OFFENDER_KEY_SIZE];
         source_write(offenders[i].key, source);
-        add(text, "%s{\"source\":\"%s\",\"denied\":%" PRIu64 ",\"error\":%" PRIu64 "}", i != 0 ? "," : "", source,
-            offenders[i].denied_units, offenders[i].error_units);
+        const uint64_t units = offenders[i].denied_units;
+        add(text,
+            "%s{\"source\":\"%s\",\"hashed\":%s,\"mode\":\"%s\",\"denied\":%" PRIu64 ",\"would_deny\":%" PRIu64
+            ",\"error\":%" PRIu64 "}",
+            i != 0 ? "," : "", source, *source == '~' ? "true" : "false", shadow ? "shadow" : "enforce",
+            shadow ? 0 : units, shadow ? units : 0, offenders[i].error_units);
     }
     add(text, "],");
 }

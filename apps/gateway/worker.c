@@ -160,6 +160,29 @@ static uint64_t pass_overall(const struct loop *loop, enum policy_index index, w
     return passing;
 }
 
+/* Counts what a policy in shadow mode would deny of the packets whose bits are set: each is asked for alone. */
+static uint64_t pass_shadow(struct loop *loop, size_t index, weir_policy_id id, uint64_t bits)
+{
+    uint64_t passing = 0;
+    uint64_t would_deny = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        const struct datagram *datagram = &loop->datagrams[__builtin_ctzll(left)];
+        size_t length = 0;
+        const void *bytes = NULL;
+        if (policy_is_of_sources(index)) {
+            bytes = source_of(&loop->requests.from[datagram->message], &length);
+        }
+        const weir_key key = weir_make_key(loop->worker->gateway->weir, id, bytes, length);
+        weir_verdict verdict;
+        passing |= weir_check(loop->limits, &key, policy_is_of_bytes(index) ? datagram->size : 1, &verdict)
+                       ? left & (0 - left)
+                       : 0;
+        would_deny += verdict.would_deny;
+    }
+    bump(&loop->worker->counters.would_deny[index], would_deny);
+    return passing;
+}
+
 static size_t count_bits(uint64_t bits)
 {
     return (size_t) __builtin_popcountll(bits);
@@ -186,7 +209,10 @@ static uint64_t pass_all(struct loop *loop, uint64_t bits, size_t *checks)
             continue;
         }
         const size_t asked = count_bits(passing);
-        passing = policy_is_of_sources(i) ? pass_sources(loop, i, id, passing) : pass_overall(loop, i, id, passing);
+        passing = atomic_load_explicit(&gateway->policies.shadow[i], memory_order_relaxed)
+                      ? pass_shadow(loop, i, id, passing)
+                  : policy_is_of_sources(i) ? pass_sources(loop, i, id, passing)
+                                            : pass_overall(loop, i, id, passing);
         bump(&counters->checked[i], asked);
         bump(&counters->dropped[i], asked - count_bits(passing));
         *checks += asked;

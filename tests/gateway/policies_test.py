@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from support import Fixture, POLICIES, run
+from support import ask, Fixture, POLICIES, run
 
 
 def test_a_broken_file_changes_nothing_and_a_good_one_applies():
@@ -120,6 +120,39 @@ def test_a_file_is_checked_without_a_gateway():
         assert result.returncode == 2 and 'no policy "source" (it has "sources")' in result.stderr, result
         assert gateway(f, "--check", f.path, "--allow-missing").returncode == 0
         assert gateway(f, "--check", f.path.parent / "none.yaml").returncode == 2
+
+
+def test_shadow_mode_is_told_from_enforcement():
+    text = "policies:\n" + "".join(f"  - name: {name}\n    mode: shadow\n    limits: [{{algorithm: fixed_window, limit: {limit}, "
+                                  "period: 30d}]\n" for name, limit in (("source", 20), ("source_bytes", 100), ("overall", 30)))
+    with Fixture(policies=text, threads=1) as f:
+        client = f.client()
+        for _ in range(50):
+            assert ask(client, b"four") == b"four"
+        status = f.until(lambda: (s := f.status())["offenders"] and s["offenders"][0]["would_deny"] == 30 and s)
+        assert sum(status["dropped"].values()) == 0 and status["passed"] == 50, status
+        policies = {name: (policy["mode"], policy["in_force"], policy["would_deny"]) for name, policy in status["policies"].items()}
+        assert policies == {"source": ("shadow", True, 30), "source_bytes": ("shadow", True, 25), "overall": ("shadow", True, 20),
+                            "overall_bytes": ("off", False, 0)}, policies
+        assert status["offenders"] == [{"source": "127.0.0.1", "hashed": False, "mode": "shadow", "denied": 0, "would_deny": 30,
+                                        "error": 0}], status
+        reload(f, text.replace("    mode: shadow\n", "", 1))
+        client.send(b"four")
+        status = f.until(lambda: (s := f.status())["dropped"]["source"] and s)
+        policy = status["policies"]["source"]
+        assert policy["mode"] == status["offenders"][0]["mode"] == "enforce" and policy["would_deny"] == 30, status
+
+
+def test_a_source_that_is_hashed_is_told_as_such():
+    with Fixture(policies=policies_of("source").replace("name: source", "name: source\n    hash_keys: true").replace("100000", "1")) as f:
+        client = f.client()
+
+        def is_denied():
+            client.send(b"?")
+            return f.status()["offenders"]
+        offenders = f.until(is_denied)
+        assert len(offenders) == 1 and offenders[0]["hashed"] is True and offenders[0]["source"].startswith("~"), offenders
+        assert offenders[0]["mode"] == "enforce" and offenders[0]["denied"] > 0 and offenders[0]["would_deny"] == 0, offenders
 
 
 if __name__ == "__main__":
