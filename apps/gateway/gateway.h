@@ -10,6 +10,7 @@
  *   outbox.c    many packets out in one system call
  *   offload.c   many packets as one message: what the kernel has for that
  *   backend.c   whether the backend takes packets
+ *   proxy.c     who the client is, for the backend
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
  *   status.c    metrics and status as text
@@ -44,7 +45,7 @@ struct gateway_options {
     const char *redis_origin; /* what the URL was given by, for the log */
     const char *redis_prefix, *node_name;
     unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;
-    bool offload, allow_missing;
+    bool offload, allow_missing, proxy_protocol;
 };
 
 /* Written by one thread, read by any. offered == passed + the sum of dropped */

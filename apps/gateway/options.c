@@ -30,6 +30,7 @@ static const char usage[] =
     "  --sessions N             clients remembered per thread (4096); each takes a file descriptor\n"
     "  --idle SECONDS           after which a silent client is forgotten (30)\n"
     "  --max-keys N             sources that the limits remember, of all threads (262144)\n"
+    "  --proxy-protocol         begin each packet to the backend with a PROXY protocol v2 header\n"
     "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
     "  --metrics ADDR           serve /metrics (Prometheus), /status (JSON) and /healthz over HTTP\n"
     "  -h, --help, --version\n";
@@ -101,6 +102,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {"max-keys", required_argument, NULL, 'k'},
         {"idle", required_argument, NULL, 'd'},
         {"redis-password-file", required_argument, NULL, 'w'},
+        {"proxy-protocol", no_argument, NULL, 'y'},
         {"no-offload", no_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},
@@ -161,6 +163,9 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             break;
         case 'w':
             password_file = optarg;
+            break;
+        case 'y':
+            out->proxy_protocol = true;
             break;
         case 'a':
             out->allow_missing = true;

@@ -15,6 +15,8 @@ void outbox_open(struct outbox *box, int fd, int family, bool segments)
     box->fd = fd;
     box->family = family;
     box->segments = segments;
+    box->prefix = NULL;
+    box->prefix_size = 0;
     box->added = box->sent = box->segmented = box->refused = box->sent_bytes = 0;
     box->refusal = 0;
     box->count = box->piece_count = 0;
@@ -64,25 +66,30 @@ static struct parcel *begin(struct outbox *box, size_t segment, const struct add
 void outbox_add(struct outbox *box, const struct datagram *datagram, const struct address *to,
                 const struct in6_addr *local)
 {
+    const size_t size = box->prefix_size + datagram->size;
     struct parcel *parcel = box->count != 0 ? &box->parcels[box->count - 1] : NULL;
-    if (parcel != NULL && !(has_room(box, parcel, datagram->size) && goes_the_same_way(parcel, to, local))) {
+    if (parcel != NULL && !(has_room(box, parcel, size) && goes_the_same_way(parcel, to, local))) {
         parcel = NULL;
     }
-    struct iovec *last = parcel != NULL ? &box->pieces[box->piece_count - 1] : NULL;
+    struct iovec *last = parcel != NULL && box->prefix_size == 0 ? &box->pieces[box->piece_count - 1] : NULL;
     if (last != NULL && (unsigned char *) last->iov_base + last->iov_len == datagram->data) {
         last->iov_len += datagram->size; /* they came merged, and leave so */
     } else {
-        if (box->piece_count == OUTBOX_COUNT) {
+        if (box->piece_count + 2 > OUTBOX_COUNT) {
             outbox_flush(box);
             parcel = NULL;
         }
         if (parcel == NULL) {
-            parcel = begin(box, datagram->size, to, local);
+            parcel = begin(box, size, to, local);
+        }
+        if (box->prefix_size != 0) {
+            box->pieces[box->piece_count++] = (struct iovec){(void *) (uintptr_t) box->prefix, box->prefix_size};
+            box->messages[box->count - 1].msg_hdr.msg_iovlen++;
         }
         box->pieces[box->piece_count++] = (struct iovec){datagram->data, datagram->size};
         box->messages[box->count - 1].msg_hdr.msg_iovlen++;
     }
-    parcel->size += datagram->size;
+    parcel->size += size;
     parcel->count++;
     box->added++;
 }
@@ -97,9 +104,13 @@ static void send_apart(struct outbox *box, size_t index, int error)
     const struct msghdr *header = &box->messages[index].msg_hdr;
     struct outbox apart;
     outbox_open(&apart, box->fd, box->family, false);
-    for (size_t i = 0; i < header->msg_iovlen; i++) {
+    apart.prefix = box->prefix;
+    apart.prefix_size = box->prefix_size;
+    /* With prefixes every other piece is one, and those between are a datagram each. */
+    const size_t step = box->prefix_size != 0 ? 2 : 1;
+    for (size_t i = step - 1; i < header->msg_iovlen; i += step) {
         const struct iovec *piece = &header->msg_iov[i];
-        for (size_t offset = 0; offset < piece->iov_len; offset += parcel->segment) {
+        for (size_t offset = 0; offset < piece->iov_len || (offset == 0 && step == 2); offset += parcel->segment) {
             const size_t left = piece->iov_len - offset;
             const struct datagram datagram = {.data = (unsigned char *) piece->iov_base + offset,
                                               .size = left < parcel->segment ? left : parcel->segment};

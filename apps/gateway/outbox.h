@@ -29,6 +29,8 @@ struct parcel {
 
 struct outbox {
     int fd, family;
+    const unsigned char *prefix;     /* before each datagram; stays until the outbox is flushed */
+    size_t prefix_size;              /* 0: none */
     bool segments;                   /* whether the kernel takes several datagrams as one message */
     size_t segment_max;              /* the largest that were not refused; 0: each leaves alone */
     uint64_t refused;                /* errors that say so of the other end, or of the way to it */

@@ -22,6 +22,7 @@
 #include "local.h"
 #include "offload.h"
 #include "outbox.h"
+#include "proxy.h"
 #include "session.h"
 
 #define DRAIN_MS 100
@@ -44,13 +45,14 @@ struct loop {
     uint64_t refused;                     /* errors that the backend's sockets told when they were read or opened */
     uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last turn */
     struct backend_view backend;
-    bool replied;                           /* in this turn */
-    bool asks_local;                        /* the socket is on every address: see local.h */
-    struct in6_addr locals[BURST_COUNT];    /* of the messages in `requests` */
-    struct datagram datagrams[BURST_COUNT]; /* of the burst at hand, as many as are dealt with at once */
-    size_t run;                             /* message of the client whose packets wait in `to_backend`; or NO_RUN */
-    const struct session *session;          /* of that client; NULL: none to be had */
-    size_t reply_count;                     /* messages of `replies` whose packets wait in `to_clients` */
+    bool replied;                                 /* in this turn */
+    unsigned char proxy_header[PROXY_HEADER_MAX]; /* of the client whose packets wait in `to_backend` */
+    bool asks_local;                              /* the socket is on every address: see local.h */
+    struct in6_addr locals[BURST_COUNT];          /* of the messages in `requests` */
+    struct datagram datagrams[BURST_COUNT];       /* of the burst at hand, as many as are dealt with at once */
+    size_t run;                    /* message of the client whose packets wait in `to_backend`; or NO_RUN */
+    const struct session *session; /* of that client; NULL: none to be had */
+    size_t reply_count;            /* messages of `replies` whose packets wait in `to_clients` */
     struct outbox to_backend, to_clients;
     struct burst requests, replies;
 };
@@ -262,12 +264,30 @@ static void refused(struct loop *loop, int error)
     }
 }
 
+/* The header for the packets of a client, where the backend wants to know who it is. */
+static void introduce(struct loop *loop, const struct client *client)
+{
+    const struct gateway_options *options = &loop->worker->gateway->options;
+    struct address asked = options->listen;
+    if (!options->proxy_protocol) {
+        return;
+    }
+    if (loop->asks_local && asked.u.any.sa_family == AF_INET) {
+        memcpy(&asked.u.v4.sin_addr, &client->local.s6_addr[12], 4);
+    } else if (loop->asks_local) {
+        asked.u.v6.sin6_addr = client->local;
+    }
+    loop->to_backend.prefix = loop->proxy_header;
+    loop->to_backend.prefix_size = proxy_header(&client->address, &asked, loop->proxy_header);
+}
+
 /* The packets of the next client go to its own socket: first those of the one before go to theirs. */
 static void next_run(struct loop *loop, size_t message)
 {
     outbox_flush(&loop->to_backend);
     const struct client client = {loop->requests.from[message], loop->locals[message]};
     loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another, so not before the flush */
+    introduce(loop, &client);
     if (loop->session == NULL) {
         refused(loop, errno);
     }
