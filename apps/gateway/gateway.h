@@ -11,6 +11,7 @@
  *   offload.c   many packets as one message: what the kernel has for that
  *   backend.c   whether the backend takes packets
  *   proxy.c     who the client is, for the backend
+ *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
  *   status.c    metrics and status as text

@@ -80,7 +80,9 @@ static void find_redis(struct gateway_options *options, const char *password_fil
     if (options->redis_url == NULL) {
         wrong("redis-password-file", password_file, "there is no Redis to give it to; give --redis as well");
     }
-    options->redis_url = secret_url(options->redis_url, password_file);
+    char *without_password = options->redis_url;
+    options->redis_url = secret_url(without_password, password_file);
+    free(without_password);
 }
 
 void options_parse(int argc, char **argv, struct gateway_options *out)
