@@ -155,6 +155,7 @@ static void test_a_rate_smaller_than_the_number_of_nodes(void **state)
     enum { NODES = 4, LIMIT = 2, SECONDS = 6 };
     struct chaos *c = chaos_begin(state);
     c->config.policy_count = ALGORITHMS;
+    c->config.outage_grace_ms = 20000;
     chaos_policy(c, 0, WEIR_FIXED_WINDOW, LIMIT, SECOND);
     chaos_policy(c, 1, WEIR_SLIDING_WINDOW, LIMIT, SECOND);
     chaos_policy(c, 2, WEIR_TOKEN_BUCKET, LIMIT, SECOND);
