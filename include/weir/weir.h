@@ -388,7 +388,10 @@ WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
  */
 WEIR_API weir_thread *weir_attach(weir *w);
 
-/* Settles what the thread still holds and gives the handle back. NULL is allowed. Threads: the owner. */
+/*
+ * Settles what the thread still holds and gives the handle back. NULL is allowed. A thread that ends without it keeps
+ * its place, of which there are max_threads, until weir_close. Threads: the owner.
+ */
 WEIR_API void weir_detach(weir_thread *t);
 
 /*

@@ -103,6 +103,8 @@ static void *come_and_go(void *arg)
         if (pthread_create(&thread, NULL, enter_once, NULL) == 0) {
             (void) pthread_join(thread, NULL);
         }
+        const struct timespec nap = {.tv_nsec = 100000}; /* the children need the machine as well */
+        (void) nanosleep(&nap, NULL);
     }
     return NULL;
 }
@@ -170,7 +172,7 @@ static void test_a_child_serves_with_a_weir_of_its_own(void **state)
     parent = (struct parent){.w = open_or_fail(&options)};
     set_policy(parent.w);
     parent.policy = weir_find_policy(parent.w, "p");
-    void *(*const runs[])(void *) = {check, check, linger, reload, come_and_go};
+    void *(*const runs[])(void *) = {check, linger, reload, come_and_go};
     enum { THREADS = sizeof(runs) / sizeof(runs[0]) };
     pthread_t threads[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
