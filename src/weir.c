@@ -21,6 +21,7 @@
 #include "policy/validate.h"
 #include "policy/yaml.h"
 #include "redis/redis.h"
+#include "tier/owner.h"
 
 /* Bucket times are kept from a year before open: a key may be charged for the time before it. See origin.h. */
 #define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
@@ -171,6 +172,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
         }
     }
     w->options.redis_url = w->options.prefix = w->options.node_name = NULL;
+    owner_watch(&w->tier);
     *out = w;
     return error_clear(error);
 }
@@ -216,9 +218,7 @@ int weir_open(const weir_options *options, weir **out, weir_error *error)
 static void report_last(weir *w)
 {
     for (uint32_t i = 0; i < w->tier.max_threads; i++) {
-        if (load_relaxed(&w->tier.threads[i].attached) != 0) {
-            thread_detach(&w->tier.threads[i]);
-        }
+        thread_detach(&w->tier.threads[i]);
     }
     if (w->has_fleet) {
         w->fleet.leaves = true;
@@ -231,6 +231,7 @@ void weir_close(weir *w)
     if (w == NULL) {
         return;
     }
+    owner_forget(&w->tier);
     if (getpid() == w->pid) {
         background_stop(w);
         report_last(w);
@@ -325,6 +326,13 @@ void weir_detach(weir_thread *t)
 {
     if (t != NULL) {
         thread_detach(t);
+    }
+}
+
+void weir_unbind(weir_thread *t)
+{
+    if (t != NULL) {
+        owner_unbind(t);
     }
 }
 

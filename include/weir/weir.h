@@ -14,13 +14,14 @@
  *   weir_open                             anything (it makes a new object)
  *   weir_set_policies, _load_policies     everything but weir_close; two at once are put in order
  *   weir_find_policy, weir_make_key,      everything but weir_close
- *     weir_attach, weir_detach, weir_reset,
+ *     weir_attach, weir_detach, weir_unbind,
+ *     weir_reset,
  *     weir_sync, _get_stats(_sized),
  *     _write_metrics, _write_headers,
  *     _top_offenders
  *   weir_version                          anything
  *   weir_check, _check_all, _peek,        everything but weir_close, and but another call on the same
- *     _refund, _charge, _reserve            weir_thread: that is used by the thread that attached it alone
+ *     _refund, _charge, _reserve            weir_thread: one thread uses it at a time
  *   weir_poll                             as weir_find_policy, and but another weir_poll
  *   weir_poll_fd                          everything but weir_close
  *   weir_close                            nothing
@@ -68,7 +69,7 @@ WEIR_API const char *weir_version(void);
 /* A limiter: one node of the fleet. Thread-safe as the table above says. */
 typedef struct weir weir;
 
-/* One thread's private counters; used by that thread alone. */
+/* One thread's private counters: a handle that one thread uses at a time. See weir_attach. */
 typedef struct weir_thread weir_thread;
 
 /* A policy's number in one weir: the same for a name for as long as that weir is open. */
@@ -287,7 +288,8 @@ WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *erro
 
 /*
  * Reports what is left, within redis_timeout_ms, then frees everything: no thread, descriptor or allocation
- * stays. Threads still attached are detached; their handles must not be used again. NULL is allowed.
+ * stays. Threads still attached are detached; their handles must not be used again, and they may end at any time. NULL
+ * is allowed.
  * Threads: nothing else may run on `w`. Blocks up to redis_timeout_ms.
  */
 WEIR_API void weir_close(weir *w);
@@ -318,9 +320,12 @@ WEIR_API weir_policy_id weir_find_policy(const weir *w, const char *name);
  * How the keys of a policy are written for people: in the names of records in Redis, in lists of offenders, and in
  * entries of single keys. Each key has one text, and no two keys have the same.
  *
- * write    writes the text of a key into `out`, of `size` bytes with the terminator, and returns its length: of
- * printable ASCII without spaces, '%' and braces. 0: these bytes are no such key, and are written as %xx each read
- * reads a text into `out`, of `size` bytes, and returns how many bytes the key has; SIZE_MAX: it is no such text
+ * write    writes the text of a key into `out`, of `size` bytes with the terminator, and returns its length. The text
+ *          is printable ASCII without spaces, '%' and braces. 0: these bytes are no such key; each is written as %xx
+ *
+ * read     reads a text into `out`, of `size` bytes, and returns how many bytes the key has. SIZE_MAX: it is no such
+ *          text
+ *
  * example  of such a text, for messages
  *
  * Called from any thread, also at once, and from the background thread. They must not call into the same weir.
@@ -384,15 +389,28 @@ WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
 
 /*
  * This thread's private counters, or NULL when max_threads are attached. Costs no system call.
- * Threads: any; the handle is for the calling thread.
+ *
+ * The handle is the calling thread's, its owner's. When the owner ends without weir_detach, the handle is given back,
+ * and must not be used again: after the destructors of C++ thread_local objects and the first two rounds of pthread
+ * keys' destructors, which may still use it or detach it. The end of the main thread by return or exit gives nothing
+ * back. A handle that is to be used by another thread must be unbound: see weir_unbind. Threads: any.
  */
 WEIR_API weir_thread *weir_attach(weir *w);
 
 /*
- * Settles what the thread still holds and gives the handle back. NULL is allowed. A thread that ends without it keeps
- * its place, of which there are max_threads, until weir_close. Threads: the owner.
+ * Settles what the thread still holds and gives the handle back. NULL is allowed. Threads: the owner; of an unbound
+ * handle any, when no other uses it.
  */
 WEIR_API void weir_detach(weir_thread *t);
+
+/*
+ * Makes a handle nobody's own, for good: it may then go from thread to thread (goroutines, tasks of an executor, a pool
+ * of handles), and no thread's end gives it back; weir_detach and weir_close do. It is still used by one thread at a
+ * time, and what passes it on must order memory, as a mutex, a channel or pthread_join does. "The owner of `t`" is
+ * below who has the handle just now. The first slow call of a thread that never attached registers that thread with
+ * liburcu, which allocates. NULL is allowed. Threads: the owner. Progress: lock-free. Allocates: nothing.
+ */
+WEIR_API void weir_unbind(weir_thread *t);
 
 /*
  * What is limited: a policy and some bytes. Made by weir_make_key; `data` stays the caller's and must be

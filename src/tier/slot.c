@@ -13,6 +13,7 @@
 
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "tier/owner.h"
 #include "tier/tier.h"
 
 /* A key that used fewer units than this in its last epoch is cold again: a grant would cost more than it saves. */
@@ -26,10 +27,11 @@
 
 struct weir_thread *thread_attach(struct tier *tier)
 {
+    const uint64_t token = owner_token();
     for (uint32_t i = 0; i < tier->max_threads; i++) {
         struct weir_thread *t = &tier->threads[i];
-        uint32_t free = 0;
-        if (load_relaxed(&t->attached) == 0 && cas_acquire(&t->attached, &free, 1)) {
+        uint64_t free = OWNER_FREE;
+        if (load_relaxed(&t->owner) == OWNER_FREE && cas_acquire(&t->owner, &free, token)) {
             (void) add_relaxed(&tier->line.thread_count, 1);
             uint32_t high = load_relaxed(&tier->thread_high);
             /* Publishes the slots' set-up to settlers. */
@@ -52,7 +54,7 @@ static void slot_lock_owner(struct slot_back *back)
     }
 }
 
-void thread_detach(struct weir_thread *t)
+void thread_leave(struct weir_thread *t)
 {
     for (size_t i = 0; i < t->slot_count; i++) {
         if (load_relaxed(&t->slots[i].hash) != 0) {
@@ -62,7 +64,14 @@ void thread_detach(struct weir_thread *t)
         }
     }
     (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
-    store_release(&t->attached, 0); /* pairs with thread_attach */
+    store_release(&t->owner, OWNER_FREE); /* pairs with thread_attach */
+}
+
+void thread_detach(struct weir_thread *t)
+{
+    if (owner_claim(t)) {
+        thread_leave(t);
+    }
 }
 
 /* Gives a key a locked, empty slot in place of `index`'s present key. False: it has none, and the slot is free. */

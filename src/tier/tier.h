@@ -10,6 +10,7 @@
  *   process.c   deciding in the table: headroom, grants, all or nothing over the limits of a request
  *   denial.c    what a denial says
  *   queue.c     reservations
+ *   owner.c     giving back the handles of threads that end
  *   adjust.c    giving back, charging afterwards, resetting
  *   log.c       the logs that lie outside the table
  *   note.c      what the fleet has been told of a key, and has told of it
@@ -167,7 +168,7 @@ struct weir_thread {
     uint32_t *full;     /* by set of slots: an epoch in which all were of use */
     struct cold *colds; /* by policy: see cold.h */
     uint32_t index;
-    _Atomic uint32_t attached;
+    _Atomic uint64_t owner; /* the thread it belongs to: see owner.h */
     /* Counters of the owner. */
     _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
     uint64_t looked_count; /* slow_count when it last looked at the clock */
@@ -245,6 +246,7 @@ struct tier {
         forgiven_count;
     void *memory;
     size_t memory_size;
+    struct tier *watched_next; /* owner.c's */
 };
 
 /* Asks for all that is known of a cell's key but its note, for the background thread. */
@@ -263,7 +265,10 @@ void tier_close(struct tier *tier);
 
 /* slot.c */
 struct weir_thread *thread_attach(struct tier *tier);
+/* Nothing is done where the handle is not attached, or somebody else is detaching it. */
 void thread_detach(struct weir_thread *t);
+/* The same by who has claimed the handle: see owner.h. */
+void thread_leave(struct weir_thread *t);
 
 /* settle.c */
 bool slot_trylock(struct slot_back *back);
