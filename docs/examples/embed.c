@@ -4,8 +4,15 @@
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT; /* options.redis_url = "redis://10.0.0.5" shares the limits */
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = 1000000000, .burst = 20};
-    const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 100;
+    limit.period_ns = 1000000000;
+    limit.burst = 20;
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = &limit;
+    policy.limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0) {

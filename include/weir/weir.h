@@ -177,6 +177,17 @@ typedef struct weir_limit {
     const char *name;
 } weir_limit;
 
+/* A limit with every field zero, and the same of a policy: for C++ before C++20, which has no designated initialisers.
+ */
+#define WEIR_LIMIT_INIT                                                                                                \
+    {                                                                                                                  \
+        WEIR_FIXED_WINDOW, 0, 0, 0, WEIR_CALENDAR_NONE, 0, NULL                                                        \
+    }
+#define WEIR_POLICY_INIT                                                                                               \
+    {                                                                                                                  \
+        NULL, NULL, 0, WEIR_ENFORCE, WEIR_SCOPE_FLEET, false, WEIR_OUTAGE_SHARE, WEIR_OUTAGE_SHARE, 0, 0               \
+    }
+
 /*
  * A named set of limits; a request passes when all of them allow it. The caller keeps what the pointers
  * name only until the call returns.
