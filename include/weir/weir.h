@@ -470,6 +470,11 @@ typedef struct weir_verdict {
 } weir_verdict;
 
 /*
+ * Without a handle (NULL: weir_attach had no place left) every call below that takes one lets pass and counts nothing:
+ * limiting fails open. The verdict is allowed, of basis WEIR_BASIS_PROCESS, with limit and remaining UINT64_MAX.
+ */
+
+/*
  * May one more request of `cost` units pass? Counts it where it may. A cost of 0 asks as if for 1 and takes
  * nothing. `verdict` may be NULL.
  *

@@ -192,6 +192,9 @@ static void settle_held(struct tier *tier, const struct weir_thread *but, const 
 void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
 {
     struct subject s;
+    if (t == NULL) {
+        return;
+    }
     counter_add(&t->slow_count, 1);
     rcu_enter();
     const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
@@ -219,6 +222,9 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
 {
     struct subject s;
     const uint64_t units = min_u64(cost, WEIR_MAX_UNITS);
+    if (t == NULL) {
+        return;
+    }
     counter_add(&t->slow_count, 1);
     rcu_enter();
     const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);

@@ -195,6 +195,9 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, cons
 bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count, weir_verdict *verdict)
 {
     size_t slots[WEIR_MAX_KEYS_AT_ONCE];
+    if (t == NULL) {
+        return thread_allow_unattached(verdict);
+    }
     if (count > WEIR_MAX_KEYS_AT_ONCE) {
         if (verdict != NULL) {
             *verdict = (weir_verdict){.retry_after_ns = UINT64_MAX, .fleet_age_ns = UINT64_MAX};

@@ -282,6 +282,12 @@ size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *co
 {
     size_t allowed = 0;
     uint64_t word = 0;
+    if (t == NULL) {
+        for (size_t first = 0; first < count && allowed_bits != NULL; first += 64) {
+            allowed_bits[first / 64] = UINT64_MAX >> (64 - min_u64(count - first, 64));
+        }
+        return count;
+    }
     for (size_t first = 0; first < count; first += AHEAD) {
         const size_t part = min_u64(count - first, AHEAD);
         const uint64_t *part_costs = costs != NULL ? costs + first : ones;

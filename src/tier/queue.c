@@ -175,6 +175,9 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
     uint64_t ignored = 0;
     uint64_t *wait = wait_ns != NULL ? wait_ns : &ignored;
     *wait = 0;
+    if (t == NULL) {
+        return true;
+    }
     counter_add(&t->slow_count, 1);
     rcu_enter();
     const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);

@@ -28,14 +28,19 @@
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict)
+bool thread_allow_unattached(weir_verdict *verdict)
 {
-    counter_add(&t->unknown_count, 1);
     if (verdict != NULL) {
         *verdict =
             (weir_verdict){.allowed = true, .limit = UINT64_MAX, .remaining = UINT64_MAX, .fleet_age_ns = UINT64_MAX};
     }
     return true;
+}
+
+bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict)
+{
+    counter_add(&t->unknown_count, 1);
+    return thread_allow_unattached(verdict);
 }
 
 void thread_tally(struct weir_thread *t, const struct policy *policy, bool allowed)
@@ -308,6 +313,9 @@ static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thre
 bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
     struct slot *slot;
+    if (unlikely(t == NULL)) {
+        return thread_allow_unattached(verdict);
+    }
     if (unlikely(!slot_get(t, key->hash, &slot))) {
         return check_slow(t, key, cost, true, NULL, verdict);
     }
@@ -333,5 +341,5 @@ bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    return check_slow(t, key, cost, false, NULL, verdict);
+    return t != NULL ? check_slow(t, key, cost, false, NULL, verdict) : thread_allow_unattached(verdict);
 }

@@ -263,6 +263,9 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
 size_t tier_size(size_t max_keys, bool fleet);
 void tier_close(struct tier *tier);
 
+/* thread.c: what a call without a handle is answered. */
+bool thread_allow_unattached(weir_verdict *verdict);
+
 /* slot.c */
 struct weir_thread *thread_attach(struct tier *tier);
 /* Nothing is done where the handle is not attached, or somebody else is detaching it. */

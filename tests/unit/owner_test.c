@@ -333,6 +333,39 @@ static void test_a_forked_thread_that_attached_ends_without_harm(void **state)
     place_close(&place);
 }
 
+static void test_without_a_handle_everything_passes(void **state)
+{
+    (void) state;
+    struct place place;
+    place_open(&place, 1);
+    weir_verdict v;
+    memset(&v, 0, sizeof(v));
+    assert_true(weir_check(NULL, &place.key, 2 * LIMIT, &v));
+    assert_true(v.allowed);
+    assert_int_equal(v.basis, WEIR_BASIS_PROCESS);
+    assert_true(v.remaining == UINT64_MAX);
+    assert_true(weir_check(NULL, &place.key, 1, NULL));
+    assert_true(weir_peek(NULL, &place.key, 1, &v));
+    assert_true(weir_check_all(NULL, &place.key, NULL, 1, &v));
+    uint64_t wait_ns = 7;
+    assert_true(weir_reserve(NULL, &place.key, 1, 0, &wait_ns));
+    assert_int_equal(wait_ns, 0);
+    weir_charge(NULL, &place.key, 5);
+    weir_refund(NULL, &place.key, 5);
+    weir_key keys[70];
+    for (size_t i = 0; i < 70; i++) {
+        keys[i] = place.key;
+    }
+    uint64_t bits[2] = {0, 0};
+    assert_int_equal(weir_check_burst(NULL, keys, NULL, 70, bits), 70);
+    assert_true(bits[0] == UINT64_MAX);
+    assert_int_equal(bits[1], 63);
+    assert_int_equal(weir_check_burst(NULL, keys, NULL, 64, NULL), 64);
+    weir_thread *t = weir_attach(place.w);
+    assert_int_equal(pass(&place, t, 2 * LIMIT), LIMIT);
+    place_close(&place);
+}
+
 int main(void)
 {
     /* Before the library makes its own. */
@@ -346,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_an_unbound_handle_goes_from_thread_to_thread),
         cmocka_unit_test(test_a_pool_of_handles_admits_the_limit),
         cmocka_unit_test(test_the_destructors_of_a_program_may_use_the_handle_and_detach_it),
+        cmocka_unit_test(test_without_a_handle_everything_passes),
         cmocka_unit_test(test_a_forked_thread_that_attached_ends_without_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
