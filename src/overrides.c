@@ -12,10 +12,14 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/plain.h"
 #include "base/rcu.h"
 #include "origin.h"
 #include "policy/entry.h"
 #include "policy/validate.h"
+
+/* Of an entry that is malformed so much is said. */
+#define QUOTED_SIZE 81
 
 int weir_compile_overrides(weir *w, const struct policy_set *set, struct overrides **out,
                            struct override_faults *faults)
@@ -67,8 +71,12 @@ void weir_take_overrides(weir *w)
     fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " keys have entries of their own",
               load_relaxed(&w->override_count));
     if (faults.count != 0) {
-        fleet_log(fleet, WEIR_LOG_ERROR, "overrides: %zu entries are malformed, such as \"%.60s\" with \"%.60s\": %s",
-                  faults.count, faults.first->field, faults.first->value, faults.error.message);
+        char field[QUOTED_SIZE];
+        char value[QUOTED_SIZE];
+        (void) plain_quoted(field, sizeof(field), faults.first->field);
+        (void) plain_quoted(value, sizeof(value), faults.first->value);
+        fleet_log(fleet, WEIR_LOG_ERROR, "overrides: %zu entries are malformed, such as \"%s\" with \"%s\": %s",
+                  faults.count, field, value, faults.error.message);
     }
     (void) pthread_mutex_unlock(&w->policy_lock);
 }

@@ -17,6 +17,7 @@
 
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/plain.h"
 #include "base/rcu.h"
 #include "fleet/fleet.h"
 
@@ -45,6 +46,9 @@
 /* The transport is stepped at least so often. */
 #define LOOK_EVERY_NS (50 * NS_PER_MS)
 
+/* A line of the log, as it is formatted. */
+#define LINE_SIZE 700
+
 /* Passes to settle everything for a weir_sync, when other threads are settling at the same moment. */
 #define SETTLE_PASSES 100
 
@@ -53,11 +57,14 @@ void fleet_log(const struct fleet *fleet, weir_log_level level, const char *form
     if (fleet->log == NULL) {
         return;
     }
-    char line[700];
+    char text[LINE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    (void) vsnprintf(line, sizeof(line), format, arguments);
+    (void) vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
+    /* Here, so that no caller can forget it: a line may quote what stands in Redis. */
+    char line[LINE_SIZE + LINE_SIZE / 2];
+    (void) plain_line(line, sizeof(line), text);
     fleet->log(fleet->log_arg, level, line);
 }
 

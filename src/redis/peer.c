@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "base/plain.h"
 #include "redis/internal.h"
 
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
@@ -19,16 +20,6 @@
 
 /* A Sentinel is asked again sooner: a failover takes seconds, and a question costs it nothing. */
 #define BACKOFF_SENTINEL_NS (500 * NS_PER_MS)
-
-/* For a log line: the text may hold what a stranger sent. */
-static void make_printable(char *text)
-{
-    for (char *c = text; *c != '\0'; c++) {
-        if ((unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f) {
-            *c = '?';
-        }
-    }
-}
 
 void problem_set(struct redis_transport *t, const struct peer *peer, const char *format, ...)
 {
@@ -38,24 +29,26 @@ void problem_set(struct redis_transport *t, const struct peer *peer, const char 
     }
     t->problem_of = of;
     (void) snprintf(t->problem_server, sizeof(t->problem_server), "%s", peer != NULL ? peer->name : "redis");
+    char text[sizeof(t->problem)];
     va_list arguments;
     va_start(arguments, format);
-    (void) vsnprintf(t->problem, sizeof(t->problem), format, arguments);
+    (void) vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    make_printable(t->problem);
+    (void) plain_line(t->problem, sizeof(t->problem), text); /* it may hold what a stranger sent */
 }
 
 /* What the log calls a server. */
 static void name_peer(const struct redis_transport *t, struct peer *peer)
 {
+    char text[sizeof(peer->name)];
     const bool brackets = strchr(peer->host, ':') != NULL; /* an IPv6 address, as a URL has it */
     if (peer->host[0] == '\0') {
-        (void) snprintf(peer->name, sizeof(peer->name), "redis %s", t->url.path);
+        (void) snprintf(text, sizeof(text), "redis %s", t->url.path);
     } else {
-        (void) snprintf(peer->name, sizeof(peer->name), "redis %s%s%.80s%s:%s", peer->sentinel ? "sentinel " : "",
+        (void) snprintf(text, sizeof(text), "redis %s%s%.80s%s:%s", peer->sentinel ? "sentinel " : "",
                         brackets ? "[" : "", peer->host, brackets ? "]" : "", peer->port);
     }
-    make_printable(peer->name);
+    (void) plain_line(peer->name, sizeof(peer->name), text); /* likewise */
 }
 
 struct peer *peer_at(struct redis_transport *t, const char *host, const char *port, bool sentinel)

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/plain.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ESCAPE_SIZE 4 /* \xNN */
+
+/* Bytes of the UTF-8 character that begins at `text` (RFC 3629, section 4), and the character; 0: there is none. */
+static size_t decode(const unsigned char *text, uint32_t *character)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: what is below has a shorter form */
+    const size_t length = text[0] < 0x80 ? 1 : text[0] < 0xc0 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+    if (length < 2) {
+        *character = text[0];
+        return length;
+    }
+    *character = text[0] & (0x7fU >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0; /* the terminator, too, so nothing behind it is read */
+        }
+        *character = *character << 6 | (text[i] & 0x3f);
+    }
+    const bool surrogate = *character >= 0xd800 && *character < 0xe000;
+    return *character >= least[length] && *character <= 0x10ffff && text[0] < 0xf8 && !surrogate ? length : 0;
+}
+
+/* Whether a character controls, ends or turns around a line. */
+static bool is_control(uint32_t character)
+{
+    return character < ' ' || (character >= 0x7f && character < 0xa0) || character == 0x61c || character == 0x200e ||
+           character == 0x200f || (character >= 0x2028 && character <= 0x202e) ||
+           (character >= 0x2066 && character <= 0x2069);
+}
+
+static size_t write_plain(char *out, size_t size, const char *text, const char *escaped)
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t at = 0;
+    for (const unsigned char *from = (const unsigned char *) text; *from != '\0';) {
+        uint32_t character;
+        const size_t length = decode(from, &character);
+        const bool stays =
+            length != 0 && !is_control(character) && (character >= 0x80 || strchr(escaped, (int) character) == NULL);
+        const size_t bytes = length != 0 ? length : 1;
+        const size_t room = stays ? bytes : bytes * ESCAPE_SIZE;
+        if (room >= size - at) {
+            break;
+        }
+        for (size_t i = 0; i < bytes; i++, from++) {
+            if (stays) {
+                out[at++] = (char) *from;
+                continue;
+            }
+            out[at++] = '\\';
+            out[at++] = 'x';
+            out[at++] = digits[*from >> 4];
+            out[at++] = digits[*from & 15];
+        }
+    }
+    out[at] = '\0';
+    return at;
+}
+
+size_t plain_line(char *out, size_t size, const char *text)
+{
+    return write_plain(out, size, text, "");
+}
+
+size_t plain_quoted(char *out, size_t size, const char *text)
+{
+    return write_plain(out, size, text, "\"\\");
+}

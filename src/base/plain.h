@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Text from outside (Redis, keys, names) made plain, so that it can stand in one line of a log: control characters,
+ * bytes that are not UTF-8, and characters that break or turn around a line become \xNN, byte by byte. Other UTF-8
+ * stays.
+ *
+ * Threads: any. Progress: wait-free.
+ */
+#ifndef WEIR_BASE_PLAIN_H
+#define WEIR_BASE_PLAIN_H
+
+#include <stddef.h>
+
+/*
+ * Writes `text` to `out`, terminated, and ends before the first character or escape that does not fit. `size` is that
+ * of `out`, at least 1. Returns the length written.
+ */
+size_t plain_line(char *out, size_t size, const char *text);
+
+/* The same for text that stands between quotes: quotes and backslashes become \xNN, too. */
+size_t plain_quoted(char *out, size_t size, const char *text);
+
+#endif
