@@ -263,6 +263,8 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->reported_count);
     add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_count);
     add_metric(text, "weir_overrides", "gauge", "Keys with an entry of their own.", stats->override_count);
+    add_metric(text, "weir_overrides_left_out", "gauge", "Entries of keys that are beyond what is read.",
+               load_relaxed(&w->fleet.stats.overrides_left_out));
     add_metric(text, "weir_urgent_syncs_total", "counter", "Rounds begun at once, for keys that could not wait.",
                stats->urgent_count);
     add_metric(text, "weir_postponed_reports_total", "counter", "Times a key's news was left to its turn.",

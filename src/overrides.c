@@ -48,6 +48,23 @@ static int publish(weir *w, struct override_faults *faults)
     return 0;
 }
 
+/* Says when there are more entries than are read, and when there no longer are. */
+static void tell_left_out(struct fleet *fleet)
+{
+    const uint64_t left_out = fleet->overrides_left_out;
+    const uint64_t before = load_relaxed(&fleet->stats.overrides_left_out);
+    if (left_out != 0 && before == 0) {
+        fleet_log(fleet, WEIR_LOG_ERROR,
+                  "overrides: %" PRIu64
+                  " entries are not read, as there may be %d of up to %d bytes each and %d bytes in "
+                  "all; take some out of %s:overrides. The others are in force",
+                  left_out, OVERRIDES_MAX, OVERRIDE_SIZE_MAX, OVERRIDES_SIZE_MAX, fleet->prefix);
+    } else if (left_out == 0 && before != 0) {
+        fleet_log(fleet, WEIR_LOG_INFO, "overrides: all entries are read again");
+    }
+    store_relaxed(&fleet->stats.overrides_left_out, left_out);
+}
+
 void weir_take_overrides(weir *w)
 {
     struct fleet *fleet = &w->fleet;
@@ -70,6 +87,7 @@ void weir_take_overrides(weir *w)
     fleet->has_overrides = false;
     fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " keys have entries of their own",
               load_relaxed(&w->override_count));
+    tell_left_out(fleet);
     if (faults.count != 0) {
         char field[QUOTED_SIZE];
         char value[QUOTED_SIZE];

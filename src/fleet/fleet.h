@@ -105,7 +105,7 @@ struct fleet_stats {
     _Atomic uint64_t urgent_count;
     _Atomic uint64_t live_nodes, suspect_nodes, awaits, round_trip_ns, sync_count, sync_error_count, reconnect_count,
         attempt_count, forgot_count;
-    _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size;
+    _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size, overrides_left_out;
     _Atomic int64_t clock_skew_ns;
     _Atomic uint32_t link; /* weir_link */
 };
@@ -181,6 +181,7 @@ struct fleet {
     char overrides_version[64];           /* of the entries last taken */
     struct override_text *override_texts; /* not yet taken by the weir */
     size_t override_count;
+    uint64_t overrides_left_out; /* of those there are */
     bool has_overrides;
     _Atomic uint64_t requests; /* weir_sync calls so far */
     _Atomic uint64_t served;   /* the newest one whose flush was answered to the end */

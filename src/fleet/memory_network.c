@@ -200,11 +200,20 @@ static void answer_overrides(const struct memory_fleet *fleet, struct round *rou
     if (round->overrides == NULL) {
         return;
     }
-    for (size_t i = 0; i < fleet->override_count; i++) {
-        round->overrides[i].field = strdup(fleet->overrides[i].field);
-        round->overrides[i].value = strdup(fleet->overrides[i].value);
+    /* No more than the script answers. */
+    size_t kept = 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < fleet->override_count && kept < OVERRIDES_MAX; i++) {
+        const struct override_text *entry = &fleet->overrides[i];
+        const size_t size = strlen(entry->field) + strlen(entry->value);
+        if (size <= OVERRIDE_SIZE_MAX && bytes + size <= OVERRIDES_SIZE_MAX) {
+            round->overrides[kept++] =
+                (struct override_text){.field = strdup(entry->field), .value = strdup(entry->value)};
+            bytes += size;
+        }
     }
-    round->override_count = fleet->override_count;
+    round->override_count = kept;
+    round->overrides_left_out = fleet->override_count - kept;
     round->overrides_new = true;
     memcpy(round->overrides_version, version, sizeof(version));
 }
@@ -314,6 +323,7 @@ void network_deliver(struct memory_transport *t)
     to->overrides_new = from->overrides_new;
     to->overrides = from->overrides;
     to->override_count = from->override_count;
+    to->overrides_left_out = from->overrides_left_out;
     from->overrides_new = false; /* they are the caller's now */
     t->run = t->answer->run;
     if (!from->asks) {

@@ -244,6 +244,7 @@ static void take_overrides(struct fleet *fleet)
     overrides_drop(fleet->override_texts, fleet->override_count);
     fleet->override_texts = round->overrides;
     fleet->override_count = round->override_count;
+    fleet->overrides_left_out = round->overrides_left_out;
     fleet->has_overrides = true;
     memcpy(fleet->overrides_version, round->overrides_version, sizeof(fleet->overrides_version));
     round->overrides = NULL;

@@ -119,6 +119,7 @@ struct round {
                               caller's */
     struct override_text *overrides;
     size_t override_count;
+    uint64_t overrides_left_out; /* of the entries there are, so many are not among them: more than are taken */
 };
 
 enum transport_state {

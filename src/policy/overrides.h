@@ -12,8 +12,13 @@
 #include "base/hash.h"
 #include "policy/policy.h"
 
-/* Most entries that are taken; of more the rest is left, and that is logged. */
-#define OVERRIDES_MAX 10000
+/*
+ * Most entries that are taken, bytes of the longest one (of its field and value), and bytes of all. Of more the rest is
+ * left out, and that is logged. The same numbers stand in src/redis/scripts/overrides.lua.
+ */
+#define OVERRIDES_MAX      10000
+#define OVERRIDE_SIZE_MAX  4096
+#define OVERRIDES_SIZE_MAX (2 << 20)
 
 /* One entry as text, owned by whoever has the list. */
 struct override_text {

@@ -86,41 +86,48 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
     return true;
 }
 
-/* Whether a reply is strings: a version, and then fields with their values. */
+/* Whether a reply is a version; and then, but for one that is known, how many entries are left out, and the others. */
 static bool are_entries(const redisReply *reply)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 2 != 1) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 ||
+        (reply->elements != 1 && reply->elements % 2 != 0)) {
         return false;
     }
     for (size_t i = 0; i < reply->elements; i++) {
-        if (reply->element[i]->type != REDIS_REPLY_STRING) {
+        const redisReply *element = reply->element[i];
+        if (i == 1 ? element->type != REDIS_REPLY_INTEGER || element->integer < 0
+                   : element->type != REDIS_REPLY_STRING) {
             return false;
         }
         /* Bytes that a field must escape end it, and it is malformed. */
-        for (size_t at = 0; at < reply->element[i]->len; at++) {
-            reply->element[i]->str[at] = reply->element[i]->str[at] != '\0' ? reply->element[i]->str[at] : '%';
+        for (size_t at = 0; i != 1 && at < element->len; at++) {
+            element->str[at] = element->str[at] != '\0' ? element->str[at] : '%';
         }
     }
     return true;
 }
 
-static bool take_overrides(struct redis_transport *t, const redisReply *reply)
+static bool take_overrides(struct redis_transport *t, const redisReply *reply, uint64_t now_ns)
 {
     struct round *round = t->round;
     if (!are_entries(reply)) {
         return false;
     }
     const char *version = reply->element[0]->str;
-    const size_t count = (reply->elements - 1) / 2;
+    const size_t count = reply->elements > 1 ? (reply->elements - 2) / 2 : 0;
+    const uint64_t left_out = reply->elements > 1 ? number_at(reply, 1) : t->overrides_left_out;
+    t->overrides_left_out = left_out;
+    t->overrides_ns = now_ns;
     /* To be told of none, and to know of none, is no news. */
-    if (strcmp(version, round->overrides_version) == 0 || (count == 0 && round->overrides_version[0] == '\0')) {
+    if (strcmp(version, round->overrides_version) == 0 ||
+        (count == 0 && left_out == 0 && round->overrides_version[0] == '\0')) {
         return true;
     }
     struct override_text *texts = calloc(count + 1, sizeof(*texts));
     bool whole = texts != NULL;
     for (size_t i = 0; i < count && whole; i++) {
-        texts[i].field = strdup(reply->element[1 + 2 * i]->str);
-        texts[i].value = strdup(reply->element[2 + 2 * i]->str);
+        texts[i].field = strdup(reply->element[2 + 2 * i]->str);
+        texts[i].value = strdup(reply->element[3 + 2 * i]->str);
         whole = texts[i].field != NULL && texts[i].value != NULL;
     }
     if (!whole) {
@@ -129,6 +136,7 @@ static bool take_overrides(struct redis_transport *t, const redisReply *reply)
     }
     round->overrides = texts;
     round->override_count = count;
+    round->overrides_left_out = left_out;
     round->overrides_new = true;
     (void) snprintf(round->overrides_version, sizeof(round->overrides_version), "%s", version);
     return true;
@@ -265,7 +273,7 @@ void answer_batch(struct redis_transport *t, struct peer *peer, uint32_t number,
         return;
     }
     const bool good = batch->script == SCRIPT_HEARTBEAT   ? take_heartbeat(t, peer, batch, reply, now_ns)
-                      : batch->script == SCRIPT_OVERRIDES ? take_overrides(t, reply)
+                      : batch->script == SCRIPT_OVERRIDES ? take_overrides(t, reply, now_ns)
                       : batch->script == SCRIPT_LOG       ? take_logs(t, batch, reply)
                                                           : take_batch(t, batch, reply);
     if (!good) {

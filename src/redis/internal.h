@@ -149,6 +149,8 @@ struct redis_transport {
     uint64_t deadline_ns;
     char prefix[40];
     char overrides_key[64];
+    uint64_t overrides_left_out;  /* of the entries last heard of: how many were not among them */
+    uint64_t overrides_ns;        /* when that was */
     struct beat beats[BEATS_MAX]; /* the first is the fleet's own */
     size_t beat_count;
     uint32_t live_nodes, suspect_nodes; /* last heard */

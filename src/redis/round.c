@@ -24,6 +24,9 @@
 
 _Static_assert(BATCH_LOGS *(2 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
 
+/* More entries of single keys than are read cost Redis some 30 ms, so they are asked for so seldom. */
+#define OVERRIDES_PAUSE_NS (5 * NS_PER_S)
+
 /* How often one batch is sent in a round: redirected, or its script brought. */
 #define TRIES_MAX 8
 
@@ -364,7 +367,9 @@ int round_queue(struct redis_transport *t, uint64_t now_ns)
     for (size_t i = 0; i < t->beat_count; i++) {
         (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->beats[i].slot);
     }
-    (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, route_slot(t->overrides_key));
+    if (t->overrides_left_out == 0 || now_ns >= t->overrides_ns + OVERRIDES_PAUSE_NS) {
+        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, route_slot(t->overrides_key));
+    }
     result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_LOG, SCRIPT_LOG, &ordered);
