@@ -17,14 +17,28 @@
 #define BUCKET_ANSWERS    7
 #define LOG_ANSWERS       6 /* and two per group */
 
-/* Whether a reply is `count` integers, none below 0. */
-static bool are_numbers(const redisReply *reply, size_t count)
+/* The greatest number that a script counts in. */
+#define NUMBER_MOST (INT64_C(1) << 53)
+
+/* Whether a reply is `count` integers. */
+static bool are_integers(const redisReply *reply, size_t count)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != count) {
         return false;
     }
     for (size_t i = 0; i < count; i++) {
-        if (reply->element[i]->type != REDIS_REPLY_INTEGER || reply->element[i]->integer < 0) {
+        if (reply->element[i]->type != REDIS_REPLY_INTEGER) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether integers can be a script's: those that are not come of what somebody else has written. */
+static bool in_range(const redisReply *reply, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++) {
+        if (reply->element[i]->integer < 0 || reply->element[i]->integer > NUMBER_MOST) {
             return false;
         }
     }
@@ -52,7 +66,7 @@ static bool still_there(const struct redis_transport *t, const char *identity)
 static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, const struct batch *batch,
                            const redisReply *reply, uint64_t now_ns)
 {
-    if (!are_numbers(reply, HEARTBEAT_ANSWERS)) {
+    if (!are_integers(reply, HEARTBEAT_ANSWERS) || !in_range(reply, 0, HEARTBEAT_ANSWERS)) {
         return false;
     }
     struct round *round = t->round;
@@ -145,10 +159,14 @@ static bool take_overrides(struct redis_transport *t, const redisReply *reply, u
 static bool take_log(struct report *report, const redisReply *reply)
 {
     const size_t groups = reply->elements >= LOG_ANSWERS ? (reply->elements - LOG_ANSWERS) / 2 : 0;
-    if (groups > LOG_GROUPS || !are_numbers(reply, LOG_ANSWERS + 2 * groups)) {
+    if (groups > LOG_GROUPS || !are_integers(reply, LOG_ANSWERS + 2 * groups)) {
         return false;
     }
-    report->status = number_at(reply, 0) == 0 ? 0 : -EPROTO;
+    if (number_at(reply, 0) != 0 || !in_range(reply, 0, reply->elements)) {
+        report->status = -EPROTO;
+        return true;
+    }
+    report->status = 0;
     report->mine = number_at(reply, 1);
     report->sum = number_at(reply, 2);
     report->log->reset_us = number_at(reply, 3);
@@ -178,13 +196,17 @@ static bool take_logs(struct redis_transport *t, const struct batch *batch, cons
 static bool take_batch(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
 {
     const size_t answers = batch->script == SCRIPT_BUCKET ? BUCKET_ANSWERS : WINDOW_ANSWERS;
-    if (!are_numbers(reply, batch->count * answers)) {
+    if (!are_integers(reply, batch->count * answers)) {
         return false;
     }
     for (size_t i = 0; i < batch->count; i++) {
         struct report *report = &t->round->reports[t->order[batch->first + i]];
         const size_t at = i * answers;
-        report->status = number_at(reply, at) == 0 ? 0 : -EPROTO;
+        if (number_at(reply, at) != 0 || !in_range(reply, at, answers)) {
+            report->status = -EPROTO;
+            continue;
+        }
+        report->status = 0;
         report->mine = number_at(reply, at + 1);
         report->sum = number_at(reply, at + 2);
         report->sum_asked = number_at(reply, at + 3);

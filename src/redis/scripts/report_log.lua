@@ -13,7 +13,11 @@
 -- `limit`, is taken away. A reset stands in the set as a member of its own, and goes with the window like the others.
 --
 -- The hash has for each author what it was asked for, and when it said so; two minutes later that is taken away.
+--
+-- What is not weir's costs no more than the key its limit: members with times beyond 2^53, a reset more than an hour ahead
+-- of the author's time, and fields of the hash that nobody can have said are taken away.
 local RESET, GROUPS = '!reset', 64
+local MOST, BEYOND, AHEAD_US, ASKED_MOST = 9007199254740992, '(9007199254740992', 3600000000, 1099511627776 -- 2^53, 2^40
 local FORGET_US, STRETCH_US, LIVES_MS = 120000000, 30000000, '180000'
 local call, match, format = redis.call, string.match, string.format
 local out = {}
@@ -31,10 +35,10 @@ local function ask(key, author, asked, now)
         units, said = tonumber(units) or 0, tonumber(said) or 0
         if fields[n] == author then
             noted = said
-        elseif said <= now - FORGET_US then
+        elseif said <= now - FORGET_US or said > now + AHEAD_US or units >= ASKED_MOST then
             call('HDEL', key, fields[n])
         else
-            sum, count = sum + units, count + 1
+            sum, count = (sum + units) % ASKED_MOST, count + 1
         end
     end
     call('HSET', key, author, format('%.0f %.0f', asked, now))
@@ -60,7 +64,12 @@ for i = 1, #KEYS / 2 do
         end
         answer[1] = 1
     else
-        reset = math.max(reset, tonumber(was or 0) or 0)
+        was = tonumber(was or 0)
+        if was < 0 or was > now + AHEAD_US then
+            call('ZREM', key, RESET)
+            was = 0
+        end
+        reset = math.max(reset, was)
         for number = gone_from, gone_to - 1 do
             call('ZREM', key, author .. ':' .. format('%.0f', number))
         end
@@ -72,6 +81,7 @@ for i = 1, #KEYS / 2 do
             end
             call('ZADD', key, unpack(units))
         end
+        call('ZREMRANGEBYSCORE', key, BEYOND, '+inf')
         call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', math.max(over, reset)))
         if reset > over then
             call('ZADD', key, format('%.0f', reset), RESET)
