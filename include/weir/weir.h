@@ -232,8 +232,8 @@ typedef struct weir_clock {
 
 typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARNING = 1, WEIR_LOG_INFO = 2 } weir_log_level;
 
-/* Called from the background thread (or from weir_poll), never from a check. `message` is one line. It must not call
- * into the same weir. */
+/* Called from the background thread (or from weir_poll), never from a check. `message` is one line of
+ * UTF-8: control characters and other bytes of what it quotes are \xNN. It must not call into the same weir. */
 typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message);
 
 /*

@@ -188,8 +188,9 @@ static void test_of_several_hosts_the_primary_is_found(void **state)
 
 /* The rights that docs/redis.md lists: for every kind of server, and beyond that for Clusters and for several hosts. */
 #define RIGHTS                                                                                                         \
-    "-@all ~weir:* +eval +evalsha +info +select +time +hget +hgetall +hmget +hset +hincrby +hdel +zadd +zrem +zscore " \
-    "+zcard +zrange +zremrangebyscore +zremrangebyrank +pexpire +pttl +exists +del +role"
+    "-@all ~weir:* +eval +evalsha +info +select +time +hget +hgetall +hmget +hset +hincrby +hdel +hscan +hlen "        \
+    "+hstrlen +zadd "                                                                                                  \
+    "+zrem +zscore +zcard +zrange +zremrangebyscore +zremrangebyrank +pexpire +pttl +exists +del +role"
 
 static struct transport *open_as_user(const struct server *server, const char *rights)
 {
