@@ -189,7 +189,7 @@ static int set_override(weir *w, const char *name, const char *value, weir_error
     if (at == own->count && own->count == OVERRIDES_MAX) {
         return error_set(error, -ENOSPC, "there are %d entries; take one back, or use a network", OVERRIDES_MAX);
     }
-    result = entry_value_read(policy, value, &numbers, error);
+    result = entry_value_compile(policy, value, &numbers, error);
     return result != 0 ? result : change_own(w, at, field, value, error);
 }
 
@@ -226,16 +226,13 @@ size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
 /* weir_set_key_form, under the policy lock. */
 static int set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
 {
-    const weir_policy_id id = policy_names_add(&w->names, policy);
-    if (id == WEIR_NO_POLICY) {
-        return error_set(error, -ENOSPC, "more than %d different policy names since open; reopen, or reuse names",
-                         WEIR_MAX_POLICIES);
+    const weir_key_form *old = policy_names_form(&w->names, policy);
+    if (policy_names_set_form(&w->names, policy, form) != 0) {
+        return error_set(error, -ENOMEM, "out of memory for the form of policy \"%s\"", policy);
     }
-    const weir_key_form *old = w->names.forms[id];
-    w->names.forms[id] = form;
     const int result = weir_publish_again(w, error);
     if (result != 0) {
-        w->names.forms[id] = old;
+        (void) policy_names_set_form(&w->names, policy, old);
     }
     return result;
 }

@@ -18,8 +18,8 @@
 #include "base/rcu.h"
 #include "origin.h"
 #include "overrides.h"
+#include "policy/file_entries.h"
 #include "policy/validate.h"
-#include "policy/yaml.h"
 #include "redis/redis.h"
 #include "tier/owner.h"
 
@@ -239,26 +239,39 @@ void weir_close(weir *w)
     weir_free(w);
 }
 
+/* Puts policies in force, and the entries that come with them. Takes over `entries` where it returns 0. */
+static int put_policies(weir *w, const weir_policy *policies, size_t count, struct override_list entries,
+                        weir_error *error)
+{
+    struct weir_policies *kept = weir_policies_copy(policies, count);
+    if (kept == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    const struct override_list before = w->overrides[OVERRIDES_FILE];
+    w->overrides[OVERRIDES_FILE] = entries;
+    const int result = weir_publish(w, policies, count, error);
+    if (result != 0) {
+        w->overrides[OVERRIDES_FILE] = before;
+        weir_policies_free(kept);
+        return result;
+    }
+    struct weir_policies *old = w->kept;
+    w->kept = kept;
+    weir_policies_free(old);
+    overrides_drop(before.texts, before.count);
+    return error_clear(error);
+}
+
 int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
     int result = policy_validate(policies, count, NULL, error);
     if (result != 0) {
         return result;
     }
-    struct weir_policies *kept = weir_policies_copy(policies, count);
-    if (kept == NULL) {
-        return error_set(error, -ENOMEM, "out of memory");
-    }
     (void) pthread_mutex_lock(&w->policy_lock);
-    result = weir_publish(w, policies, count, error);
-    if (result == 0) {
-        struct weir_policies *before = w->kept;
-        w->kept = kept;
-        kept = before;
-    }
+    result = put_policies(w, policies, count, (struct override_list){NULL, 0}, error);
     (void) pthread_mutex_unlock(&w->policy_lock);
-    weir_policies_free(kept);
-    return result != 0 ? result : error_clear(error);
+    return result;
 }
 
 int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
@@ -273,7 +286,16 @@ int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
     }
     size_t count = 0;
     const weir_policy *policies = policy_file_policies(file, &count);
-    result = weir_set_policies(w, policies, count, error);
+    struct override_list entries;
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = file_entries_read(file, yaml_path, &w->names, &entries, error);
+    if (result == 0) {
+        result = put_policies(w, policies, count, entries, error);
+        if (result != 0) {
+            overrides_drop(entries.texts, entries.count);
+        }
+    }
+    (void) pthread_mutex_unlock(&w->policy_lock);
     policy_file_free(file);
     return result;
 }
@@ -307,7 +329,7 @@ size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *o
     weir *unlocked = (weir *) (uintptr_t) w; /* the locks are no part of what const promises */
     (void) pthread_mutex_lock(&unlocked->policy_lock);
     const weir_policy_id group = group_of(w, policy);
-    const weir_key_form *form = w->names.forms[group];
+    const weir_key_form *form = policy_names_form(&w->names, w->names.names[group]);
     (void) pthread_mutex_unlock(&unlocked->policy_lock);
     if (group == WEIR_NO_POLICY || capacity == 0) {
         return 0;

@@ -16,7 +16,8 @@
 
 struct weir_policies;
 
-enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDE_LISTS };
+/* Where entries of single keys come from; of two of one key the earlier is in force. */
+enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
 
 struct weir {
     struct tier tier;
@@ -28,9 +29,8 @@ struct weir {
     uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
     pthread_mutex_t policy_lock; /* guards names, kept, override texts, the origin, and changes of tier.policies */
     struct policy_names names;
-    struct weir_policies *kept; /* what the policies in force were given as; NULL: none were */
-    struct override_list
-        overrides[OVERRIDE_LISTS]; /* set here; as last read from the fleet. The first is in force where both are */
+    struct weir_policies *kept;                     /* what the policies in force were given as; NULL: none were */
+    struct override_list overrides[OVERRIDE_LISTS]; /* by where they come from */
     _Atomic uint64_t override_count;
     pid_t pid;
     /* The background thread, or whoever calls weir_poll. */

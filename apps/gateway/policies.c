@@ -80,6 +80,13 @@ static bool is_shadow(const weir *w, weir_thread *thread, weir_policy_id id)
     return verdict.would_deny;
 }
 
+/* Sources are addresses: so entries of the file, in Redis and in lists name them. */
+static bool name_keys(weir *w, weir_error *error)
+{
+    return weir_set_key_form(w, policy_names[POLICY_SOURCE], weir_address_form(SOURCE_PREFIX), error) == 0 &&
+           weir_set_key_form(w, policy_names[POLICY_SOURCE_BYTES], weir_address_form(SOURCE_PREFIX), error) == 0;
+}
+
 /* Reads a file into a weir of its own. False after a reason: it cannot be taken. */
 static bool look_at(struct look *look, const char *path, weir_error *error)
 {
@@ -91,7 +98,7 @@ static bool look_at(struct look *look, const char *path, weir_error *error)
     if (weir_open(&options, &look->weir, error) != 0) {
         return false;
     }
-    if (weir_load_policies(look->weir, path, error) != 0) {
+    if (!name_keys(look->weir, error) || weir_load_policies(look->weir, path, error) != 0) {
         look_end(look);
         return false;
     }
@@ -252,7 +259,7 @@ bool policies_start(struct policies *policies, weir *w, const char *path, bool a
         return false;
     }
     bool good = may_start(&look, path, allow_missing);
-    if (good && weir_load_policies(w, path, &error) != 0) {
+    if (good && (!name_keys(w, &error) || weir_load_policies(w, path, &error) != 0)) {
         (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
         good = false;
     }

@@ -9,6 +9,7 @@
 #define WEIR_GATEWAY_POLICIES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <weir/weir.h>
 
@@ -17,14 +18,17 @@ enum policy_index { POLICY_SOURCE, POLICY_SOURCE_BYTES, POLICY_OVERALL, POLICY_O
 
 extern const char *const policy_names[POLICY_COUNT];
 
+/* How many bits of an IPv6 address are a source. */
+#define SOURCE_PREFIX 64
+
 /* Limits each source rather than all of them together. */
-static inline bool policy_is_of_sources(enum policy_index index)
+static inline bool policy_is_of_sources(size_t index)
 {
     return index == POLICY_SOURCE || index == POLICY_SOURCE_BYTES;
 }
 
 /* A packet costs its bytes rather than 1. */
-static inline bool policy_is_of_bytes(enum policy_index index)
+static inline bool policy_is_of_bytes(size_t index)
 {
     return index == POLICY_SOURCE_BYTES || index == POLICY_OVERALL_BYTES;
 }

@@ -2,7 +2,6 @@
 /* Metrics as Prometheus text, status as JSON. */
 #include "status.h"
 
-#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,43 +112,6 @@ static void add_policies(struct text *text, const struct gateway *gateway)
     add(text, "},");
 }
 
-/* A digit of %xx. */
-static unsigned digit_of(char digit)
-{
-    return (unsigned) (digit <= '9' ? digit - '0' : digit - 'a' + 10);
-}
-
-#define SOURCE_BYTES 8 /* of an IPv6 address; of an IPv4 one, 4 (worker.c) */
-
-/* The bytes of an offender's key; returns how many there are, also where that is more than fit. */
-static size_t key_bytes(const char *key, unsigned char out[SOURCE_BYTES])
-{
-    size_t length = 0;
-    for (; *key != '\0'; length++) {
-        const bool escaped = *key == '%';
-        if (length < SOURCE_BYTES) {
-            out[length] = (unsigned char) (escaped ? digit_of(key[1]) << 4 | digit_of(key[2]) : (unsigned char) *key);
-        }
-        key += escaped ? 3 : 1;
-    }
-    return length;
-}
-
-/* A source as people write it; one that is hashed, as it is. */
-static void source_write(const char key[WEIR_OFFENDER_KEY_SIZE], char out[WEIR_OFFENDER_KEY_SIZE])
-{
-    struct in6_addr address = IN6ADDR_ANY_INIT;
-    const size_t length = key_bytes(key, address.s6_addr);
-    char text[INET6_ADDRSTRLEN];
-    if (length == 4) {
-        (void) inet_ntop(AF_INET, &address, out, WEIR_OFFENDER_KEY_SIZE);
-    } else if (length == SOURCE_BYTES && inet_ntop(AF_INET6, &address, text, sizeof(text)) != NULL) {
-        (void) snprintf(out, WEIR_OFFENDER_KEY_SIZE, "%s/64", text);
-    } else {
-        memcpy(out, key, WEIR_OFFENDER_KEY_SIZE);
-    }
-}
-
 static void add_offenders(struct text *text, const struct gateway *gateway)
 {
     weir_offender offenders[WEIR_TOP_OFFENDERS];
@@ -161,8 +123,7 @@ static void add_offenders(struct text *text, const struct gateway *gateway)
     }
     add(text, "\"offenders\":[");
     for (size_t i = 0; i < count; i++) {
-        char source[WEIR_OFFENDER_KEY_SIZE];
-        source_write(offenders[i].key, source);
+        const char *source = offenders[i].key; /* an address, or a hash: nothing that JSON would have escaped */
         const uint64_t units = offenders[i].denied_units;
         add(text,
             "%s{\"source\":\"%s\",\"hashed\":%s,\"mode\":\"%s\",\"denied\":%" PRIu64 ",\"would_deny\":%" PRIu64

@@ -133,7 +133,7 @@ static void ask_for_sources(const struct loop *loop, weir_policy_id id, uint64_t
 }
 
 /* Of the packets whose bits are set, those that pass a limit of their source. */
-static uint64_t pass_sources(const struct loop *loop, enum policy_index index, weir_policy_id id, uint64_t bits)
+static uint64_t pass_sources(const struct loop *loop, size_t index, weir_policy_id id, uint64_t bits)
 {
     struct asked asked;
     ask_for_sources(loop, id, bits, &asked);
@@ -151,7 +151,7 @@ static uint64_t pass_sources(const struct loop *loop, enum policy_index index, w
 }
 
 /* Of the packets whose bits are set, those that pass a limit of all: the first of them. */
-static uint64_t pass_overall(const struct loop *loop, enum policy_index index, weir_policy_id id, uint64_t bits)
+static uint64_t pass_overall(const struct loop *loop, size_t index, weir_policy_id id, uint64_t bits)
 {
     const weir_key key = weir_make_key(loop->worker->gateway->weir, id, NULL, 0);
     uint64_t passing = 0;

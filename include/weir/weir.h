@@ -315,9 +315,10 @@ WEIR_API void weir_close(weir *w);
 WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 
 /*
- * weir_set_policies from a YAML file (docs/policies.md). An error says "FILE:LINE:COLUMN: sentence", and the old
- * set stays; of a path too long for that the end is named. -EINVAL: the file is malformed; -EFBIG: it is larger than
- * 1 MiB; -ENOMEM, whichever allocation it was; -ENOENT and its like: the file could not be read.
+ * weir_set_policies from a YAML file (docs/policies.md), with the entries of single keys that the file has; they go
+ * with the next set. An error says "FILE:LINE:COLUMN: sentence", and the old set stays; of a path too long for that the
+ * end is named. -EINVAL: the file is malformed; -EFBIG: it is larger than 1 MiB; -ENOMEM, whichever allocation it was;
+ * -ENOENT and its like: the file could not be read.
  */
 WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *error);
 
@@ -359,7 +360,7 @@ WEIR_API const weir_key_form *weir_address_form(unsigned ipv6_prefix);
  * Gives the keys of a policy and its tiers a form, in the present set and those to come. `policy` is the name before
  * the first '/', which need not be in the set. `form` stays the caller's until weir_close; NULL: bytes again. As
  * records are named by it, all nodes must give the same one, before the first check; records of before are left to
- * expire. -EINVAL: the name is none, or a function of the form is missing; -ENOSPC, -ENOMEM: as weir_set_policies.
+ * expire. -EINVAL: the name is none, or a function of the form is missing; -ENOMEM.
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error);
@@ -372,18 +373,18 @@ WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form 
  * value  "allow", "deny", or a number for each limit of the policy, with a burst where wanted: "200/50 10000".
  *        NULL: takes the entry back
  *
- * Entries are kept through weir_set_policies, and need no Redis. Where Redis has an entry of the same key
- * (docs/policies.md) this one is in force. The entry of a key stands above that of its network, and a small network's
- * above a large one's. At most 10,000, with those in Redis. -EINVAL: the name or the value is malformed, or no key of
- * the policy can have that name (the sentence says what it should look like); -ENOENT: there is no such policy, or no
- * such entry to take back; -ENOSPC; -ENOMEM: all stays as it was.
- * Threads: any. Holds from the next check on, on any thread. Blocks until no check uses the old entries. Allocates.
+ * Entries are kept through weir_set_policies, and need no Redis. Of entries of the same key one that is set here is in
+ * force, else one in Redis, else one of the policy file (docs/policies.md). The entry of a key stands above that of its
+ * network, and a small network's above a large one's. At most 10,000, with those in Redis. -EINVAL: the name or the
+ * value is malformed, or no key of the policy can have that name (the sentence says what it should look like); -ENOENT:
+ * there is no such policy, or no such entry to take back; -ENOSPC; -ENOMEM: all stays as it was. Threads: any. Holds
+ * from the next check on, on any thread. Blocks until no check uses the old entries. Allocates.
  */
 WEIR_API int weir_set_override(weir *w, const char *name, const char *value, weir_error *error);
 
 /*
- * An entry. from_fleet: it is in Redis, not set here. in_force: false where it is malformed, its policy is not there,
- * or an entry set here stands above it.
+ * An entry. from_fleet: it is in Redis, not set here and not from a file. in_force: false where it is malformed, its
+ * policy is not there, or another entry of the key stands above it.
  */
 typedef struct weir_override {
     const char *name, *value;
@@ -393,8 +394,8 @@ typedef struct weir_override {
 typedef void (*weir_override_fn)(void *arg, const weir_override *entry);
 
 /*
- * Calls `each` for every entry there is, those set here first. What it is given is readable until it returns; it must
- * not call into the same weir. Returns how many there were. Threads: any.
+ * Calls `each` for every entry there is: those set here, those in Redis, those of the file. What it is given is
+ * readable until it returns; it must not call into the same weir. Returns how many there were. Threads: any.
  */
 WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
 

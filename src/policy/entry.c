@@ -108,19 +108,17 @@ static bool number_read(const char **text, uint64_t *out)
 }
 
 /* Whether a limit may have these numbers. */
-static int numbers_check(const struct policy *policy, size_t index, const struct entry_value *value, weir_error *error)
+static int numbers_check(const weir_policy *policy, size_t index, const struct entry_value *value, weir_error *error)
 {
-    const struct rule *rule = &policy->limits[index].rule;
-    const weir_limit limit = {.algorithm = rule->algorithm,
-                              .limit = value->limits[index],
-                              .period_ns = rule->calendar != WEIR_CALENDAR_NONE ? 0 : rule->period_ns,
-                              .burst = value->bursts[index],
-                              .calendar = rule->calendar};
+    weir_limit limit = policy->limits[index];
+    limit.limit = value->limits[index];
+    limit.burst = value->bursts[index];
+    limit.delay = 0;
     const weir_policy whole = {.name = policy->name, .limits = &limit, .limit_count = 1};
     return policy_validate(&whole, 1, NULL, error);
 }
 
-int entry_value_read(const struct policy *policy, const char *text, struct entry_value *out, weir_error *error)
+int entry_value_read(const weir_policy *policy, const char *text, struct entry_value *out, weir_error *error)
 {
     const char *at = text;
     memset(out, 0, sizeof(*out));
@@ -148,4 +146,17 @@ int entry_value_read(const struct policy *policy, const char *text, struct entry
             text, policy->name, policy->limit_count);
     }
     return 0;
+}
+
+int entry_value_compile(const struct policy *policy, const char *text, struct entry_value *out, weir_error *error)
+{
+    weir_limit limits[WEIR_MAX_LIMITS];
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        const struct rule *rule = &policy->limits[i].rule;
+        limits[i] = (weir_limit){.algorithm = rule->algorithm,
+                                 .period_ns = rule->calendar != WEIR_CALENDAR_NONE ? 0 : rule->period_ns,
+                                 .calendar = rule->calendar};
+    }
+    const weir_policy plain = {.name = policy->name, .limits = limits, .limit_count = policy->limit_count};
+    return entry_value_read(&plain, text, out, error);
 }

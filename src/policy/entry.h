@@ -38,7 +38,10 @@ int entry_name_read(const struct policy_names *names, const char *text, struct e
 /* The one form of a name. */
 void entry_name_write(const struct entry_name *name, char out[ENTRY_NAME_SIZE]);
 
-/* 0, or -EINVAL with a sentence. */
-int entry_value_read(const struct policy *policy, const char *text, struct entry_value *out, weir_error *error);
+/* Reads a value for a policy: `limits` are its own. 0, or -EINVAL with a sentence. */
+int entry_value_read(const weir_policy *policy, const char *text, struct entry_value *out, weir_error *error);
+
+/* The same for a policy that was compiled. */
+int entry_value_compile(const struct policy *policy, const char *text, struct entry_value *out, weir_error *error);
 
 #endif

@@ -6,7 +6,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char *const file_fields[] = {[FILE_POLICIES] = "policies"};
+static const char *const file_fields[] = {[FILE_POLICIES] = "policies", [FILE_OVERRIDES] = "overrides"};
 static const char *const policy_fields[] = {[POLICY_NAME] = "name",
                                             [POLICY_LIMITS] = "limits",
                                             [POLICY_MODE] = "mode",
@@ -23,7 +23,8 @@ static const char *const limit_fields[] = {
     [LIMIT_BURST] = "burst",         [LIMIT_DELAY] = "delay", [LIMIT_NAME] = "name"};
 
 /* What other limiters call it: nginx, Envoy, HAProxy, Kong, gubernator, limitador, Bucket4j. */
-static const struct word_alias file_aliases[] = {{"rate_limits", "policies"}, {"rules", "policies"}};
+static const struct word_alias file_aliases[] = {
+    {"rate_limits", "policies"}, {"rules", "policies"}, {"exceptions", "overrides"}};
 static const struct word_alias policy_aliases[] = {{"dry_run", "mode: shadow"},
                                                    {"limit_req_dry_run", "mode: shadow"},
                                                    {"shadow", "mode: shadow"},
@@ -61,7 +62,8 @@ static const char *const level_names[LEVEL_COUNT] = {"file", "policy", "tier", "
 /* What there is at a level, in words. */
 static const char *all_of(enum level level, char *out, size_t size)
 {
-    return level == LEVEL_FILE ? "a list named \"policies\"" : words_list(&fields_of[level], out, size);
+    return level == LEVEL_FILE ? "a list named \"policies\""
+                               : words_list(&fields_of[level], out, size);
 }
 
 _Static_assert(COUNT(policy_fields) <= FIELDS_MAX, "every field of a policy has its place");

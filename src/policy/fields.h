@@ -11,7 +11,7 @@
 
 enum level { LEVEL_FILE, LEVEL_POLICY, LEVEL_TIER, LEVEL_LIMIT, LEVEL_COUNT };
 
-enum file_field { FILE_POLICIES };
+enum file_field { FILE_POLICIES, FILE_OVERRIDES };
 enum policy_field {
     POLICY_NAME,
     POLICY_LIMITS,

@@ -137,7 +137,7 @@ static int add(struct overrides *all, const struct override_context *context, st
     if (policy == NULL) {
         return result;
     }
-    result = entry_value_read(policy, text->value, &value, error);
+    result = entry_value_compile(policy, text->value, &value, error);
     if (result != 0) {
         return result;
     }

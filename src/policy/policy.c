@@ -144,7 +144,7 @@ static void policy_compile(struct policy *out, const weir_policy *policy, uint64
     out->mode = policy->mode;
     out->scope = policy->scope;
     out->hash_keys = policy->hash_keys;
-    out->form = names->forms[out->group->id];
+    out->form = policy_names_form(names, policy->name);
     out->on_outage = policy->on_outage;
     out->on_long_outage = policy->on_long_outage;
     out->outage_grace_ms = policy->outage_grace_ms;
@@ -205,21 +205,50 @@ static void base_name(char base[WEIR_MAX_NAME + 1], const char *name)
     (void) snprintf(base, WEIR_MAX_NAME + 1, "%.*s", (int) length, name);
 }
 
-weir_policy_id policy_names_add(struct policy_names *names, const char *name)
+/* The id of a name, new where it has none. */
+static weir_policy_id name_add(struct policy_names *names, const char *name)
 {
     weir_policy_id id = policy_names_find(names, name);
-    if (id == WEIR_NO_POLICY && names->count < WEIR_MAX_POLICIES) {
+    if (id == WEIR_NO_POLICY) {
         id = (weir_policy_id) ++names->count;
         (void) snprintf(names->names[id], sizeof(names->names[id]), "%s", name);
     }
     return id;
 }
 
-const weir_key_form *policy_names_form(const struct policy_names *names, const char *name)
+/* The form that is set for the group of a policy of that name; NULL: none is. */
+static struct policy_form *find_form(const struct policy_names *names, const char *name)
 {
     char base[WEIR_MAX_NAME + 1];
     base_name(base, name);
-    return names->forms[policy_names_find(names, base)]; /* of no policy: none */
+    for (size_t i = 0; i < names->form_count; i++) {
+        if (strcmp(names->forms[i].policy, base) == 0) {
+            return &names->forms[i];
+        }
+    }
+    return NULL;
+}
+
+const weir_key_form *policy_names_form(const struct policy_names *names, const char *name)
+{
+    const struct policy_form *found = find_form(names, name);
+    return found != NULL ? found->form : NULL;
+}
+
+int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form)
+{
+    struct policy_form *found = find_form(names, name);
+    if (found == NULL) {
+        struct policy_form *more = realloc(names->forms, (names->form_count + 1) * sizeof(*more));
+        if (more == NULL) {
+            return -ENOMEM;
+        }
+        names->forms = more;
+        found = &more[names->form_count++];
+        base_name(found->policy, name);
+    }
+    found->form = form;
+    return 0;
 }
 
 /* Names that these policies and their groups would add. At most: a group's may be counted more than once. */
@@ -243,8 +272,8 @@ static void set_arrange(struct policy_set *set, const weir_policy *policies, str
     for (size_t i = 0; i < set->count; i++) {
         char base[WEIR_MAX_NAME + 1];
         base_name(base, policies[i].name);
-        groups[i] = policy_names_add(names, base);
-        set->policies[i].id = policy_names_add(names, policies[i].name);
+        groups[i] = name_add(names, base);
+        set->policies[i].id = name_add(names, policies[i].name);
         set->by_id[set->policies[i].id] = &set->policies[i];
     }
     size_t placed = 0;
@@ -335,4 +364,5 @@ void policy_names_free(struct policy_names *names)
         free(names->scales);
         names->scales = next;
     }
+    free(names->forms);
 }

@@ -97,6 +97,12 @@ struct policy_scales {
     struct scales scales;
 };
 
+/* How the keys of a policy and its tiers are written; the policy need not be there. */
+struct policy_form {
+    char policy[WEIR_MAX_NAME + 1];
+    const weir_key_form *form;
+};
+
 /* What outlives the sets: the names this weir has ever seen, in the order of their ids. Guarded by the caller's lock.
  */
 struct policy_names {
@@ -104,17 +110,18 @@ struct policy_names {
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct policy_scales *scales;
-    const uint64_t *salts;                             /* by id: what keeps the policies' keys apart */
-    const weir_key_form *forms[WEIR_MAX_POLICIES + 1]; /* of keys, by the group's id; NULL: bytes */
+    const uint64_t *salts;     /* by id: what keeps the policies' keys apart */
+    struct policy_form *forms; /* of keys */
+    size_t form_count;
 };
 
 void policy_names_free(struct policy_names *names);
 
-/* The id of a name, new where it has none; WEIR_NO_POLICY: there are too many. */
-weir_policy_id policy_names_add(struct policy_names *names, const char *name);
-
 /* The form of the keys of a policy of that name; NULL: bytes. */
 const weir_key_form *policy_names_form(const struct policy_names *names, const char *name);
+
+/* Sets it. 0 or -ENOMEM. */
+int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form);
 
 /* The id of a name; WEIR_NO_POLICY where it was never seen. */
 weir_policy_id policy_names_find(const struct policy_names *names, const char *name);

@@ -31,6 +31,8 @@ struct policy_file {
     weir_policy *policies;
     struct file_policy *details; /* of each of the policies */
     size_t policy_count, policy_room;
+    struct file_entry *entries;
+    size_t entry_count;
 };
 
 static const char *const algorithm_names[] = {[WEIR_FIXED_WINDOW] = "fixed_window",
@@ -358,6 +360,35 @@ static bool reserve(struct policy_file *out, const struct tree_node *list)
     return out->policies != NULL && out->details != NULL;
 }
 
+/* The mapping of entries, which `key` and `mapping` are: each a name and a single value. */
+static int read_entries(const struct load *load, const struct tree_node *key, const struct tree_node *mapping)
+{
+    struct policy_file *out = load->out;
+    if (mapping->kind != TREE_MAPPING) {
+        return text_file_fail(&load->file, mapping->place, -EINVAL,
+                              "%s is a mapping; give lines such as \"api:198.51.100.7\": deny",
+                              tree_text(&out->tree, key));
+    }
+    out->entries = calloc(count_children(&out->tree, mapping) / 2 + 1, sizeof(*out->entries));
+    if (out->entries == NULL) {
+        return text_file_fail(&load->file, (struct place){0}, -ENOMEM, "out of memory");
+    }
+    const struct tree_node *value;
+    for (const struct tree_node *name = tree_child(&out->tree, mapping); name != NULL;
+         name = tree_next(&out->tree, value)) {
+        value = tree_next(&out->tree, name);
+        if (name->kind != TREE_VALUE || value->kind != TREE_VALUE) {
+            return text_file_fail(&load->file, name->place, -EINVAL,
+                                  "an entry is a name and a value, such as \"api:198.51.100.7\": deny");
+        }
+        out->entries[out->entry_count++] = (struct file_entry){.name = tree_text(&out->tree, name),
+                                                               .value = tree_text(&out->tree, value),
+                                                               .name_place = name->place,
+                                                               .value_place = value->place};
+    }
+    return 0;
+}
+
 static int read_policies(const struct load *load)
 {
     struct policy_file *out = load->out;
@@ -383,7 +414,9 @@ static int read_policies(const struct load *load)
     for (size_t i = 1; policy != NULL && result == 0; i++, policy = tree_next(&out->tree, policy)) {
         result = read_policy(load, policy, i);
     }
-    return result;
+    return result == 0 && fields.keys[FILE_OVERRIDES] != NULL
+               ? read_entries(load, fields.keys[FILE_OVERRIDES], fields.values[FILE_OVERRIDES])
+               : result;
 }
 
 /* The file's own name for a field of weir.h. */
@@ -445,12 +478,19 @@ const weir_policy *policy_file_policies(const struct policy_file *file, size_t *
     return file->policies;
 }
 
+const struct file_entry *policy_file_entries(const struct policy_file *file, size_t *count)
+{
+    *count = file->entry_count;
+    return file->entries;
+}
+
 void policy_file_free(struct policy_file *file)
 {
     if (file != NULL) {
         tree_free(&file->tree);
         free(file->policies);
         free(file->details);
+        free(file->entries);
         free(file);
     }
 }

@@ -155,5 +155,25 @@ def test_a_source_that_is_hashed_is_told_as_such():
         assert offenders[0]["mode"] == "enforce" and offenders[0]["denied"] > 0 and offenders[0]["would_deny"] == 0, offenders
 
 
+def test_an_offender_is_denied_by_the_name_it_is_told_by():
+    text = "policies:\n  - name: source\n    limits: [{algorithm: fixed_window, limit: 20, period: 30d}]\n"
+    with Fixture(policies=text, threads=1) as f:
+        clients = {address: f.client(source=address) for address in ("127.17.0.1", "127.17.0.2", "127.17.1.1")}
+        for _ in range(30):
+            clients["127.17.0.1"].send(b"?")
+        source = f.until(lambda: f.status()["offenders"])[0]["source"]
+        assert source == "127.17.0.1", source
+        said = reload(f, text + "overrides: {\"source:127.17.0\": deny}\n")
+        assert "test.yaml:4:13:" in said and "give an address such as" in said and "stay as they were" in said, said
+        assert ask(clients["127.17.0.2"]) == b"?"
+        reload(f, text + f"overrides:\n  source:{source}: allow\n  source:127.17.0.0/24: deny\n")
+        for _ in range(50):
+            assert ask(clients[source]) == b"?"
+        assert ask(clients["127.17.1.1"]) == b"?"
+        before = f.status()["dropped"]["source"]
+        clients["127.17.0.2"].send(b"?")
+        f.until(lambda: f.status()["dropped"]["source"] == before + 1)
+
+
 if __name__ == "__main__":
     run(globals())
