@@ -15,6 +15,10 @@
 /* More nodes than any fleet has: a number that is not meant. */
 #define EXPECTED_NODES_MAX 65535
 
+/* Nobody tries out 128 bits; and a file that was meant to hold a secret is no longer than that. */
+#define SECRET_MIN 16
+#define SECRET_MAX 1024
+
 static int range(weir_error *error, const char *field, uint64_t value, uint64_t least, uint64_t most, const char *unit)
 {
     if (value >= least && value <= most) {
@@ -38,6 +42,16 @@ static int check_prefix(const char *prefix, weir_error *error)
                              "options: prefix has byte 0x%02x at %zu; use printable ASCII without spaces and braces",
                              byte, i);
         }
+    }
+    return 0;
+}
+
+static int check_secret(const char *secret, weir_error *error)
+{
+    const size_t length = secret != NULL ? strnlen(secret, SECRET_MAX + 1) : SECRET_MIN;
+    if (length < SECRET_MIN || length > SECRET_MAX) {
+        return error_set(error, -EINVAL, "options: fleet_secret has %s bytes; give %d to %d, or NULL for none",
+                         length < SECRET_MIN ? "too few" : "too many", SECRET_MIN, SECRET_MAX);
     }
     return 0;
 }
@@ -80,6 +94,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     result = result != 0 ? result : range(error, "tick_us", out->tick_us, 100, 100000, " us");
     result = result != 0 ? result : range(error, "max_log_units", out->max_log_units, 1000, 4000000000, "");
     result = result != 0 ? result : range(error, "expected_nodes", out->expected_nodes, 0, EXPECTED_NODES_MAX, "");
+    result = result != 0 ? result : check_secret(out->fleet_secret, error);
     if (result == 0 && in->clock != NULL && (in->clock->monotonic_ns == NULL || in->clock->wall_ns == NULL)) {
         result =
             error_set(error, -EINVAL, "options: clock has no %s; give both functions, or NULL for the system's clock",

@@ -66,6 +66,8 @@ static int identity_init(weir *w)
         w->policy_salts[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
     }
     w->names.salts = w->policy_salts;
+    record_hash_init(&w->record_hash, w->options.fleet_secret);
+    w->names.record_hash = &w->record_hash;
     struct policy_set *none = NULL;
     const int compiled = policy_set_compile(NULL, 0, w->tier.tick_ns, w->tier.origin_ns, &w->names, &none, NULL);
     store_release(&w->tier.policies, none);
@@ -171,7 +173,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
             return error_set(error, result, "no background thread to be had: %s", strerror(-result));
         }
     }
-    w->options.redis_url = w->options.prefix = w->options.node_name = NULL;
+    w->options.redis_url = w->options.prefix = w->options.node_name = w->options.fleet_secret = NULL;
     owner_watch(&w->tier);
     *out = w;
     return error_clear(error);

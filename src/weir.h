@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/hash.h"
+#include "base/record_hash.h"
 #include "fleet/fleet.h"
 #include "policy/overrides.h"
 #include "policy/policy.h"
@@ -26,6 +27,7 @@ struct weir {
     weir_options options; /* every default filled in; strings are not kept */
     weir_clock clock;     /* the host's, where it has one */
     struct hash_secret secret;
+    struct record_hash record_hash;
     uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
     pthread_mutex_t policy_lock; /* guards names, kept, override texts, the origin, and changes of tier.policies */
     struct policy_names names;

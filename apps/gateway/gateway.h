@@ -42,7 +42,7 @@ struct gateway_options {
     const char *listen_text, *backend_text, *metrics_text;
     struct address listen, backend, metrics;
     const char *policies; /* NULL: nothing is limited */
-    char *redis_url;
+    char *redis_url, *fleet_secret;
     const char *redis_origin; /* what the URL was given by, for the log */
     const char *redis_prefix, *node_name;
     unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;

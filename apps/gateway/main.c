@@ -39,6 +39,7 @@ static int open_limits(struct gateway *gateway)
     }
     weir_options limits = WEIR_OPTIONS_INIT;
     limits.redis_url = options->redis_url;
+    limits.fleet_secret = options->fleet_secret;
     limits.prefix = options->redis_prefix;
     limits.node_name = options->node_name;
     limits.sync_interval_ms = options->sync_interval_ms;

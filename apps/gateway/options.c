@@ -22,6 +22,7 @@ static const char usage[] =
     "                           (or in the environment, as WEIR_REDIS_URL)\n"
     "  --redis-password-file FILE\n"
     "                           its first line is the password\n"
+    "  --fleet-secret-file FILE its first line, the same on all nodes, keeps hashed sources secret in Redis\n"
     "  --redis-prefix PREFIX    of every key in Redis (weir)\n"
     "  --node-name NAME         for people who read the log (the host name)\n"
     "  --sync-interval-ms N     how often to speak with Redis (200)\n"
@@ -104,6 +105,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {"max-keys", required_argument, NULL, 'k'},
         {"idle", required_argument, NULL, 'd'},
         {"redis-password-file", required_argument, NULL, 'w'},
+        {"fleet-secret-file", required_argument, NULL, 'f'},
         {"proxy-protocol", no_argument, NULL, 'y'},
         {"no-offload", no_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},
@@ -165,6 +167,10 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             break;
         case 'w':
             password_file = optarg;
+            break;
+        case 'f':
+            free(out->fleet_secret);
+            out->fleet_secret = secret_read("fleet-secret-file", optarg);
             break;
         case 'y':
             out->proxy_protocol = true;

@@ -11,6 +11,9 @@
 /* What the library takes of a password. */
 #define PASSWORD_MAX 255
 
+/* And of a fleet's secret. */
+#define SECRET_MAX 1024
+
 /* Where scheme://user:password@rest has its user and its password; [x, x) where it has none. */
 struct parts {
     const char *user, *user_end, *password, *password_end, *rest;
@@ -36,52 +39,73 @@ static bool find_parts(const char *url, struct parts *out)
     return true;
 }
 
-static _Noreturn void fail(int code, const char *file, const char *what)
+/* Where a secret is read from: an option of the command line, and its file. */
+struct origin {
+    const char *option, *path;
+};
+
+static _Noreturn void fail(const struct origin *from, int code, const char *what)
 {
-    (void) fprintf(stderr, "weir-gateway: --redis-password-file %s: %s\n", file, what);
+    (void) fprintf(stderr, "weir-gateway: --%s %s: %s\n", from->option, from->path, what);
     exit(code);
 }
 
-/* The first line of a file. */
-static void read_password(const char *path, char out[PASSWORD_MAX + 3])
+/* The first line of a file, of at most `most` bytes. `out` has room for two more, and the terminator. */
+static void read_line(const struct origin *from, size_t most, char *out)
 {
-    FILE *file = fopen(path, "re");
+    FILE *file = fopen(from->path, "re");
     if (file == NULL) {
-        fail(1, path, strerror(errno));
+        fail(from, 1, strerror(errno));
     }
     errno = 0;
-    const size_t size = fread(out, 1, PASSWORD_MAX + 2, file);
+    const size_t size = fread(out, 1, most + 2, file);
     const int error = ferror(file) ? errno : 0;
     (void) fclose(file);
     if (error != 0) {
-        fail(1, path, strerror(error));
+        fail(from, 1, strerror(error));
     }
     out[size] = '\0';
     const size_t length = strcspn(out, "\r\n");
     if (length == 0) {
-        fail(1, path, "its first line is empty; give the password there");
+        fail(from, 1, "its first line is empty; give the secret there");
     }
-    if (length > PASSWORD_MAX) {
-        fail(1, path, "its first line is longer than 255 bytes");
+    if (length > most) {
+        char what[60];
+        (void) snprintf(what, sizeof(what), "its first line is longer than %zu bytes", most);
+        fail(from, 1, what);
     }
     out[length] = '\0';
 }
 
+char *secret_read(const char *option, const char *path)
+{
+    const struct origin from = {option, path};
+    char line[SECRET_MAX + 3];
+    read_line(&from, SECRET_MAX, line);
+    char *out = strdup(line);
+    explicit_bzero(line, sizeof(line));
+    if (out == NULL) {
+        fail(&from, 1, "out of memory");
+    }
+    return out;
+}
+
 char *secret_url(const char *url, const char *password_file)
 {
+    const struct origin from = {"redis-password-file", password_file};
     struct parts parts;
     if (!find_parts(url, &parts)) {
         return strdup(url);
     }
     if (parts.password != parts.password_end) {
-        fail(2, password_file, "the URL of Redis has a password of its own; leave one of them out");
+        fail(&from, 2, "the URL of Redis has a password of its own; leave one of them out");
     }
     char password[PASSWORD_MAX + 3];
-    read_password(password_file, password);
+    read_line(&from, PASSWORD_MAX, password);
     const size_t size = strlen(url) + 3 * strlen(password) + 3;
     char *out = malloc(size);
     if (out == NULL) {
-        fail(1, password_file, "out of memory");
+        fail(&from, 1, "out of memory");
     }
     size_t length = (size_t) snprintf(out, size, "%.*s:", (int) (parts.user_end - url), url);
     for (const char *c = password; *c != '\0'; c++) {

@@ -196,7 +196,7 @@ typedef struct weir_limit {
  *                  are tiers of one policy: they have limits of their own, and share what a key has used, as far as
  *                  algorithm and period of their limits are the same
  * limits           limit_count of them, 1 to WEIR_MAX_LIMITS
- * hash_keys        true: keys go to Redis as a 128-bit hash, so that tokens and addresses stay here
+ * hash_keys        true: keys go to Redis as a 128-bit hash; tokens stay here, addresses where there is a fleet_secret
  * on_outage        when there has been no good sync for outage_grace_ms
  * on_long_outage   when the outage has gone on for long_outage_ms
  * outage_grace_ms  0: three sync intervals; less than two counts as two; at most 86,400,000 (a day)
@@ -265,6 +265,11 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   to the first answer, some 10 ms, and in an outage that began before it. Until then each key has one
  *                   part in so many of its limit. 0: 1, as a node that is alone must lose nothing by it; in a fleet
  *                   each start then passes up to a whole limit before it hears of the others
+ *
+ * fleet_secret      16 to 1,024 bytes, the same on all nodes: keys of more than 32 bytes, and those of policies with
+ *                   hash_keys, are named in Redis by a hash under it, so that nobody without it can find out by trying
+ *                   what such a name stands for. NULL: by a hash without a secret. Names cannot be made to collide in
+ *                   either case. Another secret is another name: docs/security.md says how to change it
  */
 typedef struct weir_options {
     size_t size;
@@ -282,11 +287,13 @@ typedef struct weir_options {
     void *log_arg;
     size_t max_log_units;
     uint32_t expected_nodes;
+    const char *fleet_secret;
 } weir_options;
 
 #define WEIR_OPTIONS_INIT                                                                                              \
     {                                                                                                                  \
-        sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304, 0      \
+        sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304, 0,     \
+            NULL                                                                                                       \
     }
 
 /*

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/numbers.h"
+#include "base/record_hash.h"
 #include "policy/entry.h"
 
 struct entry {
@@ -24,6 +25,7 @@ struct way {
 
 struct overrides {
     const struct hash_secret *secret;
+    const struct record_hash *record_hash;
     struct way *ways; /* in the order in which they are tried */
     size_t way_count;
     size_t count, slot_count; /* a power of two, more than twice the count */
@@ -73,8 +75,8 @@ const struct policy *overrides_find(const struct overrides *overrides, const wei
             continue;
         }
         if (way->kind == ENTRY_HASHED) {
-            uint64_t hash[2];
-            hash_shared(key->data, key->length, hash);
+            uint64_t hash[RECORD_HASH_SIZE / sizeof(uint64_t)];
+            record_hash_of(overrides->record_hash, key->data, key->length, (unsigned char *) hash);
             entry = find(overrides, ENTRY_HASHED, key->policy, hash[0], hash[1]);
         } else if (key->length == way->length) {
             entry = find(overrides, ENTRY_NETWORK, key->policy, network_hash(overrides->secret, way, key->data), 0);
@@ -168,6 +170,7 @@ static struct overrides *overrides_make(const struct override_context *context, 
         return NULL;
     }
     all->secret = context->secret;
+    all->record_hash = context->names->record_hash;
     all->slot_count = 16;
     while (all->slot_count <= 2 * count) {
         all->slot_count *= 2;

@@ -38,6 +38,7 @@ enum rung { RUNG_FLEET, RUNG_SHARE, RUNG_LOCAL, RUNG_OPEN, RUNG_CLOSED };
 enum override { OVERRIDE_NONE, OVERRIDE_ALLOW, OVERRIDE_DENY };
 
 struct policy;
+struct record_hash;
 
 /* A policy and its tiers: they share what a key has used. */
 struct policy_group {
@@ -58,7 +59,8 @@ struct policy {
     weir_mode mode;
     weir_scope scope;
     bool hash_keys;
-    const weir_key_form *form; /* of its keys; NULL: bytes */
+    const weir_key_form *form;             /* of its keys; NULL: bytes */
+    const struct record_hash *record_hash; /* of keys whose bytes are not told */
     bool fine_clock; /* a tick is not short beside its periods or bursts: decide by the clock, not by the tick */
     weir_outage on_outage, on_long_outage;
     uint32_t outage_grace_ms, long_outage_ms;
@@ -110,8 +112,9 @@ struct policy_names {
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct policy_scales *scales;
-    const uint64_t *salts;     /* by id: what keeps the policies' keys apart */
-    struct policy_form *forms; /* of keys */
+    const uint64_t *salts;                 /* by id: what keeps the policies' keys apart */
+    const struct record_hash *record_hash; /* as the salts, the caller's */
+    struct policy_form *forms;             /* of keys */
     size_t form_count;
 };
 

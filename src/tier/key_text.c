@@ -3,11 +3,9 @@
 
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/percent.h"
+#include "base/record_hash.h"
 #include "policy/key_form.h"
-
-#define HASH_SIZE 16
 
 void key_keep(struct kept_key *out, const struct policy *policy, const weir_key *key)
 {
@@ -19,8 +17,8 @@ void key_keep(struct kept_key *out, const struct policy *policy, const weir_key 
         }
         return;
     }
-    uint64_t hash[2];
-    hash_shared(key->data, key->length, hash);
+    unsigned char hash[RECORD_HASH_SIZE];
+    record_hash_of(policy->record_hash, key->data, key->length, hash);
     const size_t prefix = policy->hash_keys ? 0 : KEPT_PREFIX;
     out->flags = policy->hash_keys ? KEPT_HASHED | KEPT_NAKED : KEPT_HASHED;
     out->length = (uint8_t) (prefix + sizeof(hash));
@@ -35,7 +33,7 @@ size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key, const
         const size_t readable = (key->flags & KEPT_NAKED) != 0 ? 0 : KEPT_PREFIX;
         at = percent_escape(out, key->bytes, readable);
         out[at++] = '~';
-        at += percent_hex(out + at, key->bytes + readable, HASH_SIZE);
+        at += percent_hex(out + at, key->bytes + readable, RECORD_HASH_SIZE);
     } else {
         at = key_form_write(form, out, KEY_TEXT_SIZE, key->bytes, key->length);
     }

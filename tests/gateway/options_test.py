@@ -44,6 +44,8 @@ def test_wrong_options_are_refused_by_name():
                                     ((*policies, "--redis", "redis://u:word@h", "--redis-password-file", secret), 2, "of its own"),
                                     ((*policies, "--redis", "redis://h", "--redis-password-file", empty), 1, "is empty"),
                                     ((*policies, "--redis", "redis://h", "--redis-password-file", "/none"), 1, "/none: No such"),
+                                    ((*policies, "--fleet-secret-file", empty), 1, "is empty"),
+                                    ((*policies, "--fleet-secret-file", secret), 2, "fleet_secret has too few bytes"),
                                     ((*both, "--metrics", "192.0.2.1:9"), 1, "--metrics 192.0.2.1:9: Cannot assign"),
                                     (("--listen", "192.0.2.1:9", "--backend", ":2"), 1, "--listen 192.0.2.1:9: Cannot assign")):
             result = start(f, *options)

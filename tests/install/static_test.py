@@ -12,7 +12,7 @@ import tempfile
 import tap
 from tap import Failed, run
 
-LIBRARIES = ["-lurcu-bp", "-lurcu-common", "-lhiredis", "-lyaml", "-pthread"]
+LIBRARIES = ["-lurcu-bp", "-lurcu-common", "-lhiredis", "-lyaml", "-lnettle", "-pthread"]
 
 
 def main():
