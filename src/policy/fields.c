@@ -62,8 +62,7 @@ static const char *const level_names[LEVEL_COUNT] = {"file", "policy", "tier", "
 /* What there is at a level, in words. */
 static const char *all_of(enum level level, char *out, size_t size)
 {
-    return level == LEVEL_FILE ? "a list named \"policies\""
-                               : words_list(&fields_of[level], out, size);
+    return level == LEVEL_FILE ? "a list named \"policies\"" : words_list(&fields_of[level], out, size);
 }
 
 _Static_assert(COUNT(policy_fields) <= FIELDS_MAX, "every field of a policy has its place");

@@ -17,8 +17,8 @@ static const char *const algorithms[] = {"fixed", "sliding", "bucket"};
 
 #define ALGORITHMS 3
 
-/* Everything of `limit` units a day, not to refill within a test. A node that does not run for some intervals, where the
- * machine is busy, is not in an outage. */
+/* Everything of `limit` units a day, not to refill within a test. A node that does not run for some intervals, where
+ * the machine is busy, is not in an outage. */
 static struct chaos *begin_with_limit(void **state, size_t nodes, uint64_t limit)
 {
     struct chaos *c = chaos_begin(state);

@@ -27,8 +27,8 @@ struct fleet_config {
     char url[160];
     uint32_t interval_ms, timeout_ms;
     uint32_t outage_grace_ms; /* of every policy; as in weir_policy */
-    size_t max_keys;         /* 0: the default */
-    uint32_t expected_nodes; /* as in weir_options */
+    size_t max_keys;          /* 0: the default */
+    uint32_t expected_nodes;  /* as in weir_options */
     struct fleet_policy policies[FLEET_POLICIES];
     size_t policy_count;
 };

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,7 +34,10 @@ static int desk_open(void **state)
     options.clock = &d.clock.clock;
     d.w = open_or_fail(&options);
     d.t = weir_attach(d.w);
-    (void) snprintf(d.path, sizeof(d.path), "/tmp/weir-test-%d.yaml", (int) getpid());
+    (void) snprintf(d.path, sizeof(d.path), "/tmp/weir-entries-XXXXXX");
+    const int fd = mkstemp(d.path);
+    assert_true(fd >= 0);
+    (void) close(fd);
     return weir_set_key_form(d.w, "p", weir_address_form(64), NULL);
 }
 
@@ -41,7 +45,7 @@ static int desk_close(void **state)
 {
     (void) state;
     weir_close(d.w);
-    return unlink(d.path) == 0 || errno == ENOENT ? 0 : -1;
+    return unlink(d.path);
 }
 
 /* Loads the good policies with these lines below them. */
