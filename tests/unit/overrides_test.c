@@ -87,7 +87,8 @@ static void refuse(const char *name, const char *value, int code, const char *sa
     assert_int_equal(weir_set_override(d.w, name, value, &error), code);
     assert_int_equal(error.code, code);
     if (strstr(error.message, says) == NULL) {
-        fail_msg("%s = %s: \"%s\" does not say \"%s\"", name, value != NULL ? value : "nothing", error.message, says);
+        fail_msg("%s = %s: \"%s\" does not say \"%s\"", name != NULL ? name : "no name",
+                 value != NULL ? value : "nothing", error.message, says);
     }
 }
 
