@@ -64,6 +64,22 @@ static void print_json(const struct command *c, const struct sim *sim, const str
     (void) printf(" \"wrong\": \"%s\", \"digest\": \"%016llx\"}\n", a->wrong, (unsigned long long) r->digest);
 }
 
+/* What the first line of the table does not stand for. */
+static void print_scope(const struct sim_options *o)
+{
+    const weir_policy *policy = &o->policies[o->policy];
+    const uint64_t traffic_ns = o->length_ns - (o->quiet_ns < o->length_ns ? o->quiet_ns : o->length_ns);
+    if (policy->limits[0].period_ns > traffic_ns) {
+        (void) printf(
+            "                     of a part of a window: the traffic of %g s is shorter than the period of %g s\n",
+            (double) traffic_ns / 1e9, (double) policy->limits[0].period_ns / 1e9);
+    }
+    if (policy->limit_count > 1) {
+        (void) printf("                     of the first of %zu limits: the others deny as well\n",
+                      policy->limit_count);
+    }
+}
+
 static void print_table(const struct command *c, const struct sim *sim, const struct sim_result *r,
                         const struct sim_audit *a)
 {
@@ -73,6 +89,7 @@ static void print_table(const struct command *c, const struct sim *sim, const st
                   (double) c->sim.length_ns / 1e9, seed);
     (void) printf("admitted / limit     mean %.3f, most %.3f, least %.3f of %u windows\n", r->mean, r->most, r->least,
                   r->windows);
+    print_scope(&c->sim);
     if (c->sim.keys > 1) {
         (void) printf("                     %.3f for the worst key in its worst window\n", r->worst);
     }

@@ -41,6 +41,15 @@ def test_a_policy_file_is_run_and_told_as_a_table(path):
         assert part in result.stdout, (part, result.stdout)
 
 
+def test_what_the_first_line_does_not_stand_for_is_said(path):
+    short = "of a part of a window: the traffic of 4 s is shorter than the period of 3600 s"
+    assert short in run("--limit", "sliding:1000/1h", "--seconds", "5", "--quiet", "1").stdout
+    whole = run("--limit", "sliding:1000/1s", "--seconds", "5", "--quiet", "1").stdout
+    assert "of a part of a window" not in whole and "of the first of" not in whole, whole
+    several = run("--policies", path, "--policy", "api", "--seconds", "5").stdout
+    assert "of the first of 2 limits" in several and "of a part of a window" not in several, several
+
+
 def test_the_same_seed_gives_the_same_json(path):
     words = ("--policies", path, "--seconds", "4", "--keys", "100", "--delay", "1-9", "--loss", "0.05", "--json")
     first, again, other = (run(*words, "--seed", seed) for seed in ("7", "7", "8"))
