@@ -11,7 +11,8 @@ the median of "in all" beside it. "ratio" is "in all" to the baseline of the sam
 is what a limiter that pushes increments sends for a key; new records to new keys.
 
 Rows: a record that is new to Redis; one that is there, of 1, 4 or 16 nodes, and the report has news; one of a key over its
-limit, whose counts of what was asked and admitted differ; and a report repeated, which changes nothing.
+limit, whose counts of what was asked and admitted differ; and a report repeated, which changes nothing. Sliding logs of 4
+nodes hold 10 to 65,536 units; a report tells of 5 more, while 5 leave the window.
 
 --json prints the same as a list of figures, with what every pass gave, for bench/report.py.
 """
@@ -36,6 +37,10 @@ NODES = (1, 4, 16)
 LIFE_MS = 600000
 NOW_US = 1760000000000000
 UNIT_PS = 1000000000  # a thousand units a second
+LOG_UNITS = (10, 100, 1000, 10000, 65536)
+LOG_REPORTS = 40  # of a log a pass
+LOG_NEW = 5
+LOG_STEP_US = 1000  # between two units of a log
 
 
 class Redis:
@@ -182,6 +187,37 @@ class Subject:
         return [(b - a) / RECORDS for a, b in zip(before, read())]
 
 
+class Log:
+    """Reports of one sliding log. A unit of any node passes every LOG_STEP_US; the window is full."""
+
+    def __init__(self, redis, scripts, units):
+        self.redis, self.units = redis, units
+        self.sha = redis.call("SCRIPT", "LOAD", code(scripts / "report_log.lua")).decode()
+        self.key = f"log of {units}"
+        self.told = 0
+        while self.told < units:
+            self.redis.send(self.report(min(250, units - self.told)), 1)
+
+    def report(self, new):
+        """Of the next `new` units, by the next node."""
+        node, first = self.told // LOG_NEW % 4, self.told
+        self.told += new
+        times = [NOW_US + number * LOG_STEP_US for number in range(first, self.told)]
+        name = record("log", 0, 0)
+        return pack("EVALSHA", self.sha, 2, name + self.key, name.replace(":api:", "?api:") + self.key, author(node, 0), first, 0, 0,
+                    times[-1], self.units * LOG_STEP_US, self.units, self.told, 0, LIFE_MS, new, *times)
+
+    def run(self):
+        """us per report of the script, and in all."""
+        reports = [self.report(LOG_NEW) for _ in range(LOG_REPORTS)]
+        script_us, cpu_us = self.redis.script_us(), self.redis.cpu_us()
+        for report in reports:
+            answer = self.redis.send(report, 1)[0]
+            if answer[0][0] != 0 or answer[0][2] != self.units:
+                raise RuntimeError(f"a report was answered {answer[0][:3]}")
+        return [(self.redis.script_us() - script_us) / LOG_REPORTS, (self.redis.cpu_us() - cpu_us) / LOG_REPORTS]
+
+
 class Increments:
     """The baseline."""
 
@@ -216,7 +252,7 @@ class Row:
         return f"| {self.title} | {script} | {all_us:.2f} | {median_us:.2f} | {ratio:.2f} |"
 
 
-def rows_of(redis, subjects):
+def rows_of(redis, subjects, logs):
     increments = Increments(redis)
     there = Row("INCRBY + PEXPIRE", lambda step: increments.run(0))
     new = Row("INCRBY + PEXPIRE, new key", increments.run)
@@ -233,6 +269,7 @@ def rows_of(redis, subjects):
                 f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{title}",
                 lambda step, s=subject, g=generation, n=nodes, o=over, r=same:
                     s.run(g, 0, 1) if r else s.run(g, step % n, step, o), there))
+    rows += [Row(f"log, 4 nodes, {log.units} units", lambda step, log=log: log.run(), there) for log in logs]
     return rows
 
 
@@ -295,7 +332,7 @@ def main():
             print(f"redis {info.get('valkey_version') or info['redis_version']}, batches of {BATCH}, {RECORDS} records, "
                   f"{options.passes} passes\n")
         subjects = [Subject(redis, options.scripts, kind) for kind in ("window", "bucket")]
-        rows = rows_of(redis, subjects)
+        rows = rows_of(redis, subjects, [Log(redis, options.scripts, units) for units in LOG_UNITS])
         for step in range(2, 2 + options.passes):
             for row in rows:
                 row.results.append(row.run(step))

@@ -293,32 +293,19 @@ static void answer_asked(struct record *record, struct report *report)
     }
 }
 
-/* What is answered of the others' units: of more groups than there may be, neighbours become one, as in the script. */
-static void answer_units(const struct record *record, const char *author, struct log_news *log)
+/* What is answered of the units: groups of equal size, at the time of their last one, as in the script. */
+static void answer_units(const struct record *record, uint64_t units, struct log_news *log)
 {
-    uint64_t times = 0;
-    uint64_t last_us = 0;
-    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        if (strcmp(unit->author, author) != 0) {
-            times += times == 0 || unit->time_us != last_us;
-            last_us = unit->time_us;
-        }
-    }
-    const uint64_t each = max_u64((times + LOG_GROUPS - 1) / LOG_GROUPS, 1);
-    uint64_t at = 0;
+    const uint64_t each = max_u64((units + LOG_GROUPS - 1) / LOG_GROUPS, 1);
     log->group_count = 0;
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        if (strcmp(unit->author, author) == 0) {
-            continue;
+        struct log_group *last = log->group_count != 0 ? &log->groups[log->group_count - 1] : NULL;
+        if (last == NULL || (last->units >= each && last->time_ns != unit->time_us)) {
+            last = &log->groups[log->group_count++];
+            last->units = 0;
         }
-        at += log->group_count == 0 || unit->time_us != last_us;
-        last_us = unit->time_us;
-        const uint32_t group = (uint32_t) ((at - 1) / each);
-        if (group == log->group_count) {
-            log->groups[log->group_count++].units = 0;
-        }
-        log->groups[group].time_ns = unit->time_us;
-        log->groups[group].units++;
+        last->time_ns = unit->time_us;
+        last->units++;
     }
 }
 
@@ -352,7 +339,7 @@ static void apply_log(struct record *record, struct report *report, uint64_t now
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
         report->mine += strcmp(unit->author, report->author) == 0;
     }
-    answer_units(record, report->author, log);
+    answer_units(record, units, log);
 }
 
 static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)

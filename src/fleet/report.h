@@ -123,7 +123,10 @@ bool report_log_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *told,
 /* The last units of a log that was forgotten. False: there is no room for them in this round. */
 bool report_log_orphan(struct fleet *fleet, const struct orphan *orphan, const struct policy *policy,
                        const struct policy_limit *limit, uint64_t now_ns);
-/* Brings an answer home; *others: what the others have admitted since the last one. True: something was given back. */
+/*
+ * Brings an answer home, in which the others' groups alone are left then; *others: what the others have admitted since
+ * the last one. True: something was given back.
+ */
 bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
                      const struct report *report, uint64_t now_ns, uint64_t *others);
 /*

@@ -30,7 +30,7 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct n
     report->log = log;
     report->reset_us = report_reset_us(note);
     report->expire_ms = limit->rule.period_ns / NS_PER_MS + LOG_SLACK_MS;
-    log->first = log->gone_from = log->gone_to = log->live = 0;
+    log->first = log->gone_from = log->gone_to = log->live = log->window_first = 0;
     log->now_us = now_ns / NS_PER_US;
     log->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
     log->limit = max_u64(load_relaxed(&limit->log_most), limit->rule.limit);
@@ -69,6 +69,7 @@ bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const str
         learn_units(fleet, note, log->told, log->end, now_ns);
         report->asked = note->now.asked % REPORT_LOG_ASKED;
         log->told = again ? log->first : log->told;
+        news->window_first = log->first;
         news->first = max_u64(log->told, log->first);
         news->time_count = (uint32_t) min_u64(saturating_sub(log->end, news->first), REPORT_LOG_TIMES);
         for (uint32_t i = 0; i < news->time_count; i++) {
@@ -139,12 +140,57 @@ uint32_t report_log_remembered(const struct note *note, const struct rule *rule,
     return count + 1;
 }
 
+/* Of the units from .. to - 1 those that are no later than a time. What this node no longer has was earlier. */
+static uint64_t units_until(struct log *log, uint64_t from, uint64_t to, uint64_t time_us)
+{
+    uint64_t low = log != NULL ? min_u64(max_u64(log->first, from), to) : to;
+    uint64_t high = log != NULL ? max_u64(min_u64(log->end, to), low) : to;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (report_time_us(*log_time(log, middle)) <= time_us) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low - from;
+}
+
+/*
+ * Takes this node's own units out of the answered groups; the others' units stay, and their number is exact. The fleet
+ * has the latest `mine` of what it was told, as the earliest units leave first.
+ */
+static void keep_others(struct log *log, const struct report *report)
+{
+    struct log_news *news = report->log;
+    const uint64_t mine = min_u64(report->mine, report->sum);
+    const uint64_t told = max_u64(report->count, saturating_add(news->window_first, mine));
+    const uint64_t others = report->sum - mine;
+    const uint32_t count = news->group_count <= LOG_GROUPS ? news->group_count : LOG_GROUPS;
+    uint64_t all = 0;
+    uint64_t kept = 0;
+    news->group_count = 0;
+    for (uint32_t i = 0; i < count && kept < others; i++) {
+        const struct log_group group = news->groups[i];
+        all = saturating_add(all, group.units);
+        const uint64_t own = units_until(log, told - mine, told, group.time_ns);
+        const uint64_t until = i + 1 == count ? others : min_u64(saturating_sub(all, own), others);
+        if (until > kept) {
+            news->groups[news->group_count++] = (struct log_group){group.time_ns, until - kept};
+            kept = until;
+        }
+    }
+}
+
 bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
                      const struct report *report, uint64_t now_ns, uint64_t *others)
 {
     const struct log_news *news = report->log;
     struct log_group groups[LOG_GROUPS + 1];
-    uint32_t count = news->group_count <= LOG_GROUPS ? news->group_count : LOG_GROUPS;
+    logs_lock(fleet->tier, at);
+    struct log *log = logs_get(fleet->tier, at);
+    keep_others(log, report);
+    uint32_t count = news->group_count;
     for (uint32_t i = 0; i < count; i++) {
         groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
     }
@@ -153,8 +199,6 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const 
     }
     count = report_log_remembered(note, rule, groups, count, now_ns);
     bool returned = false;
-    logs_lock(fleet->tier, at);
-    struct log *log = logs_get(fleet->tier, at);
     if (count != 0) {
         struct log *room = logs_room(fleet->tier, at, rule, count, now_ns);
         log = room != NULL ? room : log;

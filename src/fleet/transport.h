@@ -38,7 +38,7 @@ enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_LOG };
 /* What a log's author was asked for is told modulo this, so that a sum over all authors is exact. */
 #define REPORT_LOG_ASKED (UINT64_C(1) << 40)
 
-/* Of a log: the author's units by number and time, and what the others have in the window. */
+/* Of a log: the author's units by number and time, and what all authors have in the window. */
 struct log_news {
     /* Said. */
     char asked_record[REPORT_RECORD_SIZE]; /* what the authors were asked for has a record of its own */
@@ -48,10 +48,12 @@ struct log_news {
     uint64_t limit;                        /* no more than the latest so many count */
     uint32_t time_count;
     uint64_t times_us[REPORT_LOG_TIMES]; /* fleet time */
-    uint64_t live; /* the author's units in the window, as said so far with these (for the caller) */
+    uint64_t live;         /* the author's units in the window, as said so far with these (for the caller) */
+    uint64_t window_first; /* number of the author's first unit in the window (for the caller) */
     /* Answered. */
     uint32_t group_count;
-    struct log_group groups[LOG_GROUPS]; /* of the other authors' units, in the order of time; fleet time in us */
+    struct log_group groups[LOG_GROUPS]; /* of all units, in the order of time, at the time of the last one of a group;
+                                            fleet time in us */
     uint64_t reset_us;                   /* units up to then were reset by someone; 0: none */
     uint32_t authors;                    /* how many others have said what they were asked for (sum_asked) */
 };

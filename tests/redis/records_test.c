@@ -357,6 +357,65 @@ static uint64_t take_all(weir_thread *t, const weir_key *key)
     return units;
 }
 
+#define DRAIN_WEIRS 6
+#define DRAIN_LOGS  40
+#define DRAIN_UNITS 3000 /* of a log */
+#define DRAIN_MS    30000
+
+/*
+ * Many nodes have many units in many logs to tell at once, of a Redis that has forgotten all of them, and each answer
+ * is waited for for 200 ms. What the scripts take must not make rounds fail: a round that failed is told again from the
+ * beginning, and so the backlog would not get shorter.
+ */
+static void test_logs_that_were_lost_are_told_again_within_seconds(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 2 * DRAIN_UNITS, .period_ns = LONG_NS};
+    const weir_policy policy = {.name = "log", .limits = &limit, .limit_count = 1};
+    struct server server;
+    weir *w[DRAIN_WEIRS];
+    server_start(&server);
+    char url[160];
+    server_url(&server, false, url, sizeof(url));
+    for (int i = 0; i < DRAIN_WEIRS; i++) {
+        weir_options options = WEIR_OPTIONS_INIT;
+        options.redis_url = url;
+        options.sync_interval_ms = 200;
+        options.redis_timeout_ms = 200;
+        options.max_log_units = UINT64_C(1) << 20;
+        w[i] = open_or_fail(&options);
+        weir_error error;
+        assert_int_equal(weir_set_policies(w[i], &policy, 1, &error), 0);
+        weir_thread *t = weir_attach(w[i]);
+        for (int k = 0; k < DRAIN_LOGS; k++) {
+            char text[24];
+            (void) snprintf(text, sizeof(text), "key%d", k);
+            const weir_key key = key_of(w[i], "log", text);
+            for (int unit = 0; unit < DRAIN_UNITS / DRAIN_WEIRS; unit++) {
+                weir_charge(t, &key, 1);
+            }
+        }
+        weir_detach(t);
+    }
+    static const char *const after[] = {"PING", "FLUSHALL"};
+    for (size_t step = 0; step < 2; step++) {
+        freeReplyObject(server_command(&server, after[step]));
+        uint64_t units = 0;
+        for (int waited = 0; waited < DRAIN_MS && units != DRAIN_LOGS * DRAIN_UNITS; waited += 200) {
+            nap_ms(200);
+            units = log_units(&server, "weir:*:log:*");
+        }
+        assert_int_equal(units, DRAIN_LOGS * DRAIN_UNITS);
+    }
+    for (int i = 0; i < DRAIN_WEIRS; i++) {
+        weir_close(w[i]);
+    }
+    server_stop(&server);
+}
+
 static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
 {
     (void) state;
@@ -605,6 +664,7 @@ int main(void)
         cmocka_unit_test(test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget),
         cmocka_unit_test(test_after_quiet_redis_has_what_was_used_less_what_was_given_back),
         cmocka_unit_test(test_units_are_whole_after_redis_was_flushed_in_the_middle),
+        cmocka_unit_test(test_logs_that_were_lost_are_told_again_within_seconds),
         cmocka_unit_test(test_the_set_of_a_log_is_trimmed_and_expires),
         cmocka_unit_test(test_a_reset_clears_the_records_of_a_key_and_of_no_other),
         cmocka_unit_test(test_units_a_node_uses_right_after_its_reset_stay),

@@ -190,7 +190,7 @@ static void test_of_several_hosts_the_primary_is_found(void **state)
 #define RIGHTS                                                                                                         \
     "-@all ~weir:* +eval +evalsha +info +select +time +hget +hgetall +hmget +hset +hincrby +hdel +hscan +hlen "        \
     "+hstrlen +zadd "                                                                                                  \
-    "+zrem +zscore +zcard +zrange +zremrangebyscore +zremrangebyrank +pexpire +pttl +exists +del +role"
+    "+zrem +zscore +zcard +zcount +zrange +zremrangebyscore +zremrangebyrank +pexpire +pttl +exists +del +role"
 
 static struct transport *open_as_user(const struct server *server, const char *rights)
 {

@@ -228,6 +228,104 @@ static void test_a_reset_clears_the_units_of_the_same_moment(void **state)
     nodes_stop(&n);
 }
 
+#define EVENTS 400
+
+/* What passed, when and where. */
+struct passed {
+    uint64_t at_ns, units;
+};
+
+/*
+ * Each node takes its own units out of what the fleet answers of all. So no node counts fewer units than there are in
+ * the window, and none counts more than one group's units too many, of at most 64 groups, however the units are spread
+ * over nodes and time.
+ */
+static void others_are_counted_by_group(uint64_t *rng, uint64_t most, bool loses)
+{
+    static struct passed passed[EVENTS];
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 20000, .period_ns = PERIOD_NS};
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    size_t count = 0;
+    while (count + 2 * NODES + 3 < EVENTS) {
+        for (uint64_t bursts = random_below(rng, 3); bursts != 0; bursts--) {
+            const uint64_t units = 1 + random_below(rng, most);
+            charge(&n.node[random_below(rng, NODES)], units);
+            passed[count++] = (struct passed){n.fleet_clock.wall_ns, units};
+            pass(&n, STEP_MS * random_below(rng, 20));
+        }
+        if (loses && random_below(rng, 10) == 0) {
+            memory_fleet_lose_answers(n.fleet, true); /* and so units are told again */
+            pass(&n, 300);
+            memory_fleet_lose_answers(n.fleet, false);
+            pass(&n, 1000);
+        }
+        for (int i = 0; i < 2 * NODES; i++) {
+            assert_int_equal(ask(&n.node[i % NODES], 1), 1);
+            passed[count++] = (struct passed){n.fleet_clock.wall_ns, 1};
+            pass(&n, i % NODES == NODES - 1 ? TWO_INTERVALS + 60 : 0);
+        }
+        const uint64_t over_ns = n.fleet_clock.wall_ns - PERIOD_NS;
+        uint64_t used = 0;
+        uint64_t lately = 0;   /* in the window, or out of it so short a time ago that clocks may differ */
+        uint64_t answered = 0; /* when the answers were made */
+        for (size_t e = 0; e < count; e++) {
+            used += passed[e].at_ns > over_ns ? passed[e].units : 0;
+            lately += passed[e].at_ns > over_ns - 2 * STEP_MS * MILLISECOND ? passed[e].units : 0;
+            answered += passed[e].at_ns > over_ns - SECOND ? passed[e].units : 0;
+        }
+        for (int i = 0; i < NODES; i++) { /* of the last units, one each, others may not have heard */
+            assert_in_range(limit.limit - room(&n.node[i]), used - (NODES - 1), lately + answered / LOG_GROUPS + 1);
+        }
+        assert_in_range(fleet_sum(&n), used, used + used_by_all(&n));
+    }
+    nodes_stop(&n);
+}
+
+static void test_others_are_counted_by_group(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int times = 0; times < 3; times++) {
+        others_are_counted_by_group(&rng, 2, false);
+        others_are_counted_by_group(&rng, 40, false);
+        others_are_counted_by_group(&rng, 40, true);
+        others_are_counted_by_group(&rng, 240, false);
+    }
+}
+
+static void test_units_told_again_are_not_taken_for_others(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 20000, .period_ns = PERIOD_NS};
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    charge(&n.node[1], 2000); /* at 0.5 s */
+    pass(&n, 100);
+    for (int i = 0; i < 40; i++) { /* to 8.6 s */
+        charge(&n.node[0], 200);
+        pass(&n, INTERVAL_MS);
+    }
+    pass(&n, 1400); /* to 10 s */
+    assert_int_equal(limit.limit - room(&n.node[0]), 10000);
+    memory_fleet_lose_answers(n.fleet, true);
+    charge(&n.node[0], 1);
+    pass(&n, 400);
+    memory_fleet_lose_answers(n.fleet, false); /* and so all 8001 are told again, 256 at a time */
+    pass(&n, 60);
+    memory_fleet_set_down(n.fleet, true); /* within the grace the node goes by the last answer */
+    for (int i = 0; i < 6; i++) {         /* to 10.58 s */
+        pass(&n, 20);
+        const uint64_t over_ns = START_NS + 500 * MILLISECOND + PERIOD_NS; /* clocks may differ by a step */
+        const uint64_t least = 8001 + (n.fleet_clock.wall_ns < over_ns ? 2000 : 0);
+        const uint64_t most = 8001 + (n.fleet_clock.wall_ns <= over_ns + 2 * STEP_MS * MILLISECOND ? 2000 : 0);
+        assert_in_range(limit.limit - room(&n.node[0]), least - 1, most + most / LOG_GROUPS);
+    }
+    nodes_stop(&n);
+}
+
 static void test_logs_go_through_an_outage(void **state)
 {
     (void) state;
@@ -318,6 +416,8 @@ int main(void)
         cmocka_unit_test(test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones_are_told),
         cmocka_unit_test(test_units_given_back_after_an_overshoot_are_no_ghosts),
         cmocka_unit_test(test_a_reset_clears_the_units_of_the_same_moment),
+        cmocka_unit_test(test_others_are_counted_by_group),
+        cmocka_unit_test(test_units_told_again_are_not_taken_for_others),
         cmocka_unit_test(test_logs_go_through_an_outage),
         cmocka_unit_test(test_tiers_of_different_limits_share_a_log),
         cmocka_unit_test(test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short),

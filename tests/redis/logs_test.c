@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The script of sliding logs, held against the in-memory fleet: random reports of several authors, repeated, of units
+ * given back and of resets, are answered alike, whatever becomes of the hash beside the set. And what a report reads
+ * of the set does not grow with it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fleet/memory.h"
+#include "support/exchange.h"
+#include "support/server.h"
+
+#define TIMEOUT_MS 20000
+#define AUTHORS    4
+#define NOW_US     UINT64_C(1760000000000000)
+#define NUMBER     1000000 /* of the first unit: so the names of an author's units sort as their numbers do */
+#define LOSSES     5
+
+static const char *const record = "weir:{001}:x:p:log";
+static const char *const hash = "weir:{001}:x?p:log";
+
+struct author {
+    uint64_t first, end; /* units told */
+    uint64_t asked;
+};
+
+struct logs {
+    struct server server;
+    struct transport *redis, *model;
+    struct memory_fleet *fleet;
+    uint64_t rng, now_us, period_us, limit, reset_us;
+    struct author authors[AUTHORS];
+    bool asked_lost; /* what the authors were asked for is another sum in Redis now */
+};
+
+static uint64_t wall(void *arg)
+{
+    struct timespec now;
+    (void) arg;
+    (void) clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
+}
+
+static void logs_start(struct logs *l, uint64_t limit, uint64_t period_us)
+{
+    if (!server_available()) {
+        skip();
+    }
+    memset(l, 0, sizeof(*l));
+    l->rng = test_seed();
+    server_start(&l->server);
+    char url[160];
+    server_url(&l->server, false, url, sizeof(url));
+    l->redis = open_redis(url, TIMEOUT_MS);
+    l->fleet = memory_fleet_new(wall, NULL);
+    assert_non_null(l->fleet);
+    const struct transport_config config = {.timeout_ms = 1000};
+    assert_int_equal(memory_transport_open(l->fleet, &config, &l->model, NULL), 0);
+    l->now_us = NOW_US;
+    l->limit = limit;
+    l->period_us = period_us;
+    for (int i = 0; i < AUTHORS; i++) {
+        l->authors[i].first = l->authors[i].end = NUMBER;
+    }
+}
+
+static void logs_stop(struct logs *l)
+{
+    l->model->ops->close(l->model);
+    memory_fleet_free(l->fleet);
+    l->redis->ops->close(l->redis);
+    server_stop(&l->server);
+}
+
+static void say(struct logs *l, const char *format, const char *name)
+{
+    freeReplyObject(server_command(&l->server, format, name));
+}
+
+/* A report of `count` new units, none of which has the time of another author's. */
+static void report_by(struct logs *l, int by, uint32_t count, struct report *r, struct log_news *log)
+{
+    struct author *author = &l->authors[by];
+    *r = (struct report){.kind = REPORT_LOG, .log = log, .expire_ms = 600000};
+    memset(log, 0, sizeof(*log));
+    (void) snprintf(r->record, sizeof(r->record), "%s", record);
+    (void) snprintf(log->asked_record, sizeof(log->asked_record), "%s", hash);
+    (void) snprintf(r->author, sizeof(r->author), "%012x.1", by);
+    log->first = author->end;
+    log->time_count = count;
+    uint64_t time_us = l->now_us / AUTHORS * AUTHORS + (uint64_t) by;
+    for (uint32_t i = 0; i < count; i++) {
+        log->times_us[i] = time_us;
+        time_us += random_below(&l->rng, 3) == 0 ? AUTHORS * random_below(&l->rng, 10) : 0;
+    }
+    author->end += count;
+    author->asked += count + random_below(&l->rng, 5);
+    r->asked = author->asked;
+    r->count = author->end;
+    l->now_us = time_us + 1;
+    log->now_us = l->now_us;
+    log->period_us = l->period_us;
+    log->limit = l->limit;
+}
+
+static void expect_alike(const struct logs *l, const struct report *redis, const struct report *model, size_t step)
+{
+    bool alike = redis->status == model->status && redis->mine == model->mine && redis->sum == model->sum &&
+                 redis->log->group_count == model->log->group_count;
+    for (uint32_t i = 0; i < redis->log->group_count && alike; i++) {
+        alike = redis->log->groups[i].time_ns == model->log->groups[i].time_ns &&
+                redis->log->groups[i].units == model->log->groups[i].units;
+    }
+    if (!l->asked_lost) {
+        alike = alike && redis->sum_asked == model->sum_asked && redis->log->authors == model->log->authors;
+    }
+    if (!alike) {
+        fail_msg("step %zu: redis says %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
+                 " of %" PRIu32 "; the model %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
+                 " of %" PRIu32,
+                 step, redis->status, redis->mine, redis->sum, redis->log->group_count, redis->sum_asked,
+                 redis->log->authors, model->status, model->mine, model->sum, model->log->group_count, model->sum_asked,
+                 model->log->authors);
+    }
+}
+
+/* Tells both, and compares. */
+static void tell(struct logs *l, const struct report *r, size_t step)
+{
+    struct log_news logs[2] = {*r->log, *r->log};
+    struct report ours = *r;
+    struct report theirs = *r;
+    ours.log = &logs[0];
+    theirs.log = &logs[1];
+    struct round round = {.reports = &ours, .report_count = 1, .node = "n1", .node_lifetime_ms = 60000};
+    if (exchange(l->redis, &round) != TRANSPORT_ROUND_DONE) {
+        fail_msg("step %zu: %s", step, l->redis->ops->problem(l->redis));
+    }
+    round.reports = &theirs;
+    assert_int_equal(exchange(l->model, &round), TRANSPORT_ROUND_DONE);
+    expect_alike(l, &ours, &theirs, step);
+}
+
+/* What may become of the hash: nothing, lost, written by somebody else. */
+static void spoil(struct logs *l, uint64_t how)
+{
+    static const char *const commands[LOSSES] = {"DEL %s", "HSET %s 000000000001.1 x",
+                                                 "HSET %s 000000000002.1 7,1760000000000000,123456789",
+                                                 "HINCRBY %s 000000000000.1 1", "HDEL %s 000000000003.1"};
+    say(l, commands[how], hash);
+    l->asked_lost = true;
+}
+
+static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
+{
+    static struct logs l;
+    static struct log_news last;
+    struct report repeated = {0};
+    logs_start(&l, limit, period_us);
+    for (size_t step = 0; step < 400; step++) {
+        struct report r;
+        struct log_news log;
+        const int by = (int) random_below(&l.rng, AUTHORS);
+        const uint64_t most = random_below(&l.rng, 8) == 0 ? REPORT_LOG_TIMES : 6;
+        struct author *author = &l.authors[by];
+        l.now_us += random_below(&l.rng, random_below(&l.rng, 30) == 0 ? 2 * period_us : period_us / 20 + 2);
+        const uint64_t back = random_below(&l.rng, 6) == 0 ? random_below(&l.rng, author->end - author->first + 1) : 0;
+        if (back != 0 && back < 20) {
+            /* The latest were given back, and are not used again here. */
+            report_by(&l, by, 0, &r, &log);
+            author->end -= back;
+            log.gone_from = author->end;
+            log.gone_to = author->end + back;
+            tell(&l, &r, step);
+            continue;
+        }
+        report_by(&l, by, (uint32_t) random_below(&l.rng, most + 1), &r, &log);
+        if (random_below(&l.rng, 25) == 0) {
+            r.reset_us = l.now_us - random_below(&l.rng, period_us / 4 + 1);
+        }
+        if (spoils && random_below(&l.rng, 6) == 0) {
+            spoil(&l, random_below(&l.rng, LOSSES));
+        }
+        tell(&l, &r, step);
+        if (repeated.log != NULL && random_below(&l.rng, 5) == 0) {
+            last.now_us = l.now_us;
+            tell(&l, &repeated, step); /* late, and once more */
+        }
+        last = log;
+        repeated = r;
+        repeated.log = &last;
+        /* As given back units are told no more, neither is a report of them repeated. */
+        author->first = author->end;
+    }
+    logs_stop(&l);
+}
+
+static void test_random_reports_are_answered_as_the_model_answers(void **state)
+{
+    (void) state;
+    random_reports(5, 1000000, false);
+    random_reports(200, 1000000, false);
+    random_reports(3000, 60000000, false);
+}
+
+static void test_what_becomes_of_the_hash_changes_no_count(void **state)
+{
+    (void) state;
+    random_reports(5, 1000000, true);
+    random_reports(200, 1000000, true);
+    random_reports(3000, 60000000, true);
+}
+
+/* Members that a report's commands have read of the set, by what MONITOR shows: "ZRANGE" "key" "from" "to". */
+static uint64_t members_read(redisContext *monitor, uint64_t units)
+{
+    uint64_t sum = 0;
+    for (;;) {
+        redisReply *reply = NULL;
+        assert_int_equal(redisGetReply(monitor, (void **) &reply), REDIS_OK);
+        const char *range = strstr(reply->str, "\"ZRANGE\" \"weir:{001}:x:p:log\"");
+        const bool end = strstr(reply->str, "the end") != NULL;
+        if (range != NULL) {
+            long long from;
+            long long to;
+            assert_int_equal(sscanf(range, "\"ZRANGE\" \"%*[^\"]\" \"%lld\" \"%lld\"", &from, &to), 2);
+            sum += to < 0 ? units : (uint64_t) (to - from + 1);
+        }
+        freeReplyObject(reply);
+        if (end) {
+            return sum;
+        }
+    }
+}
+
+static void test_what_a_report_reads_does_not_grow_with_the_log(void **state)
+{
+    (void) state;
+    static struct logs l;
+    logs_start(&l, 20000, 3600000000);
+    struct report r;
+    struct log_news log;
+    for (size_t step = 0; step < 80; step++) {
+        report_by(&l, (int) step % AUTHORS, REPORT_LOG_TIMES, &r, &log);
+        tell(&l, &r, step); /* more units than the limit: the last of these reports have the set trimmed */
+    }
+    redisContext *monitor = redisConnectUnix(l.server.socket);
+    assert_non_null(monitor);
+    freeReplyObject(redisCommand(monitor, "MONITOR"));
+    for (size_t step = 0; step < 20; step++) {
+        report_by(&l, (int) step % AUTHORS, 3, &r, &log);
+        tell(&l, &r, step);
+        say(&l, "ECHO %s", "the end");
+        const uint64_t read = members_read(monitor, 20000);
+        assert_in_range(read, LOG_GROUPS, 2 * LOG_GROUPS + 3); /* two for a group, and those that were taken out */
+    }
+    redisFree(monitor);
+    logs_stop(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
+        cmocka_unit_test(test_what_becomes_of_the_hash_changes_no_count),
+        cmocka_unit_test(test_what_a_report_reads_does_not_grow_with_the_log),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
