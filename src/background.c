@@ -2,10 +2,10 @@
 /*
  * The background thread.
  *
- * It ticks, settles what has lapsed, lists who is denied and steps the fleet. When no thread has decided anything for a
- * while it sleeps: it then looks ten times a second whether one has, and speaks with Redis half as often. (A hit needs
- * a grant of the present epoch, and a grant is made in a slow pass; so no slow pass in some ticks means no checks at
- * all.)
+ * It ticks, settles what has lapsed, lists who is denied, logs which policies deny and steps the fleet. When no thread
+ * has decided anything for a while it sleeps: it then looks ten times a second whether one has, and speaks with Redis
+ * half as often. (A hit needs a grant of the present epoch, and a grant is made in a slow pass; so no slow pass in some
+ * ticks means no checks at all.)
  */
 #include "background.h"
 
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "denial_log.h"
 #include "overrides.h"
 
 /* Without a slow pass for so long, it sleeps. */
@@ -86,6 +87,7 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
         (void) settle_lapsed(tier);
     }
     offenders_step(tier, now_ns);
+    denial_log_step(w, now_ns);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet.served);
         fleet_step(&w->fleet, now_ns, w->asleep, ready);

@@ -63,7 +63,7 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->memory_size = tier->memory_size + tier->table.memory_size + tier->notes.memory_size +
                          tier->notes.asides_size + tier->notes.tails_size + tier->sketch.memory_size +
                          tier->logs.memory_size + tier->logs.places_size + tier->offenders.offences_size +
-                         tier->offenders.lists_size + w->fleet.memory_size + sizeof(*w);
+                         tier->offenders.lists_size + w->denials.memory_size + w->fleet.memory_size + sizeof(*w);
 }
 
 /* What programs had room for that were compiled before the size was passed. */

@@ -91,6 +91,7 @@ static void weir_free(weir *w)
         overrides_drop(w->overrides[i].texts, w->overrides[i].count);
     }
     tier_close(&w->tier);
+    denial_log_close(&w->denials);
     if (getpid() == w->pid) {
         locks_destroy(w); /* in a child they are as the parent's threads left them, who may wait at the condition */
     }
@@ -130,7 +131,11 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
         return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
                          tier_size(options->max_keys, fleet) >> 20);
     }
-    result = identity_init(w);
+    if (options->log != NULL && !options->no_denial_log) {
+        result = denial_log_open(&w->denials, now_ns);
+        w->tier.offenders.recent = w->denials.recent;
+    }
+    result = result != 0 ? result : identity_init(w);
     if (result != 0) {
         weir_free(w);
         return error_set(error, result, "no secret or memory to be had: %s", strerror(-result));

@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/record_hash.h"
+#include "denial_log.h"
 #include "fleet/fleet.h"
 #include "policy/overrides.h"
 #include "policy/policy.h"
@@ -46,6 +47,7 @@ struct weir {
     uint64_t active_ns;   /* when that last changed */
     uint64_t settle_ns;   /* when lapsed grants are settled next */
     bool asleep;
+    struct denial_log denials;
     /* weir_sync waits here for fleet.served. */
     pthread_mutex_t sync_lock;
     pthread_cond_t sync_done;

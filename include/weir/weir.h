@@ -232,8 +232,25 @@ typedef struct weir_clock {
 
 typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARNING = 1, WEIR_LOG_INFO = 2 } weir_log_level;
 
-/* Called from the background thread (or from weir_poll), never from a check. `message` is one line of
- * UTF-8: control characters and other bytes of what it quotes are \xNN. It must not call into the same weir. */
+/*
+ * Called from the background thread (or from weir_poll), never from a check. `message` is one line of UTF-8: control
+ * characters and other bytes of what it quotes are \xNN. It must not call into the same weir.
+ *
+ * A policy that denies is told of at WEIR_LOG_INFO, where no_denial_log does not forbid it: one to two seconds after
+ * its first denial, every ten seconds while it denies, and some ten to twenty seconds after its last denial. A policy
+ * and its tiers are told of as one. Two lines of one policy are ten seconds apart at least, so there are at most six a
+ * minute. Their forms:
+ *
+ *   policy api begins to deny: 41 checks in 1 s, most by api:198.51.100.7 (41 units)
+ *   policy api denies: 812 checks in 10 s, most by api:198.51.100.7 (790 units), api:203.0.113.9 (22 units)
+ *   policy api denies no more: 4100 checks in 55 s
+ *
+ * "would begin to deny", "would deny" and "would deny no more" stand for shadow mode; where tiers do both, "N checks
+ * and would deny N" is said. Named are up to three keys that had a 64th of the denied units at least, as
+ * weir_set_override takes them, with the units that each was denied for sure; a key has no spaces in it. ", by many
+ * keys" stands where there is no such key. Nobody is named where only requests were denied that weir_top_offenders does
+ * not count, or where the policy has but the empty key.
+ */
 typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message);
 
 /*
@@ -270,6 +287,8 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   hash_keys, are named in Redis by a hash under it, so that nobody without it can find out by trying
  *                   what such a name stands for. NULL: by a hash without a secret. Names cannot be made to collide in
  *                   either case. Another secret is another name: docs/security.md says how to change it
+ *
+ * no_denial_log     the log says nothing of policies that deny; see weir_log_fn
  */
 typedef struct weir_options {
     size_t size;
@@ -288,12 +307,13 @@ typedef struct weir_options {
     size_t max_log_units;
     uint32_t expected_nodes;
     const char *fleet_secret;
+    bool no_denial_log;
 } weir_options;
 
 #define WEIR_OPTIONS_INIT                                                                                              \
     {                                                                                                                  \
         sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304, 0,     \
-            NULL                                                                                                       \
+            NULL, false                                                                                                \
     }
 
 /*

@@ -146,6 +146,9 @@ static void count_cell(struct tier *tier, uint32_t cell)
     key[0] = offence->key.flags;
     memcpy(key + 1, offence->key.bytes, offence->key.length);
     heavy_add(&offenders->lists[group], key, (size_t) 1 + offence->key.length, units);
+    if (offenders->recent != NULL) {
+        heavy_add(&offenders->recent[group], key, (size_t) 1 + offence->key.length, units);
+    }
     offenders->highest = (uint32_t) max_u64(offenders->highest, group);
     counter_add(&offenders->counted_units, units);
 }

@@ -66,6 +66,7 @@ struct offenders {
     uint32_t cell_count;
     pthread_mutex_t lock; /* guards the lists */
     struct heavy *lists;  /* by the group's id */
+    struct heavy *recent; /* the same since the owner of this memory took it; no lock guards it. NULL: nobody asks */
     uint32_t highest;     /* id of which there was anything to list */
     /* The background thread's own. */
     uint32_t cursor;
