@@ -2,8 +2,9 @@
 #include "backend.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "log.h"
 
 #define SILENT_SECONDS 3
 
@@ -19,8 +20,7 @@ void backend_refused(struct backend_view *view, int error, uint32_t now)
     view->tried_at = 0;
     atomic_store_explicit(&backend->refused_at, now, memory_order_relaxed);
     if (!atomic_load_explicit(&backend->refuses, memory_order_relaxed) && !atomic_exchange(&backend->refuses, true)) {
-        (void) fprintf(stderr, "weir-gateway: warning: the backend %s refuses packets: %s\n", backend->text,
-                       strerror(error));
+        log_line(WEIR_LOG_WARNING, "the backend %s refuses packets: %s", backend->text, strerror(error));
     }
 }
 
@@ -41,6 +41,6 @@ void backend_watch(struct backend_view *view, bool sent, bool replied, uint32_t 
     }
     if ((replied || (view->tried_at != 0 && now - view->tried_at >= SILENT_SECONDS)) &&
         atomic_exchange(&backend->refuses, false)) {
-        (void) fprintf(stderr, "weir-gateway: the backend %s takes packets again\n", backend->text);
+        log_line(WEIR_LOG_INFO, "the backend %s takes packets again", backend->text);
     }
 }

@@ -14,6 +14,7 @@
  *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
+ *   log.c       lines on stderr: levels and forms; denial_line.c: of the library's about a policy that denies
  *   status.c    metrics and status as text
  *   http.c      serves them
  */
@@ -29,6 +30,7 @@
 
 #include "address.h"
 #include "backend.h"
+#include "log.h"
 #include "policies.h"
 
 #define GATEWAY_THREADS_MAX  64
@@ -46,7 +48,9 @@ struct gateway_options {
     const char *redis_origin; /* what the URL was given by, for the log */
     const char *redis_prefix, *node_name;
     unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;
-    bool offload, allow_missing, proxy_protocol;
+    bool offload, allow_missing, proxy_protocol, no_denial_log;
+    weir_log_level log_level;
+    enum log_format log_format;
 };
 
 /* Written by one thread, read by any. offered == passed + the sum of dropped */

@@ -11,21 +11,15 @@
 #include <sys/resource.h>
 
 #include "gateway.h"
-
-static void to_stderr(void *arg, weir_log_level level, const char *message)
-{
-    static const char *const levels[] = {"error", "warning", "info"};
-    (void) arg;
-    (void) fprintf(stderr, "weir-gateway: %s: %s\n", levels[level], message);
-}
+#include "log.h"
 
 /* Says why the limits could not be opened; of Redis's URL by what it was given by. The exit code. */
 static int tell_of_open(const struct gateway_options *options, int result, const char *message)
 {
     static const char field[] = "redis_url";
     const bool of_url = strncmp(message, field, sizeof(field) - 1) == 0;
-    (void) fprintf(stderr, "weir-gateway: %s%s\n", of_url ? options->redis_origin : "",
-                   of_url ? message + sizeof(field) - 1 : message);
+    log_line(WEIR_LOG_ERROR, "%s%s", of_url ? options->redis_origin : "",
+             of_url ? message + sizeof(field) - 1 : message);
     return result == -EINVAL ? 2 : 1;
 }
 
@@ -34,7 +28,7 @@ static int open_limits(struct gateway *gateway)
 {
     const struct gateway_options *options = &gateway->options;
     if (options->policies == NULL) {
-        (void) fprintf(stderr, "weir-gateway: no --policies: nothing is limited\n");
+        log_line(WEIR_LOG_WARNING, "no --policies: nothing is limited");
         return 0;
     }
     weir_options limits = WEIR_OPTIONS_INIT;
@@ -46,7 +40,8 @@ static int open_limits(struct gateway *gateway)
     limits.expected_nodes = options->expected_nodes;
     limits.max_keys = options->max_keys;
     limits.max_threads = options->threads;
-    limits.log = to_stderr;
+    limits.log = log_library;
+    limits.no_denial_log = options->no_denial_log;
     weir_error error;
     const int result = weir_open(&limits, &gateway->weir, &error);
     if (result != 0) {
@@ -62,8 +57,7 @@ static int open_limits(struct gateway *gateway)
 static void reload(struct gateway *gateway)
 {
     if (gateway->weir == NULL) {
-        (void) fprintf(stderr,
-                       "weir-gateway: there are no policies to read again: it was started without --policies\n");
+        log_line(WEIR_LOG_WARNING, "there are no policies to read again: it was started without --policies");
         return;
     }
     if (!policies_reload(&gateway->policies, gateway->weir, gateway->options.policies,
@@ -72,7 +66,7 @@ static void reload(struct gateway *gateway)
         return;
     }
     (void) atomic_fetch_add(&gateway->reloads, 1);
-    (void) fprintf(stderr, "weir-gateway: policies of %s are in force\n", gateway->options.policies);
+    log_line(WEIR_LOG_INFO, "policies of %s are in force", gateway->options.policies);
 }
 
 static int start_workers(struct gateway *gateway)
@@ -84,7 +78,7 @@ static int start_workers(struct gateway *gateway)
         }
         const int result = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (result != 0) {
-            (void) fprintf(stderr, "weir-gateway: no thread to be had: %s\n", strerror(result));
+            log_line(WEIR_LOG_ERROR, "no thread to be had: %s", strerror(result));
             worker_close(worker);
             return -1;
         }
@@ -105,14 +99,13 @@ static int fit_descriptors(struct gateway_options *options)
     const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads);
     const rlim_t most = limit.rlim_cur > spare ? (limit.rlim_cur - spare) / options->threads : 0;
     if (most < GATEWAY_SESSIONS_MIN) {
-        (void) fprintf(stderr,
-                       "weir-gateway: %ju file descriptors are too few for %u threads; raise the limit (ulimit -Hn)\n",
-                       (uintmax_t) limit.rlim_cur, options->threads);
+        log_line(WEIR_LOG_ERROR, "%ju file descriptors are too few for %u threads; raise the limit (ulimit -Hn)",
+                 (uintmax_t) limit.rlim_cur, options->threads);
         return -1;
     }
     if (options->sessions > most) {
-        (void) fprintf(stderr, "weir-gateway: --sessions %u: %ju file descriptors allow %ju for each of %u threads\n",
-                       options->sessions, (uintmax_t) limit.rlim_cur, (uintmax_t) most, options->threads);
+        log_line(WEIR_LOG_WARNING, "--sessions %u: %ju file descriptors allow %ju for each of %u threads",
+                 options->sessions, (uintmax_t) limit.rlim_cur, (uintmax_t) most, options->threads);
         options->sessions = (unsigned) most;
     }
     return 0;
@@ -128,18 +121,35 @@ static void stop(struct gateway *gateway)
     weir_close(gateway->weir);
 }
 
+static void print_start(const struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    const struct log_field fields[] = {{"listen", options->listen_text, 0},
+                                       {"backend", options->backend_text, 0},
+                                       {"threads", NULL, gateway->worker_count}};
+    log_event(WEIR_LOG_INFO, fields, sizeof(fields) / sizeof(fields[0]), "%s -> %s, %u threads", options->listen_text,
+              options->backend_text, gateway->worker_count);
+}
+
 static void print_counts(struct gateway *gateway)
 {
-    (void) fprintf(stderr,
-                   "weir-gateway: offered %" PRIu64 ", passed %" PRIu64 ", dropped %" PRIu64 ", replies %" PRIu64 "\n",
-                   SUM(gateway, offered), SUM(gateway, passed), SUM(gateway, offered) - SUM(gateway, passed),
-                   SUM(gateway, replies));
+    const uint64_t offered = SUM(gateway, offered);
+    const uint64_t passed = SUM(gateway, passed);
+    const uint64_t replies = SUM(gateway, replies);
+    const struct log_field fields[] = {{"offered", NULL, offered},
+                                       {"passed", NULL, passed},
+                                       {"dropped", NULL, offered - passed},
+                                       {"replies", NULL, replies}};
+    log_event(WEIR_LOG_INFO, fields, sizeof(fields) / sizeof(fields[0]),
+              "offered %" PRIu64 ", passed %" PRIu64 ", dropped %" PRIu64 ", replies %" PRIu64, offered, passed,
+              offered - passed, replies);
 }
 
 int main(int argc, char **argv)
 {
     static struct gateway gateway;
     options_parse(argc, argv, &gateway.options);
+    log_start(gateway.options.log_level, gateway.options.log_format);
     gateway.backend.text = gateway.options.backend_text;
     sigset_t signals;
     (void) sigemptyset(&signals);
@@ -161,12 +171,11 @@ int main(int argc, char **argv)
     }
     struct http *http = NULL;
     if (gateway.options.metrics_text != NULL && (http = http_start(&gateway)) == NULL) {
-        (void) fprintf(stderr, "weir-gateway: --metrics %s: %s\n", gateway.options.metrics_text, strerror(errno));
+        log_line(WEIR_LOG_ERROR, "--metrics %s: %s", gateway.options.metrics_text, strerror(errno));
         stop(&gateway);
         return 1;
     }
-    (void) fprintf(stderr, "weir-gateway: %s -> %s, %u threads\n", gateway.options.listen_text,
-                   gateway.options.backend_text, gateway.worker_count);
+    print_start(&gateway);
     int signal_number = 0;
     while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) {
         reload(&gateway);

@@ -33,6 +33,9 @@ static const char usage[] =
     "  --max-keys N             sources that the limits remember, of all threads (262144)\n"
     "  --proxy-protocol         begin each packet to the backend with a PROXY protocol v2 header\n"
     "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
+    "  --log-level LEVEL        error, warning or info (info): lines up to this one\n"
+    "  --log-format FORMAT      text, journal or json (journal where stderr goes to journald, else text)\n"
+    "  --no-denial-log          no lines about policies that deny\n"
     "  --metrics ADDR           serve /metrics (Prometheus), /status (JSON) and /healthz over HTTP\n"
     "  -h, --help, --version\n";
 
@@ -52,6 +55,22 @@ static unsigned number(const char *option, const char *value, unsigned least, un
         wrong(option, value, what);
     }
     return (unsigned) n;
+}
+
+static void level(const char *value, weir_log_level *out)
+{
+    char why[128];
+    if (!log_find_level(value, out, why, sizeof(why))) {
+        wrong("log-level", value, why);
+    }
+}
+
+static void format(const char *value, enum log_format *out)
+{
+    char why[128];
+    if (!log_find_format(value, out, why, sizeof(why))) {
+        wrong("log-format", value, why);
+    }
 }
 
 static void address(const char *option, const char *value, int type, struct address *out)
@@ -108,6 +127,9 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         {"fleet-secret-file", required_argument, NULL, 'f'},
         {"proxy-protocol", no_argument, NULL, 'y'},
         {"no-offload", no_argument, NULL, 'o'},
+        {"log-level", required_argument, NULL, 'L'},
+        {"log-format", required_argument, NULL, 'F'},
+        {"no-denial-log", no_argument, NULL, 'D'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
@@ -117,6 +139,8 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
                                     .max_keys = 262144,
                                     .idle_seconds = 30,
                                     .offload = true,
+                                    .log_level = WEIR_LOG_INFO,
+                                    .log_format = log_default_format(),
                                     .threads = cores < 1                     ? 1
                                                : cores < GATEWAY_THREADS_MAX ? (unsigned) cores
                                                                              : GATEWAY_THREADS_MAX};
@@ -183,6 +207,15 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
             break;
         case 'o':
             out->offload = false;
+            break;
+        case 'L':
+            level(optarg, &out->log_level);
+            break;
+        case 'F':
+            format(optarg, &out->log_format);
+            break;
+        case 'D':
+            out->no_denial_log = true;
             break;
         case 'h':
             (void) fputs(usage, stdout);

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "log.h"
+
 const char *const policy_names[POLICY_COUNT] = {"source", "source_bytes", "overall", "overall_bytes"};
 
 /* The policies of a file, before it is in force. */
@@ -203,15 +205,15 @@ static void tell_differences(const struct look *look)
         if (look->ids[i] == WEIR_NO_POLICY && (!policy_is_of_bytes(i) || has_near(look, policy_names[i]))) {
             struct words words = {.length = 0};
             say_missing(&words, look, i);
-            (void) fprintf(stderr, "weir-gateway: %s: that limit is off\n", words.bytes);
+            log_line(WEIR_LOG_WARNING, "%s: that limit is off", words.bytes);
         }
     }
     for (const char *name = look->names; *name != '\0'; name += strlen(name) + 1) {
         if (!is_used(name)) {
-            (void) fprintf(stderr,
-                           "weir-gateway: warning: policy \"%s\" limits nothing here: the gateway asks for no "
-                           "policy of that name\n",
-                           name);
+            log_line(WEIR_LOG_WARNING,
+                     "policy \"%s\" limits nothing here: the gateway asks for no "
+                     "policy of that name",
+                     name);
         }
     }
 }
@@ -236,9 +238,8 @@ static bool may_start(const struct look *look, const char *path, bool allow_miss
     say_missing(&words, look, POLICY_SOURCE);
     say(&words, " and ");
     say_missing(&words, look, POLICY_OVERALL);
-    (void) fprintf(stderr,
-                   "weir-gateway: %s: %s: nothing would be limited; name a policy so, or give --allow-missing\n", path,
-                   words.bytes);
+    log_line(WEIR_LOG_ERROR, "%s: %s: nothing would be limited; name a policy so, or give --allow-missing", path,
+             words.bytes);
     return false;
 }
 
@@ -255,12 +256,12 @@ bool policies_start(struct policies *policies, weir *w, const char *path, bool a
     struct look look;
     weir_error error;
     if (!look_at(&look, path, &error)) {
-        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        log_line(WEIR_LOG_ERROR, "%s", error.message);
         return false;
     }
     bool good = may_start(&look, path, allow_missing);
     if (good && (!name_keys(w, &error) || weir_load_policies(w, path, &error) != 0)) {
-        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        log_line(WEIR_LOG_ERROR, "%s", error.message);
         good = false;
     }
     if (good) {
@@ -290,10 +291,10 @@ static bool is_as_seen(const struct policies *policies, const struct look *look,
 {
     for (size_t i = 0; i < POLICY_COUNT; i++) {
         if (look->ids[i] != WEIR_NO_POLICY && atomic_load(&policies->ids[i]) == WEIR_NO_POLICY) {
-            (void) fprintf(stderr,
-                           "weir-gateway: %s was written while it was read, and has no policy \"%s\" any more: that "
-                           "limit is off; reload again\n",
-                           path, policy_names[i]);
+            log_line(WEIR_LOG_ERROR,
+                     "%s was written while it was read, and has no policy \"%s\" any more: that "
+                     "limit is off; reload again",
+                     path, policy_names[i]);
             return false;
         }
     }
@@ -305,18 +306,18 @@ bool policies_reload(struct policies *policies, weir *w, const char *path, bool 
     struct look look;
     weir_error error;
     if (!look_at(&look, path, &error)) {
-        (void) fprintf(stderr, "weir-gateway: policies stay as they were: %s\n", error.message);
+        log_line(WEIR_LOG_ERROR, "policies stay as they were: %s", error.message);
         return false;
     }
     struct words lost = {.length = 0};
     bool good = keeps_all(policies, &look, &lost) || allow_missing;
     if (!good) {
-        (void) fprintf(stderr,
-                       "weir-gateway: policies stay as they were: %s: %s, which is in force; to let a limit go by a "
-                       "reload, start with --allow-missing\n",
-                       path, lost.bytes);
+        log_line(WEIR_LOG_ERROR,
+                 "policies stay as they were: %s: %s, which is in force; to let a limit go by a "
+                 "reload, start with --allow-missing",
+                 path, lost.bytes);
     } else if (weir_load_policies(w, path, &error) != 0) {
-        (void) fprintf(stderr, "weir-gateway: policies stay as they were: %s\n", error.message);
+        log_line(WEIR_LOG_ERROR, "policies stay as they were: %s", error.message);
         good = false;
     } else {
         find(policies, w, &look);
@@ -347,7 +348,7 @@ bool policies_check(const char *path, bool allow_missing)
     struct look look;
     weir_error error;
     if (!look_at(&look, path, &error)) {
-        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        log_line(WEIR_LOG_ERROR, "%s", error.message);
         return false;
     }
     const bool good = may_start(&look, path, allow_missing);

@@ -20,6 +20,7 @@
 #include "burst.h"
 #include "gateway.h"
 #include "local.h"
+#include "log.h"
 #include "offload.h"
 #include "outbox.h"
 #include "proxy.h"
@@ -454,8 +455,8 @@ static void leave(struct loop *loop)
     uint64_t until_ns = start_ns + DRAIN_MS * UINT64_C(1000000);
     const bool has_left = address_leave(worker->listen_fd, &options->listen) == 0;
     if (!has_left) {
-        (void) fprintf(stderr, "weir-gateway: warning: --listen %s: packets that come now may be lost: %s\n",
-                       options->listen_text, strerror(errno));
+        log_line(WEIR_LOG_WARNING, "--listen %s: packets that come now may be lost: %s", options->listen_text,
+                 strerror(errno));
     }
     while (now_ns() < until_ns) {
         if (turn(loop, DRAIN_MS / 10) && has_left && now_ns() - start_ns < LEAVE_MS * UINT64_C(1000000)) {
@@ -483,7 +484,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
     worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     worker->listen_fd = address_bind_udp(&options->listen);
     if (worker->listen_fd < 0) {
-        (void) fprintf(stderr, "weir-gateway: --listen %s: %s\n", options->listen_text, strerror(errno));
+        log_line(WEIR_LOG_ERROR, "--listen %s: %s", options->listen_text, strerror(errno));
         worker_close(worker);
         return -1;
     }
@@ -507,8 +508,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         result = -errno;
     }
     if (result != 0) {
-        (void) fprintf(stderr, "weir-gateway: no thread with %u sessions to be had: %s\n", options->sessions,
-                       strerror(-result));
+        log_line(WEIR_LOG_ERROR, "no thread with %u sessions to be had: %s", options->sessions, strerror(-result));
         worker_close(worker);
         return -1;
     }
@@ -535,7 +535,7 @@ void *worker_main(void *arg)
         loop->limits = weir_attach(gateway->weir);
         if (loop->limits == NULL) {
             /* Without it this thread would let everything pass. */
-            (void) fprintf(stderr, "weir-gateway: a thread could not be attached to the limits\n");
+            log_line(WEIR_LOG_ERROR, "a thread could not be attached to the limits");
             atomic_store(&gateway->failed, true);
             (void) kill(getpid(), SIGTERM);
             return NULL;
