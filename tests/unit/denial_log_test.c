@@ -154,6 +154,24 @@ static void test_a_policy_in_shadow_mode_would_deny(void **state)
     process_close(&p);
 }
 
+static void test_a_policy_whose_mode_changes_goes_on_with_the_other_words(void **state)
+{
+    (void) state;
+    struct process p;
+    process_open(&p, false);
+    weir_policy_id id = set_policy(&p, WEIR_SHADOW);
+    deny(&p, id, "greedy", 30);
+    let_pass(&p, 3000);
+    id = set_policy(&p, WEIR_ENFORCE);
+    deny(&p, id, "greedy", 5);
+    let_pass(&p, 20000);
+    is_line(&p, 0, 2000, "policy api would begin to deny: 30 checks in 2 s, most by api:greedy (30 units)");
+    is_line(&p, 1, 12000, "policy api denies: 5 checks in 10 s, most by api:greedy (5 units)");
+    is_line(&p, 2, 22000, "policy api denies no more: 5 checks and would deny 30 in 4 s");
+    assert_int_equal(p.count, 3);
+    process_close(&p);
+}
+
 static void test_tiers_are_told_of_with_their_policy(void **state)
 {
     (void) state;
@@ -370,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_and_when_it_is_over),
         cmocka_unit_test(test_a_policy_in_shadow_mode_would_deny),
+        cmocka_unit_test(test_a_policy_whose_mode_changes_goes_on_with_the_other_words),
         cmocka_unit_test(test_tiers_are_told_of_with_their_policy),
         cmocka_unit_test(test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_count_every_denial),
         cmocka_unit_test(test_only_keys_with_a_good_part_are_named_and_at_most_three),
