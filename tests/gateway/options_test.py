@@ -3,12 +3,11 @@
 """The gateway's command line, on loopback: options_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 
-from support import ask, Fixture, gateway_demo, run, Skipped
+from support import ask, Fixture, gateway_demo, Redis, run
 
 
 def start(f, *options, **environment):
@@ -78,28 +77,6 @@ def test_a_client_is_forgotten_after_so_many_silent_seconds():
     with Fixture("--max-keys", 5000) as f:
         capacity = int(next(line for line in f.get("/metrics").splitlines() if line.startswith("weir_key_capacity ")).split()[1])
         assert 5000 <= capacity < 20000, capacity
-
-
-class Redis:
-    """One with a password."""
-
-    PASSWORD = "a%b:c@d/e?f g"
-
-    def __init__(self):
-        if shutil.which("redis-server") is None:
-            raise Skipped("there is no redis-server")
-        self.demo = gateway_demo.Demo(sys.argv[1])
-        self.socket = self.demo.dir / "redis"
-        config = self.demo.dir / "redis.conf"
-        config.write_text(f'port 0\nunixsocket {self.socket}\nsave ""\ndir {self.demo.dir}\nrequirepass "{self.PASSWORD}"\n'
-                          f'user weir on ~* +@all ">{self.PASSWORD}"\n')
-        self.demo.start("redis-server", config, stdout=subprocess.DEVNULL)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.demo.close()
 
 
 def check_secret(f, *words):

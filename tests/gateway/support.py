@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import socket
 import struct
 import subprocess
@@ -85,6 +86,33 @@ class Fixture:
     def end_backend(self):
         self.demo.children[0].kill()
         self.demo.children[0].wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.demo.close()
+
+
+class Redis:
+    """One with a password."""
+
+    PASSWORD = "a%b:c@d/e?f g"
+
+    def __init__(self):
+        if shutil.which("redis-server") is None:
+            raise Skipped("there is no redis-server")
+        self.demo = gateway_demo.Demo(sys.argv[1])
+        self.socket = self.demo.dir / "redis"
+        config = self.demo.dir / "redis.conf"
+        config.write_text(f'port 0\nunixsocket {self.socket}\nsave ""\ndir {self.demo.dir}\nrequirepass "{self.PASSWORD}"\n'
+                          f'user weir on ~* +@all ">{self.PASSWORD}"\n')
+        self.demo.start("redis-server", config, stdout=subprocess.DEVNULL)
+
+    def call(self, *arguments):
+        command = ["redis-cli", "-s", str(self.socket), *arguments]
+        return subprocess.run(command, env={**os.environ, "REDISCLI_AUTH": self.PASSWORD}, capture_output=True, text=True,
+                              check=True, timeout=20).stdout
 
     def __enter__(self):
         return self
