@@ -87,6 +87,7 @@ struct skew {
     int64_t step_ns;       /* by so much the keys' states are being moved; 0: they are not */
     bool parted;           /* no check is under way that began before the step */
     bool known;
+    int64_t said_ns; /* so far fleet time was ahead of Redis's clock when the log last had it; 0: it had not to */
 };
 
 /*
@@ -255,6 +256,8 @@ const char *trouble_kind(size_t kind);
 
 /* skew.c */
 void skew_sample(struct fleet *fleet, uint64_t monotonic_ns);
+/* The log has it once where fleet time and Redis's clock are far apart. */
+void skew_say(struct fleet *fleet);
 /* Goes on with a step of the first reading. Not within an RCU section. */
 void skew_step(struct fleet *fleet, uint64_t monotonic_ns);
 /* Slews what a stretch of `elapsed_ns` allows. */

@@ -315,6 +315,7 @@ void network_deliver(struct memory_transport *t)
         to->reports[i].log = log;
     }
     to->fleet_wall_ns = from->fleet_wall_ns;
+    to->ahead_ns = from->ahead_ns;
     to->live_nodes = from->live_nodes;
     to->suspect_nodes = from->suspect_nodes;
     to->watermark_ns = from->watermark_ns;

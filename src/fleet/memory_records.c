@@ -23,10 +23,13 @@
 /* How long it stands what an author of a log was asked for. */
 #define ASKED_US UINT64_C(120000000)
 
-/* As heartbeat.lua: how fast an offset of fleet time goes; of a new set, what is none; and the greatest. */
+/* As heartbeat.lua: how fast an offset of fleet time goes; of a new set, what is none; and the greatest. A step of more
+ * than STEP_MOST_NS has to have a witness. */
 #define OFFSET_SLOWER   256
-#define OFFSET_GUESS_NS (50 * NS_PER_MS)
-#define OFFSET_MOST_NS  (3600 * NS_PER_S)
+#define OFFSET_GUESS_NS ((int64_t) 50 * (int64_t) NS_PER_MS)
+#define OFFSET_MOST_NS  (INT64_C(3155760000) * (int64_t) NS_PER_S)
+#define STEP_MOST_NS    (INT64_C(3600) * (int64_t) NS_PER_S)
+#define FOLLOW_MOST_NS  (INT64_C(2678400) * (int64_t) NS_PER_S)
 
 #define CHAINS_FIRST 4096
 
@@ -94,7 +97,8 @@ void records_clear(struct records *records)
     free(records->chains);
     records->chains = NULL;
     records->chain_count = records->record_count = 0;
-    records->begun_ns = records->offset_ns = 0;
+    records->begun_ns = records->noted_ns = 0;
+    records->offset_ns = 0;
     while (records->members != NULL) {
         struct member *next = records->members->next;
         free(records->members);
@@ -495,33 +499,96 @@ static void member_add(struct records *records, const struct round *round, uint6
     }
 }
 
-/* Fleet time, as heartbeat.lua keeps it. */
-static uint64_t fleet_time(struct records *records, const struct round *round, uint64_t clock_ns)
+/* The earliest and the latest heartbeat; where there is none, what a node that left has noted. False: nothing. */
+static bool look_at_beats(const struct records *records, int64_t *earliest_ns, int64_t *latest_ns)
 {
-    const bool begun = records->begun_ns != 0;
-    const uint64_t passed_ns = saturating_sub(clock_ns, records->noted_ns);
-    uint64_t offset_ns = saturating_sub(records->offset_ns, passed_ns / OFFSET_SLOWER);
-    uint64_t latest_ns = begun ? 0 : clock_ns + offset_ns + OFFSET_GUESS_NS;
+    *earliest_ns = INT64_MAX;
+    *latest_ns = 0;
     for (const struct member *member = records->members; member != NULL; member = member->next) {
-        latest_ns = max_u64(latest_ns, member->beat_ns);
+        *earliest_ns = (int64_t) member->beat_ns < *earliest_ns ? (int64_t) member->beat_ns : *earliest_ns;
+        *latest_ns = (int64_t) member->beat_ns > *latest_ns ? (int64_t) member->beat_ns : *latest_ns;
     }
-    if (latest_ns > clock_ns + offset_ns) {
-        /* The node knows how long ago that was. */
-        const uint64_t most_ns = begun ? latest_ns + round->node_lifetime_ms * NS_PER_MS : UINT64_MAX;
-        const bool later = round->fleet_ns > latest_ns && round->fleet_ns < most_ns;
-        if (begun || later) {
-            offset_ns = records->offset_ns = (later ? round->fleet_ns : latest_ns) - clock_ns;
-            records->noted_ns = clock_ns;
+    if (records->members == NULL && records->noted_ns != 0) {
+        *latest_ns = (int64_t) records->noted_ns + records->offset_ns;
+    }
+    return *latest_ns != 0;
+}
+
+/* Fleet time, as heartbeat.lua keeps it. */
+static uint64_t fleet_time(struct records *records, const struct round *round, uint64_t wall_ns)
+{
+    const int64_t clock_ns = (int64_t) wall_ns;
+    const int64_t by_node_ns = (int64_t) round->fleet_ns;
+    const int64_t host_ahead_ns = (int64_t) round->wall_ns - clock_ns;
+    const bool confirmed = round->wall_ns != 0 && host_ahead_ns <= STEP_MOST_NS && host_ahead_ns >= -STEP_MOST_NS;
+    const bool agrees = confirmed || round->wall_ns == 0;
+    int64_t earliest_ns;
+    int64_t latest_ns;
+    const bool heard = look_at_beats(records, &earliest_ns, &latest_ns);
+    const int64_t was_ns = records->offset_ns;
+    int64_t offset_ns = was_ns;
+    if (offset_ns > 0) {
+        const int64_t passed_ns = clock_ns - (int64_t) records->noted_ns;
+        const int64_t left_ns = offset_ns - (passed_ns > 0 ? passed_ns / OFFSET_SLOWER : 0);
+        offset_ns = passed_ns < -STEP_MOST_NS || left_ns < 0 ? 0 : left_ns;
+    }
+    const int64_t now_ns = clock_ns + offset_ns;
+    const int64_t there_ns = by_node_ns > latest_ns ? by_node_ns : latest_ns;
+    bool noted = offset_ns == 0 && was_ns != 0;
+    bool astray = false;
+    int64_t shift_ns = 0;
+    if (!heard) {
+        /* Where the first node is. */
+        if ((by_node_ns > now_ns + OFFSET_GUESS_NS && by_node_ns <= clock_ns + OFFSET_MOST_NS) ||
+            (by_node_ns > 0 && by_node_ns < now_ns - STEP_MOST_NS &&
+             !(agrees && clock_ns - by_node_ns <= FOLLOW_MOST_NS))) {
+            offset_ns = by_node_ns - clock_ns;
+            noted = true;
         }
-    }
-    if (offset_ns > OFFSET_MOST_NS) {
-        offset_ns = records->offset_ns = 0;
-        for (struct member *member = records->members; member != NULL; member = member->next) {
-            member->beat_ns = min_u64(member->beat_ns, clock_ns);
+    } else if (latest_ns > now_ns) {
+        bool real = true;
+        if (latest_ns - now_ns > STEP_MOST_NS && by_node_ns > 0) {
+            real = by_node_ns > now_ns + STEP_MOST_NS;
+        } else if (latest_ns - now_ns > STEP_MOST_NS) {
+            real = earliest_ns > now_ns;
         }
+        if (real && latest_ns <= clock_ns + OFFSET_MOST_NS) {
+            /* The node knows how long ago that was. */
+            const bool knows =
+                by_node_ns > latest_ns && by_node_ns < latest_ns + (int64_t) (round->node_lifetime_ms * NS_PER_MS);
+            offset_ns = (knows ? by_node_ns : latest_ns) - clock_ns;
+            noted = true;
+        } else {
+            astray = true;
+        }
+    } else if (there_ns < now_ns - STEP_MOST_NS) {
+        noted = true;
+        if (clock_ns <= there_ns + STEP_MOST_NS) {
+            offset_ns = there_ns > clock_ns ? there_ns - clock_ns : 0;
+        } else if (!agrees || clock_ns - there_ns > FOLLOW_MOST_NS) {
+            offset_ns = there_ns - clock_ns;
+        } else {
+            offset_ns = 0;
+            shift_ns = clock_ns - there_ns;
+        }
+    } else if (offset_ns < 0 && confirmed && -offset_ns <= FOLLOW_MOST_NS) {
+        shift_ns = -offset_ns;
+        offset_ns = 0;
+        noted = true;
     }
-    records->begun_ns = begun ? records->begun_ns : clock_ns;
-    return clock_ns + offset_ns;
+    if (offset_ns < 0 && offset_ns >= -STEP_MOST_NS) {
+        offset_ns = 0;
+        noted = true;
+    }
+    if (noted || round->leaves) {
+        records->offset_ns = offset_ns;
+        records->noted_ns = offset_ns != 0 || round->leaves ? wall_ns : 0;
+    }
+    for (struct member *member = records->members; member != NULL && (astray || shift_ns != 0); member = member->next) {
+        member->beat_ns = min_u64(member->beat_ns + (uint64_t) shift_ns, (uint64_t) (clock_ns + offset_ns));
+    }
+    records->begun_ns = records->begun_ns != 0 ? records->begun_ns : wall_ns;
+    return (uint64_t) (clock_ns + offset_ns);
 }
 
 uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns)
@@ -529,6 +596,7 @@ uint64_t records_beat(struct records *records, struct round *round, uint64_t clo
     const uint64_t now_ns = fleet_time(records, round, clock_ns);
     const uint64_t last_ns = round->asks ? member_beat(records, round->node) : member_remove(records, round->node);
     round->fleet_wall_ns = now_ns;
+    round->ahead_ns = (int64_t) (now_ns - clock_ns);
     if (!round->leaves && !round->asks) {
         const uint64_t told_ns = max_u64(round->fleet_ns != 0 ? round->fleet_ns : now_ns, last_ns);
         member_add(records, round, min_u64(told_ns, now_ns));

@@ -14,8 +14,9 @@ struct records {
     struct record **chains; /* by the hash of the name; as many as there are records, or more */
     size_t chain_count, record_count;
     struct member *members;
-    uint64_t begun_ns;            /* when the first of them came */
-    uint64_t offset_ns, noted_ns; /* fleet time was so far ahead of the clock, when that said this; as heartbeat.lua */
+    uint64_t begun_ns; /* when the first of them came */
+    int64_t offset_ns; /* fleet time was so far ahead of the clock, when that said this (0: nothing is noted): */
+    uint64_t noted_ns; /* as heartbeat.lua */
 };
 
 /* All zero is none. */

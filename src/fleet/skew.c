@@ -6,9 +6,12 @@
  * the least round trip counts (as NTP's clock filter does, RFC 5905). The first reading of all is taken as it is: until
  * then there was no fleet time, only a guess by the host's wall clock, and where that was far off every key's state
  * moves with it. Later ones are slewed, so that fleet time never steps back; only far forward it steps. The fleet's
- * clock does not go back either, but by more than an hour: then the states move with it once more.
+ * time does not go back either, whatever Redis's clock does (redis/scripts/heartbeat.lua). Only a fleet that has lost
+ * all it knew may begin earlier, by what it heard of a node that joined first: then the states move with it once more.
  */
 #include "fleet/fleet.h"
+
+#include <inttypes.h>
 
 #include "algorithm/rule.h"
 #include "base/numbers.h"
@@ -27,8 +30,11 @@
 #define STEP_SAMPLES 2
 #define STEP_NS      ((int64_t) NS_PER_S)
 
-/* So far back the fleet's time goes at once, or not at all: the states go with it (transport.h says an hour). */
+/* So far back the fleet's time goes at once: the states go with it. */
 #define STEP_BACK_NS ((int64_t) 3540 * (int64_t) NS_PER_S)
+
+/* Fleet time this far from Redis's clock is for the log: no drift, and no pause of a machine, makes that. */
+#define APART_NS ((int64_t) 3600 * (int64_t) NS_PER_S)
 
 static uint64_t offset_of(const struct fleet *fleet)
 {
@@ -125,6 +131,33 @@ void skew_sample(struct fleet *fleet, uint64_t monotonic_ns)
     } else if (skew->owed_ns < -STEP_BACK_NS) {
         begin_step(fleet, monotonic_ns, skew->owed_ns);
         skew->owed_ns = 0;
+    }
+}
+
+void skew_say(struct fleet *fleet)
+{
+    struct skew *skew = &fleet->skew;
+    const int64_t ahead_ns = fleet->round.ahead_ns;
+    const int64_t since_ns = ahead_ns - skew->said_ns;
+    const bool apart = ahead_ns > APART_NS || ahead_ns < -APART_NS;
+    const char *server = fleet->transport->ops->server(fleet->transport);
+    /* Fleet time comes nearer by 1/256: that is no news. */
+    if (!apart && skew->said_ns != 0) {
+        skew->said_ns = 0;
+        fleet_log(fleet, WEIR_LOG_INFO, "%s: its clock agrees with the fleet's time again, to an hour", server);
+    } else if (apart && (skew->said_ns == 0 || since_ns > APART_NS || since_ns < -APART_NS)) {
+        skew->said_ns = ahead_ns;
+        const uint64_t by_s = (uint64_t) (ahead_ns > 0 ? ahead_ns : -ahead_ns) / NS_PER_S;
+        fleet_log(
+            fleet, WEIR_LOG_WARNING,
+            "%s: its clock is %" PRIu64 " days %" PRIu64 " h %" PRIu64
+            " min %s the fleet's time: it was set, or another server has taken over. Limits go on by the fleet's "
+            "time; calendar days and months end %s by as much. If the clock is wrong, set it right; if it is right, "
+            "%s",
+            server, by_s / 86400, by_s / 3600 % 24, by_s / 60 % 60, ahead_ns > 0 ? "behind" : "ahead of",
+            ahead_ns > 0 ? "too early" : "too late",
+            ahead_ns > 0 ? "start all nodes with another prefix, by which limits begin anew"
+                         : "set the clocks of the nodes' hosts, and the fleet follows");
     }
 }
 

@@ -15,6 +15,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/plain.h"
@@ -204,6 +205,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.leaves = fleet->leaves;
     fleet->round.asks = asks || kind == ROUND_URGENT; /* which tells of some keys alone */
     fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns) : 0;
+    fleet->round.wall_ns = clock_wall_ns(fleet->tier->clock);
     fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->tier->interval_ns) / NS_PER_MS);
     fleet->round.first = fleet->good_ns == 0;
     fleet->round.sent_size = 0;
@@ -322,6 +324,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     }
     take_overrides(fleet);
     skew_sample(fleet, monotonic_ns);
+    skew_say(fleet);
     log_refused(fleet, refused, first_refused);
     if (first_time) {
         fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live nodes",

@@ -102,14 +102,16 @@ struct round {
     uint32_t suspect_ms;        /* without a heartbeat for so long the node is suspect: failed, or cut off */
     uint32_t node_lifetime_ms;  /* and for so long, failed: it no longer counts */
     uint64_t fleet_ns;          /* fleet time by this node; 0: it knows none yet */
+    uint64_t wall_ns;           /* the clock of this node's host, which may be wrong; 0: not told */
     bool asks;                  /* nothing is told: the node is not live by that */
     bool leaves;                /* the node goes: it no longer counts from now on */
     bool first;                 /* said: this node has not had a good round on this transport yet */
     char overrides_version[64]; /* said: of the entries known; "": none. Answered: of those there are */
     /* Answered, when the round has ended well. */
     uint64_t sent_ns, received_ns; /* of the time question, by the caller's monotonic clock */
-    uint64_t fleet_wall_ns;        /* the fleet's clock, nanoseconds since 1970 UTC, between those two. It goes back
-                                      by more than an hour, or not at all */
+    uint64_t fleet_wall_ns;        /* fleet time, nanoseconds since 1970 UTC, between those two. It does not go back,
+                                      but where the fleet has lost all it knew */
+    int64_t ahead_ns;              /* so far it is ahead of the clock of whoever keeps it */
     uint32_t live_nodes;           /* this one included */
     uint32_t suspect_nodes;
     uint64_t watermark_ns; /* the earliest of the last heartbeats of all nodes, live or suspect, by the fleet's clock:

@@ -12,10 +12,13 @@
 #include "redis/internal.h"
 
 /* Numbers that the scripts answer for each report. */
-#define HEARTBEAT_ANSWERS 7
+#define HEARTBEAT_ANSWERS 8 /* the last may be less than 0 */
 #define WINDOW_ANSWERS    6
 #define BUCKET_ANSWERS    7
 #define LOG_ANSWERS       6 /* and two per group */
+
+/* Fleet time is no further from a server's clock (heartbeat.lua says 100 years). */
+#define AHEAD_MOST_MS (INT64_C(3155760000) * 1000)
 
 /* The greatest number that a script counts in. */
 #define NUMBER_MOST (INT64_C(1) << 53)
@@ -66,7 +69,11 @@ static bool still_there(const struct redis_transport *t, const char *identity)
 static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, const struct batch *batch,
                            const redisReply *reply, uint64_t now_ns)
 {
-    if (!are_integers(reply, HEARTBEAT_ANSWERS) || !in_range(reply, 0, HEARTBEAT_ANSWERS)) {
+    if (!are_integers(reply, HEARTBEAT_ANSWERS) || !in_range(reply, 0, HEARTBEAT_ANSWERS - 1)) {
+        return false;
+    }
+    const int64_t ahead_ms = reply->element[7]->integer;
+    if (ahead_ms > AHEAD_MOST_MS || ahead_ms < -AHEAD_MOST_MS) {
         return false;
     }
     struct round *round = t->round;
@@ -93,6 +100,7 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
         t->timed_first = batch->first == 0;
         round->received_ns = now_ns;
         round->fleet_wall_ns = number_at(reply, 0) * NS_PER_S + number_at(reply, 1) * NS_PER_US;
+        round->ahead_ns = ahead_ms * (int64_t) NS_PER_MS;
         t->live_nodes = (uint32_t) number_at(reply, 3);
         t->suspect_nodes = (uint32_t) number_at(reply, 4);
         t->watermark_ms = number_at(reply, 5);

@@ -186,6 +186,7 @@ static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t nu
         put_number(&a, t->round->node_lifetime_ms);
         put(&a, t->round->leaves ? "1" : t->round->asks ? "2" : "0");
         put_number(&a, t->round->fleet_ns / NS_PER_US);
+        put_number(&a, t->round->wall_ns / NS_PER_US);
     } else if (batch->script == SCRIPT_OVERRIDES) {
         put(&a, "1");
         put(&a, t->overrides_key);

@@ -44,6 +44,8 @@ struct node {
     uint64_t used;      /* units that passed or were charged, less those given back */
     size_t error_lines; /* logged as errors */
     char error[400];    /* the last of them */
+    size_t warnings;    /* likewise */
+    char warning[600];
 };
 
 struct nodes {
@@ -70,6 +72,9 @@ static inline void node_logs(void *arg, weir_log_level level, const char *messag
     if (level == WEIR_LOG_ERROR) {
         node->error_lines++;
         (void) snprintf(node->error, sizeof(node->error), "%s", message);
+    } else if (level == WEIR_LOG_WARNING) {
+        node->warnings++;
+        (void) snprintf(node->warning, sizeof(node->warning), "%s", message);
     }
 }
 

@@ -4,10 +4,11 @@
 -- KEYS[1]  sorted set of nodes by their last heartbeat, milliseconds. A member is "node:suspect:lifetime": after so many
 --          milliseconds without a heartbeat the node is suspect, and after so many it has failed
 -- ARGV     the node's member, its `suspect` and `lifetime`, what it says (0: up to now it has told what it let pass; 1: it
---          leaves; 2: it only asks), fleet time by the node, microseconds (0: it knows none)
+--          leaves; 2: it only asks), fleet time by the node, microseconds (0: it knows none), its host's clock,
+--          microseconds (0: not told)
 -- Returns  {seconds, microseconds of fleet time, the node's last heartbeat here (0: none), live nodes (with this one),
 --          suspect ones, the watermark (the earliest of all their last heartbeats, milliseconds), when this set was begun
---          (microseconds)}
+--          (microseconds), by how much fleet time is ahead of the server's clock (milliseconds)}
 --
 -- A heartbeat stands at the time up to which its node has told, by the node. So one that comes late, as a server that
 -- hung works off what it was sent, makes nobody live that is not.
@@ -15,19 +16,26 @@
 -- The set keeps its own beginning as a member "!microseconds" beside the nodes, at the end: one that was lost and came
 -- again has another. The set outlives its nodes by far: where Redis evicts what would expire next, it is not the first.
 --
--- Fleet time is this server's clock, and never goes back. Where the clock does (it was set, or another server's is behind),
--- to before the latest heartbeat, the member says how far: "!microseconds:offset:clock when it was noted". Fleet time is
--- then ahead by the offset, and runs slower by 1/256 until that is gone: less than what nodes slew (fleet/skew.c), so
--- those that are up follow, and those that join find the same. A set that is lost begins where the first node is, if that
--- is ahead by more than a guess. Where the clock went back by more than an hour, fleet time goes with it.
+-- Fleet time goes on by this server's clock, and never goes back. Where the clock does (it was set, or another server's is
+-- behind), to before the latest heartbeat, the member says how far: "!microseconds:offset:clock when it was noted". Fleet
+-- time is then ahead by the offset, and runs slower by 1/256 until that is gone: less than what nodes slew
+-- (fleet/skew.c), so those that are up follow, and those that join find the same. A set that is lost begins where the
+-- first node is, if that is ahead by more than a guess. A node that leaves notes the time for the case that it is the last.
+--
+-- A step of more than an hour has to have a witness, as a member that is not weir's looks like one. Back: the node's own
+-- fleet time, which runs by its host's uptime; of a node that knows none, that all heartbeats are later than the clock.
+-- Forward: fleet time follows, by up to 31 days, where the clock of the node's host has gone forward as well (the machines
+-- were suspended). Else it stays, and the offset is less than 0; until the clock comes back, or a host's agrees with it.
+-- Nodes keep buckets' times in a range of nine years.
 --
 -- Whatever else stands under the name costs no heartbeat. A key of another type, or a set of more members than a fleet has
 -- nodes, is taken away, and the set begins anew. Members that no node writes are taken away: at the set's end, when they
 -- are seen there, all of them at once; others when they are late.
 local KEEP_MS, NODES_MOST, LIFETIME_MOST_MS, PAGE = '86400000', 10000, 1200000, 100
-local SLOWER, GUESS_US, MOST_US = 256, 50000, 3600000000
+local SLOWER, GUESS_US, MOST_US, OFFSET_MOST_US = 256, 50000, 3600000000, 3155760000000000 -- 100 years
+local FOLLOW_MOST_US = 2678400000000
 local MOST, NAME_MOST, match = 9007199254740992, 64, string.match -- 2^53
-local BEGUN, NODE = '^!(%d+):?(%d*):?(%d*)$', '^[^:!][^:]*:(%d+):(%d+)$'
+local BEGUN, NODE = '^!(%d+):?(%-?%d*):?(%d*)$', '^[^:!][^:]*:(%d+):(%d+)$'
 local key, member, suspect_ms, lifetime_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local clock = redis.call('TIME')
 local clock_us = clock[1] * 1000000 + clock[2]
@@ -96,43 +104,85 @@ if not sane then
 end
 local last = tonumber(redis.call('ZSCORE', key, member) or 0)
 last = last >= 0 and last <= MOST and last or 0
+local by_node_us, by_host_us = tonumber(ARGV[5] or 0), tonumber(ARGV[6] or 0)
+noted_us = tonumber(noted_us) or 0
 local offset_us = tonumber(noted) or 0
+offset_us = math.abs(offset_us) <= OFFSET_MOST_US and offset_us or 0
+local latest_us = latest_ms and latest_ms * 1000
+if not latest_us and noted ~= '' and noted_us <= MOST then
+    latest_us = noted_us + offset_us
+end
 if offset_us > 0 then
-    local passed_us = clock_us - (tonumber(noted_us) or 0)
+    local passed_us = clock_us - noted_us
     offset_us = math.max(offset_us - math.floor(math.max(passed_us, 0) / SLOWER), 0)
-    offset_us = passed_us < -MOST_US and 0 or offset_us -- of a clock that has gone back by more since: it ends
+    offset_us = passed_us < -MOST_US and 0 or offset_us -- of a clock that has gone back by more since
 end
-local changed = not begun or (noted ~= '' and offset_us == 0)
-local latest_us = begun and (latest_ms or 0) * 1000 or clock_us + offset_us + GUESS_US
-if latest_us > clock_us + offset_us then
-    -- The node knows how long ago that was.
-    local by_node_us = tonumber(ARGV[5] or 0)
-    if by_node_us > latest_us and (not begun or by_node_us < latest_us + lifetime_ms * 1000) then
-        latest_us = by_node_us
+local changed, shift_us, astray = not begun or (noted ~= '' and offset_us == 0), 0, false
+local confirmed = by_host_us > 0 and math.abs(by_host_us - clock_us) <= MOST_US
+
+-- Whether fleet time goes forward to the server's clock.
+local function follows(from_us)
+    return (confirmed or by_host_us == 0) and clock_us - from_us <= FOLLOW_MOST_US
+end
+
+local ahead_us = latest_us and latest_us - (clock_us + offset_us)
+if not latest_us then
+    -- Where the first node is.
+    local least_us, most_us = clock_us + offset_us - MOST_US, clock_us + OFFSET_MOST_US
+    if by_node_us > clock_us + offset_us + GUESS_US and by_node_us <= most_us then
+        offset_us, changed = by_node_us - clock_us, true
+    elseif by_node_us > 0 and by_node_us < least_us and not follows(by_node_us) then
+        offset_us, changed = by_node_us - clock_us, true
     end
-    if begun or latest_us == by_node_us then
+elseif ahead_us > 0 then
+    local real = true
+    if ahead_us > MOST_US and by_node_us > 0 then
+        real = by_node_us > clock_us + offset_us + MOST_US
+    elseif ahead_us > MOST_US and latest_ms then
+        real = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] * 1000 > clock_us + offset_us
+    end
+    if real and latest_us <= clock_us + OFFSET_MOST_US then
+        -- The node knows how long ago that was.
+        if by_node_us > latest_us and by_node_us < latest_us + lifetime_ms * 1000 then
+            latest_us = by_node_us
+        end
         offset_us, changed = latest_us - clock_us, true
+    else
+        astray = true
     end
+elseif math.max(by_node_us, latest_us) - (clock_us + offset_us) < -MOST_US then
+    local there_us = math.max(by_node_us, latest_us)
+    changed = true
+    if clock_us <= there_us + MOST_US then
+        offset_us = math.max(there_us - clock_us, 0)
+    elseif not follows(there_us) then
+        offset_us = there_us - clock_us
+    else
+        offset_us, shift_us = 0, clock_us - there_us
+    end
+elseif offset_us < 0 and confirmed and follows(clock_us + offset_us) then
+    offset_us, shift_us, changed = 0, -offset_us, true
 end
-local back = offset_us > MOST_US
-offset_us = back and 0 or offset_us
-if changed or back then
+if offset_us < 0 and offset_us >= -MOST_US then
+    offset_us, changed = 0, true
+end
+if changed or ARGV[4] == '1' then
     if begun then
         redis.call('ZREM', key, was)
     end
     begun = begun or string.format('%.0f', clock_us)
-    local offset = offset_us > 0 and string.format(':%.0f:%.0f', offset_us, clock_us) or ''
+    local note = offset_us ~= 0 or ARGV[4] == '1'
+    local offset = note and string.format(':%.0f:%.0f', offset_us, clock_us) or ''
     redis.call('ZADD', key, '+inf', '!' .. begun .. offset)
 end
 local now_us = clock_us + offset_us
 local now_ms = math.floor(now_us / 1000)
-if back then
-    -- Whoever spoke by the time before has spoken now.
+if astray or shift_us > 0 then
+    -- Whoever spoke by the time before has spoken by this one.
     local all = redis.call('ZRANGE', key, 0, -2, 'WITHSCORES')
     for i = 1, #all, 2 do
-        if tonumber(all[i + 1]) > now_ms then
-            redis.call('ZADD', key, string.format('%.0f', now_ms), all[i])
-        end
+        local then_ms = math.min(tonumber(all[i + 1]) + math.floor(shift_us / 1000), now_ms)
+        redis.call('ZADD', key, string.format('%.0f', then_ms), all[i])
     end
 end
 local own_ms = last
@@ -140,7 +190,7 @@ if ARGV[4] == '1' then
     redis.call('ZREM', key, member)
     own_ms = now_ms
 elseif ARGV[4] ~= '2' then
-    local told_ms = tonumber(ARGV[5] or 0) > 0 and math.floor(ARGV[5] / 1000) or now_ms
+    local told_ms = by_node_us > 0 and math.floor(by_node_us / 1000) or now_ms
     own_ms = math.min(math.max(told_ms, own_ms), now_ms)
     redis.call('ZADD', key, string.format('%.0f', own_ms), member)
 end
@@ -181,4 +231,4 @@ if now_ms - own_ms > suspect_ms then
     suspect = math.max(suspect - (now_ms - own_ms <= lifetime_ms and 1 or 0), 0)
 end
 return {math.floor(now_us / 1000000), now_us % 1000000, last, live, suspect, watermark,
-        tonumber(begun)}
+        tonumber(begun), math.floor(offset_us / 1000)}
