@@ -119,7 +119,7 @@ static void expect_bounds(const struct run *r, const char *what, double amnesty)
         if (passed < 2.7) {
             fail_msg("%s: %.2f limits in the four periods from slice %zu on", what, passed, begin);
         }
-        if (passed > (fixed ? 5.1 : 4.3) + amnesty) {
+        if (passed > (fixed ? 5.1 : 4.4) + amnesty) {
             fail_msg("%s: %.2f limits in four periods from slice %zu on", what, passed, begin);
         }
     }
