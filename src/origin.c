@@ -53,6 +53,11 @@ void weir_policies_free(struct weir_policies *kept)
     free(kept);
 }
 
+const weir_policy *weir_policies_at(const struct weir_policies *kept, size_t index)
+{
+    return kept != NULL && index < kept->count ? &kept->of[index].policy : NULL;
+}
+
 int weir_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
     struct policy_set *set = NULL;

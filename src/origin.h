@@ -15,6 +15,9 @@
 struct weir_policies *weir_policies_copy(const weir_policy *policies, size_t count);
 void weir_policies_free(struct weir_policies *kept); /* NULL is allowed */
 
+/* The policies of a copy, in order; NULL behind the last, and where `kept` is NULL. */
+const weir_policy *weir_policies_at(const struct weir_policies *kept, size_t index);
+
 /* Compiles policies and publishes them. Under the policy lock. 0, or a negative errno with a sentence. */
 int weir_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 

@@ -13,10 +13,17 @@
 
 const char *const policy_names[POLICY_COUNT] = {"source", "source_bytes", "overall", "overall_bytes"};
 
+struct listed {
+    char name[WEIR_MAX_NAME + 1];
+    weir_policy_id id;
+    bool shadow;
+};
+
 /* The policies of a file, before it is in force. */
 struct look {
     weir *weir;
-    char *names; /* of all of its policies, tiers included, each terminated; an empty one ends them */
+    struct listed *listed; /* all of its policies, tiers included, in the file's order */
+    size_t count;
     weir_policy_id ids[POLICY_COUNT];
     bool shadow[POLICY_COUNT];
 };
@@ -37,49 +44,35 @@ __attribute__((format(printf, 2, 3))) static void say(struct words *words, const
     words->length += n < 0 ? 0 : (size_t) n < room ? (size_t) n : room;
 }
 
-/* The library lists a weir's policies in its metrics and nowhere else. NULL: no memory. */
-static char *names_of(const weir *w)
+static void take_listed(void *arg, const weir_policy_info *info)
 {
-    static const char before[] = "weir_checks_total{policy=\"";
-    static const char after[] = "\",answer=\"allowed\"}";
-    const int size = weir_write_metrics(w, NULL, 0);
-    char *metrics = malloc((size_t) size + 1);
-    char *names = malloc((size_t) size + 1);
-    if (metrics == NULL || names == NULL) {
-        free(metrics);
-        free(names);
-        return NULL;
-    }
-    (void) weir_write_metrics(w, metrics, (size_t) size + 1);
-    char *out = names;
-    for (const char *line = metrics; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        const char *name = line + sizeof(before) - 1;
-        const size_t length = strncmp(line, before, sizeof(before) - 1) == 0 ? strcspn(name, "\"") : 0;
-        if (length != 0 && strncmp(name + length, after, sizeof(after) - 1) == 0) {
-            memcpy(out, name, length);
-            out[length] = '\0';
-            out += length + 1;
+    struct look *look = arg;
+    struct listed *listed = &look->listed[look->count++];
+    (void) snprintf(listed->name, sizeof(listed->name), "%s", info->policy->name);
+    listed->id = info->id;
+    listed->shadow = info->policy->mode == WEIR_SHADOW;
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        if (strcmp(listed->name, policy_names[i]) == 0) {
+            look->ids[i] = listed->id;
+            look->shadow[i] = listed->shadow;
         }
     }
-    *out = '\0';
-    free(metrics);
-    return names;
+}
+
+/* Nobody else changes the policies meanwhile. False: no memory. */
+static bool take_list(struct look *look)
+{
+    look->listed = calloc(weir_list_policies(look->weir, NULL, NULL) + 1, sizeof(*look->listed));
+    if (look->listed != NULL) {
+        (void) weir_list_policies(look->weir, take_listed, look);
+    }
+    return look->listed != NULL;
 }
 
 static void look_end(struct look *look)
 {
     weir_close(look->weir);
-    free(look->names);
-}
-
-/* No limit has room for so many units: shadow mode alone lets them pass. */
-static bool is_shadow(const weir *w, weir_thread *thread, weir_policy_id id)
-{
-    const weir_key key = weir_make_key(w, id, NULL, 0);
-    weir_verdict verdict;
-    (void) weir_peek(thread, &key, UINT64_MAX, &verdict);
-    return verdict.would_deny;
+    free(look->listed);
 }
 
 /* Sources are addresses: so entries of the file, in Redis and in lists name them. */
@@ -104,18 +97,11 @@ static bool look_at(struct look *look, const char *path, weir_error *error)
         look_end(look);
         return false;
     }
-    look->names = names_of(look->weir);
-    if (look->names == NULL) {
+    if (!take_list(look)) {
         (void) snprintf(error->message, sizeof(error->message), "%s", "out of memory");
         look_end(look);
         return false;
     }
-    weir_thread *thread = weir_attach(look->weir);
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        look->ids[i] = weir_find_policy(look->weir, policy_names[i]);
-        look->shadow[i] = look->ids[i] != WEIR_NO_POLICY && is_shadow(look->weir, thread, look->ids[i]);
-    }
-    weir_detach(thread);
     return true;
 }
 
@@ -168,8 +154,8 @@ static bool is_near(const char *name, const char *wanted)
 /* Whether the file has a name that nothing asks for and that is near this one. */
 static bool has_near(const struct look *look, const char *wanted)
 {
-    for (const char *name = look->names; *name != '\0'; name += strlen(name) + 1) {
-        if (!is_used(name) && is_near(name, wanted)) {
+    for (size_t i = 0; i < look->count; i++) {
+        if (!is_used(look->listed[i].name) && is_near(look->listed[i].name, wanted)) {
             return true;
         }
     }
@@ -181,7 +167,8 @@ static void say_near(struct words *words, const struct look *look, const char *w
 {
     const bool near = has_near(look, wanted);
     size_t said = 0;
-    for (const char *name = look->names; *name != '\0' && said < 8; name += strlen(name) + 1) {
+    for (size_t i = 0; i < look->count && said < 8; i++) {
+        const char *name = look->listed[i].name;
         if (!is_used(name) && (!near || is_near(name, wanted))) {
             say(words, "%s\"%s\"", said++ == 0 ? " (it has " : ", ", name);
         }
@@ -208,7 +195,8 @@ static void tell_differences(const struct look *look)
             log_line(WEIR_LOG_WARNING, "%s: that limit is off", words.bytes);
         }
     }
-    for (const char *name = look->names; *name != '\0'; name += strlen(name) + 1) {
+    for (size_t i = 0; i < look->count; i++) {
+        const char *name = look->listed[i].name;
         if (!is_used(name)) {
             log_line(WEIR_LOG_WARNING,
                      "policy \"%s\" limits nothing here: the gateway asks for no "
@@ -329,18 +317,18 @@ bool policies_reload(struct policies *policies, weir *w, const char *path, bool 
 }
 
 /* One policy: its mode, what it lets pass at once, and its limits as RateLimit-Policy has them. */
-static void print_policy(const weir *w, weir_thread *thread, const char *name)
+static void print_policy(const weir *w, weir_thread *thread, const struct listed *listed)
 {
-    const weir_policy_id id = weir_find_policy(w, name);
-    const weir_key key = weir_make_key(w, id, NULL, 0);
+    const weir_key key = weir_make_key(w, listed->id, NULL, 0);
     weir_verdict verdict;
     (void) weir_peek(thread, &key, 1, &verdict);
     char headers[1024];
-    (void) weir_write_headers(WEIR_HEADERS_DRAFT_11, w, id, &verdict, headers, sizeof(headers));
+    (void) weir_write_headers(WEIR_HEADERS_DRAFT_11, w, listed->id, &verdict, headers, sizeof(headers));
     headers[strcspn(headers, "\r")] = '\0';
     const char *limits = strchr(headers, ':');
-    (void) printf("%s: %s; %" PRIu64 " at once;%s%s\n", name, is_shadow(w, thread, id) ? "shadow" : "enforce",
-                  verdict.remaining, limits != NULL ? limits + 1 : "", is_used(name) ? "" : " (limits nothing here)");
+    (void) printf("%s: %s; %" PRIu64 " at once;%s%s\n", listed->name, listed->shadow ? "shadow" : "enforce",
+                  verdict.remaining, limits != NULL ? limits + 1 : "",
+                  is_used(listed->name) ? "" : " (limits nothing here)");
 }
 
 bool policies_check(const char *path, bool allow_missing)
@@ -353,8 +341,8 @@ bool policies_check(const char *path, bool allow_missing)
     }
     const bool good = may_start(&look, path, allow_missing);
     weir_thread *thread = good ? weir_attach(look.weir) : NULL;
-    for (const char *name = look.names; thread != NULL && *name != '\0'; name += strlen(name) + 1) {
-        print_policy(look.weir, thread, name);
+    for (size_t i = 0; thread != NULL && i < look.count; i++) {
+        print_policy(look.weir, thread, &look.listed[i]);
     }
     if (good) {
         tell_differences(&look);

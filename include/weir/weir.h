@@ -18,7 +18,7 @@
  *     weir_reset,
  *     weir_sync, _get_stats(_sized),
  *     _write_metrics, _write_headers,
- *     _top_offenders
+ *     _top_offenders, _list_policies
  *   weir_version                          anything
  *   weir_check, _check_all, _peek,        everything but weir_close, and but another call on the same
  *     _refund, _charge, _reserve            weir_thread: one thread uses it at a time
@@ -29,8 +29,8 @@
  * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a
  * sentence a person can act on. The library never exits, aborts, prints or takes a signal.
  *
- * Of the structs weir_options and weir_stats get new fields, at their end; the others keep their size for as long as
- * the library's soname stays (docs/decisions/013-abi.md).
+ * Of the structs weir_options, weir_stats, and what weir_list_policies and weir_list_overrides give get new fields, at
+ * their end; the others keep their size for as long as the library's soname stays (docs/decisions/013-abi.md).
  *
  * After fork() without exec the child owns no background thread. Of a weir of the parent's it may only call
  * weir_close(), which frees the child's copy and touches neither the parent's connection nor the fleet. It may open
@@ -354,6 +354,29 @@ WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *erro
  * Threads: any. Takes a lock; look it up once, not per request.
  */
 WEIR_API weir_policy_id weir_find_policy(const weir *w, const char *name);
+
+/*
+ * A policy in force.
+ *
+ * id      as weir_find_policy gives it
+ *
+ * policy  as it was given, with what its limits leave to a default filled in: burst, name, and the period_ns of a
+ *         calendar (a month's is 31 days). A tier is a policy, whose name has a '/'. weir_set_policies takes it as it
+ * is
+ */
+typedef struct weir_policy_info {
+    weir_policy_id id;
+    const weir_policy *policy;
+} weir_policy_info;
+
+typedef void (*weir_policy_fn)(void *arg, const weir_policy_info *info);
+
+/*
+ * Calls `each` for every policy of the present set, in the order in which they were given. What it is given is readable
+ * until it returns; it must not call into the same weir. Entries of single keys and outages change nothing of what is
+ * told. Returns how many there are; `each` NULL: that alone. Threads: any. Takes a lock. Allocates: nothing.
+ */
+WEIR_API size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg);
 
 /*
  * How the keys of a policy are written for people: in the names of records in Redis, in lists of offenders, and in

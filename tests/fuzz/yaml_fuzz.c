@@ -132,29 +132,39 @@ static void check_policy(weir_policy_id policy)
     }
 }
 
-/*
- * Tries the policies in force. Their names come from the metrics, which have a weir_rung for each of them, so that the
- * file is read by the library alone.
- */
+/* What a list tells of is kept, to be tried after it. */
+struct listed {
+    size_t count;
+    char names[TRIED_MAX][WEIR_MAX_NAME + 1];
+    weir_policy_id ids[TRIED_MAX];
+};
+
+static void take_policy(void *arg, const weir_policy_info *info)
+{
+    struct listed *listed = arg;
+    CHECK(info->policy->limit_count >= 1 && info->policy->limit_count <= WEIR_MAX_LIMITS);
+    const size_t length = strlen(info->policy->name);
+    CHECK(length >= 1 && length <= WEIR_MAX_NAME);
+    if (listed->count < TRIED_MAX) {
+        memcpy(listed->names[listed->count], info->policy->name, length + 1);
+        listed->ids[listed->count++] = info->id;
+    }
+}
+
+/* Tries the policies in force. They are taken from the library, so that it alone reads the file. */
 static void check_set(void)
 {
     static char metrics[METRICS_SIZE];
-    static const char label[] = "\nweir_rung{policy=\"";
     const int needed = weir_write_metrics(w, metrics, sizeof(metrics));
     CHECK(needed > 0 && (size_t) needed < sizeof(metrics));
-    size_t tried = 0;
-    for (const char *at = strstr(metrics, label); at != NULL && tried < TRIED_MAX; at = strstr(at, label)) {
-        at += sizeof(label) - 1;
-        const size_t length = strcspn(at, "\"");
-        CHECK(length >= 1 && length <= WEIR_MAX_NAME);
-        memcpy(kept_name, at, length);
-        kept_name[length] = '\0';
+    struct listed listed = {.count = 0};
+    CHECK(weir_list_policies(w, take_policy, &listed) >= listed.count && listed.count != 0);
+    for (size_t i = 0; i < listed.count; i++) {
+        memcpy(kept_name, listed.names[i], sizeof(kept_name));
         kept_id = weir_find_policy(w, kept_name);
-        CHECK(kept_id != WEIR_NO_POLICY);
+        CHECK(kept_id == listed.ids[i]);
         check_policy(kept_id);
-        tried++;
     }
-    CHECK(tried != 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

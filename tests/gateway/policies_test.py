@@ -112,6 +112,11 @@ def test_a_file_is_checked_without_a_gateway():
                                               'overall: shadow; 100000 at once; "overall";q=100000;w=1',
                                               'other: enforce; 100000 at once; "other";q=100000;w=1 (limits nothing here)'], result
         assert 'policy "other" limits nothing here' in result.stderr, result
+        # A tier names its policy, which is not there for that.
+        f.path.write_text(policies_of("source", "api/pro"))
+        result = gateway(f, "--check", f.path)
+        assert [line.split(":")[0] for line in result.stdout.splitlines()] == ["source", "api/pro"], result
+        assert '"api"' not in result.stderr and 'policy "api/pro" limits nothing here' in result.stderr, result
         f.path.write_text(policies_of("source").replace("fixed_window", "fixed"))
         result = gateway(f, "--check", f.path)
         assert result.returncode == 2 and "test.yaml:3:" in result.stderr and result.stdout == "", result
