@@ -32,20 +32,10 @@ static uint64_t seconds_up(uint64_t ns)
     return ns / NS_PER_S + (ns % NS_PER_S != 0);
 }
 
-/* A string: quoted, with quotes and backslashes escaped. Names are printable ASCII (validate.c). */
-static void add_string(struct text *text, const char *value)
-{
-    text_add(text, "\"");
-    for (; *value != '\0'; value++) {
-        text_add(text, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
-    }
-    text_add(text, "\"");
-}
-
 static void add_policy_item(struct text *text, const struct policy_limit *limit)
 {
     const struct rule *rule = &limit->rule;
-    add_string(text, limit->name);
+    text_add_quoted(text, limit->name);
     text_add(text, ";q=%" PRIu64, capped(limit->per_period));
     /* A window that is no whole number of seconds, or whose length changes, is left unsaid. */
     if (rule->period_ns % NS_PER_S == 0 && rule->calendar != WEIR_CALENDAR_MONTH) {
@@ -61,7 +51,7 @@ static void add_draft_11(struct text *text, const struct policy *policy, const w
         add_policy_item(text, &policy->limits[i]);
     }
     text_add(text, "\r\nRateLimit: ");
-    add_string(text, policy->limits[verdict->limit_index].name);
+    text_add_quoted(text, policy->limits[verdict->limit_index].name);
     text_add(text, ";r=%" PRIu64, capped(verdict->remaining));
     if (verdict->reset_after_ns != UINT64_MAX) {
         text_add(text, ";t=%" PRIu64, capped(seconds_up(verdict->reset_after_ns)));

@@ -129,10 +129,59 @@ static void add_policies(struct text *text, const weir *w)
         text_add(text, "weir_would_deny_total{policy=\"%s\"} %" PRIu64 "\n", w->names.names[id],
                  sum_policy(&w->tier, (weir_policy_id) id).would_deny);
     }
-    text_add(text, "# HELP weir_rung The rung of the outage ladder each policy stands on.\n# TYPE weir_rung gauge\n");
+    text_add(text, "# HELP weir_rung 1: the policy stands on this rung of the outage ladder. 0: on another one.\n"
+                   "# TYPE weir_rung gauge\n");
     for (size_t i = 0; i < set->count; i++) {
-        text_add(text, "weir_rung{policy=\"%s\",rung=\"%s\"} 1\n", set->policies[i].name,
-                 rungs[load_relaxed(&set->policies[i].rung)]);
+        const unsigned stands_on = load_relaxed(&set->policies[i].rung);
+        for (unsigned rung = RUNG_FLEET; rung <= RUNG_CLOSED; rung++) {
+            text_add(text, "weir_rung{policy=\"%s\",rung=\"%s\"} %d\n", set->policies[i].name, rungs[rung],
+                     rung == stands_on);
+        }
+    }
+}
+
+/* What limits are, as configured: entries of single keys and outages change nothing of it. */
+enum limit_metric { LIMIT_UNITS, LIMIT_PERIOD, LIMIT_BURST, LIMIT_METRICS };
+
+static const struct {
+    const char *name, *help;
+} limit_metrics[LIMIT_METRICS] = {
+    [LIMIT_UNITS] = {"weir_limit_units", "Units that a limit lets pass in each period, of each key."},
+    [LIMIT_PERIOD] = {"weir_limit_period_seconds", "Period of a limit; of a calendar month 31 days."},
+    [LIMIT_BURST] = {"weir_limit_burst_units", "Units that a limit lets pass at once, of each key."},
+};
+
+/* Limits are told apart by their number, as two names may be the same. */
+static void add_limit(struct text *text, enum limit_metric metric, const struct policy *policy, size_t index)
+{
+    static const char *const algorithms[] = {[WEIR_FIXED_WINDOW] = "fixed_window",
+                                             [WEIR_SLIDING_WINDOW] = "sliding_window",
+                                             [WEIR_SLIDING_LOG] = "sliding_log",
+                                             [WEIR_TOKEN_BUCKET] = "token_bucket",
+                                             [WEIR_LEAKY_BUCKET] = "leaky_bucket"};
+    const struct policy_limit *limit = &policy->limits[index];
+    const uint64_t period_ns = limit->rule.period_ns;
+    text_add(text, "%s{policy=\"%s\",limit=\"%zu\",name=", limit_metrics[metric].name, policy->name, index + 1);
+    text_add_quoted(text, limit->name);
+    text_add(text, ",algorithm=\"%s\"} ", algorithms[limit->rule.algorithm]);
+    if (metric == LIMIT_PERIOD) {
+        text_add(text, "%" PRIu64 ".%09" PRIu64 "\n", period_ns / NS_PER_S, period_ns % NS_PER_S);
+    } else {
+        text_add(text, "%" PRIu64 "\n", metric == LIMIT_UNITS ? limit->per_period : limit->rule.limit);
+    }
+}
+
+static void add_limits(struct text *text, const weir *w)
+{
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    for (enum limit_metric metric = LIMIT_UNITS; metric < LIMIT_METRICS; metric++) {
+        const char *const name = limit_metrics[metric].name;
+        text_add(text, "# HELP %s %s\n# TYPE %s gauge\n", name, limit_metrics[metric].help, name);
+        for (size_t i = 0; i < set->count; i++) {
+            for (size_t j = 0; j < set->policies[i].limit_count; j++) {
+                add_limit(text, metric, &set->policies[i], j);
+            }
+        }
     }
 }
 
@@ -291,8 +340,13 @@ int weir_write_metrics(const weir *w, char *buffer, size_t size)
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
     weir_stats stats;
     weir_get_stats(w, &stats);
+    text_add(&text,
+             "# HELP weir_build_info The library's version.\n# TYPE weir_build_info gauge\n"
+             "weir_build_info{version=\"%s\"} 1\n",
+             weir_version());
     (void) pthread_mutex_lock(&unlocked->policy_lock);
     add_policies(&text, w);
+    add_limits(&text, w);
     add_offenders(&text, unlocked);
     (void) pthread_mutex_unlock(&unlocked->policy_lock);
     add_process(&text, &stats);

@@ -22,4 +22,15 @@ __attribute__((format(printf, 2, 3))) static inline void text_add(struct text *t
     text->length += added > 0 ? (size_t) added : 0;
 }
 
+/* In quotes, with quotes and backslashes escaped: a string of a structured field, and, of printable ASCII, the value of
+ * a label. */
+static inline void text_add_quoted(struct text *text, const char *value)
+{
+    text_add(text, "\"");
+    for (; *value != '\0'; value++) {
+        text_add(text, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
+    }
+    text_add(text, "\"");
+}
+
 #endif

@@ -123,8 +123,13 @@ def kinds_that_rise(scrapes):
 
 
 def rungs(scrapes):
-    return sorted({re.search(r'rung="(\w+)"', series)[1] for scrape in scrapes for series in scrape
-                   if series.startswith("weir_rung{")})
+    """Those that the node stood on. Each rung has a series in every scrape, and one of them is 1."""
+    stood = []
+    for scrape in scrapes:
+        values = {re.search(r'rung="(\w+)"', series)[1]: scrape[series] for series in scrape if series.startswith("weir_rung{")}
+        assert len(values) == 5 and sorted(values.values()) == [0, 0, 0, 0, 1], values
+        stood += [rung for rung in values if values[rung] == 1]
+    return sorted(set(stood))
 
 
 def expect_cell(failure, metric, cell):

@@ -29,8 +29,8 @@
 /* Policies of one file that are tried. */
 #define TRIED_MAX 16
 
-/* Every name there can be has less than 1 KiB of metrics. */
-#define METRICS_SIZE ((size_t) 2 << 20)
+/* Every name there can be has less than 8 KiB of metrics. */
+#define METRICS_SIZE ((size_t) 8 << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
