@@ -245,6 +245,7 @@ static void apply(struct memory_fleet *fleet, struct message *message)
                     ((older && !failed) || message->run != fleet->run || message->begun_ns != fleet->records.begun_ns);
     message->run = fleet->run;
     message->begun_ns = fleet->records.begun_ns;
+    message->last_ns = last_ns;
 }
 
 /* Without a delay a round takes effect in its node's own step, whoever else is stepped before. */
@@ -327,9 +328,10 @@ void network_deliver(struct memory_transport *t)
     to->overrides_left_out = from->overrides_left_out;
     from->overrides_new = false; /* they are the caller's now */
     t->run = t->answer->run;
-    if (!from->asks) {
-        t->beat_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;
-    }
+    /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
+     * has told of. */
+    const uint64_t told_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;
+    t->beat_ns = from->asks ? t->answer->last_ns : told_ns;
     t->begun_ns = t->answer->begun_ns;
     network_abandon(t);
 }

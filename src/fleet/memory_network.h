@@ -17,6 +17,7 @@ struct message {
     struct memory_transport *from;   /* who waits for the answer; NULL: nobody does any more */
     uint64_t due_ns, number;         /* of those that are due at the same time the lower number is first */
     uint64_t run, beat_ns, begun_ns; /* of the fleet, of the last heartbeat there, of its memory, as the sender knew */
+    uint64_t last_ns;                /* the last heartbeat that was there, as it is answered */
     char node[REPORT_AUTHOR_SIZE];
     struct round round; /* with reports and logs of its own */
     struct log_news *logs;

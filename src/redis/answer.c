@@ -91,7 +91,9 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
     }
     beat->known = true;
     const uint64_t told_ms = round->fleet_ns != 0 ? min_u64(round->fleet_ns / NS_PER_MS, now_ms) : now_ms;
-    beat->last_ms = round->asks ? beat->last_ms : max_u64(told_ms, last_ms);
+    /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
+     * has told of. */
+    beat->last_ms = round->asks ? last_ms : max_u64(told_ms, last_ms);
     beat->begun_us = number_at(reply, 6);
     memcpy(beat->identity, peer->identity, sizeof(beat->identity));
     /* The clock is that of the first beat's server; another's where that one is lost. */

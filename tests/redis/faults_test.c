@@ -323,6 +323,31 @@ static void test_a_hung_redis_is_an_outage_and_close_does_not_wait_for_it(void *
     setup_stop(&s);
 }
 
+static void test_a_redis_that_comes_back_empty_counts_as_one_loss(void **state)
+{
+    (void) state;
+    if (!server_available()) {
+        skip();
+    }
+    struct setup s;
+    setup_start(&s, NULL);
+    for (uint64_t losses = 1; losses <= 2; losses++) {
+        server_kill(&s.server);
+        (void) wait_for_basis(s.t, &s.key, WEIR_BASIS_OUTAGE);
+        server_restart(&s.server);
+        (void) wait_for_basis(s.t, &s.key, WEIR_BASIS_FLEET);
+        for (int i = 0; i < 10; i++) {
+            assert_int_equal(weir_sync(s.w, 5000), 0);
+        }
+        weir_stats stats;
+        weir_get_stats(s.w, &stats);
+        assert_int_equal(stats.forgot_count, losses);
+        assert_int_equal(lines_with(&s.log, "has lost what it was told"), losses);
+        assert_int_equal(server_sum(&s.server, "weir:*:p:good:*"), 1);
+    }
+    setup_stop(&s);
+}
+
 static void test_close_reports_what_is_left(void **state)
 {
     (void) state;
@@ -406,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_a_read_only_replica_is_an_outage),
         cmocka_unit_test(test_a_full_redis_is_an_outage),
         cmocka_unit_test(test_a_hung_redis_is_an_outage_and_close_does_not_wait_for_it),
+        cmocka_unit_test(test_a_redis_that_comes_back_empty_counts_as_one_loss),
         cmocka_unit_test(test_close_reports_what_is_left),
         cmocka_unit_test(test_a_node_that_closes_leaves_the_list_at_once),
     };

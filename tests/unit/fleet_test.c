@@ -147,6 +147,56 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
     }
 }
 
+/* Down for so long, where that is not 0, and then empty: as another run, or the same. */
+static void lose(struct nodes *n, uint64_t down_ms, bool another_run)
+{
+    memory_fleet_set_down(n->fleet, down_ms != 0);
+    pass(n, down_ms);
+    if (another_run) {
+        memory_fleet_forget(n->fleet);
+    } else {
+        memory_fleet_flush(n->fleet);
+    }
+    memory_fleet_set_down(n->fleet, false);
+}
+
+static void test_a_loss_counts_once_whatever_the_first_round_after_it_is(void **state)
+{
+    (void) state;
+    /* Without an outage, within the time after which a node has failed, and beyond it. */
+    static const uint64_t down_ms[] = {0, 100, 700, 2000, 8000, 30000};
+    for (size_t i = 0; i < 2 * sizeof(down_ms) / sizeof(down_ms[0]); i++) {
+        for (int urgent = 0; urgent < 2; urgent++) {
+            struct nodes n;
+            const weir_limit limit = limit_of(WEIR_SLIDING_LOG, 300); /* logs ask for rounds at once */
+            const weir_policy policy = policy_of(&limit);
+            nodes_start(&n, &policy, 1);
+            for (int j = 0; j < NODES; j++) {
+                assert_int_equal(ask(&n.node[j], 10), 10);
+            }
+            pass(&n, 1000);
+            for (uint64_t losses = 1; losses <= 3; losses++) {
+                lose(&n, down_ms[i / 2], i % 2 != 0);
+                if (urgent != 0) {
+                    for (int j = 0; j < NODES; j++) {
+                        (void) ask(&n.node[j], 10);
+                    }
+                }
+                pass(&n, HEAL_MS);
+                for (int j = 0; j < NODES; j++) {
+                    const uint64_t count = stats_of(&n.node[j]).forgot_count;
+                    if (count != losses) {
+                        fail_msg("down for %llu ms, %s, %d: node %d counts %llu of %llu losses",
+                                 (unsigned long long) down_ms[i / 2], i % 2 != 0 ? "another run" : "flushed", urgent, j,
+                                 (unsigned long long) count, (unsigned long long) losses);
+                    }
+                }
+            }
+            nodes_stop(&n);
+        }
+    }
+}
+
 static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(void **state)
 {
     (void) state;
@@ -544,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_rounds_whose_answers_are_lost_count_once),
         cmocka_unit_test(test_what_a_failed_round_held_is_said_again_without_new_traffic),
         cmocka_unit_test(test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget),
+        cmocka_unit_test(test_a_loss_counts_once_whatever_the_first_round_after_it_is),
         cmocka_unit_test(test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more),
         cmocka_unit_test(test_news_of_a_key_far_from_its_limit_waits_its_turn),
         cmocka_unit_test(test_news_of_a_key_near_its_limit_is_told_each_interval),
