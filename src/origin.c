@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/plain.h"
 #include "base/rcu.h"
 #include "overrides.h"
 
@@ -89,7 +90,7 @@ int weir_publish_again(weir *w, weir_error *error)
     const size_t count = w->kept != NULL ? w->kept->count : 0;
     weir_policy *policies = calloc(count + 1, sizeof(*policies));
     if (policies == NULL) {
-        return error_set(error, -ENOMEM, "out of memory for %zu policies", count);
+        return error_set(error, -ENOMEM, "out of memory for %zu %s", count, plain_number(count, "policy", "policies"));
     }
     for (size_t i = 0; i < count; i++) {
         policies[i] = w->kept->of[i].policy;

@@ -55,10 +55,10 @@ static void tell_left_out(struct fleet *fleet)
     const uint64_t before = load_relaxed(&fleet->stats.overrides_left_out);
     if (left_out != 0 && before == 0) {
         fleet_log(fleet, WEIR_LOG_ERROR,
-                  "overrides: %" PRIu64
-                  " entries are not read, as there may be %d of up to %d bytes each and %d bytes in "
+                  "overrides: %" PRIu64 " %s not read, as there may be %d of up to %d bytes each and %d bytes in "
                   "all; take some out of %s:overrides. The others are in force",
-                  left_out, OVERRIDES_MAX, OVERRIDE_SIZE_MAX, OVERRIDES_SIZE_MAX, fleet->prefix);
+                  left_out, plain_number(left_out, "entry is", "entries are"), OVERRIDES_MAX, OVERRIDE_SIZE_MAX,
+                  OVERRIDES_SIZE_MAX, fleet->prefix);
     } else if (left_out == 0 && before != 0) {
         fleet_log(fleet, WEIR_LOG_INFO, "overrides: all entries are read again");
     }
@@ -85,16 +85,18 @@ void weir_take_overrides(weir *w)
     fleet->override_texts = NULL;
     fleet->override_count = 0;
     fleet->has_overrides = false;
-    fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " keys have entries of their own",
-              load_relaxed(&w->override_count));
+    const uint64_t count = load_relaxed(&w->override_count);
+    fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " %s", count,
+              plain_number(count, "key has an entry of its own", "keys have entries of their own"));
     tell_left_out(fleet);
     if (faults.count != 0) {
         char field[QUOTED_SIZE];
         char value[QUOTED_SIZE];
         (void) plain_quoted(field, sizeof(field), faults.first->field);
         (void) plain_quoted(value, sizeof(value), faults.first->value);
-        fleet_log(fleet, WEIR_LOG_ERROR, "overrides: %zu entries are malformed, such as \"%s\" with \"%s\": %s",
-                  faults.count, field, value, faults.error.message);
+        fleet_log(fleet, WEIR_LOG_ERROR, "overrides: %zu %s \"%s\" with \"%s\": %s", faults.count,
+                  plain_number(faults.count, "entry is malformed:", "entries are malformed, such as"), field, value,
+                  faults.error.message);
     }
     (void) pthread_mutex_unlock(&w->policy_lock);
 }

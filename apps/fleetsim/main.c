@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain.h"
 #include "options.h"
 #include "reference.h"
 
@@ -84,11 +85,11 @@ static void print_table(const struct command *c, const struct sim *sim, const st
                         const struct sim_audit *a)
 {
     const unsigned long long seed = c->sim.seed;
-    (void) printf("policy \"%s\" on %u nodes, %g times its limit, %s, %g s; seed %llu\n\n",
-                  c->sim.policies[c->sim.policy].name, c->sim.nodes, c->sim.demand, pattern_name(c->sim.pattern),
-                  (double) c->sim.length_ns / 1e9, seed);
-    (void) printf("admitted / limit     mean %.3f, most %.3f, least %.3f of %u windows\n", r->mean, r->most, r->least,
-                  r->windows);
+    (void) printf("policy \"%s\" on %u %s, %g times its limit, %s, %g s; seed %llu\n\n",
+                  c->sim.policies[c->sim.policy].name, c->sim.nodes, plain_number(c->sim.nodes, "node", "nodes"),
+                  c->sim.demand, pattern_name(c->sim.pattern), (double) c->sim.length_ns / 1e9, seed);
+    (void) printf("admitted / limit     mean %.3f, most %.3f, least %.3f of %u %s\n", r->mean, r->most, r->least,
+                  r->windows, plain_number(r->windows, "window", "windows"));
     print_scope(&c->sim);
     if (c->sim.keys > 1) {
         (void) printf("                     %.3f for the worst key in its worst window\n", r->worst);

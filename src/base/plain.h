@@ -10,6 +10,7 @@
 #define WEIR_BASE_PLAIN_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * Writes `text` to `out`, terminated, and ends before the first character or escape that does not fit. `size` is that
@@ -19,5 +20,11 @@ size_t plain_line(char *out, size_t size, const char *text);
 
 /* The same for text that stands between quotes: quotes and backslashes become \xNN, too. */
 size_t plain_quoted(char *out, size_t size, const char *text);
+
+/* The word for so many. */
+static inline const char *plain_number(uint64_t count, const char *one, const char *more)
+{
+    return count == 1 ? one : more;
+}
 
 #endif

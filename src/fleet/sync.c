@@ -225,9 +225,10 @@ static void log_refused(struct fleet *fleet, size_t refused, const struct report
 {
     if (refused != 0 && !fleet->rejecting) {
         fleet_log(fleet, WEIR_LOG_ERROR,
-                  "%s refused %zu of %zu records, such as \"%s\": it holds something else than weir's; delete it or "
+                  "%s refused %zu of %zu %s, such as \"%s\": it holds something else than weir's; delete it or "
                   "choose another prefix. Limiting of these keys goes on by this node's own counts",
-                  fleet->transport->ops->server(fleet->transport), refused, fleet->round.report_count, first->record);
+                  fleet->transport->ops->server(fleet->transport), refused, fleet->round.report_count,
+                  plain_number(fleet->round.report_count, "record", "records"), first->record);
     } else if (refused == 0 && fleet->rejecting && fleet->round.report_count != 0) {
         fleet_log(fleet, WEIR_LOG_INFO, "%s takes all records again", fleet->transport->ops->server(fleet->transport));
     }
@@ -327,8 +328,9 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     skew_say(fleet);
     log_refused(fleet, refused, first_refused);
     if (first_time) {
-        fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live nodes",
-                  fleet->transport->ops->server(fleet->transport), fleet->node, fleet->name, fleet->round.live_nodes);
+        fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live %s",
+                  fleet->transport->ops->server(fleet->transport), fleet->node, fleet->name, fleet->round.live_nodes,
+                  plain_number(fleet->round.live_nodes, "node", "nodes"));
     }
     hint_expected(fleet);
     if (fleet->round.forgot) {

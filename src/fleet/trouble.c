@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/numbers.h"
+#include "base/plain.h"
 #include "fleet/fleet.h"
 
 /* How long the log is silent about a problem that does not change. */
@@ -105,8 +106,8 @@ void trouble_look(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
     if (problem == NULL) {
         if (fleet->problem[0] != '\0' && fleet->good_ns != 0 && up) {
             fleet->problem[0] = '\0';
-            fleet_log(fleet, WEIR_LOG_INFO, "%s: answering again, %" PRIu32 " live nodes", server,
-                      fleet->membership.live);
+            fleet_log(fleet, WEIR_LOG_INFO, "%s: answering again, %" PRIu32 " live %s", server, fleet->membership.live,
+                      plain_number(fleet->membership.live, "node", "nodes"));
         }
         return;
     }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "base/plain.h"
 #include "policy/overrides.h"
 
 /*
@@ -329,7 +330,7 @@ int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_
     }
     if (set == NULL || set->policies == NULL || set->members == NULL || set->groups == NULL || set->group_ids == NULL) {
         policy_set_free(set);
-        return error_set(error, -ENOMEM, "out of memory for %zu policies", count);
+        return error_set(error, -ENOMEM, "out of memory for %zu %s", count, plain_number(count, "policy", "policies"));
     }
     set_arrange(set, policies, names);
     names->set_count++;

@@ -104,9 +104,9 @@ static void test_entries_that_are_malformed_come_into_the_log_as_one_line(void *
         assert_non_null(strstr(n.node[0].error, "malformed"));
         expect_plain(n.node[0].error);
         /* The entry's own quotes end neither of the quoted texts. */
-        const char *field = strstr(n.node[0].error, "such as \"");
+        const char *field = strstr(n.node[0].error, "malformed: \"");
         assert_non_null(field);
-        const char *value = strchr(field + strlen("such as \""), '"');
+        const char *value = strchr(field + strlen("malformed: \""), '"');
         assert_non_null(value);
         assert_int_equal(strncmp(value, "\" with \"", strlen("\" with \"")), 0);
         value = strchr(value + strlen("\" with \""), '"');

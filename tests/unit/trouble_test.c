@@ -3,6 +3,8 @@
  * What a node says and counts of a fleet that it cannot reach, by the fake clock.
  * Guards: fleet/trouble.c, metrics.c.
  */
+#include <errno.h>
+
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -192,6 +194,72 @@ static void test_what_stays_down_is_said_again_every_ten_minutes(void **state)
     nodes_stop(&n);
 }
 
+static void expect_line(const struct lines *log, const char *part)
+{
+    if (lines_with(log, part) != 1) {
+        fail_msg("%zu lines of the log have \"%s\"; the last is \"%s\"", lines_with(log, part), part,
+                 log->count != 0 ? log->lines[log->count - 1] : "");
+    }
+}
+
+static void test_one_is_said_as_one_and_more_as_more(void **state)
+{
+    (void) state;
+    static char long_value[OVERRIDE_SIZE_MAX + 1];
+    memset(long_value, ' ', sizeof(long_value) - 1);
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct lines log;
+    struct nodes n;
+    start(&n, &policy, &log, false);
+    pass(&n, 1000);
+    expect_line(&log, "), 1 live node");
+    assert_int_equal(lines_with(&log, "live nodes"), 0);
+    memory_fleet_set_override(n.fleet, "p:a", "deny");
+    pass(&n, 1000);
+    expect_line(&log, "overrides: 1 key has an entry of its own");
+    memory_fleet_set_override(n.fleet, "p:b", "wrong");
+    pass(&n, 1000);
+    expect_line(&log, "overrides: 1 entry is malformed: \"p:b\" with \"wrong\": ");
+    memory_fleet_set_override(n.fleet, "p:c", "wrong");
+    pass(&n, 1000);
+    expect_line(&log, "overrides: 2 entries are malformed, such as \"p:");
+    memory_fleet_set_override(n.fleet, "p:d", "allow");
+    memory_fleet_set_override(n.fleet, "p:e", long_value);
+    pass(&n, 1000);
+    expect_line(&log, "overrides: 2 keys have entries of their own");
+    expect_line(&log, "overrides: 1 entry is not read, as ");
+    memory_fleet_set_override(n.fleet, "p:a", NULL);
+    memory_fleet_set_override(n.fleet, "p:d", NULL);
+    pass(&n, 1000);
+    expect_line(&log, "overrides: 0 keys have entries of their own");
+    node_open(&n, 1, 0);
+    memory_fleet_set_down(n.fleet, true);
+    pass(&n, 2000);
+    memory_fleet_set_down(n.fleet, false);
+    pass(&n, 5000);
+    expect_line(&log, ": answering again, ");
+    assert_int_equal(lines_with(&log, "1 live nodes"), 0);
+    assert_int_equal(lines_with(&log, "2 live node"), lines_with(&log, "2 live nodes"));
+    nodes_stop(&n);
+}
+
+static void test_refused_records_are_said_as_one_or_more(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct lines log;
+    struct nodes n;
+    start(&n, &policy, &log, false);
+    pass(&n, 1000);
+    memory_fleet_refuse(n.fleet, ":p:", -EPROTO);
+    assert_int_equal(ask(&n.node[0], 50), 50);
+    pass(&n, 1000);
+    expect_line(&log, " refused 1 of 1 record, such as ");
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +267,8 @@ int main(void)
         cmocka_unit_test(test_every_failed_attempt_is_an_error_of_its_kind),
         cmocka_unit_test(test_the_age_of_the_news_counts_from_the_start),
         cmocka_unit_test(test_what_stays_down_is_said_again_every_ten_minutes),
+        cmocka_unit_test(test_one_is_said_as_one_and_more_as_more),
+        cmocka_unit_test(test_refused_records_are_said_as_one_or_more),
     };
     return cmocka_run_group_tests_name("unit/trouble", tests, NULL, NULL);
 }
