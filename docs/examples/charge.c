@@ -38,9 +38,15 @@ static void complete(weir_thread *thread, const weir_key *key, uint64_t estimate
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT;
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = 60 * UINT64_C(1000000000)};
-    const weir_policy policies[] = {{.name = "tokens", .limits = &limit, .limit_count = 1},
-                                    {.name = "kilobytes", .limits = &limit, .limit_count = 1}};
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 1000;
+    limit.period_ns = 60 * UINT64_C(1000000000);
+    weir_policy policies[] = {WEIR_POLICY_INIT, WEIR_POLICY_INIT};
+    policies[0].name = "tokens";
+    policies[1].name = "kilobytes";
+    policies[0].limits = policies[1].limits = &limit;
+    policies[0].limit_count = policies[1].limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, 2, &error) != 0) {

@@ -9,15 +9,15 @@
 
 #define SECOND UINT64_C(1000000000)
 
-static const weir_limit limits[] = {
-    {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND, .name = "10/s"},
-    {.algorithm = WEIR_SLIDING_WINDOW, .limit = 120, .period_ns = 60 * SECOND, .name = "120/min"},
-    {.algorithm = WEIR_SLIDING_WINDOW, .limit = 240, .period_ns = 3600 * SECOND, .name = "240/h"},
-};
-static const weir_policy policies[] = {
-    {.name = "address", .limits = limits, .limit_count = 3},
-    {.name = "user", .limits = limits, .limit_count = 3},
-};
+static weir_limit limit_of(const char *name, weir_algorithm algorithm, uint64_t units, uint64_t period_ns)
+{
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.name = name;
+    limit.algorithm = algorithm;
+    limit.limit = units;
+    limit.period_ns = period_ns;
+    return limit;
+}
 
 static uint64_t read_clock(void *now_ns)
 {
@@ -39,6 +39,16 @@ int main(void)
     const weir_clock clock = {.monotonic_ns = read_clock, .wall_ns = read_clock, .arg = &now_ns};
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &clock;
+    const weir_limit limits[] = {
+        limit_of("10/s", WEIR_TOKEN_BUCKET, 10, SECOND),
+        limit_of("120/min", WEIR_SLIDING_WINDOW, 120, 60 * SECOND),
+        limit_of("240/h", WEIR_SLIDING_WINDOW, 240, 3600 * SECOND),
+    };
+    weir_policy policies[] = {WEIR_POLICY_INIT, WEIR_POLICY_INIT};
+    policies[0].name = "address";
+    policies[1].name = "user";
+    policies[0].limits = policies[1].limits = limits;
+    policies[0].limit_count = policies[1].limit_count = 3;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, 2, &error) != 0) {
@@ -49,7 +59,7 @@ int main(void)
         return fprintf(stderr, "as many threads are attached as max_threads allows\n"), 1;
     }
     weir_verdict v;
-    unsigned refused[3] = {0};
+    unsigned refused[] = {0, 0, 0};
     for (int i = 0; i < 12 + 3 * 180 && weir_poll(w) >= 0; i++) { /* twelve at once, then three a second */
         now_ns += i >= 12 && i % 3 == 0 ? SECOND : 0;
         if (!request(w, thread, "198.51.100.7", "alice", &v) && refused[v.limit_index]++ == 0) {

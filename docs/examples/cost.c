@@ -15,8 +15,15 @@ static const struct {
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT;
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 50, .period_ns = 1000000000, .burst = 100};
-    const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 50;
+    limit.period_ns = 1000000000;
+    limit.burst = 100;
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = &limit;
+    policy.limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0) {

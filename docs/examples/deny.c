@@ -10,9 +10,6 @@
 
 #define SECOND UINT64_C(1000000000)
 
-static const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND};
-static const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
-
 static uint64_t read_clock(void *now_ns)
 {
     return *(const uint64_t *) now_ns;
@@ -44,6 +41,14 @@ int main(void)
     const weir_clock clock = {.monotonic_ns = read_clock, .wall_ns = read_clock, .arg = &now_ns};
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &clock;
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 10;
+    limit.period_ns = SECOND;
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = &limit;
+    policy.limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0 ||

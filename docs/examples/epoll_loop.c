@@ -6,6 +6,7 @@
  */
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -30,17 +31,23 @@ static void serve(int fd)
     }
 }
 
+static int add(int loop, int fd)
+{
+    struct epoll_event event;
+    memset(&event, 0, sizeof event);
+    event.events = EPOLLIN; /* level-triggered */
+    event.data.fd = fd;
+    return epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event);
+}
+
 static int run(weir *w)
 {
     const int loop = epoll_create1(EPOLL_CLOEXEC);
     const int requests = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    const struct itimerspec every = {.it_interval.tv_nsec = 10000000, .it_value.tv_nsec = 10000000};
+    const struct itimerspec every = {{0, 10000000}, {0, 10000000}}; /* of 10 ms, the first one in 10 ms */
     const int due = weir_poll_fd(w);
-    struct epoll_event wait_due = {.events = EPOLLIN, .data.fd = due};
-    struct epoll_event wait_requests = {.events = EPOLLIN, .data.fd = requests};
-    if (loop < 0 || requests < 0 || due < 0 || timerfd_settime(requests, 0, &every, NULL) != 0 ||
-        epoll_ctl(loop, EPOLL_CTL_ADD, due, &wait_due) != 0 ||
-        epoll_ctl(loop, EPOLL_CTL_ADD, requests, &wait_requests) != 0) {
+    if (loop < 0 || requests < 0 || due < 0 || timerfd_settime(requests, 0, &every, NULL) != 0 || add(loop, due) != 0 ||
+        add(loop, requests) != 0) {
         return fprintf(stderr, "no descriptors to be had\n"), -1;
     }
     while (asked < 100) {
@@ -67,8 +74,15 @@ int main(int argc, char **argv)
     weir_options options = WEIR_OPTIONS_INIT;
     options.no_thread = true;
     options.redis_url = argc > 1 ? argv[1] : NULL;
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = 1000000000, .burst = 10};
-    const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 100;
+    limit.period_ns = 1000000000;
+    limit.burst = 10;
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = &limit;
+    policy.limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0) {

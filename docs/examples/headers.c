@@ -33,11 +33,19 @@ static int show(const weir *w, weir_policy_id policy, const weir_verdict *verdic
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT;
-    const weir_limit limits[] = {
-        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = UINT64_C(1000000000), .name = "second"},
-        {.algorithm = WEIR_SLIDING_LOG, .limit = 5, .period_ns = 60 * UINT64_C(1000000000), .name = "minute"},
-    };
-    const weir_policy policy = {.name = "api", .limits = limits, .limit_count = 2};
+    weir_limit limits[] = {WEIR_LIMIT_INIT, WEIR_LIMIT_INIT};
+    limits[0].name = "second";
+    limits[0].algorithm = WEIR_TOKEN_BUCKET;
+    limits[0].limit = 10;
+    limits[0].period_ns = UINT64_C(1000000000);
+    limits[1].name = "minute";
+    limits[1].algorithm = WEIR_SLIDING_LOG;
+    limits[1].limit = 5;
+    limits[1].period_ns = 60 * UINT64_C(1000000000);
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = limits;
+    policy.limit_count = 2;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0) {

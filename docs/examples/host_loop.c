@@ -17,8 +17,8 @@ struct loop {
 
 static uint64_t read_ns(clockid_t id)
 {
-    struct timespec now = {0};
-    (void) clock_gettime(id, &now);
+    struct timespec now;
+    (void) clock_gettime(id, &now); /* of clocks that are there it cannot fail */
     return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
 }
 
@@ -39,8 +39,15 @@ int main(void)
     weir_options options = WEIR_OPTIONS_INIT;
     options.no_thread = true;
     options.clock = &clock;
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = SECOND, .burst = 10};
-    const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 100;
+    limit.period_ns = SECOND;
+    limit.burst = 10;
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = &limit;
+    policy.limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0) {
@@ -51,7 +58,8 @@ int main(void)
     uint64_t next_ns = loop.monotonic_ns, end_ns = next_ns + SECOND / 2;
     unsigned turns = 0, asked = 0, served = 0;
     for (; thread != NULL && loop.monotonic_ns < end_ns; turns++) {
-        loop = (struct loop){read_ns(CLOCK_MONOTONIC), read_ns(CLOCK_REALTIME)};
+        loop.monotonic_ns = read_ns(CLOCK_MONOTONIC);
+        loop.wall_ns = read_ns(CLOCK_REALTIME);
         const int timeout_ms = weir_poll(w);
         if (timeout_ms < 0) {
             return fprintf(stderr, "weir_poll: %d\n", timeout_ms), 1;

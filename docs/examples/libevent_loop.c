@@ -19,7 +19,7 @@ struct server {
 
 static void on_due(evutil_socket_t fd, short events, void *arg)
 {
-    struct server *server = arg;
+    struct server *server = (struct server *) arg;
     (void) fd;
     (void) events;
     (void) weir_poll(server->w);
@@ -28,7 +28,7 @@ static void on_due(evutil_socket_t fd, short events, void *arg)
 /* Stands for a socket on which requests come in. */
 static void on_requests(evutil_socket_t fd, short events, void *arg)
 {
-    struct server *server = arg;
+    struct server *server = (struct server *) arg;
     (void) fd;
     (void) events;
     server->served += weir_check(server->thread, &server->key, 1, NULL);
@@ -41,7 +41,7 @@ static void on_requests(evutil_socket_t fd, short events, void *arg)
 
 static int run(struct server *server)
 {
-    const struct timeval every = {.tv_usec = 10000};
+    const struct timeval every = {0, 10000};
     const int fd = weir_poll_fd(server->w);
     server->base = event_base_new();
     if (fd < 0 || server->base == NULL) {
@@ -64,9 +64,16 @@ int main(int argc, char **argv)
     weir_options options = WEIR_OPTIONS_INIT;
     options.no_thread = true;
     options.redis_url = argc > 1 ? argv[1] : NULL;
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = 1000000000, .burst = 10};
-    const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
-    struct server server = {.w = NULL};
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 100;
+    limit.period_ns = 1000000000;
+    limit.burst = 10;
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = &limit;
+    policy.limit_count = 1;
+    static struct server server;
     weir_error error;
     if (weir_open(&options, &server.w, &error) != 0 || weir_set_policies(server.w, &policy, 1, &error) != 0) {
         return fprintf(stderr, "%s\n", error.message), 1;

@@ -10,11 +10,6 @@
 
 #define MINUTE (60 * UINT64_C(1000000000))
 
-static const weir_limit pair_limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 5, .period_ns = 15 * MINUTE};
-static const weir_limit address_limit = {.algorithm = WEIR_SLIDING_WINDOW, .limit = 50, .period_ns = 15 * MINUTE};
-static const weir_policy policies[] = {{.name = "login", .limits = &pair_limit, .limit_count = 1},
-                                       {.name = "login-address", .limits = &address_limit, .limit_count = 1}};
-
 static uint64_t read_clock(void *now_ns)
 {
     return *(const uint64_t *) now_ns;
@@ -47,6 +42,18 @@ int main(void)
     const weir_clock clock = {.monotonic_ns = read_clock, .wall_ns = read_clock, .arg = &now_ns};
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &clock;
+    weir_limit limits[] = {WEIR_LIMIT_INIT, WEIR_LIMIT_INIT};
+    limits[0].algorithm = WEIR_SLIDING_LOG;
+    limits[0].limit = 5;
+    limits[1].algorithm = WEIR_SLIDING_WINDOW;
+    limits[1].limit = 50;
+    limits[0].period_ns = limits[1].period_ns = 15 * MINUTE;
+    weir_policy policies[] = {WEIR_POLICY_INIT, WEIR_POLICY_INIT};
+    policies[0].name = "login";
+    policies[0].limits = &limits[0];
+    policies[1].name = "login-address";
+    policies[1].limits = &limits[1];
+    policies[0].limit_count = policies[1].limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, 2, &error) != 0) {

@@ -22,8 +22,14 @@ static void show(weir_thread *thread, const weir_key *key, const char *when)
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT;
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 60, .period_ns = 3600 * UINT64_C(1000000000)};
-    const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = WEIR_TOKEN_BUCKET;
+    limit.limit = 60;
+    limit.period_ns = 3600 * UINT64_C(1000000000);
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = &limit;
+    policy.limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0) {

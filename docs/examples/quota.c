@@ -10,11 +10,6 @@
 
 enum { RATE, QUOTA };
 
-static const weir_limit limits[] = {
-    [RATE] = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .period_ns = SECOND},
-    [QUOTA] = {.algorithm = WEIR_FIXED_WINDOW, .limit = 60, .calendar = WEIR_CALENDAR_MONTH},
-};
-
 static uint64_t read_clock(void *now_ns)
 {
     return *(const uint64_t *) now_ns;
@@ -26,7 +21,17 @@ int main(void)
     const weir_clock clock = {.monotonic_ns = read_clock, .wall_ns = read_clock, .arg = &now_ns};
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &clock;
-    const weir_policy policy = {.name = "api", .limits = limits, .limit_count = 2};
+    weir_limit limits[] = {WEIR_LIMIT_INIT, WEIR_LIMIT_INIT};
+    limits[RATE].algorithm = WEIR_TOKEN_BUCKET;
+    limits[RATE].limit = 5;
+    limits[RATE].period_ns = SECOND;
+    limits[QUOTA].algorithm = WEIR_FIXED_WINDOW;
+    limits[QUOTA].limit = 60;
+    limits[QUOTA].calendar = WEIR_CALENDAR_MONTH;
+    weir_policy policy = WEIR_POLICY_INIT;
+    policy.name = "api";
+    policy.limits = limits;
+    policy.limit_count = 2;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, &policy, 1, &error) != 0) {
@@ -38,22 +43,24 @@ int main(void)
     }
     const weir_key key = weir_make_key(w, weir_find_policy(w, "api"), "customer-17", 11);
     for (int second = -15; second < 3; second++) { /* seven requests in each second */
-        unsigned served = 0, refused[2] = {0};
-        weir_verdict v = {0};
+        unsigned served = 0, refused[] = {0, 0};
+        uint64_t retry_after_ns = 0;
         if (weir_poll(w) < 0) {
             return 1;
         }
         for (int i = 0; i < 7; i++) {
+            weir_verdict v;
             if (weir_check(thread, &key, 1, &v)) {
                 served++;
             } else {
                 refused[v.limit_index]++;
+                retry_after_ns = v.retry_after_ns;
             }
         }
         printf("%+3d s: %u served, %u refused by the rate, %u by the quota", second, served, refused[RATE],
                refused[QUOTA]);
         if (refused[QUOTA] != 0) {
-            printf("; again in %.0f s", (double) v.retry_after_ns / 1e9);
+            printf("; again in %.0f s", (double) retry_after_ns / 1e9);
         }
         printf("\n");
         now_ns += SECOND;

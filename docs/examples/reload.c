@@ -33,6 +33,16 @@ static int write_file(const char *path, const char *text)
     return fclose(file) != 0 || status < 0 ? -1 : 0;
 }
 
+static void show(void *arg, const weir_policy_info *info)
+{
+    (void) arg;
+    for (size_t i = 0; i < info->policy->limit_count; i++) {
+        const weir_limit *limit = &info->policy->limits[i];
+        printf("in force: %s, %llu in %llu s\n", info->policy->name, (unsigned long long) limit->limit,
+               (unsigned long long) limit->period_ns / 1000000000);
+    }
+}
+
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT;
@@ -54,11 +64,13 @@ int main(void)
         if (weir_load_policies(w, path, &error) != 0) { /* on SIGHUP, say */
             printf("not taken: %s\n", error.message);
         }
+        (void) weir_list_policies(w, show, NULL);
         const weir_key key = weir_make_key(w, weir_find_policy(w, "api"), "key-1", 5); /* a name keeps its id */
-        weir_verdict v = {0};
         for (int request = 0; request < 4; request++) {
-            (void) weir_check(thread, &key, 1, &v);
+            (void) weir_check(thread, &key, 1, NULL);
         }
+        weir_verdict v;
+        (void) weir_peek(thread, &key, 1, &v);
         printf("after 4 more requests: %llu of %llu left\n", (unsigned long long) v.remaining,
                (unsigned long long) v.limit);
     }

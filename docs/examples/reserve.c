@@ -10,24 +10,39 @@
 
 #define SECOND UINT64_C(1000000000)
 
-static const weir_limit call = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 50, .period_ns = SECOND, .burst = 10};
-static const weir_limit burst = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
-static const weir_limit delay = {
-    .algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5, .delay = 2};
-static const weir_limit nodelay = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
-static const weir_policy policies[] = {
-    {.name = "calls", .limits = &call, .limit_count = 1},
-    {.name = "burst-4", .limits = &burst, .limit_count = 1},
-    {.name = "burst-4-delay-2", .limits = &delay, .limit_count = 1},
-    {.name = "burst-4-nodelay", .limits = &nodelay, .limit_count = 1},
-};
+enum { POLICIES = 4 };
+
+static const char *const names[POLICIES] = {"calls", "burst-4", "burst-4-delay-2", "burst-4-nodelay"};
+
+static weir_limit limit_of(weir_algorithm algorithm, uint64_t a_second, uint64_t burst, uint64_t delay)
+{
+    weir_limit limit = WEIR_LIMIT_INIT;
+    limit.algorithm = algorithm;
+    limit.limit = a_second;
+    limit.period_ns = SECOND;
+    limit.burst = burst;
+    limit.delay = delay;
+    return limit;
+}
 
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT;
+    const weir_limit limits[POLICIES] = {
+        limit_of(WEIR_LEAKY_BUCKET, 50, 10, 0),
+        limit_of(WEIR_LEAKY_BUCKET, 10, 5, 0),
+        limit_of(WEIR_LEAKY_BUCKET, 10, 5, 2),
+        limit_of(WEIR_TOKEN_BUCKET, 10, 5, 0),
+    };
+    weir_policy policies[] = {WEIR_POLICY_INIT, WEIR_POLICY_INIT, WEIR_POLICY_INIT, WEIR_POLICY_INIT};
+    for (size_t p = 0; p < POLICIES; p++) {
+        policies[p].name = names[p];
+        policies[p].limits = &limits[p];
+        policies[p].limit_count = 1;
+    }
     weir *w = NULL;
     weir_error error;
-    if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, 4, &error) != 0) {
+    if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, POLICIES, &error) != 0) {
         return fprintf(stderr, "%s\n", error.message), 1;
     }
     weir_thread *thread = weir_attach(w);
@@ -49,10 +64,10 @@ int main(void)
             weir_refund(thread, &key, 1);
         }
     }
-    for (size_t p = 1; p < 4; p++) {
-        key = weir_make_key(w, weir_find_policy(w, policies[p].name), "198.51.100.7", 12);
-        const uint64_t most_ns = policies[p].limits->algorithm == WEIR_LEAKY_BUCKET ? SECOND : 0;
-        printf("%-16s", policies[p].name);
+    for (size_t p = 1; p < POLICIES; p++) {
+        key = weir_make_key(w, weir_find_policy(w, names[p]), "198.51.100.7", 12);
+        const uint64_t most_ns = limits[p].algorithm == WEIR_LEAKY_BUCKET ? SECOND : 0;
+        printf("%-16s", names[p]);
         for (int i = 0; i < 6; i++) {
             if (weir_reserve(thread, &key, 1, most_ns, &wait_ns)) {
                 printf("%7.0f ms", (double) wait_ns / 1e6);

@@ -9,13 +9,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-static const weir_limit old_limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 120, .period_ns = 10 * SECOND};
-static const weir_limit new_limit = {
-    .algorithm = WEIR_TOKEN_BUCKET, .limit = 120, .period_ns = 10 * SECOND, .burst = 25};
-static const weir_policy policies[] = {
-    {.name = "api", .limits = &old_limit, .limit_count = 1},
-    {.name = "api-next", .limits = &new_limit, .limit_count = 1, .mode = WEIR_SHADOW},
-};
+enum { OLD, NEW };
 
 static uint64_t read_clock(void *now_ns)
 {
@@ -28,6 +22,19 @@ int main(void)
     const weir_clock clock = {.monotonic_ns = read_clock, .wall_ns = read_clock, .arg = &now_ns};
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &clock;
+    weir_limit limits[] = {WEIR_LIMIT_INIT, WEIR_LIMIT_INIT};
+    limits[OLD].algorithm = WEIR_FIXED_WINDOW;
+    limits[NEW].algorithm = WEIR_TOKEN_BUCKET;
+    limits[NEW].burst = 25;
+    limits[OLD].limit = limits[NEW].limit = 120;
+    limits[OLD].period_ns = limits[NEW].period_ns = 10 * SECOND;
+    weir_policy policies[] = {WEIR_POLICY_INIT, WEIR_POLICY_INIT};
+    policies[OLD].name = "api";
+    policies[OLD].limits = &limits[OLD];
+    policies[NEW].name = "api-next";
+    policies[NEW].limits = &limits[NEW];
+    policies[NEW].mode = WEIR_SHADOW;
+    policies[OLD].limit_count = policies[NEW].limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, 2, &error) != 0) {
@@ -39,7 +46,7 @@ int main(void)
     }
     const weir_key old_key = weir_make_key(w, weir_find_policy(w, "api"), "198.51.100.7", 12);
     const weir_key new_key = weir_make_key(w, weir_find_policy(w, "api-next"), "198.51.100.7", 12);
-    unsigned count[2][2] = {{0}}; /* [old one passes][new one passes] */
+    unsigned count[][2] = {{0, 0}, {0, 0}}; /* [old one passes][new one passes] */
     for (int second = 0; second < 20; second++, now_ns += SECOND) {
         if (weir_poll(w) < 0) {
             return 1;

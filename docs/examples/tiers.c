@@ -18,10 +18,11 @@ static weir_key key_of(const weir *w, const char *tier, const char *customer)
 static void send_some(weir_thread *thread, const char *tier, const weir_key *key, unsigned count)
 {
     unsigned served = 0;
-    weir_verdict v = {0};
     for (unsigned i = 0; i < count; i++) {
-        served += weir_check(thread, key, 1, &v);
+        served += weir_check(thread, key, 1, NULL);
     }
+    weir_verdict v;
+    (void) weir_peek(thread, key, 1, &v);
     printf("%-8s %2u of %2u served, %2llu of %2llu left\n", tier, served, count, (unsigned long long) v.remaining,
            (unsigned long long) v.limit);
 }
@@ -29,10 +30,17 @@ static void send_some(weir_thread *thread, const char *tier, const weir_key *key
 int main(void)
 {
     weir_options options = WEIR_OPTIONS_INIT;
-    const weir_limit limits[] = {{.algorithm = WEIR_SLIDING_WINDOW, .limit = 5, .period_ns = MINUTE},
-                                 {.algorithm = WEIR_SLIDING_WINDOW, .limit = 20, .period_ns = MINUTE}};
-    const weir_policy policies[] = {{.name = "api/free", .limits = &limits[0], .limit_count = 1},
-                                    {.name = "api/pro", .limits = &limits[1], .limit_count = 1}};
+    weir_limit limits[] = {WEIR_LIMIT_INIT, WEIR_LIMIT_INIT};
+    limits[0].algorithm = limits[1].algorithm = WEIR_SLIDING_WINDOW;
+    limits[0].period_ns = limits[1].period_ns = MINUTE;
+    limits[0].limit = 5;
+    limits[1].limit = 20;
+    weir_policy policies[] = {WEIR_POLICY_INIT, WEIR_POLICY_INIT};
+    policies[0].name = "api/free";
+    policies[0].limits = &limits[0];
+    policies[1].name = "api/pro";
+    policies[1].limits = &limits[1];
+    policies[0].limit_count = policies[1].limit_count = 1;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, 2, &error) != 0) {
