@@ -77,6 +77,8 @@ def small_set():
     """scripts/run installs and builds what the gateway needs, and no more"""
     packages, calls = installed_by("run", "--quick")
     expect({"meson", "gcc", "libhiredis-dev", "libmicrohttpd-dev"} <= packages, packages)
+    # Without it hiredis that has TLS is not built with.
+    expect("libssl-dev" in packages, packages)
     expect(not packages & (HEAVY | {"redis-server"}), "too many:", packages & (HEAVY | {"redis-server"}))
     built = [line.split() for line in calls if line.startswith("ninja ")]
     expect(len(built) == 1 and {"apps/gateway/weir-gateway", "apps/gateway/weir-traffic"} ==
