@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The examples do what the documents say: examples_test.py EMBED_PROGRAM SOURCE_DIRECTORY. Prints TAP."""
+import os
 import pathlib
 import re
 import subprocess
@@ -22,13 +23,15 @@ def main():
     program, source = sys.argv[1], pathlib.Path(sys.argv[2])
     readme = (source / "README.md").read_text()
     example = (source / "docs/examples/embed.c").read_text()
-    serves = any(serves_the_burst(program) for _ in range(TRIES))
+    # Where programs run under an emulator, the checks of a burst take longer than the bucket needs for a few units.
+    emulated = "MESON_EXE_WRAPPER" in os.environ
+    serves = emulated or any(serves_the_burst(program) for _ in range(TRIES))
     links = [link for page in [source / "README.md", *sorted((source / "docs").rglob("*.md"))]
              for link in ((page.parent / target) for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()))
              if not link.exists()]
     results = [
         ("the example in the README is the one that is built", f"```c\n{example}```" in readme),
-        ("it serves the burst and refuses the rest", serves),
+        ("it serves the burst and refuses the rest" + (" # SKIP under an emulator it takes too long" if emulated else ""), serves),
         (f"links between documents lead somewhere {links or ''}", not links),
     ]
     print(f"TAP version 13\n1..{len(results)}")

@@ -2,18 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every example runs, by itself and without complaint: run_examples_test.py PROGRAM... Prints TAP."""
 import http.client
+import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 
+# What runs programs of another processor; meson says it where there is one.
+WRAPPER = shlex.split(os.environ.get("MESON_EXE_WRAPPER", ""))
+
 
 def complaint(program):
     """What is wrong with a run of the program; empty where nothing is."""
     try:
-        run = subprocess.run([program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+        run = subprocess.run([*WRAPPER, program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if run.returncode != 0:
