@@ -7,20 +7,22 @@ Whatever would install or build is replaced by a program that writes down how it
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "install"))
-from tap import Failed, main as run_checks  # noqa: E402
+from tap import Failed, Skipped, main as run_checks  # noqa: E402
 
 SOURCE = pathlib.Path(sys.argv[1])
-SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots")
+SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platform")
 # Says of every package that it is not installed.
 RECORD = '#!/bin/sh\necho "$(basename "$0") $*" >>"$RECORD_PATH"\n'
 SUDO = '#!/bin/sh\n[ "$1" != -n ] || shift\nexec "$@"\n'
 RECORDED = ("apt-get", "apt-cache", "dpkg-query", "meson", "ninja", "clang", "clang-format", "cppcheck", "gnuplot", "pip")
-HEAVY = {"clang", "clang-tidy", "cppcheck", "spin", "valgrind", "libcmocka-dev", "libbenchmark-dev", "g++", "python3-pip"}
+HEAVY = {"clang", "clang-tidy", "cppcheck", "spin", "valgrind", "libcmocka-dev", "libbenchmark-dev", "g++", "python3-pip",
+         "mmdebstrap"}
 
 
 def call(*words, record_python=False):
@@ -59,7 +61,8 @@ def refuses():
     cases = [(script, "--bogus") for script in SCRIPTS]
     cases += [("test", "unti"), ("test", "unit", "--bogus"), ("run", "--quick", "bogus"), ("run", "--seconds", "soon"),
               ("run", "--seconds"), ("bench", "--quick", "--keys=5"), ("bench", "--only"), ("setup", "run", "test"),
-              ("lint", "src"), ("servers", "build", "--bogus")]
+              ("lint", "src"), ("servers", "build", "--bogus"), ("test", "--fast", "trixie"), ("platform",), ("platform", "arm46"),
+              ("platform", "trixie", "arm64")]
     for case in cases:
         status, output, calls = call(*case)
         expect(status == 2 and f"scripts/{case[0]}: " in output, case, status, output)
@@ -96,4 +99,60 @@ def whole_set():
     expect(status == 0 and set(output.split()) == packages and not calls, output, *calls)
 
 
-run_checks([helps, refuses, small_set, whole_set])
+def copy_of_scripts(place):
+    """A directory that has the scripts and nothing else, for what they make beside themselves."""
+    tree = pathlib.Path(place).resolve() / "a tree"
+    shutil.copytree(SOURCE / "scripts", tree / "scripts")
+    return tree
+
+
+def in_namespace(*words, **options):
+    """Runs words with mounts of its own, as root of a user namespace where this is not run by root."""
+    user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+    if subprocess.run(["unshare", "--mount", "--pid", "--fork", *user, "true"], capture_output=True).returncode != 0:
+        raise Skipped("namespaces are not allowed here")
+    return subprocess.run(["unshare", "--mount", *user, *words], capture_output=True, text=True, timeout=60, **options)
+
+
+def keeps_what_is_mounted():
+    """a chroot is not removed while something is mounted in it"""
+    with tempfile.TemporaryDirectory(prefix="weir-scripts-") as place:
+        tree = copy_of_scripts(place)
+        of_host = tree / "of the host"
+        mounted = tree / "build-platform/root/srv/some place"
+        for directory in (of_host, mounted):
+            directory.mkdir(parents=True)
+        (of_host / "kept").touch()
+        mount = 'mount --bind "$1" "$2" && exec scripts/platform --remove'
+        done = in_namespace("bash", "-c", mount, "bash", of_host, mounted, cwd=tree)
+        expect((of_host / "kept").exists(), "what was mounted is gone", done)
+        expect(done.returncode == 1 and f"is not removed: mounted in it: {mounted}\n" in done.stderr, done)
+        done = in_namespace("scripts/platform", "--remove", cwd=tree)
+        expect(done.returncode == 0 and not (tree / "build-platform/root").exists(), done)
+
+
+def chroot_packages():
+    """the chroot is of the archive that apt has Debian from; without it the exit status is 77, and a failure if asked for"""
+    with tempfile.TemporaryDirectory(prefix="weir-scripts-") as place:
+        tree = copy_of_scripts(place)
+        programs, record = tree / "programs", tree / "record"
+        programs.mkdir()
+        for name, text in {"apt-get": "#!/bin/sh\n[ $1 != indextargets ] || echo http://archive.example/debian/\n",
+                           "dpkg-query": "#!/bin/sh\necho installed\n",
+                           "mmdebstrap": RECORD + 'echo "E: there is no archive" >&2\nexit 1\n'}.items():
+            (programs / name).write_text(text)
+            (programs / name).chmod(0o755)
+        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "RECORD_PATH": str(record)}
+        done = in_namespace("scripts/platform", "trixie", cwd=tree, env=environment)
+        expect(done.returncode == 77 and "no chroot of Debian 13 here: E: there is no archive" in done.stderr, done)
+        called = record.read_text().split()
+        expect(called[-1] == "http://archive.example/debian/", called)
+        packages = next(word for word in called if word.startswith("--include=")).removeprefix("--include=").split(",")
+        expect({"gcc", "redis-server", "libhiredis-dev", "libhiredis-dev:arm64", "libcmocka-dev:arm64"} <= set(packages), packages)
+        unneeded = HEAVY - {"libcmocka-dev"}
+        expect(not set(packages) & (unneeded | {"libck-dev:arm64"}), packages)
+        done = in_namespace("scripts/test", "arm64", cwd=tree, env=environment)
+        expect(done.returncode == 1 and done.stdout.endswith("0 passed, 1 failed\n"), done)
+
+
+run_checks([helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages])
