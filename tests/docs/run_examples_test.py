@@ -77,7 +77,7 @@ def keeps_count(port):
 
 def complaint_of_server(program, *more):
     """The same of a program that serves until it is told to end: it prints its address first."""
-    with subprocess.Popen([program, "0", *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    with subprocess.Popen([*WRAPPER, program, "0", *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as server:
         try:
             port = int(re.fullmatch(r"http://127.0.0.1:(\d+)/\n", server.stdout.readline())[1])
