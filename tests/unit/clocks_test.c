@@ -5,7 +5,6 @@
  * less than the limit pass for longer than the first period.
  */
 #include <inttypes.h>
-#include <math.h>
 
 #include "support/nodes.h"
 
@@ -54,9 +53,9 @@ static void run_periods(struct run *r, size_t periods)
         for (uint64_t done_ns = 0; done_ns < slice_ns; done_ns += step_ns) {
             for (int i = 0; i < NODES; i++) {
                 r->owed[i] += each;
-                const double whole = floor(r->owed[i]);
-                r->owed[i] -= whole;
-                r->slice[r->slices] += r->n.node[i].w != NULL ? (double) ask(&r->n.node[i], (uint64_t) whole) : 0;
+                const uint64_t whole = (uint64_t) r->owed[i];
+                r->owed[i] -= (double) whole;
+                r->slice[r->slices] += r->n.node[i].w != NULL ? (double) ask(&r->n.node[i], whole) : 0;
             }
             move_clocks(r, step_ns);
         }
