@@ -89,6 +89,7 @@ struct sim {
     uint64_t *busiest_asked, *busiest_admitted; /* by second, of the busiest key */
     struct truth *ones;                         /* by key and limit: what one limiter would have */
     uint64_t one_admitted;                      /* and what it would have admitted */
+    double flow_left, flow_admitted;            /* the same of demand that flows: of the first limit, a bucket */
     uint64_t asked, admitted, denied, falsely;
     struct memory_counts counts_before, counts_after;
     uint64_t recovered_ns;

@@ -25,6 +25,7 @@ static void of_denials(const struct sim *sim, struct sim_result *result)
     result->denied = sim->denied;
     result->falsely = sim->falsely;
     result->of_one = sim->one_admitted != 0 ? (double) sim->admitted / (double) sim->one_admitted : 1;
+    result->of_flow = sim->flow_admitted > 0 ? (double) sim->admitted / sim->flow_admitted : 0;
     result->false_share = sim->asked != 0 ? (double) sim->falsely / (double) sim->asked : 0;
     for (uint64_t s = 0; s < sim->seconds; s++) {
         const double share =

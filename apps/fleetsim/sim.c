@@ -235,6 +235,30 @@ static void offer(struct sim *sim, struct sim_node *node, uint64_t requests, uin
     sim->digest = hash_mix(sim->digest ^ hash_mix(admitted << 32 | requests));
 }
 
+/*
+ * One limiter of a burst of few units denies requests for no other reason than that they come at once, which nodes that
+ * have a part each need not. So beside it stands a bucket that the same demand flows into, and out of at the limit's
+ * rate.
+ */
+static void flow(struct sim *sim, unsigned living, uint64_t window)
+{
+    const struct rule *rule = &sim->rules[0];
+    if (!rule_is_bucket(rule) || rule->unit == 0 || sim->limits != 1 || sim->options.keys != 1 || !sim->traffic) {
+        return;
+    }
+    const double step_s = (double) sim->options.step_ns / 1e9;
+    const double refilled = 1e9 * (double) (1U << BUCKET_FRACTION_BITS) / (double) rule->unit * step_s;
+    const double burst = (double) max_u64(rule_is_queue(rule) ? rule->ahead : rule->limit, 1);
+    double asked = 0;
+    for (unsigned rank = 0; rank < living; rank++) {
+        asked += demand_at(sim, rank, living, sim->now_ns - sim->traffic_ns) * step_s;
+    }
+    const double there = sim->flow_left + refilled;
+    const double passed = asked < there ? asked : there;
+    sim->flow_left = there - passed < burst ? there - passed : burst;
+    sim->flow_admitted += window >= sim->stat_first ? passed : 0;
+}
+
 static void shuffle(struct sim *sim)
 {
     for (unsigned i = sim->options.nodes - 1; i > 0; i--) {
@@ -294,6 +318,7 @@ static void step(struct sim *sim)
     faults_run(sim);
     shuffle(sim);
     const unsigned living = rank_nodes(sim);
+    flow(sim, living, window);
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         if (sim->nodes[sim->order[i]].alive) {
             node_step(sim, sim->order[i], living, window);
@@ -439,6 +464,7 @@ static void init_run(struct sim *sim)
             sim->ones[k * sim->limits + i].state = sim->truths[k * sim->limits + i].state;
         }
     }
+    sim->flow_left = (double) sim->rules[0].limit;
     init_faults(sim);
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         sim->order[i] = i;

@@ -98,6 +98,7 @@ struct sim_result {
     double false_worst;                          /* in the worst second */
     unsigned false_second;                       /* which one that was */
     double of_one;                               /* admitted, of what one limiter that sees every request would admit */
+    double of_flow;                              /* the same where requests never come at once (sim.c); 0: not known */
     double jain;                                 /* of the parts of their requests that nodes had admitted: 1 is fair */
     double part_most, part_least;                /* of these, the greatest and the least */
     double rounds_rate, reports_rate, size_rate; /* a second, of all nodes */
