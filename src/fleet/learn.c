@@ -27,6 +27,9 @@
 /* Own demand that has risen by more than this part of it has risen indeed: the sum of all parts is not to exceed 1. */
 #define RISE_DIVISOR 4
 
+/* The others' that has fallen by more than this part of it has fallen indeed. */
+#define FALL_DIVISOR 4
+
 /* Demand that has changed by this factor is asked for sooner, for so many intervals. */
 #define CHANGE_FACTOR    2
 #define CHANGE_INTERVALS 4
@@ -69,7 +72,20 @@ void learn_own(struct note *note, struct told *told, uint64_t own)
     note->lesson.recent_units += more;
 }
 
-uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t into_ns, uint64_t now_ns)
+/* What `units` in the time since the last look say. A look 10 ms after another tells no rate of a key that is asked for
+ * 700 times a second: for an interval the one before it stands. */
+static void learn_recent(struct lesson *lesson, uint64_t units, uint64_t span_ns, uint64_t now_ns, uint64_t interval_ns)
+{
+    if (units >= RECENT_UNITS) {
+        lesson->recent_rate = estimate_rate(units, span_ns);
+        lesson->recent_ns = now_ns;
+    } else if (now_ns >= lesson->recent_ns + interval_ns) {
+        lesson->recent_rate = 0;
+    }
+}
+
+uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t into_ns, uint64_t period_ns,
+                      uint64_t now_ns)
 {
     const uint64_t interval_ns = fleet->tier->interval_ns;
     const uint64_t denied = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
@@ -84,10 +100,13 @@ uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t int
     /* What was denied in an outage was mostly denied in earlier windows. */
     const bool earlier = into_ns < span_ns && span_ns > interval_ns + interval_ns / 2;
     note->now.asked = count_add(note->now.asked, earlier ? muldiv_ceil(more, into_ns, span_ns) : more);
+    if (earlier) {
+        const uint64_t before_ns = min_u64(span_ns - into_ns, period_ns);
+        note->before.asked = count_add(note->before.asked, muldiv_floor(more, before_ns, span_ns));
+    }
     note->lesson.idle =
         note->lesson.idle || looked_ns + STALE_INTERVALS * interval_ns < now_ns - (most_ns - interval_ns);
-    const uint64_t recent = note->lesson.recent_units + more;
-    note->lesson.recent_rate = recent >= RECENT_UNITS ? estimate_rate(recent, span_ns) : 0;
+    learn_recent(&note->lesson, note->lesson.recent_units + more, span_ns, now_ns, interval_ns);
     note->lesson.denied[1] = note->lesson.denied[0];
     note->lesson.denied[0] = more != 0;
     if (!note->lesson.idle) {
@@ -102,7 +121,7 @@ void learn_units(const struct fleet *fleet, struct note *note, uint64_t told, ui
     /* A note that is new knows nothing of what was told before; and numbers of units given back are used again. */
     note->now.own = note->now.own == 0 ? told : min_u64(note->now.own, end);
     learn_own(note, &note->now, end);
-    (void) learn_denied(fleet, note, UINT64_MAX, now_ns);
+    (void) learn_denied(fleet, note, UINT64_MAX, 0, now_ns);
 }
 
 void learn_again(struct note *note, uint64_t now_ns, uint64_t interval_ns, bool steady)
@@ -114,7 +133,7 @@ void learn_again(struct note *note, uint64_t now_ns, uint64_t interval_ns, bool 
     }
     /* What looks recent has come since then. */
     const uint64_t span_ns = max_u64(now_ns - min_u64(lesson->learned_ns, now_ns), interval_ns);
-    lesson->recent_rate = lesson->recent_units >= RECENT_UNITS ? estimate_rate(lesson->recent_units, span_ns) : 0;
+    learn_recent(lesson, lesson->recent_units, span_ns, now_ns, 0);
     lesson->idle = false;
     store_relaxed(&note->mirror.looked_ns, now_ns);
 }
@@ -226,6 +245,15 @@ static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint6
     const uint64_t speaking = late ? demand->others_rate : estimate_rate(others_asked, max_u64(span_ns, 1));
     demand_learn(demand, estimate_rate(lesson->own_asked, max_u64(span_ns, 1)), speaking, span_ns,
                  fleet->tier->interval_ns);
+    /* What is left to nodes that have fallen silent stands free meanwhile. A bucket makes that good; a window that is
+     * over, or that slides, does not. That a node spoke a little later than an interval ago looks the same: for one
+     * interval its part is taken by the others, and counted. */
+    const bool heard = membership->spoken_ns > lesson->learned_ns + fleet->tier->interval_ns / LATE_DIVISOR &&
+                       (lesson->denied[0] || lesson->denied[1]);
+    const bool fallen = speaking < demand->others_rate - demand->others_rate / FALL_DIVISOR;
+    if (!bucket && heard && presumed == 0 && fallen) {
+        demand->others_rate = speaking;
+    }
     if (!spoken && presumed == 0) {
         demand->others_rate = min_u64(demand->others_rate, speaking);
     }
@@ -263,7 +291,7 @@ static void take_in(const struct fleet *fleet, struct note *note, const struct r
          */
         const uint64_t late = muldiv_ceil(lesson->recent_rate, age_ns, NS_PER_S) >> RATE_BITS;
         lesson->own_seen =
-            max_u64(lesson->own_seen, lesson->recent_rate != 0 ? saturating_sub(report->count, late) : 0);
+            max_u64(lesson->own_seen, lesson->recent_ns == now_ns ? saturating_sub(report->count, late) : 0);
         return;
     }
     /* Of the others' units those before the earliest window that was read are not known. */
@@ -396,7 +424,7 @@ static uint64_t presumed_units(const struct fleet *fleet, const struct lesson *l
     return (min_u64(asked, share) + (UINT64_C(1) << (RATE_BITS - 1))) >> RATE_BITS;
 }
 
-/* What they are presumed to have used that counts now. */
+/* What they are presumed to have used that counts now, as the mirror's level. */
 static uint64_t presumed_in_window(const struct fleet *fleet, const struct lesson *lesson, const struct rule *rule,
                                    uint64_t start_ns)
 {
@@ -410,10 +438,9 @@ static uint64_t presumed_in_window(const struct fleet *fleet, const struct lesso
     if (rule->algorithm != WEIR_SLIDING_WINDOW) {
         return units;
     }
-    const uint64_t into_ns = saturating_sub(fleet->gathered_ns, start_ns);
     const uint64_t before =
         presumed_units(fleet, lesson, rule, saturating_sub(start_ns, rule->period_ns), min_u64(start_ns, told_ns));
-    return units + muldiv_ceil(before, saturating_sub(rule->period_ns, into_ns), rule->period_ns);
+    return presumed_pack(rule->limit, units, before);
 }
 
 bool learn_failed(const struct fleet *fleet, const struct lesson *lesson)
@@ -481,6 +508,12 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     struct demand demand = lesson->demand;
     if (lesson->recent_rate > demand.own_rate + demand.own_rate / RISE_DIVISOR) {
         demand.own_rate = lesson->recent_rate;
+    }
+    /* And of the others' demand, while a beginning is not learned from, what they have told since: what it was before
+     * says nothing of a burst, and who goes by that takes what is left of it for his own. */
+    if (lesson->begun && now_ns > lesson->learned_ns) {
+        const uint64_t told_rate = estimate_rate(lesson->others_asked, now_ns - lesson->learned_ns);
+        demand.others_rate = max_u64(demand.others_rate, told_rate);
     }
     const uint64_t nodes = membership_nodes(&fleet->membership);
     const uint32_t even = (uint32_t) (PART_WHOLE - PART_WHOLE / nodes);

@@ -197,7 +197,7 @@ static struct account window_account(const struct fleet *fleet, struct note *not
     }
     const uint64_t start_ns = window_span_of(rule, window_number(rule, tag, now_ns)).start_ns;
     const uint64_t into_ns = saturating_sub(now_ns, start_ns);
-    account.denied = learn_denied(fleet, note, into_ns, now_ns);
+    account.denied = learn_denied(fleet, note, into_ns, rule->period_ns, now_ns);
     account.untold = account.own[0] - min_u64(note->now.reported, account.own[0]);
     account.news = account.news || account.own[1] != note->before.reported;
     return account;
@@ -214,7 +214,7 @@ static struct account bucket_account(const struct fleet *fleet, struct note *not
     store_relaxed(&note->mirror.tag, 0);
     learn_begin(note);
     learn_own(note, told, account.own[0]);
-    account.denied = learn_denied(fleet, note, UINT64_MAX, now_ns);
+    account.denied = learn_denied(fleet, note, UINT64_MAX, 0, now_ns);
     return account;
 }
 
@@ -223,12 +223,12 @@ static struct account bucket_account(const struct fleet *fleet, struct note *not
  * and where it still counts, now and then.
  */
 static bool before_matters(const struct fleet *fleet, const struct note *note, const struct policy_limit *limit,
-                           const struct reading *reading, uint64_t since_start_ns, bool news)
+                           const struct reading *reading, uint64_t start_ns, uint64_t now_ns, bool news)
 {
     const bool known = note->before.reported != 0 || load_relaxed(&note->before.others) != 0;
     const bool counts = limit->rule.algorithm == WEIR_SLIDING_WINDOW;
-    const bool first = note->lesson.learned_ns == 0 && counts;
-    const bool fresh = since_start_ns < BEFORE_INTERVALS * fleet->tier->interval_ns;
+    const bool first = counts && note->lesson.learned_ns < start_ns;
+    const bool fresh = saturating_sub(now_ns, start_ns) < BEFORE_INTERVALS * fleet->tier->interval_ns;
     const bool now_and_then =
         counts && window_previous(reading->state) != 0 && fleet->interval_count % BEFORE_EVERY == 0;
     return news || first || now_and_then || (fresh && (known || window_previous(reading->state) != 0));
@@ -264,9 +264,8 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct note *note,
             window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(note) ? report_reset_us(note) : 0;
         const bool news = account->own[before] != told->reported || account->back[before] != told->reported_back ||
                           reset != 0 || (account->again && account->own[before] != 0);
-        const bool matters = before != 0
-                                 ? before_matters(fleet, note, limit, reading, now_ns - min_u64(start_ns, now_ns), news)
-                                 : news || now_matters(note);
+        const bool matters = before != 0 ? before_matters(fleet, note, limit, reading, start_ns, now_ns, news)
+                                         : news || now_matters(note);
         if (!matters || end_ns <= now_ns || of > number) {
             continue;
         }

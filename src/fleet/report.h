@@ -82,8 +82,12 @@ uint64_t report_window_back(const struct note *note, uint32_t tag);
 void learn_begin(struct note *note);
 /* Own units of a window (or a bucket), as counted so far. */
 void learn_own(struct note *note, struct told *told, uint64_t own);
-/* Units denied since the last look, which it returns; the last of a look. `into_ns`: since the window began. */
-uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t into_ns, uint64_t now_ns);
+/*
+ * Units denied since the last look, which it returns; the last of a look. `into_ns`: since the window began, which
+ * lasts for `period_ns`; UINT64_MAX: there are no windows.
+ */
+uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t into_ns, uint64_t period_ns,
+                      uint64_t now_ns);
 /* A look at a log: its units so far, and of how many the fleet was told. */
 void learn_units(const struct fleet *fleet, struct note *note, uint64_t told, uint64_t end, uint64_t now_ns);
 /*

@@ -298,23 +298,36 @@ static uint64_t level_room(const struct mirror *mirror, const struct rule *rule,
 /*
  * Of the window before units of others that nobody has told of, as far as they count now: the window was over before
  * the next answer. In an outage (`alone`) they used beside each unit here what their part of the demand is.
+ *
+ * Where rounds go on without news (they fail, or nobody goes by their answers yet) the note follows the state into the
+ * next window, and `seen` is of that one. Then it is by all own units of the window before, less what was told of it.
  */
-static uint64_t unseen_before(const struct mirror *mirror, const struct rule *rule, struct state state, uint64_t now_ns,
-                              bool alone)
+static uint64_t unseen_before(const struct tier *tier, uint32_t cell, const struct mirror *mirror,
+                              const struct rule *rule, struct state state, uint64_t now_ns, bool alone)
 {
     uint64_t into_ns;
     state = window_roll(rule, state, now_ns, &into_ns);
     const uint32_t ago = (window_tag(state) - load_relaxed(&mirror->tag)) & WINDOW_TAG_MASK;
-    if (rule->algorithm != WEIR_SLIDING_WINDOW || ago == 0 || window_previous(state) == 0) {
+    if (rule->algorithm != WEIR_SLIDING_WINDOW || window_previous(state) == 0) {
         return 0;
     }
     struct estimate estimate = estimate_of(mirror);
-    const uint64_t start_ns = saturating_sub(now_ns, into_ns + rule->period_ns);
-    estimate.since_ns = ago == 1 ? max_u64(estimate.since_ns, start_ns) : start_ns;
+    const uint64_t end_ns = now_ns - into_ns;
+    const uint64_t start_ns = saturating_sub(end_ns, rule->period_ns);
+    uint64_t known = ago == 1 ? load_relaxed(&mirror->seen) : 0;
+    uint64_t told = 0;
+    if (ago == 0) {
+        if (estimate.since_ns + tier->interval_ns >= end_ns) {
+            return 0; /* news of this window, or as good */
+        }
+        const struct folded folded = note_folded(tier, cell);
+        known = told = folded.tag == window_tag(state) ? folded.before : 0;
+    }
+    estimate.since_ns = ago <= 1 ? max_u64(estimate.since_ns, start_ns) : start_ns;
     estimate.others_rate = alone ? RATE_MOST : estimate.others_rate;
-    const uint64_t own = saturating_sub(window_previous(state), ago == 1 ? load_relaxed(&mirror->seen) : 0);
-    const uint64_t others = estimate_others(&estimate, own, now_ns - into_ns) >> RATE_BITS;
-    return muldiv_ceil(others, rule->period_ns - into_ns, rule->period_ns);
+    const uint64_t own = saturating_sub(window_previous(state), known);
+    const uint64_t others = estimate_others(&estimate, own, end_ns) >> RATE_BITS;
+    return muldiv_ceil(saturating_sub(others, told), rule->period_ns - into_ns, rule->period_ns);
 }
 
 /* Units of nodes that have not spoken lately, as far as they count now. */
@@ -333,12 +346,16 @@ static uint64_t presumed_units(const struct mirror *mirror, const struct rule *r
     uint64_t into_ns;
     state = window_roll(rule, state, now_ns, &into_ns);
     const uint32_t ago = (window_tag(state) - load_relaxed(&mirror->tag)) & WINDOW_TAG_MASK;
-    const bool counts = rule->algorithm == WEIR_SLIDING_WINDOW && ago == 1;
-    return ago == 0 ? presumed : counts ? muldiv_ceil(presumed, rule->period_ns - into_ns, rule->period_ns) : 0;
+    if (rule->algorithm != WEIR_SLIDING_WINDOW) {
+        return ago == 0 ? presumed : 0;
+    }
+    const uint64_t now = presumed_now(rule->limit, presumed);
+    const uint64_t before = ago == 0 ? presumed_before(rule->limit, presumed) : ago == 1 ? now : 0;
+    return (ago == 0 ? now : 0) + muldiv_ceil(before, rule->period_ns - into_ns, rule->period_ns);
 }
 
 /* In an outage: this node's part of what was left at the last answer, and of what has been refilled since. */
-static uint64_t share_left(const struct tier *tier, const struct note *note, const struct rule *rule,
+static uint64_t share_left(const struct tier *tier, const struct note *note, const struct rule *rule, uint32_t cell,
                            struct state state, uint64_t headroom, uint64_t now_ns)
 {
     if (rule_is_bucket(rule)) {
@@ -350,7 +367,7 @@ static uint64_t share_left(const struct tier *tier, const struct note *note, con
     const struct estimate estimate = {.others_rate = RATE_MOST,
                                       .others_part = part != 0 ? (uint32_t) (PART_WHOLE - part) : 0,
                                       .dither = load_relaxed(&note->mirror.dither)};
-    headroom = saturating_sub(headroom, unseen_before(&note->mirror, rule, state, now_ns, true) +
+    headroom = saturating_sub(headroom, unseen_before(tier, cell, &note->mirror, rule, state, now_ns, true) +
                                             presumed_units(&note->mirror, rule, state, now_ns));
     return part == 0 ? headroom : estimate_left(&estimate, headroom, unseen, now_ns);
 }
@@ -367,7 +384,7 @@ static uint64_t told_left(struct tier *tier, const struct note *note, const stru
     if (rule_is_bucket(rule)) {
         room = rule_is_queue(rule) ? headroom : level_room(mirror, rule, unseen + held, headroom, now_ns);
     } else {
-        headroom = room = saturating_sub(headroom, unseen_before(mirror, rule, state, now_ns, false) +
+        headroom = room = saturating_sub(headroom, unseen_before(tier, cell, mirror, rule, state, now_ns, false) +
                                                        presumed_units(mirror, rule, state, now_ns));
     }
     const bool stale = is_stale(tier, mirror, now_ns);
@@ -422,7 +439,7 @@ uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struc
         return left_of(tier, cell, rule->limit, saturating_sub(rule->limit, headroom), headroom, asked, on_fleet);
     }
     return on_fleet ? told_left(tier, note, rule, cell, state, headroom, held, asked, now_ns)
-                    : share_left(tier, note, rule, state, headroom, now_ns);
+                    : share_left(tier, note, rule, cell, state, headroom, now_ns);
 }
 
 uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns)

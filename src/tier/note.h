@@ -66,6 +66,27 @@ static inline uint64_t told_folded(const struct told *told)
     return max_u64(load_relaxed(&told->others), load_relaxed(&told->remembered));
 }
 
+/*
+ * Units that silent nodes are presumed to have used of a sliding window, and of the one before, in one word: as that
+ * slides out between two answers, they leave like all others. Each is kept as a part of the limit, in 2^-32.
+ */
+static inline uint64_t presumed_pack(uint64_t limit, uint64_t now, uint64_t before)
+{
+    const uint64_t whole = max_u64(limit, 1);
+    const uint64_t most = UINT32_MAX;
+    return min_u64(muldiv_ceil(now, most, whole), most) << 32 | min_u64(muldiv_ceil(before, most, whole), most);
+}
+
+static inline uint64_t presumed_now(uint64_t limit, uint64_t packed)
+{
+    return muldiv_floor(limit, packed >> 32, UINT32_MAX);
+}
+
+static inline uint64_t presumed_before(uint64_t limit, uint64_t packed)
+{
+    return muldiv_floor(limit, packed & UINT32_MAX, UINT32_MAX);
+}
+
 #define TAG_NONE UINT32_MAX /* no window's */
 
 /* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
@@ -75,7 +96,9 @@ struct mirror {
     _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
     _Atomic uint64_t seen;  /* what the state counted then: of the note's window, a bucket's total, or a log's end */
     _Atomic uint64_t alarm; /* so many units later the fleet's news is too old to go by */
-    _Atomic uint64_t level; /* of a bucket: what its a was taken to be at since_ns, with what others had not told yet */
+    /* Of a bucket: what its a was taken to be at since_ns, with what others had not told yet. Of a window or a log:
+     * what silent nodes are presumed to have used that counts; of a sliding window as presumed_pack says. */
+    _Atomic uint64_t level;
     _Atomic uint32_t others_part;
     /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. */
     _Atomic uint32_t part;
@@ -107,6 +130,7 @@ struct lesson {
     uint64_t first_ns;                /* of an answer after which the others' are waited for (learn.c) */
     uint64_t recent_units;            /* own demand between the last two looks */
     uint64_t recent_rate;             /* and as a rate; 0: too little to tell one */
+    uint64_t recent_ns;               /* when it was told */
     uint64_t changed_ns;              /* when demand was last seen to move between the nodes */
     uint64_t own;                     /* own units then, of the note's window or of the bucket */
     uint64_t own_seen;                /* of them, what the others' news covers */

@@ -10,9 +10,12 @@
 #define FALSE_STEADY 0.005
 #define FALSE_JUMP   0.05
 
-/* Admitted over the limit in the worst window of a run: on average over runs, and of all. */
-#define BURST_MEAN 1.25
-#define BURST_MOST 1.4
+/*
+ * Admitted over the limit in the worst window of a run with cold bursts. Of a bucket there refill 0.085 while the burst
+ * lasts, and an interval's 0.2 besides: what a node tells of may have been used since all nodes had told.
+ */
+#define BURST_MOST        1.02
+#define BURST_MOST_BUCKET (1 + 0.085 + 0.2)
 
 static const struct {
     const char *name;
@@ -97,23 +100,21 @@ static void test_when_all_traffic_jumps_to_another_node_few_are_denied(void **st
     check_false(SIM_JUMP, FALSE_STEADY, FALSE_JUMP);
 }
 
-/*
- * A burst of five times the limit in 85 ms, which reaches all nodes at once and again every 1.7 s. Windows of a second:
- * a bucket may let 1.085 pass in one. What is beyond that is what nodes decide in the 10 ms between two rounds.
- */
+/* A burst of five times the limit in 85 ms, which reaches all nodes at once and again every 1.7 s. */
 static void test_a_burst_that_reaches_all_nodes_passes_once(void **state)
 {
     (void) state;
-    enum { SEEDS = 5 };
+    enum { SEEDS = 8 };
     size_t bad = 0;
     for (size_t i = 0; limits[i].limit.period_ns == SECOND; i++) {
         const weir_policy policy = {.name = "p", .limits = &limits[i].limit, .limit_count = 1};
-        double sum = 0;
+        const bool bucket = limits[i].limit.algorithm == WEIR_TOKEN_BUCKET;
         double most = 0;
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
             struct sim_options options;
             sim_options_init(&options);
             options.seed = first_seed() + seed;
+            options.nodes = seed % 2 == 0 ? 4 : 16;
             options.policies = &policy;
             options.policy_count = 1;
             options.pattern = SIM_BURST;
@@ -121,12 +122,10 @@ static void test_a_burst_that_reaches_all_nodes_passes_once(void **state)
             options.link.delay_min_ns = MILLISECOND / 10;
             options.link.delay_max_ns = MILLISECOND;
             const struct sim_result result = run_sim(&options, NULL);
-            sum += result.most;
             most = result.most > most ? result.most : most;
         }
-        if (sum > SEEDS * BURST_MEAN || most > BURST_MOST) {
-            print_message("# %s: the worst windows are %.3f on average, %.3f at most\n", limits[i].name, sum / SEEDS,
-                          most);
+        if (most > (bucket ? BURST_MOST_BUCKET : BURST_MOST)) {
+            print_message("# %s: the worst window has %.3f of the limit\n", limits[i].name, most);
             bad++;
         }
     }

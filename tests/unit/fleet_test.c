@@ -350,6 +350,31 @@ static void test_an_answer_that_comes_in_the_next_window_counts_in_its_own(void 
     }
 }
 
+/* What slides out counts: a node that was quiet while the others used the window before reads that as well. */
+static void test_a_node_that_was_quiet_for_a_window_hears_of_the_one_before(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_WINDOW, .limit = 200, .period_ns = 10 * SECOND};
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[1], 1), 1);
+    pass(&n, 10000);
+    const uint64_t used = ask_for_long(&n, &n.node[0], 150);
+    assert_true(used >= 100);
+    const uint64_t end_ns = (n.fleet_clock.wall_ns / limit.period_ns + 1) * limit.period_ns;
+    while (n.fleet_clock.wall_ns < end_ns + limit.period_ns / 2) {
+        pass(&n, 100);
+    }
+    assert_in_range(room(&n.node[0]), 200 - used / 2 - 1, 200 - used / 2 + used / 20);
+    (void) ask(&n.node[1], 30); /* as much as is told at once */
+    pass(&n, TWO_INTERVALS);
+    agree(&n);
+    assert_in_range(room(&n.node[1]), 100, 200 - used / 2 + used / 10);
+    assert_int_equal(room(&n.node[1]), room(&n.node[0]));
+    nodes_stop(&n);
+}
+
 static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **state)
 {
     (void) state;
@@ -600,6 +625,7 @@ int main(void)
         cmocka_unit_test(test_news_of_a_key_near_its_limit_is_told_each_interval),
         cmocka_unit_test(test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds),
         cmocka_unit_test(test_an_answer_that_comes_in_the_next_window_counts_in_its_own),
+        cmocka_unit_test(test_a_node_that_was_quiet_for_a_window_hears_of_the_one_before),
         cmocka_unit_test(test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window),
         cmocka_unit_test(test_nodes_that_join_after_the_clock_went_back_agree_with_those_that_are_up),
         cmocka_unit_test(test_more_keys_than_a_round_holds_are_all_told),

@@ -312,6 +312,26 @@ static void test_a_table_takes_128_bytes_a_key(void **state)
     nodes_stop(&n);
 }
 
+/* Of limits up to 2^32 to the unit, of larger ones never less, and by no more than the form has no room for. */
+static void test_presumed_units_of_two_windows_fit_in_a_word(void **state)
+{
+    (void) state;
+    static const uint64_t limits[] = {1, 2, 3, 7, 1000, 2000, 65537, 1000003, UINT64_C(4294967295), WEIR_MAX_UNITS};
+    uint64_t random = test_seed();
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        const uint64_t limit = limits[i];
+        const uint64_t off = limit >> 32;
+        for (int round = 0; round < 1000; round++) {
+            const uint64_t now = round == 0 ? 0 : round == 1 ? limit : random_below(&random, limit + 1);
+            const uint64_t before = round == 0 ? 0 : round == 2 ? limit : random_below(&random, limit + 1);
+            const uint64_t packed = presumed_pack(limit, now, before);
+            assert_in_range(presumed_now(limit, packed), now, now + off + (off != 0));
+            assert_in_range(presumed_before(limit, packed), before, before + off + (off != 0));
+            assert_int_equal(packed == 0, now == 0 && before == 0);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_a_note_is_not_taken_from_a_report_under_way),
         cmocka_unit_test(test_many_keys_far_from_their_limits_are_told_no_more_often_without_notes),
         cmocka_unit_test(test_a_table_takes_128_bytes_a_key),
+        cmocka_unit_test(test_presumed_units_of_two_windows_fit_in_a_word),
     };
     return cmocka_run_group_tests_name("unit/note", tests, NULL, NULL);
 }
