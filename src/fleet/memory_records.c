@@ -29,7 +29,7 @@
 #define OFFSET_GUESS_NS ((int64_t) 50 * (int64_t) NS_PER_MS)
 #define OFFSET_MOST_NS  (INT64_C(3155760000) * (int64_t) NS_PER_S)
 #define STEP_MOST_NS    (INT64_C(3600) * (int64_t) NS_PER_S)
-#define FOLLOW_MOST_NS  (INT64_C(2678400) * (int64_t) NS_PER_S)
+#define FOLLOW_MOST_NS  (INT64_C(63072000) * (int64_t) NS_PER_S)
 
 #define CHAINS_FIRST 4096
 

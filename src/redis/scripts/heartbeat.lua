@@ -24,7 +24,7 @@
 --
 -- A step of more than an hour has to have a witness, as a member that is not weir's looks like one. Back: the node's own
 -- fleet time, which runs by its host's uptime; of a node that knows none, that all heartbeats are later than the clock.
--- Forward: fleet time follows, by up to 31 days, where the clock of the node's host has gone forward as well (the machines
+-- Forward: fleet time follows, by up to two years, where the clock of the node's host has gone forward as well (the machines
 -- were suspended). Else it stays, and the offset is less than 0; until the clock comes back, or a host's agrees with it.
 -- Nodes keep buckets' times in a range of nine years.
 --
@@ -33,7 +33,7 @@
 -- are seen there, all of them at once; others when they are late.
 local KEEP_MS, NODES_MOST, LIFETIME_MOST_MS, PAGE = '86400000', 10000, 1200000, 100
 local SLOWER, GUESS_US, MOST_US, OFFSET_MOST_US = 256, 50000, 3600000000, 3155760000000000 -- 100 years
-local FOLLOW_MOST_US = 2678400000000
+local FOLLOW_MOST_US = 63072000000000 -- two years: nodes tell times apart by up to four
 local MOST, NAME_MOST, match = 9007199254740992, 64, string.match -- 2^53
 local BEGUN, NODE = '^!(%d+):?(%-?%d*):?(%d*)$', '^[^:!][^:]*:(%d+):(%d+)$'
 local key, member, suspect_ms, lifetime_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
