@@ -4,16 +4,14 @@
  * of units given back, are answered alike. And what a record in Redis always has: a time to live.
  */
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "fleet/count.h"
 #include "fleet/memory.h"
-#include "redis/redis.h"
+#include "support/exchange.h"
 #include "support/server.h"
-#include "support/support.h"
 
 #define RECORDS    12
 #define AUTHORS    5
@@ -34,12 +32,8 @@ static uint64_t wall(void *arg)
 static struct transport *connect_to(const struct server *server)
 {
     char url[160];
-    struct transport *t = NULL;
-    weir_error error = {0};
     server_url(server, false, url, sizeof(url));
-    const struct transport_config config = {.url = url, .prefix = "weir", .timeout_ms = 5000, .now_ns = real_ns()};
-    assert_int_equal(redis_transport_open(&config, &t, &error), 0);
-    return t;
+    return open_redis(url, 5000);
 }
 
 /* An empty Redis, and a transport on it. Skips the test where there is none. */
@@ -58,33 +52,10 @@ static void redis_stop(struct server *server, struct transport *t)
     server_stop(server);
 }
 
-static enum transport_event exchange_round(struct transport *t, struct round *round)
-{
-    const uint64_t until_ns = real_ns() + 10 * SECOND;
-    bool begun = false;
-    for (;;) {
-        const enum transport_event event = t->ops->step(t, real_ns());
-        if (event != TRANSPORT_NOTHING) {
-            return event;
-        }
-        if (!begun && t->ops->state(t) == TRANSPORT_READY) {
-            assert_int_equal(t->ops->begin(t, round, real_ns()), 0);
-            begun = true;
-        }
-        if (real_ns() > until_ns) {
-            fail_msg("nothing comes of it");
-        }
-        struct pollfd fds[TRANSPORT_MAX_POLLFDS];
-        uint64_t deadline_ns = UINT64_MAX;
-        const size_t waits = t->ops->wait_for(t, fds, &deadline_ns);
-        (void) poll(fds, (nfds_t) waits, waits != 0 ? 2 : 0);
-    }
-}
-
-static enum transport_event exchange(struct transport *t, struct report *reports, size_t count)
+static enum transport_event tell(struct transport *t, struct report *reports, size_t count)
 {
     struct round round = {.reports = reports, .report_count = count, .node = "n1", .node_lifetime_ms = 60000};
-    return exchange_round(t, &round);
+    return exchange(t, &round);
 }
 
 /* What an author has counted so far of one record, and what it knows. */
@@ -241,14 +212,14 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         for (size_t i = 0; i < count; i++) {
             ours[i].now_us = theirs[i].now_us = now_us;
         }
-        if (exchange(redis, ours, count) != TRANSPORT_ROUND_DONE) {
+        if (tell(redis, ours, count) != TRANSPORT_ROUND_DONE) {
             fail_msg("step %zu: %s", step, redis->ops->problem(redis));
         }
         /* In the order in which Redis is told: windows, then buckets. */
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             for (size_t i = 0; i < count; i++) {
                 if ((int) theirs[i].kind == kind) {
-                    assert_int_equal(exchange(model, &theirs[i], 1), TRANSPORT_ROUND_DONE);
+                    assert_int_equal(tell(model, &theirs[i], 1), TRANSPORT_ROUND_DONE);
                     expect_alike(&ours[i], &theirs[i], step);
                     learn(&world, &ours[i]);
                 }
@@ -288,19 +259,19 @@ static void test_a_record_that_cannot_be_made_to_expire_is_not_kept(void **state
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
         struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
         struct report there = report_of((enum report_kind) kind, "there", 3);
-        assert_int_equal(exchange(t, &there, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(tell(t, &there, 1), TRANSPORT_ROUND_DONE);
         forbid(&server, "-pexpire");
-        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_FAILED);
-        assert_int_equal(exchange(t, &there, 1), TRANSPORT_ROUND_FAILED);
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_FAILED);
+        assert_int_equal(tell(t, &there, 1), TRANSPORT_ROUND_FAILED);
         expect_all_expire(&server);
         assert_int_equal(server_sum(&server, there.record), 3); /* what expires anyway stays */
         forbid(&server, "+pexpire");
-        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
         assert_int_equal(r.sum, 5); /* once, for all that */
         assert_in_range(pttl(&server, r.record), 1, 70000);
         freeReplyObject(server_command(&server, "FLUSHALL"));
         forbid(&server, "-pexpire");
-        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_FAILED);
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_FAILED);
         expect_all_expire(&server); /* nor is the nodes' record */
         forbid(&server, "+pexpire");
     }
@@ -314,9 +285,9 @@ static void test_a_record_that_lost_its_time_to_live_gets_it_back(void **state)
     struct transport *t = redis_start(&server);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
         struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
-        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
         freeReplyObject(server_command(&server, "PERSIST %s", r.record));
-        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE); /* nothing new, and yet */
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE); /* nothing new, and yet */
         assert_in_range(pttl(&server, r.record), 1, 70000);
     }
     redis_stop(&server, t);
@@ -339,7 +310,7 @@ static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
     for (int step = 0; step < 300; step++) {
         struct report *r = &reports[0];
         r->count = r->asked = r->count + random_below(&rng, 10000); /* a millisecond each, and time stands still */
-        assert_int_equal(exchange(t, reports, BATCH), TRANSPORT_ROUND_DONE);
+        assert_int_equal(tell(t, reports, BATCH), TRANSPORT_ROUND_DONE);
         const uint64_t full_ms = (r->tat_answer_us - NOW_US) / 1000;
         assert_in_range(pttl(&server, r->record), full_ms + 30000 - 5000, full_ms + 60000);
     }
@@ -350,7 +321,7 @@ static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
 static void counts_have_no_end(struct transport *t, enum report_kind kind)
 {
     struct report r = report_of(kind, "years", 1000);
-    assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+    assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
     struct report denied = report_of(kind, "years", 78);
     (void) snprintf(denied.author, sizeof(denied.author), "b.1");
     uint64_t asked = 0;
@@ -359,16 +330,16 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
         const uint64_t before = step == 0 ? 1000 : denied.sum_asked;
         denied.asked += more;
         asked = denied.asked;
-        assert_int_equal(exchange(t, &denied, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(tell(t, &denied, 1), TRANSPORT_ROUND_DONE);
         assert_int_equal(denied.mine, 78);
         assert_int_equal(denied.sum, 1078);
         assert_true(denied.sum_asked < COUNT_END);
         assert_int_equal(count_growth(before, denied.sum_asked), more + (step == 0 ? 78 : 0));
-        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE); /* and to the others */
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE); /* and to the others */
         assert_int_equal(r.sum, 1078);
         assert_int_equal(r.sum_asked, denied.sum_asked);
         denied.asked = asked - more / 2; /* late */
-        assert_int_equal(exchange(t, &denied, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(tell(t, &denied, 1), TRANSPORT_ROUND_DONE);
         assert_int_equal(denied.sum_asked, r.sum_asked);
         denied.asked = asked;
     }
@@ -380,7 +351,7 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
         r.acked = r.count + more - 10; /* ten of them are new to the bucket */
         r.count = r.asked = r.count + more;
         const uint64_t before = r.sum;
-        assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
         assert_int_equal(r.mine, count_told(r.count));
         assert_int_equal(count_growth(before, r.sum), more);
         assert_int_equal(count_others(78, r.sum, r.mine), 78);
@@ -390,7 +361,7 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
     }
     assert_true(r.count > COUNT_END);
     r.back = 100; /* and given back */
-    assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+    assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
     assert_int_equal(r.sum_back, 100);
     assert_int_equal(r.tat_answer_us, kind == REPORT_BUCKET ? tat_us - 100 * 1000 : tat_us);
 }
@@ -434,13 +405,13 @@ static void test_a_field_with_more_asked_than_can_be_told_loses_that_alone(void 
             freeReplyObject(server_command(&server, "HSET %s a.1 %b", r.record, field, strlen(field)));
             (void) snprintf(field, sizeof(field), "1078 %s", asked[i]);
             freeReplyObject(server_command(&server, "HSET %s sum %b", r.record, field, strlen(field)));
-            assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+            assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
             assert_int_equal(r.mine, 1000);
             assert_int_equal(r.sum, 1078);
             const uint64_t before = r.sum_asked;
             r.count++;
             r.asked = UINT64_C(12000000000000000) + 4096; /* in the words of that version, which has no end either */
-            assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+            assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
             assert_int_equal(r.status, 0);
             assert_int_equal(r.mine, 1001);
             assert_int_equal(r.sum, 1079);
@@ -463,7 +434,7 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
             struct report r = report_of((enum report_kind) kind, "odd", 5);
             freeReplyObject(server_command(&server, "HSET %s a.1 %s sum %s tat %s unit %s", r.record, values[i],
                                            values[i], values[i], values[i]));
-            assert_int_equal(exchange(t, &r, 1), TRANSPORT_ROUND_DONE);
+            assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
             assert_int_equal(r.status, 0);
             assert_int_equal(r.sum, 5);
             expect_all_expire(&server);
@@ -477,7 +448,7 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
 static int64_t beat(struct transport *t, const char *node, uint64_t fleet_ns, struct round *round)
 {
     *round = (struct round){.node = node, .node_lifetime_ms = 10000, .suspect_ms = 600, .fleet_ns = fleet_ns};
-    assert_int_equal(exchange_round(t, round), TRANSPORT_ROUND_DONE);
+    assert_int_equal(exchange(t, round), TRANSPORT_ROUND_DONE);
     return (int64_t) (round->fleet_wall_ns - wall(NULL));
 }
 
@@ -579,7 +550,7 @@ static int64_t beat_with_host(struct transport *t, const char *node, uint64_t fl
 {
     *round = (struct round){
         .node = node, .node_lifetime_ms = 10000, .suspect_ms = 600, .fleet_ns = fleet_ns, .wall_ns = host_ns};
-    assert_int_equal(exchange_round(t, round), TRANSPORT_ROUND_DONE);
+    assert_int_equal(exchange(t, round), TRANSPORT_ROUND_DONE);
     const int64_t ahead_ns = (int64_t) (round->fleet_wall_ns - wall(NULL));
     assert_true(ahead_ns - round->ahead_ns < LEEWAY_NS && round->ahead_ns - ahead_ns < LEEWAY_NS);
     return ahead_ns;
@@ -607,7 +578,7 @@ static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void
         static const char *const names[] = {"up", "joins", "other"};
         for (size_t n = 0; n < 3; n++) {
             round = (struct round){.node = names[n], .node_lifetime_ms = 10000, .suspect_ms = 600, .leaves = true};
-            assert_int_equal(exchange_round(t, &round), TRANSPORT_ROUND_DONE);
+            assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
         }
         note_ahead(&server, 2 * steps_s[i] * 1000000);
         expect_ahead(beat_with_host(t, "new", 0, wall(NULL), &round), 2 * step_ns, SECOND);
