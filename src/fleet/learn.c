@@ -245,9 +245,12 @@ static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint6
     const uint64_t speaking = late ? demand->others_rate : estimate_rate(others_asked, max_u64(span_ns, 1));
     demand_learn(demand, estimate_rate(lesson->own_asked, max_u64(span_ns, 1)), speaking, span_ns,
                  fleet->tier->interval_ns);
-    /* What is left to nodes that have fallen silent stands free meanwhile. A bucket makes that good; a window that is
-     * over, or that slides, does not. That a node spoke a little later than an interval ago looks the same: for one
-     * interval its part is taken by the others, and counted. */
+    /*
+     * What is left to nodes that have fallen silent stands free meanwhile. A bucket makes that good; a window that is
+     * over, or that slides, does not. So a fall is believed at once where every node has spoken since the last answer,
+     * and requests were denied here. A node that spoke a little less often looks silent, too: the others take its part
+     * for one interval, and count what they take.
+     */
     const bool heard = membership->spoken_ns > lesson->learned_ns + fleet->tier->interval_ns / LATE_DIVISOR &&
                        (lesson->denied[0] || lesson->denied[1]);
     const bool fallen = speaking < demand->others_rate - demand->others_rate / FALL_DIVISOR;
@@ -509,8 +512,9 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
     if (lesson->recent_rate > demand.own_rate + demand.own_rate / RISE_DIVISOR) {
         demand.own_rate = lesson->recent_rate;
     }
-    /* And of the others' demand, while a beginning is not learned from, what they have told since: what it was before
-     * says nothing of a burst, and who goes by that takes what is left of it for his own. */
+    /* While nothing is learned from a beginning, the others' demand is at least what they have told since that began.
+     * Demand before a burst says nothing of the burst: a node that went by it would take all that is left for itself.
+     */
     if (lesson->begun && now_ns > lesson->learned_ns) {
         const uint64_t told_rate = estimate_rate(lesson->others_asked, now_ns - lesson->learned_ns);
         demand.others_rate = max_u64(demand.others_rate, told_rate);
