@@ -3,7 +3,7 @@
 """What the fleet tier costs Redis, as Redis measures it: redis_cost.py [--scripts DIRECTORY] [--server REDIS-SERVER]
 [--passes N] [--json]
 
-Starts a private redis-server and sends the library's own scripts batches of 500 reports, as src/redis/round.c does.
+Starts a private redis-server and sends the library's own scripts batches of 500 reports, as src/transport/redis/batch.c does.
 "script" is what Redis says of EVALSHA (INFO commandstats), us per report: what the scripts themselves can help. "in all" is
 the processor time of its main thread (INFO cpu), with reading the request and writing the answer. Every row is measured
 once a pass, one after another; given are the least of PASSES passes, as whatever else the machine does only ever adds, and
@@ -29,7 +29,7 @@ import subprocess
 import tempfile
 import time
 
-SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "src" / "redis" / "scripts"
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "src" / "transport" / "redis" / "scripts"
 BATCH = 500
 RECORDS = 5000
 PASSES = 11
@@ -111,7 +111,7 @@ def pack(*arguments):
 
 
 def code(path):
-    """The script as src/redis/embed.py puts it into the library."""
+    """The script as src/transport/redis/embed.py puts it into the library."""
     lines = (line.strip() for line in path.read_text(encoding="ascii").splitlines())
     return "".join(line + "\n" for line in lines if line and not line.startswith("--"))
 
@@ -192,7 +192,7 @@ class Log:
 
     def __init__(self, redis, scripts, units):
         self.redis, self.units = redis, units
-        self.sha = redis.call("SCRIPT", "LOAD", code(scripts / "report_log.lua")).decode()
+        self.sha = redis.call("SCRIPT", "LOAD", code(scripts / "report_history.lua")).decode()
         self.key = f"log of {units}"
         self.told = 0
         while self.told < units:

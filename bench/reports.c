@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fleet/memory.h"
+#include "limiter/weir_private.h"
 #include "tools.h"
-#include "weir.h"
+#include "transport/loopback/loopback.h"
 
 #define NODES    2
 #define STEP_NS  (10 * NS_PER_MS)

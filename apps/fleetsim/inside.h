@@ -6,8 +6,8 @@
 #include "algorithm/rule.h"
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "limiter/weir_private.h"
 #include "sim.h"
-#include "weir.h"
 
 /* A multiple of every window up to a day, so that windows begin with the traffic. */
 #define SIM_EPOCH_NS (UINT64_C(20370) * 86400 * NS_PER_S)

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fleet/memory.h"
+#include "transport/loopback/loopback.h"
 #include "weir/weir.h"
 
 #define SIM_NODES_MAX  1024

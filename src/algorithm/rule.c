@@ -5,7 +5,7 @@
 #include "algorithm/rule.h"
 
 #include "algorithm/bucket.h"
-#include "algorithm/log.h"
+#include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
 

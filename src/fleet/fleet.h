@@ -24,8 +24,8 @@
 
 #include "base/atomics.h"
 #include "fleet/membership.h"
-#include "fleet/transport.h"
-#include "tier/tier.h"
+#include "thread/limiter.h"
+#include "transport/transport.h"
 
 /* Most reports in one round; what is left goes in the next one, which follows at once. */
 #define ROUND_REPORTS 1000

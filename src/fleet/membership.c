@@ -2,7 +2,7 @@
 #include "fleet/membership.h"
 
 #include "base/numbers.h"
-#include "fleet/transport.h"
+#include "transport/transport.h"
 
 /* Without a heartbeat for so many intervals a node has failed; but not before the minimum. */
 #define LIFETIME_INTERVALS UINT64_C(20)

@@ -19,7 +19,7 @@
  */
 #include "base/numbers.h"
 #include "fleet/fleet.h"
-#include "policy/overrides.h"
+#include "policy/override_set.h"
 
 /* Intervals without a good sync that a policy bears where it does not say. */
 #define GRACE_INTERVALS 3

@@ -33,13 +33,13 @@
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
+#include "base/count.h"
 #include "base/decimal.h"
 #include "base/hash.h"
 #include "base/numbers.h"
-#include "fleet/count.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
-#include "tier/key_text.h"
+#include "process/key_name.h"
 
 #define SLOT_TAGS 1024
 

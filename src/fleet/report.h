@@ -3,7 +3,7 @@
 #ifndef WEIR_FLEET_REPORT_H
 #define WEIR_FLEET_REPORT_H
 
-#include "algorithm/log.h"
+#include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
 #include "fleet/fleet.h"

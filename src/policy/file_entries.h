@@ -3,7 +3,7 @@
 #ifndef WEIR_POLICY_FILE_ENTRIES_H
 #define WEIR_POLICY_FILE_ENTRIES_H
 
-#include "policy/overrides.h"
+#include "policy/override_set.h"
 #include "policy/yaml.h"
 
 /*

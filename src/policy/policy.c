@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "base/plain.h"
-#include "policy/overrides.h"
+#include "policy/override_set.h"
 
 /*
  * How many ticks a period, or the filling of a bucket, must last for a decision by the tick to be as good as one by the

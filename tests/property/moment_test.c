@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rule at one moment says and charges what rule_headroom and rule_charge do, over random rules, states and times. */
-#include "algorithm/moment.h"
+#include "algorithm/limit_snapshot.h"
 #include "support/support.h"
 
 #define START_NS (UINT64_C(1760000000) * SECOND)

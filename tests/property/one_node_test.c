@@ -27,12 +27,12 @@
 
 #include "base/numbers.h"
 #include "base/rcu.h"
-#include "fleet/memory.h"
+#include "limiter/weir_private.h"
 #include "policy/validate.h"
 #include "sim.h"
 #include "support/support.h"
-#include "tier/tier.h"
-#include "weir.h"
+#include "thread/limiter.h"
+#include "transport/loopback/loopback.h"
 
 #define CASES    1500
 #define STEPS    60

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "fleet/memory.h"
 #include "support/exchange.h"
 #include "support/server.h"
+#include "transport/loopback/loopback.h"
 
 #define TIMEOUT_MS 20000
 #define AUTHORS    4

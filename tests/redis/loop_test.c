@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
+#include "limiter/weir_private.h"
 #include "support/cluster.h"
 #include "support/support.h"
-#include "weir.h"
 
 #define PATIENCE_NS (30 * SECOND)
 #define ROUNDS      20

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "fleet/count.h"
-#include "fleet/memory.h"
+#include "base/count.h"
 #include "support/exchange.h"
 #include "support/server.h"
+#include "transport/loopback/loopback.h"
 
 #define RECORDS    12
 #define AUTHORS    5

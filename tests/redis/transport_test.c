@@ -7,11 +7,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "fleet/memory.h"
-#include "redis/redis.h"
 #include "support/exchange.h"
 #include "support/server.h"
 #include "support/support.h"
+#include "transport/loopback/loopback.h"
+#include "transport/redis/redis.h"
 
 #define TIMEOUT_MS 1500 /* of a machine that others work on, too */
 

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "background.h"
+#include "limiter/background.h"
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "weir.h"
 
 #define THREADS 4
 #ifdef __SANITIZE_THREAD__

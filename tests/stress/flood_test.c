@@ -13,8 +13,8 @@
 
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "weir.h"
 
 #define OFFENDERS 100
 

@@ -12,8 +12,8 @@
 
 #include "base/atomics.h"
 #include "base/rcu.h"
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "weir.h"
 
 #define FORKS       50
 #define READERS     2

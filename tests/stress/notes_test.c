@@ -11,9 +11,9 @@
 
 #include "base/numbers.h"
 #include "base/spin.h"
-#include "fleet/memory.h"
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "weir.h"
+#include "transport/loopback/loopback.h"
 
 #define NODES    2
 #define THREADS  2     /* per node */

@@ -13,9 +13,9 @@
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
-#include "background.h"
+#include "limiter/background.h"
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "weir.h"
 
 #define THREADS_MAX 8
 #ifdef __SANITIZE_THREAD__

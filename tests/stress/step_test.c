@@ -6,9 +6,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "fleet/memory.h"
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "weir.h"
+#include "transport/loopback/loopback.h"
 
 #define THREADS 4
 #define KEYS    UINT64_C(5000)

@@ -7,8 +7,8 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "redis/redis.h"
 #include "support/support.h"
+#include "transport/redis/redis.h"
 
 /* Opens one on Redis, or fails the test. */
 static inline struct transport *open_redis(const char *url, uint32_t timeout_ms)

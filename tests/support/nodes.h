@@ -14,10 +14,10 @@
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
-#include "fleet/memory.h"
 #include "fleet/report.h"
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "weir.h"
+#include "transport/loopback/loopback.h"
 
 #define NODES       3
 #define INTERVAL_MS 200

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "redis/internal.h"
 #include "support/support.h"
+#include "transport/redis/state.h"
 
 #define COUNT   3 /* records of a batch */
 #define NUMBERS 80

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/numbers.h"
+#include "process/bitmap.h"
 #include "support/support.h"
-#include "tier/bitmap.h"
 
 /* Around the borders of words, and of words of the summary. */
 static const uint32_t sizes[] = {1, 63, 64, 65, 4095, 4096, 4097, 3 * 4096 + 777};

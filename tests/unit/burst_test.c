@@ -4,7 +4,7 @@
 
 #include "support/nodes.h"
 #include "support/support.h"
-#include "tier/slot.h"
+#include "thread/slot.h"
 
 #define MINUTE (60 * SECOND)
 #define MOST   256

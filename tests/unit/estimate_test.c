@@ -3,8 +3,8 @@
  * The fleet estimate's arithmetic against its formulas in double precision, at its limits, and for what it promises:
  * more demand elsewhere or older news never lets more pass, and fractions come out on average.
  */
+#include "algorithm/estimate.h"
 #include "base/numbers.h"
-#include "fleet/estimate.h"
 #include "support/support.h"
 
 #define RATE_ONE (UINT64_C(1) << RATE_BITS) /* a unit a second, and the range of `dither` */

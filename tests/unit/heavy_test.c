@@ -2,7 +2,7 @@
 /* The list of heavy hitters against exact counts: under Zipf's law, and halved. */
 #include <string.h>
 
-#include "algorithm/heavy.h"
+#include "algorithm/top_k.h"
 #include "support/support.h"
 
 #define KEYS 3000

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is learned of a key's demand between answers: of what was denied, of what was asked for lately, of who fell
  * silent. */
+#include "algorithm/estimate.h"
 #include "algorithm/window.h"
-#include "fleet/estimate.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "tier/tier.h"
-#include "weir.h"
+#include "thread/limiter.h"
 
 #define LINE    ((size_t) CACHE_LINE)
 #define THREADS 3

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reserved memory: which of it may lie on huge pages, what of it is present, and that nothing of it is left behind. */
-#include "base/memory.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>

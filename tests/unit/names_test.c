@@ -7,8 +7,8 @@
 #include <netdb.h>
 #include <string.h>
 
-#include "redis/redis.h"
 #include "support/support.h"
+#include "transport/redis/redis.h"
 
 static int resolver_says; /* EAI_... */
 static int lookups;

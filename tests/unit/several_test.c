@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "support/support.h"
-#include "tier/tier.h"
+#include "thread/limiter.h"
 
 #define MINUTE   (60 * SECOND)
 #define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/numbers.h"
+#include "process/evicted_sketch.h"
 #include "support/support.h"
-#include "tier/sketch.h"
 
 #define START_NS  (UINT64_C(1760000000) * SECOND)
 #define ORIGIN_NS (START_NS - UINT64_C(366) * 24 * HOUR)

@@ -5,9 +5,9 @@
  */
 #include <stdio.h>
 
+#include "limiter/weir_private.h"
 #include "support/support.h"
-#include "tier/slot.h"
-#include "weir.h"
+#include "thread/slot.h"
 
 #define LIMIT 3000
 

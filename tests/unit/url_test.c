@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "redis/url.h"
 #include "support/support.h"
+#include "transport/redis/url.h"
 
 static struct redis_url parsed(const char *text)
 {

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A window or a token bucket at one moment: what is the same for all of its keys is worked out once, so that a key
+ * takes no division and no call. Pure arithmetic on plain values, and by definition what rule_headroom and rule_charge
+ * come to:
+ *
+ *     moment_take(m, s, held, cost)  ==  rule_headroom(rule, s, now) >= held + cost, and then s = rule_charge(...)
+ *
+ * but that it may also say no where it would take longer to tell: of a state that is ahead of the clock, of a bucket
+ * that was charged by another rate, or whose count of units begins anew.
+ *
+ * A quotient is compared by multiplying: floor(x / unit) >= n is x >= n * unit, and ceil(x / period) <= n is x <= n *
+ * period.
+ *
+ * What a state's owner keeps in b above STATE_B_BITS stays as it is.
+ */
+#ifndef WEIR_ALGORITHM_LIMIT_SNAPSHOT_H
+#define WEIR_ALGORITHM_LIMIT_SNAPSHOT_H
+
+#include "algorithm/bucket.h"
+#include "algorithm/rule.h"
+#include "algorithm/window.h"
+#include "base/numbers.h"
+
+enum moment_kind { MOMENT_NONE, MOMENT_BUCKET, MOMENT_FIXED, MOMENT_SLIDING };
+
+struct moment {
+    enum moment_kind kind;
+    uint32_t tag;       /* window: the present one's */
+    struct state empty; /* a state that nothing is counted in, of this window, or by this rate */
+    uint64_t limit;     /* units */
+    uint64_t period_ns; /* sliding window */
+    uint64_t left_ns;   /* sliding window: of the present window */
+    uint64_t now;       /* bucket: 1/64 ns */
+    uint64_t unit;      /* likewise; as rule.h. limit * unit does not overflow */
+    uint64_t latest;    /* likewise: the time at which a bucket without room will be full again */
+};
+
+/* MOMENT_NONE for a log, for a queue, and for a limit that is off. */
+struct moment moment_of(const struct rule *rule, uint64_t now_ns);
+
+/* Of a state's words, what does not count units: the window's tag; the bucket's scale. */
+#define MOMENT_COUNT_BITS 44
+#define MOMENT_NAME_MASK  ((uint64_t) 0xff)
+
+_Static_assert(WINDOW_COUNT_BITS == MOMENT_COUNT_BITS && BUCKET_TOTAL_BITS == MOMENT_COUNT_BITS &&
+                   STATE_B_BITS == MOMENT_COUNT_BITS + 8,
+               "b is a count, eight bits that name it, and its owner's");
+
+/* Whether b has the same name as another's. */
+static inline bool moment_same_b(uint64_t b, uint64_t other)
+{
+    return (((b ^ other) >> MOMENT_COUNT_BITS) & MOMENT_NAME_MASK) == 0;
+}
+
+/* The state as of this window. False: it is of a later one. */
+static inline bool moment_roll(const struct moment *moment, struct state *s)
+{
+    const uint32_t behind = (moment->tag - window_tag((struct state){s->a, s->b & STATE_B_MASK})) & WINDOW_TAG_MASK;
+    if (behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX) {
+        return false;
+    }
+    s->b = (s->b & ~STATE_B_MASK) | moment->empty.b | (behind == 1 ? window_count(*s) : 0);
+    s->a = moment->empty.a;
+    return true;
+}
+
+static inline bool moment_take_window(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
+{
+    struct state now = *s;
+    if (((s->a ^ moment->empty.a) >> MOMENT_COUNT_BITS != 0 || !moment_same_b(s->b, moment->empty.b)) &&
+        !moment_roll(moment, &now)) {
+        return false;
+    }
+    const uint64_t wanted = window_count(now) + held + cost; /* each below 2^45 */
+    if (wanted > moment->limit) {
+        return false;
+    }
+    if (moment->kind == MOMENT_SLIDING &&
+        (wide_uint) window_previous(now) * moment->left_ns > (wide_uint) (moment->limit - wanted) * moment->period_ns) {
+        return false;
+    }
+    *s = (struct state){now.a + cost, now.b};
+    return true;
+}
+
+static inline bool moment_take_bucket(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
+{
+    uint64_t b = s->b + cost;
+    /* A count that begins anew changes the name's lowest bit. */
+    const uint64_t other = (s->b ^ b) | (s->b ^ moment->empty.b);
+    if (__builtin_expect(!moment_same_b(other, 0), 0)) {
+        if (s->a != 0 || !moment_same_b(s->b, b)) {
+            return false;
+        }
+        b = (b & ~STATE_B_MASK) | moment->empty.b | (b & BUCKET_TOTAL_MASK);
+    }
+    const uint64_t wanted = held + cost;
+    if (wanted > moment->limit || s->a > moment->latest - wanted * moment->unit) {
+        return false;
+    }
+    *s = (struct state){max_u64(s->a, moment->now) + cost * moment->unit, b};
+    return true;
+}
+
+/* True: `cost` units (1 to the limit) fit beside `held` (below 2^43), and are charged. Else *s is as it was. */
+static inline bool moment_take(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
+{
+    return moment->kind == MOMENT_BUCKET ? moment_take_bucket(moment, s, held, cost)
+                                         : moment_take_window(moment, s, held, cost);
+}
+
+#endif

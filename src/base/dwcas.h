@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two words that change together: Concurrency Kit's double-word compare-and-swap.
+ *
+ * What we rely on: ck_pr_cas_64_2_value is one atomic compare-and-swap of sixteen aligned bytes. On x86-64 it is a
+ * lock cmpxchg16b, a full barrier. On the other machines ck orders nothing, so the fences here do. Under
+ * ThreadSanitizer and the static analyser, which cannot see into ck's assembly, the compiler's own sixteen-byte atomic
+ * takes its place.
+ */
+#ifndef WEIR_BASE_DWCAS_H
+#define WEIR_BASE_DWCAS_H
+
+#include <ck_pr.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+
+struct pair {
+    _Alignas(16) _Atomic uint64_t a;
+    _Atomic uint64_t b;
+};
+
+struct pair_value {
+    uint64_t a, b;
+};
+
+_Static_assert(sizeof(struct pair) == 16, "a pair is one double word");
+
+#if defined(__SANITIZE_THREAD__) || defined(__clang_analyzer__)
+#define PAIR_BY_COMPILER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define PAIR_BY_COMPILER 1
+#endif
+#endif
+
+/*
+ * Where *p is *expected: makes it `desired`, returns true. Else stores what it is in *expected, returns false.
+ * Ordering: sequentially consistent and a full barrier, also when it fails.
+ */
+static inline bool pair_cas(struct pair *p, struct pair_value *expected, struct pair_value desired)
+{
+#ifdef PAIR_BY_COMPILER
+    __extension__ typedef unsigned __int128 wide;
+    wide e = (wide) expected->b << 64 | expected->a;
+    const wide d = (wide) desired.b << 64 | desired.a;
+    const bool done =
+        __atomic_compare_exchange_n((wide *) (void *) p, &e, d, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (!done) {
+        expected->a = (uint64_t) e;
+        expected->b = (uint64_t) (e >> 64);
+    }
+    return done;
+#else
+    uint64_t compare[2] = {expected->a, expected->b};
+    uint64_t set[2] = {desired.a, desired.b};
+    uint64_t original[2];
+#if !defined(__x86_64__)
+    fence_seq_cst();
+#endif
+    const bool done = ck_pr_cas_64_2_value((uint64_t *) (void *) p, compare, set, original);
+#if !defined(__x86_64__)
+    fence_seq_cst();
+#endif
+    if (!done) {
+        expected->a = original[0];
+        expected->b = original[1];
+    }
+    return done;
+#endif
+}
+
+/*
+ * Both words as they were at one moment: read twice until both readings agree. (Not proof against a value that
+ * changed and changed back in between; whoever acts on the value confirms it with pair_cas.)
+ */
+static inline struct pair_value pair_read(const struct pair *p)
+{
+    struct pair_value v;
+    do {
+        /* Acquire keeps the second reading behind the first. */
+        v.b = load_acquire(&p->b);
+        v.a = load_acquire(&p->a);
+    } while (load_acquire(&p->b) != v.b || load_acquire(&p->a) != v.a);
+    return v;
+}
+
+/*
+ * Both words, perhaps of two moments: for whoever does nothing by them but a pair_cas, which then finds them otherwise.
+ * b is read first, and what the caller reads after this is no older than either.
+ */
+static inline struct pair_value pair_guess(const struct pair *p)
+{
+    struct pair_value v;
+    v.b = load_acquire(&p->b);
+    v.a = load_acquire(&p->a);
+    return v;
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/pages.h"
+
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Below this, a huge page would cost more memory than the fewer misses are worth. */
+#define HUGE_FROM ((size_t) 4 << 20)
+#define HUGE_SIZE ((size_t) 2 << 20)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* headers older than the kernel */
+#endif
+
+/* Where the kernel (before Linux 5.14) cannot do it in one call: writes to every page. */
+static void touch(unsigned char *memory, size_t size)
+{
+    for (size_t at = 0; at < size; at += 4096) {
+        ((_Atomic unsigned char *) memory)[at] = 0; /* atomic, so that it is not optimised away */
+    }
+}
+
+static void *map(size_t size)
+{
+    /* cppcheck-suppress invalidFunctionArg ; -1 is what an anonymous mapping takes */
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    return memory;
+}
+
+/*
+ * From the beginning of a huge page on, and what is no whole one at the end on small ones. Else the kernel makes one of
+ * the end of a mapping and the beginning of the next, some minutes later, and memory that nobody has touched is
+ * present.
+ */
+static void *map_huge(size_t size)
+{
+    const size_t page = (size_t) sysconf(_SC_PAGESIZE);
+    const size_t pages = (size + page - 1) / page * page;
+    unsigned char *all = map(pages + HUGE_SIZE);
+    if (all == NULL) {
+        return NULL;
+    }
+    const size_t before = (HUGE_SIZE - (uintptr_t) all % HUGE_SIZE) % HUGE_SIZE;
+    unsigned char *memory = all + before;
+    if ((before != 0 && munmap(all, before) != 0) || munmap(memory + pages, HUGE_SIZE - before) != 0) {
+        /* cppcheck-suppress doubleFree ; as much of it as is there */
+        (void) munmap(all, pages + HUGE_SIZE);
+        return NULL;
+    }
+    const size_t huge = size / HUGE_SIZE * HUGE_SIZE;
+    /* Wishes: without them the table is slower, not wrong. */
+    (void) madvise(memory, huge, MADV_HUGEPAGE);
+    if (huge != pages) {
+        (void) madvise(memory + huge, pages - huge, MADV_NOHUGEPAGE);
+    }
+    return memory;
+}
+
+void *memory_reserve_sparse(size_t size)
+{
+    void *memory = map(size);
+    if (memory != NULL) {
+        (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a wish */
+    }
+    return memory;
+}
+
+void *memory_reserve(size_t size, bool present)
+{
+    void *memory = size >= HUGE_FROM ? map_huge(size) : memory_reserve_sparse(size);
+    if (memory == NULL) {
+        return NULL;
+    }
+    if (present && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
+        touch(memory, size);
+    }
+    return memory;
+}
+
+void memory_release(void *memory, size_t size)
+{
+    if (memory != NULL) {
+        (void) munmap(memory, size);
+    }
+}

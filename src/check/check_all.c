@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weir_check_all: several keys, all or nothing.
+ *
+ * Where every key has a slot with a grant that covers its cost, the request is one store per key: the grants are this
+ * thread's own, so nobody can spend them between the look and the stores. Else all keys are claims of one request,
+ * which the table decides (process.c), and their slots learn from the answer as from any other.
+ *
+ * Ordering: [S1] in settle.c, [S4] in thread.c. Progress: as weir_check.
+ */
+#include "base/numbers.h"
+#include "base/rcu.h"
+#include "check/verdict.h"
+#include "thread/limiter.h"
+#include "thread/slot.h"
+
+/* The slots of the keys of a request, where every one of them has a grant that covers its cost. */
+static bool find_granted(const struct weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
+                         size_t slots[WEIR_MAX_KEYS_AT_ONCE])
+{
+    const uint32_t epoch = load_relaxed(&t->line->epoch);
+    for (size_t i = 0; i < count; i++) {
+        slots[i] = slot_find(t, keys[i].hash);
+        if (slots[i] == SLOT_NONE) {
+            return false;
+        }
+        const struct slot *slot = &t->slots[slots[i]];
+        const uint64_t grant = load_relaxed(&slot->grant); /* [S1] as in weir_check */
+        const uint32_t left = (uint32_t) grant - (uint32_t) load_relaxed(&slot->used);
+        const uint64_t cost = costs != NULL ? costs[i] : 1;
+        if ((uint32_t) (grant >> 32) != epoch || cost - 1 >= left) {
+            return false;
+        }
+        /* Between the publication of a policy set and the epoch that follows it, grants by both have this epoch. There
+         * are never more than two sets at a time. */
+        if (((load_relaxed(&slot->about) ^ load_relaxed(&t->slots[slots[0]].about)) & SLOT_SET) != 0) {
+            return false;
+        }
+        for (size_t j = 0; j < i; j++) {
+            if (slots[j] == slots[i]) {
+                return false; /* a key that is named twice needs room for both */
+            }
+        }
+    }
+    return count != 0;
+}
+
+/* Everything of one check_all that needs the table; no more than the most keys. */
+struct all {
+    struct claim claims[WEIR_MAX_KEYS_AT_ONCE];
+    uint32_t cells[WEIR_MAX_KEYS_AT_ONCE][WEIR_MAX_LIMITS];
+    size_t slots[WEIR_MAX_KEYS_AT_ONCE];
+    uint8_t key_of[WEIR_MAX_KEYS_AT_ONCE];               /* claim to key */
+    size_t count;                                        /* of claims */
+    const struct policy *entries[WEIR_MAX_KEYS_AT_ONCE]; /* of keys that have one: allowed, or denied */
+    size_t entry_count;
+    bool denied, would_deny; /* by one of them */
+    uint8_t denied_by;
+};
+
+/* Makes the claims: one per key that has a policy to ask. */
+static void all_collect(struct weir_thread *t, const struct policy_set *set, struct all *all, const weir_key *keys,
+                        const uint64_t *costs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct policy *policy = thread_policy(set, &keys[i]);
+        if (policy == NULL) {
+            counter_add(&t->unknown_count, 1);
+        } else if (policy->override != OVERRIDE_NONE) {
+            const bool denies = policy->override == OVERRIDE_DENY;
+            all->entries[all->entry_count++] = policy;
+            all->would_deny = all->would_deny || (denies && policy->mode == WEIR_SHADOW);
+            if (denies && policy->mode != WEIR_SHADOW) {
+                all->denied = true;
+                all->denied_by = (uint8_t) i;
+            }
+        } else {
+            all->key_of[all->count] = (uint8_t) i;
+            all->claims[all->count] = (struct claim){.policy = policy,
+                                                     .key = &keys[i],
+                                                     .cost = costs != NULL ? costs[i] : 1,
+                                                     .cells = all->cells[all->count],
+                                                     .optional = policy->mode == WEIR_SHADOW};
+            all->count++;
+        }
+    }
+}
+
+/* Gives the claims their slots: those that can be had. */
+static void all_take_slots(struct weir_thread *t, struct all *all, uint32_t epoch, uint64_t now_ns)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        struct claim *claim = &all->claims[i];
+        /* A slot that an earlier claim has is locked, and is not given twice. */
+        all->slots[i] = slot_take(t, claim->policy, claim->key, epoch, now_ns);
+        if (all->slots[i] != SLOT_NONE) {
+            claim->cells = t->backs[all->slots[i]].cells;
+            claim->pinned = true;
+            claim->want = slot_grant_size(t, all->slots[i], epoch, 0);
+        }
+    }
+}
+
+static void all_learn(struct weir_thread *t, struct all *all, uint32_t epoch, const struct request *r)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const struct claim *claim = &all->claims[i];
+        if (all->slots[i] != SLOT_NONE) {
+            /* A key that is named twice was short of both costs, and a slot would deny the one. */
+            if (!r->out->untracked && !(claim->short_of && claim->before[0] != 0)) {
+                slot_learn(t, all->slots[i], epoch, r, claim);
+            }
+            slot_unlock(&t->backs[all->slots[i]]);
+        } else if (claim->short_of && !claim->placeless) {
+            slot_missing_denial(t, claim->policy, claim->key, claim->cells, claim->cost);
+        }
+        thread_tally(t, claim->policy, claim->optional ? !claim->short_of : r->out->allowed);
+    }
+}
+
+/* Counts the request for the keys that were not asked for, which entries of single keys have decided. */
+static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
+{
+    for (size_t i = 0; i < all->entry_count; i++) {
+        const struct policy *policy = all->entries[i];
+        thread_tally(t, policy, policy->mode == WEIR_SHADOW ? policy->override == OVERRIDE_ALLOW : pass);
+    }
+    for (size_t i = 0; i < all->count && all->denied; i++) {
+        thread_tally(t, all->claims[i].policy, all->claims[i].policy->mode == WEIR_SHADOW);
+    }
+}
+
+/* A time for a request of several policies: the clock's, where one of them wants that. */
+static uint64_t all_now(struct weir_thread *t, const struct all *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->claims[i].policy->fine_clock) {
+            return tick_now(t, all->claims[i].policy);
+        }
+    }
+    return tick_now(t, all->claims[0].policy);
+}
+
+/* Decides the claims; within an RCU section. */
+static bool all_decide(struct weir_thread *t, struct all *all, uint32_t epoch, weir_verdict *verdict)
+{
+    struct decision decision = {.allowed = false};
+    struct request r = {
+        .t = t, .claims = all->claims, .count = all->count, .now_ns = all_now(t, all), .out = &decision};
+    all_take_slots(t, all, epoch, r.now_ns);
+    process_decide(&r, true);
+    all_learn(t, all, epoch, &r);
+    counter_add(&t->untracked_count, decision.untracked);
+    if (verdict != NULL) {
+        verdict_write(verdict, t, all->claims[decision.key_index].policy, &decision, r.now_ns);
+        verdict->allowed = decision.allowed;
+        verdict->retry_after_ns = decision.allowed ? 0 : decision.retry_after_ns;
+        verdict->would_deny = decision.left_out || all->would_deny;
+        verdict->key_index = all->key_of[decision.key_index];
+    }
+    return decision.allowed;
+}
+
+static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, const weir_key *keys, const uint64_t *costs,
+                                                     size_t count, weir_verdict *verdict)
+{
+    struct all all;
+    all.count = all.entry_count = 0;
+    all.denied = all.would_deny = false;
+    counter_add(&t->slow_count, 1);
+    rcu_enter();
+    const uint32_t epoch = load_acquire(&t->line->epoch);            /* [S4] before the policies */
+    const struct policy_set *set = load_acquire(&t->tier->policies); /* one set for all keys */
+    all_collect(t, set, &all, keys, costs, count);
+    bool pass = !all.denied;
+    if (all.denied) {
+        (void) thread_answer_override(t, thread_policy(set, &keys[all.denied_by]), false, verdict);
+        if (verdict != NULL) {
+            verdict->key_index = all.denied_by;
+        }
+    } else if (all.count != 0) {
+        pass = all_decide(t, &all, epoch, verdict);
+    } else if (verdict != NULL) {
+        *verdict = (weir_verdict){.allowed = true,
+                                  .would_deny = all.would_deny,
+                                  .limit = UINT64_MAX,
+                                  .remaining = UINT64_MAX,
+                                  .fleet_age_ns = UINT64_MAX};
+    }
+    all_tally(t, &all, pass);
+    rcu_leave();
+    return pass;
+}
+
+bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count, weir_verdict *verdict)
+{
+    size_t slots[WEIR_MAX_KEYS_AT_ONCE];
+    if (t == NULL) {
+        return thread_allow_unattached(verdict);
+    }
+    if (count > WEIR_MAX_KEYS_AT_ONCE) {
+        if (verdict != NULL) {
+            *verdict = (weir_verdict){.retry_after_ns = UINT64_MAX, .fleet_age_ns = UINT64_MAX};
+        }
+        return false;
+    }
+    if (!find_granted(t, keys, costs, count, slots)) {
+        return check_all_slow(t, keys, costs, count, verdict);
+    }
+    /* The grants are this thread's own: nobody can spend them between the look and here. One that is being taken back
+     * is spent late, as by weir_check. */
+    size_t least = 0;
+    uint64_t least_left = UINT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        struct slot *slot = &t->slots[slots[i]];
+        const uint64_t used = load_relaxed(&slot->used) + (costs != NULL ? costs[i] : 1);
+        store_release(&slot->used, used); /* [S1] */
+        counter_add(&slot_tally(t, load_relaxed(&slot->about))->allowed, 1);
+        const uint64_t left = load_relaxed(&slot->credit) - used; /* the owner's own */
+        if (left < least_left) {
+            least_left = left;
+            least = i;
+        }
+    }
+    if (verdict != NULL) {
+        const struct slot *slot = &t->slots[slots[least]];
+        verdict_hit(verdict, t->line, slot, load_relaxed(&slot->about), least_left);
+        verdict->key_index = (uint8_t) least;
+    }
+    return true;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a denial says: which limit will be the last to let the request pass, and when. */
+#include "base/numbers.h"
+#include "thread/limiter.h"
+
+uint64_t process_retry_after(const struct request *r, const struct claim *claim, size_t i)
+{
+    const struct rule *rule = &claim->rules[i];
+    const uint64_t asked = claim_asked(claim) + claim->before[i];
+    if (!rule_is_log(rule)) {
+        return rule_retry_after(rule, claim->opinions[i].level, r->now_ns, asked);
+    }
+    struct tier *tier = r->t->tier;
+    uint64_t retry_ns = log_state_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
+    logs_lock(tier, claim->cells[i]);
+    struct log *log = logs_get(tier, claim->cells[i]);
+    /* Relaxed: under the lock a log is its cell's for as long as the hash is there. */
+    if (log != NULL &&
+        load_relaxed(&r->t->tier->table.cells[claim->cells[i]].hash) == cell_hash(claim->policy, claim->key, i)) {
+        retry_ns = log_retry_after(log, rule, r->now_ns, asked);
+    }
+    logs_unlock(tier, claim->cells[i]);
+    return retry_ns;
+}
+
+void process_denial(const struct request *r, const struct claim *claim, struct decision *out)
+{
+    *out = (struct decision){.allowed = false, .remaining = UINT64_MAX};
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        out->remaining = min_u64(out->remaining, claim->opinions[i].left);
+        if (claim->opinions[i].left >= claim_asked(claim)) {
+            continue;
+        }
+        uint64_t retry_ns = process_retry_after(r, claim, i);
+        if (retry_ns == UINT64_MAX && claim_asked(claim) + claim->before[i] <= claim->policy->limits[i].rule.limit) {
+            /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
+            retry_ns = NS_PER_S;
+        }
+        /* Relaxed: as mirror.c. What is left to the others may be had after the fleet's next answer. */
+        const bool mirrored = mirror_concerns(r->t->tier, claim->policy) && retry_ns != UINT64_MAX;
+        const uint64_t answer_ns =
+            mirrored ? mirror_retry_after(r->t->tier, claim->policy, claim->cells[i], r->now_ns) : 0;
+        retry_ns = answer_ns != 0 && (retry_ns == 0 || claim->rules[i].limit < claim->policy->limits[i].rule.limit)
+                       ? answer_ns
+                       : retry_ns;
+        retry_ns = retry_ns != 0 ? retry_ns : 1; /* only held units stood in the way */
+        if (retry_ns > out->retry_after_ns) {
+            out->retry_after_ns = retry_ns;
+            out->limit_index = (uint8_t) i;
+            out->limit = claim->policy->limits[i].rule.limit;
+            out->reset_after_ns = rule_reset_after(&claim->rules[i], claim->opinions[i].level, r->now_ns);
+        }
+    }
+    out->remaining = min_u64(out->remaining, out->limit);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The short way through the table: a key that has no slot, is there, and has room, under one window or token bucket. It
+ * is what a flood of addresses asks for, so it makes no request out of it (process.c), which costs five times as many
+ * instructions: a search, a look, and one compare-and-swap of the state.
+ *
+ * It only ever says yes. Whatever else there is to say (no room, a new key, a queue, a log, a bucket of another rate, a
+ * part of the limit, somebody in between) is said by process_decide, as if nobody had been here.
+ *
+ * What is the same for all keys of a policy at one moment is worked out once (cold_of): a burst does it once for all of
+ * its keys.
+ *
+ * Ordering: as a plain charge of process.c [P1]: the state is read, then held, then that state is swapped. The two
+ * words of the state may have been read at two moments; the swap then fails. The hash is read behind both (I3).
+ * Progress: wait-free.
+ */
+#ifndef WEIR_CHECK_DIRECT_CHARGE_H
+#define WEIR_CHECK_DIRECT_CHARGE_H
+
+#include "algorithm/limit_snapshot.h"
+#include "thread/limiter.h"
+
+/* A policy's keys at one moment. */
+struct cold {
+    const struct policy *policy; /* within the RCU section it was found in */
+    uint64_t mix;                /* a key's hash, with this, is its cell's: see cell_hash */
+    uint64_t now_ns;             /* fleet time */
+    uint64_t allowed;            /* requests counted so far, for who collects them */
+    bool fleet;
+    uint64_t about; /* slot_about */
+    weir_policy_id id;
+    uint32_t epoch;       /* of what a thread keeps: see cold_keep; 0: nothing */
+    struct moment moment; /* of no kind: its keys do not go this way */
+    struct rule rule;
+};
+
+struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns);
+
+/*
+ * A thread keeps what its last slow passes worked out, for as long as the epoch stays: as a grant, by [S4], what was
+ * made by an old set of policies has an old epoch. So it may be used outside of an RCU section, but for `policy`.
+ */
+#define COLD_KEPT 4 /* policies: a power of two */
+
+static inline struct cold *cold_place(const struct weir_thread *t, weir_policy_id id)
+{
+    return &t->colds[id % COLD_KEPT];
+}
+
+/* Keeps it, where all keys of the policy have it: none has an entry of its own, and no other node uses them. */
+static inline void cold_keep(struct weir_thread *t, const struct policy_set *set, const struct cold *cold,
+                             uint32_t epoch)
+{
+    /* Relaxed: whether there are any. */
+    if (epoch != EPOCH_ASLEEP && cold->moment.kind != MOMENT_NONE && !cold->fleet && !cold->policy->fine_clock &&
+        load_relaxed(&set->overrides) == NULL) {
+        struct cold *place = cold_place(t, cold->policy->id);
+        *place = *cold;
+        place->epoch = epoch;
+    }
+}
+
+static inline bool cold_is_short(const struct cold *cold)
+{
+    return cold->moment.kind != MOMENT_NONE;
+}
+
+static inline uint64_t cold_hash(const struct cold *cold, const weir_key *key)
+{
+    return table_hash(key->hash, cold->mix);
+}
+
+/* How a key stands after it was counted, for a verdict. */
+struct cold_answer {
+    struct state state;
+    uint64_t held;
+    uint64_t left; /* units; set where other nodes use the key as well */
+};
+
+/* As cold_charge, where other nodes use the key as well. `cost`: 1 to the limit. */
+bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash, uint64_t cost,
+                          struct cold_answer *out);
+
+/* What a charge is to make of a cell's state, its generation included. */
+struct cold_swap {
+    struct pair_value from, to;
+};
+
+/*
+ * What counting `cost` units (1 to the limit) of a hash would make of the state of a cell that was its. False: not so
+ * easily. *held: beside how many units that threads hold. No other node uses the key.
+ */
+static inline bool cold_look(const struct cold *cold, const struct cell *cell, uint64_t hash, uint64_t cost,
+                             struct cold_swap *swap, uint64_t *held)
+{
+    const struct pair_value from = pair_guess(&cell->state);
+    /* Relaxed: ordered behind the state by [T2]. */
+    if (load_relaxed(&cell->hash) != hash) {
+        return false;
+    }
+    struct state state = {from.a, from.b};
+    *held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
+    if (!moment_take(&cold->moment, &state, *held, cost)) {
+        return false;
+    }
+    swap->from = from;
+    swap->to = (struct pair_value){state.a, state.b};
+    return true;
+}
+
+/*
+ * Counts `cost` units (not 0) of a hash at a cell that was its, where that takes no more than one look. False: nothing
+ * was done.
+ */
+static inline bool cold_charge(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash,
+                               uint64_t cost, struct cold_answer *out)
+{
+    if (cost > cold->moment.limit) {
+        return false;
+    }
+    if (cold->fleet) {
+        return cold_charge_mirrored(tier, cold, cell, hash, cost, out);
+    }
+    struct cold_swap swap;
+    uint64_t held;
+    if (!cold_look(cold, cell, hash, cost, &swap, &held)) {
+        offenders_prefetch(&tier->offenders, (uint32_t) (cell - tier->table.cells));
+        return false;
+    }
+    *out = (struct cold_answer){.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};
+    return pair_cas(&cell->state, &swap.from, swap.to);
+}
+
+/* A verdict on what was counted, of which so much may still pass. */
+void cold_write(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold, uint64_t left,
+                uint64_t reset_after_ns);
+/* The same of what cold_charge has counted. */
+void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
+                  const struct cold_answer *how);
+
+/*
+ * The same for a key of which nothing has been looked at yet, and answers. False: nothing was done, and process_decide
+ * is to be asked.
+ */
+bool cold_pass(struct weir_thread *t, const struct cold *cold, const weir_key *key, uint64_t cost,
+               weir_verdict *verdict);
+
+#endif

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rounds: one every interval, at once while something is left over or somebody waits for one, and 10 ms after the last
+ * one for keys that cannot wait.
+ *
+ * A round settles what has lapsed, reports what matters (gather.c), and folds the answers in. One that fails leaves
+ * nothing behind: what it held is dirty again, and counts are cumulative, so saying them twice is harmless.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/numbers.h"
+#include "base/pages.h"
+#include "base/plain.h"
+#include "base/rcu.h"
+#include "fleet/fleet.h"
+
+/* Without a heartbeat for so many intervals a node is suspect. */
+#define NODE_SUSPECT_INTERVALS 3
+
+/* So many intervals without a good round are an outage, after which the others have news that is not told yet. */
+#define OUTAGE_INTERVALS 3
+
+/* A round that takes more than so many half intervals is slow: with the pause before it, its news may pass a grace. */
+#define SLOW_ROUND 3
+
+/* While nodes are awaited, a node asks so often in an interval whether they are back: all hear at about the same time.
+ */
+#define ASK_DIVISOR 8
+
+/* A loss that only the sums tell of is healed once in so many intervals. */
+#define HEAL_EVERY 16
+
+/* An idle node speaks so many times less often; below the outage grace of three intervals. */
+#define IDLE_INTERVALS 2
+
+/* How soon after a round another one may follow for a key that cannot wait. */
+#define URGENT_NS (10 * NS_PER_MS)
+
+/* The transport is stepped at least so often. */
+#define LOOK_EVERY_NS (50 * NS_PER_MS)
+
+/* A line of the log, as it is formatted. */
+#define LINE_SIZE 700
+
+/* Passes to settle everything for a weir_sync, when other threads are settling at the same moment. */
+#define SETTLE_PASSES 100
+
+void fleet_log(const struct fleet *fleet, weir_log_level level, const char *format, ...)
+{
+    if (fleet->log == NULL) {
+        return;
+    }
+    char text[LINE_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    (void) vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    /* Here, so that no caller can forget it: a line may quote what stands in Redis. */
+    char line[LINE_SIZE + LINE_SIZE / 2];
+    (void) plain_line(line, sizeof(line), text);
+    fleet->log(fleet->log_arg, level, line);
+}
+
+int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transport, const weir_options *options,
+               uint64_t monotonic_ns)
+{
+    fleet->tier = tier;
+    fleet->log = options->log;
+    fleet->log_arg = options->log_arg;
+    fleet->interval_ms = options->sync_interval_ms;
+    tier->interval_ns = options->sync_interval_ms * NS_PER_MS;
+    fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) tier->table.cell_count;
+    fleet->forgiven = fleet->shifted = (uint32_t) tier->table.cell_count;
+    fleet->timeout_ms = options->redis_timeout_ms;
+    fleet->expected_nodes = options->expected_nodes;
+    membership_open(&fleet->membership, options->expected_nodes, tier->interval_ns,
+                    options->redis_timeout_ms * NS_PER_MS);
+    store_relaxed(&tier->nodes, membership_nodes(&fleet->membership));
+    fleet->opened_ns = monotonic_ns;
+    fleet->next_round_ns = monotonic_ns;
+    fleet->extra_round_ns = UINT64_MAX;
+    (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
+    if (options->node_name != NULL) {
+        (void) snprintf(fleet->name, sizeof(fleet->name), "%s", options->node_name);
+    } else if (gethostname(fleet->name, sizeof(fleet->name) - 1) != 0) {
+        (void) snprintf(fleet->name, sizeof(fleet->name), "unnamed");
+    }
+    for (char *c = fleet->name; *c != '\0'; c++) {
+        /* It stands in a log line, and between quotes in the metrics. */
+        *c = (unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f || *c == '"' || *c == '\\' ? '_' : *c;
+    }
+    unsigned char id[6];
+    if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
+        return -errno;
+    }
+    for (size_t i = 0; i < sizeof(id); i++) {
+        (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
+    }
+    fleet->memory_size = ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->origins)) +
+                         ROUND_ORPHANS * sizeof(*fleet->orphans) + ROUND_LOGS * sizeof(*fleet->logs);
+    unsigned char *memory = memory_reserve(fleet->memory_size, true);
+    if (memory == NULL) {
+        return -ENOMEM;
+    }
+    fleet->reports = (struct report *) (void *) memory;
+    fleet->origins = (struct origin *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->reports));
+    fleet->orphans =
+        (struct orphan *) (void *) ((unsigned char *) fleet->origins + ROUND_REPORTS * sizeof(*fleet->origins));
+    fleet->logs = (struct log_news *) (void *) (fleet->orphans + ROUND_ORPHANS);
+    fleet->transport = transport;
+    store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
+    return 0;
+}
+
+void fleet_close(struct fleet *fleet)
+{
+    if (fleet->transport != NULL) {
+        fleet->transport->ops->close(fleet->transport);
+        fleet->transport = NULL;
+    }
+    memory_release(fleet->reports, fleet->memory_size);
+    overrides_drop(fleet->override_texts, fleet->override_count);
+    fleet->override_texts = NULL;
+    fleet->reports = NULL;
+}
+
+uint64_t fleet_wait_begin(struct fleet *fleet)
+{
+    (void) add_relaxed(&fleet->waiters, 1);
+    /* Pairs with begin_round: what this thread did before is in the flush. */
+    return add_seq_cst(&fleet->requests, 1) + 1;
+}
+
+void fleet_wait_end(struct fleet *fleet)
+{
+    (void) add_relaxed(&fleet->waiters, (uint32_t) -1);
+}
+
+bool fleet_wanted(const struct fleet *fleet)
+{
+    return load_acquire(&fleet->requests) != load_relaxed(&fleet->served);
+}
+
+/* Lets every grant lapse and settles them, so that a flush holds all there is. */
+static void settle_everything(struct tier *tier)
+{
+    tick_epoch(tier);
+    for (int pass = 0; pass < SETTLE_PASSES && settle_lapsed(tier) != 0; pass++) {
+    }
+}
+
+/* Whether nothing was heard of the fleet for so long that other nodes may have failed to speak with it, too. */
+static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
+{
+    const uint64_t last_ns = fleet->good_ns != 0 ? fleet->good_ns : fleet->opened_ns;
+    /* Whose rounds take long, and are answered, has missed nothing. */
+    return fleet->failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->tier->interval_ns;
+}
+
+static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
+{
+    struct tier *tier = fleet->tier;
+    struct flush *flush = &fleet->flush;
+    bool settled = true;
+    if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
+        /* Acquire: pairs with fleet_wait_begin; what its caller did before is in the flush. */
+        const uint64_t request = load_acquire(&fleet->requests);
+        settled = request == flush->again; /* when it began for the first time */
+        *flush = (struct flush){.request = request, .urgent = flush->urgent};
+    }
+    if (settled) {
+        (void) settle_lapsed(tier);
+    } else {
+        settle_everything(tier);
+    }
+    if (flush->request != 0) {
+        flush->urgent = !flush->urgent && load_relaxed(&tier->urgent) != 0;
+        kind = flush->urgent ? ROUND_URGENT : ROUND_FLUSH;
+    }
+    const bool asks = kind == ROUND_ASK || !fleet->skew.known || was_away(fleet, monotonic_ns);
+    /* Who waits for a flush waits for all there is; and who leaves has no other time to tell it. */
+    fleet->tells = kind == ROUND_FLUSH || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
+    if (!asks) {
+        report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns), kind);
+    } else {
+        /*
+         * The first round asks the time: what is reported before that may carry a wrong window's number. After an
+         * outage it asks whether the fleet still has what it was told.
+         */
+        fleet->round.report_count = 0;
+        fleet->waiting = kind != ROUND_ASK;
+        fleet->flush.done = false;
+    }
+    fleet->round.reports = fleet->reports;
+    fleet->round.node = fleet->node;
+    fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
+    fleet->round.leaves = fleet->leaves;
+    fleet->round.asks = asks || kind == ROUND_URGENT; /* which tells of some keys alone */
+    fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns) : 0;
+    fleet->round.wall_ns = clock_wall_ns(fleet->tier->clock);
+    fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->tier->interval_ns) / NS_PER_MS);
+    fleet->round.first = fleet->good_ns == 0;
+    fleet->round.sent_size = 0;
+    fleet->round.overrides_new = false;
+    memcpy(fleet->round.overrides_version, fleet->overrides_version, sizeof(fleet->overrides_version));
+    fleet->begun_ns = monotonic_ns;
+    counter_add(&fleet->stats.urgent_count, kind == ROUND_URGENT);
+    if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
+        fleet->under_way = true;
+    } else {
+        report_retry(fleet);
+    }
+}
+
+/* What a good round says about records that were refused, once per change. */
+static void log_refused(struct fleet *fleet, size_t refused, const struct report *first)
+{
+    if (refused != 0 && !fleet->rejecting) {
+        fleet_log(fleet, WEIR_LOG_ERROR,
+                  "%s refused %zu of %zu %s, such as \"%s\": it holds something else than weir's; delete it or "
+                  "choose another prefix. Limiting of these keys goes on by this node's own counts",
+                  fleet->transport->ops->server(fleet->transport), refused, fleet->round.report_count,
+                  plain_number(fleet->round.report_count, "record", "records"), first->record);
+    } else if (refused == 0 && fleet->rejecting && fleet->round.report_count != 0) {
+        fleet_log(fleet, WEIR_LOG_INFO, "%s takes all records again", fleet->transport->ops->server(fleet->transport));
+    }
+    if (fleet->round.report_count != 0) {
+        fleet->rejecting = refused != 0;
+    }
+}
+
+/* Keeps what the round has told of entries of single keys, until the weir takes them. */
+static void take_overrides(struct fleet *fleet)
+{
+    struct round *round = &fleet->round;
+    if (!round->overrides_new) {
+        return;
+    }
+    overrides_drop(fleet->override_texts, fleet->override_count);
+    fleet->override_texts = round->overrides;
+    fleet->override_count = round->override_count;
+    fleet->overrides_left_out = round->overrides_left_out;
+    fleet->has_overrides = true;
+    memcpy(fleet->overrides_version, round->overrides_version, sizeof(fleet->overrides_version));
+    round->overrides = NULL;
+    round->overrides_new = false;
+}
+
+/* What a good round says of the nodes. */
+static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
+{
+    struct membership *membership = &fleet->membership;
+    const bool late = was_away(fleet, monotonic_ns);
+    const bool slow = monotonic_ns - fleet->begun_ns > SLOW_ROUND * fleet->tier->interval_ns / 2;
+    const bool was_slow = fleet->slow && !slow;
+    fleet->failed = false;
+    fleet->slow = slow;
+    if (late || was_slow || fleet->round.forgot) {
+        membership_await(membership, monotonic_ns);
+    }
+    if (late || fleet->outage) {
+        fleet->back_ns = monotonic_ns;
+        fleet->outage = false;
+    }
+    const bool was_complete = membership_complete(membership);
+    const bool resumed = membership_resumes(membership, monotonic_ns);
+    membership_heard(membership, fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
+                     monotonic_ns);
+    fleet->awaits = membership_awaits(membership, monotonic_ns);
+    fleet->resumes = membership_resumes(membership, monotonic_ns);
+    fleet->resumes_now = fleet->resumes && !resumed;
+    if (!was_complete && membership_complete(membership)) {
+        fleet->extra_round_ns = monotonic_ns + membership->settle_ns; /* then it tells what it held back (report.c) */
+    } else if (fleet->resumes_now) {
+        fleet->extra_round_ns = monotonic_ns; /* before those who are back do */
+    }
+    store_relaxed(&fleet->stats.live_nodes, membership->live);
+    store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
+    store_relaxed(&fleet->stats.awaits, fleet->awaits);
+    store_relaxed(&fleet->tier->nodes, membership_nodes(membership));
+}
+
+/* Says once that there are more nodes than this one would have shared with until it had heard. */
+static void hint_expected(struct fleet *fleet)
+{
+    const uint32_t expected = fleet->expected_nodes != 0 ? fleet->expected_nodes : 1;
+    if (fleet->round.live_nodes <= expected || fleet->hinted) {
+        return;
+    }
+    fleet->hinted = true;
+    fleet_log(fleet, WEIR_LOG_INFO,
+              "expected_nodes is %" PRIu32 " and %" PRIu32
+              " nodes are live: a node that starts lets pass up to 1/%" PRIu32
+              " of each limit before it has heard of the others; set expected_nodes to %" PRIu32,
+              fleet->expected_nodes, fleet->round.live_nodes, expected, fleet->round.live_nodes);
+}
+
+static void finish_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+{
+    struct fleet_stats *stats = &fleet->stats;
+    const struct report *first_refused = NULL;
+    fleet->under_way = false;
+    const bool first_time = !fleet->skew.known;
+    hear_of_nodes(fleet, monotonic_ns);
+    fleet->good_ns = monotonic_ns;
+    fleet->news_ns = fleet->begun_ns;
+    /* Before the answers are brought home: the one that ends an outage is taken in. */
+    if (outage_update(fleet, set, monotonic_ns)) {
+        tick_epoch(fleet->tier);
+    }
+    fleet->news_age_ns = membership_news_age(fleet->round.live_nodes, fleet->round.suspect_nodes,
+                                             fleet->round.watermark_ns, fleet->gathered_ns, fleet->tier->interval_ns);
+    const size_t refused =
+        report_apply(fleet, set, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns), &first_refused);
+    if (fleet->given_back) {
+        tick_epoch(fleet->tier); /* what threads deny from their slots may pass again */
+    }
+    take_overrides(fleet);
+    skew_sample(fleet, monotonic_ns);
+    skew_say(fleet);
+    log_refused(fleet, refused, first_refused);
+    if (first_time) {
+        fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live %s",
+                  fleet->transport->ops->server(fleet->transport), fleet->node, fleet->name, fleet->round.live_nodes,
+                  plain_number(fleet->round.live_nodes, "node", "nodes"));
+    }
+    hint_expected(fleet);
+    if (fleet->round.forgot) {
+        counter_add(&stats->forgot_count, 1);
+        fleet_log(fleet, WEIR_LOG_WARNING,
+                  "%s has lost what it was told (restarted empty, flushed, or another server): telling it again",
+                  fleet->transport->ops->server(fleet->transport));
+    }
+    if (fleet->round.forgot) {
+        report_all_again(fleet);
+        report_flush_again(fleet);
+    } else if (fleet->lost && fleet->heal >= fleet->tier->table.cell_count &&
+               fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
+        report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
+    }
+    tick_news(&fleet->tier->line, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns));
+    store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
+    counter_add(&stats->sync_count, 1);
+    counter_add(&stats->reported_count, fleet->round.report_count - refused - fleet->untold_count);
+    counter_add(&stats->untold_count, fleet->untold_count);
+    counter_add(&stats->rejected_count, refused);
+    counter_add(&stats->sent_size, fleet->round.sent_size);
+    if (fleet->flush.done) {
+        store_release(&fleet->served, fleet->flush.request); /* pairs with weir_sync */
+        fleet->flush = (struct flush){.request = 0};
+    }
+}
+
+/* When to ask whether all nodes are back; UINT64_MAX: nobody is awaited. */
+static uint64_t asks_at_ns(const struct fleet *fleet)
+{
+    const bool asks = fleet->awaits && !membership_complete(&fleet->membership);
+    return asks ? fleet->begun_ns + fleet->tier->interval_ns / ASK_DIVISOR : UINT64_MAX;
+}
+
+/* Whether a round is to begin, and which. */
+static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
+{
+    const bool urgent = load_relaxed(&fleet->tier->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
+    const bool interval = monotonic_ns >= min_u64(fleet->next_round_ns, fleet->extra_round_ns);
+    const bool asks = monotonic_ns >= asks_at_ns(fleet);
+    *kind = interval                                   ? ROUND_INTERVAL
+            : fleet->waiting                           ? ROUND_REST
+            : asks && !(urgent || fleet_wanted(fleet)) ? ROUND_ASK
+                                                       : ROUND_URGENT;
+    return interval || fleet->waiting || urgent || asks || fleet_wanted(fleet);
+}
+
+void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready)
+{
+    const struct transport_ops *ops = fleet->transport->ops;
+    /* Most steps are ticks, and each of the transport's costs calls of the system. */
+    const bool steps = ready || monotonic_ns >= min_u64(fleet->transport_ns, fleet->looked_ns + LOOK_EVERY_NS);
+    fleet->looked_ns = steps ? monotonic_ns : fleet->looked_ns;
+    const enum transport_event event = steps ? ops->step(fleet->transport, monotonic_ns) : TRANSPORT_NOTHING;
+    skew_slew(fleet, fleet->stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->stepped_ns) : 0);
+    fleet->stepped_ns = monotonic_ns;
+
+    rcu_enter();
+    /* Acquire: pairs with the publication in weir_set_policies. */
+    const struct policy_set *set = load_acquire(&fleet->tier->policies);
+    if (event == TRANSPORT_ROUND_DONE) {
+        finish_round(fleet, set, monotonic_ns);
+    } else if (event == TRANSPORT_ROUND_FAILED) {
+        fleet->under_way = false;
+        if (fleet->round.overrides_new) {
+            overrides_drop(fleet->round.overrides, fleet->round.override_count);
+            fleet->round.overrides_new = false;
+        }
+        counter_add(&fleet->stats.sync_error_count, 1);
+        report_retry(fleet);
+    }
+    fleet->failed = fleet->failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
+    trouble_look(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
+    if (outage_update(fleet, set, monotonic_ns)) {
+        tick_epoch(fleet->tier);
+    }
+    if (fleet->skew.step_ns == 0) {
+        report_sweep(fleet, set);
+    }
+    enum round_kind kind;
+    if (!fleet->under_way && fleet->skew.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
+        ops->state(fleet->transport) == TRANSPORT_READY) {
+        if (monotonic_ns >= fleet->extra_round_ns) {
+            fleet->extra_round_ns = UINT64_MAX;
+        }
+        if (kind == ROUND_INTERVAL && monotonic_ns >= fleet->next_round_ns) {
+            const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
+            fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;
+        }
+        begin_round(fleet, set, kind, monotonic_ns);
+    }
+    rcu_leave();
+    skew_step(fleet, monotonic_ns);
+}
+
+size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
+{
+    if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
+        const uint64_t due_ns = min_u64(min_u64(fleet->next_round_ns, fleet->extra_round_ns), asks_at_ns(fleet));
+        *deadline_ns = fleet->waiting || fleet_wanted(fleet) ? 0 : min_u64(*deadline_ns, due_ns);
+    }
+    if (report_sweeping(fleet)) {
+        *deadline_ns = 0;
+    }
+    fleet->transport_ns = UINT64_MAX;
+    const size_t count = fleet->transport->ops->wait_for(fleet->transport, fds, &fleet->transport_ns);
+    *deadline_ns = min_u64(*deadline_ns, fleet->transport_ns);
+    return count;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The background thread.
+ *
+ * It ticks, settles what has lapsed, lists who is denied, logs which policies deny and steps the fleet. When no thread
+ * has decided anything for a while it sleeps: it then looks ten times a second whether one has, and speaks with Redis
+ * half as often. (A hit needs a grant of the present epoch, and a grant is made in a slow pass; so no slow pass in some
+ * ticks means no checks at all.)
+ */
+#include "limiter/background.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "limiter/denial_log.h"
+#include "limiter/overrides.h"
+
+/* Without a slow pass for so long, it sleeps. */
+#define SLEEP_AFTER_NS (50 * NS_PER_MS)
+
+/* How often it looks, asleep. */
+#define ASLEEP_LOOK_NS (100 * NS_PER_MS)
+
+/* How often lapsed grants of idle threads are settled. Denying threads do not wait for it; see settle_key. */
+#define SETTLE_EVERY_NS (32 * NS_PER_MS)
+
+/* Slow passes of all threads so far. */
+static uint64_t passes(const struct tier *tier)
+{
+    uint64_t sum = 0;
+    const uint32_t high = load_acquire(&tier->thread_high);
+    for (uint32_t i = 0; i < high; i++) {
+        sum += load_relaxed(&tier->threads[i].slow_count); /* statistics */
+    }
+    return sum;
+}
+
+/* Ticks, and falls asleep or wakes up. */
+static void run_tick(weir *w, uint64_t now_ns)
+{
+    struct tier *tier = &w->tier;
+    if (tier->host_time) {
+        /* Time moves here and nowhere else, and every move is a tick. */
+        if (now_ns + load_relaxed(&tier->line.offset_ns) != load_relaxed(&tier->line.now_ns)) {
+            tick_raise(&tier->line, now_ns);
+            tick_epoch(tier);
+            /* Before anyone counts at the new time, so that what is counted does not depend on who settles when. */
+            (void) settle_lapsed(tier);
+        }
+        return;
+    }
+    const uint64_t seen = passes(tier);
+    if (seen != w->seen_passes) {
+        w->seen_passes = seen;
+        w->active_ns = now_ns;
+        if (w->asleep) {
+            w->asleep = false;
+            tick_wake(tier, now_ns);
+        }
+    } else if (!w->asleep && now_ns >= w->active_ns + SLEEP_AFTER_NS) {
+        w->asleep = true;
+        tick_sleep(tier);
+        (void) settle_lapsed(tier);
+    }
+    if (!w->asleep) {
+        tick_if_due(tier, now_ns);
+    }
+}
+
+/* What fleet_wait_for gave, and the descriptor that wakes the thread. */
+struct waiting {
+    struct pollfd fds[TRANSPORT_MAX_POLLFDS + 1];
+    size_t count;
+};
+
+static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
+{
+    struct tier *tier = &w->tier;
+    run_tick(w, now_ns);
+    if (now_ns >= w->settle_ns && !w->asleep) {
+        w->settle_ns = now_ns + SETTLE_EVERY_NS;
+        (void) settle_lapsed(tier);
+    }
+    offenders_step(tier, now_ns);
+    denial_log_step(w, now_ns);
+    if (w->has_fleet) {
+        const uint64_t served = load_relaxed(&w->fleet.served);
+        fleet_step(&w->fleet, now_ns, w->asleep, ready);
+        weir_take_overrides(w);
+        if (load_relaxed(&w->fleet.served) != served) {
+            (void) pthread_mutex_lock(&w->sync_lock);
+            (void) pthread_cond_broadcast(&w->sync_done);
+            (void) pthread_mutex_unlock(&w->sync_lock);
+        }
+    }
+    uint64_t next_ns = w->asleep         ? now_ns + ASLEEP_LOOK_NS
+                       : tier->host_time ? now_ns + tier->tick_ns
+                                         : load_relaxed(&tier->line.next_ns);
+    waiting->count = w->has_fleet ? fleet_wait_for(&w->fleet, waiting->fds, &next_ns) : 0;
+    return next_ns;
+}
+
+/* Tells the host's loop what to wait for. */
+static uint64_t watch(weir *w, const struct waiting *waiting, bool changed, uint64_t now_ns, uint64_t next_ns)
+{
+    return poll_set_update(&w->poll_set, waiting->fds, waiting->count, changed, now_ns, next_ns);
+}
+
+uint64_t background_poll(weir *w, uint64_t now_ns)
+{
+    struct waiting waiting;
+    const bool ready = poll_set_take(&w->poll_set);
+    const uint64_t next_ns = run(w, now_ns, ready, &waiting);
+    /* A socket is opened, closed and read in a step of the transport alone. */
+    return watch(w, &waiting, w->has_fleet && w->fleet.looked_ns == now_ns, now_ns, next_ns);
+}
+
+/* Waits until a descriptor is ready, which it returns, and at most until `until_ns`. */
+static bool wait_until(struct waiting *waiting, uint64_t now_ns, uint64_t until_ns)
+{
+    const uint64_t wait_ns = saturating_sub(until_ns, now_ns);
+    const struct timespec timeout = {.tv_sec = (time_t) (wait_ns / NS_PER_S), .tv_nsec = (long) (wait_ns % NS_PER_S)};
+    return ppoll(waiting->fds, (nfds_t) waiting->count, &timeout, NULL) !=
+           0; /* after an error, everything is looked at */
+}
+
+static void *background_main(void *arg)
+{
+    weir *w = arg;
+    bool ready = true;
+    while (load_acquire(&w->stopping) == 0) { /* pairs with background_stop */
+        struct waiting waiting;
+        uint64_t now_ns = clock_monotonic_ns(NULL);
+        const uint64_t next_ns = run(w, now_ns, ready, &waiting);
+        now_ns = clock_monotonic_ns(NULL);
+        ready = false;
+        if (next_ns > now_ns) {
+            waiting.fds[waiting.count++] = (struct pollfd){.fd = w->wake_fd, .events = POLLIN};
+            ready = wait_until(&waiting, now_ns, next_ns);
+        }
+        if (ready) {
+            uint64_t woken;
+            (void) !read(w->wake_fd, &woken, sizeof(woken)); /* does not block; what it says is in `requests` */
+        }
+    }
+    return NULL;
+}
+
+int background_start(weir *w)
+{
+    w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->wake_fd < 0) {
+        return -errno;
+    }
+    /* The host's signals are the host's: the thread is born with all blocked. */
+    sigset_t all;
+    sigset_t before;
+    (void) sigfillset(&all);
+    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int result = pthread_create(&w->thread, NULL, background_main, w);
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (result != 0) {
+        return -result;
+    }
+    (void) pthread_setname_np(w->thread, "weir");
+    w->has_thread = true;
+    return 0;
+}
+
+static void wake(weir *w)
+{
+    const uint64_t one = 1;
+    (void) !write(w->wake_fd, &one, sizeof(one));
+}
+
+void background_stop(weir *w)
+{
+    if (w->has_thread) {
+        store_release(&w->stopping, 1); /* pairs with background_main */
+        wake(w);
+        (void) pthread_join(w->thread, NULL);
+        w->has_thread = false;
+    }
+}
+
+int background_sync_there(weir *w, uint32_t timeout_ms)
+{
+    const uint64_t request = fleet_wait_begin(&w->fleet);
+    const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
+    const struct timespec until = {.tv_sec = (time_t) (until_ns / NS_PER_S), .tv_nsec = (long) (until_ns % NS_PER_S)};
+    wake(w);
+    int result = 0;
+    (void) pthread_mutex_lock(&w->sync_lock);
+    while (load_acquire(&w->fleet.served) < request && result == 0) {
+        result = -pthread_cond_timedwait(&w->sync_done, &w->sync_lock, &until);
+    }
+    if (load_acquire(&w->fleet.served) >= request) {
+        result = 0;
+    }
+    (void) pthread_mutex_unlock(&w->sync_lock);
+    fleet_wait_end(&w->fleet);
+    return result;
+}
+
+/* Runs until a weir_sync is served; 0, or as weir_sync. */
+static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool closing)
+{
+    /* By the system's clock: the host's may stand still while we wait for the network. */
+    const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
+    for (;;) {
+        struct waiting waiting;
+        const uint64_t run_ns = clock_monotonic_ns(w->tier.clock);
+        const uint64_t next_ns = run(w, run_ns, true, &waiting);
+        (void) watch(w, &waiting, true, run_ns, next_ns); /* before this returns, by whichever way */
+        if (load_relaxed(&w->fleet.served) >= request) {
+            return 0;
+        }
+        const uint64_t now_ns = clock_monotonic_ns(NULL);
+        if (now_ns >= until_ns) {
+            return -ETIMEDOUT;
+        }
+        /* Of a Cluster some servers may be lost, and the others are still to be told. */
+        if (closing && w->fleet.transport->ops->problem(w->fleet.transport) != NULL &&
+            w->fleet.transport->ops->state(w->fleet.transport) == TRANSPORT_DOWN) {
+            return -ENOTCONN;
+        }
+        (void) wait_until(&waiting, now_ns, min_u64(until_ns, now_ns + NS_PER_MS));
+    }
+}
+
+int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
+{
+    const int result = run_until_served(w, fleet_wait_begin(&w->fleet), timeout_ms, closing);
+    fleet_wait_end(&w->fleet);
+    return result;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP header fields that tell a client how it stands.
+ *
+ * Sources: draft-ietf-httpapi-ratelimit-headers-11 (RateLimit-Policy and RateLimit: lists of strings with integer
+ * parameters), the same draft up to -07 (the three fields), RFC 9651 (structured fields: how strings are escaped, and
+ * that integers have at most 15 digits), RFC 9110 section 10.2.3 (Retry-After).
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "algorithm/calendar.h"
+#include "base/rcu.h"
+#include "base/text.h"
+#include "limiter/weir_private.h"
+
+/* The greatest integer of a structured field. */
+#define INTEGER_MAX UINT64_C(999999999999999)
+
+#define DAY_S UINT64_C(86400)
+
+static uint64_t capped(uint64_t value)
+{
+    return min_u64(value, INTEGER_MAX);
+}
+
+/* Whole seconds, up: whoever waits that long has waited enough. */
+static uint64_t seconds_up(uint64_t ns)
+{
+    return ns / NS_PER_S + (ns % NS_PER_S != 0);
+}
+
+static void add_policy_item(struct text *text, const struct policy_limit *limit)
+{
+    const struct rule *rule = &limit->rule;
+    text_add_quoted(text, limit->name);
+    text_add(text, ";q=%" PRIu64, capped(limit->per_period));
+    /* A window that is no whole number of seconds, or whose length changes, is left unsaid. */
+    if (rule->period_ns % NS_PER_S == 0 && rule->calendar != WEIR_CALENDAR_MONTH) {
+        text_add(text, ";w=%" PRIu64, rule->period_ns / NS_PER_S);
+    }
+}
+
+static void add_draft_11(struct text *text, const struct policy *policy, const weir_verdict *verdict)
+{
+    text_add(text, "RateLimit-Policy: ");
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        text_add(text, i != 0 ? "," : "");
+        add_policy_item(text, &policy->limits[i]);
+    }
+    text_add(text, "\r\nRateLimit: ");
+    text_add_quoted(text, policy->limits[verdict->limit_index].name);
+    text_add(text, ";r=%" PRIu64, capped(verdict->remaining));
+    if (verdict->reset_after_ns != UINT64_MAX) {
+        text_add(text, ";t=%" PRIu64, capped(seconds_up(verdict->reset_after_ns)));
+    }
+    text_add(text, "\r\n");
+}
+
+static void add_trio(struct text *text, const weir_verdict *verdict)
+{
+    text_add(text,
+             "RateLimit-Limit: %" PRIu64 "\r\nRateLimit-Remaining: %" PRIu64 "\r\nRateLimit-Reset: %" PRIu64 "\r\n",
+             capped(verdict->limit), capped(verdict->remaining), capped(seconds_up(verdict->reset_after_ns)));
+}
+
+/* Seconds since 1970 in which a time from now lies, up. */
+static uint64_t unix_time(const weir *w, uint64_t after_ns)
+{
+    return seconds_up(saturating_add(tier_time(&w->tier), after_ns));
+}
+
+static void add_x(struct text *text, const weir *w, const weir_verdict *verdict, bool iso)
+{
+    const uint64_t at = unix_time(w, verdict->reset_after_ns);
+    text_add(text, "X-RateLimit-Limit: %" PRIu64 "\r\nX-RateLimit-Remaining: %" PRIu64 "\r\nX-RateLimit-Reset: ",
+             capped(verdict->limit), capped(verdict->remaining));
+    if (iso) {
+        const struct date date = calendar_date(at / DAY_S);
+        const unsigned second = (unsigned) (at % DAY_S);
+        text_add(text, "%04" PRIu32 "-%02" PRIu32 "-%02" PRIu32 "T%02u:%02u:%02uZ\r\n", date.year, date.month, date.day,
+                 second / 3600, second / 60 % 60, second % 60);
+    } else {
+        text_add(text, "%" PRIu64 "\r\n", capped(at));
+    }
+}
+
+static void add_style(struct text *text, weir_header_style style, const weir *w, const struct policy *policy,
+                      const weir_verdict *verdict)
+{
+    switch (style) {
+    case WEIR_HEADERS_DRAFT_11:
+        add_draft_11(text, policy, verdict);
+        break;
+    case WEIR_HEADERS_TRIO:
+        add_trio(text, verdict);
+        break;
+    case WEIR_HEADERS_X_UNIX:
+    case WEIR_HEADERS_X_ISO8601:
+        add_x(text, w, verdict, style == WEIR_HEADERS_X_ISO8601);
+        break;
+    case WEIR_HEADERS_RETRY_AFTER:
+    default:
+        break;
+    }
+    if (!verdict->allowed && verdict->retry_after_ns != UINT64_MAX) {
+        text_add(text, "Retry-After: %" PRIu64 "\r\n", max_u64(seconds_up(verdict->retry_after_ns), 1));
+    }
+}
+
+int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id policy, const weir_verdict *verdict,
+                       char *buffer, size_t size)
+{
+    if (style < WEIR_HEADERS_DRAFT_11 || style > WEIR_HEADERS_RETRY_AFTER || verdict == NULL) {
+        return -EINVAL;
+    }
+    struct text text = {.buffer = buffer, .size = size, .length = 0};
+    text_add(&text, "%s", ""); /* terminated, whatever follows */
+    rcu_enter();
+    /* Acquire: pairs with the publication in weir_set_policies. */
+    const struct policy_set *set = load_acquire(&w->tier.policies);
+    const struct policy *found = policy <= WEIR_MAX_POLICIES ? set->by_id[policy] : NULL;
+    if (found != NULL && verdict->limit_index < found->limit_count) {
+        add_style(&text, style, w, found, verdict);
+    }
+    rcu_leave();
+    return (int) text.length;
+}

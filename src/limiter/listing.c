@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The policies in force, as a program is told of them: what they were given as, and what the library made of that. */
+#include "limiter/bucket_origin.h"
+#include "limiter/weir_private.h"
+
+/* A limit with nothing left to a default. Each of these numbers is one that the limit could have been given with. */
+static weir_limit limit_filled(const weir_limit *given, const struct policy_limit *compiled)
+{
+    weir_limit limit = *given;
+    limit.burst = compiled->rule.limit;
+    limit.period_ns = compiled->rule.period_ns;
+    limit.name = compiled->name;
+    return limit;
+}
+
+static void tell(const weir_policy *given, const struct policy *compiled, weir_policy_fn each, void *arg)
+{
+    weir_limit limits[WEIR_MAX_LIMITS];
+    for (size_t i = 0; i < given->limit_count; i++) {
+        limits[i] = limit_filled(&given->limits[i], &compiled->limits[i]);
+    }
+    weir_policy policy = *given;
+    policy.limits = limits;
+    const weir_policy_info info = {.id = compiled->id, .policy = &policy};
+    each(arg, &info);
+}
+
+size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg)
+{
+    weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* changed only under the lock */
+    for (size_t i = 0; i < set->count && each != NULL; i++) {
+        tell(weir_policies_at(w->kept, i), &set->policies[i], each, arg); /* compiled in the same order */
+    }
+    const size_t count = set->count;
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    return count;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Entries of single keys: set by the program, or taken from the fleet by the background thread, compiled against the
+ * present policies, and published within the set that checks read. A new set takes them over before it is published, so
+ * that every check sees both of one time.
+ */
+#include "limiter/overrides.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/plain.h"
+#include "base/rcu.h"
+#include "limiter/bucket_origin.h"
+#include "policy/entry.h"
+#include "policy/validate.h"
+
+/* Of an entry that is malformed so much is said. */
+#define QUOTED_SIZE 81
+
+int weir_compile_overrides(weir *w, const struct policy_set *set, struct overrides **out,
+                           struct override_faults *faults)
+{
+    const struct override_context context = {
+        .set = set, .names = &w->names, .secret = &w->secret, .tick_ns = w->tier.tick_ns};
+    return overrides_compile(&context, w->overrides, OVERRIDE_LISTS, out, faults);
+}
+
+/* Compiles the entries there are, and puts them in force. Under the policy lock. 0 or -ENOMEM: all stays. */
+static int publish(weir *w, struct override_faults *faults)
+{
+    struct policy_set *set = load_relaxed(&w->tier.policies); /* under the lock */
+    struct overrides *compiled = NULL;
+    if (weir_compile_overrides(w, set, &compiled, faults) != 0) {
+        return -ENOMEM;
+    }
+    outage_follow(set, compiled);
+    struct overrides *old = load_relaxed(&set->overrides);
+    /* Pairs with thread_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
+    store_release(&set->overrides, compiled);
+    store_relaxed(&w->override_count, overrides_count(compiled));
+    tick_epoch(&w->tier);
+    rcu_synchronize();
+    overrides_free(old);
+    return 0;
+}
+
+/* Says when there are more entries than are read, and when there no longer are. */
+static void tell_left_out(struct fleet *fleet)
+{
+    const uint64_t left_out = fleet->overrides_left_out;
+    const uint64_t before = load_relaxed(&fleet->stats.overrides_left_out);
+    if (left_out != 0 && before == 0) {
+        fleet_log(fleet, WEIR_LOG_ERROR,
+                  "overrides: %" PRIu64 " %s not read, as there may be %d of up to %d bytes each and %d bytes in "
+                  "all; take some out of %s:overrides. The others are in force",
+                  left_out, plain_number(left_out, "entry is", "entries are"), OVERRIDES_MAX, OVERRIDE_SIZE_MAX,
+                  OVERRIDES_SIZE_MAX, fleet->prefix);
+    } else if (left_out == 0 && before != 0) {
+        fleet_log(fleet, WEIR_LOG_INFO, "overrides: all entries are read again");
+    }
+    store_relaxed(&fleet->stats.overrides_left_out, left_out);
+}
+
+void weir_take_overrides(weir *w)
+{
+    struct fleet *fleet = &w->fleet;
+    /* Somebody is changing policies, and may wait long for readers: next time. */
+    if (!fleet->has_overrides || pthread_mutex_trylock(&w->policy_lock) != 0) {
+        return;
+    }
+    struct override_list *list = &w->overrides[OVERRIDES_FLEET];
+    const struct override_list old = *list;
+    struct override_faults faults;
+    *list = (struct override_list){fleet->override_texts, fleet->override_count};
+    if (publish(w, &faults) != 0) {
+        *list = old; /* next time */
+        (void) pthread_mutex_unlock(&w->policy_lock);
+        return;
+    }
+    overrides_drop(old.texts, old.count);
+    fleet->override_texts = NULL;
+    fleet->override_count = 0;
+    fleet->has_overrides = false;
+    const uint64_t count = load_relaxed(&w->override_count);
+    fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " %s", count,
+              plain_number(count, "key has an entry of its own", "keys have entries of their own"));
+    tell_left_out(fleet);
+    if (faults.count != 0) {
+        char field[QUOTED_SIZE];
+        char value[QUOTED_SIZE];
+        (void) plain_quoted(field, sizeof(field), faults.first->field);
+        (void) plain_quoted(value, sizeof(value), faults.first->value);
+        fleet_log(fleet, WEIR_LOG_ERROR, "overrides: %zu %s \"%s\" with \"%s\": %s", faults.count,
+                  plain_number(faults.count, "entry is malformed:", "entries are malformed, such as"), field, value,
+                  faults.error.message);
+    }
+    (void) pthread_mutex_unlock(&w->policy_lock);
+}
+
+/* Where an entry of the program's stands; the count of them: nowhere. */
+static size_t find_own(const struct override_list *own, const char *field)
+{
+    size_t at = 0;
+    while (at < own->count && strcmp(own->texts[at].field, field) != 0) {
+        at++;
+    }
+    return at;
+}
+
+static int no_memory(weir_error *error)
+{
+    return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
+}
+
+/* Puts `texts` in the place of the entries set here; `left_out` of those is no longer there. Under the policy lock. */
+static int replace_own(weir *w, struct override_list next, size_t left_out)
+{
+    struct override_list *own = &w->overrides[OVERRIDES_OWN];
+    const struct override_list old = *own;
+    struct override_faults faults;
+    *own = next;
+    const int result = publish(w, &faults);
+    if (result != 0) {
+        *own = old;
+        return result;
+    }
+    if (left_out < old.count) {
+        free(old.texts[left_out].field);
+        free(old.texts[left_out].value);
+    }
+    free(old.texts);
+    return 0;
+}
+
+/* Changes the entry that stands there, or (at the end) adds it; value NULL: leaves it out. Under the policy lock. */
+static int change_own(weir *w, size_t at, const char *field, const char *value, weir_error *error)
+{
+    const struct override_list *own = &w->overrides[OVERRIDES_OWN];
+    struct override_list next = {calloc(own->count + 1, sizeof(*next.texts)), 0};
+    if (next.texts == NULL) {
+        return no_memory(error);
+    }
+    struct override_text *added = NULL;
+    for (size_t i = 0; i <= own->count; i++) {
+        if (i != at && i < own->count) {
+            next.texts[next.count++] = own->texts[i];
+        } else if (i == at && value != NULL) {
+            added = &next.texts[next.count++];
+            added->field = strdup(field);
+            added->value = strdup(value);
+        }
+    }
+    const bool made = added == NULL || (added->field != NULL && added->value != NULL);
+    if (!made || replace_own(w, next, at) != 0) {
+        if (added != NULL) {
+            free(added->field);
+            free(added->value);
+        }
+        free(next.texts);
+        return no_memory(error);
+    }
+    return error_clear(error);
+}
+
+/* weir_set_override, under the policy lock. */
+static int set_override(weir *w, const char *name, const char *value, weir_error *error)
+{
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the lock */
+    const struct override_list *own = &w->overrides[OVERRIDES_OWN];
+    struct entry_name read;
+    struct entry_value numbers;
+    char field[ENTRY_NAME_SIZE];
+    int result = entry_name_read(&w->names, name, &read, error);
+    if (result != 0) {
+        return result;
+    }
+    entry_name_write(&read, field);
+    const size_t at = find_own(own, field);
+    const struct policy *policy = set->by_id[policy_names_find(&w->names, read.policy)];
+    if (value == NULL) {
+        return at != own->count ? change_own(w, at, field, NULL, error)
+                                : error_set(error, -ENOENT, "there is no entry \"%.100s\" set here", field);
+    }
+    if (policy == NULL) {
+        return error_set(error, -ENOENT, "there is no policy \"%s\"; give the name of one in force", read.policy);
+    }
+    if (at == own->count && own->count == OVERRIDES_MAX) {
+        return error_set(error, -ENOSPC, "there are %d entries; take one back, or use a network", OVERRIDES_MAX);
+    }
+    result = entry_value_compile(policy, value, &numbers, error);
+    return result != 0 ? result : change_own(w, at, field, value, error);
+}
+
+int weir_set_override(weir *w, const char *name, const char *value, weir_error *error)
+{
+    if (name == NULL) {
+        return error_set(error, -EINVAL, "name is NULL; give policy:key, such as api:198.51.100.7");
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    const int result = set_override(w, name, value, error);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return result;
+}
+
+size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
+{
+    size_t count = 0;
+    (void) pthread_mutex_lock(&w->policy_lock);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        for (size_t j = 0; j < w->overrides[i].count; j++) {
+            const struct override_text *text = &w->overrides[i].texts[j];
+            const weir_override entry = {.name = text->field,
+                                         .value = text->value,
+                                         .from_fleet = i == OVERRIDES_FLEET,
+                                         .in_force = text->in_force};
+            each(arg, &entry);
+            count++;
+        }
+    }
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return count;
+}
+
+/* weir_set_key_form, under the policy lock. */
+static int set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
+{
+    const weir_key_form *old = policy_names_form(&w->names, policy);
+    if (policy_names_set_form(&w->names, policy, form) != 0) {
+        return error_set(error, -ENOMEM, "out of memory for the form of policy \"%s\"", policy);
+    }
+    const int result = weir_publish_again(w, error);
+    if (result != 0) {
+        (void) policy_names_set_form(&w->names, policy, old);
+    }
+    return result;
+}
+
+int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
+{
+    const weir_limit any = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = NS_PER_S};
+    const weir_policy named = {.name = policy, .limits = &any, .limit_count = 1};
+    int result = policy_validate(&named, 1, NULL, error);
+    if (result != 0) {
+        return result;
+    }
+    if (strchr(policy, '/') != NULL) {
+        return error_set(error, -EINVAL, "\"%s\" is a tier; give the name before the first '/'", policy);
+    }
+    if (form != NULL && (form->write == NULL || form->read == NULL || form->example == NULL)) {
+        return error_set(error, -EINVAL, "the form of policy \"%s\" lacks write, read or example; give all three",
+                         policy);
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = set_key_form(w, policy, form, error);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return result != 0 ? result : error_clear(error);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statistics, and the same as Prometheus text. Labels are policies, never keys. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "limiter/weir_private.h"
+
+/* Sums of counters with one writer each: relaxed, and right as soon as the writers are quiet. */
+static void sum_threads(const struct tier *tier, weir_stats *stats)
+{
+    for (uint32_t i = 0; i < load_acquire(&tier->thread_high); i++) {
+        const struct weir_thread *t = &tier->threads[i];
+        stats->slow_count += load_relaxed(&t->slow_count);
+        stats->unknown_policy_count += load_relaxed(&t->unknown_count);
+        stats->untracked_count += load_relaxed(&t->untracked_count);
+        stats->late_units += load_relaxed(&t->late_units);
+        for (size_t id = 1; id <= WEIR_MAX_POLICIES; id++) {
+            stats->allowed_count += load_relaxed(&t->tallies[id].allowed);
+            stats->denied_count += load_relaxed(&t->tallies[id].denied);
+            stats->would_deny_count += load_relaxed(&t->tallies[id].would_deny);
+        }
+    }
+    stats->allowed_count += stats->unknown_policy_count;
+}
+
+static void get_stats(const weir *w, weir_stats *stats)
+{
+    const struct tier *tier = &w->tier;
+    const struct fleet_stats *fleet = &w->fleet.stats;
+    memset(stats, 0, sizeof(*stats));
+    sum_threads(tier, stats);
+    stats->key_count = load_relaxed(&tier->table.key_count);
+    stats->key_capacity = tier->table.cell_count;
+    stats->evicted_fresh_count = load_relaxed(&tier->evicted_fresh_count);
+    stats->evicted_used_count = load_relaxed(&tier->evicted_used_count);
+    stats->lost_report_count = load_relaxed(&tier->lost_report_count);
+    stats->returned_count = load_relaxed(&tier->returned_count);
+    stats->forgiven_count = load_relaxed(&tier->forgiven_count);
+    stats->thread_count = load_relaxed(&tier->line.thread_count);
+    stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
+    stats->link = (weir_link) load_relaxed(&fleet->link);
+    const uint64_t news_ns = load_relaxed(&tier->line.news_ns);
+    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(tier_time(tier), news_ns);
+    stats->round_trip_ns = load_relaxed(&fleet->round_trip_ns);
+    stats->sync_count = load_relaxed(&fleet->sync_count);
+    stats->sync_error_count = load_relaxed(&fleet->sync_error_count);
+    stats->reconnect_count = load_relaxed(&fleet->reconnect_count);
+    stats->connect_attempt_count = load_relaxed(&fleet->attempt_count);
+    stats->forgot_count = load_relaxed(&fleet->forgot_count);
+    stats->reported_count = load_relaxed(&fleet->reported_count);
+    stats->rejected_count = load_relaxed(&fleet->rejected_count);
+    stats->override_count = load_relaxed(&w->override_count);
+    stats->postponed_count = load_relaxed(&fleet->postponed_count);
+    stats->urgent_count = load_relaxed(&fleet->urgent_count);
+    stats->untold_count = load_relaxed(&fleet->untold_count);
+    stats->due_key_count = bitmap_count(&tier->table.dirty);
+    stats->waiting_key_count = bitmap_count(&tier->table.postponed);
+    stats->denied_units = load_relaxed(&tier->offenders.counted_units);
+    stats->unlisted_units = load_relaxed(&tier->offenders.forgotten_units);
+    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->notes.memory_size +
+                         tier->notes.asides_size + tier->notes.tails_size + tier->sketch.memory_size +
+                         tier->logs.memory_size + tier->logs.places_size + tier->offenders.offences_size +
+                         tier->offenders.lists_size + w->denials.memory_size + w->fleet.memory_size + sizeof(*w);
+}
+
+/* What programs had room for that were compiled before the size was passed. */
+#define FIRST_STATS_SIZE (offsetof(weir_stats, forgiven_count) + sizeof(uint64_t))
+
+void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size)
+{
+    weir_stats all;
+    get_stats(w, &all);
+    memset((void *) stats, 0, size);
+    memcpy((void *) stats, (const void *) &all, min_u64(size, sizeof(all)));
+}
+
+void(weir_get_stats)(const weir *w, weir_stats *stats)
+{
+    weir_get_stats_sized(w, stats, FIRST_STATS_SIZE);
+}
+
+static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)
+{
+    text_add(text, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", name, help, name, type, name, value);
+}
+
+/* Seconds, from nanoseconds. */
+static void add_seconds(struct text *text, const char *name, const char *help, int64_t ns)
+{
+    const uint64_t absolute = ns < 0 ? (uint64_t) 0 - (uint64_t) ns : (uint64_t) ns;
+    text_add(text, "# HELP %s %s\n# TYPE %s gauge\n%s %s%" PRIu64 ".%09" PRIu64 "\n", name, help, name, name,
+             ns < 0 ? "-" : "", absolute / NS_PER_S, absolute % NS_PER_S);
+}
+
+struct policy_sums {
+    uint64_t allowed, denied, would_deny;
+};
+
+static struct policy_sums sum_policy(const struct tier *tier, weir_policy_id id)
+{
+    struct policy_sums sums = {0, 0, 0};
+    for (uint32_t i = 0; i < load_acquire(&tier->thread_high); i++) {
+        const struct tally *tally = &tier->threads[i].tallies[id];
+        sums.allowed += load_relaxed(&tally->allowed);
+        sums.denied += load_relaxed(&tally->denied);
+        sums.would_deny += load_relaxed(&tally->would_deny);
+    }
+    return sums;
+}
+
+static void add_policies(struct text *text, const weir *w)
+{
+    static const char *const rungs[] = {"fleet", "share", "local", "open", "closed"};
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    text_add(text, "# HELP weir_checks_total Checks, by policy and answer.\n# TYPE weir_checks_total counter\n");
+    for (size_t id = 1; id <= w->names.count; id++) {
+        const struct policy_sums sums = sum_policy(&w->tier, (weir_policy_id) id);
+        text_add(text, "weir_checks_total{policy=\"%s\",answer=\"allowed\"} %" PRIu64 "\n", w->names.names[id],
+                 sums.allowed);
+        text_add(text, "weir_checks_total{policy=\"%s\",answer=\"denied\"} %" PRIu64 "\n", w->names.names[id],
+                 sums.denied);
+    }
+    text_add(text, "# HELP weir_would_deny_total Allowed checks that shadow mode would have denied.\n"
+                   "# TYPE weir_would_deny_total counter\n");
+    for (size_t id = 1; id <= w->names.count; id++) {
+        text_add(text, "weir_would_deny_total{policy=\"%s\"} %" PRIu64 "\n", w->names.names[id],
+                 sum_policy(&w->tier, (weir_policy_id) id).would_deny);
+    }
+    text_add(text, "# HELP weir_rung 1: the policy stands on this rung of the outage ladder. 0: on another one.\n"
+                   "# TYPE weir_rung gauge\n");
+    for (size_t i = 0; i < set->count; i++) {
+        const unsigned stands_on = load_relaxed(&set->policies[i].rung);
+        for (unsigned rung = RUNG_FLEET; rung <= RUNG_CLOSED; rung++) {
+            text_add(text, "weir_rung{policy=\"%s\",rung=\"%s\"} %d\n", set->policies[i].name, rungs[rung],
+                     rung == stands_on);
+        }
+    }
+}
+
+/* What limits are, as configured: entries of single keys and outages change nothing of it. */
+enum limit_metric { LIMIT_UNITS, LIMIT_PERIOD, LIMIT_BURST, LIMIT_METRICS };
+
+static const struct {
+    const char *name, *help;
+} limit_metrics[LIMIT_METRICS] = {
+    [LIMIT_UNITS] = {"weir_limit_units", "Units that a limit lets pass in each period, of each key."},
+    [LIMIT_PERIOD] = {"weir_limit_period_seconds", "Period of a limit; of a calendar month 31 days."},
+    [LIMIT_BURST] = {"weir_limit_burst_units", "Units that a limit lets pass at once, of each key."},
+};
+
+/* Limits are told apart by their number, as two names may be the same. */
+static void add_limit(struct text *text, enum limit_metric metric, const struct policy *policy, size_t index)
+{
+    static const char *const algorithms[] = {[WEIR_FIXED_WINDOW] = "fixed_window",
+                                             [WEIR_SLIDING_WINDOW] = "sliding_window",
+                                             [WEIR_SLIDING_LOG] = "sliding_log",
+                                             [WEIR_TOKEN_BUCKET] = "token_bucket",
+                                             [WEIR_LEAKY_BUCKET] = "leaky_bucket"};
+    const struct policy_limit *limit = &policy->limits[index];
+    const uint64_t period_ns = limit->rule.period_ns;
+    text_add(text, "%s{policy=\"%s\",limit=\"%zu\",name=", limit_metrics[metric].name, policy->name, index + 1);
+    text_add_quoted(text, limit->name);
+    text_add(text, ",algorithm=\"%s\"} ", algorithms[limit->rule.algorithm]);
+    if (metric == LIMIT_PERIOD) {
+        text_add(text, "%" PRIu64 ".%09" PRIu64 "\n", period_ns / NS_PER_S, period_ns % NS_PER_S);
+    } else {
+        text_add(text, "%" PRIu64 "\n", metric == LIMIT_UNITS ? limit->per_period : limit->rule.limit);
+    }
+}
+
+static void add_limits(struct text *text, const weir *w)
+{
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    for (enum limit_metric metric = LIMIT_UNITS; metric < LIMIT_METRICS; metric++) {
+        const char *const name = limit_metrics[metric].name;
+        text_add(text, "# HELP %s %s\n# TYPE %s gauge\n", name, limit_metrics[metric].help, name);
+        for (size_t i = 0; i < set->count; i++) {
+            for (size_t j = 0; j < set->policies[i].limit_count; j++) {
+                add_limit(text, metric, &set->policies[i], j);
+            }
+        }
+    }
+}
+
+/* What the top offenders of a policy and its tiers make up. The keys themselves are told by weir_top_offenders alone.
+ */
+static void add_offenders(struct text *text, weir *w)
+{
+    static const char *const helps[] = {
+        "# HELP weir_recent_denied_units Units denied lately, by policy with its tiers; halved every minute.\n"
+        "# TYPE weir_recent_denied_units gauge\n",
+        "# HELP weir_top_offenders_ratio Of these, the part that the 16 keys denied most make up, at least.\n"
+        "# TYPE weir_top_offenders_ratio gauge\n"};
+    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    for (size_t ratio = 0; ratio < 2; ratio++) {
+        text_add(text, "%s", helps[ratio]);
+        for (size_t i = 0; i < set->group_count; i++) {
+            struct heavy list;
+            offenders_read(&w->tier, set->groups[i].id, &list);
+            const char *const name = w->names.names[set->groups[i].id];
+            if (ratio == 0) {
+                text_add(text, "weir_recent_denied_units{policy=\"%s\"} %" PRIu64 "\n", name, list.total);
+            } else {
+                const uint64_t millionths =
+                    list.total != 0 ? muldiv_floor(offenders_top_sure(&list), 1000000, list.total) : 0;
+                text_add(text, "weir_top_offenders_ratio{policy=\"%s\"} %" PRIu64 ".%06" PRIu64 "\n", name,
+                         millionths / 1000000, millionths % 1000000);
+            }
+        }
+    }
+}
+
+static void add_process(struct text *text, const weir_stats *stats)
+{
+    add_metric(text, "weir_slow_checks_total", "counter", "Checks that went past the thread's own counters.",
+               stats->slow_count);
+    add_metric(text, "weir_unknown_policy_checks_total", "counter", "Checks against no policy, allowed.",
+               stats->unknown_policy_count);
+    add_metric(text, "weir_untracked_checks_total", "counter",
+               "Checks denied because the table was full of keys in use.", stats->untracked_count);
+    add_metric(text, "weir_late_units_total", "counter", "Units charged after their grant had been taken back.",
+               stats->late_units);
+    add_metric(text, "weir_keys", "gauge", "Entries of the table in use, one per key and limit.", stats->key_count);
+    add_metric(text, "weir_key_capacity", "gauge", "Entries of the table.", stats->key_capacity);
+    text_add(text,
+             "# HELP weir_evicted_keys_total Forgotten keys, by whether they had used anything.\n"
+             "# TYPE weir_evicted_keys_total counter\nweir_evicted_keys_total{state=\"fresh\"} %" PRIu64
+             "\nweir_evicted_keys_total{state=\"used\"} %" PRIu64 "\n",
+             stats->evicted_fresh_count, stats->evicted_used_count);
+    add_metric(text, "weir_returned_keys_total", "counter",
+               "Keys that began with what is remembered of them, having been forgotten.", stats->returned_count);
+    add_metric(text, "weir_forgiven_keys_total", "counter",
+               "Forgotten keys of whose use there was no room to remember anything.", stats->forgiven_count);
+    add_metric(text, "weir_lost_reports_total", "counter", "Forgotten keys whose last report found no room.",
+               stats->lost_report_count);
+    add_metric(text, "weir_denied_units_total", "counter", "Units denied, as the lists of top offenders count them.",
+               stats->denied_units);
+    add_metric(text, "weir_unlisted_denied_units_total", "counter",
+               "Units denied to keys that were forgotten before they could be counted.", stats->unlisted_units);
+    add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
+    add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
+}
+
+/* Estimate less truth. Millionths, as decimal fractions. */
+static void add_estimate(struct text *text, const struct fleet_stats *stats)
+{
+    static const char name[] = "weir_estimate_error_ratio";
+    uint64_t count = 0;
+    text_add(text,
+             "# HELP %s What the others were taken to have admitted between two syncs less what they had, as a part of "
+             "the limit.\n# TYPE %s histogram\n",
+             name, name);
+    for (size_t i = 0; i < ESTIMATE_BUCKETS - 1; i++) {
+        const int32_t bound = estimate_bounds[i];
+        count += load_relaxed(&stats->estimate_counts[i]);
+        text_add(text, "%s_bucket{le=\"%s0.%03d\"} %" PRIu64 "\n", name, bound < 0 ? "-" : "",
+                 (bound < 0 ? -bound : bound) / 1000, count);
+    }
+    count += load_relaxed(&stats->estimate_counts[ESTIMATE_BUCKETS - 1]);
+    const int64_t sum = load_relaxed(&stats->estimate_sum);
+    const uint64_t absolute = sum < 0 ? (uint64_t) 0 - (uint64_t) sum : (uint64_t) sum;
+    text_add(text, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %s%" PRIu64 ".%06" PRIu64 "\n%s_count %" PRIu64 "\n",
+             name, count, name, sum < 0 ? "-" : "", absolute / 1000000, absolute % 1000000, name, count);
+}
+
+static void add_troubles(struct text *text, const struct fleet_stats *stats)
+{
+    text_add(text, "# HELP weir_errors_total Failed attempts to connect, lost connections and failed rounds, by kind.\n"
+                   "# TYPE weir_errors_total counter\n");
+    for (size_t i = 0; i < TROUBLE_KINDS; i++) {
+        text_add(text, "weir_errors_total{kind=\"%s\"} %" PRIu64 "\n", trouble_kind(i),
+                 load_relaxed(&stats->trouble_counts[i]));
+    }
+}
+
+/* By the same clock as the age of the fleet's news. */
+static uint64_t since_open_ns(const weir *w)
+{
+    const uint64_t now_ns = tier_time(&w->tier) - load_relaxed(&w->tier.line.offset_ns);
+    return saturating_sub(now_ns, w->fleet.opened_ns);
+}
+
+static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
+{
+    add_metric(text, "weir_redis_up", "gauge", "Whether Redis is connected.", stats->link == WEIR_LINK_UP);
+    add_metric(text, "weir_live_nodes", "gauge", "Nodes with a recent heartbeat, this one included.",
+               stats->live_nodes);
+    add_metric(
+        text, "weir_suspect_nodes", "gauge",
+        "Nodes without a recent heartbeat whose share is left to them: cut off, or dead for less than a lifetime.",
+        load_relaxed(&w->fleet.stats.suspect_nodes));
+    add_metric(text, "weir_awaited", "gauge",
+               "1: after an outage or a loss, until all nodes are back and have told; limits go by shares.",
+               load_relaxed(&w->fleet.stats.awaits));
+    add_seconds(text, "weir_fleet_age_seconds", "Since the last good sync; before the first one, since weir_open.",
+                (int64_t) (stats->fleet_age_ns != UINT64_MAX ? stats->fleet_age_ns : since_open_ns(w)));
+    add_seconds(text, "weir_round_trip_seconds", "Round trip of the last good sync.", (int64_t) stats->round_trip_ns);
+    add_seconds(text, "weir_clock_skew_seconds", "Redis's clock less this node's idea of it, at the last good sync.",
+                load_relaxed(&w->fleet.stats.clock_skew_ns));
+    add_metric(text, "weir_syncs_total", "counter", "Rounds answered.", stats->sync_count);
+    add_metric(text, "weir_sync_errors_total", "counter",
+               "Rounds that failed or timed out, and sync intervals without a connection.", stats->sync_error_count);
+    add_metric(text, "weir_connection_attempts_total", "counter",
+               "Attempts to connect to Redis, whatever came of them.", stats->connect_attempt_count);
+    add_metric(text, "weir_connections_total", "counter",
+               "Connections opened to Redis; it may refuse the login after that.", stats->reconnect_count);
+    add_metric(text, "weir_forgot_total", "counter", "Times Redis came back without what it had been told.",
+               stats->forgot_count);
+    add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->reported_count);
+    add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_count);
+    add_metric(text, "weir_overrides", "gauge", "Keys with an entry of their own.", stats->override_count);
+    add_metric(text, "weir_overrides_left_out", "gauge", "Entries of keys that are beyond what is read.",
+               load_relaxed(&w->fleet.stats.overrides_left_out));
+    add_metric(text, "weir_urgent_syncs_total", "counter", "Rounds begun at once, for keys that could not wait.",
+               stats->urgent_count);
+    add_metric(text, "weir_postponed_reports_total", "counter", "Times a key's news was left to its turn.",
+               stats->postponed_count);
+    add_metric(text, "weir_untold_reports_total", "counter", "Reports that could not be told, and are told again.",
+               stats->untold_count);
+    add_metric(text, "weir_due_keys", "gauge",
+               "Entries that have changed since they were last looked at for the fleet.", stats->due_key_count);
+    add_metric(text, "weir_waiting_keys", "gauge", "Entries with news that can wait for its turn.",
+               stats->waiting_key_count);
+    add_troubles(text, &w->fleet.stats);
+    add_estimate(text, &w->fleet.stats);
+    add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",
+               load_relaxed(&w->fleet.stats.sent_size));
+    text_add(
+        text,
+        "# HELP weir_node_info This node.\n# TYPE weir_node_info gauge\nweir_node_info{node=\"%s\",name=\"%s\"} 1\n",
+        w->fleet.node, w->fleet.name);
+}
+
+int weir_write_metrics(const weir *w, char *buffer, size_t size)
+{
+    struct text text = {.buffer = buffer, .size = size, .length = 0};
+    weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    text_add(&text,
+             "# HELP weir_build_info The library's version.\n# TYPE weir_build_info gauge\n"
+             "weir_build_info{version=\"%s\"} 1\n",
+             weir_version());
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    add_policies(&text, w);
+    add_limits(&text, w);
+    add_offenders(&text, unlocked);
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    add_process(&text, &stats);
+    if (w->has_fleet) {
+        add_fleet(&text, w, &stats);
+    }
+    if (size != 0 && text.length >= size) {
+        buffer[size - 1] = '\0';
+    }
+    return (int) text.length;
+}

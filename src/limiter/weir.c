@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The public entry points: thin over the tiers. weir_check and weir_peek are in tier/thread.c, weir_write_metrics in
+ * metrics.c, the background thread in background.c.
+ */
+#include "limiter/weir_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash_inl.h"
+#include "base/rcu.h"
+#include "limiter/background.h"
+#include "limiter/bucket_origin.h"
+#include "limiter/overrides.h"
+#include "policy/file_entries.h"
+#include "policy/validate.h"
+#include "thread/handle.h"
+#include "transport/redis/redis.h"
+
+/* Bucket times are kept from a year before open: a key may be charged for the time before it. See origin.h. */
+#define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
+
+#define KEY_LENGTH_MAX 65535
+
+static int locks_init(weir *w)
+{
+    pthread_condattr_t monotonic;
+    int result = pthread_condattr_init(&monotonic);
+    if (result != 0) {
+        return -result;
+    }
+    (void) pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    result = pthread_cond_init(&w->sync_done, &monotonic);
+    (void) pthread_condattr_destroy(&monotonic);
+    if (result == 0) {
+        (void) pthread_mutex_init(&w->policy_lock, NULL);
+        (void) pthread_mutex_init(&w->poll_lock, NULL);
+        (void) pthread_mutex_init(&w->sync_lock, NULL);
+    }
+    return -result;
+}
+
+static void locks_destroy(weir *w)
+{
+    (void) pthread_mutex_destroy(&w->policy_lock);
+    (void) pthread_mutex_destroy(&w->poll_lock);
+    (void) pthread_mutex_destroy(&w->sync_lock);
+    (void) pthread_cond_destroy(&w->sync_done);
+}
+
+/* Secrets, salts, the empty policy set. */
+static int identity_init(weir *w)
+{
+    const int result = hash_secret_fill(&w->secret);
+    if (result != 0) {
+        return result;
+    }
+    for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
+        /* Mixed once more: a key's bytes can be a policy's number, and its hash must not be that policy's salt. */
+        w->policy_salts[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
+    }
+    w->names.salts = w->policy_salts;
+    record_hash_init(&w->record_hash, w->options.fleet_secret);
+    w->names.record_hash = &w->record_hash;
+    struct policy_set *none = NULL;
+    const int compiled = policy_set_compile(NULL, 0, w->tier.tick_ns, w->tier.origin_ns, &w->names, &none, NULL);
+    store_release(&w->tier.policies, none);
+    return compiled;
+}
+
+/* Frees whatever there is; what never was is zero. */
+static void weir_free(weir *w)
+{
+    if (w->wake_fd >= 0) {
+        (void) close(w->wake_fd);
+    }
+    poll_set_close(&w->poll_set);
+    if (w->has_fleet) {
+        fleet_close(&w->fleet);
+    }
+    policy_set_free(load_relaxed(&w->tier.policies));
+    policy_names_free(&w->names);
+    weir_policies_free(w->kept);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        overrides_drop(w->overrides[i].texts, w->overrides[i].count);
+    }
+    tier_close(&w->tier);
+    denial_log_close(&w->denials);
+    if (getpid() == w->pid) {
+        locks_destroy(w); /* in a child they are as the parent's threads left them, who may wait at the condition */
+    }
+    free(w);
+}
+
+/* Everything but the transport and the thread. */
+static int weir_make(const weir_options *options, bool fleet, weir **out, weir_error *error)
+{
+    weir *w = aligned_alloc(CACHE_LINE, sizeof(weir)); /* a multiple: the first member is aligned so */
+    if (w == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    memset(w, 0, sizeof(*w));
+    w->wake_fd = -1;
+    poll_set_init(&w->poll_set);
+    w->pid = getpid();
+    w->options = *options;
+    int result = rcu_ready();
+    result = result != 0 ? result : locks_init(w);
+    if (result != 0) {
+        free(w);
+        return error_set(error, result, "no locks or fork handlers to be had: %s", strerror(-result));
+    }
+    w->tier.tick_ns = options->tick_us * NS_PER_US;
+    if (options->clock != NULL) {
+        w->clock = *options->clock;
+        w->tier.clock = &w->clock;
+        w->tier.host_time = true;
+    }
+    const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
+    const uint64_t wall_ns = clock_wall_ns(w->tier.clock);
+    w->tier.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
+    result = tier_open(&w->tier, options->max_keys, options->max_threads, options->max_log_units, fleet);
+    if (result != 0) {
+        weir_free(w);
+        return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
+                         tier_size(options->max_keys, fleet) >> 20);
+    }
+    if (options->log != NULL && !options->no_denial_log) {
+        result = denial_log_open(&w->denials, now_ns);
+        w->tier.offenders.recent = w->denials.recent;
+    }
+    result = result != 0 ? result : identity_init(w);
+    if (result != 0) {
+        weir_free(w);
+        return error_set(error, result, "no secret or memory to be had: %s", strerror(-result));
+    }
+    tick_start(&w->tier, now_ns, wall_ns - now_ns);
+    w->active_ns = w->settle_ns = now_ns;
+    *out = w;
+    return 0;
+}
+
+int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error)
+{
+    weir_options complete;
+    weir *w = NULL;
+    int result = options_complete(options, &complete, error);
+    if (result == 0) {
+        result = weir_make(&complete, transport != NULL, &w, error);
+    }
+    if (w == NULL) {
+        if (transport != NULL) {
+            transport->ops->close(transport);
+        }
+        return result;
+    }
+    if (transport != NULL) {
+        result = fleet_open(&w->fleet, &w->tier, transport, &complete, clock_monotonic_ns(w->tier.clock));
+        if (result != 0) {
+            transport->ops->close(transport);
+            weir_free(w);
+            return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
+        }
+        w->has_fleet = true;
+        w->fleet.move_origin = weir_move_origin;
+        w->fleet.move_arg = w;
+    }
+    if (!complete.no_thread) {
+        result = background_start(w);
+        if (result != 0) {
+            weir_free(w);
+            return error_set(error, result, "no background thread to be had: %s", strerror(-result));
+        }
+    }
+    w->options.redis_url = w->options.prefix = w->options.node_name = w->options.fleet_secret = NULL;
+    owner_watch(&w->tier);
+    *out = w;
+    return error_clear(error);
+}
+
+#define TEXT(number)  #number
+#define VALUE(number) TEXT(number)
+
+const char *weir_version(void)
+{
+    return VALUE(WEIR_VERSION_MAJOR) "." VALUE(WEIR_VERSION_MINOR) "." VALUE(WEIR_VERSION_PATCH);
+}
+
+int weir_open(const weir_options *options, weir **out, weir_error *error)
+{
+    if (out == NULL) {
+        return error_set(error, -EINVAL, "out is NULL; give a place for the weir");
+    }
+    *out = NULL;
+    weir_options complete;
+    int result = options_complete(options, &complete, error);
+    if (result != 0) {
+        return result;
+    }
+    struct transport *transport = NULL;
+    if (complete.redis_url != NULL) {
+        const uint64_t now_ns = clock_monotonic_ns(complete.clock);
+        const struct transport_config config = {
+            .url = complete.redis_url,
+            .prefix = complete.prefix,
+            .timeout_ms = complete.redis_timeout_ms,
+            .jitter_seed = hash_mix(now_ns ^ (uint64_t) getpid() << 32),
+            .now_ns = now_ns,
+        };
+        result = redis_transport_open(&config, &transport, error);
+        if (result != 0) {
+            return result;
+        }
+    }
+    return weir_open_on(options, transport, out, error);
+}
+
+/* Tells the fleet what is left, in the time there is. */
+static void report_last(weir *w)
+{
+    for (uint32_t i = 0; i < w->tier.max_threads; i++) {
+        thread_detach(&w->tier.threads[i]);
+    }
+    if (w->has_fleet) {
+        w->fleet.leaves = true;
+        (void) background_sync_here(w, w->options.redis_timeout_ms, true);
+    }
+}
+
+void weir_close(weir *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    owner_forget(&w->tier);
+    if (getpid() == w->pid) {
+        background_stop(w);
+        report_last(w);
+    }
+    weir_free(w);
+}
+
+/* Puts policies in force, and the entries that come with them. Takes over `entries` where it returns 0. */
+static int put_policies(weir *w, const weir_policy *policies, size_t count, struct override_list entries,
+                        weir_error *error)
+{
+    struct weir_policies *kept = weir_policies_copy(policies, count);
+    if (kept == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    const struct override_list before = w->overrides[OVERRIDES_FILE];
+    w->overrides[OVERRIDES_FILE] = entries;
+    const int result = weir_publish(w, policies, count, error);
+    if (result != 0) {
+        w->overrides[OVERRIDES_FILE] = before;
+        weir_policies_free(kept);
+        return result;
+    }
+    struct weir_policies *old = w->kept;
+    w->kept = kept;
+    weir_policies_free(old);
+    overrides_drop(before.texts, before.count);
+    return error_clear(error);
+}
+
+int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error)
+{
+    int result = policy_validate(policies, count, NULL, error);
+    if (result != 0) {
+        return result;
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = put_policies(w, policies, count, (struct override_list){NULL, 0}, error);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return result;
+}
+
+int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
+{
+    if (yaml_path == NULL) {
+        return error_set(error, -EINVAL, "yaml_path is NULL; give the path of a policy file");
+    }
+    struct policy_file *file = NULL;
+    int result = policy_file_load(yaml_path, &file, error);
+    if (result != 0) {
+        return result;
+    }
+    size_t count = 0;
+    const weir_policy *policies = policy_file_policies(file, &count);
+    struct override_list entries;
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = file_entries_read(file, yaml_path, &w->names, &entries, error);
+    if (result == 0) {
+        result = put_policies(w, policies, count, entries, error);
+        if (result != 0) {
+            overrides_drop(entries.texts, entries.count);
+        }
+    }
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_file_free(file);
+    return result;
+}
+
+weir_policy_id weir_find_policy(const weir *w, const char *name)
+{
+    if (name == NULL) {
+        return WEIR_NO_POLICY;
+    }
+    weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    weir_policy_id id = policy_names_find(&w->names, name);
+    /* Relaxed: changed only under the lock. */
+    if (load_relaxed(&w->tier.policies)->by_id[id] == NULL) {
+        id = WEIR_NO_POLICY;
+    }
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    return id;
+}
+
+/* Lists are of groups. Under the policy lock. */
+static weir_policy_id group_of(const weir *w, weir_policy_id id)
+{
+    /* Relaxed: changed only under the lock. */
+    const struct policy *policy = id <= WEIR_MAX_POLICIES ? load_relaxed(&w->tier.policies)->by_id[id] : NULL;
+    return policy != NULL ? policy->group->id : WEIR_NO_POLICY;
+}
+
+size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity)
+{
+    weir *unlocked = (weir *) (uintptr_t) w; /* the locks are no part of what const promises */
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    const weir_policy_id group = group_of(w, policy);
+    const weir_key_form *form = policy_names_form(&w->names, w->names.names[group]);
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    if (group == WEIR_NO_POLICY || capacity == 0) {
+        return 0;
+    }
+    struct heavy list;
+    offenders_read(&unlocked->tier, group, &list);
+    return offenders_top(&list, form, out, capacity);
+}
+
+weir_thread *weir_attach(weir *w)
+{
+    return thread_attach(&w->tier);
+}
+
+void weir_detach(weir_thread *t)
+{
+    if (t != NULL) {
+        thread_detach(t);
+    }
+}
+
+void weir_unbind(weir_thread *t)
+{
+    if (t != NULL) {
+        owner_unbind(t);
+    }
+}
+
+static inline weir_key key_of(const weir *w, weir_policy_id policy, const void *data, size_t length, uint64_t hash)
+{
+    const uint64_t salted = hash ^ w->policy_salts[policy <= WEIR_MAX_POLICIES ? policy : 0];
+    return (weir_key){.hash = salted != 0 ? salted : 1, .data = data, .length = (uint32_t) length, .policy = policy};
+}
+
+static __attribute__((noinline)) weir_key make_long_key(const weir *w, weir_policy_id policy, const void *data,
+                                                        size_t length)
+{
+    const size_t used = length <= KEY_LENGTH_MAX ? length : KEY_LENGTH_MAX;
+    return key_of(w, policy, data, used, hash_keyed(&w->secret, data, used));
+}
+
+weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length)
+{
+    /* A call within this function would have it save registers, for short keys too: a tenth of what they take. */
+    return length <= HASH_SHORT ? key_of(w, policy, data, length, hash_short(&w->secret, data, length))
+                                : make_long_key(w, policy, data, length);
+}
+
+int weir_reset(weir *w, const weir_key *key)
+{
+    const bool reachable = w->has_fleet && load_relaxed(&w->fleet.stats.link) == WEIR_LINK_UP;
+    int result = adjust_reset(&w->tier, key, reachable);
+    if (result != 0 || !w->has_fleet) {
+        return result;
+    }
+    result = reachable ? weir_sync(w, w->options.redis_timeout_ms) : -ENOTCONN;
+    if (result != 0) {
+        (void) adjust_reset(&w->tier, key, false);
+    }
+    return result;
+}
+
+int weir_poll(weir *w)
+{
+    if (!w->options.no_thread) {
+        return -EINVAL;
+    }
+    (void) pthread_mutex_lock(&w->poll_lock);
+    const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
+    const uint64_t next_ns = background_poll(w, now_ns);
+    (void) pthread_mutex_unlock(&w->poll_lock);
+    return (int) ((saturating_sub(next_ns, now_ns) + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+int weir_poll_fd(weir *w)
+{
+    if (!w->options.no_thread) {
+        return -EINVAL;
+    }
+    (void) pthread_mutex_lock(&w->poll_lock);
+    const int result = poll_set_open(&w->poll_set, w->tier.clock == NULL);
+    const int fd = w->poll_set.epoll_fd;
+    (void) pthread_mutex_unlock(&w->poll_lock);
+    return result != 0 ? result : fd;
+}
+
+int weir_sync(weir *w, uint32_t timeout_ms)
+{
+    if (!w->has_fleet) {
+        return -ENOTCONN;
+    }
+    if (w->options.no_thread) {
+        (void) pthread_mutex_lock(&w->poll_lock);
+        const int result = background_sync_here(w, timeout_ms, false);
+        (void) pthread_mutex_unlock(&w->poll_lock);
+        return result;
+    }
+    return background_sync_there(w, timeout_ms);
+}

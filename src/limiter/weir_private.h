@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole of one weir: what the public functions are thin over. */
+#ifndef WEIR_LIMITER_WEIR_PRIVATE_H
+#define WEIR_LIMITER_WEIR_PRIVATE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "base/hash.h"
+#include "base/record_hash.h"
+#include "fleet/fleet.h"
+#include "limiter/denial_log.h"
+#include "limiter/poll_set.h"
+#include "policy/override_set.h"
+#include "policy/policy.h"
+#include "thread/limiter.h"
+#include "weir/weir.h"
+
+struct weir_policies;
+
+/* Where entries of single keys come from; of two of one key the earlier is in force. */
+enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
+
+struct weir {
+    struct tier tier;
+    struct fleet fleet;
+    bool has_fleet;
+    weir_options options; /* every default filled in; strings are not kept */
+    weir_clock clock;     /* the host's, where it has one */
+    struct hash_secret secret;
+    struct record_hash record_hash;
+    uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
+    pthread_mutex_t policy_lock; /* guards names, kept, override texts, the origin, and changes of tier.policies */
+    struct policy_names names;
+    struct weir_policies *kept;                     /* what the policies in force were given as; NULL: none were */
+    struct override_list overrides[OVERRIDE_LISTS]; /* by where they come from */
+    _Atomic uint64_t override_count;
+    pid_t pid;
+    /* The background thread, or whoever calls weir_poll. */
+    pthread_mutex_t poll_lock; /* no_thread: one at a time */
+    struct poll_set poll_set;  /* no_thread: what the host's loop waits for. Under poll_lock */
+    pthread_t thread;
+    bool has_thread;
+    int wake_fd; /* ends the background thread's wait; -1: there is none */
+    _Atomic uint32_t stopping;
+    uint64_t seen_passes; /* slow checks, when it last looked */
+    uint64_t active_ns;   /* when that last changed */
+    uint64_t settle_ns;   /* when lapsed grants are settled next */
+    bool asleep;
+    struct denial_log denials;
+    /* weir_sync waits here for fleet.served. */
+    pthread_mutex_t sync_lock;
+    pthread_cond_t sync_done;
+};
+
+/* weir_open over a transport of the caller's, which it takes over also when it fails; NULL: no fleet. */
+int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error);
+
+/* options.c: copies *in to *out with every default filled in; refuses what is out of range. */
+int options_complete(const weir_options *in, weir_options *out, weir_error *error);
+
+#endif

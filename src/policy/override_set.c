@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/override_set.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/numbers.h"
+#include "base/record_hash.h"
+#include "policy/entry.h"
+
+struct entry {
+    uint64_t hash, more; /* of what it is found by; `more` of a hashed key alone */
+    enum entry_kind kind;
+    struct policy policy;
+};
+
+/* Entries that a key of some policy is looked for by in one way: by its hash, or in networks of one size. */
+struct way {
+    weir_policy_id policy;
+    enum entry_kind kind;
+    size_t length; /* of a network's keys */
+    unsigned bits;
+};
+
+struct overrides {
+    const struct hash_secret *secret;
+    const struct record_hash *record_hash;
+    struct way *ways; /* in the order in which they are tried */
+    size_t way_count;
+    size_t count, slot_count; /* a power of two, more than twice the count */
+    uint32_t *slots;          /* index + 1 of an entry; 0: free */
+    struct entry entries[];
+};
+
+void overrides_drop(struct override_text *texts, size_t count)
+{
+    for (size_t i = 0; i < count && texts != NULL; i++) {
+        free(texts[i].field);
+        free(texts[i].value);
+    }
+    free(texts);
+}
+
+static uint64_t network_hash(const struct hash_secret *secret, const struct way *way, const unsigned char *bytes)
+{
+    unsigned char masked[sizeof(((struct key_network *) NULL)->bytes)] = {0};
+    const size_t whole = way->bits / 8;
+    memcpy(masked, bytes, whole);
+    if (way->bits % 8 != 0) {
+        masked[whole] = (unsigned char) (bytes[whole] & (0xff00U >> way->bits % 8));
+    }
+    return hash_keyed(secret, masked, way->length) ^ hash_mix(way->bits + 1);
+}
+
+static const struct entry *find(const struct overrides *all, enum entry_kind kind, weir_policy_id policy, uint64_t hash,
+                                uint64_t more)
+{
+    size_t slot = (size_t) hash & (all->slot_count - 1);
+    for (; all->slots[slot] != 0; slot = (slot + 1) & (all->slot_count - 1)) {
+        const struct entry *entry = &all->entries[all->slots[slot] - 1];
+        if (entry->hash == hash && entry->more == more && entry->kind == kind && entry->policy.id == policy) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key)
+{
+    const struct entry *entry = find(overrides, ENTRY_KEY, key->policy, key->hash, 0);
+    for (size_t i = 0; i < overrides->way_count && entry == NULL; i++) {
+        const struct way *way = &overrides->ways[i];
+        if (way->policy != key->policy) {
+            continue;
+        }
+        if (way->kind == ENTRY_HASHED) {
+            uint64_t hash[RECORD_HASH_SIZE / sizeof(uint64_t)];
+            record_hash_of(overrides->record_hash, key->data, key->length, (unsigned char *) hash);
+            entry = find(overrides, ENTRY_HASHED, key->policy, hash[0], hash[1]);
+        } else if (key->length == way->length) {
+            entry = find(overrides, ENTRY_NETWORK, key->policy, network_hash(overrides->secret, way, key->data), 0);
+        }
+    }
+    return entry != NULL ? &entry->policy : NULL;
+}
+
+/* Where a key of this entry is looked for. */
+static void way_add(struct overrides *all, const struct way *way)
+{
+    for (size_t i = 0; i < all->way_count; i++) {
+        const struct way *at = &all->ways[i];
+        if (at->policy == way->policy && at->kind == way->kind && at->length == way->length && at->bits == way->bits) {
+            return;
+        }
+    }
+    all->ways[all->way_count++] = *way;
+}
+
+/* By kind, and the smallest networks first. */
+static int way_compare(const void *left, const void *right)
+{
+    const struct way *a = left;
+    const struct way *b = right;
+    return a->kind != b->kind ? (int) a->kind - (int) b->kind : (int) b->bits - (int) a->bits;
+}
+
+/* What an entry is found by. */
+static void entry_place(const struct override_context *context, const struct entry_name *name, struct entry *entry,
+                        struct way *way)
+{
+    *way = (struct way){.policy = entry->policy.id, .kind = name->kind};
+    entry->kind = name->kind;
+    entry->more = 0;
+    if (name->kind == ENTRY_KEY) {
+        entry->hash = hash_keyed(context->secret, name->bytes, name->length) ^ context->names->salts[entry->policy.id];
+        entry->hash = entry->hash != 0 ? entry->hash : 1; /* as weir_make_key */
+    } else if (name->kind == ENTRY_HASHED) {
+        memcpy(&entry->hash, name->bytes, sizeof(entry->hash));
+        memcpy(&entry->more, name->bytes + sizeof(entry->hash), sizeof(entry->more));
+    } else {
+        way->length = name->network.length;
+        way->bits = name->network.bits;
+        entry->hash = network_hash(context->secret, way, name->network.bytes);
+    }
+}
+
+/* Adds an entry. 0, also where its policy is not there, or it has one already; -EINVAL with a sentence. */
+static int add(struct overrides *all, const struct override_context *context, struct override_text *text,
+               weir_error *error)
+{
+    struct entry_name name;
+    struct entry_value value;
+    struct entry *entry = &all->entries[all->count];
+    struct way way;
+    int result = entry_name_read(context->names, text->field, &name, error);
+    const weir_policy_id id = result == 0 ? policy_names_find(context->names, name.policy) : WEIR_NO_POLICY;
+    const struct policy *policy = id != WEIR_NO_POLICY ? context->set->by_id[id] : NULL;
+    if (policy == NULL) {
+        return result;
+    }
+    result = entry_value_compile(policy, text->value, &value, error);
+    if (result != 0) {
+        return result;
+    }
+    entry->policy.id = id;
+    entry_place(context, &name, entry, &way);
+    if (find(all, entry->kind, id, entry->hash, entry->more) != NULL) {
+        return 0;
+    }
+    policy_override(&entry->policy, policy, value.override == OVERRIDE_NONE ? value.limits : NULL, value.bursts,
+                    context->names, context->tick_ns);
+    entry->policy.override = value.override;
+    if (entry->kind != ENTRY_KEY) {
+        way_add(all, &way);
+    }
+    size_t slot = (size_t) entry->hash & (all->slot_count - 1);
+    while (all->slots[slot] != 0) {
+        slot = (slot + 1) & (all->slot_count - 1);
+    }
+    all->slots[slot] = (uint32_t) ++all->count;
+    text->in_force = true;
+    return 0;
+}
+
+static struct overrides *overrides_make(const struct override_context *context, size_t count)
+{
+    struct overrides *all = calloc(1, sizeof(*all) + count * sizeof(all->entries[0]));
+    if (all == NULL) {
+        return NULL;
+    }
+    all->secret = context->secret;
+    all->record_hash = context->names->record_hash;
+    all->slot_count = 16;
+    while (all->slot_count <= 2 * count) {
+        all->slot_count *= 2;
+    }
+    all->slots = calloc(all->slot_count, sizeof(*all->slots));
+    all->ways = calloc(count, sizeof(*all->ways));
+    if (all->slots == NULL || all->ways == NULL) {
+        overrides_free(all);
+        return NULL;
+    }
+    return all;
+}
+
+int overrides_compile(const struct override_context *context, const struct override_list *lists, size_t list_count,
+                      struct overrides **out, struct override_faults *faults)
+{
+    size_t count = 0;
+    memset(faults, 0, sizeof(*faults));
+    *out = NULL;
+    for (size_t i = 0; i < list_count; i++) {
+        count += lists[i].count;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    count = count <= OVERRIDES_MAX ? count : OVERRIDES_MAX;
+    struct overrides *all = overrides_make(context, count);
+    if (all == NULL) {
+        return -ENOMEM;
+    }
+    size_t seen = 0;
+    for (size_t i = 0; i < list_count; i++) {
+        for (size_t j = 0; j < lists[i].count; j++) {
+            struct override_text *text = &lists[i].texts[j];
+            text->in_force = false;
+            weir_error error;
+            if (seen++ < count && add(all, context, text, &error) != 0 && faults->count++ == 0) {
+                faults->first = text;
+                faults->error = error;
+            }
+        }
+    }
+    qsort(all->ways, all->way_count, sizeof(*all->ways), way_compare);
+    *out = all;
+    return 0;
+}
+
+void overrides_free(struct overrides *overrides)
+{
+    if (overrides != NULL) {
+        free(overrides->slots);
+        free(overrides->ways);
+        free(overrides);
+    }
+}
+
+size_t overrides_count(const struct overrides *overrides)
+{
+    return overrides != NULL ? overrides->count : 0;
+}
+
+struct policy *overrides_at(struct overrides *overrides, size_t index)
+{
+    return &overrides->entries[index].policy;
+}

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What may pass at a key that other nodes use as well, between two answers of the fleet.
+ *
+ *   told of the key   A part of the key's headroom is left to the others: the mirror estimate (fleet/estimate.c). In an
+ *                     outage the estimate goes on without news: the node has its part of the demand last seen, of what
+ *                     was left when the fleet was last heard, and of each window or refill after that.
+ *   not told of it    An even part of the limit. So a burst that reaches all nodes before any has heard of the others
+ *                     stays within the limit.
+ *
+ * The shares of all nodes add up to the limit in both cases, and there is no step between them: what is left to the
+ * others at the last answer stays left to them.
+ *
+ * Buckets. What others have not told of yet is a flow, and the bucket refills while they use it. So the note holds the
+ * level: what the bucket's a was at the last answer, with the others' unseen units of then. From there on it moves by
+ * every unit that passes here and those that are taken to pass elsewhere beside it, and time is not cut off at now:
+ *
+ *     level + unit * (own + others since then)  <=  now + tolerance
+ *
+ * The state's own a, which counts what is known and begins anew whenever the bucket is full, bounds bursts beside it.
+ * Where one refill would cut the other off, traffic below the limit would be denied: unseen units of a bucket that
+ * was full all the time owe nothing.
+ *
+ * Where more passes than the last answer gave reason to expect, the fleet is asked at once: tier->urgent.
+ *
+ * The words read here are relaxed and may be of two answers, or (seldom, when a cell changes hands) of another key's:
+ * they size an estimate. What is counted is counted by the state alone.
+ */
+#include "algorithm/bucket.h"
+#include "algorithm/history.h"
+#include "algorithm/window.h"
+#include "base/numbers.h"
+#include "thread/limiter.h"
+
+/* Part of a quota that a node may let pass, of its even share, before it knows what was used before it began. */
+#define QUOTA_SHARE 64
+
+/* How long a denial lasts that the fleet's next answer may end, at least. */
+#define RETRY_MIN_NS NS_PER_MS
+
+/* A first answer is asked for at once; by then it is there, or the outage ladder decides. */
+#define FIRST_ANSWER_NS (100 * NS_PER_MS)
+
+/* Of an even part of a key without a note: above what is due in any case (report.c). */
+#define STUB_URGENT_DIVISOR 4
+
+static enum rung rung_of(const struct policy *policy)
+{
+    return (enum rung) load_relaxed(&policy->rung);
+}
+
+static uint32_t even_part(const struct tier *tier)
+{
+    /* Relaxed: one of two right answers while nodes come and go. */
+    const uint64_t nodes = load_relaxed(&tier->nodes);
+    /* Up: an even part of a limit that divides by them is whole units. */
+    return nodes == 1 ? 0 : (uint32_t) ((PART_WHOLE + nodes - 1) / nodes);
+}
+
+uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool told)
+{
+    return told && !rule_is_queue(rule) ? 0 : even_part(tier);
+}
+
+uint32_t mirror_demand_part(const struct tier *tier, const struct mirror *mirror)
+{
+    const uint32_t others_part = load_relaxed(&mirror->others_part);
+    if (load_relaxed(&mirror->flags) != 0) {
+        return even_part(tier);
+    }
+    return others_part == 0 ? 0 : (uint32_t) (PART_WHOLE - others_part);
+}
+
+/* The part of a key's rule that is in force here; 0: all. */
+static uint64_t part_of(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)
+{
+    const struct note *note = note_of(&tier->notes, cell);
+    const enum rung rung = rung_of(policy);
+    const bool on_fleet = rung == RUNG_FLEET;
+    const bool told =
+        note != NULL ? load_relaxed(&note->mirror.since_ns) != 0 : stub_is(&tier->notes.stubs[cell], STUB_TOLD);
+    if (!on_fleet && rung != RUNG_SHARE) {
+        return 0;
+    }
+    if (told && note != NULL) {
+        return on_fleet               ? load_relaxed(&note->mirror.part)
+               : rule_is_bucket(rule) ? mirror_demand_part(tier, &note->mirror)
+                                      : 0;
+    }
+    const uint32_t part = note != NULL && on_fleet
+                              ? load_relaxed(&note->mirror.part)
+                              : mirror_stub_part(tier, rule, told && (on_fleet || !rule_is_bucket(rule)));
+    const bool untold = !told && rule->calendar != WEIR_CALENDAR_NONE;
+    /* In an outage a quota is what is known to be left; a node that has heard of nobody yet knows nothing of it. */
+    const bool guesses = on_fleet || load_relaxed(&tier->line.news_ns) == 0;
+    return untold && guesses ? max_u64((part != 0 ? part : PART_WHOLE) / QUOTA_SHARE, 1) : part;
+}
+
+bool mirror_is_whole(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)
+{
+    return rung_of(policy) == RUNG_FLEET && part_of(tier, policy, rule, cell) == 0;
+}
+
+struct rule mirror_part_rule(const struct rule *whole, uint64_t part, uint64_t asked)
+{
+    struct rule rule = *whole;
+    if (part == 0) {
+        return rule;
+    }
+    rule.limit = max_u64(muldiv_floor(rule.limit, part, PART_WHOLE), 1);
+    if (rule_is_bucket(&rule)) {
+        /* A request that is larger than this part of the burst passes when the part is full: it pays by its time. */
+        rule.limit = max_u64(rule.limit, min_u64(asked, whole->limit));
+        /* Each unit takes the time of all that pass in the fleet beside it; but one passes in each period. */
+        const uint64_t most = max_u64(saturating_mul(rule.period_ns, UINT64_C(1) << BUCKET_FRACTION_BITS), rule.unit);
+        rule.unit = min_u64(muldiv_floor(rule.unit, PART_WHOLE, part), most);
+        /* The part of the burst as it is, with what it has of a unit. */
+        rule.tolerance = max_u64(saturating_mul(rule.limit, rule.unit), max_u64(whole->tolerance, 1));
+    }
+    return rule;
+}
+
+struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell,
+                        uint64_t asked)
+{
+    const struct rule rule = policy_rule(&policy->limits[limit]);
+    return mirror_part_rule(&rule, mirror_concerns(tier, policy) ? part_of(tier, policy, &rule, cell) : 0, asked);
+}
+
+static void ask_at_once(struct tier *tier, uint32_t cell)
+{
+    bitmap_set(&tier->table.urgent, cell);
+    store_relaxed(&tier->urgent, 1); /* seen in the next tick, and the bit with it or with the one after */
+}
+
+static struct estimate estimate_of(const struct mirror *mirror)
+{
+    return (struct estimate){.others_rate = load_relaxed(&mirror->others_rate),
+                             .others_part = load_relaxed(&mirror->others_part),
+                             .since_ns = load_relaxed(&mirror->since_ns),
+                             .dither = load_relaxed(&mirror->dither)};
+}
+
+/* Own units of a bucket since the last answer. */
+static uint64_t units_since(const struct mirror *mirror, struct state state)
+{
+    const uint64_t units = (bucket_total(state) - load_relaxed(&mirror->seen)) & BUCKET_TOTAL_MASK;
+    return units <= BUCKET_TOTAL_MASK / 2 ? units : 0;
+}
+
+/* A window's state without the others' units. */
+static struct state own_state(const struct tier *tier, uint32_t cell, struct state state)
+{
+    const struct folded folded = note_folded(tier, cell);
+    if (folded.tag == TAG_NONE) {
+        return state;
+    }
+    state = window_discharge_tag(state, folded.tag & WINDOW_TAG_MASK, folded.now);
+    return window_discharge_tag(state, (folded.tag - 1) & WINDOW_TAG_MASK, folded.before);
+}
+
+/* Whether a key was left alone for a while, so that what is known of the others is old. */
+static bool is_stale(const struct tier *tier, const struct mirror *mirror, uint64_t now_ns)
+{
+    const uint64_t news_ns = max_u64(load_relaxed(&mirror->since_ns), load_relaxed(&mirror->looked_ns));
+    /* In an outage nobody looks: it is not the key that is old. */
+    const uint64_t then_ns = min_u64(now_ns, load_relaxed(&tier->line.news_ns) + tier->interval_ns);
+    return then_ns > news_ns + STALE_INTERVALS * tier->interval_ns;
+}
+
+struct state mirror_level(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
+                          struct state state, uint64_t now_ns)
+{
+    const enum rung rung = rung_of(policy);
+    if (rung == RUNG_LOCAL && !rule_is_bucket(rule) && !rule_is_log(rule)) {
+        return own_state(tier, cell, state);
+    }
+    const struct note *note = note_of(&tier->notes, cell);
+    if (!rule_is_bucket(rule) || note == NULL || load_relaxed(&note->mirror.level) == 0) {
+        return state;
+    }
+    const bool known = load_relaxed(&note->mirror.flags) == 0 && load_relaxed(&note->mirror.part) == 0;
+    const bool queued = rung == RUNG_FLEET && rule_is_queue(rule) && known;
+    if (rung != RUNG_SHARE && !queued) {
+        return state;
+    }
+    const uint64_t own = units_since(&note->mirror, state);
+    uint64_t time = saturating_mul(own, rule->unit); /* in an outage a unit takes the time of those beside it */
+    if (rung == RUNG_FLEET) {
+        struct estimate estimate = estimate_of(&note->mirror);
+        if (is_stale(tier, &note->mirror, now_ns)) {
+            const uint32_t even = even_part(tier);
+            estimate.others_rate = even != 0 ? RATE_MOST : 0;
+            estimate.others_part = even != 0 ? (uint32_t) (PART_WHOLE - even) : 0;
+        }
+        const uint64_t others = estimate_others(&estimate, own, now_ns);
+        time = saturating_add(time, muldiv_ceil(others, rule->unit, UINT64_C(1) << RATE_BITS));
+    }
+    state.a = max_u64(state.a, saturating_add(load_relaxed(&note->mirror.level), time));
+    return state;
+}
+
+/* Units that passed since the others' news; *since_ns: when that was, within this window. */
+static uint64_t unseen_units(const struct note *note, const struct rule *rule, struct state state, uint64_t now_ns,
+                             uint64_t *since_ns)
+{
+    const uint64_t seen = load_relaxed(&note->mirror.seen);
+    if (rule_is_log(rule)) {
+        /* A log that was given back when it was empty begins to count anew. */
+        const uint64_t end = load_relaxed(&note->log_end);
+        return min_u64(end >= seen ? end - seen : end, log_state_count(state));
+    }
+    if (rule_is_bucket(rule)) {
+        return units_since(&note->mirror, state);
+    }
+    uint64_t into_ns;
+    state = window_roll(rule, state, now_ns, &into_ns);
+    *since_ns = max_u64(*since_ns, now_ns - into_ns);
+    return saturating_sub(window_count(state), load_relaxed(&note->mirror.tag) == window_tag(state) ? seen : 0);
+}
+
+/* What may pass of `share` before the next answer, which is asked for where that matters, and `due`. */
+static uint64_t left_of(struct tier *tier, uint32_t cell, uint64_t share, uint64_t unseen, uint64_t headroom,
+                        uint64_t asked, bool due)
+{
+    const uint64_t left = min_u64(headroom, saturating_sub(share, unseen));
+    if (due && (unseen >= mirror_urgent_units(share) || left < asked)) {
+        ask_at_once(tier, cell);
+    }
+    return left;
+}
+
+/* Own units of a key without a note: all that may count, and those of them that the fleet has not had. */
+static uint64_t stub_units(const struct tier *tier, uint32_t cell, const struct rule *rule, struct state state,
+                           uint64_t headroom, uint64_t now_ns, uint64_t *untold)
+{
+    const uint64_t used = saturating_sub(rule->limit, headroom);
+    if (rule_is_log(rule)) {
+        *untold = used;
+        return used;
+    }
+    const struct folded folded = note_folded(tier, cell);
+    if (rule_is_bucket(rule)) {
+        *untold = (bucket_total(state) - folded.reported) & BUCKET_TOTAL_MASK;
+        return used;
+    }
+    uint64_t into_ns;
+    state = window_roll(rule, state, now_ns, &into_ns);
+    const bool its = folded.tag == window_tag(state);
+    const uint64_t own = saturating_sub(window_count(state), its ? folded.now : 0);
+    *untold = saturating_sub(own, its ? folded.reported : 0);
+    return own;
+}
+
+/*
+ * A key without a note that the fleet has told of: what is known of the others may be old, and what they know of this
+ * node, too. So it goes by an even part, as a new key does, but one of what the others are not known to have used. It
+ * is asked for at once when it is used all of a sudden; else the background thread has found before that it is due.
+ */
+static uint64_t stub_left(struct tier *tier, const struct rule *rule, uint32_t cell, struct state state,
+                          uint64_t headroom, uint64_t asked, uint64_t part, uint64_t now_ns)
+{
+    uint64_t untold;
+    const uint64_t own = stub_units(tier, cell, rule, state, headroom, now_ns, &untold);
+    const uint64_t nodes = load_relaxed(&tier->nodes);
+    const uint64_t share = part != 0 ? rule->limit : max_u64(saturating_add(headroom, own) / nodes, 1);
+    const uint64_t left = min_u64(headroom, saturating_sub(share, own));
+    if (headroom >= asked && (left < asked || untold >= max_u64(share / STUB_URGENT_DIVISOR, URGENT_UNITS))) {
+        ask_at_once(tier, cell);
+    }
+    return left;
+}
+
+void mirror_returned(const struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t units)
+{
+    struct note *note = note_of(&tier->notes, cell);
+    uint64_t level = note != NULL ? load_relaxed(&note->mirror.level) : 0;
+    while (level != 0) {
+        const uint64_t lower = max_u64(saturating_sub(level, saturating_mul(units, rule->unit)), 1);
+        if (cas_relaxed(&note->mirror.level, &level, lower)) {
+            break; /* or an answer comes between, and has it already, or the next one will */
+        }
+    }
+}
+
+/* Units of a bucket that all nodes together may let pass, of what its level had room for; `used` here since then. */
+static uint64_t level_room(const struct mirror *mirror, const struct rule *rule, uint64_t used, uint64_t headroom,
+                           uint64_t now_ns)
+{
+    const uint64_t level = load_relaxed(&mirror->level);
+    if (level == 0 || rule->unit == 0) {
+        return headroom;
+    }
+    const uint64_t latest = saturating_add(bucket_time(rule, now_ns), rule->tolerance);
+    return saturating_sub(saturating_sub(latest, level) / rule->unit, used);
+}
+
+/*
+ * Of the window before units of others that nobody has told of, as far as they count now: the window was over before
+ * the next answer. In an outage (`alone`) they used beside each unit here what their part of the demand is.
+ *
+ * Where rounds go on without news (they fail, or nobody goes by their answers yet) the note follows the state into the
+ * next window, and `seen` is of that one. Then it is by all own units of the window before, less what was told of it.
+ */
+static uint64_t unseen_before(const struct tier *tier, uint32_t cell, const struct mirror *mirror,
+                              const struct rule *rule, struct state state, uint64_t now_ns, bool alone)
+{
+    uint64_t into_ns;
+    state = window_roll(rule, state, now_ns, &into_ns);
+    const uint32_t ago = (window_tag(state) - load_relaxed(&mirror->tag)) & WINDOW_TAG_MASK;
+    if (rule->algorithm != WEIR_SLIDING_WINDOW || window_previous(state) == 0) {
+        return 0;
+    }
+    struct estimate estimate = estimate_of(mirror);
+    const uint64_t end_ns = now_ns - into_ns;
+    const uint64_t start_ns = saturating_sub(end_ns, rule->period_ns);
+    uint64_t known = ago == 1 ? load_relaxed(&mirror->seen) : 0;
+    uint64_t told = 0;
+    if (ago == 0) {
+        if (estimate.since_ns + tier->interval_ns >= end_ns) {
+            return 0; /* news of this window, or as good */
+        }
+        const struct folded folded = note_folded(tier, cell);
+        known = told = folded.tag == window_tag(state) ? folded.before : 0;
+    }
+    estimate.since_ns = ago <= 1 ? max_u64(estimate.since_ns, start_ns) : start_ns;
+    estimate.others_rate = alone ? RATE_MOST : estimate.others_rate;
+    const uint64_t own = saturating_sub(window_previous(state), known);
+    const uint64_t others = estimate_others(&estimate, own, end_ns) >> RATE_BITS;
+    return muldiv_ceil(saturating_sub(others, told), rule->period_ns - into_ns, rule->period_ns);
+}
+
+/* Units of nodes that have not spoken lately, as far as they count now. */
+static uint64_t presumed_units(const struct mirror *mirror, const struct rule *rule, struct state state,
+                               uint64_t now_ns)
+{
+    const uint64_t presumed = load_relaxed(&mirror->level);
+    if (presumed == 0) {
+        return 0;
+    }
+    if (rule_is_log(rule)) {
+        /* They leave the window one by one. */
+        const uint64_t age_ns = saturating_sub(now_ns, load_relaxed(&mirror->since_ns));
+        return muldiv_ceil(presumed, saturating_sub(rule->period_ns, age_ns), rule->period_ns);
+    }
+    uint64_t into_ns;
+    state = window_roll(rule, state, now_ns, &into_ns);
+    const uint32_t ago = (window_tag(state) - load_relaxed(&mirror->tag)) & WINDOW_TAG_MASK;
+    if (rule->algorithm != WEIR_SLIDING_WINDOW) {
+        return ago == 0 ? presumed : 0;
+    }
+    const uint64_t now = presumed_now(rule->limit, presumed);
+    const uint64_t before = ago == 0 ? presumed_before(rule->limit, presumed) : ago == 1 ? now : 0;
+    return (ago == 0 ? now : 0) + muldiv_ceil(before, rule->period_ns - into_ns, rule->period_ns);
+}
+
+/* In an outage: this node's part of what was left at the last answer, and of what has been refilled since. */
+static uint64_t share_left(const struct tier *tier, const struct note *note, const struct rule *rule, uint32_t cell,
+                           struct state state, uint64_t headroom, uint64_t now_ns)
+{
+    if (rule_is_bucket(rule)) {
+        return headroom; /* its rule is this node's part */
+    }
+    uint64_t since_ns = 0;
+    const uint64_t unseen = unseen_units(note, rule, state, now_ns, &since_ns);
+    const uint32_t part = mirror_demand_part(tier, &note->mirror);
+    const struct estimate estimate = {.others_rate = RATE_MOST,
+                                      .others_part = part != 0 ? (uint32_t) (PART_WHOLE - part) : 0,
+                                      .dither = load_relaxed(&note->mirror.dither)};
+    headroom = saturating_sub(headroom, unseen_before(tier, cell, &note->mirror, rule, state, now_ns, true) +
+                                            presumed_units(&note->mirror, rule, state, now_ns));
+    return part == 0 ? headroom : estimate_left(&estimate, headroom, unseen, now_ns);
+}
+
+/* What may pass of a key that the fleet has told of, with its note. */
+static uint64_t told_left(struct tier *tier, const struct note *note, const struct rule *rule, uint32_t cell,
+                          struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns)
+{
+    const struct mirror *mirror = &note->mirror;
+    struct estimate estimate = estimate_of(mirror);
+    const uint64_t answered_ns = estimate.since_ns;
+    const uint64_t unseen = unseen_units(note, rule, state, now_ns, &estimate.since_ns);
+    uint64_t room = headroom;
+    if (rule_is_bucket(rule)) {
+        room = rule_is_queue(rule) ? headroom : level_room(mirror, rule, unseen + held, headroom, now_ns);
+    } else {
+        headroom = room = saturating_sub(headroom, unseen_before(tier, cell, mirror, rule, state, now_ns, false) +
+                                                       presumed_units(mirror, rule, state, now_ns));
+    }
+    const bool stale = is_stale(tier, mirror, now_ns);
+    const bool waits = (load_relaxed(&mirror->flags) & MIRROR_WAITS) != 0;
+    if (!stale && unseen >= load_relaxed(&mirror->alarm)) {
+        ask_at_once(tier, cell);
+    }
+    const uint64_t estimated = rule_is_queue(rule) ? headroom : estimate_left(&estimate, room, unseen, now_ns);
+    /* An answer that waits for the others' is due again a quarter of an interval after it came: its news was half an
+     * interval old. What a queue may have is a part already. */
+    const bool due = stale || now_ns > answered_ns + tier->interval_ns / 2 + tier->interval_ns / 4;
+    const bool token = rule_is_bucket(rule) && !rule_is_queue(rule);
+    if (!stale && (!waits || token)) {
+        const uint64_t left = min_u64(headroom, estimated);
+        if (token && due && left < asked && headroom >= asked && load_relaxed(&mirror->flags) != 0) {
+            ask_at_once(tier, cell);
+        }
+        return left;
+    }
+    const uint64_t whole = min_u64(headroom, room);
+    const uint64_t nodes = load_relaxed(&tier->nodes);
+    const uint32_t part = load_relaxed(&mirror->part);
+    uint64_t counts = unseen;
+    if (rule_is_bucket(rule)) {
+        /* What has refilled since is over. Of a part of the limit each unit is owed as more than one. */
+        const uint64_t owed = saturating_sub(rule->limit, whole);
+        counts = min_u64(unseen, part != 0 ? muldiv_ceil(owed, PART_WHOLE, part) : owed);
+    }
+    uint64_t share = max_u64(saturating_add(whole, counts) / nodes, 1);
+    if (part != 0) {
+        share = rule->limit;
+    } else if (rule_is_queue(rule) && !waits) {
+        share = counts + max_u64(whole / nodes, 1); /* its level holds what passed beside the unseen (mirror_level) */
+    }
+    return left_of(tier, cell, share, counts, whole, asked, due && whole >= asked);
+}
+
+uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
+                     struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns)
+{
+    const struct note *note = note_of(&tier->notes, cell);
+    const enum rung rung = rung_of(policy);
+    const uint64_t part = part_of(tier, policy, rule, cell);
+    const bool on_fleet = rung == RUNG_FLEET;
+    if ((!on_fleet && rung != RUNG_SHARE) || (load_relaxed(&tier->nodes) == 1 && part == 0)) {
+        return headroom; /* nobody can tell, or nobody else is there */
+    }
+    if (note == NULL && stub_is(&tier->notes.stubs[cell], STUB_TOLD)) {
+        return stub_left(tier, rule, cell, state, headroom, asked, part, now_ns);
+    }
+    if (note == NULL || load_relaxed(&note->mirror.since_ns) == 0) {
+        return left_of(tier, cell, rule->limit, saturating_sub(rule->limit, headroom), headroom, asked, on_fleet);
+    }
+    return on_fleet ? told_left(tier, note, rule, cell, state, headroom, held, asked, now_ns)
+                    : share_left(tier, note, rule, cell, state, headroom, now_ns);
+}
+
+uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns)
+{
+    const struct note *note = note_of(&tier->notes, cell);
+    if (rung_of(policy) != RUNG_FLEET) {
+        return 0;
+    }
+    const uint64_t since_ns = note != NULL ? load_relaxed(&note->mirror.since_ns) : 0;
+    if (since_ns == 0) {
+        return FIRST_ANSWER_NS;
+    }
+    if (load_relaxed(&note->mirror.others_rate) == 0) {
+        return 0;
+    }
+    /* The answer is half an interval younger than what it tells of. */
+    const uint64_t next_ns = since_ns + tier->interval_ns + tier->interval_ns / 2;
+    return max_u64(saturating_sub(next_ns, now_ns), RETRY_MIN_NS);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A set of cells: a bit each, and above them a summary of the words that may not be empty.
+ *
+ * Any thread sets bits; one thread takes them out.
+ *
+ * Ordering
+ *   [T4] A bit is set after the change it tells of, which ends in a full barrier (pair_cas), by whoever finds it clear;
+ *        it is cleared by a seq_cst operation before the changed thing is read. Either the setter sees it clear and
+ *        sets it, or the reader sees the change. The summary likewise: it is cleared before its word is read.
+ *
+ * Progress: wait-free.
+ */
+#ifndef WEIR_PROCESS_BITMAP_H
+#define WEIR_PROCESS_BITMAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+
+#define BITMAP_NONE UINT32_MAX
+
+struct bitmap {
+    _Atomic uint64_t *words;   /* a bit per cell */
+    _Atomic uint64_t *summary; /* a bit per word */
+    size_t word_count;
+};
+
+/* 64-bit words that a bitmap of so many cells takes in all. */
+size_t bitmap_size(size_t cell_count);
+
+/* `memory`: bitmap_size() words, zero. */
+void bitmap_init(struct bitmap *bitmap, _Atomic uint64_t *memory, size_t cell_count);
+
+void bitmap_set(struct bitmap *bitmap, uint32_t cell);
+
+/* Takes a cell out, whether it is there or not. */
+void bitmap_clear(struct bitmap *bitmap, uint32_t cell);
+
+/* Cells in it; statistics. */
+size_t bitmap_count(const struct bitmap *bitmap);
+
+/*
+ * Takes out and returns the next cell from *cursor on and below `end`, and moves *cursor behind it; BITMAP_NONE when
+ * there is none. One caller at a time.
+ */
+uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end);
+
+/* The bit that bitmap_next will probably find, where it is near; it stays as it is. */
+uint32_t bitmap_ahead(const struct bitmap *bitmap, uint32_t cursor);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/key_name.h"
+
+#include <string.h>
+
+#include "base/percent.h"
+#include "base/record_hash.h"
+#include "policy/key_form.h"
+
+void key_keep(struct kept_key *out, const struct policy *policy, const weir_key *key)
+{
+    if (key->length <= KEPT_SIZE && !policy->hash_keys) {
+        out->flags = 0;
+        out->length = (uint8_t) key->length;
+        if (key->length != 0) {
+            memcpy(out->bytes, key->data, key->length);
+        }
+        return;
+    }
+    unsigned char hash[RECORD_HASH_SIZE];
+    record_hash_of(policy->record_hash, key->data, key->length, hash);
+    const size_t prefix = policy->hash_keys ? 0 : KEPT_PREFIX;
+    out->flags = policy->hash_keys ? KEPT_HASHED | KEPT_NAKED : KEPT_HASHED;
+    out->length = (uint8_t) (prefix + sizeof(hash));
+    memcpy(out->bytes, key->data, prefix);
+    memcpy(out->bytes + prefix, hash, sizeof(hash));
+}
+
+size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key, const weir_key_form *form)
+{
+    size_t at;
+    if ((key->flags & KEPT_HASHED) != 0) {
+        const size_t readable = (key->flags & KEPT_NAKED) != 0 ? 0 : KEPT_PREFIX;
+        at = percent_escape(out, key->bytes, readable);
+        out[at++] = '~';
+        at += percent_hex(out + at, key->bytes + readable, RECORD_HASH_SIZE);
+    } else {
+        at = key_form_write(form, out, KEY_TEXT_SIZE, key->bytes, key->length);
+    }
+    out[at] = '\0';
+    return at;
+}

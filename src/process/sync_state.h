@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the fleet has been told of each key, and has told of it.
+ *
+ * Few of a table's keys are near their limits, and only of these there is much to know: demand, rates, when what was
+ * learned (struct note). Of every other key it is enough what keeps counts right and names it: which units of its state
+ * are the others', how many of its own the fleet has had, its bytes (struct stub, 48 bytes). So each cell has a stub,
+ * and there is a pool of notes, a small part of the cells. The background thread gives a key a note when there is
+ * something to tell or to ask, and takes it away from the key that was looked at least lately of a few (sampled LRU, as
+ * Redis evicts); what matters of it goes back to the stub. What does not fit there (units given back, and the like)
+ * lies aside, in memory that is only present where it is used.
+ *
+ * A key without a note is decided as one whose news is old (mirror.c); it is asked for as soon as it matters.
+ *
+ * Where the table is small every cell has a note of its own, which nobody takes away.
+ *
+ * Invariants
+ *   N1  A cell's stub, note and aside are its key's. They are written by who gives the cell to a key, while it is
+ *       claimed, and by the background thread, while it is pinned; so never by two. Exceptions are marked.
+ *   N2  stub.note names the note, and note.cell the cell, or neither does.
+ *   N3  What a stub and what is aside say is what the note said when it was taken away; but `reported` may be less:
+ *       more is told again, which is harmless (R2).
+ *
+ * Ordering
+ *   [N4] stub.note: published with release after the note was written; read with acquire. A check does not pin the cell
+ *        to read the note: it may be another key's by then, and sizes an estimate (mirror.c).
+ *   [N5] note.cell: TABLE_NONE with release when its key is forgotten, after that one's last words were copied; read
+ *        with acquire by the background thread, which then has the note for itself.
+ */
+#ifndef WEIR_PROCESS_SYNC_STATE_H
+#define WEIR_PROCESS_SYNC_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "algorithm/estimate.h"
+#include "algorithm/window.h"
+#include "base/atomics.h"
+#include "base/numbers.h"
+#include "policy/policy.h"
+#include "process/key_name.h"
+#include "process/table.h"
+
+/*
+ * What one window's worth of a record is known to be in the fleet. Of a bucket `now` is all there is, and
+ * `before.reported` the count up to which units are no debt to the fleet.
+ */
+struct told {
+    uint64_t reported, reported_back;     /* own units, and own ones given back, as last acknowledged */
+    _Atomic uint64_t others, others_back; /* the same of the others, as folded into the state */
+    uint64_t deficit;                     /* units that were to be taken off the state when it had none left */
+    uint64_t own;                         /* own units when last looked at */
+    uint64_t asked;                       /* units asked here, admitted or not */
+    uint64_t others_asked;                /* and elsewhere, as last answered; of a log `before`: by so many authors */
+    /* What the key is remembered to have used before it was forgotten here: they are others' units until the fleet
+     * tells of as many. Of a bucket: its a, as it was resumed; of a log, units in `now`, and until when in `before`
+     * (ns). */
+    _Atomic uint64_t remembered;
+};
+
+/* Units of the others as they are folded into the state. */
+static inline uint64_t told_folded(const struct told *told)
+{
+    /* Relaxed: the background thread's own; to anyone else a guess. */
+    return max_u64(load_relaxed(&told->others), load_relaxed(&told->remembered));
+}
+
+/*
+ * Units that silent nodes are presumed to have used of a sliding window, and of the one before, in one word: as that
+ * slides out between two answers, they leave like all others. Each is kept as a part of the limit, in 2^-32.
+ */
+static inline uint64_t presumed_pack(uint64_t limit, uint64_t now, uint64_t before)
+{
+    const uint64_t whole = max_u64(limit, 1);
+    const uint64_t most = UINT32_MAX;
+    return min_u64(muldiv_ceil(now, most, whole), most) << 32 | min_u64(muldiv_ceil(before, most, whole), most);
+}
+
+static inline uint64_t presumed_now(uint64_t limit, uint64_t packed)
+{
+    return muldiv_floor(limit, packed >> 32, UINT32_MAX);
+}
+
+static inline uint64_t presumed_before(uint64_t limit, uint64_t packed)
+{
+    return muldiv_floor(limit, packed & UINT32_MAX, UINT32_MAX);
+}
+
+#define TAG_NONE UINT32_MAX /* no window's */
+
+/* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
+struct mirror {
+    _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
+    _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
+    _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
+    _Atomic uint64_t seen;  /* what the state counted then: of the note's window, a bucket's total, or a log's end */
+    _Atomic uint64_t alarm; /* so many units later the fleet's news is too old to go by */
+    /* Of a bucket: what its a was taken to be at since_ns, with what others had not told yet. Of a window or a log:
+     * what silent nodes are presumed to have used that counts; of a sliding window as presumed_pack says. */
+    _Atomic uint64_t level;
+    _Atomic uint32_t others_part;
+    /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. */
+    _Atomic uint32_t part;
+    _Atomic uint32_t tag;         /* the window of `seen`, and of the note's `now`; TAG_NONE: none yet */
+    _Atomic uint16_t dither;      /* see struct estimate */
+    _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
+    _Atomic uint8_t flags;        /* MIRROR_* */
+};
+
+#define MIRROR_WAITS     1 /* the others may not have told yet what they have just begun */
+#define MIRROR_NO_DEMAND 2 /* what others ask for is not known yet */
+
+_Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
+
+/* What the background thread learns that from. */
+struct lesson {
+    struct demand demand;
+    uint64_t presumed_rate;           /* of demand.others_rate: of nodes that have not spoken lately */
+    uint32_t returning_part;          /* of all demand: theirs, when the first of them was back; 0: none is back */
+    uint16_t silent;                  /* so many of those are suspect */
+    bool resumed;                     /* with the last answer, there was an end to that */
+    bool guessed;                     /* before it is known: by the age of a young window */
+    bool again;                       /* it is to be told whatever has been told before */
+    bool idle;                        /* it was not used here for some intervals before the present use */
+    bool begun;                       /* after that, or all at once; and its own demand is not known yet */
+    uint32_t round;                   /* the last one that it was reported in */
+    uint64_t learned_ns;              /* fleet time of the last answer that was learned from; 0: none yet */
+    uint64_t own_asked, others_asked; /* units since then */
+    uint64_t first_ns;                /* of an answer after which the others' are waited for (learn.c) */
+    uint64_t recent_units;            /* own demand between the last two looks */
+    uint64_t recent_rate;             /* and as a rate; 0: too little to tell one */
+    uint64_t recent_ns;               /* when it was told */
+    uint64_t changed_ns;              /* when demand was last seen to move between the nodes */
+    uint64_t own;                     /* own units then, of the note's window or of the bucket */
+    uint64_t own_seen;                /* of them, what the others' news covers */
+    /* Served in part: the bucket's a as the fleet knows it, without what that adds; its total then; and own units given
+     * back, which are taken off it. */
+    uint64_t known_time, known_total, known_back;
+    uint64_t part_ns;    /* when it was last found to be */
+    bool shared;         /* in an outage, and no answer has been taken in since */
+    uint8_t known_scale; /* the rate that known_time is by */
+    bool denied[2];      /* whether any was denied before the last look, and before the one before it */
+};
+
+/* What a key was given back, and its resets. Written by anyone (adjust.c, ordering [A1]) while the cell is pinned. */
+struct given {
+    /* Units, cumulative. A window's stand in [tag & 1], under the tag as in state.a; others' in [0]. */
+    _Atomic uint64_t back[2];
+    _Atomic uint64_t reset;        /* fleet time of a reset that the fleet has not confirmed; 0: none */
+    _Atomic uint8_t reset_emptied; /* 1: the state was emptied then, and what it counts has been used since */
+};
+
+/* Atomics in it are relaxed, statistics or guesses. What is not atomic is the background thread's own. */
+struct note {
+    struct mirror mirror;
+    _Atomic uint64_t denied; /* units asked and denied, since they were last counted; added to by anyone (statistics) */
+    uint64_t incarnation;    /* as in the stub */
+    struct told now, before; /* the window of mirror.tag, and the one before it */
+    struct lesson lesson;
+    _Atomic uint64_t log_end; /* a sliding log's number of own units, for mirror.c */
+    struct given *given;      /* the key's, as of when the note was last opened */
+    _Atomic uint32_t cell;    /* whose it is; TABLE_NONE: nobody's */
+    uint32_t round;           /* the last one that looked at it */
+};
+
+/* Bytes of a key that lie in its stub. */
+#define STUB_KEY 16
+
+/*
+ * Flags of a stub: whether the fleet has told of the key; whether it is to be told everything again; whether what it
+ * was told lies aside; whether `now` and `before` are what is remembered, not what the others have; whether there is a
+ * tag; then a kept key's own.
+ */
+#define STUB_TOLD             1
+#define STUB_AGAIN            2
+#define STUB_ASIDE            4
+#define STUB_REMEMBERS_NOW    8
+#define STUB_REMEMBERS_BEFORE 16
+#define STUB_TAGGED           32
+#define STUB_KEY_SHIFT        6
+
+/*
+ * What every cell's key has. `now` and `before`, where they do not lie aside:
+ *
+ *   window  of this one and of the one before: told_folded (44 bits), and a short form of `reported` above
+ *   bucket  now: others or remembered; before: reported
+ *   log     now: units remembered; before: until when
+ *
+ * While the key has a note, only `stay`'s incarnation, the key's bytes and flags of it, and `note`, are of the day.
+ */
+struct stub {
+    _Atomic uint32_t note;    /* STUB_NOTE and the note's index; or units denied, as note.denied, as many as fit */
+    _Atomic uint16_t told_at; /* fleet time of the last answer, in 2^28 ns */
+    _Atomic uint8_t flags;    /* STUB_* */
+    uint8_t key_length;
+    _Atomic uint64_t stay; /* incarnation, a number no other stay of the key in this table has; the tag below it */
+    _Atomic uint64_t now, before;
+    unsigned char key[STUB_KEY];
+};
+
+_Static_assert(sizeof(struct stub) == 48, "for every cell");
+
+/* What few cells need: see note.h's beginning. */
+struct aside {
+    struct given given;
+    struct told now, before;
+};
+
+#define STUB_NOTE (UINT32_C(1) << 31)
+
+struct notes {
+    struct stub *stubs; /* one per cell */
+    struct note *pool;
+    uint32_t count;
+    bool all;      /* a note for every cell, at its index */
+    uint32_t hand; /* where the search for one to take away goes on; the background thread's */
+    _Atomic uint64_t incarnations;
+    struct aside *asides; /* by cell; touched where MARK_GIVEN or STUB_ASIDE says so */
+    size_t asides_size;
+    unsigned char (*tails)[KEPT_SIZE - STUB_KEY]; /* by cell: of keys longer than a stub's */
+    size_t tails_size;
+    void *memory;
+    size_t memory_size;
+};
+
+struct tier;
+
+/* 0 or -ENOMEM. */
+int notes_open(struct notes *notes, size_t cell_count);
+void notes_close(struct notes *notes);
+
+/* The note of a cell; NULL: it has none. */
+static inline struct note *note_of(const struct notes *notes, uint32_t cell)
+{
+    const uint32_t word = load_acquire(&notes->stubs[cell].note); /* [N4] */
+    return (word & STUB_NOTE) != 0 ? &notes->pool[word & ~STUB_NOTE] : NULL;
+}
+
+static inline bool stub_is(const struct stub *stub, uint8_t flag)
+{
+    return (load_relaxed(&stub->flags) & flag) != 0;
+}
+
+/* Counts units denied, for what the key tells of its demand. */
+void note_denied(const struct notes *notes, uint32_t cell, uint64_t units);
+
+/*
+ * Of the units that a state counts in its windows those that are the others' (net), and own ones of `now` (or of the
+ * bucket) that the fleet has had. A guess.
+ */
+struct folded {
+    uint32_t tag; /* of `now`; TAG_NONE: none is known */
+    uint64_t now, before, reported;
+};
+
+struct folded note_folded(const struct tier *tier, uint32_t cell);
+
+/* told_at counts these. */
+#define TOLD_AT_SHIFT 28
+
+/* How long ago the fleet has told of a key without a note, at least; once in five hours it seems to be short. */
+static inline uint64_t stub_age_ns(const struct stub *stub, uint64_t now_ns)
+{
+    const uint64_t ago = (uint16_t) ((now_ns >> TOLD_AT_SHIFT) - load_relaxed(&stub->told_at));
+    return saturating_sub(ago, 1) << TOLD_AT_SHIFT;
+}
+
+/* The window of a stub's `now`; TAG_NONE: none. */
+static inline uint32_t stub_tag(const struct stub *stub)
+{
+    return stub_is(stub, STUB_TAGGED) ? (uint32_t) load_relaxed(&stub->stay) & WINDOW_TAG_MASK : TAG_NONE;
+}
+
+/* What is kept of a pinned or claimed cell's key. */
+struct kept_key note_key(const struct tier *tier, uint32_t cell);
+
+/* Where a pinned or claimed cell's units given back stand; all 0 where there are none. */
+struct given *given_of(const struct tier *tier, uint32_t cell);
+/* The same, to be written to. */
+struct given *given_make(struct tier *tier, uint32_t cell);
+
+/*
+ * Of a claimed cell.
+ *
+ * note_begin   a new key's stub. Its note, where it has one from the beginning, follows from that: note_settle
+ * note_leave   a key goes: its last words are copied to `out` (NULL: nobody wants them), its note is nobody's
+ * note_move    a key goes to another claimed cell, with all it has
+ * note_clear   what the cell's last key has left aside
+ */
+void note_begin(struct tier *tier, uint32_t cell, const struct policy *policy, const weir_key *key);
+void note_remember(struct tier *tier, uint32_t cell, const struct rule *rule, struct state state);
+void note_settle(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns);
+void note_leave(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *out);
+void note_move(struct tier *tier, uint32_t from, uint32_t to);
+void note_clear(struct tier *tier, uint32_t cell);
+
+/*
+ * By the background thread, of a pinned cell.
+ *
+ * note_open    its note, or what the stub says in the form of one, in *room; units denied are taken out of the stub
+ * note_give    gives the cell the note that note_open has made in *room; NULL: in this round there is none to be had.
+ *              `round`: what was looked at in it keeps its note
+ * note_shut    what was made of *room, and changed, goes back to the stub
+ * note_take    takes a note of the pool away from its key. False: it is not to be had just now
+ */
+struct note *note_open(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *room);
+struct note *note_give(struct tier *tier, uint32_t cell, const struct note *room, uint32_t round);
+void note_shut(struct tier *tier, uint32_t cell, const struct note *note);
+bool note_take(struct tier *tier, uint32_t index);
+
+/* Asks for the note of a cell whose stub is there. */
+static inline void note_prefetch(const struct notes *notes, uint32_t cell)
+{
+    const struct note *note = note_of(notes, cell);
+    for (size_t at = 0; note != NULL && at < sizeof(*note); at += 64) {
+        __builtin_prefetch((const char *) note + at, 1);
+    }
+}
+
+/* A key of which the fleet has told nothing yet. */
+void note_clear_fleet(struct note *note);
+void told_clear(struct told *told);
+void told_copy(struct told *to, const struct told *from);
+
+/* Bytes for so many cells. */
+size_t notes_size(size_t cell_count);
+
+#endif

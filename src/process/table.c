@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/table.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/pages.h"
+#include "base/spin.h"
+
+/* Cells per key asked for. Of as many keys one in ten million finds no room in its groups, nor in those that their keys
+ * can move to; one in thirteen is in its second group. Where there is a fleet a cell takes more memory, and one in a
+ * million finds no room. */
+#define SPARE_NUMERATOR   5
+#define SPARE_DENOMINATOR 4
+#define FLEET_NUMERATOR   6
+#define FLEET_DENOMINATOR 5
+
+/* What a table is made of, in this order. */
+enum { PART_CELLS, PART_OWNERS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_POSTPONED, PARTS };
+
+static size_t groups_for(size_t max_keys, bool fleet)
+{
+    const size_t cells =
+        fleet ? max_keys * FLEET_NUMERATOR / FLEET_DENOMINATOR : max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR;
+    return cells / GROUP_CELLS + 2;
+}
+
+/* Their sizes; returns the sum, each on cache lines of its own. */
+static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
+{
+    const size_t cells = group_count * GROUP_CELLS;
+    const size_t bitmap_bytes = fleet ? bitmap_size(cells) * sizeof(uint64_t) : 0;
+    size_t sum = 0;
+    sizes[PART_CELLS] = cells * sizeof(struct cell);
+    sizes[PART_OWNERS] = cells * sizeof(struct owner);
+    sizes[PART_LOCKS] = group_count * sizeof(_Atomic uint32_t);
+    sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_POSTPONED] = bitmap_bytes;
+    for (size_t i = 0; i < PARTS; i++) {
+        sum += (sizes[i] + 63) / 64 * 64;
+    }
+    return sum;
+}
+
+size_t table_cells(size_t max_keys, bool fleet)
+{
+    return groups_for(max_keys, fleet) * GROUP_CELLS;
+}
+
+size_t table_size(size_t max_keys, bool fleet)
+{
+    size_t sizes[PARTS];
+    return part_sizes(groups_for(max_keys, fleet), fleet, sizes);
+}
+
+/* Carves `size` bytes, on a cache line of their own, off *next. */
+static void *carve(unsigned char **next, size_t size)
+{
+    void *here = *next;
+    *next += (size + 63) / 64 * 64;
+    return here;
+}
+
+int table_open(struct table *table, size_t max_keys, bool fleet)
+{
+    memset(table, 0, sizeof(*table));
+    size_t sizes[PARTS];
+    table->max_keys = max_keys;
+    table->group_count = groups_for(max_keys, fleet);
+    table->cell_count = table->group_count * GROUP_CELLS;
+    table->memory_size = part_sizes(table->group_count, fleet, sizes);
+    table->memory = memory_reserve(table->memory_size, true);
+    if (table->memory == NULL) {
+        return -ENOMEM;
+    }
+    unsigned char *next = table->memory;
+    table->cells = carve(&next, sizes[PART_CELLS]);
+    table->owners = carve(&next, sizes[PART_OWNERS]);
+    table->locks = carve(&next, sizes[PART_LOCKS]);
+    if (fleet) {
+        bitmap_init(&table->dirty, carve(&next, sizes[PART_DIRTY]), table->cell_count);
+        bitmap_init(&table->urgent, carve(&next, sizes[PART_URGENT]), table->cell_count);
+        bitmap_init(&table->postponed, carve(&next, sizes[PART_POSTPONED]), table->cell_count);
+    }
+    return 0;
+}
+
+void table_close(struct table *table)
+{
+    memory_release(table->memory, table->memory_size);
+    table->memory = NULL;
+}
+
+/* The cell of a hash among `count`, or TABLE_NONE; *full: none of those is empty. */
+static inline uint32_t find_among(const struct table *table, size_t first, size_t count, uint64_t hash, bool *full)
+{
+    bool all = true;
+    for (size_t at = first; at < first + count; at++) {
+        /* [T1] acquire: what the cell holds is at least as new as its key. */
+        const uint64_t there = load_acquire(&table->cells[at].hash);
+        if (there == hash) {
+            return (uint32_t) at;
+        }
+        all = all && there != 0;
+    }
+    *full = all;
+    return TABLE_NONE;
+}
+
+uint32_t table_find(const struct table *table, uint64_t hash)
+{
+    bool full = false;
+    uint32_t at = find_among(table, table_line(table, hash), LINE_CELLS, hash, &full);
+    if (at != TABLE_NONE || !full) {
+        return at; /* I6. A cell that is changing hands looks empty: adding a key therefore searches everywhere */
+    }
+    at = find_among(table, table_second_line(table, hash), LINE_CELLS, hash, &full);
+    return at != TABLE_NONE || !full ? at : table_find_all(table, hash);
+}
+
+uint32_t table_find_all(const struct table *table, uint64_t hash)
+{
+    bool full;
+    uint32_t at = find_among(table, table_first_group(table, hash) * GROUP_CELLS, GROUP_CELLS, hash, &full);
+    at = at != TABLE_NONE ? at : find_among(table, table_second_line(table, hash), LINE_CELLS, hash, &full);
+    return at != TABLE_NONE ? at : find_among(table, table_other_group(table, hash), GROUP_CELLS, hash, &full);
+}
+
+bool cell_pin(struct cell *cell, uint64_t hash)
+{
+    const uint64_t old = cell_hold(cell, HELD_PIN);
+    /* [T1] acquire by the read-modify-write: a claim made before is seen here, one made later fails (I2). */
+    if ((old & HELD_CLAIMED) == 0 && load_acquire(&cell->hash) == hash) {
+        return true;
+    }
+    cell_unpin(cell);
+    return false;
+}
+
+void cell_unpin(struct cell *cell)
+{
+    (void) cell_hold(cell, (uint64_t) 0 - HELD_PIN);
+}
+
+bool cell_claim(struct cell *cell)
+{
+    uint64_t held = load_acquire(&cell->held);
+    return (held & HELD_IN_USE) == 0 && cas_seq_cst(&cell->held, &held, (held + HELD_VERSION) | HELD_CLAIMED);
+}
+
+void cell_release(struct cell *cell)
+{
+    (void) cell_hold(cell, (uint64_t) 0 - HELD_CLAIMED);
+}
+
+struct state cell_vacate(struct table *table, struct cell *cell)
+{
+    if (load_relaxed(&cell->hash) != 0) {
+        (void) add_relaxed(&table->key_count, (uint64_t) -1);
+    }
+    /* [T1][T2] before the generation: whoever reads the new generation then finds the hash gone. */
+    store_release(&cell->hash, 0);
+    struct pair_value last = pair_read(&cell->state);
+    while (!pair_cas(&cell->state, &last, (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
+    }
+    return cell_state(last);
+}
+
+void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh)
+{
+    struct pair_value vacant = pair_read(&cell->state);
+    while (!pair_cas(&cell->state, &vacant, cell_value(fresh, vacant))) {
+    }
+    (void) add_relaxed(&table->key_count, 1);
+    store_release(&cell->hash, hash); /* [T1] */
+}
+
+void table_lock(struct table *table, size_t group)
+{
+    spin_lock(&table->locks[group]);
+}
+
+bool table_trylock(struct table *table, size_t group)
+{
+    return spin_trylock(&table->locks[group]);
+}
+
+void table_unlock(struct table *table, size_t group)
+{
+    spin_unlock(&table->locks[group]);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Giving back the handles of threads that end: see owner.h.
+ *
+ * One key of thread-specific data for the library holds each thread's token. Its destructor looks through the weirs
+ * that are open for handles with this token.
+ *
+ * Invariants
+ *   Who changes `owner` from an attached value to OWNER_LEAVING, by compare-and-swap, detaches, and nobody else does.
+ *   The swap names the token that is expected: a handle that was given back and attached anew has another one.
+ *   `watched` holds every weir between weir_open and weir_close of this process, and none of a parent's after fork: the
+ *   locks of its slots may be held by threads that are not here.
+ *
+ * Ordering: `watched` and its lists are under `watch_lock`, also while a destructor detaches. So weir_close, which
+ * takes its weir out first, finds no destructor at work. fork takes the lock, so that a child finds it free.
+ *
+ * Progress: blocking; no check comes here.
+ */
+#include "thread/handle.h"
+
+#include <pthread.h>
+
+#include "thread/limiter.h"
+
+#define TOKEN_STEP UINT64_C(4)
+
+/*
+ * The destructors of a thread run in rounds, at least four (PTHREAD_DESTRUCTOR_ITERATIONS), for as long as one of them
+ * sets a value. This one waits for the third: those of the program, which may use the handle or detach it, go first.
+ * The last round is that of the sanitizers, after which no instrumented code may run.
+ */
+#define ROUNDS_WAITED 2
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static _Atomic uint32_t has_key;
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tier *watched; /* by watched_next */
+static _Atomic uint64_t last_token;
+
+static void give_back(struct tier *tier, uint64_t token)
+{
+    const uint32_t high = load_acquire(&tier->thread_high); /* pairs with thread_attach */
+    for (uint32_t i = 0; i < high; i++) {
+        struct weir_thread *t = &tier->threads[i];
+        uint64_t owner = token;
+        /* Relaxed: what this thread has stored, it sees. */
+        if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, OWNER_LEAVING)) {
+            thread_leave(t);
+        }
+    }
+}
+
+/* `value`: the token of a thread that ends, and the rounds it has waited. */
+static void thread_ends(void *value)
+{
+    const uintptr_t word = (uintptr_t) value;
+    if (word % TOKEN_STEP < ROUNDS_WAITED && pthread_setspecific(key, (void *) (word + 1)) == 0) {
+        return;
+    }
+    (void) pthread_mutex_lock(&watch_lock);
+    for (struct tier *tier = watched; tier != NULL; tier = tier->watched_next) {
+        give_back(tier, word - word % TOKEN_STEP);
+    }
+    (void) pthread_mutex_unlock(&watch_lock);
+}
+
+static void before_fork(void)
+{
+    (void) pthread_mutex_lock(&watch_lock);
+}
+
+static void after_fork_parent(void)
+{
+    (void) pthread_mutex_unlock(&watch_lock);
+}
+
+static void after_fork_child(void)
+{
+    watched = NULL;
+    (void) pthread_mutex_unlock(&watch_lock);
+}
+
+static void prepare(void)
+{
+    (void) pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    store_relaxed(&has_key, pthread_key_create(&key, thread_ends) == 0); /* who reads it has passed `once` */
+}
+
+/* When the library is unloaded there is no thread_ends any more for threads that go on. */
+static __attribute__((destructor)) void unload(void)
+{
+    if (load_relaxed(&has_key) != 0) {
+        store_relaxed(&has_key, 0);
+        (void) pthread_key_delete(key);
+    }
+}
+
+uint64_t owner_token(void)
+{
+    (void) pthread_once(&once, prepare);
+    if (load_relaxed(&has_key) == 0) {
+        return OWNER_NONE;
+    }
+    uintptr_t word = (uintptr_t) pthread_getspecific(key);
+    if (word == 0) {
+        /* Relaxed: each value is taken once. */
+        word = (uintptr_t) (add_relaxed(&last_token, TOKEN_STEP) + TOKEN_STEP);
+        if (pthread_setspecific(key, (void *) word) != 0) {
+            return OWNER_NONE;
+        }
+    }
+    return word - word % TOKEN_STEP;
+}
+
+static bool is_attached(uint64_t owner)
+{
+    return owner != OWNER_FREE && owner != OWNER_LEAVING;
+}
+
+bool owner_claim(struct weir_thread *t)
+{
+    uint64_t owner = load_relaxed(&t->owner);
+    while (is_attached(owner)) {
+        if (cas_acquire(&t->owner, &owner, OWNER_LEAVING)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void owner_unbind(struct weir_thread *t)
+{
+    uint64_t owner = load_relaxed(&t->owner);
+    while (is_attached(owner) && !cas_acquire(&t->owner, &owner, OWNER_NONE)) {
+    }
+}
+
+void owner_watch(struct tier *tier)
+{
+    (void) pthread_once(&once, prepare);
+    (void) pthread_mutex_lock(&watch_lock);
+    tier->watched_next = watched;
+    watched = tier;
+    (void) pthread_mutex_unlock(&watch_lock);
+}
+
+void owner_forget(struct tier *tier)
+{
+    (void) pthread_mutex_lock(&watch_lock);
+    struct tier **at = &watched;
+    while (*at != NULL && *at != tier) {
+        at = &(*at)->watched_next;
+    }
+    if (*at != NULL) {
+        *at = tier->watched_next;
+    }
+    (void) pthread_mutex_unlock(&watch_lock);
+}

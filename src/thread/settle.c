@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settling slots: what passed on a grant is charged to its key, and what was held for it is let go.
+ *
+ * A slot is settled under its lock, by its owner at the next slow use, by the background thread when the grant has
+ * lapsed, or by a thread that would otherwise have to deny. Whoever it is does the same sum: charge used - accounted,
+ * as of the time of the grant; then lower `held` by what was granted. Units that pass after a grant was taken back are
+ * in the next settling's sum: late, never lost.
+ *
+ * The protocol, its model and its bound: docs/decisions/001-grants.md.
+ *
+ * Ordering
+ *   [S1] A settler who is not the owner stores grant = 0, then has every thread pass a barrier, then loads used. The
+ * owner loads grant, then stores used, with no fence. After the barrier all that the owner stored before it is visible,
+ * and every check it begins finds the grant gone. Only the one check that had loaded the grant and not yet stored
+ *        `used` can come late.
+ *   [S2] lock: taken with acquire, given up with release; passes `accounted` and the rest of slot_back from settler to
+ *        settler.
+ *   [S3] State before held (I4 in table.h): first what passed is charged, then held is lowered.
+ *
+ * Progress: the lock is only ever tried.
+ */
+#include <sched.h>
+#include <time.h>
+
+#include "base/barrier.h"
+#include "base/clock.h"
+#include "thread/limiter.h"
+#include "thread/slot.h"
+
+/* Slots that one barrier serves in a pass of the background thread. */
+#define SETTLE_BATCH 256
+
+bool slot_trylock(struct slot_back *back)
+{
+    uint32_t free = 0;
+    return load_relaxed(&back->lock) == 0 && cas_acquire(&back->lock, &free, 1); /* [S2] */
+}
+
+void slot_unlock(struct slot_back *back)
+{
+    store_release(&back->lock, 0); /* [S2] */
+}
+
+/* Adds a slot's denials to what is collected of its key, and to what that tells the fleet. True: it tells. */
+static bool tell_denied(struct tier *tier, const struct slot *slot, struct slot_back *back)
+{
+    const uint64_t denied = slot_denied(slot, back);
+    const uint64_t news = denied - load_relaxed(&back->denied_told);
+    store_relaxed(&back->denied_told, denied);
+    if (news != 0 && back->limit_count != 0) {
+        offenders_denied(tier, back->cells[0], news);
+    }
+    if (news == 0 || !back->fleet) {
+        return false;
+    }
+    for (size_t i = 0; i < back->limit_count; i++) {
+        note_denied(&tier->notes, back->cells[i], news);
+    }
+    return true;
+}
+
+/*
+ * When units of a grant passed, for a log: it must not be earlier than they did. By a clock of the host's own time has
+ * stood still since.
+ */
+static uint64_t late_time(const struct tier *tier, const struct slot_back *back)
+{
+    return tier->host_time ? back->granted_ns : clock_monotonic_ns(tier->clock) + load_relaxed(&tier->line.offset_ns);
+}
+
+void slot_settle(struct weir_thread *t, size_t index)
+{
+    struct tier *tier = t->tier;
+    struct slot *slot = &t->slots[index];
+    struct slot_back *back = &t->backs[index];
+    const uint64_t used = load_acquire(&slot->used); /* [S1] */
+    const uint64_t passed = used - load_relaxed(&back->accounted);
+    const uint64_t granted = load_relaxed(&back->granted);
+    bool news = passed != 0;
+
+    for (size_t i = 0; i < back->limit_count && passed != 0; i++) {
+        struct cell *cell = &tier->table.cells[back->cells[i]];
+        const struct rule *rule = &back->rules[i];
+        if (rule_is_log(rule)) {
+            /* They were granted: there is room for them, whatever the limit is by now. */
+            struct rule late = *rule;
+            late.limit = WEIR_MAX_LOG_UNITS;
+            (void) logs_charge(tier, back->cells[i], &late, late_time(tier, back), passed);
+            continue;
+        }
+        struct pair_value value = pair_read(&cell->state);
+        struct state charged;
+        do {
+            charged = rule_charge_late(rule, cell_state(value), back->granted_ns, passed);
+        } while (!pair_cas(&cell->state, &value, cell_value(charged, value)));
+    }
+    if (passed > granted) {
+        (void) add_relaxed(&t->late_units, passed - granted);
+    }
+    store_relaxed(&back->accounted, used);
+    for (size_t i = 0; i < back->limit_count && granted != 0; i++) {
+        (void) cell_hold(&tier->table.cells[back->cells[i]], (uint64_t) 0 - granted); /* [S3] */
+    }
+    store_relaxed(&back->granted, 0);
+    news = tell_denied(tier, slot, back) || news;
+    for (size_t i = 0; i < back->limit_count && news && back->fleet; i++) {
+        table_set_dirty(&tier->table, back->cells[i]);
+    }
+}
+
+void slot_release_owner(struct weir_thread *t, size_t index)
+{
+    struct slot *slot = &t->slots[index];
+    struct slot_back *back = &t->backs[index];
+    store_relaxed(&slot->grant, 0); /* its owner's own: no barrier */
+    slot_settle(t, index);
+    slot_name(t, index, 0);
+    for (size_t i = 0; i < back->limit_count; i++) {
+        cell_unpin(&t->tier->table.cells[back->cells[i]]);
+    }
+    back->limit_count = 0;
+    back->fleet = false;
+}
+
+/* Slots that one barrier serves when a key is taken back. */
+#define SETTLE_KEY_BATCH 64
+
+struct locked_slot {
+    struct weir_thread *thread;
+    size_t index;
+};
+
+/* Locks a thread's slot of a key and takes its grant back, where there is one. */
+static bool lock_granted(struct weir_thread *t, uint64_t key_hash, struct locked_slot *out)
+{
+    const size_t index = slot_find(t, key_hash);
+    if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
+        return false;
+    }
+    /* Relaxed: under the lock. */
+    if (load_relaxed(&t->slots[index].hash) != key_hash || load_relaxed(&t->backs[index].granted) == 0) {
+        slot_unlock(&t->backs[index]);
+        return false;
+    }
+    store_relaxed(&t->slots[index].grant, 0); /* [S1] */
+    *out = (struct locked_slot){t, index};
+    return true;
+}
+
+/* What any thread but `but` holds under this hash. */
+static bool settle_hash(struct tier *tier, const struct weir_thread *but, uint64_t key_hash)
+{
+    struct locked_slot locked[SETTLE_KEY_BATCH];
+    bool given_back = false;
+    /* Acquire: pairs with thread_attach; the slots below were set up. */
+    const uint32_t high = load_acquire(&tier->thread_high);
+    for (uint32_t next = 0; next < high;) {
+        size_t count = 0;
+        for (; next < high && count < SETTLE_KEY_BATCH; next++) {
+            struct weir_thread *t = &tier->threads[next];
+            count += t != but && lock_granted(t, key_hash, &locked[count]);
+        }
+        if (count == 0) {
+            continue;
+        }
+        barrier_all_threads(); /* [S1] */
+        for (size_t i = 0; i < count; i++) {
+            slot_settle(locked[i].thread, locked[i].index);
+            slot_unlock(&locked[i].thread->backs[locked[i].index]);
+        }
+        given_back = true;
+    }
+    return given_back;
+}
+
+bool settle_key(struct tier *tier, const struct weir_thread *asking, const struct policy *policy, const weir_key *key)
+{
+    bool given_back = settle_hash(tier, asking, key->hash);
+    for (size_t i = 0; i < policy->group->count; i++) {
+        const uint64_t share = policy->group->members[i]->share;
+        if (share != policy->share) {
+            given_back = settle_hash(tier, NULL, key->hash ^ policy->share ^ share) || given_back;
+        }
+    }
+    return given_back;
+}
+
+#define WAIT_YIELDS 64
+#define WAIT_NAPS   64
+#define WAIT_NAP_NS 100000
+
+bool settle_wait(unsigned *fruitless)
+{
+    if (++*fruitless <= WAIT_YIELDS) {
+        (void) sched_yield();
+        return true;
+    }
+    const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
+    (void) nanosleep(&nap, NULL);
+    return *fruitless < WAIT_YIELDS + WAIT_NAPS;
+}
+
+static void end_denials(struct tier *tier, uint64_t key_hash)
+{
+    const uint32_t high = load_acquire(&tier->thread_high); /* pairs with thread_attach */
+    for (uint32_t i = 0; i < high; i++) {
+        struct weir_thread *t = &tier->threads[i];
+        const size_t index = slot_find(t, key_hash);
+        if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
+            continue; /* who has it is deciding anew */
+        }
+        /* A grant without units is a denial. The owner may answer one more check by it. */
+        if (load_relaxed(&t->slots[index].hash) == key_hash && load_relaxed(&t->backs[index].granted) == 0) {
+            store_relaxed(&t->slots[index].grant, 0);
+        }
+        slot_unlock(&t->backs[index]);
+    }
+}
+
+void settle_denials(struct tier *tier, const struct policy *policy, const weir_key *key)
+{
+    end_denials(tier, key->hash);
+    for (size_t i = 0; i < policy->group->count; i++) {
+        const uint64_t share = policy->group->members[i]->share;
+        if (share != policy->share) {
+            end_denials(tier, key->hash ^ policy->share ^ share);
+        }
+    }
+}
+
+/* Whether only a settler whom the owner has passed a barrier for can settle it. */
+static bool needs_barrier(const struct slot *slot, const struct slot_back *back)
+{
+    return load_relaxed(&back->granted) != 0 || load_relaxed(&back->accounted) != load_relaxed(&slot->used);
+}
+
+/* Whether a slot has something lapsed to settle, as far as one can see without its lock. */
+static bool wants_settling(const struct slot *slot, const struct slot_back *back, uint32_t epoch)
+{
+    const uint32_t granted_in = (uint32_t) (load_relaxed(&slot->grant) >> 32);
+    const bool lapsed = granted_in != epoch && needs_barrier(slot, back);
+    return load_relaxed(&slot->hash) != 0 && (lapsed || load_relaxed(&back->denied_told) != slot_denied(slot, back));
+}
+
+/* Takes lapsed slots of one thread from *index on, up to `room`; settles at once what needs no barrier. */
+static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken, size_t room, size_t *missed)
+{
+    size_t count = 0;
+    const uint32_t epoch = load_acquire(&t->line->epoch);
+    for (; *index < t->slot_count && count < room; (*index)++) {
+        if (*index % 64 == 0 && load_relaxed(&t->slots_used[*index / 64]) == 0) {
+            *index += 63;
+            continue;
+        }
+        struct slot *slot = &t->slots[*index];
+        struct slot_back *back = &t->backs[*index];
+        if (!wants_settling(slot, back, epoch)) {
+            continue;
+        }
+        if (!slot_trylock(back)) {
+            (*missed)++;
+            continue;
+        }
+        const bool live = (uint32_t) (load_relaxed(&slot->grant) >> 32) == epoch;
+        if (live && needs_barrier(slot, back)) {
+            slot_unlock(back); /* granted since; its denials can wait for it to lapse */
+            continue;
+        }
+        if (needs_barrier(slot, back)) {
+            store_relaxed(&slot->grant, 0); /* [S1] */
+            taken[count++] = (uint16_t) *index;
+            continue;
+        }
+        slot_settle(t, *index);
+        slot_unlock(back);
+    }
+    return count;
+}
+
+size_t settle_lapsed(struct tier *tier)
+{
+    uint16_t taken[SETTLE_BATCH];
+    size_t missed = 0;
+    const uint32_t high = load_acquire(&tier->thread_high); /* pairs with thread_attach */
+    for (uint32_t thread = 0; thread < high; thread++) {
+        struct weir_thread *t = &tier->threads[thread];
+        for (size_t index = 0; index < t->slot_count;) {
+            const size_t count = take_lapsed(t, &index, taken, SETTLE_BATCH, &missed);
+            if (count == 0) {
+                continue;
+            }
+            barrier_all_threads(); /* [S1] */
+            for (size_t i = 0; i < count; i++) {
+                slot_settle(t, taken[i]);
+                slot_unlock(&t->backs[taken[i]]);
+            }
+        }
+    }
+    return missed;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tick: what time it is, and how long a grant holds.
+ *
+ * The background thread ticks; but a busy thread that finds a tick overdue (the background thread was preempted) does
+ * it itself, so time never stands still for a server under load. When no thread decided anything for a while the
+ * background thread sleeps: the epoch is 0, no grant holds, and every check reads the clock itself until it wakes.
+ *
+ * Ordering
+ *   [K1] now_ns, offset_ns, age_ns: written before the epoch, which is stored with release; read relaxed by checks,
+ *        which take them as numbers that may be one tick old.
+ *   [K2] A step back: offset_ns, then now_ns with release. Who raises now_ns by the offset before, after that, has read
+ *        it, and so reads the new offset, and takes it back: else time would stand until it is that late again.
+ */
+#include "base/clock.h"
+#include "base/numbers.h"
+#include "thread/limiter.h"
+
+/* Less than this back is slewing. */
+#define STEP_BACK_NS (10 * NS_PER_MS)
+
+/* 0 is in slots without a grant. */
+static uint32_t epoch_after(uint32_t last)
+{
+    return last + 1 != EPOCH_ASLEEP ? last + 1 : 1;
+}
+
+/* After a change of what it depends on. Who is overtaken here by another leaves a word that is one tick old. */
+static void tick_age(struct tick_line *line)
+{
+    const uint64_t news_ns = load_relaxed(&line->news_ns); /* as now_ns, a number that stands for itself */
+    const uint64_t age_ns = saturating_sub(load_relaxed(&line->now_ns), news_ns);
+    store_relaxed(&line->age_ns, news_ns == 0 ? UINT64_MAX : age_ns);
+}
+
+void tick_raise(struct tick_line *line, uint64_t monotonic_ns)
+{
+    const uint64_t offset_ns = load_relaxed(&line->offset_ns);
+    const uint64_t now_ns = monotonic_ns + offset_ns;
+    uint64_t seen_ns = load_relaxed(&line->now_ns);
+    while (seen_ns < now_ns && !cas_seq_cst(&line->now_ns, &seen_ns, now_ns)) { /* [K2] */
+    }
+    const uint64_t after_ns = load_relaxed(&line->offset_ns);
+    if (offset_ns - after_ns < UINT64_MAX / 2 && offset_ns - after_ns >= STEP_BACK_NS) {
+        store_release(&line->now_ns, monotonic_ns + after_ns); /* [K2], for another one as late */
+    }
+    tick_age(line);
+}
+
+void tick_news(struct tick_line *line, uint64_t news_ns)
+{
+    store_relaxed(&line->news_ns, max_u64(news_ns, 1));
+    tick_age(line);
+}
+
+void tick_epoch(struct tier *tier)
+{
+    struct tick_line *line = &tier->line;
+    uint32_t last = load_relaxed(&line->last_epoch);
+    uint32_t next;
+    do {
+        next = epoch_after(last);
+    } while (!cas_seq_cst(&line->last_epoch, &last, next));
+    /* EPOCH_ASLEEP stays. A lower one than a racing ticker's may win here, which is still a new one for every
+     * grant given before either. */
+    uint32_t epoch = load_relaxed(&line->epoch);
+    while (epoch != EPOCH_ASLEEP && !cas_seq_cst(&line->epoch, &epoch, next)) {
+    }
+}
+
+void tick_start(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns)
+{
+    struct tick_line *line = &tier->line;
+    store_relaxed(&line->offset_ns, offset_ns);
+    store_relaxed(&line->now_ns, monotonic_ns + offset_ns);
+    tick_age(line);
+    store_relaxed(&line->next_ns, monotonic_ns + tier->tick_ns);
+    store_relaxed(&line->last_epoch, 1);
+    store_release(&line->epoch, 1); /* [K1] */
+}
+
+void tick_if_due(struct tier *tier, uint64_t monotonic_ns)
+{
+    struct tick_line *line = &tier->line;
+    uint64_t next_ns = load_relaxed(&line->next_ns);
+    /* Relaxed: the exchange elects one ticker, and publishes nothing. */
+    if (monotonic_ns < next_ns || !cas_relaxed(&line->next_ns, &next_ns, monotonic_ns + tier->tick_ns)) {
+        return;
+    }
+    tick_raise(line, monotonic_ns);
+    tick_epoch(tier); /* [K1] */
+}
+
+void tick_sleep(struct tier *tier)
+{
+    (void) exchange_seq_cst(&tier->line.epoch, EPOCH_ASLEEP);
+}
+
+void tick_wake(struct tier *tier, uint64_t monotonic_ns)
+{
+    struct tick_line *line = &tier->line;
+    tick_raise(line, monotonic_ns);
+    store_relaxed(&line->next_ns, monotonic_ns + tier->tick_ns);
+    if (load_relaxed(&line->epoch) == EPOCH_ASLEEP) {
+        const uint32_t last = epoch_after(load_relaxed(&line->last_epoch));
+        store_relaxed(&line->last_epoch, last);
+        store_release(&line->epoch, last); /* [K1] */
+    }
+}
+
+void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns, bool step)
+{
+    struct tick_line *line = &tier->line;
+    store_relaxed(&line->offset_ns, offset_ns);
+    if (step) {
+        store_release(&line->now_ns, monotonic_ns + offset_ns); /* [K2] */
+        tick_age(line);
+    } else {
+        tick_raise(line, monotonic_ns);
+    }
+    tick_epoch(tier);
+}
+
+uint64_t tier_time(const struct tier *tier)
+{
+    const struct tick_line *line = &tier->line;
+    return tier->host_time ? load_relaxed(&line->now_ns)
+                           : clock_monotonic_ns(tier->clock) + load_relaxed(&line->offset_ns);
+}
+
+uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
+{
+    struct tier *tier = t->tier;
+    struct tick_line *line = &tier->line;
+    const bool look = tick_wants_look(t);
+    t->looked_count = look ? load_relaxed(&t->slow_count) : t->looked_count;
+    if (tier->host_time) {
+        return load_relaxed(&line->now_ns);
+    }
+    if (policy->fine_clock || load_relaxed(&line->epoch) == EPOCH_ASLEEP || look) {
+        const uint64_t monotonic_ns = clock_monotonic_ns(tier->clock);
+        if (load_relaxed(&line->epoch) != EPOCH_ASLEEP) {
+            tick_if_due(tier, monotonic_ns);
+        }
+        return monotonic_ns + load_relaxed(&line->offset_ns);
+    }
+    return load_relaxed(&line->now_ns);
+}

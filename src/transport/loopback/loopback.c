@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A fleet within one process: what its users and its transports do with it. The records are in memory_records.c, the
+ * messages in memory_network.c.
+ *
+ * Every call takes the fleet's lock, so that nodes with background threads can share one too.
+ */
+#include "transport/loopback/loopback.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/numbers.h"
+#include "transport/loopback/network.h"
+
+/* As redis/peer.c waits between two attempts. */
+#define BACKOFF_FIRST_NS (50 * NS_PER_MS)
+#define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
+
+struct memory_snapshot {
+    struct records records;
+};
+
+static struct memory_fleet *lock(const struct memory_fleet *fleet)
+{
+    struct memory_fleet *unlocked = (struct memory_fleet *) (uintptr_t) fleet; /* const does not promise the lock */
+    (void) pthread_mutex_lock(&unlocked->lock);
+    return unlocked;
+}
+
+static void unlock(struct memory_fleet *fleet)
+{
+    (void) pthread_mutex_unlock(&fleet->lock);
+}
+
+struct memory_fleet *memory_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
+{
+    struct memory_fleet *fleet = calloc(1, sizeof(*fleet));
+    if (fleet != NULL) {
+        (void) pthread_mutex_init(&fleet->lock, NULL);
+        fleet->wall_ns = wall_ns;
+        fleet->arg = arg;
+        fleet->run = 1;
+    }
+    return fleet;
+}
+
+void memory_fleet_free(struct memory_fleet *fleet)
+{
+    network_clear(fleet);
+    records_clear(&fleet->records);
+    for (size_t i = 0; i < fleet->override_count; i++) {
+        free(fleet->overrides[i].field);
+        free(fleet->overrides[i].value);
+    }
+    free(fleet->overrides);
+    (void) pthread_mutex_destroy(&fleet->lock);
+    free(fleet);
+}
+
+void memory_fleet_set_network_clock(struct memory_fleet *fleet, uint64_t (*network_ns)(void *arg), void *arg)
+{
+    (void) lock(fleet);
+    fleet->network_ns = network_ns;
+    fleet->network_arg = arg;
+    fleet->network_now_ns = 0;
+    unlock(fleet);
+}
+
+void memory_fleet_seed(struct memory_fleet *fleet, uint64_t seed)
+{
+    (void) lock(fleet);
+    fleet->random = seed;
+    unlock(fleet);
+}
+
+void memory_fleet_set_link(struct memory_fleet *fleet, const struct memory_link *link)
+{
+    (void) lock(fleet);
+    fleet->link = *link;
+    unlock(fleet);
+}
+
+static void set_flag(struct memory_fleet *fleet, bool *flag, bool value)
+{
+    (void) lock(fleet);
+    *flag = value;
+    unlock(fleet);
+}
+
+void memory_fleet_set_down(struct memory_fleet *fleet, bool down)
+{
+    set_flag(fleet, &fleet->down, down);
+}
+
+void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung)
+{
+    set_flag(fleet, &fleet->hung, hung);
+}
+
+void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose)
+{
+    set_flag(fleet, &fleet->loses_answers, lose);
+}
+
+void memory_fleet_set_slow(struct memory_fleet *fleet, uint64_t delay_ns)
+{
+    (void) lock(fleet);
+    fleet->slow_ns = delay_ns;
+    unlock(fleet);
+}
+
+void memory_fleet_forget(struct memory_fleet *fleet)
+{
+    (void) lock(fleet);
+    records_clear(&fleet->records);
+    fleet->run++;
+    unlock(fleet);
+}
+
+void memory_fleet_flush(struct memory_fleet *fleet)
+{
+    (void) lock(fleet);
+    records_clear(&fleet->records);
+    unlock(fleet);
+}
+
+void memory_fleet_refuse(struct memory_fleet *fleet, const char *part, int status)
+{
+    (void) lock(fleet);
+    (void) snprintf(fleet->refused, sizeof(fleet->refused), "%s", part != NULL ? part : "");
+    fleet->refusal = status;
+    unlock(fleet);
+}
+
+struct memory_snapshot *memory_fleet_snapshot(struct memory_fleet *fleet)
+{
+    struct memory_snapshot *snapshot = calloc(1, sizeof(*snapshot));
+    if (snapshot == NULL) {
+        return NULL;
+    }
+    (void) lock(fleet);
+    const bool whole = records_copy(&snapshot->records, &fleet->records);
+    unlock(fleet);
+    if (!whole) {
+        free(snapshot);
+        return NULL;
+    }
+    return snapshot;
+}
+
+void memory_snapshot_free(struct memory_snapshot *snapshot)
+{
+    if (snapshot != NULL) {
+        records_clear(&snapshot->records);
+        free(snapshot);
+    }
+}
+
+bool memory_fleet_restore(struct memory_fleet *fleet, const struct memory_snapshot *snapshot, bool same_run)
+{
+    (void) lock(fleet);
+    const bool whole = records_copy(&fleet->records, &snapshot->records);
+    fleet->run += same_run ? 0 : 1;
+    unlock(fleet);
+    return whole;
+}
+
+void memory_fleet_set_override(struct memory_fleet *fleet, const char *field, const char *value)
+{
+    (void) lock(fleet);
+    size_t at = 0;
+    while (at < fleet->override_count && strcmp(fleet->overrides[at].field, field) != 0) {
+        at++;
+    }
+    if (at < fleet->override_count) {
+        free(fleet->overrides[at].field);
+        free(fleet->overrides[at].value);
+        fleet->overrides[at] = fleet->overrides[--fleet->override_count];
+    }
+    if (value != NULL) {
+        struct override_text *grown =
+            realloc(fleet->overrides, (fleet->override_count + 1) * sizeof(*fleet->overrides));
+        if (grown != NULL) {
+            fleet->overrides = grown;
+            grown[fleet->override_count++] = (struct override_text){.field = strdup(field), .value = strdup(value)};
+        }
+    }
+    fleet->override_version++;
+    unlock(fleet);
+}
+
+uint64_t memory_fleet_sum(const struct memory_fleet *fleet, const char *part)
+{
+    struct memory_fleet *locked = lock(fleet);
+    const uint64_t sum = records_total(&locked->records, locked->wall_ns(locked->arg), part, false);
+    unlock(locked);
+    return sum;
+}
+
+uint64_t memory_fleet_record_count(const struct memory_fleet *fleet)
+{
+    struct memory_fleet *locked = lock(fleet);
+    const uint64_t count = records_total(&locked->records, locked->wall_ns(locked->arg), "", true);
+    unlock(locked);
+    return count;
+}
+
+void memory_fleet_each(const struct memory_fleet *fleet, memory_record_fn call, void *arg)
+{
+    struct memory_fleet *locked = lock(fleet);
+    records_each(&locked->records, locked->wall_ns(locked->arg), call, arg);
+    unlock(locked);
+}
+
+void memory_fleet_get_counts(const struct memory_fleet *fleet, struct memory_counts *counts)
+{
+    struct memory_fleet *locked = lock(fleet);
+    *counts = locked->counts;
+    unlock(locked);
+}
+
+void memory_fleet_run(struct memory_fleet *fleet)
+{
+    (void) lock(fleet);
+    network_run(fleet, NULL);
+    unlock(fleet);
+}
+
+static struct memory_transport *of(struct transport *t)
+{
+    return (struct memory_transport *) (void *) t;
+}
+
+static const struct memory_transport *of_const(const struct transport *t)
+{
+    return (const struct memory_transport *) (const void *) t;
+}
+
+void memory_transport_set_link(struct transport *transport, const struct memory_link *link)
+{
+    struct memory_transport *t = of(transport);
+    (void) lock(t->fleet);
+    t->link = *link;
+    unlock(t->fleet);
+}
+
+void memory_transport_set_cut(struct transport *transport, bool cut)
+{
+    set_flag(of(transport)->fleet, &of(transport)->cut, cut);
+}
+
+void memory_transport_kill(struct transport *transport)
+{
+    struct memory_transport *t = of(transport);
+    (void) lock(t->fleet);
+    t->dead = true;
+    t->problem = "the node is dead";
+    unlock(t->fleet);
+}
+
+/* Notes what time it is for the node, and for the network. */
+static void look_at_clocks(struct memory_transport *t, uint64_t now_ns)
+{
+    t->stepped_ns = now_ns;
+    t->stepped_network_ns = network_time(t->fleet);
+}
+
+static int memory_begin(struct transport *transport, struct round *round, uint64_t now_ns)
+{
+    struct memory_transport *t = of(transport);
+    if (t->round != NULL) {
+        return -EBUSY;
+    }
+    (void) lock(t->fleet);
+    look_at_clocks(t, now_ns);
+    t->round = round;
+    if (t->fleet->down || t->dead || !network_send(t)) {
+        t->round = NULL;
+    } else {
+        round->sent_ns = now_ns;
+        t->deadline_ns = now_ns + t->timeout_ns;
+        t->counts.attempts++;
+        t->counts.connections++;
+    }
+    unlock(t->fleet);
+    return t->round != NULL ? 0 : -ENOTCONN;
+}
+
+/* The next attempt is due after a wait that doubles, and differs from node to node. */
+static void back_off(struct memory_transport *t, uint64_t now_ns)
+{
+    if (t->link.backs_off) {
+        const uint64_t wait_ns = min_u64(BACKOFF_FIRST_NS << (t->failures < 6 ? t->failures : 6), BACKOFF_MOST_NS);
+        t->failures++;
+        t->next_try_ns = now_ns + wait_ns / 2 + network_random(&t->random, wait_ns / 2 + 1);
+    }
+}
+
+static enum transport_event fail(struct memory_transport *t, const char *problem, uint64_t now_ns)
+{
+    network_abandon(t);
+    back_off(t, now_ns);
+    t->counts.failures++;
+    t->problem = problem;
+    return TRANSPORT_ROUND_FAILED;
+}
+
+/* What has become of the round under way. */
+static enum transport_event outcome(struct memory_transport *t, uint64_t now_ns)
+{
+    if (t->fleet->down) {
+        return fail(t, "the fleet went down", now_ns);
+    }
+    if (t->answer != NULL && t->fleet->loses_answers) {
+        t->fleet->counts.answers_lost++;
+        return fail(t, "the answer was lost", now_ns);
+    }
+    if (t->answer != NULL && t->answer->due_ns <= t->stepped_network_ns && !t->cut) {
+        t->round->received_ns = now_ns;
+        network_deliver(t);
+        t->failures = 0;
+        t->problem = NULL;
+        return TRANSPORT_ROUND_DONE;
+    }
+    return now_ns >= t->deadline_ns ? fail(t, "no answer", now_ns) : TRANSPORT_NOTHING;
+}
+
+static enum transport_event memory_step(struct transport *transport, uint64_t now_ns)
+{
+    struct memory_transport *t = of(transport);
+    struct memory_fleet *fleet = t->fleet;
+    enum transport_event event = TRANSPORT_NOTHING;
+    (void) lock(fleet);
+    network_run(fleet, t);
+    look_at_clocks(t, now_ns);
+    if (t->dead) {
+        event = t->round != NULL ? fail(t, "the node is dead", now_ns) : TRANSPORT_NOTHING;
+    } else {
+        if (fleet->down && t->round == NULL && now_ns >= t->next_try_ns) {
+            back_off(t, now_ns); /* an attempt to connect, refused */
+            t->counts.attempts++;
+            t->counts.failures++;
+        }
+        t->problem = fleet->down ? "the fleet is down" : t->problem;
+        event = t->round != NULL ? outcome(t, now_ns) : TRANSPORT_NOTHING;
+    }
+    unlock(fleet);
+    return event;
+}
+
+static enum transport_state memory_state(const struct transport *transport)
+{
+    const struct memory_transport *t = of_const(transport);
+    struct memory_fleet *fleet = lock(t->fleet);
+    const bool down = fleet->down || t->dead || t->stepped_ns < t->next_try_ns;
+    unlock(fleet);
+    return t->round != NULL ? TRANSPORT_BUSY : down ? TRANSPORT_DOWN : TRANSPORT_READY;
+}
+
+static size_t memory_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
+{
+    const struct memory_transport *t = of_const(transport);
+    (void) fds;
+    if (t->round != NULL) {
+        struct memory_fleet *fleet = lock(t->fleet);
+        /* What travels is in a queue by the network's time, and the node waits by its own. */
+        const struct message *next = t->answer != NULL && !t->cut ? t->answer : fleet->hung ? NULL : t->request;
+        const uint64_t event_ns =
+            next != NULL ? t->stepped_ns + saturating_sub(next->due_ns, t->stepped_network_ns) : UINT64_MAX;
+        *deadline_ns = min_u64(*deadline_ns, min_u64(t->deadline_ns, event_ns));
+        unlock(fleet);
+    } else if (t->stepped_ns < t->next_try_ns) {
+        *deadline_ns = min_u64(*deadline_ns, t->next_try_ns);
+    }
+    return 0;
+}
+
+static const char *memory_problem(const struct transport *transport)
+{
+    return of_const(transport)->problem;
+}
+
+static const char *memory_server(const struct transport *transport)
+{
+    (void) transport;
+    return "fleet in memory";
+}
+
+static struct transport_counts memory_counts(const struct transport *transport)
+{
+    return of_const(transport)->counts;
+}
+
+static void memory_close(struct transport *transport)
+{
+    struct memory_transport *t = of(transport);
+    (void) lock(t->fleet);
+    network_abandon(t);
+    unlock(t->fleet);
+    free(t);
+}
+
+static const struct transport_ops memory_ops = {
+    .begin = memory_begin,
+    .step = memory_step,
+    .state = memory_state,
+    .wait_for = memory_wait_for,
+    .problem = memory_problem,
+    .server = memory_server,
+    .counts = memory_counts,
+    .close = memory_close,
+};
+
+int memory_transport_open(struct memory_fleet *fleet, const struct transport_config *config, struct transport **out,
+                          weir_error *error)
+{
+    struct memory_transport *t = calloc(1, sizeof(*t));
+    if (t == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    t->base.ops = &memory_ops;
+    t->fleet = fleet;
+    t->timeout_ns = config->timeout_ms * NS_PER_MS;
+    (void) lock(fleet);
+    t->link = fleet->link;
+    /* Of its own: what befalls one node does not depend on how many rounds the others have. */
+    t->random = hash_mix(fleet->random + ++fleet->transport_count);
+    unlock(fleet);
+    *out = &t->base;
+    return error_clear(error);
+}

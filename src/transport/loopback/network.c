@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The network of a fleet within one process.
+ *
+ * A request is drawn its delay when it is sent, and waits in one queue, by the time of its arrival. Whoever steps next
+ * works the queue off up to now; so the order in which rounds take effect is the order of arrival, whichever node is
+ * stepped first. The answer is the same copy, on its way back.
+ */
+#include "transport/loopback/network.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/numbers.h"
+
+#define PPM 1000000
+
+/* splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. */
+uint64_t network_random(uint64_t *state, uint64_t bound)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    return bound != 0 ? hash_mix(*state) % bound : 0;
+}
+
+static bool happens(uint64_t *random, uint32_t ppm)
+{
+    return ppm != 0 && network_random(random, PPM) < ppm;
+}
+
+uint64_t network_time(struct memory_fleet *fleet)
+{
+    const uint64_t now_ns =
+        fleet->network_ns != NULL ? fleet->network_ns(fleet->network_arg) : fleet->wall_ns(fleet->arg);
+    fleet->network_now_ns = max_u64(fleet->network_now_ns, now_ns); /* a shared clock may be set back */
+    return fleet->network_now_ns;
+}
+
+static uint64_t draw_delay(struct memory_transport *t)
+{
+    const struct memory_link *link = &t->link;
+    const uint64_t range_ns = saturating_sub(link->delay_max_ns, link->delay_min_ns);
+    return link->delay_min_ns + (range_ns != 0 ? network_random(&t->random, range_ns + 1) : 0);
+}
+
+static void message_free(struct message *message)
+{
+    if (message == NULL) {
+        return;
+    }
+    if (message->round.overrides_new) {
+        overrides_drop(message->round.overrides, message->round.override_count);
+    }
+    free(message->round.reports);
+    free(message->logs);
+    free(message);
+}
+
+static struct message *message_copy(struct memory_transport *t)
+{
+    const struct round *round = t->round;
+    size_t logs = 0;
+    for (size_t i = 0; i < round->report_count; i++) {
+        logs += round->reports[i].log != NULL;
+    }
+    struct message *message = calloc(1, sizeof(*message));
+    if (message == NULL) {
+        return NULL;
+    }
+    message->round = *round;
+    message->round.overrides = NULL;
+    message->round.overrides_new = false;
+    message->round.reports = malloc((round->report_count + 1) * sizeof(*round->reports));
+    message->logs = malloc((logs + 1) * sizeof(*message->logs));
+    if (message->round.reports == NULL || message->logs == NULL) {
+        message_free(message);
+        return NULL;
+    }
+    struct log_news *log = message->logs;
+    for (size_t i = 0; i < round->report_count; i++) {
+        struct report *report = &message->round.reports[i];
+        *report = round->reports[i];
+        if (report->log != NULL) {
+            *log = *report->log;
+            report->log = log++;
+        }
+    }
+    (void) snprintf(message->node, sizeof(message->node), "%s", round->node);
+    message->round.node = message->node;
+    message->run = t->run;
+    message->beat_ns = t->beat_ns;
+    message->begun_ns = t->begun_ns;
+    return message;
+}
+
+static void enqueue(struct memory_fleet *fleet, struct message *message)
+{
+    struct message **at = &fleet->queue;
+    message->number = ++fleet->message_count;
+    while (*at != NULL && (*at)->due_ns <= message->due_ns) {
+        at = &(*at)->next;
+    }
+    message->next = *at;
+    *at = message;
+}
+
+/* Bytes of one argument of a Redis command. */
+static uint64_t argument_size(size_t length)
+{
+    return length + (length < 10 ? 6 : length < 100 ? 7 : 8); /* $, length, CR LF, CR LF */
+}
+
+static uint64_t number_size(uint64_t number)
+{
+    size_t digits = 1;
+    while (number >= 10) {
+        number /= 10;
+        digits++;
+    }
+    return argument_size(digits);
+}
+
+/* What Redis would be sent for a report: as the scripts' arguments are documented. */
+static uint64_t report_size(const struct report *report)
+{
+    uint64_t size = argument_size(strlen(report->record)) + argument_size(strlen(report->author));
+    if (report->kind == REPORT_LOG) {
+        const struct log_news *log = report->log;
+        size += number_size(log->first) + number_size(log->gone_from) + number_size(log->gone_to) +
+                number_size(log->now_us) + number_size(log->period_us) + number_size(log->limit) +
+                number_size(report->reset_us) + number_size(report->expire_ms) + number_size(log->time_count);
+        return size + log->time_count * number_size(log->now_us);
+    }
+    size += number_size(report->count) + number_size(report->asked) + number_size(report->back) +
+            number_size(report->reset_us) + number_size(report->reset_kept) + number_size(report->expire_ms);
+    if (report->kind == REPORT_BUCKET) {
+        size += number_size(report->acked) + number_size(report->acked_back) + number_size(report->known_back) +
+                number_size(report->tat_us) + number_size(report->from_us) + number_size(report->moves) +
+                number_size(report->unit_ps);
+    }
+    return size;
+}
+
+/* A second copy, for which nobody waits. */
+static void send_duplicate(struct memory_transport *t, uint64_t due_ns)
+{
+    struct message *copy = message_copy(t);
+    if (copy != NULL) {
+        copy->due_ns = due_ns + network_random(&t->random, t->link.duplicate_delay_ns + 1);
+        t->fleet->counts.duplicated++;
+        enqueue(t->fleet, copy);
+    }
+}
+
+bool network_send(struct memory_transport *t)
+{
+    struct memory_fleet *fleet = t->fleet;
+    struct message *message = message_copy(t);
+    if (message == NULL) {
+        return false;
+    }
+    t->round->sent_size = 0;
+    for (size_t i = 0; i < t->round->report_count; i++) {
+        t->round->sent_size += report_size(&t->round->reports[i]);
+    }
+    message->round.sent_size = t->round->sent_size;
+    fleet->counts.rounds++;
+    fleet->counts.reports += t->round->report_count;
+    fleet->counts.size += t->round->sent_size;
+    message->due_ns = network_time(fleet) + draw_delay(t);
+    /* Everything is drawn, whatever comes of it, so that one cause does not shift the others. */
+    const bool lost = happens(&t->random, t->link.requests_lost_ppm);
+    const bool twice = happens(&t->random, t->link.duplicates_ppm);
+    message->answer_lost = happens(&t->random, t->link.answers_lost_ppm);
+    if (t->cut || lost) {
+        fleet->counts.lost++;
+        message_free(message);
+        return true;
+    }
+    if (twice) {
+        send_duplicate(t, message->due_ns);
+    }
+    message->from = t;
+    t->request = message;
+    enqueue(fleet, message);
+    return true;
+}
+
+static void answer_overrides(const struct memory_fleet *fleet, struct round *round)
+{
+    char version[sizeof(round->overrides_version)];
+    (void) snprintf(version, sizeof(version), "%llu", (unsigned long long) fleet->override_version);
+    if (strcmp(version, round->overrides_version) == 0 ||
+        (fleet->override_version == 0 && round->overrides_version[0] == '\0')) {
+        return;
+    }
+    round->overrides = calloc(fleet->override_count + 1, sizeof(*round->overrides));
+    if (round->overrides == NULL) {
+        return;
+    }
+    /* No more than the script answers. */
+    size_t kept = 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < fleet->override_count && kept < OVERRIDES_MAX; i++) {
+        const struct override_text *entry = &fleet->overrides[i];
+        const size_t size = strlen(entry->field) + strlen(entry->value);
+        if (size <= OVERRIDE_SIZE_MAX && bytes + size <= OVERRIDES_SIZE_MAX) {
+            round->overrides[kept++] =
+                (struct override_text){.field = strdup(entry->field), .value = strdup(entry->value)};
+            bytes += size;
+        }
+    }
+    round->override_count = kept;
+    round->overrides_left_out = fleet->override_count - kept;
+    round->overrides_new = true;
+    memcpy(round->overrides_version, version, sizeof(version));
+}
+
+static void apply(struct memory_fleet *fleet, struct message *message)
+{
+    struct round *round = &message->round;
+    struct memory_transport *t = message->from;
+    const uint64_t now_ns = fleet->wall_ns(fleet->arg);
+    const uint64_t last_ns = records_beat(&fleet->records, round, now_ns);
+    for (size_t i = 0; i < round->report_count; i++) {
+        struct report *report = &round->reports[i];
+        if (fleet->refused[0] != '\0' && strstr(report->record, fleet->refused) != NULL) {
+            report->status = fleet->refusal;
+        } else if (t != NULL && happens(&t->random, t->link.unsaid_ppm)) {
+            report->status = -EAGAIN;
+        } else {
+            records_apply(&fleet->records, report, now_ns);
+        }
+    }
+    fleet->counts.applied++;
+    if (t != NULL) {
+        answer_overrides(fleet, round);
+    }
+    const uint64_t failed_ns = message->beat_ns + round->node_lifetime_ms * NS_PER_MS;
+    const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* taken away by others */
+    const bool older = last_ns < message->beat_ns && round->fleet_wall_ns >= message->beat_ns;
+    round->forgot = !round->first && !round->leaves &&
+                    ((older && !failed) || message->run != fleet->run || message->begun_ns != fleet->records.begun_ns);
+    message->run = fleet->run;
+    message->begun_ns = fleet->records.begun_ns;
+    message->last_ns = last_ns;
+}
+
+/* Without a delay a round takes effect in its node's own step, whoever else is stepped before. */
+static bool waits_for_sender(const struct message *message, const struct memory_transport *stepped)
+{
+    const struct memory_transport *t = message->from;
+    return t != NULL && t != stepped && t->link.delay_max_ns == 0;
+}
+
+static void arrive(struct memory_fleet *fleet, struct message *message, uint64_t now_ns)
+{
+    struct memory_transport *t = message->from;
+    if (t != NULL) {
+        t->request = NULL;
+    }
+    if (fleet->down) {
+        fleet->counts.lost++;
+        message_free(message);
+        return;
+    }
+    apply(fleet, message);
+    /* loses_answers fails the round at once; the others wait for their timeout. */
+    if (t == NULL || t->cut || (message->answer_lost && !fleet->loses_answers)) {
+        fleet->counts.answers_lost += t != NULL;
+        message_free(message);
+        return;
+    }
+    message->due_ns = now_ns + draw_delay(t) + fleet->slow_ns;
+    t->answer = message;
+}
+
+void network_run(struct memory_fleet *fleet, const struct memory_transport *stepped)
+{
+    const uint64_t now_ns = network_time(fleet);
+    struct message **at = &fleet->queue;
+    while (!fleet->hung && *at != NULL && (*at)->due_ns <= now_ns) {
+        struct message *message = *at;
+        if (waits_for_sender(message, stepped)) {
+            at = &message->next;
+        } else {
+            *at = message->next;
+            arrive(fleet, message, now_ns);
+        }
+    }
+}
+
+void network_abandon(struct memory_transport *t)
+{
+    if (t->request != NULL) {
+        t->request->from = NULL;
+        t->request = NULL;
+    }
+    message_free(t->answer);
+    t->answer = NULL;
+    t->round = NULL;
+}
+
+void network_deliver(struct memory_transport *t)
+{
+    struct round *to = t->round;
+    struct round *from = &t->answer->round;
+    for (size_t i = 0; i < to->report_count; i++) {
+        struct log_news *log = to->reports[i].log;
+        if (log != NULL) {
+            *log = *from->reports[i].log;
+        }
+        to->reports[i] = from->reports[i];
+        to->reports[i].log = log;
+    }
+    to->fleet_wall_ns = from->fleet_wall_ns;
+    to->ahead_ns = from->ahead_ns;
+    to->live_nodes = from->live_nodes;
+    to->suspect_nodes = from->suspect_nodes;
+    to->watermark_ns = from->watermark_ns;
+    to->forgot = from->forgot;
+    memcpy(to->overrides_version, from->overrides_version, sizeof(to->overrides_version));
+    to->overrides_new = from->overrides_new;
+    to->overrides = from->overrides;
+    to->override_count = from->override_count;
+    to->overrides_left_out = from->overrides_left_out;
+    from->overrides_new = false; /* they are the caller's now */
+    t->run = t->answer->run;
+    /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
+     * has told of. */
+    const uint64_t told_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;
+    t->beat_ns = from->asks ? t->answer->last_ns : told_ns;
+    t->begun_ns = t->answer->begun_ns;
+    network_abandon(t);
+}
+
+void network_clear(struct memory_fleet *fleet)
+{
+    while (fleet->queue != NULL) {
+        struct message *next = fleet->queue->next;
+        if (fleet->queue->from != NULL) {
+            fleet->queue->from->request = NULL;
+        }
+        message_free(fleet->queue);
+        fleet->queue = next;
+    }
+}

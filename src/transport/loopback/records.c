@@ -1,0 +1,655 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The records of a fleet within one process. They keep the rules of transport.h as plainly as possible, so that they
+ * are also what the scripts of the Redis transport are held against: the same tests run over both.
+ */
+#include "transport/loopback/records.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/count.h"
+#include "base/hash.h"
+#include "base/numbers.h"
+
+/* Some nine years: a node counts no further. */
+#define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
+
+/* Authors tell of a lost record within this time. */
+#define REPAIR_US UINT64_C(10000000)
+
+/* How long it stands what an author of a log was asked for. */
+#define ASKED_US UINT64_C(120000000)
+
+/* As heartbeat.lua: how fast an offset of fleet time goes; of a new set, what is none; and the greatest. A step of more
+ * than STEP_MOST_NS has to have a witness. */
+#define OFFSET_SLOWER   256
+#define OFFSET_GUESS_NS ((int64_t) 50 * (int64_t) NS_PER_MS)
+#define OFFSET_MOST_NS  (INT64_C(3155760000) * (int64_t) NS_PER_S)
+#define STEP_MOST_NS    (INT64_C(3600) * (int64_t) NS_PER_S)
+#define FOLLOW_MOST_NS  (INT64_C(63072000) * (int64_t) NS_PER_S)
+
+#define CHAINS_FIRST 4096
+
+/* What one author says of one record. */
+struct author {
+    struct author *next;
+    char name[REPORT_AUTHOR_SIZE];
+    uint64_t count, asked, back;
+    uint64_t reset_us; /* the last one asked for by this author */
+    uint64_t asked_us; /* log: when it said what it was asked for */
+};
+
+/* One unit of a log. */
+struct unit {
+    struct unit *next; /* the next later one */
+    char author[REPORT_AUTHOR_SIZE];
+    uint64_t number, time_us;
+};
+
+struct record {
+    struct record *next;
+    uint64_t hash; /* of the name */
+    char name[REPORT_RECORD_SIZE];
+    struct author *authors;
+    int64_t net; /* what counts: admitted less given back; log: units */
+    uint64_t sum_asked, sum_back;
+    uint64_t base_us, lost_us; /* bucket: where it was lost, the latest time of it that was seen; and when that began */
+    uint64_t tat_us, unit_ps;  /* by the rate of the last report */
+    struct unit *units;        /* earliest first */
+    uint64_t reset_us;
+    uint64_t expires_ns; /* by the fleet's clock */
+};
+
+struct member {
+    struct member *next;
+    char node[REPORT_AUTHOR_SIZE];
+    uint64_t beat_ns;
+    uint32_t suspect_ms, lifetime_ms;
+};
+
+static void record_free(struct record *record)
+{
+    for (struct author *author = record->authors; author != NULL;) {
+        struct author *next = author->next;
+        free(author);
+        author = next;
+    }
+    while (record->units != NULL) {
+        struct unit *next = record->units->next;
+        free(record->units);
+        record->units = next;
+    }
+    free(record);
+}
+
+void records_clear(struct records *records)
+{
+    for (size_t i = 0; i < records->chain_count; i++) {
+        while (records->chains[i] != NULL) {
+            struct record *next = records->chains[i]->next;
+            record_free(records->chains[i]);
+            records->chains[i] = next;
+        }
+    }
+    free(records->chains);
+    records->chains = NULL;
+    records->chain_count = records->record_count = 0;
+    records->begun_ns = records->noted_ns = 0;
+    records->offset_ns = 0;
+    while (records->members != NULL) {
+        struct member *next = records->members->next;
+        free(records->members);
+        records->members = next;
+    }
+}
+
+/* A copy of one link of a list, without its successor; NULL: out of memory. */
+static void *copy_of(const void *from, size_t size)
+{
+    void *copy = malloc(size);
+    if (copy != NULL) {
+        memcpy(copy, from, size);
+    }
+    return copy;
+}
+
+static struct record *record_copy(const struct record *from)
+{
+    struct record *copy = copy_of(from, sizeof(*from));
+    if (copy == NULL) {
+        return NULL;
+    }
+    struct author **author = &copy->authors;
+    for (const struct author *next = from->authors; next != NULL && author != NULL; next = next->next) {
+        *author = copy_of(next, sizeof(*next));
+        author = *author != NULL ? &(*author)->next : NULL;
+    }
+    struct unit **unit = &copy->units;
+    for (const struct unit *next = from->units; next != NULL && unit != NULL; next = next->next) {
+        *unit = copy_of(next, sizeof(*next));
+        unit = *unit != NULL ? &(*unit)->next : NULL;
+    }
+    if (author == NULL || unit == NULL) {
+        record_free(copy); /* a list whose copy broke off ends there */
+        return NULL;
+    }
+    return copy;
+}
+
+bool records_copy(struct records *to, const struct records *from)
+{
+    records_clear(to);
+    to->chains = calloc(from->chain_count + 1, sizeof(struct record *)); /* never of nothing */
+    bool all = to->chains != NULL;
+    to->chain_count = all ? from->chain_count : 0;
+    to->record_count = from->record_count;
+    for (size_t i = 0; i < from->chain_count && all; i++) {
+        struct record **at = &to->chains[i];
+        for (const struct record *next = from->chains[i]; next != NULL && all; next = next->next) {
+            *at = record_copy(next);
+            all = *at != NULL;
+            if (all) {
+                (*at)->next = NULL;
+                at = &(*at)->next;
+            }
+        }
+    }
+    to->begun_ns = from->begun_ns;
+    to->offset_ns = from->offset_ns;
+    to->noted_ns = from->noted_ns;
+    struct member **member = &to->members;
+    for (const struct member *next = from->members; next != NULL && all; next = next->next) {
+        *member = copy_of(next, sizeof(*next));
+        all = *member != NULL;
+        if (all) {
+            (*member)->next = NULL;
+            member = &(*member)->next;
+        }
+    }
+    if (!all) {
+        records_clear(to);
+    }
+    return all;
+}
+
+/* More chains, when there are as many records. False: out of memory, and there are none at all. */
+static bool make_chains(struct records *records)
+{
+    if (records->record_count < records->chain_count) {
+        return true;
+    }
+    const size_t count = records->chain_count != 0 ? 2 * records->chain_count : CHAINS_FIRST;
+    struct record **chains = calloc(count, sizeof(struct record *));
+    if (chains == NULL) {
+        return records->chain_count != 0;
+    }
+    for (size_t i = 0; i < records->chain_count; i++) {
+        while (records->chains[i] != NULL) {
+            struct record *record = records->chains[i];
+            records->chains[i] = record->next;
+            record->next = chains[record->hash % count];
+            chains[record->hash % count] = record;
+        }
+    }
+    free(records->chains);
+    records->chains = chains;
+    records->chain_count = count;
+    return true;
+}
+
+/* The record of a name; with `make`, a new one where there is none or it has expired. */
+static struct record *find_record(struct records *records, const char *name, bool make, uint64_t now_ns)
+{
+    uint64_t hash[2];
+    hash_shared(name, strlen(name), hash);
+    if (!make_chains(records)) {
+        return NULL;
+    }
+    struct record **at = &records->chains[hash[0] % records->chain_count];
+    while (*at != NULL) {
+        struct record *record = *at;
+        if (record->expires_ns <= now_ns) {
+            *at = record->next;
+            record_free(record);
+            records->record_count--;
+        } else if (record->hash == hash[0] && strcmp(record->name, name) == 0) {
+            return record;
+        } else {
+            at = &record->next;
+        }
+    }
+    if (make && (*at = calloc(1, sizeof(**at))) != NULL) {
+        (void) snprintf((*at)->name, sizeof((*at)->name), "%s", name);
+        (*at)->hash = hash[0];
+        records->record_count++;
+    }
+    return *at;
+}
+
+static struct author *find_author(struct record *record, const char *name)
+{
+    for (struct author *author = record->authors; author != NULL; author = author->next) {
+        if (strcmp(author->name, name) == 0) {
+            return author;
+        }
+    }
+    struct author *author = calloc(1, sizeof(*author));
+    if (author != NULL) {
+        (void) snprintf(author->name, sizeof(author->name), "%s", name);
+        author->next = record->authors;
+        record->authors = author;
+    }
+    return author;
+}
+
+/* Takes away a log's units of one author (NULL: all) with numbers from .. to - 1, or (from > to) up to a time. */
+static void remove_units(struct record *record, const char *author, uint64_t from, uint64_t to, uint64_t until_us)
+{
+    for (struct unit **at = &record->units; *at != NULL;) {
+        struct unit *unit = *at;
+        const bool named =
+            author != NULL && strcmp(unit->author, author) == 0 && unit->number >= from && unit->number < to;
+        if (named || unit->time_us <= until_us) {
+            *at = unit->next;
+            free(unit);
+        } else {
+            at = &unit->next;
+        }
+    }
+}
+
+static void add_unit(struct record *record, const char *author, uint64_t number, uint64_t time_us)
+{
+    remove_units(record, author, number, number + 1, 0);
+    struct unit *unit = calloc(1, sizeof(*unit));
+    if (unit == NULL) {
+        return;
+    }
+    (void) snprintf(unit->author, sizeof(unit->author), "%s", author);
+    unit->number = number;
+    unit->time_us = time_us;
+    struct unit **at = &record->units;
+    while (*at != NULL && (*at)->time_us <= time_us) {
+        at = &(*at)->next;
+    }
+    unit->next = *at;
+    *at = unit;
+}
+
+/* What the authors were asked for, as in the script. */
+static void answer_asked(struct record *record, struct report *report)
+{
+    struct log_news *log = report->log;
+    struct author *own = find_author(record, report->author);
+    if (own != NULL) {
+        own->asked = report->asked;
+        own->asked_us = log->now_us;
+    }
+    report->sum_asked = log->authors = 0;
+    for (const struct author *other = record->authors; other != NULL; other = other->next) {
+        if (strcmp(other->name, report->author) != 0 && other->asked_us + ASKED_US > log->now_us) {
+            report->sum_asked += other->asked;
+            log->authors++;
+        }
+    }
+}
+
+/* What is answered of the units: groups of equal size, at the time of their last one, as in the script. */
+static void answer_units(const struct record *record, uint64_t units, struct log_news *log)
+{
+    const uint64_t each = max_u64((units + LOG_GROUPS - 1) / LOG_GROUPS, 1);
+    log->group_count = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        struct log_group *last = log->group_count != 0 ? &log->groups[log->group_count - 1] : NULL;
+        if (last == NULL || (last->units >= each && last->time_ns != unit->time_us)) {
+            last = &log->groups[log->group_count++];
+            last->units = 0;
+        }
+        last->time_ns = unit->time_us;
+        last->units++;
+    }
+}
+
+static void apply_log(struct record *record, struct report *report, uint64_t now_ns)
+{
+    struct log_news *log = report->log;
+    const uint64_t over_us = saturating_sub(log->now_us, log->period_us);
+    record->reset_us = max_u64(record->reset_us, report->reset_us);
+    remove_units(record, report->author, log->gone_from, log->gone_to, 0);
+    for (uint32_t i = 0; i < log->time_count; i++) {
+        add_unit(record, report->author, log->first + i, log->times_us[i]);
+    }
+    remove_units(record, NULL, 0, 0, max_u64(over_us, record->reset_us));
+    uint64_t units = 0;
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        units++;
+    }
+    while (units > log->limit) {
+        struct unit *next = record->units->next;
+        free(record->units);
+        record->units = next;
+        units--;
+    }
+    record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
+    record->net = (int64_t) units;
+    report->status = 0;
+    report->mine = 0;
+    report->sum = units;
+    log->reset_us = record->reset_us;
+    answer_asked(record, report);
+    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+        report->mine += strcmp(unit->author, report->author) == 0;
+    }
+    answer_units(record, units, log);
+}
+
+static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
+{
+    return muldiv_ceil(units, unit_ps, 1000000);
+}
+
+/* Moves a bucket by what is new: `news` units more, `returned` given back. `unseen_back`: before, unseen by the author.
+ */
+static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t unseen_back,
+                        uint64_t news, uint64_t returned, uint64_t now_us)
+{
+    if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > now_us) {
+        /* The rate has changed: the units owed stay. */
+        record->tat_us = now_us + muldiv_ceil(record->tat_us - now_us, report->unit_ps, record->unit_ps);
+    }
+    record->unit_ps = report->unit_ps;
+    /* What the author has seen of the bucket, less what was given back since. */
+    const uint64_t seen_us = saturating_sub(report->tat_us, units_time_us(unseen_back, report->unit_ps));
+    if (!lost) {
+        record->tat_us = max_u64(record->tat_us, seen_us);
+    } else {
+        const bool first = record->lost_us == 0 || now_us - record->lost_us > REPAIR_US;
+        const uint64_t base_us = first ? record->tat_us : record->base_us;
+        if (seen_us > base_us) {
+            record->tat_us += seen_us - base_us;
+            record->base_us = seen_us;
+            record->lost_us = first ? now_us : record->lost_us;
+        }
+    }
+    news = report->moves != 0 ? min_u64(news, report->moves - 1) : news;
+    if (news != 0) {
+        record->tat_us = saturating_add(max_u64(record->tat_us, report->from_us), units_time_us(news, report->unit_ps));
+    }
+    record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
+    record->tat_us = min_u64(record->tat_us, now_us + TAT_AHEAD_MOST_US);
+}
+
+/* Gives back everything the record counts, in the author's name. */
+static void reset_record(struct record *record, struct author *author, const struct report *report, uint64_t now_us)
+{
+    uint64_t units = saturating_sub((uint64_t) (record->net > 0 ? record->net : 0), report->reset_kept);
+    if (report->kind == REPORT_BUCKET) {
+        const uint64_t owed = muldiv_ceil(saturating_sub(record->tat_us, now_us), 1000000, report->unit_ps);
+        units = min_u64(units, saturating_sub(owed, report->reset_kept));
+        record->tat_us = report->reset_kept == 0 ? 0 : now_us + units_time_us(report->reset_kept, report->unit_ps);
+    }
+    author->back = count_add(author->back, units);
+    author->reset_us = report->reset_us;
+    record->sum_back = count_add(record->sum_back, units);
+    record->net -= (int64_t) units;
+}
+
+/* What counts may be less than 0 for a while: of an author that has given back what another one was charged. */
+static int64_t net_add(int64_t net, uint64_t more)
+{
+    return net < 0 ? net + (int64_t) more : (int64_t) count_add((uint64_t) net, more);
+}
+
+void records_apply(struct records *records, struct report *report, uint64_t now_ns)
+{
+    /* Whoever only asks, of a window that nobody has used, makes no record. */
+    const bool makes = report->kind != REPORT_WINDOW || report->count != 0 || report->asked != 0 || report->back != 0 ||
+                       report->reset_us != 0;
+    struct record *record = find_record(records, report->record, makes, now_ns);
+    if (record == NULL && !makes) {
+        report->status = 0;
+        return; /* its answers are 0 */
+    }
+    if (record != NULL && report->kind == REPORT_LOG) {
+        apply_log(record, report, now_ns);
+        return;
+    }
+    struct author *author = record != NULL ? find_author(record, report->author) : NULL;
+    if (author == NULL) {
+        report->status = -ENOMEM;
+        return;
+    }
+    const uint64_t acked = count_told(report->acked);
+    const uint64_t acked_back = count_told(report->acked_back);
+    const uint64_t more = count_growth(author->count, count_told(report->count));
+    const uint64_t more_asked = count_growth(author->asked, count_told(report->asked));
+    const uint64_t more_back = count_growth(author->back, count_told(report->back));
+    const uint64_t count = more != 0 ? count_told(report->count) : author->count;
+    const uint64_t back = more_back != 0 ? count_told(report->back) : author->back;
+    const uint64_t unseen_back = count_growth(count_told(report->known_back), record->sum_back);
+    record->net = net_add(record->net, more) - (int64_t) more_back;
+    record->sum_asked = count_add(record->sum_asked, more_asked);
+    record->sum_back = count_add(record->sum_back, more_back);
+    if (record->net + (int64_t) record->sum_back < 0) {
+        record->net += (int64_t) COUNT_AGAIN; /* one of them has begun again */
+    }
+    if (report->kind == REPORT_BUCKET) {
+        const bool lost = count_growth(author->count, acked) != 0;
+        const bool lost_back = count_growth(author->back, acked_back) != 0;
+        move_bucket(record, report, lost, unseen_back, lost ? count_growth(acked, count) : more,
+                    lost_back ? count_growth(acked_back, back) : more_back, report->now_us);
+        const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
+        record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
+    } else if (record->expires_ns == 0) {
+        record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
+    }
+    author->count = count;
+    author->asked = more_asked != 0 ? count_told(report->asked) : author->asked;
+    author->back = back;
+    if (report->reset_us > author->reset_us) {
+        reset_record(record, author, report, report->now_us);
+    }
+    report->status = 0;
+    report->mine = count;
+    report->mine_back = author->back;
+    report->sum = (uint64_t) net_add(record->net, record->sum_back);
+    report->sum_asked = record->sum_asked;
+    report->sum_back = record->sum_back;
+    report->tat_answer_us = record->tat_us;
+}
+
+static uint64_t member_beat(const struct records *records, const char *node)
+{
+    for (const struct member *member = records->members; member != NULL; member = member->next) {
+        if (strcmp(member->node, node) == 0) {
+            return member->beat_ns;
+        }
+    }
+    return 0;
+}
+
+/* Takes a node's heartbeat away; returns when that was. */
+static uint64_t member_remove(struct records *records, const char *node)
+{
+    for (struct member **at = &records->members; *at != NULL; at = &(*at)->next) {
+        struct member *member = *at;
+        if (strcmp(member->node, node) == 0) {
+            const uint64_t beat_ns = member->beat_ns;
+            *at = member->next;
+            free(member);
+            return beat_ns;
+        }
+    }
+    return 0;
+}
+
+static void member_add(struct records *records, const struct round *round, uint64_t now_ns)
+{
+    struct member *member = calloc(1, sizeof(*member));
+    if (member != NULL) {
+        (void) snprintf(member->node, sizeof(member->node), "%s", round->node);
+        member->beat_ns = now_ns;
+        member->suspect_ms = round->suspect_ms != 0 ? round->suspect_ms : round->node_lifetime_ms;
+        member->lifetime_ms = round->node_lifetime_ms;
+        member->next = records->members;
+        records->members = member;
+    }
+}
+
+/* The earliest and the latest heartbeat; where there is none, what a node that left has noted. False: nothing. */
+static bool look_at_beats(const struct records *records, int64_t *earliest_ns, int64_t *latest_ns)
+{
+    *earliest_ns = INT64_MAX;
+    *latest_ns = 0;
+    for (const struct member *member = records->members; member != NULL; member = member->next) {
+        *earliest_ns = (int64_t) member->beat_ns < *earliest_ns ? (int64_t) member->beat_ns : *earliest_ns;
+        *latest_ns = (int64_t) member->beat_ns > *latest_ns ? (int64_t) member->beat_ns : *latest_ns;
+    }
+    if (records->members == NULL && records->noted_ns != 0) {
+        *latest_ns = (int64_t) records->noted_ns + records->offset_ns;
+    }
+    return *latest_ns != 0;
+}
+
+/* Fleet time, as heartbeat.lua keeps it. */
+static uint64_t fleet_time(struct records *records, const struct round *round, uint64_t wall_ns)
+{
+    const int64_t clock_ns = (int64_t) wall_ns;
+    const int64_t by_node_ns = (int64_t) round->fleet_ns;
+    const int64_t host_ahead_ns = (int64_t) round->wall_ns - clock_ns;
+    const bool confirmed = round->wall_ns != 0 && host_ahead_ns <= STEP_MOST_NS && host_ahead_ns >= -STEP_MOST_NS;
+    const bool agrees = confirmed || round->wall_ns == 0;
+    int64_t earliest_ns;
+    int64_t latest_ns;
+    const bool heard = look_at_beats(records, &earliest_ns, &latest_ns);
+    const int64_t was_ns = records->offset_ns;
+    int64_t offset_ns = was_ns;
+    if (offset_ns > 0) {
+        const int64_t passed_ns = clock_ns - (int64_t) records->noted_ns;
+        const int64_t left_ns = offset_ns - (passed_ns > 0 ? passed_ns / OFFSET_SLOWER : 0);
+        offset_ns = passed_ns < -STEP_MOST_NS || left_ns < 0 ? 0 : left_ns;
+    }
+    const int64_t now_ns = clock_ns + offset_ns;
+    const int64_t there_ns = by_node_ns > latest_ns ? by_node_ns : latest_ns;
+    bool noted = offset_ns == 0 && was_ns != 0;
+    bool astray = false;
+    int64_t shift_ns = 0;
+    if (!heard) {
+        /* Where the first node is. */
+        if ((by_node_ns > now_ns + OFFSET_GUESS_NS && by_node_ns <= clock_ns + OFFSET_MOST_NS) ||
+            (by_node_ns > 0 && by_node_ns < now_ns - STEP_MOST_NS &&
+             !(agrees && clock_ns - by_node_ns <= FOLLOW_MOST_NS))) {
+            offset_ns = by_node_ns - clock_ns;
+            noted = true;
+        }
+    } else if (latest_ns > now_ns) {
+        bool real = true;
+        if (latest_ns - now_ns > STEP_MOST_NS && by_node_ns > 0) {
+            real = by_node_ns > now_ns + STEP_MOST_NS;
+        } else if (latest_ns - now_ns > STEP_MOST_NS) {
+            real = earliest_ns > now_ns;
+        }
+        if (real && latest_ns <= clock_ns + OFFSET_MOST_NS) {
+            /* The node knows how long ago that was. */
+            const bool knows =
+                by_node_ns > latest_ns && by_node_ns < latest_ns + (int64_t) (round->node_lifetime_ms * NS_PER_MS);
+            offset_ns = (knows ? by_node_ns : latest_ns) - clock_ns;
+            noted = true;
+        } else {
+            astray = true;
+        }
+    } else if (there_ns < now_ns - STEP_MOST_NS) {
+        noted = true;
+        if (clock_ns <= there_ns + STEP_MOST_NS) {
+            offset_ns = there_ns > clock_ns ? there_ns - clock_ns : 0;
+        } else if (!agrees || clock_ns - there_ns > FOLLOW_MOST_NS) {
+            offset_ns = there_ns - clock_ns;
+        } else {
+            offset_ns = 0;
+            shift_ns = clock_ns - there_ns;
+        }
+    } else if (offset_ns < 0 && confirmed && -offset_ns <= FOLLOW_MOST_NS) {
+        shift_ns = -offset_ns;
+        offset_ns = 0;
+        noted = true;
+    }
+    if (offset_ns < 0 && offset_ns >= -STEP_MOST_NS) {
+        offset_ns = 0;
+        noted = true;
+    }
+    if (noted || round->leaves) {
+        records->offset_ns = offset_ns;
+        records->noted_ns = offset_ns != 0 || round->leaves ? wall_ns : 0;
+    }
+    for (struct member *member = records->members; member != NULL && (astray || shift_ns != 0); member = member->next) {
+        member->beat_ns = min_u64(member->beat_ns + (uint64_t) shift_ns, (uint64_t) (clock_ns + offset_ns));
+    }
+    records->begun_ns = records->begun_ns != 0 ? records->begun_ns : wall_ns;
+    return (uint64_t) (clock_ns + offset_ns);
+}
+
+uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns)
+{
+    const uint64_t now_ns = fleet_time(records, round, clock_ns);
+    const uint64_t last_ns = round->asks ? member_beat(records, round->node) : member_remove(records, round->node);
+    round->fleet_wall_ns = now_ns;
+    round->ahead_ns = (int64_t) (now_ns - clock_ns);
+    if (!round->leaves && !round->asks) {
+        const uint64_t told_ns = max_u64(round->fleet_ns != 0 ? round->fleet_ns : now_ns, last_ns);
+        member_add(records, round, min_u64(told_ns, now_ns));
+    }
+    round->live_nodes = round->suspect_nodes = 0;
+    round->watermark_ns = now_ns;
+    for (struct member **at = &records->members; *at != NULL;) {
+        struct member *member = *at;
+        const uint64_t quiet_ns = saturating_sub(now_ns, member->beat_ns);
+        if (quiet_ns > member->lifetime_ms * NS_PER_MS) {
+            *at = member->next;
+            free(member);
+            continue;
+        }
+        /* One that speaks, and has not told yet, is live to itself. */
+        const bool own = strcmp(member->node, round->node) == 0;
+        const bool suspect = !own && quiet_ns > member->suspect_ms * NS_PER_MS;
+        round->suspect_nodes += suspect;
+        round->live_nodes += !own && !suspect;
+        round->watermark_ns = min_u64(round->watermark_ns, member->beat_ns);
+        at = &member->next;
+    }
+    round->live_nodes += !round->leaves;
+    return last_ns;
+}
+
+void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg)
+{
+    for (size_t i = 0; i < records->chain_count; i++) {
+        for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {
+            if (record->expires_ns <= now_ns) {
+                continue;
+            }
+            for (const struct author *author = record->units == NULL ? record->authors : NULL; author != NULL;
+                 author = author->next) {
+                call(arg, record->name, author->name, author->count, author->back);
+            }
+            for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
+                call(arg, record->name, unit->author, 1, 0);
+            }
+        }
+    }
+}
+
+uint64_t records_total(const struct records *records, uint64_t now_ns, const char *part, bool count)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < records->chain_count; i++) {
+        for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {
+            if (record->expires_ns > now_ns && strstr(record->name, part) != NULL) {
+                total += count ? 1 : (uint64_t) record->net;
+            }
+        }
+    }
+    return total;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a round hears: the scripts' answers, and errors, which say where else to ask or that this server is of no use
+ * now.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/numbers.h"
+#include "transport/redis/state.h"
+
+/* Numbers that the scripts answer for each report. */
+#define HEARTBEAT_ANSWERS 8 /* the last may be less than 0 */
+#define WINDOW_ANSWERS    6
+#define BUCKET_ANSWERS    7
+#define LOG_ANSWERS       6 /* and two per group */
+
+/* Fleet time is no further from a server's clock (heartbeat.lua says 100 years). */
+#define AHEAD_MOST_MS (INT64_C(3155760000) * 1000)
+
+/* The greatest number that a script counts in. */
+#define NUMBER_MOST (INT64_C(1) << 53)
+
+/* Whether a reply is `count` integers. */
+static bool are_integers(const redisReply *reply, size_t count)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != count) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (reply->element[i]->type != REDIS_REPLY_INTEGER) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether integers can be a script's: those that are not come of what somebody else has written. */
+static bool in_range(const redisReply *reply, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++) {
+        if (reply->element[i]->integer < 0 || reply->element[i]->integer > NUMBER_MOST) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t number_at(const redisReply *reply, size_t i)
+{
+    return (uint64_t) reply->element[i]->integer;
+}
+
+/* Whether a primary of this identity is still there: then what it served was moved, and not lost. */
+static bool still_there(const struct redis_transport *t, const char *identity)
+{
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        const struct peer *peer = t->peers[i];
+        if (t->cluster && peer != NULL && peer->in_map && peer->stage == PEER_READY &&
+            strcmp(peer->identity, identity) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, const struct batch *batch,
+                           const redisReply *reply, uint64_t now_ns)
+{
+    if (!are_integers(reply, HEARTBEAT_ANSWERS) || !in_range(reply, 0, HEARTBEAT_ANSWERS - 1)) {
+        return false;
+    }
+    const int64_t ahead_ms = reply->element[7]->integer;
+    if (ahead_ms > AHEAD_MOST_MS || ahead_ms < -AHEAD_MOST_MS) {
+        return false;
+    }
+    struct round *round = t->round;
+    struct beat *beat = &t->beats[batch->first];
+    const bool another = strcmp(peer->identity, beat->identity) != 0;
+    /* Our heartbeat may be there again because a late copy of an old round has come: then the memory is younger. */
+    const uint64_t last_ms = number_at(reply, 2);
+    const uint64_t now_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
+    const bool older = last_ms < beat->last_ms && now_ms >= beat->last_ms; /* else it is the clock that went back */
+    /* Who was away for longer than that has been taken away by others. */
+    const bool failed = last_ms == 0 && now_ms > beat->last_ms + round->node_lifetime_ms;
+    const bool lost = (older && !failed) || number_at(reply, 6) != beat->begun_us;
+    if (beat->known && !round->leaves && (lost || (another && !still_there(t, beat->identity)))) {
+        t->forgot = true;
+    }
+    beat->known = true;
+    const uint64_t told_ms = round->fleet_ns != 0 ? min_u64(round->fleet_ns / NS_PER_MS, now_ms) : now_ms;
+    /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
+     * has told of. */
+    beat->last_ms = round->asks ? last_ms : max_u64(told_ms, last_ms);
+    beat->begun_us = number_at(reply, 6);
+    memcpy(beat->identity, peer->identity, sizeof(beat->identity));
+    /* The clock is that of the first beat's server; another's where that one is lost. */
+    if (!t->timed || (batch->first == 0 && !t->timed_first)) {
+        t->timed = true;
+        t->timed_first = batch->first == 0;
+        round->received_ns = now_ns;
+        round->fleet_wall_ns = number_at(reply, 0) * NS_PER_S + number_at(reply, 1) * NS_PER_US;
+        round->ahead_ns = ahead_ms * (int64_t) NS_PER_MS;
+        t->live_nodes = (uint32_t) number_at(reply, 3);
+        t->suspect_nodes = (uint32_t) number_at(reply, 4);
+        t->watermark_ms = number_at(reply, 5);
+    }
+    return true;
+}
+
+/* Whether a reply is a version; and then, but for one that is known, how many entries are left out, and the others. */
+static bool are_entries(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 ||
+        (reply->elements != 1 && reply->elements % 2 != 0)) {
+        return false;
+    }
+    for (size_t i = 0; i < reply->elements; i++) {
+        const redisReply *element = reply->element[i];
+        if (i == 1 ? element->type != REDIS_REPLY_INTEGER || element->integer < 0
+                   : element->type != REDIS_REPLY_STRING) {
+            return false;
+        }
+        /* Bytes that a field must escape end it, and it is malformed. */
+        for (size_t at = 0; i != 1 && at < element->len; at++) {
+            element->str[at] = element->str[at] != '\0' ? element->str[at] : '%';
+        }
+    }
+    return true;
+}
+
+static bool take_overrides(struct redis_transport *t, const redisReply *reply, uint64_t now_ns)
+{
+    struct round *round = t->round;
+    if (!are_entries(reply)) {
+        return false;
+    }
+    const char *version = reply->element[0]->str;
+    const size_t count = reply->elements > 1 ? (reply->elements - 2) / 2 : 0;
+    const uint64_t left_out = reply->elements > 1 ? number_at(reply, 1) : t->overrides_left_out;
+    t->overrides_left_out = left_out;
+    t->overrides_ns = now_ns;
+    /* To be told of none, and to know of none, is no news. */
+    if (strcmp(version, round->overrides_version) == 0 ||
+        (count == 0 && left_out == 0 && round->overrides_version[0] == '\0')) {
+        return true;
+    }
+    struct override_text *texts = calloc(count + 1, sizeof(*texts));
+    bool whole = texts != NULL;
+    for (size_t i = 0; i < count && whole; i++) {
+        texts[i].field = strdup(reply->element[2 + 2 * i]->str);
+        texts[i].value = strdup(reply->element[3 + 2 * i]->str);
+        whole = texts[i].field != NULL && texts[i].value != NULL;
+    }
+    if (!whole) {
+        overrides_drop(texts, count); /* the version stays, so it is tried again */
+        return true;
+    }
+    round->overrides = texts;
+    round->override_count = count;
+    round->overrides_left_out = left_out;
+    round->overrides_new = true;
+    (void) snprintf(round->overrides_version, sizeof(round->overrides_version), "%s", version);
+    return true;
+}
+
+static bool take_log(struct report *report, const redisReply *reply)
+{
+    const size_t groups = reply->elements >= LOG_ANSWERS ? (reply->elements - LOG_ANSWERS) / 2 : 0;
+    if (groups > LOG_GROUPS || !are_integers(reply, LOG_ANSWERS + 2 * groups)) {
+        return false;
+    }
+    if (number_at(reply, 0) != 0 || !in_range(reply, 0, reply->elements)) {
+        report->status = -EPROTO;
+        return true;
+    }
+    report->status = 0;
+    report->mine = number_at(reply, 1);
+    report->sum = number_at(reply, 2);
+    report->log->reset_us = number_at(reply, 3);
+    report->sum_asked = number_at(reply, 4);
+    report->log->authors = (uint32_t) number_at(reply, 5);
+    report->log->group_count = (uint32_t) groups;
+    for (size_t i = 0; i < groups; i++) {
+        report->log->groups[i] = (struct log_group){.time_ns = number_at(reply, LOG_ANSWERS + 2 * i),
+                                                    .units = number_at(reply, LOG_ANSWERS + 2 * i + 1)};
+    }
+    return true;
+}
+
+static bool take_logs(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != batch->count) {
+        return false;
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!take_log(&t->round->reports[t->order[batch->first + i]], reply->element[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool take_batch(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
+{
+    const size_t answers = batch->script == SCRIPT_BUCKET ? BUCKET_ANSWERS : WINDOW_ANSWERS;
+    if (!are_integers(reply, batch->count * answers)) {
+        return false;
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        struct report *report = &t->round->reports[t->order[batch->first + i]];
+        const size_t at = i * answers;
+        if (number_at(reply, at) != 0 || !in_range(reply, at, answers)) {
+            report->status = -EPROTO;
+            continue;
+        }
+        report->status = 0;
+        report->mine = number_at(reply, at + 1);
+        report->sum = number_at(reply, at + 2);
+        report->sum_asked = number_at(reply, at + 3);
+        report->mine_back = number_at(reply, at + 4);
+        report->sum_back = number_at(reply, at + 5);
+        report->tat_answer_us = batch->script == SCRIPT_BUCKET ? number_at(reply, at + 6) : 0;
+    }
+    return true;
+}
+
+static bool begins(const char *text, const char *word)
+{
+    return strncmp(text, word, strlen(word)) == 0;
+}
+
+/* The script is not there: the call brings it, unless one before it in the queue already does. */
+static void bring_script(struct redis_transport *t, const struct peer *peer, uint32_t number, uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    batch->whole = batch->sequence > peer->evaluated[batch->script];
+    round_again(t, number, false, now_ns);
+}
+
+/* What an error is about: Redis 6.2 says first, at length, which line of the script it came from. */
+static const char *cause_of(const char *text)
+{
+    static const char place[] = "@user_script: ";
+    const char *at = begins(text, "ERR Error running script") ? strstr(text, place) : NULL;
+    if (at == NULL) {
+        return text;
+    }
+    at += sizeof(place) - 1;
+    at += strspn(at, "0123456789");
+    return at + strspn(at, ": -");
+}
+
+static void answer_error(struct redis_transport *t, struct peer *peer, uint32_t number, const char *text,
+                         uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    const bool moved = begins(text, "MOVED ");
+    if (begins(text, "NOSCRIPT")) {
+        bring_script(t, peer, number, now_ns);
+    } else if (!t->cluster && (moved || begins(text, "CROSSSLOT"))) {
+        route_is_cluster(t); /* it did not say so: its INFO is not for us */
+        round_lost(t, number);
+    } else if (moved || begins(text, "ASK ")) {
+        uint16_t slot = 0;
+        struct peer *to = route_redirect(t, peer, text, &slot);
+        if (to == NULL) {
+            round_lost(t, number);
+            route_refresh(t);
+            return;
+        }
+        batch->asking = !moved;
+        batch->peer = to->index;
+        if (moved) {
+            route_refresh(t);
+        }
+        round_again(t, number, false, now_ns);
+        batch->asking = false; /* once: the slot may be anywhere the next time */
+    } else if (begins(text, "TRYAGAIN")) {
+        round_again(t, number, true, now_ns); /* its keys are on both sides just now; one alone is on one */
+    } else if (begins(text, "CLUSTERDOWN")) {
+        problem_set(t, peer, "%.150s", text);
+        route_refresh(t);
+        round_lost(t, number);
+    } else {
+        text = cause_of(text);
+        const bool rights = begins(text, "NOPERM") || strstr(text, "ACL") != NULL || strstr(text, "user executing");
+        problem_set(t, peer, "%.110s%s", text, rights ? " (docs/redis.md lists the rights that are needed)" : "");
+        round_lost(t, number);
+        peer_drop(t, peer, now_ns);
+    }
+}
+
+void answer_batch(struct redis_transport *t, struct peer *peer, uint32_t number, const redisReply *reply,
+                  uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    if (t->round == NULL || batch->state != BATCH_SENT) {
+        return;
+    }
+    if (reply->type == REDIS_REPLY_ERROR) {
+        answer_error(t, peer, number, reply->str, now_ns);
+        return;
+    }
+    const bool good = batch->script == SCRIPT_HEARTBEAT   ? take_heartbeat(t, peer, batch, reply, now_ns)
+                      : batch->script == SCRIPT_OVERRIDES ? take_overrides(t, reply, now_ns)
+                      : batch->script == SCRIPT_LOG       ? take_logs(t, batch, reply)
+                                                          : take_batch(t, batch, reply);
+    if (!good) {
+        problem_set(t, peer, "an answer that is not weir's: is this a Redis?");
+        round_lost(t, number);
+        peer_drop(t, peer, now_ns);
+        return;
+    }
+    batch->state = BATCH_DONE;
+    t->round_open--;
+    peer->good = true;
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a round says, and to whom: heartbeats, the entries of single keys where they have changed, then the reports in
+ * script calls of up to BATCH_REPORTS (of logs BATCH_LOGS), each of one slot where there is a Cluster.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/count.h"
+#include "base/decimal.h"
+#include "base/numbers.h"
+#include "transport/redis/scripts.h"
+#include "transport/redis/state.h"
+
+/* Arguments of a report, beside its key; as the scripts say. */
+#define WINDOW_ARGUMENTS 7
+#define BUCKET_ARGUMENTS 14
+#define LOG_ARGUMENTS    (11 + REPORT_LOG_TIMES) /* at most */
+
+#define ARGUMENTS_MAX (4 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
+
+_Static_assert(BATCH_LOGS *(2 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
+
+/* More entries of single keys than are read cost Redis some 30 ms, so they are asked for so seldom. */
+#define OVERRIDES_PAUSE_NS (5 * NS_PER_S)
+
+/* How often one batch is sent in a round: redirected, or its script brought. */
+#define TRIES_MAX 8
+
+static const struct {
+    const char *text, *sha;
+} scripts[SCRIPT_COUNT] = {
+    [SCRIPT_HEARTBEAT] = {script_heartbeat, script_heartbeat_sha},
+    [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},
+    [SCRIPT_WINDOW] = {script_report_window, script_report_window_sha},
+    [SCRIPT_BUCKET] = {script_report_bucket, script_report_bucket_sha},
+    [SCRIPT_LOG] = {script_report_history, script_report_history_sha},
+};
+
+/* Grows what a round of `count` reports needs; kept from round to round. */
+static int reserve(struct redis_transport *t, size_t count)
+{
+    if (t->argv == NULL) {
+        t->argv = calloc(ARGUMENTS_MAX, sizeof(*t->argv));
+        t->lengths = calloc(ARGUMENTS_MAX, sizeof(*t->lengths));
+        t->numbers = calloc(ARGUMENTS_MAX, sizeof(*t->numbers));
+        if (t->argv == NULL || t->lengths == NULL || t->numbers == NULL) {
+            return -ENOMEM;
+        }
+    }
+    if (count > t->order_size) {
+        uint32_t *order = realloc(t->order, count * sizeof(*order));
+        if (order == NULL) {
+            return -ENOMEM;
+        }
+        t->order = order;
+        uint16_t *slots = realloc(t->slots, count * sizeof(*slots));
+        if (slots == NULL) {
+            return -ENOMEM;
+        }
+        t->slots = slots;
+        t->order_size = count;
+    }
+    /* In a Cluster every report may have a batch of its own, and another one when batches are split. */
+    const size_t batches = 1 + BEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_LOGS);
+    if (batches > t->batch_size) {
+        struct batch *grown = realloc(t->batches, batches * sizeof(*grown));
+        if (grown == NULL) {
+            return -ENOMEM;
+        }
+        t->batches = grown;
+        t->batch_size = batches;
+    }
+    return 0;
+}
+
+struct arguments {
+    struct redis_transport *t;
+    int count;
+};
+
+static void put(struct arguments *a, const char *text)
+{
+    a->t->argv[a->count] = text;
+    a->t->lengths[a->count++] = strlen(text);
+}
+
+static void put_number(struct arguments *a, uint64_t value)
+{
+    char *text = a->t->numbers[a->count];
+    a->t->argv[a->count] = text;
+    a->t->lengths[a->count++] = decimal_write(text, value);
+}
+
+static void put_log(struct arguments *a, const struct report *report)
+{
+    const struct log_news *log = report->log;
+    put_number(a, log->first);
+    put_number(a, log->gone_from);
+    put_number(a, log->gone_to);
+    put_number(a, log->now_us);
+    put_number(a, log->period_us);
+    put_number(a, log->limit);
+    put_number(a, report->asked);
+    put_number(a, report->reset_us);
+    put_number(a, report->expire_ms);
+    put_number(a, log->time_count);
+    for (uint32_t i = 0; i < log->time_count; i++) {
+        put_number(a, log->times_us[i]);
+    }
+}
+
+static void put_counts(struct arguments *a, const struct report *report)
+{
+    put_number(a, count_told(report->count));
+    put_number(a, count_told(report->asked));
+    put_number(a, count_told(report->back));
+    put_number(a, report->reset_us);
+    put_number(a, report->reset_kept);
+    if (report->kind == REPORT_BUCKET) {
+        put_number(a, count_told(report->acked));
+        put_number(a, count_told(report->acked_back));
+        put_number(a, count_told(report->known_back));
+        put_number(a, report->tat_us);
+        put_number(a, report->from_us);
+        put_number(a, report->moves);
+        put_number(a, report->unit_ps);
+    }
+    put_number(a, report->expire_ms);
+}
+
+static void put_reports(struct arguments *a, const struct batch *batch)
+{
+    const struct redis_transport *t = a->t;
+    const struct report *first = &t->round->reports[t->order[batch->first]];
+    const bool logs = first->kind == REPORT_LOG;
+    put_number(a, logs ? UINT64_C(2) * batch->count : batch->count);
+    for (size_t i = 0; i < batch->count; i++) {
+        put(a, t->round->reports[t->order[batch->first + i]].record);
+    }
+    for (size_t i = 0; logs && i < batch->count; i++) {
+        put(a, t->round->reports[t->order[batch->first + i]].log->asked_record);
+    }
+    if (first->kind == REPORT_BUCKET) {
+        put_number(a, first->now_us); /* all of a round are of one time */
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct report *report = &t->round->reports[t->order[batch->first + i]];
+        put(a, report->author);
+        if (report->kind == REPORT_LOG) {
+            put_log(a, report);
+        } else {
+            put_counts(a, report);
+        }
+    }
+}
+
+/* Sends a batch to a peer that is ready. */
+static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t number, uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    struct arguments a = {t, 0};
+    if (batch->asking) {
+        put(&a, "ASKING");
+        peer_call(t, peer, (struct call){.kind = CALL_ASKING}, a.count, t->argv, t->lengths, now_ns);
+        a.count = 0;
+    }
+    if (peer->stage != PEER_READY) {
+        round_lost(t, number); /* out of memory */
+        return;
+    }
+    char member[REPORT_AUTHOR_SIZE + 24];
+    put(&a, batch->whole ? "EVAL" : "EVALSHA");
+    put(&a, batch->whole ? scripts[batch->script].text : scripts[batch->script].sha);
+    if (batch->script == SCRIPT_HEARTBEAT) {
+        put(&a, "1");
+        put(&a, t->beats[batch->first].key);
+        const uint32_t suspect_ms = t->round->suspect_ms != 0 ? t->round->suspect_ms : t->round->node_lifetime_ms;
+        (void) snprintf(member, sizeof(member), "%s:%" PRIu32 ":%" PRIu32, t->round->node, suspect_ms,
+                        t->round->node_lifetime_ms);
+        put(&a, member);
+        put_number(&a, suspect_ms);
+        put_number(&a, t->round->node_lifetime_ms);
+        put(&a, t->round->leaves ? "1" : t->round->asks ? "2" : "0");
+        put_number(&a, t->round->fleet_ns / NS_PER_US);
+        put_number(&a, t->round->wall_ns / NS_PER_US);
+    } else if (batch->script == SCRIPT_OVERRIDES) {
+        put(&a, "1");
+        put(&a, t->overrides_key);
+        put(&a, t->round->overrides_version);
+    } else {
+        put_reports(&a, batch);
+    }
+    batch->state = BATCH_SENT;
+    batch->peer = peer->index;
+    batch->sequence = peer->sequence + 1;
+    if (batch->whole) {
+        peer->evaluated[batch->script] = batch->sequence;
+    }
+    peer_call(t, peer, (struct call){CALL_BATCH, number}, a.count, t->argv, t->lengths, now_ns);
+}
+
+/* Sends a batch to whom its slot belongs, or lets it wait for that peer to be ready; else it is lost. */
+static void place_batch(struct redis_transport *t, uint32_t number, uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    struct peer *peer = batch->asking ? t->peers[batch->peer] : route_owner(t, batch->slot);
+    if (peer == NULL) {
+        round_lost(t, number);
+        route_refresh(t);
+    } else if (peer->stage == PEER_READY) {
+        send_batch(t, peer, number, now_ns);
+    } else if (peer->failures == 0 && peer->wanted) {
+        batch->state = BATCH_WAITING;
+        batch->peer = peer->index;
+        t->waiting_count++;
+    } else {
+        round_lost(t, number);
+    }
+}
+
+void round_send_waiting(struct redis_transport *t, uint64_t now_ns)
+{
+    if (t->waiting_count == 0) {
+        return;
+    }
+    t->waiting_count = 0;
+    const size_t count = t->batch_count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (t->batches[i].state == BATCH_WAITING) {
+            place_batch(t, i, now_ns);
+        }
+    }
+}
+
+void round_lost(struct redis_transport *t, uint32_t number)
+{
+    struct batch *batch = &t->batches[number];
+    if (t->round == NULL || batch->state == BATCH_LOST || batch->state == BATCH_DONE) {
+        return;
+    }
+    batch->state = BATCH_LOST;
+    t->round_open--;
+    t->lost_count++;
+    for (size_t i = 0; i < batch->count; i++) {
+        t->round->reports[t->order[batch->first + i]].status = -EAGAIN;
+    }
+}
+
+static uint32_t batch_add(struct redis_transport *t, enum script script, size_t first, size_t count, uint16_t slot)
+{
+    const uint32_t number = (uint32_t) t->batch_count++;
+    t->batches[number] = (struct batch){
+        .script = script, .first = (uint32_t) first, .count = (uint32_t) count, .slot = slot, .state = BATCH_WAITING};
+    t->round_open++;
+    return number;
+}
+
+void round_again(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    if (++batch->tries > TRIES_MAX) {
+        round_lost(t, number);
+        return;
+    }
+    if (!split || batch->count < 2) {
+        place_batch(t, number, now_ns);
+        return;
+    }
+    const struct batch whole = *batch;
+    batch->state = BATCH_DONE;
+    batch->count = 0;
+    t->round_open--;
+    for (uint32_t i = 0; i < whole.count; i++) {
+        const uint32_t part = batch_add(t, whole.script, whole.first + i, 1, whole.slot);
+        t->batches[part].tries = whole.tries;
+        place_batch(t, part, now_ns);
+    }
+}
+
+void round_expire(struct redis_transport *t, uint64_t now_ns)
+{
+    for (size_t i = 0; i < PEERS_MAX && t->round_open != 0; i++) {
+        struct peer *peer = t->peers[i];
+        bool awaited = false;
+        for (size_t c = 0; peer != NULL && c < peer->call_count && !awaited; c++) {
+            awaited = peer->calls[(peer->call_first + c) % peer->call_size].kind == CALL_BATCH;
+        }
+        if (awaited) {
+            problem_set(t, peer, "no answer after %" PRIu64 " ms", t->timeout_ns / NS_PER_MS);
+            peer_drop(t, peer, now_ns);
+        }
+    }
+    for (uint32_t i = 0; i < t->batch_count && t->round_open != 0; i++) {
+        round_lost(t, i); /* what still waits */
+    }
+}
+
+struct by_slot {
+    uint16_t slot;
+    uint32_t report;
+};
+
+static int compare_slots(const void *a, const void *b)
+{
+    const struct by_slot *x = a;
+    const struct by_slot *y = b;
+    const int slots = (x->slot > y->slot) - (x->slot < y->slot);
+    return slots != 0 ? slots : (x->report > y->report) - (x->report < y->report);
+}
+
+/* Brings order[first, ordered) into the order of slots. 0 or -ENOMEM. */
+static int sort_by_slot(struct redis_transport *t, size_t first, size_t ordered)
+{
+    struct by_slot *by_slot = malloc((ordered - first + 1) * sizeof(*by_slot));
+    if (by_slot == NULL) {
+        return -ENOMEM;
+    }
+    for (size_t i = first; i < ordered; i++) {
+        by_slot[i - first] = (struct by_slot){t->slots[t->order[i]], t->order[i]};
+    }
+    qsort(by_slot, ordered - first, sizeof(*by_slot), compare_slots);
+    for (size_t i = first; i < ordered; i++) {
+        t->order[i] = by_slot[i - first].report;
+    }
+    free(by_slot);
+    return 0;
+}
+
+/* Makes batches of the reports of one kind. 0 or -ENOMEM. */
+static int batch_kind(struct redis_transport *t, enum report_kind kind, enum script script, size_t *ordered)
+{
+    const size_t first = *ordered;
+    const size_t most = kind == REPORT_LOG ? BATCH_LOGS : BATCH_REPORTS;
+    for (uint32_t i = 0; i < t->round->report_count; i++) {
+        if (t->round->reports[i].kind == kind) {
+            t->slots[i] = t->cluster ? route_slot(t->round->reports[i].record) : 0;
+            t->order[(*ordered)++] = i;
+        }
+    }
+    if (t->cluster && sort_by_slot(t, first, *ordered) != 0) {
+        return -ENOMEM;
+    }
+    for (size_t at = first; at < *ordered;) {
+        const uint16_t slot = t->slots[t->order[at]];
+        size_t end = at + 1;
+        while (end < *ordered && end - at < most && t->slots[t->order[end]] == slot) {
+            end++;
+        }
+        (void) batch_add(t, script, at, end - at, slot);
+        at = end;
+    }
+    return 0;
+}
+
+int round_queue(struct redis_transport *t, uint64_t now_ns)
+{
+    size_t ordered = 0;
+    t->batch_count = t->round_open = t->waiting_count = t->lost_count = 0;
+    t->timed = t->timed_first = false;
+    int result = reserve(t, t->round->report_count);
+    if (result != 0) {
+        return result;
+    }
+    for (size_t i = 0; i < t->beat_count; i++) {
+        (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->beats[i].slot);
+    }
+    if (t->overrides_left_out == 0 || now_ns >= t->overrides_ns + OVERRIDES_PAUSE_NS) {
+        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, route_slot(t->overrides_key));
+    }
+    result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
+    result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
+    result = result != 0 ? result : batch_kind(t, REPORT_LOG, SCRIPT_LOG, &ordered);
+    for (uint32_t i = 0; result == 0 && i < t->batch_count; i++) {
+        if (t->batches[i].state == BATCH_WAITING) {
+            place_batch(t, i, now_ns);
+        }
+    }
+    return result;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The transport's face.
+ *
+ * A round ends when all its batches are answered or lost. With one server, one that is lost is the round's failure. In
+ * a Cluster the others' answers count, and the reports of the lost ones carry -EAGAIN; the round fails where nobody
+ * told the time.
+ */
+#include "transport/redis/redis.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/numbers.h"
+#include "transport/redis/state.h"
+
+/* Turns of one step: an answer of one peer may be what another one waits for. */
+#define TURNS_MAX 16
+
+static struct redis_transport *of(struct transport *t)
+{
+    return (struct redis_transport *) (void *) t;
+}
+
+static const struct redis_transport *of_const(const struct transport *t)
+{
+    return (const struct redis_transport *) (const void *) t;
+}
+
+static enum transport_event finish(struct redis_transport *t)
+{
+    struct round *round = t->round;
+    const bool good = t->cluster ? t->timed : t->timed && t->lost_count == 0;
+    round->sent_size = 0;
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        struct peer *peer = t->peers[i];
+        if (peer == NULL) {
+            continue;
+        }
+        round->sent_size += peer->link.sent - peer->sent_before;
+        if (good && peer->stage == PEER_READY && peer->good) {
+            peer->failures = 0;
+        }
+    }
+    t->round = NULL;
+    if (!good) {
+        return TRANSPORT_ROUND_FAILED;
+    }
+    round->live_nodes = t->live_nodes;
+    round->suspect_nodes = t->suspect_nodes;
+    round->watermark_ns = t->watermark_ms * NS_PER_MS;
+    round->forgot = t->forgot && !round->first;
+    t->forgot = false;
+    if (t->lost_count == 0) {
+        t->problem[0] = '\0';
+    }
+    return TRANSPORT_ROUND_DONE;
+}
+
+static enum transport_event redis_step(struct transport *transport, uint64_t now_ns)
+{
+    struct redis_transport *t = of(transport);
+    for (int turn = 0; turn < TURNS_MAX; turn++) {
+        t->again = false;
+        route_step(t, now_ns);
+        for (size_t i = 0; i < PEERS_MAX; i++) {
+            if (t->peers[i] != NULL) {
+                peer_step(t, t->peers[i], now_ns);
+            }
+        }
+        if (t->round != NULL) {
+            round_send_waiting(t, now_ns);
+        }
+        if (!t->again) {
+            break;
+        }
+    }
+    if (t->round != NULL && t->round_open != 0 && now_ns >= t->deadline_ns) {
+        round_expire(t, now_ns);
+    }
+    return t->round != NULL && t->round_open == 0 ? finish(t) : TRANSPORT_NOTHING;
+}
+
+static int redis_begin(struct transport *transport, struct round *round, uint64_t now_ns)
+{
+    struct redis_transport *t = of(transport);
+    if (t->round != NULL || !route_ready(t)) {
+        return t->round != NULL ? -EBUSY : -ENOTCONN;
+    }
+    t->round = round;
+    round->sent_ns = now_ns;
+    t->deadline_ns = now_ns + t->timeout_ns;
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        if (t->peers[i] != NULL) {
+            t->peers[i]->sent_before = t->peers[i]->link.sent;
+            t->peers[i]->good = false;
+        }
+    }
+    if (round_queue(t, now_ns) != 0) {
+        problem_set(t, NULL, "out of memory");
+        t->round = NULL;
+        return -ENOTCONN;
+    }
+    /* Whoever is found lost here is dropped by the next step. */
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        if (t->peers[i] != NULL && t->peers[i]->stage == PEER_READY) {
+            (void) link_flush(&t->peers[i]->link);
+        }
+    }
+    return 0;
+}
+
+static enum transport_state redis_state(const struct transport *transport)
+{
+    const struct redis_transport *t = of_const(transport);
+    return t->round != NULL ? TRANSPORT_BUSY : route_ready(t) ? TRANSPORT_READY : TRANSPORT_DOWN;
+}
+
+static size_t redis_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
+{
+    const struct redis_transport *t = of_const(transport);
+    size_t count = 0;
+    *deadline_ns = min_u64(*deadline_ns, route_deadline(t));
+    if (t->round != NULL) {
+        *deadline_ns = min_u64(*deadline_ns, t->round_open == 0 ? 0 : t->deadline_ns);
+    }
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        const struct peer *peer = t->peers[i];
+        if (peer == NULL) {
+            continue;
+        }
+        if (peer->stage != PEER_OFF) {
+            link_wait_for(&peer->link, &fds[count++]);
+        }
+        if (peer->stage == PEER_OFF ? peer->wanted : peer->stage != PEER_READY || peer->call_count != 0) {
+            *deadline_ns = min_u64(*deadline_ns, peer->stage == PEER_OFF ? peer->next_try_ns : peer->deadline_ns);
+        }
+    }
+    return count;
+}
+
+static const char *redis_problem(const struct transport *transport)
+{
+    const struct redis_transport *t = of_const(transport);
+    return t->problem[0] != '\0' ? t->problem : NULL;
+}
+
+static const char *redis_server(const struct transport *transport)
+{
+    const struct redis_transport *t = of_const(transport);
+    if (t->problem[0] != '\0') {
+        return t->problem_server;
+    }
+    return !t->cluster && t->primary != NULL ? t->primary->name : "redis";
+}
+
+static struct transport_counts redis_counts(const struct transport *transport)
+{
+    return of_const(transport)->counts;
+}
+
+static void redis_close(struct transport *transport)
+{
+    struct redis_transport *t = of(transport);
+    for (size_t i = 0; i < PEERS_MAX; i++) {
+        if (t->peers[i] != NULL) {
+            peer_free(t, t->peers[i]);
+        }
+    }
+    tls_context_close(t->tls);
+    free(t->order);
+    free(t->slots);
+    free(t->batches);
+    free(t->argv);
+    free(t->lengths);
+    free(t->numbers);
+    free(t);
+}
+
+static const struct transport_ops redis_ops = {
+    .begin = redis_begin,
+    .step = redis_step,
+    .state = redis_state,
+    .wait_for = redis_wait_for,
+    .problem = redis_problem,
+    .server = redis_server,
+    .counts = redis_counts,
+    .close = redis_close,
+};
+
+/* What the URL asks for and this build may not have. */
+static int check_build(const struct redis_url *url, struct tls_context **tls, weir_error *error)
+{
+#ifndef REDIS_REPLY_MAP
+    if (url->protocol == 3) {
+        return error_set(error, -ENOTSUP,
+                         "redis_url: protocol=3 needs hiredis 1.0 or later, and this weir was built with %d.%d; give "
+                         "protocol=2, or build it with a later one",
+                         HIREDIS_MAJOR, HIREDIS_MINOR);
+    }
+#endif
+    return url->tls ? tls_context_open(url, tls, error) : 0;
+}
+
+static int add_seeds(struct redis_transport *t)
+{
+    const bool sentinels = t->url.kind == REDIS_SENTINEL;
+    for (size_t i = 0; i < t->url.seed_count || i == 0; i++) {
+        const struct redis_seed *seed = &t->url.seeds[i];
+        struct peer *peer = peer_at(t, seed->host, seed->port, sentinels);
+        if (peer == NULL) {
+            return -ENOMEM;
+        }
+        peer->seed = true;
+    }
+    return 0;
+}
+
+int redis_transport_open(const struct transport_config *config, struct transport **out, weir_error *error)
+{
+    struct redis_transport *t = calloc(1, sizeof(*t));
+    if (t == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    t->base.ops = &redis_ops;
+    int result = redis_url_parse(config->url, &t->url, error);
+    result = result != 0 ? result : check_build(&t->url, &t->tls, error);
+    if (result == 0 && add_seeds(t) != 0) {
+        result = error_set(error, -ENOMEM, "out of memory");
+    }
+    if (result != 0) {
+        redis_close(&t->base);
+        return result;
+    }
+    t->timeout_ns = config->timeout_ms * NS_PER_MS;
+    t->random = config->jitter_seed;
+    t->cluster = t->map_wanted = t->url.kind == REDIS_CLUSTER;
+    (void) snprintf(t->prefix, sizeof(t->prefix), "%s", config->prefix);
+    (void) snprintf(t->overrides_key, sizeof(t->overrides_key), "%s:overrides", t->prefix);
+    (void) snprintf(t->beats[0].key, sizeof(t->beats[0].key), "%s:nodes", t->prefix);
+    t->beats[0].slot = route_slot(t->beats[0].key);
+    t->beat_count = 1;
+    route_open(t, config->now_ns);
+    *out = &t->base;
+    return error_clear(error);
+}

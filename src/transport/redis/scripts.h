@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Lua scripts of scripts/, as the build embeds them, and the names by which EVALSHA calls them. */
+#ifndef WEIR_TRANSPORT_REDIS_SCRIPTS_H
+#define WEIR_TRANSPORT_REDIS_SCRIPTS_H
+
+extern const char script_heartbeat[], script_heartbeat_sha[];
+extern const char script_overrides[], script_overrides_sha[];
+extern const char script_report_window[], script_report_window_sha[];
+extern const char script_report_bucket[], script_report_bucket_sha[];
+extern const char script_report_history[], script_report_history_sha[];
+
+#endif
