@@ -54,7 +54,7 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
 {
     struct world world = {.now_ns = UINT64_C(1760000040) * NS_PER_S}; /* a minute begins */
     weir_clock clock = {world_time, world_time, &world};
-    struct memory_fleet *fleet = memory_fleet_new(world_time, &world);
+    struct loopback_fleet *fleet = loopback_fleet_new(world_time, &world);
     const double log_keys = log((double) keys);
     /* The key at the edge is asked for just as often as it may be. */
     const double edge = rate / ((double) keys / NEAR * log_keys);
@@ -73,7 +73,7 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
         options.max_log_units = 1000;
         const struct transport_config config = {.timeout_ms = 1000};
         struct transport *transport = NULL;
-        if (admitted == NULL || fleet == NULL || memory_transport_open(fleet, &config, &transport, &error) != 0 ||
+        if (admitted == NULL || fleet == NULL || loopback_transport_open(fleet, &config, &transport, &error) != 0 ||
             weir_open_on(&options, transport, &w[i], &error) != 0 || weir_set_policies(w[i], &policy, 1, &error) != 0) {
             (void) fprintf(stderr, "%s\n", error.message);
             return 1;
@@ -123,7 +123,7 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
         out->near += (double) admitted[rank] / (double) limit.limit / ((double) keys / NEAR);
     }
     free(admitted);
-    memory_fleet_free(fleet);
+    loopback_fleet_free(fleet);
     return 0;
 }
 

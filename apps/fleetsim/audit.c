@@ -147,7 +147,7 @@ static struct ledger *gather_all(struct sim *sim)
     if (gather.found == NULL) {
         abort(); /* a check that was not made must not look like one that was */
     }
-    memory_fleet_each(sim->fleet, gather_one, &gather);
+    loopback_fleet_each(sim->fleet, gather_one, &gather);
     return gather.found;
 }
 

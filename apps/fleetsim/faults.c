@@ -14,7 +14,7 @@ static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
     for (unsigned i = fault->first; i <= fault->last; i++) {
         sim->nodes[i].cut = on;
         if (sim->nodes[i].alive) {
-            memory_transport_set_cut(sim->nodes[i].transport, on);
+            loopback_transport_set_cut(sim->nodes[i].transport, on);
         }
     }
 }
@@ -37,30 +37,30 @@ static void begin(struct sim *sim, size_t at)
         cut(sim, fault, true);
         break;
     case SIM_HANG:
-        memory_fleet_set_hung(sim->fleet, true);
+        loopback_fleet_set_hung(sim->fleet, true);
         break;
     case SIM_DOWN:
-        memory_fleet_set_down(sim->fleet, true);
+        loopback_fleet_set_down(sim->fleet, true);
         break;
     case SIM_REFUSE:
-        memory_fleet_refuse(sim->fleet, ":", -EPROTO);
+        loopback_fleet_refuse(sim->fleet, ":", -EPROTO);
         break;
     case SIM_SLOW:
-        memory_fleet_set_slow(sim->fleet, (uint64_t) fault->by_ns);
+        loopback_fleet_set_slow(sim->fleet, (uint64_t) fault->by_ns);
         break;
     case SIM_EMPTY:
-        memory_fleet_forget(sim->fleet);
+        loopback_fleet_forget(sim->fleet);
         sim->forgot = true;
         ledger_note_dead(sim, NULL);
         break;
     case SIM_FLUSH:
-        memory_fleet_flush(sim->fleet);
+        loopback_fleet_flush(sim->fleet);
         sim->forgot = true;
         ledger_note_dead(sim, NULL);
         break;
     case SIM_BEHIND:
     case SIM_ROLLBACK:
-        (void) memory_fleet_restore(sim->fleet, sim->snapshots[at], fault->kind == SIM_ROLLBACK);
+        (void) loopback_fleet_restore(sim->fleet, sim->snapshots[at], fault->kind == SIM_ROLLBACK);
         sim->forgot = true;
         ledger_note_dead(sim, NULL);
         break;
@@ -98,16 +98,16 @@ static void end(struct sim *sim, const struct sim_fault *fault)
         cut(sim, fault, false);
         break;
     case SIM_HANG:
-        memory_fleet_set_hung(sim->fleet, false);
+        loopback_fleet_set_hung(sim->fleet, false);
         break;
     case SIM_DOWN:
-        memory_fleet_set_down(sim->fleet, false);
+        loopback_fleet_set_down(sim->fleet, false);
         break;
     case SIM_REFUSE:
-        memory_fleet_refuse(sim->fleet, NULL, 0);
+        loopback_fleet_refuse(sim->fleet, NULL, 0);
         break;
     case SIM_SLOW:
-        memory_fleet_set_slow(sim->fleet, 0);
+        loopback_fleet_set_slow(sim->fleet, 0);
         break;
     default:
         break;
@@ -142,7 +142,7 @@ void faults_run(struct sim *sim)
         const struct sim_fault *fault = &sim->faults[i];
         const bool snaps = fault->kind == SIM_BEHIND || fault->kind == SIM_ROLLBACK;
         if (snaps && sim->snapshots[i] == NULL && sim->now_ns + fault->behind_ns >= sim->traffic_ns + fault->from_ns) {
-            sim->snapshots[i] = memory_fleet_snapshot(sim->fleet);
+            sim->snapshots[i] = loopback_fleet_snapshot(sim->fleet);
         }
         if (!sim->begun[i] && sim->now_ns >= sim->traffic_ns + fault->from_ns) {
             sim->begun[i] = true;
@@ -164,10 +164,10 @@ void faults_end(struct sim *sim)
         }
         sim->begun[i] = sim->ended[i] = true;
     }
-    const struct memory_link none = {0};
+    const struct loopback_link none = {0};
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         if (sim->nodes[i].alive) {
-            memory_transport_set_link(sim->nodes[i].transport, &none);
+            loopback_transport_set_link(sim->nodes[i].transport, &none);
         }
     }
 }

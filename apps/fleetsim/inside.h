@@ -60,7 +60,7 @@ struct sim {
     struct sim_options options;
     struct sim_fault faults[SIM_FAULTS_MAX];
     bool begun[SIM_FAULTS_MAX], ended[SIM_FAULTS_MAX];
-    struct memory_snapshot *snapshots[SIM_FAULTS_MAX];
+    struct loopback_snapshot *snapshots[SIM_FAULTS_MAX];
     uint64_t last_fault_ns; /* when the last one is over */
     const weir_policy *policy;
     struct rule rules[WEIR_MAX_LIMITS];
@@ -71,7 +71,7 @@ struct sim {
     uint64_t traffic_ns; /* when the traffic begins; nodes begin before */
     int64_t fleet_wrong_ns;
     bool traffic;
-    struct memory_fleet *fleet;
+    struct loopback_fleet *fleet;
     struct sim_node *nodes;
     unsigned *order;
     char (*names)[24];    /* of keys */
@@ -91,7 +91,7 @@ struct sim {
     uint64_t one_admitted;                      /* and what it would have admitted */
     double flow_left, flow_admitted;            /* the same of demand that flows: of the first limit, a bucket */
     uint64_t asked, admitted, denied, falsely;
-    struct memory_counts counts_before, counts_after;
+    struct loopback_counts counts_before, counts_after;
     uint64_t recovered_ns;
     bool recovered;
     uint64_t digest;

@@ -350,7 +350,7 @@ static const struct option known[] = {
 /* Words about the network. False: it is none of them. */
 static bool network_word(struct command *c, int word, const char *option, const char *value)
 {
-    struct memory_link *link = &c->sim.link;
+    struct loopback_link *link = &c->sim.link;
     const char *text = value;
     switch (word) {
     case WORD_DELAY:

@@ -106,7 +106,7 @@ static int node_limits(struct sim *sim, struct sim_node *node, weir_error *error
     options.log = sim->options.log;
     options.log_arg = sim->options.log_arg;
     const struct transport_config config = {.timeout_ms = sim->options.timeout_ms};
-    int result = memory_transport_open(sim->fleet, &config, &node->transport, error);
+    int result = loopback_transport_open(sim->fleet, &config, &node->transport, error);
     if (result == 0) {
         result = weir_open_on(&options, node->transport, &node->w, error);
     }
@@ -144,7 +144,7 @@ bool sim_node_open(struct sim *sim, unsigned i, weir_error *error)
         node->keys[k] = weir_make_key(node->w, policy, sim->names[k], strlen(sim->names[k]));
     }
     (void) snprintf(node->id, sizeof(node->id), "%s", node->w->fleet.node);
-    memory_transport_set_cut(node->transport, node->cut);
+    loopback_transport_set_cut(node->transport, node->cut);
     node->syncs_at_fault = UINT64_MAX;
     node->alive = node->was_here = true;
     node->due_ns = sim->now_ns;
@@ -154,7 +154,7 @@ bool sim_node_open(struct sim *sim, unsigned i, weir_error *error)
 void sim_node_kill(struct sim *sim, unsigned i)
 {
     struct sim_node *node = &sim->nodes[i];
-    memory_transport_kill(node->transport);
+    loopback_transport_kill(node->transport);
     weir_close(node->w);
     node->w = NULL;
     node->transport = NULL;
@@ -314,7 +314,7 @@ static void step(struct sim *sim)
         count_worst(sim);
         sim->key_window = window;
     }
-    memory_fleet_run(sim->fleet);
+    loopback_fleet_run(sim->fleet);
     faults_run(sim);
     shuffle(sim);
     const unsigned living = rank_nodes(sim);
@@ -344,7 +344,7 @@ bool sim_step(struct sim *sim)
     sim->now_ns += sim->options.step_ns;
     if (sim->now_ns >= end_ns) {
         count_worst(sim);
-        memory_fleet_get_counts(sim->fleet, &sim->counts_after);
+        loopback_fleet_get_counts(sim->fleet, &sim->counts_after);
     }
     return true;
 }
@@ -445,7 +445,7 @@ static bool make_arrays(struct sim *sim)
     sim->second_false = array(sim->seconds, sizeof(*sim->second_false));
     sim->busiest_asked = array(sim->seconds, sizeof(*sim->busiest_asked));
     sim->busiest_admitted = array(sim->seconds, sizeof(*sim->busiest_admitted));
-    sim->fleet = memory_fleet_new(fleet_wall, sim);
+    sim->fleet = loopback_fleet_new(fleet_wall, sim);
     return sim->nodes != NULL && sim->order != NULL && sim->names != NULL && sim->truths != NULL &&
            sim->window_units != NULL && sim->key_units != NULL && sim->second_asked != NULL &&
            sim->second_false != NULL && sim->busiest_asked != NULL && sim->busiest_admitted != NULL &&
@@ -454,9 +454,9 @@ static bool make_arrays(struct sim *sim)
 
 static void init_run(struct sim *sim)
 {
-    memory_fleet_set_network_clock(sim->fleet, network_now, sim);
-    memory_fleet_seed(sim->fleet, hash_mix(sim->options.seed + 2));
-    memory_fleet_set_link(sim->fleet, &sim->options.link);
+    loopback_fleet_set_network_clock(sim->fleet, network_now, sim);
+    loopback_fleet_seed(sim->fleet, hash_mix(sim->options.seed + 2));
+    loopback_fleet_set_link(sim->fleet, &sim->options.link);
     for (size_t k = 0; k < sim->options.keys; k++) {
         (void) snprintf(sim->names[k], sizeof(sim->names[k]), "k%zu", k);
         for (size_t i = 0; i < sim->limits; i++) {
@@ -487,7 +487,7 @@ static bool warm_up(struct sim *sim, weir_error *error)
     }
     ledger_note_labels(sim);
     sim->traffic = true;
-    memory_fleet_get_counts(sim->fleet, &sim->counts_before);
+    loopback_fleet_get_counts(sim->fleet, &sim->counts_before);
     return true;
 }
 
@@ -538,7 +538,7 @@ void sim_close(struct sim *sim)
     for (unsigned i = 0; sim->nodes != NULL && i < sim->options.nodes; i++) {
         struct sim_node *node = &sim->nodes[i];
         if (node->w != NULL) {
-            memory_transport_kill(node->transport);
+            loopback_transport_kill(node->transport);
             weir_close(node->w);
         }
         free(node->keys);
@@ -546,10 +546,10 @@ void sim_close(struct sim *sim)
         free(node->least);
     }
     for (size_t i = 0; i < SIM_FAULTS_MAX; i++) {
-        memory_snapshot_free(sim->snapshots[i]);
+        loopback_snapshot_free(sim->snapshots[i]);
     }
     if (sim->fleet != NULL) {
-        memory_fleet_free(sim->fleet);
+        loopback_fleet_free(sim->fleet);
     }
     truth_free(sim);
     free(sim->nodes);
@@ -565,7 +565,7 @@ void sim_close(struct sim *sim)
     free(sim);
 }
 
-struct memory_fleet *sim_fleet(struct sim *sim)
+struct loopback_fleet *sim_fleet(struct sim *sim)
 {
     return sim->fleet;
 }

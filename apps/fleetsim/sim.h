@@ -76,7 +76,7 @@ struct sim_options {
     double zipf; /* key n is asked for n^-zipf times as often as the first; 0: all alike */
     uint64_t cost;
     int32_t drift_ppm; /* hosts' clocks run fast or slow by up to so much */
-    struct memory_link link;
+    struct loopback_link link;
     const struct sim_fault *faults;
     size_t fault_count;
     weir_log_fn log; /* of all nodes */
@@ -146,7 +146,7 @@ struct sim_second sim_get_second(const struct sim *sim, size_t i);
 void sim_audit(struct sim *sim, struct sim_audit *audit);
 
 /* For tests that do more: the fleet, and time since the traffic began. */
-struct memory_fleet *sim_fleet(struct sim *sim);
+struct loopback_fleet *sim_fleet(struct sim *sim);
 uint64_t sim_now_ns(const struct sim *sim);
 
 /* entropy.c: getrandom gives numbers drawn from this seed from now on. */

@@ -60,7 +60,7 @@ static void *map_huge(size_t size)
     return memory;
 }
 
-void *memory_reserve_sparse(size_t size)
+void *pages_reserve_sparse(size_t size)
 {
     void *memory = map(size);
     if (memory != NULL) {
@@ -69,9 +69,9 @@ void *memory_reserve_sparse(size_t size)
     return memory;
 }
 
-void *memory_reserve(size_t size, bool present)
+void *pages_reserve(size_t size, bool present)
 {
-    void *memory = size >= HUGE_FROM ? map_huge(size) : memory_reserve_sparse(size);
+    void *memory = size >= HUGE_FROM ? map_huge(size) : pages_reserve_sparse(size);
     if (memory == NULL) {
         return NULL;
     }
@@ -81,7 +81,7 @@ void *memory_reserve(size_t size, bool present)
     return memory;
 }
 
-void memory_release(void *memory, size_t size)
+void pages_release(void *memory, size_t size)
 {
     if (memory != NULL) {
         (void) munmap(memory, size);

@@ -10,12 +10,12 @@
 #include <stddef.h>
 
 /* NULL: none to be had. `present`: every page is there at once, so that no first touch of one stalls a check. */
-void *memory_reserve(size_t size, bool present);
+void *pages_reserve(size_t size, bool present);
 
 /* The same for what is hardly ever used, here and there: small pages, present where they are touched. */
-void *memory_reserve_sparse(size_t size);
+void *pages_reserve_sparse(size_t size);
 
 /* NULL is allowed. */
-void memory_release(void *memory, size_t size);
+void pages_release(void *memory, size_t size);
 
 #endif

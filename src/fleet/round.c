@@ -106,7 +106,7 @@ int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transpo
     }
     fleet->memory_size = ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->origins)) +
                          ROUND_ORPHANS * sizeof(*fleet->orphans) + ROUND_LOGS * sizeof(*fleet->logs);
-    unsigned char *memory = memory_reserve(fleet->memory_size, true);
+    unsigned char *memory = pages_reserve(fleet->memory_size, true);
     if (memory == NULL) {
         return -ENOMEM;
     }
@@ -126,7 +126,7 @@ void fleet_close(struct fleet *fleet)
         fleet->transport->ops->close(fleet->transport);
         fleet->transport = NULL;
     }
-    memory_release(fleet->reports, fleet->memory_size);
+    pages_release(fleet->reports, fleet->memory_size);
     overrides_drop(fleet->override_texts, fleet->override_count);
     fleet->override_texts = NULL;
     fleet->reports = NULL;

@@ -25,7 +25,7 @@ int denial_log_open(struct denial_log *log, uint64_t monotonic_ns)
     const size_t count = WEIR_MAX_POLICIES + 1;
     log->memory_size =
         count * (sizeof(*log->recent) + sizeof(*log->states) + sizeof(*log->sums) + sizeof(*log->groups));
-    log->memory = memory_reserve_sparse(log->memory_size); /* of policies that there are not none is ever present */
+    log->memory = pages_reserve_sparse(log->memory_size); /* of policies that there are not none is ever present */
     if (log->memory == NULL) {
         return -ENOMEM;
     }
@@ -40,7 +40,7 @@ int denial_log_open(struct denial_log *log, uint64_t monotonic_ns)
 
 void denial_log_close(struct denial_log *log)
 {
-    memory_release(log->memory, log->memory_size);
+    pages_release(log->memory, log->memory_size);
     *log = (struct denial_log){0};
 }
 

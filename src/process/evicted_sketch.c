@@ -156,7 +156,7 @@ int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns)
 {
     sketch->line_count = max_keys / LINE_WORDS + 1;
     sketch->memory_size = sketch->line_count * LINE_WORDS * sizeof(uint64_t);
-    sketch->memory = memory_reserve(sketch->memory_size, true);
+    sketch->memory = pages_reserve(sketch->memory_size, true);
     sketch->words = sketch->memory;
     store_relaxed(&sketch->origin_ns, origin_ns);
     return sketch->memory != NULL ? 0 : -ENOMEM;
@@ -164,7 +164,7 @@ int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns)
 
 void sketch_close(struct sketch *sketch)
 {
-    memory_release(sketch->memory, sketch->memory_size);
+    pages_release(sketch->memory, sketch->memory_size);
     sketch->memory = NULL;
 }
 

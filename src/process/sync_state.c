@@ -129,9 +129,9 @@ int notes_open(struct notes *notes, size_t cell_count)
     notes->all = notes->count == cell_count;
     notes->asides_size = cell_count * sizeof(*notes->asides);
     notes->tails_size = cell_count * sizeof(*notes->tails);
-    notes->memory = memory_reserve(notes->memory_size, true);
-    notes->asides = memory_reserve_sparse(notes->asides_size);
-    notes->tails = memory_reserve_sparse(notes->tails_size);
+    notes->memory = pages_reserve(notes->memory_size, true);
+    notes->asides = pages_reserve_sparse(notes->asides_size);
+    notes->tails = pages_reserve_sparse(notes->tails_size);
     if (notes->memory == NULL || notes->asides == NULL || notes->tails == NULL) {
         return -ENOMEM;
     }
@@ -146,9 +146,9 @@ int notes_open(struct notes *notes, size_t cell_count)
 
 void notes_close(struct notes *notes)
 {
-    memory_release(notes->memory, notes->memory_size);
-    memory_release(notes->asides, notes->asides_size);
-    memory_release(notes->tails, notes->tails_size);
+    pages_release(notes->memory, notes->memory_size);
+    pages_release(notes->asides, notes->asides_size);
+    pages_release(notes->tails, notes->tails_size);
     notes->memory = NULL;
     notes->asides = NULL;
     notes->tails = NULL;

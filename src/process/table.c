@@ -68,7 +68,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     table->group_count = groups_for(max_keys, fleet);
     table->cell_count = table->group_count * GROUP_CELLS;
     table->memory_size = part_sizes(table->group_count, fleet, sizes);
-    table->memory = memory_reserve(table->memory_size, true);
+    table->memory = pages_reserve(table->memory_size, true);
     if (table->memory == NULL) {
         return -ENOMEM;
     }
@@ -86,7 +86,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
 
 void table_close(struct table *table)
 {
-    memory_release(table->memory, table->memory_size);
+    pages_release(table->memory, table->memory_size);
     table->memory = NULL;
 }
 

@@ -19,9 +19,9 @@ int offenders_open(struct offenders *offenders, size_t cell_count)
     offenders->cell_count = (uint32_t) cell_count;
     offenders->offences_size = cell_count * sizeof(struct offence);
     offenders->lists_size = all_lists_size + bits_size;
-    offenders->offences = memory_reserve_sparse(offenders->offences_size);
+    offenders->offences = pages_reserve_sparse(offenders->offences_size);
     /* Of the lists only those of policies that deny are ever present. */
-    offenders->lists_memory = memory_reserve_sparse(offenders->lists_size);
+    offenders->lists_memory = pages_reserve_sparse(offenders->lists_size);
     if (offenders->offences == NULL || offenders->lists_memory == NULL) {
         return -ENOMEM;
     }
@@ -40,8 +40,8 @@ void offenders_close(struct offenders *offenders)
     if (offenders->lists != NULL) {
         (void) pthread_mutex_destroy(&offenders->lock);
     }
-    memory_release(offenders->offences, offenders->offences_size);
-    memory_release(offenders->lists_memory, offenders->lists_size);
+    pages_release(offenders->offences, offenders->offences_size);
+    pages_release(offenders->lists_memory, offenders->lists_size);
     offenders->offences = NULL;
     offenders->lists_memory = NULL;
     offenders->lists = NULL;

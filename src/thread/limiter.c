@@ -44,9 +44,9 @@ static int logs_open(struct logs *logs, size_t max_units, size_t cell_count)
     const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
     const size_t owners_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
     logs->memory_size = size + owners_size + buddy_overhead(size);
-    logs->memory = memory_reserve(logs->memory_size, false);
+    logs->memory = pages_reserve(logs->memory_size, false);
     logs->places_size = cell_count * sizeof(*logs->places);
-    logs->places = memory_reserve_sparse(logs->places_size);
+    logs->places = pages_reserve_sparse(logs->places_size);
     if (logs->memory == NULL || logs->places == NULL) {
         return -ENOMEM;
     }
@@ -70,7 +70,7 @@ int tier_open(struct tier *tier, size_t max_keys, uint32_t max_threads, size_t m
     const size_t orphans_size = padded(ORPHAN_COUNT * sizeof(struct orphan));
 
     tier->memory_size = threads_size + max_threads * thread_size + orphans_size;
-    tier->memory = memory_reserve(tier->memory_size, false);
+    tier->memory = pages_reserve(tier->memory_size, false);
     if (tier->memory == NULL) {
         return -ENOMEM;
     }
@@ -121,10 +121,10 @@ void tier_close(struct tier *tier)
     table_close(&tier->table);
     notes_close(&tier->notes);
     sketch_close(&tier->sketch);
-    memory_release(tier->logs.memory, tier->logs.memory_size);
-    memory_release(tier->logs.places, tier->logs.places_size);
+    pages_release(tier->logs.memory, tier->logs.memory_size);
+    pages_release(tier->logs.places, tier->logs.places_size);
     tier->logs.memory = NULL;
     tier->logs.places = NULL;
-    memory_release(tier->memory, tier->memory_size);
+    pages_release(tier->memory, tier->memory_size);
     tier->memory = NULL;
 }

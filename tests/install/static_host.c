@@ -11,7 +11,7 @@ int log_init(void);
 void rcu_enter(void);
 int table_open(void);
 int error_set(void);
-int memory_reserve(void);
+int pages_reserve(void);
 
 static int calls;
 
@@ -35,7 +35,7 @@ int error_set(void)
     return ++calls;
 }
 
-int memory_reserve(void)
+int pages_reserve(void)
 {
     return ++calls;
 }
@@ -63,6 +63,6 @@ int main(void)
         return fprintf(stderr, "the library called functions of the program\n"), 1;
     }
     rcu_enter();
-    printf("%u allowed, %d own\n", allowed, log_init() + table_open() + error_set() + memory_reserve());
+    printf("%u allowed, %d own\n", allowed, log_init() + table_open() + error_set() + pages_reserve());
     return allowed == 2 || allowed == 4 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

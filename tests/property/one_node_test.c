@@ -59,10 +59,10 @@ struct difference {
 struct play {
     bool told; /* prints what it does */
     struct fake_clock clock;
-    struct memory_fleet *fleet;
-    struct memory_snapshot *snapshot;
+    struct loopback_fleet *fleet;
+    struct loopback_snapshot *snapshot;
     struct transport *transport;
-    struct memory_link link;
+    struct loopback_link link;
     uint32_t interval_ms, timeout_ms;
     weir_limit limits[POLICIES][WEIR_MAX_LIMITS];
     weir_policy policies[POLICIES];
@@ -291,27 +291,27 @@ static void play_begin(struct play *p, uint64_t *rng)
 {
     draw_policies(p, rng);
     fake_clock_init(&p->clock, START_NS + random_below(rng, 1000 * SECOND));
-    p->fleet = memory_fleet_new(wall_now, &p->clock);
+    p->fleet = loopback_fleet_new(wall_now, &p->clock);
     assert_non_null(p->fleet);
-    memory_fleet_set_network_clock(p->fleet, monotonic_now, &p->clock);
-    memory_fleet_seed(p->fleet, random_next(rng));
+    loopback_fleet_set_network_clock(p->fleet, monotonic_now, &p->clock);
+    loopback_fleet_seed(p->fleet, random_next(rng));
     p->interval_ms = (uint32_t) spread(rng, 10, 10000);
     const uint64_t delay_ns =
         random_below(rng, 3) == 0 ? 0 : (uint64_t) (spread(rng, 0.001, 1.5) * p->interval_ms * (double) MILLISECOND);
-    p->link = (struct memory_link){.delay_min_ns = delay_ns, .delay_max_ns = delay_ns};
-    memory_fleet_set_link(p->fleet, &p->link);
+    p->link = (struct loopback_link){.delay_min_ns = delay_ns, .delay_max_ns = delay_ns};
+    loopback_fleet_set_link(p->fleet, &p->link);
     p->timeout_ms = 10 + (uint32_t) (3 * delay_ns / MILLISECOND) + (uint32_t) spread(rng, 1, 5000);
     p->timeout_ms = p->timeout_ms > 60000 ? 60000 : p->timeout_ms;
     p->demand = spread(rng, 0.05, 10);
     p->faults = random_below(rng, 2) == 0;
     const struct transport_config config = {.timeout_ms = p->timeout_ms};
-    assert_int_equal(memory_transport_open(p->fleet, &config, &p->transport, NULL), 0);
+    assert_int_equal(loopback_transport_open(p->fleet, &config, &p->transport, NULL), 0);
     p->shared = open_one(p, p->transport, &p->shared_thread, p->shared_keys);
     p->alone = open_one(p, NULL, &p->alone_thread, p->alone_keys);
     const bool calendar = has_calendar(p);
     /* Down from the start: then without delays, so that the first reading is right whenever it comes. */
     if (p->faults && delay_ns == 0 && !calendar && random_below(rng, 4) == 0) {
-        memory_fleet_set_down(p->fleet, true);
+        loopback_fleet_set_down(p->fleet, true);
         return;
     }
     poll_both(p);
@@ -329,16 +329,16 @@ static void play_begin(struct play *p, uint64_t *rng)
         p->link.duplicate_delay_ns = random_below(rng, 3 * p->interval_ms + 1) * MILLISECOND;
         p->link.unsaid_ppm = (uint32_t) random_below(rng, 300000);
     }
-    memory_transport_set_link(p->transport, &p->link);
+    loopback_transport_set_link(p->transport, &p->link);
 }
 
 static void play_end(struct play *p)
 {
-    memory_transport_kill(p->transport); /* closing waits for nothing */
+    loopback_transport_kill(p->transport); /* closing waits for nothing */
     weir_close(p->shared);
     weir_close(p->alone);
-    memory_snapshot_free(p->snapshot);
-    memory_fleet_free(p->fleet);
+    loopback_snapshot_free(p->snapshot);
+    loopback_fleet_free(p->fleet);
 }
 
 static void differ(struct play *p, const char *call, size_t policy, size_t key, uint64_t cost, const weir_verdict *s,
@@ -507,21 +507,21 @@ static void change_redis(struct play *p, uint64_t *rng)
         print_message("#   %3d: redis is %s\n", p->step, names[what]);
     }
     if (what == 1 || what == 0 || (what <= 3 && p->shared->fleet.skew.known)) {
-        memory_fleet_set_down(p->fleet, what == 0);
-        memory_fleet_set_hung(p->fleet, what == 2);
-        memory_fleet_set_slow(p->fleet, 0);
-        memory_transport_set_cut(p->transport, what == 3);
+        loopback_fleet_set_down(p->fleet, what == 0);
+        loopback_fleet_set_hung(p->fleet, what == 2);
+        loopback_fleet_set_slow(p->fleet, 0);
+        loopback_transport_set_cut(p->transport, what == 3);
     } else if (what == 4) {
-        memory_fleet_forget(p->fleet);
+        loopback_fleet_forget(p->fleet);
     } else if (what == 5) {
-        memory_fleet_flush(p->fleet);
+        loopback_fleet_flush(p->fleet);
     } else if (what == 6) {
-        memory_snapshot_free(p->snapshot);
-        p->snapshot = memory_fleet_snapshot(p->fleet);
+        loopback_snapshot_free(p->snapshot);
+        p->snapshot = loopback_fleet_snapshot(p->fleet);
     } else if (what <= 8 && p->snapshot != NULL) {
-        (void) memory_fleet_restore(p->fleet, p->snapshot, what == 8);
+        (void) loopback_fleet_restore(p->fleet, p->snapshot, what == 8);
     } else if (what == 9 && p->shared->fleet.skew.known) {
-        memory_fleet_set_slow(p->fleet, random_below(rng, 2 * p->interval_ms + 1) * MILLISECOND);
+        loopback_fleet_set_slow(p->fleet, random_below(rng, 2 * p->interval_ms + 1) * MILLISECOND);
     }
 }
 

@@ -31,7 +31,7 @@ struct author {
 struct logs {
     struct server server;
     struct transport *redis, *model;
-    struct memory_fleet *fleet;
+    struct loopback_fleet *fleet;
     uint64_t rng, now_us, period_us, limit, reset_us;
     struct author authors[AUTHORS];
     bool asked_lost; /* what the authors were asked for is another sum in Redis now */
@@ -56,10 +56,10 @@ static void logs_start(struct logs *l, uint64_t limit, uint64_t period_us)
     char url[160];
     server_url(&l->server, false, url, sizeof(url));
     l->redis = open_redis(url, TIMEOUT_MS);
-    l->fleet = memory_fleet_new(wall, NULL);
+    l->fleet = loopback_fleet_new(wall, NULL);
     assert_non_null(l->fleet);
     const struct transport_config config = {.timeout_ms = 1000};
-    assert_int_equal(memory_transport_open(l->fleet, &config, &l->model, NULL), 0);
+    assert_int_equal(loopback_transport_open(l->fleet, &config, &l->model, NULL), 0);
     l->now_us = NOW_US;
     l->limit = limit;
     l->period_us = period_us;
@@ -71,7 +71,7 @@ static void logs_start(struct logs *l, uint64_t limit, uint64_t period_us)
 static void logs_stop(struct logs *l)
 {
     l->model->ops->close(l->model);
-    memory_fleet_free(l->fleet);
+    loopback_fleet_free(l->fleet);
     l->redis->ops->close(l->redis);
     server_stop(&l->server);
 }

@@ -187,10 +187,10 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
     struct server server;
     struct transport *redis = redis_start(&server);
     struct transport *model = NULL;
-    struct memory_fleet *fleet = memory_fleet_new(wall, NULL);
+    struct loopback_fleet *fleet = loopback_fleet_new(wall, NULL);
     const struct transport_config config = {.timeout_ms = 1000};
     assert_non_null(fleet);
-    assert_int_equal(memory_transport_open(fleet, &config, &model, NULL), 0);
+    assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
     memset(&world, 0, sizeof(world));
     world.rng = test_seed();
     world.reset_us = world.from_us = NOW_US;
@@ -228,7 +228,7 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
     }
     expect_all_expire(&server);
     model->ops->close(model);
-    memory_fleet_free(fleet);
+    loopback_fleet_free(fleet);
     redis_stop(&server, redis);
 }
 
@@ -372,18 +372,18 @@ static void test_counts_have_no_end(void **state)
     struct server server;
     struct transport *redis = redis_start(&server);
     struct transport *model = NULL;
-    struct memory_fleet *fleet = memory_fleet_new(wall, NULL);
+    struct loopback_fleet *fleet = loopback_fleet_new(wall, NULL);
     const struct transport_config config = {.timeout_ms = 1000};
     assert_non_null(fleet);
-    assert_int_equal(memory_transport_open(fleet, &config, &model, NULL), 0);
+    assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
         counts_have_no_end(model, (enum report_kind) kind);
         counts_have_no_end(redis, (enum report_kind) kind);
         freeReplyObject(server_command(&server, "FLUSHALL"));
-        memory_fleet_flush(fleet);
+        loopback_fleet_flush(fleet);
     }
     model->ops->close(model);
-    memory_fleet_free(fleet);
+    loopback_fleet_free(fleet);
     redis_stop(&server, redis);
 }
 
@@ -556,7 +556,7 @@ static int64_t beat_with_host(struct transport *t, const char *node, uint64_t fl
     return ahead_ns;
 }
 
-/* Steps of more than an hour, both ways, and what is taken for one: as fleet/memory_records.c has it. */
+/* Steps of more than an hour, both ways, and what is taken for one: as fleet/loopback_records.c has it. */
 static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void **state)
 {
     (void) state;

@@ -25,7 +25,7 @@ static uint64_t wall(void *arg)
 
 /* One of the two, and what stands behind it. */
 struct bench {
-    struct memory_fleet *fleet;
+    struct loopback_fleet *fleet;
     struct server server;
     struct transport *transport;
     bool is_redis;
@@ -44,7 +44,7 @@ static struct transport *connect_to(struct bench *b)
         (void) snprintf(url + length, sizeof(url) - length, "%s", b->options != NULL ? b->options : "");
         assert_int_equal(redis_transport_open(&config, &t, &error), 0);
     } else {
-        assert_int_equal(memory_transport_open(b->fleet, &config, &t, &error), 0);
+        assert_int_equal(loopback_transport_open(b->fleet, &config, &t, &error), 0);
     }
     return t;
 }
@@ -162,7 +162,7 @@ static void heartbeats_count_nodes_and_notice_loss(struct bench *b)
     if (b->is_redis) {
         freeReplyObject(server_command(&b->server, "FLUSHALL"));
     } else {
-        memory_fleet_forget(b->fleet);
+        loopback_fleet_forget(b->fleet);
     }
     round = (struct round){.node = "n1", .node_lifetime_ms = 5000};
     assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
@@ -174,7 +174,7 @@ static void heartbeats_count_nodes_and_notice_loss(struct bench *b)
 static void hung(struct bench *b, bool hangs)
 {
     if (!b->is_redis) {
-        memory_fleet_set_hung(b->fleet, hangs);
+        loopback_fleet_set_hung(b->fleet, hangs);
     } else if (hangs) {
         server_pause(&b->server);
     } else {
@@ -215,10 +215,10 @@ static void all_of_it(struct bench *b)
 static void test_the_in_memory_fleet_keeps_the_rules(void **state)
 {
     (void) state;
-    struct bench b = {.fleet = memory_fleet_new(wall, NULL)};
+    struct bench b = {.fleet = loopback_fleet_new(wall, NULL)};
     assert_non_null(b.fleet);
     all_of_it(&b);
-    memory_fleet_free(b.fleet);
+    loopback_fleet_free(b.fleet);
 }
 
 static void test_redis_keeps_the_rules(void **state)

@@ -84,7 +84,7 @@ static void *crowd_main(void *arg)
     return NULL;
 }
 
-static void node_start(struct memory_fleet *fleet, struct crowd *crowd)
+static void node_start(struct loopback_fleet *fleet, struct crowd *crowd)
 {
     weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = MAX_KEYS;
@@ -93,7 +93,7 @@ static void node_start(struct memory_fleet *fleet, struct crowd *crowd)
     const struct transport_config config = {.timeout_ms = 1000};
     struct transport *transport = NULL;
     weir_error error;
-    assert_int_equal(memory_transport_open(fleet, &config, &transport, NULL), 0);
+    assert_int_equal(loopback_transport_open(fleet, &config, &transport, NULL), 0);
     const weir_limit limits[] = {{.algorithm = WEIR_SLIDING_WINDOW, .limit = 300, .period_ns = 20 * 24 * HOUR},
                                  {.algorithm = WEIR_TOKEN_BUCKET, .limit = 300, .period_ns = 20 * 24 * HOUR}};
     const weir_policy policies[] = {{.name = "window", .limits = &limits[0], .limit_count = 1},
@@ -130,7 +130,7 @@ static void expect_whole(const struct tier *tier)
 static void test_every_unit_is_told_once_whoever_has_a_note(void **state)
 {
     (void) state;
-    struct memory_fleet *fleet = memory_fleet_new(real_wall, NULL);
+    struct loopback_fleet *fleet = loopback_fleet_new(real_wall, NULL);
     assert_non_null(fleet);
     _Atomic uint64_t seed = test_seed();
     _Atomic uint64_t units = 0;
@@ -156,11 +156,11 @@ static void test_every_unit_is_told_once_whoever_has_a_note(void **state)
         expect_whole(&crowds[i].w->tier);
     }
     assert_int_equal(lost, 0);
-    assert_int_equal(memory_fleet_sum(fleet, ":window:") + memory_fleet_sum(fleet, ":bucket:"), units);
+    assert_int_equal(loopback_fleet_sum(fleet, ":window:") + loopback_fleet_sum(fleet, ":bucket:"), units);
     for (int i = 0; i < NODES; i++) {
         weir_close(crowds[i].w);
     }
-    memory_fleet_free(fleet);
+    loopback_fleet_free(fleet);
 }
 
 int main(void)

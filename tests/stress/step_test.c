@@ -61,15 +61,15 @@ static void await_checks(struct meeting *meeting, uint64_t count)
 static void meet(weir_algorithm algorithm, int64_t apart_ns)
 {
     struct meeting meeting = {.apart_ns = apart_ns};
-    struct memory_fleet *fleet = memory_fleet_new(fleet_wall, &meeting);
+    struct loopback_fleet *fleet = loopback_fleet_new(fleet_wall, &meeting);
     assert_non_null(fleet);
-    memory_fleet_set_down(fleet, true);
+    loopback_fleet_set_down(fleet, true);
     weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = 2 * KEYS;
     options.sync_interval_ms = 50;
     const struct transport_config config = {.timeout_ms = 1000};
     struct transport *transport = NULL;
-    assert_int_equal(memory_transport_open(fleet, &config, &transport, NULL), 0);
+    assert_int_equal(loopback_transport_open(fleet, &config, &transport, NULL), 0);
     assert_int_equal(weir_open_on(&options, transport, &meeting.w, NULL), 0);
     const weir_limit limit = {.algorithm = algorithm,
                               .limit = 1000000,
@@ -81,7 +81,7 @@ static void meet(weir_algorithm algorithm, int64_t apart_ns)
         assert_int_equal(pthread_create(&threads[i], NULL, check_main, &meeting), 0);
     }
     await_checks(&meeting, 10 * KEYS); /* all of them, before anyone knows the time */
-    memory_fleet_set_down(fleet, false);
+    loopback_fleet_set_down(fleet, false);
     assert_int_equal(weir_sync(meeting.w, 60000), 0); /* everything is told, after the keys have moved */
     atomic_store(&meeting.stop, true);
     for (int i = 0; i < THREADS; i++) {
@@ -99,7 +99,7 @@ static void meet(weir_algorithm algorithm, int64_t apart_ns)
     }
     weir_detach(t);
     weir_close(meeting.w);
-    memory_fleet_free(fleet);
+    loopback_fleet_free(fleet);
 }
 
 static void test_no_key_is_denied_for_as_long_as_a_clock_was_wrong(void **state)

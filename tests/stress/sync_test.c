@@ -49,14 +49,14 @@ static void *check_main(void *arg)
 static void syncs_amid(size_t max_keys, uint64_t keys, bool strict)
 {
     struct crowd crowd = {.keys = keys};
-    struct memory_fleet *fleet = memory_fleet_new(wall, NULL);
+    struct loopback_fleet *fleet = loopback_fleet_new(wall, NULL);
     assert_non_null(fleet);
     weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = max_keys;
     options.sync_interval_ms = 100;
     const struct transport_config config = {.timeout_ms = 1000};
     struct transport *transport = NULL;
-    assert_int_equal(memory_transport_open(fleet, &config, &transport, NULL), 0);
+    assert_int_equal(loopback_transport_open(fleet, &config, &transport, NULL), 0);
     assert_int_equal(weir_open_on(&options, transport, &crowd.w, NULL), 0);
     /* A part of the keys cannot wait, another is told in its turn. */
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 200, .period_ns = 24 * HOUR};
@@ -78,7 +78,7 @@ static void syncs_amid(size_t max_keys, uint64_t keys, bool strict)
         }
         assert_int_equal(weir_sync(crowd.w, 30000), 0);
         if (strict) {
-            assert_int_equal(memory_fleet_sum(fleet, name), 3 + i);
+            assert_int_equal(loopback_fleet_sum(fleet, name), 3 + i);
         }
     }
     atomic_store(&crowd.stop, true);
@@ -88,7 +88,7 @@ static void syncs_amid(size_t max_keys, uint64_t keys, bool strict)
     assert_int_equal(load_relaxed(&crowd.w->fleet.waiters), 0);
     weir_detach(t);
     weir_close(crowd.w);
-    memory_fleet_free(fleet);
+    loopback_fleet_free(fleet);
 }
 
 static void test_whoever_waits_for_a_round_is_served_while_keys_are_in_use(void **state)

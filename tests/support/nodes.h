@@ -50,7 +50,7 @@ struct node {
 
 struct nodes {
     struct fake_clock fleet_clock;
-    struct memory_fleet *fleet;
+    struct loopback_fleet *fleet;
     const weir_policy *policies;
     size_t policy_count;
     uint32_t expected_nodes;     /* 0: not told */
@@ -130,7 +130,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     options.log_arg = node;
     const struct transport_config config = {.timeout_ms = 1000};
     struct transport *transport = NULL;
-    assert_int_equal(memory_transport_open(n->fleet, &config, &transport, NULL), 0);
+    assert_int_equal(loopback_transport_open(n->fleet, &config, &transport, NULL), 0);
     weir_error error;
     if (weir_open_on(&options, transport, &node->w, &error) != 0 ||
         weir_set_policies(node->w, n->policies, n->policy_count, &error) != 0) {
@@ -160,7 +160,7 @@ static inline void nodes_init(struct nodes *n, const weir_policy *policies, size
 {
     memset(n, 0, sizeof(*n));
     fake_clock_init(&n->fleet_clock, START_NS);
-    n->fleet = memory_fleet_new(nodes_wall, &n->fleet_clock);
+    n->fleet = loopback_fleet_new(nodes_wall, &n->fleet_clock);
     assert_non_null(n->fleet);
     n->policies = policies;
     n->policy_count = count;
@@ -173,7 +173,7 @@ static inline void nodes_stop(struct nodes *n)
     for (int i = 0; i < NODES; i++) {
         node_close(&n->node[i]);
     }
-    memory_fleet_free(n->fleet);
+    loopback_fleet_free(n->fleet);
 }
 
 /* A host's clock that goes on by so much more whenever it is looked at: as if something took time. */
@@ -451,7 +451,7 @@ static inline void agree(struct nodes *n)
 
 static inline uint64_t fleet_sum(const struct nodes *n)
 {
-    return memory_fleet_sum(n->fleet, ":p:key");
+    return loopback_fleet_sum(n->fleet, ":p:key");
 }
 
 #endif

@@ -167,10 +167,10 @@ static void test_of_a_fleet_and_a_file_the_fleets_entry_is_in_force(void **state
     struct node *node = &n.node[0];
     assert_int_equal(weir_load_policies(node->w, d.path, NULL), 0);
     assert_int_equal(ask(node, 5), 0);
-    memory_fleet_set_override(n.fleet, "p:key", "allow");
+    loopback_fleet_set_override(n.fleet, "p:key", "allow");
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(node, 50), 50);
-    memory_fleet_set_override(n.fleet, "p:key", NULL);
+    loopback_fleet_set_override(n.fleet, "p:key", NULL);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(node, 5), 0);
     nodes_stop(&n);

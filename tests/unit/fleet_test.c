@@ -83,14 +83,14 @@ static void test_rounds_whose_answers_are_lost_count_once(void **state)
     const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 1000000);
     const weir_policy policy = policy_of(&limit);
     nodes_start(&n, &policy, 1);
-    memory_fleet_lose_answers(n.fleet, true);
+    loopback_fleet_lose_answers(n.fleet, true);
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < NODES; i++) {
             (void) ask(&n.node[i], 7);
         }
         pass(&n, 100);
     }
-    memory_fleet_lose_answers(n.fleet, false);
+    loopback_fleet_lose_answers(n.fleet, false);
     pass(&n, TURN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     assert_int_equal(used_by_all(&n), 3 * 20 * 7);
@@ -105,14 +105,14 @@ static void test_what_a_failed_round_held_is_said_again_without_new_traffic(void
         const weir_limit limit = limit_of(algorithms[a], 1000);
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
-        memory_fleet_set_hung(n.fleet, true);
+        loopback_fleet_set_hung(n.fleet, true);
         for (int i = 0; i < NODES; i++) {
             assert_int_equal(ask(&n.node[i], 7), 7);
         }
         pass(&n, 2500); /* the rounds that held them have failed */
         assert_true(stats_of(&n.node[0]).sync_error_count >= 1);
         assert_int_equal(fleet_sum(&n), 0);
-        memory_fleet_set_hung(n.fleet, false);
+        loopback_fleet_set_hung(n.fleet, false);
         pass(&n, 2500);
         assert_int_equal(fleet_sum(&n), 3 * 7);
         nodes_stop(&n);
@@ -131,7 +131,7 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
             assert_int_equal(ask(&n.node[i], 80), 80);
         }
         pass(&n, 1000);
-        memory_fleet_forget(n.fleet);
+        loopback_fleet_forget(n.fleet);
         pass(&n, HEAL_MS);
         assert_int_equal(fleet_sum(&n), 240);
         agree(&n);
@@ -150,14 +150,14 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
 /* Down for so long, where that is not 0, and then empty: as another run, or the same. */
 static void lose(struct nodes *n, uint64_t down_ms, bool another_run)
 {
-    memory_fleet_set_down(n->fleet, down_ms != 0);
+    loopback_fleet_set_down(n->fleet, down_ms != 0);
     pass(n, down_ms);
     if (another_run) {
-        memory_fleet_forget(n->fleet);
+        loopback_fleet_forget(n->fleet);
     } else {
-        memory_fleet_flush(n->fleet);
+        loopback_fleet_flush(n->fleet);
     }
-    memory_fleet_set_down(n->fleet, false);
+    loopback_fleet_set_down(n->fleet, false);
 }
 
 static void test_a_loss_counts_once_whatever_the_first_round_after_it_is(void **state)
@@ -212,10 +212,10 @@ static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(
             }
             pass(&n, TURN_MS); /* all are told of the others' units */
         }
-        assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
-        memory_fleet_forget(n.fleet);
+        assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
+        loopback_fleet_forget(n.fleet);
         pass(&n, HEAL_MS);
-        assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
+        assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
         /* And then it is quiet again. */
         pass(&n, TURN_MS);
         const weir_stats before = stats_of(&n.node[0]);
@@ -303,7 +303,7 @@ static void test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds(vo
     const weir_stats last = stats_of(&n.node[0]);
     assert_in_range(last.sync_count - first.sync_count, 1000 / 11, 1000 / 10 + 1000 / INTERVAL_MS + 1);
     pass(&n, TURN_MS);
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), 3 * 1000);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 3 * 1000);
     nodes_stop(&n);
 }
 
@@ -468,8 +468,8 @@ static void test_more_keys_than_a_round_holds_are_all_told(void **state)
             assert_true(use(&n.node[0], name));
         }
         pass(&n, round == 0 ? 1000 : TURN_MS); /* what is new is told at once */
-        assert_int_equal(memory_fleet_sum(n.fleet, ":f1d:p:"), (round + 1) * 3 * ROUND_REPORTS);
-        assert_int_equal(memory_fleet_sum(n.fleet, ":b1h:p:"), (round + 1) * 3 * ROUND_REPORTS);
+        assert_int_equal(loopback_fleet_sum(n.fleet, ":f1d:p:"), (round + 1) * 3 * ROUND_REPORTS);
+        assert_int_equal(loopback_fleet_sum(n.fleet, ":b1h:p:"), (round + 1) * 3 * ROUND_REPORTS);
     }
     nodes_stop(&n);
 }
@@ -531,7 +531,7 @@ static void test_forgotten_keys_tell_what_they_had_used(void **state)
         const weir_stats stats = stats_of(&n.node[0]);
         assert_true(stats.evicted_used_count > 5000);
         assert_int_equal(stats.lost_report_count, 0);
-        assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), admitted);
+        assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), admitted);
         nodes_stop(&n);
     }
 }
@@ -553,8 +553,8 @@ static void test_keys_of_process_scope_stay_at_home(void **state)
         assert_int_equal(ask(&n.node[i], 1000), 300);
     }
     pass(&n, TURN_MS);
-    assert_int_equal(memory_fleet_record_count(n.fleet), 0);
-    memory_fleet_set_down(n.fleet, true);
+    assert_int_equal(loopback_fleet_record_count(n.fleet), 0);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 2000);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_PROCESS); /* no outage for it */
     nodes_stop(&n);
@@ -591,11 +591,11 @@ static void test_whoever_answers_says_how_old_the_news_is(void **state)
     const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 1000000);
     const weir_policy policy = patient_policy_of(&limit);
     nodes_init(&n, &policy, 1);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     node_open(&n, 0, 0);
     pass(&n, 1000);
     assert_int_equal(news_age(&n.node[0]), UINT64_MAX); /* none yet */
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 5000);
     uint64_t oldest_ns = 0;
     for (int i = 0; i < 50; i++) {

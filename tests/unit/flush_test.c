@@ -29,7 +29,7 @@ static void use_each(struct node *node, size_t step)
 
 static uint64_t told(const struct nodes *n)
 {
-    return memory_fleet_sum(n->fleet, ":p:");
+    return loopback_fleet_sum(n->fleet, ":p:");
 }
 
 /* A fleet of one node, all of whose keys are known there; and where `unsaid`, with news that waits for its turn. */
@@ -124,12 +124,12 @@ static void test_a_round_of_it_that_fails_is_told_again(void **state)
     struct node *node = start(&n, true);
     ask_for_flush(node);
     poll_until(&n, node, is_half_way);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     for (int i = 0; i < 3; i++) {
         assert_true(weir_poll(node->w) >= 0);
     }
     assert_false(node->w->fleet.under_way);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     expect_told(&n, node, node->used);
 }
 
@@ -139,9 +139,9 @@ static void test_reports_that_could_not_be_said_are_told_again(void **state)
     struct nodes n;
     struct node *node = start(&n, true);
     ask_for_flush(node);
-    memory_transport_set_link(node->w->fleet.transport, &(struct memory_link){.unsaid_ppm = 300000});
+    loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 300000});
     poll_until(&n, node, is_half_way);
-    memory_transport_set_link(node->w->fleet.transport, &(struct memory_link){.unsaid_ppm = 0});
+    loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 0});
     expect_told(&n, node, node->used);
 }
 
@@ -150,7 +150,7 @@ static void test_a_fleet_that_has_forgotten_is_told_everything(void **state)
     (void) state;
     struct nodes n;
     struct node *node = start(&n, false);
-    memory_fleet_forget(n.fleet);
+    loopback_fleet_forget(n.fleet);
     assert_int_equal(told(&n), 0);
     ask_for_flush(node);
     expect_told(&n, node, node->used);
@@ -180,7 +180,7 @@ static void test_one_that_begins_again_lets_grants_last(void **state)
     (void) state;
     struct nodes n;
     struct node *node = start(&n, true);
-    memory_transport_set_link(node->w->fleet.transport, &(struct memory_link){.unsaid_ppm = 1000000});
+    loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 1000000});
     const uint32_t epoch = load_relaxed(&node->w->tier.line.epoch);
     const uint64_t rounds = node->w->fleet.stats.sync_count;
     ask_for_flush(node);
@@ -315,11 +315,11 @@ static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(voi
     while (!fleet->under_way || fleet->orphans_told == 0) {
         assert_true(weir_poll(node->w) >= 0);
     }
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     while (fleet->under_way) {
         assert_true(weir_poll(node->w) >= 0);
     }
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     node->key = key_of(node, KEYS - 1); /* it is there */
     make_urgent(node);
     expect_told(&n, node, node->used);
@@ -373,13 +373,13 @@ static void crowd(int one_in, int keys)
         used++;
     }
     let_go(node);
-    assert_true(memory_fleet_sum(c.n.fleet, ":p:old-") < used);
+    assert_true(loopback_fleet_sum(c.n.fleet, ":p:old-") < used);
     node->w->clock.monotonic_ns = crowding_ns;
     node->w->clock.arg = &c;
     ask_for_flush(node);
     poll_until(&c.n, node, is_served);
     assert_int_equal(c.keys, 0);
-    assert_int_equal(memory_fleet_sum(c.n.fleet, ":p:old-"), used);
+    assert_int_equal(loopback_fleet_sum(c.n.fleet, ":p:old-"), used);
     /* Now that all is quiet there is no need of another round. */
     const uint64_t rounds = node->w->fleet.stats.sync_count;
     assert_int_equal(weir_sync(node->w, 5000), 0);
@@ -413,8 +413,8 @@ static void use_logs_in_use(uint64_t first, uint64_t second)
         fake_clock_advance(&node->clock, 2 * MILLISECOND);
         assert_true(weir_poll(node->w) >= 0);
     }
-    assert_true(memory_fleet_sum(n.fleet, ":p:log-1") >= first);
-    assert_true(memory_fleet_sum(n.fleet, ":p:log-2") >= second);
+    assert_true(loopback_fleet_sum(n.fleet, ":p:log-1") >= first);
+    assert_true(loopback_fleet_sum(n.fleet, ":p:log-2") >= second);
     assert_true(told(&n) >= first + second + others);
     nodes_stop(&n);
 }
@@ -477,14 +477,14 @@ static void test_a_weir_sync_that_has_given_up_drives_no_more_rounds(void **stat
     struct nodes n;
     struct node *node = start(&n, true);
     const struct fleet *fleet = &node->w->fleet;
-    memory_transport_set_link(fleet->transport, &(struct memory_link){.unsaid_ppm = 1000000});
+    loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 1000000});
     assert_int_equal(weir_sync(node->w, 30), -ETIMEDOUT);
     pass(&n, INTERVAL_MS);
     assert_int_equal(fleet->flush.request, 0);
     const uint64_t rounds = fleet->stats.sync_count;
     pass(&n, 10 * INTERVAL_MS);
     assert_in_range(fleet->stats.sync_count - rounds, 5, 30);
-    memory_transport_set_link(fleet->transport, &(struct memory_link){.unsaid_ppm = 0});
+    loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 0});
     ask_for_flush(node);
     expect_told(&n, node, node->used);
 }

@@ -229,7 +229,7 @@ static void test_an_outage_does_not_give_back_what_is_remembered(void **state)
         struct subject s;
         struct node *node = subject_start_forgotten(&s, algorithms[a]);
         pass(&s.n, TWO_INTERVALS);
-        memory_fleet_set_down(s.n.fleet, true);
+        loopback_fleet_set_down(s.n.fleet, true);
         pass(&s.n, 2000);
         assert_int_equal(look(node).basis, WEIR_BASIS_OUTAGE);
         assert_in_range(room(node), algorithms[a] == WEIR_LEAKY_BUCKET ? 0 : 1, LIMIT - 199);
@@ -249,12 +249,12 @@ static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_
         assert_int_equal(weir_set_policies(node->w, s.policies, 2, NULL), 0);
         assert_int_equal(ask_freely(node, 50), 50);
         pass(&s.n, TWO_INTERVALS);
-        memory_fleet_set_down(s.n.fleet, true);
+        loopback_fleet_set_down(s.n.fleet, true);
         pass(&s.n, 2000);
         const uint64_t more = ask_freely(node, 30);
         assert_in_range(more, 1, 30);
         node_close(&s.n.node[2]); /* who is awaited in vain */
-        memory_fleet_set_down(s.n.fleet, false);
+        loopback_fleet_set_down(s.n.fleet, false);
         while (load_relaxed(&node->w->fleet.stats.awaits) == 0) {
             pass(&s.n, STEP_MS);
         }
@@ -273,9 +273,9 @@ static void test_a_reset_is_one_of_what_is_remembered_too(void **state)
             struct subject s;
             struct node *node = subject_start_forgotten(&s, algorithms[a]);
             pass(&s.n, down != 0 ? STEP_MS : TWO_INTERVALS);
-            memory_fleet_set_down(s.n.fleet, down != 0);
+            loopback_fleet_set_down(s.n.fleet, down != 0);
             (void) weir_reset(node->w, &node->key);
-            memory_fleet_set_down(s.n.fleet, false);
+            loopback_fleet_set_down(s.n.fleet, false);
             pass(&s.n, 2000);
             all_agree_on(&s, 0);
             forget_key(&s, node);

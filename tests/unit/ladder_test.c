@@ -24,7 +24,7 @@ static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uin
         assert_int_equal(ask(&n.node[0], 20), 20);
         pass(&n, INTERVAL_MS);
     }
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 200);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET); /* within the grace */
     pass(&n, 600);
@@ -36,7 +36,7 @@ static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uin
     assert_true(last.fleet_age_ns >= 700 * MILLISECOND);
     assert_int_not_equal(last.retry_after_ns, UINT64_MAX); /* not for ever */
     assert_int_equal(last.allowed, on_outage == WEIR_OUTAGE_OPEN);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 2000);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET); /* again */
     if (algorithm != WEIR_SLIDING_LOG || used_by_all(&n) <= LIMIT) {
@@ -77,7 +77,7 @@ static void nine_to_one(weir_algorithm algorithm, uint64_t most, uint64_t error)
     nodes_start(&n, &policy, 1);
     ask_all(&n, 3000, each);
     assert_in_range(used_by_all(&n), 2990, 3000);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
     (void) ask(&n.node[0], most);
@@ -119,7 +119,7 @@ static void test_that_part_holds_of_keys_that_were_told_once(void **state)
             ask_all(&n, STEP_MS, one);
             pass(&n, 40);
         }
-        memory_fleet_set_down(n.fleet, true);
+        loopback_fleet_set_down(n.fleet, true);
         pass(&n, 1000);
         ask_all(&n, STEP_MS, a_burst);
         if (used_by_all(&n) > LIMIT + LIMIT / 5) {
@@ -140,12 +140,12 @@ static void test_a_long_outage_takes_the_next_rung(void **state)
     policy.on_long_outage = WEIR_OUTAGE_OPEN;
     policy.long_outage_ms = 2000;
     nodes_start(&n, &policy, 1);
-    memory_fleet_set_hung(n.fleet, true);
+    loopback_fleet_set_hung(n.fleet, true);
     pass(&n, 1500);
     assert_int_equal(ask(&n.node[1], 10), 0);
     pass(&n, 2000);
     assert_int_equal(ask(&n.node[1], 1000), 1000);
-    memory_fleet_set_hung(n.fleet, false);
+    loopback_fleet_set_hung(n.fleet, false);
     pass(&n, 3000);
     assert_int_equal(fleet_sum(&n), 1000);
     /* What passed while everything might is no debt of the bucket. */
@@ -168,7 +168,7 @@ static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(vo
         pass(&n, 500);
         assert_int_equal(ask(&n.node[0], 1), 1);
         pass(&n, 500);
-        memory_fleet_set_down(n.fleet, true);
+        loopback_fleet_set_down(n.fleet, true);
         pass(&n, 2000);
         uint64_t admitted = 0;
         for (int i = 0; i < 20; i++) {
@@ -199,9 +199,9 @@ static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
         policies[1].on_outage = rungs[r];
         nodes_start(&n, policies, 2);
         struct node *node = &n.node[0];
-        memory_fleet_set_override(n.fleet, "p:other", "5");
+        loopback_fleet_set_override(n.fleet, "p:other", "5");
         pass(&n, TWO_INTERVALS);
-        memory_fleet_set_down(n.fleet, true);
+        loopback_fleet_set_down(n.fleet, true);
         pass(&n, 1000);
         const weir_limit other = limit_of(WEIR_FIXED_WINDOW, 20);
         policies[0].limits = policies[1].limits = &other;
@@ -238,11 +238,11 @@ static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **
         weir_policy policy = policy_of(&limit);
         policy.outage_grace_ms = grace_ms[g];
         nodes_start(&n, &policy, 1);
-        memory_fleet_set_down(n.fleet, true);
+        loopback_fleet_set_down(n.fleet, true);
         pass(&n, grace_ms[g] + 200);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
         const uint64_t before = load_relaxed(&n.node[0].w->fleet.stats.sync_count);
-        memory_fleet_set_down(n.fleet, false);
+        loopback_fleet_set_down(n.fleet, false);
         while (load_relaxed(&n.node[0].w->fleet.stats.sync_count) == before) {
             pass(&n, STEP_MS);
         }
@@ -262,12 +262,12 @@ static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, cons
     const weir_policy policy = policy_of(&limit);
     nodes_start(&n, &policy, 1);
     ask_all(&n, before_ms, each);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     ask_all(&n, 1500, each);
     if (empty) {
-        memory_fleet_forget(n.fleet);
+        loopback_fleet_forget(n.fleet);
     }
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     while (look(&n.node[0]).basis == WEIR_BASIS_OUTAGE) {
         ask_all(&n, STEP_MS, each);
     }
@@ -331,13 +331,13 @@ static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **s
     charge(node, 100);
     pass(&n, TWO_INTERVALS);
     assert_false(goes_by_part(node));
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     give_back(node, 60);
     pass(&n, 1000);
     assert_int_equal(look(node).basis, WEIR_BASIS_OUTAGE);
     assert_int_equal(ask(node, 3), 3);
-    memory_fleet_forget(n.fleet);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_forget(n.fleet);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, HEAL_MS);
     /* Another node learns of it from the fleet alone; times of what is told are rounded. */
     assert_int_equal(ask(&n.node[1], 1), 1);
@@ -363,11 +363,11 @@ static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void 
         nodes_start(&n, &policy, 1);
         ask_all(&n, 3000, each);
         pass(&n, TURN_MS);
-        memory_fleet_set_down(n.fleet, true);
+        loopback_fleet_set_down(n.fleet, true);
         ask_all(&n, 1500, both);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
         node_close(&n.node[2]);
-        memory_fleet_set_down(n.fleet, false);
+        loopback_fleet_set_down(n.fleet, false);
         ask_all(&n, more_ms, both);
         pass(&n, 10 * RETURN_MS);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
@@ -392,10 +392,10 @@ static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **st
             pass(&n, i % NODES == NODES - 1 ? INTERVAL_MS : STEP_MS);
             agree(&n);
         }
-        memory_fleet_set_down(n.fleet, true);
+        loopback_fleet_set_down(n.fleet, true);
         pass(&n, 1000);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
-        memory_fleet_set_down(n.fleet, false);
+        loopback_fleet_set_down(n.fleet, false);
         pass(&n, RETURN_MS);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
         const uint64_t first = ask(&n.node[0], LIMIT);

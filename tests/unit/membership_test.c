@@ -177,7 +177,7 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
     (void) state;
     struct fake_clock clock;
     fake_clock_init(&clock, START_NS);
-    struct memory_fleet *fleet = memory_fleet_new(nodes_wall, &clock);
+    struct loopback_fleet *fleet = loopback_fleet_new(nodes_wall, &clock);
     struct transport *t[CRASHING];
     char names[CRASHING][24];
     const struct transport_config config = {.timeout_ms = 1000};
@@ -185,7 +185,7 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
     unsigned lives = 0;
     assert_non_null(fleet);
     for (int i = 0; i < CRASHING; i++) {
-        assert_int_equal(memory_transport_open(fleet, &config, &t[i], NULL), 0);
+        assert_int_equal(loopback_transport_open(fleet, &config, &t[i], NULL), 0);
         (void) snprintf(names[i], sizeof(names[i]), "%u", ++lives);
     }
     uint32_t most_suspect = 0;
@@ -194,7 +194,7 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
         for (int i = 0; i < CRASHING; i++) {
             if (random_below(&rng, 25) == 0) { /* every five seconds */
                 t[i]->ops->close(t[i]);
-                assert_int_equal(memory_transport_open(fleet, &config, &t[i], NULL), 0);
+                assert_int_equal(loopback_transport_open(fleet, &config, &t[i], NULL), 0);
                 (void) snprintf(names[i], sizeof(names[i]), "%u", ++lives);
             }
             struct round round = {
@@ -217,7 +217,7 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
     for (int i = 0; i < CRASHING; i++) {
         t[i]->ops->close(t[i]);
     }
-    memory_fleet_free(fleet);
+    loopback_fleet_free(fleet);
 }
 
 int main(void)

@@ -104,7 +104,7 @@ static void test_huge_pages_are_wished_for_where_they_are_whole(void **state)
     }
     static const size_t sizes[] = {4 << 20, (4 << 20) + 1, (5 << 20) - 100, (9 << 20) + 4096, (6 << 20)};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        unsigned char *memory = memory_reserve(sizes[i], true);
+        unsigned char *memory = pages_reserve(sizes[i], true);
         assert_non_null(memory);
         const uint64_t huge = sizes[i] / HUGE * HUGE;
         assert_int_equal((uintptr_t) memory % HUGE, 0);
@@ -121,7 +121,7 @@ static void test_huge_pages_are_wished_for_where_they_are_whole(void **state)
             memory[at] = 1;
         }
         memory[sizes[i] - 1] = 1;
-        memory_release(memory, sizes[i]);
+        pages_release(memory, sizes[i]);
         expect_gone(memory, sizes[i]);
     }
 }
@@ -133,7 +133,7 @@ static void test_two_reservations_share_no_huge_page(void **state)
     const size_t size = (5 << 20) + 4096;
     unsigned char *memory[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
-        memory[i] = memory_reserve(size, i % 2 == 0);
+        memory[i] = pages_reserve(size, i % 2 == 0);
         assert_non_null(memory[i]);
     }
     for (size_t i = 0; i < COUNT; i++) {
@@ -147,9 +147,9 @@ static void test_two_reservations_share_no_huge_page(void **state)
         }
     }
     for (size_t i = 0; i < COUNT; i++) {
-        memory_release(memory[i], size);
+        pages_release(memory[i], size);
     }
-    memory_release(NULL, size);
+    pages_release(NULL, size);
 }
 
 static void test_no_more_is_taken_than_asked_for_and_all_of_it_given_back(void **state)
@@ -157,10 +157,10 @@ static void test_no_more_is_taken_than_asked_for_and_all_of_it_given_back(void *
     (void) state;
     const size_t size = (5 << 20) + 1;
     const unsigned long before = mapped_pages();
-    unsigned char *memory = memory_reserve(size, true);
+    unsigned char *memory = pages_reserve(size, true);
     assert_non_null(memory);
     assert_int_equal(mapped_pages(), before + (size + PAGE - 1) / PAGE);
-    memory_release(memory, size);
+    pages_release(memory, size);
     assert_int_equal(mapped_pages(), before);
 }
 
@@ -170,24 +170,24 @@ static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
     if (!madvise_populates()) {
         skip();
     }
-    unsigned char *small = memory_reserve(100000, true);
-    unsigned char *sparse = memory_reserve_sparse(8 << 20);
+    unsigned char *small = pages_reserve(100000, true);
+    unsigned char *sparse = pages_reserve_sparse(8 << 20);
     assert_false(mapping_of(small).huge);
     assert_false(mapping_of(sparse).huge);
     assert_int_equal(present_pages(small, 100000), (100000 + PAGE - 1) / PAGE);
     assert_int_equal(present_pages(sparse, 8 << 20), 0);
     sparse[5 << 20] = 1;
     assert_int_equal(present_pages(sparse, 8 << 20), 1);
-    memory_release(small, 100000);
-    memory_release(sparse, 8 << 20);
+    pages_release(small, 100000);
+    pages_release(sparse, 8 << 20);
     expect_gone(small, 100000);
 }
 
 static void test_more_than_there_is_is_not_to_be_had(void **state)
 {
     (void) state;
-    assert_null(memory_reserve((size_t) 1 << 50, false));
-    assert_null(memory_reserve_sparse((size_t) 1 << 50));
+    assert_null(pages_reserve((size_t) 1 << 50, false));
+    assert_null(pages_reserve_sparse((size_t) 1 << 50));
 }
 
 int main(void)

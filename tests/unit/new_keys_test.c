@@ -168,7 +168,7 @@ static void test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part(void **s
     policy.outage_grace_ms = 60000;
     struct nodes n;
     nodes_start_cold(&n, &policy, 1);
-    memory_fleet_set_hung(n.fleet, true);
+    loopback_fleet_set_hung(n.fleet, true);
     for (int i = 0; i < NODES; i++) {
         /* A 64th of a third is rounded down. */
         assert_in_range(ask(&n.node[i], 1000), LIMIT / NODES - 1, LIMIT / NODES);
@@ -179,7 +179,7 @@ static void test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part(void **s
         assert_true(goes_by_part(&n.node[i]));
         assert_int_equal(ask(&n.node[i], 1000), 0);
     }
-    memory_fleet_set_hung(n.fleet, false);
+    loopback_fleet_set_hung(n.fleet, false);
     pass(&n, 1000 + RETURN_MS); /* the rounds under way fail */
     for (int i = 0; i < NODES; i++) {
         assert_false(goes_by_part(&n.node[i]));

@@ -289,7 +289,7 @@ static void test_many_keys_far_from_their_limits_are_told_no_more_often_without_
         weir_get_stats(node->w, &stats);
         reports[which] = stats.reported_count;
         pass(&s.n, TURN_MS);
-        assert_int_equal(memory_fleet_sum(s.n.fleet, ":p:"), used);
+        assert_int_equal(loopback_fleet_sum(s.n.fleet, ":p:"), used);
         nodes_stop(&s.n);
     }
     /* Each is new once, and then waits for its turn. */

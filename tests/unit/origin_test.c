@@ -82,7 +82,7 @@ static void test_policies_and_entries_that_come_later_go_by_the_right_time(void 
             assert_int_equal(weir_set_policies(node->w, &policy, 1, &error), 0);
             pass(&n, 3000);
             expect_the_rate(&n, node);
-            memory_fleet_set_override(n.fleet, "p:key", "50");
+            loopback_fleet_set_override(n.fleet, "p:key", "50");
             pass(&n, 3000);
             assert_in_range(ask(node, 50 * LIMIT), 49, 51);
             nodes_stop(&n);

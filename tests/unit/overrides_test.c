@@ -459,14 +459,14 @@ static void test_records_bear_the_name_and_entries_set_here_stand_above_the_flee
         assert_int_equal(weir_set_key_form(n.node[i].w, "p", weir_address_form(64), NULL), 0);
         n.node[i].key = weir_make_key(n.node[i].w, weir_find_policy(n.node[i].w, "p"), address, sizeof(address));
     }
-    memory_fleet_set_override(n.fleet, "p:198.51.100.0/24", "500");
-    memory_fleet_set_override(n.fleet, "p:198.51.100.9", "deny");
-    memory_fleet_set_override(n.fleet, "p:example.com", "deny");
+    loopback_fleet_set_override(n.fleet, "p:198.51.100.0/24", "500");
+    loopback_fleet_set_override(n.fleet, "p:198.51.100.9", "deny");
+    loopback_fleet_set_override(n.fleet, "p:example.com", "deny");
     pass(&n, TWO_INTERVALS);
     assert_non_null(strstr(n.node[0].error, "policy \"p\" has no key \"example.com\"; give an address"));
     assert_int_equal(ask_freely(&n.node[0], 100), 100);
     agree(&n);
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:198.51.100.7"), 100);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:198.51.100.7"), 100);
     weir *w = n.node[0].w;
     assert_int_equal(weir_set_override(w, "p:198.51.100.9", "allow", NULL), 0);
     expect_list(w, "p:198.51.100.9=allow;p:198.51.100.0/24=500 fleet;p:198.51.100.9=deny fleet idle;"

@@ -97,7 +97,7 @@ static void test_entries_that_are_malformed_come_into_the_log_as_one_line(void *
         struct nodes n;
         nodes_init(&n, &policy, 1);
         const char *text = fields[i / 2];
-        memory_fleet_set_override(n.fleet, i % 2 == 0 ? text : "p:key", i % 2 == 0 ? "nonsense" : text);
+        loopback_fleet_set_override(n.fleet, i % 2 == 0 ? text : "p:key", i % 2 == 0 ? "nonsense" : text);
         node_open(&n, 0, 0);
         pass(&n, UINT64_C(5) * INTERVAL_MS);
         assert_int_equal(n.node[0].error_lines, 1);

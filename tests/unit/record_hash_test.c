@@ -41,7 +41,7 @@ static void test_it_is_hmac_sha_256(void **state)
 }
 
 /* Opens a weir on a fleet, asks for some units of a key, and tells them. */
-static weir *open_and_ask(struct memory_fleet *fleet, struct fake_clock *clock, const char *with, const char *policy,
+static weir *open_and_ask(struct loopback_fleet *fleet, struct fake_clock *clock, const char *with, const char *policy,
                           const char *key, int units)
 {
     weir_options options = WEIR_OPTIONS_INIT;
@@ -49,7 +49,7 @@ static weir *open_and_ask(struct memory_fleet *fleet, struct fake_clock *clock, 
     options.fleet_secret = with;
     const struct transport_config config = {.timeout_ms = 1000};
     struct transport *transport = NULL;
-    assert_int_equal(memory_transport_open(fleet, &config, &transport, NULL), 0);
+    assert_int_equal(loopback_transport_open(fleet, &config, &transport, NULL), 0);
     weir *w = NULL;
     weir_error error;
     if (weir_open_on(&options, transport, &w, &error) != 0) {
@@ -82,7 +82,7 @@ static void test_records_bear_it_and_nodes_of_one_secret_share_them(void **state
     const char *const secrets[] = {secret, NULL, "another secret, of others"};
     struct fake_clock clock;
     fake_clock_init(&clock, START_NS);
-    struct memory_fleet *fleet = memory_fleet_new(nodes_wall, &clock);
+    struct loopback_fleet *fleet = loopback_fleet_new(nodes_wall, &clock);
     char part[80];
     char name[40];
     for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++) {
@@ -91,10 +91,10 @@ static void test_records_bear_it_and_nodes_of_one_secret_share_them(void **state
         weir *third = open_and_ask(fleet, &clock, secrets[i], "q", long_key, 4);
         name_of(secrets[i], "198.51.100.7", name);
         (void) snprintf(part, sizeof(part), ":p:%s", name);
-        assert_int_equal(memory_fleet_sum(fleet, part), 3);
+        assert_int_equal(loopback_fleet_sum(fleet, part), 3);
         name_of(secrets[i], long_key, name);
         (void) snprintf(part, sizeof(part), ":q:a%%20key%%20of%%20mor%s", name);
-        assert_int_equal(memory_fleet_sum(fleet, part), 4);
+        assert_int_equal(loopback_fleet_sum(fleet, part), 4);
         weir_close(first);
         weir_close(second);
         weir_close(third);
@@ -103,8 +103,8 @@ static void test_records_bear_it_and_nodes_of_one_secret_share_them(void **state
     const XXH128_hash_t weak = XXH3_128bits("198.51.100.7", 12);
     char digits[33] = "";
     (void) percent_hex(digits, &weak, sizeof(weak));
-    assert_int_equal(memory_fleet_sum(fleet, digits), 0);
-    memory_fleet_free(fleet);
+    assert_int_equal(loopback_fleet_sum(fleet, digits), 0);
+    loopback_fleet_free(fleet);
 }
 
 static void test_an_entry_names_a_key_by_it(void **state)

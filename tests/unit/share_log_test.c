@@ -65,7 +65,7 @@ static void test_units_of_others_leave_the_window_at_their_own_time(void **state
     assert_int_equal(ask(&n.node[2], 1), 1); /* at 3.9 s */
     pass(&n, TWO_INTERVALS);
     assert_int_equal(room(&n.node[2]), 99);
-    memory_fleet_set_down(n.fleet, true); /* within the grace it goes by what it has heard */
+    loopback_fleet_set_down(n.fleet, true); /* within the grace it goes by what it has heard */
     assert_int_equal(ask_freely(&n.node[2], 300), 99);
     const weir_verdict v = look(&n.node[2]);
     assert_false(v.allowed);
@@ -112,12 +112,12 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
     struct nodes n;
     const weir_policy policy = patient_policy_of(&limit_long);
     nodes_start(&n, &policy, 1);
-    memory_fleet_lose_answers(n.fleet, true);
+    loopback_fleet_lose_answers(n.fleet, true);
     assert_int_equal(ask_freely(&n.node[0], 700), 700);
     pass(&n, 300);
     assert_int_equal(ask_freely(&n.node[1], 600), 600);
     pass(&n, 300);
-    memory_fleet_lose_answers(n.fleet, false);
+    loopback_fleet_lose_answers(n.fleet, false);
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), 1300);
     give_back(&n.node[0], 500);
@@ -126,7 +126,7 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
     hear_soon(&n);
     hear_soon(&n);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
-    memory_fleet_forget(n.fleet);
+    loopback_fleet_forget(n.fleet);
     pass(&n, 1000);
     hear_soon(&n);
     pass(&n, 1000);
@@ -148,12 +148,12 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
 static void overshoot_alone(struct nodes *n, const weir_policy *policy, uint64_t each)
 {
     nodes_start(n, policy, 1);
-    memory_fleet_set_hung(n->fleet, true);
+    loopback_fleet_set_hung(n->fleet, true);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask_freely(&n->node[i], each), each);
         pass(n, 100);
     }
-    memory_fleet_set_hung(n->fleet, false);
+    loopback_fleet_set_hung(n->fleet, false);
     pass(n, 2000);
 }
 
@@ -196,11 +196,11 @@ static void test_units_given_back_after_an_overshoot_are_no_ghosts(void **state)
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 400, .period_ns = HOUR};
     const weir_policy policy = patient_policy_of(&limit);
     nodes_start(&n, &policy, 1);
-    memory_fleet_set_hung(n.fleet, true);
+    loopback_fleet_set_hung(n.fleet, true);
     assert_int_equal(ask_freely(&n.node[0], 400), 400);
     pass(&n, 100);
     assert_int_equal(ask(&n.node[1], 50), 50);
-    memory_fleet_set_hung(n.fleet, false);
+    loopback_fleet_set_hung(n.fleet, false);
     pass(&n, 2000);
     hear_soon(&n); /* all are denied, and say so */
     give_back(&n.node[0], 390);
@@ -256,9 +256,9 @@ static void others_are_counted_by_group(uint64_t *rng, uint64_t most, bool loses
             pass(&n, STEP_MS * random_below(rng, 20));
         }
         if (loses && random_below(rng, 10) == 0) {
-            memory_fleet_lose_answers(n.fleet, true); /* and so units are told again */
+            loopback_fleet_lose_answers(n.fleet, true); /* and so units are told again */
             pass(&n, 300);
-            memory_fleet_lose_answers(n.fleet, false);
+            loopback_fleet_lose_answers(n.fleet, false);
             pass(&n, 1000);
         }
         for (int i = 0; i < 2 * NODES; i++) {
@@ -310,13 +310,13 @@ static void test_units_told_again_are_not_taken_for_others(void **state)
     }
     pass(&n, 1400); /* to 10 s */
     assert_int_equal(limit.limit - room(&n.node[0]), 10000);
-    memory_fleet_lose_answers(n.fleet, true);
+    loopback_fleet_lose_answers(n.fleet, true);
     charge(&n.node[0], 1);
     pass(&n, 400);
-    memory_fleet_lose_answers(n.fleet, false); /* and so all 8001 are told again, 256 at a time */
+    loopback_fleet_lose_answers(n.fleet, false); /* and so all 8001 are told again, 256 at a time */
     pass(&n, 60);
-    memory_fleet_set_down(n.fleet, true); /* within the grace the node goes by the last answer */
-    for (int i = 0; i < 6; i++) {         /* to 10.58 s */
+    loopback_fleet_set_down(n.fleet, true); /* within the grace the node goes by the last answer */
+    for (int i = 0; i < 6; i++) {           /* to 10.58 s */
         pass(&n, 20);
         const uint64_t over_ns = START_NS + 500 * MILLISECOND + PERIOD_NS; /* clocks may differ by a step */
         const uint64_t least = 8001 + (n.fleet_clock.wall_ns < over_ns ? 2000 : 0);
@@ -337,7 +337,7 @@ static void test_logs_go_through_an_outage(void **state)
         pass(&n, TWO_INTERVALS / 2 / NODES);
         assert_int_equal(ask(&n.node[i % NODES], 1), 1); /* each asks for as much, and knows of the others' */
     }
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
     assert_int_equal(look(&n.node[1]).basis, WEIR_BASIS_OUTAGE);
     const uint64_t left = LIMIT - used_by_all(&n);
@@ -348,7 +348,7 @@ static void test_logs_go_through_an_outage(void **state)
         shared += share;
     }
     assert_in_range(shared, left - left / 10, left + left / 10);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, RETURN_MS);
     assert_int_equal(fleet_sum(&n), min_u64(used_by_all(&n), LIMIT)); /* the latest are kept */
     for (int i = 0; i < NODES; i++) {
@@ -383,7 +383,7 @@ static void test_tiers_of_different_limits_share_a_log(void **state)
     assert_int_equal(ask_freely(&n.node[1], 200), 200);
     pass(&n, TWO_INTERVALS);
     hear_soon(&n);
-    assert_int_equal(memory_fleet_record_count(n.fleet), 1);
+    assert_int_equal(loopback_fleet_record_count(n.fleet), 1);
     assert_int_equal(fleet_sum(&n), used_by_all(&n)); /* the smaller limit has not cut it short */
     assert_in_range(room(&n.node[2]), 500 - 203, 500 - 201);
     assert_int_equal(ask(&n.node[0], 10), 0);
@@ -396,7 +396,7 @@ static void test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short(void **s
     struct nodes n;
     const weir_policy policy = patient_policy_of(&limit_300);
     nodes_start(&n, &policy, 1);
-    memory_fleet_set_override(n.fleet, "p:key", "1000");
+    loopback_fleet_set_override(n.fleet, "p:key", "1000");
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask_freely(&n.node[0], 700), 700);
     pass(&n, TWO_INTERVALS);

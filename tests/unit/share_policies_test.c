@@ -72,7 +72,7 @@ static void share_a_record(weir_algorithm algorithm, bool pro_first)
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(&n.node[1], 1), 1);
     pass(&n, TWO_INTERVALS);
-    assert_int_equal(memory_fleet_record_count(n.fleet), 1); /* the window before is asked for, and not made */
+    assert_int_equal(loopback_fleet_record_count(n.fleet), 1); /* the window before is asked for, and not made */
     assert_int_equal(room(&n.node[1]), 1000 - 61);
     charge(&n.node[1], 19);
     pass(&n, TWO_INTERVALS);
@@ -232,7 +232,7 @@ static void taken_off_once(void (*gives_back)(struct nodes *n))
     }
     charge(&n.node[0], 40);
     gives_back(&n);
-    memory_fleet_forget(n.fleet);
+    loopback_fleet_forget(n.fleet);
     pass(&n, HEAL_MS);
     agree(&n);
     /* Units refill; and the times of what is told are rounded. */
@@ -316,7 +316,7 @@ static void test_an_entry_is_in_force_on_every_node_within_two_intervals(void **
     const weir_policy policy = patient_policy_of(&window_300);
     nodes_start(&n, &policy, 1);
     expect_limit(&n, 300);
-    memory_fleet_set_override(n.fleet, "p:key", "200");
+    loopback_fleet_set_override(n.fleet, "p:key", "200");
     pass(&n, TWO_INTERVALS);
     expect_limit(&n, 200);
     for (int i = 0; i < NODES; i++) {
@@ -334,7 +334,7 @@ static void test_an_entry_is_in_force_on_every_node_within_two_intervals(void **
     weir_verdict v;
     assert_true(weir_check(n.node[0].t, &other, 1, &v));
     assert_int_equal(v.limit, 300);
-    memory_fleet_set_override(n.fleet, "p:key", NULL);
+    loopback_fleet_set_override(n.fleet, "p:key", NULL);
     pass(&n, TWO_INTERVALS);
     expect_limit(&n, 300);
     agree(&n);
@@ -352,7 +352,7 @@ static void test_entries_allow_and_deny(void **state)
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask_freely(&n.node[0], 400), 300);
     pass(&n, TWO_INTERVALS);
-    memory_fleet_set_override(n.fleet, "p:key", "allow");
+    loopback_fleet_set_override(n.fleet, "p:key", "allow");
     pass(&n, TWO_INTERVALS);
     for (int i = 0; i < NODES; i++) {
         weir_verdict v;
@@ -363,13 +363,13 @@ static void test_entries_allow_and_deny(void **state)
     }
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 300); /* and nothing of it counts */
-    memory_fleet_set_override(n.fleet, "p:key", "deny");
+    loopback_fleet_set_override(n.fleet, "p:key", "deny");
     pass(&n, TWO_INTERVALS);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 10), 0);
         assert_int_equal(look(&n.node[i]).retry_after_ns, UINT64_MAX);
     }
-    memory_fleet_set_override(n.fleet, "p:key", "deny "); /* malformed: as if there were none */
+    loopback_fleet_set_override(n.fleet, "p:key", "deny "); /* malformed: as if there were none */
     pass(&n, TWO_INTERVALS);
     assert_true(ask(&n.node[1], 1) <= 1);
     pass(&n, TWO_INTERVALS);
@@ -387,8 +387,8 @@ static void test_an_entry_has_a_number_for_each_limit_and_a_burst_where_wanted(v
     weir_policy policy = patient_policy_of(limits);
     policy.limit_count = 2;
     nodes_start(&n, &policy, 1);
-    memory_fleet_set_override(n.fleet, "p:a key%7b%25%00%ff", "200/50 10000");
-    memory_fleet_set_override(n.fleet, "p:two", "200/500 120");
+    loopback_fleet_set_override(n.fleet, "p:a key%7b%25%00%ff", "200/50 10000");
+    loopback_fleet_set_override(n.fleet, "p:two", "200/500 120");
     pass(&n, TWO_INTERVALS);
     for (int i = 0; i < NODES; i++) {
         struct node *node = &n.node[i];
@@ -431,19 +431,19 @@ static void test_malformed_entries_are_logged_and_the_others_hold(void **state)
     struct nodes n;
     const weir_policy policy = patient_policy_of(&window_300);
     nodes_start(&n, &policy, 1);
-    memory_fleet_set_override(n.fleet, "p:key", "77");
-    memory_fleet_set_override(n.fleet, "elsewhere:key", "10"); /* of a policy that is not here: no mistake */
+    loopback_fleet_set_override(n.fleet, "p:key", "77");
+    loopback_fleet_set_override(n.fleet, "elsewhere:key", "10"); /* of a policy that is not here: no mistake */
     pass(&n, TWO_INTERVALS);
     assert_int_equal(n.node[0].error_lines, 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         const size_t before = n.node[0].error_lines;
-        memory_fleet_set_override(n.fleet, bad[i][0], bad[i][1]);
+        loopback_fleet_set_override(n.fleet, bad[i][0], bad[i][1]);
         pass(&n, TWO_INTERVALS);
         if (n.node[0].error_lines != before + 1 || strstr(n.node[0].error, bad[i][0]) == NULL) {
             fail_msg("\"%s\" with \"%s\" was not refused: %s", bad[i][0], bad[i][1], n.node[0].error);
         }
         expect_limit(&n, 77);
-        memory_fleet_set_override(n.fleet, bad[i][0], NULL);
+        loopback_fleet_set_override(n.fleet, bad[i][0], NULL);
         pass(&n, TWO_INTERVALS);
         assert_int_equal(n.node[0].error_lines, before + 1); /* not again */
     }
@@ -458,8 +458,8 @@ static void test_policies_are_reloaded_while_entries_are_in_force(void **state)
     const weir_policy policy = patient_policy_of(&window_300);
     const weir_policy reloaded[] = {patient_policy_of(&more), {.name = "q", .limits = &window_300, .limit_count = 1}};
     nodes_start(&n, &policy, 1);
-    memory_fleet_set_override(n.fleet, "p:key", "200");
-    memory_fleet_set_override(n.fleet, "q:key", "deny");
+    loopback_fleet_set_override(n.fleet, "p:key", "200");
+    loopback_fleet_set_override(n.fleet, "q:key", "deny");
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(&n.node[0], 50), 50);
     for (int i = 0; i < NODES; i++) {
@@ -471,7 +471,7 @@ static void test_policies_are_reloaded_while_entries_are_in_force(void **state)
         assert_false(weir_check(n.node[i].t, &denied, 1, NULL));
     }
     assert_int_equal(ask_freely(&n.node[0], 500), 150);
-    memory_fleet_set_override(n.fleet, "p:key", NULL);
+    loopback_fleet_set_override(n.fleet, "p:key", NULL);
     pass(&n, TWO_INTERVALS);
     expect_limit(&n, 500);
     /* And a policy that goes takes its entries along; they come back with it. */
@@ -491,7 +491,7 @@ static void told_in_no_time(struct nodes *n, struct node *node, const char *valu
     fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
     assert_true(weir_poll(node->w) >= 0);
     (void) ask_freely(node, 20); /* a grant, or a denial, is live */
-    memory_fleet_set_override(n->fleet, "p:key", value);
+    loopback_fleet_set_override(n->fleet, "p:key", value);
     assert_true(weir_poll(node->w) >= 0);
     know_all(node); /* whatever was said of the key itself */
 }
@@ -527,10 +527,10 @@ static void test_entries_stay_in_force_through_an_outage(void **state)
     weir_policy policy = patient_policy_of(&window_300);
     policy.outage_grace_ms = 500;
     nodes_start(&n, &policy, 1);
-    memory_fleet_set_override(n.fleet, "p:key", "30");
-    memory_fleet_set_override(n.fleet, "p:never", "deny");
+    loopback_fleet_set_override(n.fleet, "p:key", "30");
+    loopback_fleet_set_override(n.fleet, "p:never", "deny");
     pass(&n, TWO_INTERVALS);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 100), 10); /* its part of the entry's number */
@@ -538,8 +538,8 @@ static void test_entries_stay_in_force_through_an_outage(void **state)
         const weir_key never = key_of(&n.node[i], "p", "never");
         assert_false(weir_check(n.node[i].t, &never, 1, NULL));
     }
-    memory_fleet_forget(n.fleet); /* the entries are an operator's, and stay */
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_forget(n.fleet); /* the entries are an operator's, and stay */
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 1000);
     expect_limit(&n, 30);
     assert_int_equal(fleet_sum(&n), 30);

@@ -156,7 +156,7 @@ static void test_units_of_the_window_before_are_given_back_there(void **state)
     give_back(&n.node[1], 30);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 126);
-    memory_fleet_forget(n.fleet);
+    loopback_fleet_forget(n.fleet);
     pass(&n, HEAL_MS);
     if (kind->algorithm == WEIR_SLIDING_WINDOW) {
         assert_int_equal(fleet_sum(&n), 126); /* the one before still counts */
@@ -228,9 +228,9 @@ static void test_what_is_said_again_because_answers_are_lost_counts_once(void **
     nodes_start(&n, &policy, 1);
     n.loses_notes = random_below(&rng, 2) == 0;
     use_somehow(&n, &rng, 10);
-    memory_fleet_lose_answers(n.fleet, true);
+    loopback_fleet_lose_answers(n.fleet, true);
     use_somehow(&n, &rng, 30);
-    memory_fleet_lose_answers(n.fleet, false);
+    loopback_fleet_lose_answers(n.fleet, false);
     pass(&n, TURN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     expect_agreed(&n, used_by_all(&n));
@@ -251,11 +251,11 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
     give_back(&n.node[0], 30);
     for (int times = 0; times < 3; times++) {
         use_somehow(&n, &rng, 10);
-        memory_fleet_forget(n.fleet); /* with rounds under way */
+        loopback_fleet_forget(n.fleet); /* with rounds under way */
         use_somehow(&n, &rng, 5);
-        memory_fleet_lose_answers(n.fleet, times == 1);
+        loopback_fleet_lose_answers(n.fleet, times == 1);
         pass(&n, 500);
-        memory_fleet_lose_answers(n.fleet, false);
+        loopback_fleet_lose_answers(n.fleet, false);
         pass(&n, HEAL_MS);
         /* What passed after the fleet forgot may wait for its turn. */
         for (int ms = 0; ms < TURN_MS && fleet_sum(&n) != used_by_all(&n); ms += HEAL_MS) {
@@ -280,7 +280,7 @@ static void test_what_all_nodes_know_no_forgetful_fleet_gives_back(void **state)
         hear(&n);
         give_back(&n.node[times], 1);
         agree(&n);
-        memory_fleet_forget(n.fleet);
+        loopback_fleet_forget(n.fleet);
         pass(&n, HEAL_MS);
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
     }
@@ -299,7 +299,7 @@ static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **stat
     give_back(&n.node[0], 20);
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), 100);
-    memory_fleet_forget(n.fleet);
+    loopback_fleet_forget(n.fleet);
     pass(&n, HEAL_MS); /* and nobody asks for anything */
     assert_int_equal(fleet_sum(&n), 100);
     nodes_stop(&n);
@@ -375,12 +375,12 @@ static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **s
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), 0);
     pass(&n, STEP_MS);
     n.node[0].used = n.node[1].used = n.node[2].used = 0;
-    memory_fleet_lose_answers(n.fleet, true);
+    loopback_fleet_lose_answers(n.fleet, true);
     hear_within(&n, TWO_INTERVALS);
-    memory_fleet_lose_answers(n.fleet, false);
+    loopback_fleet_lose_answers(n.fleet, false);
     pass(&n, TURN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
-    memory_fleet_forget(n.fleet);
+    loopback_fleet_forget(n.fleet);
     pass(&n, HEAL_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     expect_agreed(&n, used_by_all(&n));
@@ -396,13 +396,13 @@ static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **
     use_on_all(&n, 60);
     hear(&n);
     hear(&n);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
     assert_int_equal(room(&n.node[1]), LIMIT); /* here at once */
     pass(&n, 500);
     assert_true(room(&n.node[0]) < LIMIT - 150);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, RETURN_MS);
     assert_int_equal(fleet_sum(&n), 0);
     n.node[0].used = n.node[1].used = n.node[2].used = 0;
@@ -420,12 +420,12 @@ static void test_units_used_between_a_reset_and_its_telling_stay(void **state)
     assert_int_equal(ask(&n.node[1], 60), 60);
     pass(&n, TWO_INTERVALS);
     hear(&n);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
     pass(&n, 100);
     assert_int_equal(ask(&n.node[1], 50), 50);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 50);
     expect_agreed(&n, 50);
@@ -441,13 +441,13 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
     assert_int_equal(ask(&n.node[0], 60), 60);
     assert_int_equal(ask(&n.node[1], 60), 60);
     pass(&n, TWO_INTERVALS);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), -ENOTCONN); /* it does not know of the others' 60 */
     pass(&n, 100);
     assert_int_equal(ask_freely(&n.node[0], 50), 50);
     make_urgent(&n.node[0]); /* it is among those that cannot wait, and has changed as well */
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 50);
     expect_agreed(&n, 50);

@@ -13,9 +13,9 @@
 /* A node that is killed does not leave the fleet. */
 static void node_kill(struct nodes *n, int i)
 {
-    memory_fleet_set_down(n->fleet, true);
+    loopback_fleet_set_down(n->fleet, true);
     node_close(&n->node[i]);
-    memory_fleet_set_down(n->fleet, false);
+    loopback_fleet_set_down(n->fleet, false);
 }
 
 static void test_nodes_that_start_while_redis_is_away_share_the_limit(void **state)
@@ -27,7 +27,7 @@ static void test_nodes_that_start_while_redis_is_away_share_the_limit(void **sta
     nodes_init(&n, &policy, 1);
     n.cold = true;
     n.expected_nodes = NODES;
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     for (int i = 0; i < NODES; i++) {
         node_open(&n, i, 0);
         assert_int_equal(ask(&n.node[i], 1000), LIMIT / NODES); /* at once */
@@ -35,7 +35,7 @@ static void test_nodes_that_start_while_redis_is_away_share_the_limit(void **sta
     ask_all(&n, 3000, (const uint64_t[NODES]){20, 20, 20});
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
     assert_int_equal(used_by_all(&n), LIMIT); /* and for good */
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     ask_all(&n, 3000 + RETURN_MS, (const uint64_t[NODES]){20, 20, 20});
     assert_in_range(used_by_all(&n), LIMIT, LIMIT + NODES); /* what refills in those seconds is less than one unit */
     nodes_stop(&n);
@@ -88,7 +88,7 @@ static void test_what_is_closed_is_closed_from_the_first_check(void **state)
     policy.on_outage = WEIR_OUTAGE_CLOSED;
     nodes_init(&n, &policy, 1);
     n.cold = true;
-    memory_fleet_set_hung(n.fleet, true);
+    loopback_fleet_set_hung(n.fleet, true);
     node_open(&n, 0, 0);
     assert_int_equal(ask(&n.node[0], 1000), 0);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
@@ -97,7 +97,7 @@ static void test_what_is_closed_is_closed_from_the_first_check(void **state)
     assert_int_equal(ask(&n.node[0], 1000), 0);
     pass(&n, 3000);
     assert_int_equal(ask(&n.node[0], 1000), 0);
-    memory_fleet_set_hung(n.fleet, false);
+    loopback_fleet_set_hung(n.fleet, false);
     pass(&n, 3000);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
     assert_int_equal(ask(&n.node[0], 1000), LIMIT);
@@ -113,13 +113,13 @@ static void test_a_quota_keeps_its_64th_in_an_outage_before_the_first_answer(voi
     nodes_init(&n, &policy, 1);
     n.cold = true;
     n.expected_nodes = NODES;
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     node_open(&n, 0, 0);
     assert_in_range(ask(&n.node[0], 1000), LIMIT / NODES - 1, LIMIT / NODES);
     pass(&n, 3000);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
     assert_int_equal(ask(&n.node[0], 1000), 0);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 3000 + RETURN_MS);
     (void) ask_for_long(&n, &n.node[0], 64 * LIMIT);
     assert_int_equal(n.node[0].used, 64 * LIMIT);

@@ -105,10 +105,10 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
     struct node *node = subject_start(&s, WEIR_TOKEN_BUCKET, WEIR_OUTAGE_OPEN);
     const struct fleet *fleet = &node->w->fleet;
     const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
-    memory_fleet_set_down(s.n.fleet, true);
+    loopback_fleet_set_down(s.n.fleet, true);
     pass(&s.n, 1000);
     use_all(&s, 10);
-    memory_fleet_set_down(s.n.fleet, false);
+    loopback_fleet_set_down(s.n.fleet, false);
     creep_begin(&s.creep, node, MILLISECOND / 10);
     assert_int_equal(fleet->forgiven, cells);
     while (fleet->forgiven == cells) {
@@ -134,7 +134,7 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
         assert_in_range(room(other), LIMIT - 1 - steps, LIMIT - 1);
         admitted += s.keys.admitted[i];
     }
-    assert_int_equal(memory_fleet_sum(s.n.fleet, ":p:"), admitted + KEYS);
+    assert_int_equal(loopback_fleet_sum(s.n.fleet, ":p:"), admitted + KEYS);
     nodes_stop(&s.n);
 }
 
@@ -173,7 +173,7 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
     while (fleet->skew.step_ns == 0) {
         assert_true(weir_poll(node->w) >= 0);
     }
-    memory_fleet_set_down(n.fleet, loses);
+    loopback_fleet_set_down(n.fleet, loses);
     const uint64_t told = fleet->stats.sync_count;
     size_t steps = 1;
     uint64_t before[KEYS];

@@ -144,10 +144,10 @@ static void test_what_keys_that_move_have_told_counts_once(void **state)
             pass(&n, STEP_MS);
         }
     }
-    for (int ms = 0; ms < 2 * TURN_MS && memory_fleet_sum(n.fleet, ":p:") != used; ms += HEAL_MS) {
+    for (int ms = 0; ms < 2 * TURN_MS && loopback_fleet_sum(n.fleet, ":p:") != used; ms += HEAL_MS) {
         pass(&n, HEAL_MS);
     }
-    assert_int_equal(memory_fleet_sum(n.fleet, ":p:"), used); /* whoever was forgotten has told before */
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), used); /* whoever was forgotten has told before */
     for (int m = 0; m < NODES; m++) {
         weir_stats stats;
         weir_get_stats(n.node[m].w, &stats);

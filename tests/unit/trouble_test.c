@@ -30,7 +30,7 @@ static void start(struct nodes *n, const weir_policy *policy, struct lines *log,
 {
     memset(log, 0, sizeof(*log));
     nodes_init(n, policy, 1);
-    memory_fleet_set_down(n->fleet, down);
+    loopback_fleet_set_down(n->fleet, down);
     node_open(n, 0, 0);
     n->node[0].w->fleet.log = keep;
     n->node[0].w->fleet.log_arg = log;
@@ -74,7 +74,7 @@ static void test_every_interval_without_a_connection_is_a_sync_error(void **stat
     assert_true(stats.connect_attempt_count >= 2);
     assert_int_equal(stats.reconnect_count, 0);
     assert_int_equal(stats.sync_count, 0);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 5000);
     const uint64_t before = stats_of(&n).sync_error_count;
     pass(&n, 5000);
@@ -83,7 +83,7 @@ static void test_every_interval_without_a_connection_is_a_sync_error(void **stat
     assert_true(stats.sync_count > 0);
     assert_true(stats.reconnect_count > 0);
     /* The host's clock leaps: intervals that nobody looked at were without a connection, too. */
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
     const uint64_t down = stats_of(&n).sync_error_count;
     assert_true(down > before);
@@ -128,7 +128,7 @@ static void test_the_age_of_the_news_counts_from_the_start(void **state)
     /* The fields say what they are documented to say: there is no news. */
     assert_int_equal(stats_of(&n).fleet_age_ns, UINT64_MAX);
     assert_int_equal(look(&n.node[0]).fleet_age_ns, UINT64_MAX);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 5000);
     assert_in_range(strtod(metric(&n, "weir_fleet_age_seconds"), NULL) * 1000, 0, 4 * INTERVAL_MS);
     nodes_stop(&n);
@@ -182,13 +182,13 @@ static void test_what_stays_down_is_said_again_every_ten_minutes(void **state)
     assert_int_equal(log.count, 8);
     assert_int_equal(lines_with(&log, "down for 3 h 0 min;"), 1);
     /* Once it is over nothing is said any more, and the next outage counts from its own beginning. */
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 5000);
     assert_int_equal(lines_with(&log, "answering again"), 1);
     const size_t said = log.count;
     pass_minutes(&n, 30);
     assert_int_equal(log.count, said);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass_minutes(&n, 11);
     assert_int_equal(lines_with(&log, "down for 10 min;"), 2);
     nodes_stop(&n);
@@ -215,28 +215,28 @@ static void test_one_is_said_as_one_and_more_as_more(void **state)
     pass(&n, 1000);
     expect_line(&log, "), 1 live node");
     assert_int_equal(lines_with(&log, "live nodes"), 0);
-    memory_fleet_set_override(n.fleet, "p:a", "deny");
+    loopback_fleet_set_override(n.fleet, "p:a", "deny");
     pass(&n, 1000);
     expect_line(&log, "overrides: 1 key has an entry of its own");
-    memory_fleet_set_override(n.fleet, "p:b", "wrong");
+    loopback_fleet_set_override(n.fleet, "p:b", "wrong");
     pass(&n, 1000);
     expect_line(&log, "overrides: 1 entry is malformed: \"p:b\" with \"wrong\": ");
-    memory_fleet_set_override(n.fleet, "p:c", "wrong");
+    loopback_fleet_set_override(n.fleet, "p:c", "wrong");
     pass(&n, 1000);
     expect_line(&log, "overrides: 2 entries are malformed, such as \"p:");
-    memory_fleet_set_override(n.fleet, "p:d", "allow");
-    memory_fleet_set_override(n.fleet, "p:e", long_value);
+    loopback_fleet_set_override(n.fleet, "p:d", "allow");
+    loopback_fleet_set_override(n.fleet, "p:e", long_value);
     pass(&n, 1000);
     expect_line(&log, "overrides: 2 keys have entries of their own");
     expect_line(&log, "overrides: 1 entry is not read, as ");
-    memory_fleet_set_override(n.fleet, "p:a", NULL);
-    memory_fleet_set_override(n.fleet, "p:d", NULL);
+    loopback_fleet_set_override(n.fleet, "p:a", NULL);
+    loopback_fleet_set_override(n.fleet, "p:d", NULL);
     pass(&n, 1000);
     expect_line(&log, "overrides: 0 keys have entries of their own");
     node_open(&n, 1, 0);
-    memory_fleet_set_down(n.fleet, true);
+    loopback_fleet_set_down(n.fleet, true);
     pass(&n, 2000);
-    memory_fleet_set_down(n.fleet, false);
+    loopback_fleet_set_down(n.fleet, false);
     pass(&n, 5000);
     expect_line(&log, ": answering again, ");
     assert_int_equal(lines_with(&log, "1 live nodes"), 0);
@@ -253,7 +253,7 @@ static void test_refused_records_are_said_as_one_or_more(void **state)
     struct nodes n;
     start(&n, &policy, &log, false);
     pass(&n, 1000);
-    memory_fleet_refuse(n.fleet, ":p:", -EPROTO);
+    loopback_fleet_refuse(n.fleet, ":p:", -EPROTO);
     assert_int_equal(ask(&n.node[0], 50), 50);
     pass(&n, 1000);
     expect_line(&log, " refused 1 of 1 record, such as ");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fleet within one process: what its users and its transports do with it. The records are in memory_records.c, the
- * messages in memory_network.c.
+ * A fleet within one process: what its users and its transports do with it. The records are in loopback_records.c, the
+ * messages in loopback_network.c.
  *
  * Every call takes the fleet's lock, so that nodes with background threads can share one too.
  */
@@ -21,25 +21,25 @@
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
 #define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
 
-struct memory_snapshot {
+struct loopback_snapshot {
     struct records records;
 };
 
-static struct memory_fleet *lock(const struct memory_fleet *fleet)
+static struct loopback_fleet *lock(const struct loopback_fleet *fleet)
 {
-    struct memory_fleet *unlocked = (struct memory_fleet *) (uintptr_t) fleet; /* const does not promise the lock */
+    struct loopback_fleet *unlocked = (struct loopback_fleet *) (uintptr_t) fleet; /* const does not promise the lock */
     (void) pthread_mutex_lock(&unlocked->lock);
     return unlocked;
 }
 
-static void unlock(struct memory_fleet *fleet)
+static void unlock(struct loopback_fleet *fleet)
 {
     (void) pthread_mutex_unlock(&fleet->lock);
 }
 
-struct memory_fleet *memory_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
+struct loopback_fleet *loopback_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
 {
-    struct memory_fleet *fleet = calloc(1, sizeof(*fleet));
+    struct loopback_fleet *fleet = calloc(1, sizeof(*fleet));
     if (fleet != NULL) {
         (void) pthread_mutex_init(&fleet->lock, NULL);
         fleet->wall_ns = wall_ns;
@@ -49,7 +49,7 @@ struct memory_fleet *memory_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
     return fleet;
 }
 
-void memory_fleet_free(struct memory_fleet *fleet)
+void loopback_fleet_free(struct loopback_fleet *fleet)
 {
     network_clear(fleet);
     records_clear(&fleet->records);
@@ -62,7 +62,7 @@ void memory_fleet_free(struct memory_fleet *fleet)
     free(fleet);
 }
 
-void memory_fleet_set_network_clock(struct memory_fleet *fleet, uint64_t (*network_ns)(void *arg), void *arg)
+void loopback_fleet_set_network_clock(struct loopback_fleet *fleet, uint64_t (*network_ns)(void *arg), void *arg)
 {
     (void) lock(fleet);
     fleet->network_ns = network_ns;
@@ -71,50 +71,50 @@ void memory_fleet_set_network_clock(struct memory_fleet *fleet, uint64_t (*netwo
     unlock(fleet);
 }
 
-void memory_fleet_seed(struct memory_fleet *fleet, uint64_t seed)
+void loopback_fleet_seed(struct loopback_fleet *fleet, uint64_t seed)
 {
     (void) lock(fleet);
     fleet->random = seed;
     unlock(fleet);
 }
 
-void memory_fleet_set_link(struct memory_fleet *fleet, const struct memory_link *link)
+void loopback_fleet_set_link(struct loopback_fleet *fleet, const struct loopback_link *link)
 {
     (void) lock(fleet);
     fleet->link = *link;
     unlock(fleet);
 }
 
-static void set_flag(struct memory_fleet *fleet, bool *flag, bool value)
+static void set_flag(struct loopback_fleet *fleet, bool *flag, bool value)
 {
     (void) lock(fleet);
     *flag = value;
     unlock(fleet);
 }
 
-void memory_fleet_set_down(struct memory_fleet *fleet, bool down)
+void loopback_fleet_set_down(struct loopback_fleet *fleet, bool down)
 {
     set_flag(fleet, &fleet->down, down);
 }
 
-void memory_fleet_set_hung(struct memory_fleet *fleet, bool hung)
+void loopback_fleet_set_hung(struct loopback_fleet *fleet, bool hung)
 {
     set_flag(fleet, &fleet->hung, hung);
 }
 
-void memory_fleet_lose_answers(struct memory_fleet *fleet, bool lose)
+void loopback_fleet_lose_answers(struct loopback_fleet *fleet, bool lose)
 {
     set_flag(fleet, &fleet->loses_answers, lose);
 }
 
-void memory_fleet_set_slow(struct memory_fleet *fleet, uint64_t delay_ns)
+void loopback_fleet_set_slow(struct loopback_fleet *fleet, uint64_t delay_ns)
 {
     (void) lock(fleet);
     fleet->slow_ns = delay_ns;
     unlock(fleet);
 }
 
-void memory_fleet_forget(struct memory_fleet *fleet)
+void loopback_fleet_forget(struct loopback_fleet *fleet)
 {
     (void) lock(fleet);
     records_clear(&fleet->records);
@@ -122,14 +122,14 @@ void memory_fleet_forget(struct memory_fleet *fleet)
     unlock(fleet);
 }
 
-void memory_fleet_flush(struct memory_fleet *fleet)
+void loopback_fleet_flush(struct loopback_fleet *fleet)
 {
     (void) lock(fleet);
     records_clear(&fleet->records);
     unlock(fleet);
 }
 
-void memory_fleet_refuse(struct memory_fleet *fleet, const char *part, int status)
+void loopback_fleet_refuse(struct loopback_fleet *fleet, const char *part, int status)
 {
     (void) lock(fleet);
     (void) snprintf(fleet->refused, sizeof(fleet->refused), "%s", part != NULL ? part : "");
@@ -137,9 +137,9 @@ void memory_fleet_refuse(struct memory_fleet *fleet, const char *part, int statu
     unlock(fleet);
 }
 
-struct memory_snapshot *memory_fleet_snapshot(struct memory_fleet *fleet)
+struct loopback_snapshot *loopback_fleet_snapshot(struct loopback_fleet *fleet)
 {
-    struct memory_snapshot *snapshot = calloc(1, sizeof(*snapshot));
+    struct loopback_snapshot *snapshot = calloc(1, sizeof(*snapshot));
     if (snapshot == NULL) {
         return NULL;
     }
@@ -153,7 +153,7 @@ struct memory_snapshot *memory_fleet_snapshot(struct memory_fleet *fleet)
     return snapshot;
 }
 
-void memory_snapshot_free(struct memory_snapshot *snapshot)
+void loopback_snapshot_free(struct loopback_snapshot *snapshot)
 {
     if (snapshot != NULL) {
         records_clear(&snapshot->records);
@@ -161,7 +161,7 @@ void memory_snapshot_free(struct memory_snapshot *snapshot)
     }
 }
 
-bool memory_fleet_restore(struct memory_fleet *fleet, const struct memory_snapshot *snapshot, bool same_run)
+bool loopback_fleet_restore(struct loopback_fleet *fleet, const struct loopback_snapshot *snapshot, bool same_run)
 {
     (void) lock(fleet);
     const bool whole = records_copy(&fleet->records, &snapshot->records);
@@ -170,7 +170,7 @@ bool memory_fleet_restore(struct memory_fleet *fleet, const struct memory_snapsh
     return whole;
 }
 
-void memory_fleet_set_override(struct memory_fleet *fleet, const char *field, const char *value)
+void loopback_fleet_set_override(struct loopback_fleet *fleet, const char *field, const char *value)
 {
     (void) lock(fleet);
     size_t at = 0;
@@ -194,69 +194,69 @@ void memory_fleet_set_override(struct memory_fleet *fleet, const char *field, co
     unlock(fleet);
 }
 
-uint64_t memory_fleet_sum(const struct memory_fleet *fleet, const char *part)
+uint64_t loopback_fleet_sum(const struct loopback_fleet *fleet, const char *part)
 {
-    struct memory_fleet *locked = lock(fleet);
+    struct loopback_fleet *locked = lock(fleet);
     const uint64_t sum = records_total(&locked->records, locked->wall_ns(locked->arg), part, false);
     unlock(locked);
     return sum;
 }
 
-uint64_t memory_fleet_record_count(const struct memory_fleet *fleet)
+uint64_t loopback_fleet_record_count(const struct loopback_fleet *fleet)
 {
-    struct memory_fleet *locked = lock(fleet);
+    struct loopback_fleet *locked = lock(fleet);
     const uint64_t count = records_total(&locked->records, locked->wall_ns(locked->arg), "", true);
     unlock(locked);
     return count;
 }
 
-void memory_fleet_each(const struct memory_fleet *fleet, memory_record_fn call, void *arg)
+void loopback_fleet_each(const struct loopback_fleet *fleet, loopback_record_fn call, void *arg)
 {
-    struct memory_fleet *locked = lock(fleet);
+    struct loopback_fleet *locked = lock(fleet);
     records_each(&locked->records, locked->wall_ns(locked->arg), call, arg);
     unlock(locked);
 }
 
-void memory_fleet_get_counts(const struct memory_fleet *fleet, struct memory_counts *counts)
+void loopback_fleet_get_counts(const struct loopback_fleet *fleet, struct loopback_counts *counts)
 {
-    struct memory_fleet *locked = lock(fleet);
+    struct loopback_fleet *locked = lock(fleet);
     *counts = locked->counts;
     unlock(locked);
 }
 
-void memory_fleet_run(struct memory_fleet *fleet)
+void loopback_fleet_run(struct loopback_fleet *fleet)
 {
     (void) lock(fleet);
     network_run(fleet, NULL);
     unlock(fleet);
 }
 
-static struct memory_transport *of(struct transport *t)
+static struct loopback_transport *of(struct transport *t)
 {
-    return (struct memory_transport *) (void *) t;
+    return (struct loopback_transport *) (void *) t;
 }
 
-static const struct memory_transport *of_const(const struct transport *t)
+static const struct loopback_transport *of_const(const struct transport *t)
 {
-    return (const struct memory_transport *) (const void *) t;
+    return (const struct loopback_transport *) (const void *) t;
 }
 
-void memory_transport_set_link(struct transport *transport, const struct memory_link *link)
+void loopback_transport_set_link(struct transport *transport, const struct loopback_link *link)
 {
-    struct memory_transport *t = of(transport);
+    struct loopback_transport *t = of(transport);
     (void) lock(t->fleet);
     t->link = *link;
     unlock(t->fleet);
 }
 
-void memory_transport_set_cut(struct transport *transport, bool cut)
+void loopback_transport_set_cut(struct transport *transport, bool cut)
 {
     set_flag(of(transport)->fleet, &of(transport)->cut, cut);
 }
 
-void memory_transport_kill(struct transport *transport)
+void loopback_transport_kill(struct transport *transport)
 {
-    struct memory_transport *t = of(transport);
+    struct loopback_transport *t = of(transport);
     (void) lock(t->fleet);
     t->dead = true;
     t->problem = "the node is dead";
@@ -264,15 +264,15 @@ void memory_transport_kill(struct transport *transport)
 }
 
 /* Notes what time it is for the node, and for the network. */
-static void look_at_clocks(struct memory_transport *t, uint64_t now_ns)
+static void look_at_clocks(struct loopback_transport *t, uint64_t now_ns)
 {
     t->stepped_ns = now_ns;
     t->stepped_network_ns = network_time(t->fleet);
 }
 
-static int memory_begin(struct transport *transport, struct round *round, uint64_t now_ns)
+static int loopback_begin(struct transport *transport, struct round *round, uint64_t now_ns)
 {
-    struct memory_transport *t = of(transport);
+    struct loopback_transport *t = of(transport);
     if (t->round != NULL) {
         return -EBUSY;
     }
@@ -292,7 +292,7 @@ static int memory_begin(struct transport *transport, struct round *round, uint64
 }
 
 /* The next attempt is due after a wait that doubles, and differs from node to node. */
-static void back_off(struct memory_transport *t, uint64_t now_ns)
+static void back_off(struct loopback_transport *t, uint64_t now_ns)
 {
     if (t->link.backs_off) {
         const uint64_t wait_ns = min_u64(BACKOFF_FIRST_NS << (t->failures < 6 ? t->failures : 6), BACKOFF_MOST_NS);
@@ -301,7 +301,7 @@ static void back_off(struct memory_transport *t, uint64_t now_ns)
     }
 }
 
-static enum transport_event fail(struct memory_transport *t, const char *problem, uint64_t now_ns)
+static enum transport_event fail(struct loopback_transport *t, const char *problem, uint64_t now_ns)
 {
     network_abandon(t);
     back_off(t, now_ns);
@@ -311,7 +311,7 @@ static enum transport_event fail(struct memory_transport *t, const char *problem
 }
 
 /* What has become of the round under way. */
-static enum transport_event outcome(struct memory_transport *t, uint64_t now_ns)
+static enum transport_event outcome(struct loopback_transport *t, uint64_t now_ns)
 {
     if (t->fleet->down) {
         return fail(t, "the fleet went down", now_ns);
@@ -330,10 +330,10 @@ static enum transport_event outcome(struct memory_transport *t, uint64_t now_ns)
     return now_ns >= t->deadline_ns ? fail(t, "no answer", now_ns) : TRANSPORT_NOTHING;
 }
 
-static enum transport_event memory_step(struct transport *transport, uint64_t now_ns)
+static enum transport_event loopback_step(struct transport *transport, uint64_t now_ns)
 {
-    struct memory_transport *t = of(transport);
-    struct memory_fleet *fleet = t->fleet;
+    struct loopback_transport *t = of(transport);
+    struct loopback_fleet *fleet = t->fleet;
     enum transport_event event = TRANSPORT_NOTHING;
     (void) lock(fleet);
     network_run(fleet, t);
@@ -353,21 +353,21 @@ static enum transport_event memory_step(struct transport *transport, uint64_t no
     return event;
 }
 
-static enum transport_state memory_state(const struct transport *transport)
+static enum transport_state loopback_state(const struct transport *transport)
 {
-    const struct memory_transport *t = of_const(transport);
-    struct memory_fleet *fleet = lock(t->fleet);
+    const struct loopback_transport *t = of_const(transport);
+    struct loopback_fleet *fleet = lock(t->fleet);
     const bool down = fleet->down || t->dead || t->stepped_ns < t->next_try_ns;
     unlock(fleet);
     return t->round != NULL ? TRANSPORT_BUSY : down ? TRANSPORT_DOWN : TRANSPORT_READY;
 }
 
-static size_t memory_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
+static size_t loopback_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
 {
-    const struct memory_transport *t = of_const(transport);
+    const struct loopback_transport *t = of_const(transport);
     (void) fds;
     if (t->round != NULL) {
-        struct memory_fleet *fleet = lock(t->fleet);
+        struct loopback_fleet *fleet = lock(t->fleet);
         /* What travels is in a queue by the network's time, and the node waits by its own. */
         const struct message *next = t->answer != NULL && !t->cut ? t->answer : fleet->hung ? NULL : t->request;
         const uint64_t event_ns =
@@ -380,50 +380,50 @@ static size_t memory_wait_for(const struct transport *transport, struct pollfd *
     return 0;
 }
 
-static const char *memory_problem(const struct transport *transport)
+static const char *loopback_problem(const struct transport *transport)
 {
     return of_const(transport)->problem;
 }
 
-static const char *memory_server(const struct transport *transport)
+static const char *loopback_server(const struct transport *transport)
 {
     (void) transport;
     return "fleet in memory";
 }
 
-static struct transport_counts memory_counts(const struct transport *transport)
+static struct transport_counts loopback_counts(const struct transport *transport)
 {
     return of_const(transport)->counts;
 }
 
-static void memory_close(struct transport *transport)
+static void loopback_close(struct transport *transport)
 {
-    struct memory_transport *t = of(transport);
+    struct loopback_transport *t = of(transport);
     (void) lock(t->fleet);
     network_abandon(t);
     unlock(t->fleet);
     free(t);
 }
 
-static const struct transport_ops memory_ops = {
-    .begin = memory_begin,
-    .step = memory_step,
-    .state = memory_state,
-    .wait_for = memory_wait_for,
-    .problem = memory_problem,
-    .server = memory_server,
-    .counts = memory_counts,
-    .close = memory_close,
+static const struct transport_ops loopback_ops = {
+    .begin = loopback_begin,
+    .step = loopback_step,
+    .state = loopback_state,
+    .wait_for = loopback_wait_for,
+    .problem = loopback_problem,
+    .server = loopback_server,
+    .counts = loopback_counts,
+    .close = loopback_close,
 };
 
-int memory_transport_open(struct memory_fleet *fleet, const struct transport_config *config, struct transport **out,
-                          weir_error *error)
+int loopback_transport_open(struct loopback_fleet *fleet, const struct transport_config *config, struct transport **out,
+                            weir_error *error)
 {
-    struct memory_transport *t = calloc(1, sizeof(*t));
+    struct loopback_transport *t = calloc(1, sizeof(*t));
     if (t == NULL) {
         return error_set(error, -ENOMEM, "out of memory");
     }
-    t->base.ops = &memory_ops;
+    t->base.ops = &loopback_ops;
     t->fleet = fleet;
     t->timeout_ns = config->timeout_ms * NS_PER_MS;
     (void) lock(fleet);

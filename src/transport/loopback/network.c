@@ -30,7 +30,7 @@ static bool happens(uint64_t *random, uint32_t ppm)
     return ppm != 0 && network_random(random, PPM) < ppm;
 }
 
-uint64_t network_time(struct memory_fleet *fleet)
+uint64_t network_time(struct loopback_fleet *fleet)
 {
     const uint64_t now_ns =
         fleet->network_ns != NULL ? fleet->network_ns(fleet->network_arg) : fleet->wall_ns(fleet->arg);
@@ -38,9 +38,9 @@ uint64_t network_time(struct memory_fleet *fleet)
     return fleet->network_now_ns;
 }
 
-static uint64_t draw_delay(struct memory_transport *t)
+static uint64_t draw_delay(struct loopback_transport *t)
 {
-    const struct memory_link *link = &t->link;
+    const struct loopback_link *link = &t->link;
     const uint64_t range_ns = saturating_sub(link->delay_max_ns, link->delay_min_ns);
     return link->delay_min_ns + (range_ns != 0 ? network_random(&t->random, range_ns + 1) : 0);
 }
@@ -58,7 +58,7 @@ static void message_free(struct message *message)
     free(message);
 }
 
-static struct message *message_copy(struct memory_transport *t)
+static struct message *message_copy(struct loopback_transport *t)
 {
     const struct round *round = t->round;
     size_t logs = 0;
@@ -95,7 +95,7 @@ static struct message *message_copy(struct memory_transport *t)
     return message;
 }
 
-static void enqueue(struct memory_fleet *fleet, struct message *message)
+static void enqueue(struct loopback_fleet *fleet, struct message *message)
 {
     struct message **at = &fleet->queue;
     message->number = ++fleet->message_count;
@@ -144,7 +144,7 @@ static uint64_t report_size(const struct report *report)
 }
 
 /* A second copy, for which nobody waits. */
-static void send_duplicate(struct memory_transport *t, uint64_t due_ns)
+static void send_duplicate(struct loopback_transport *t, uint64_t due_ns)
 {
     struct message *copy = message_copy(t);
     if (copy != NULL) {
@@ -154,9 +154,9 @@ static void send_duplicate(struct memory_transport *t, uint64_t due_ns)
     }
 }
 
-bool network_send(struct memory_transport *t)
+bool network_send(struct loopback_transport *t)
 {
-    struct memory_fleet *fleet = t->fleet;
+    struct loopback_fleet *fleet = t->fleet;
     struct message *message = message_copy(t);
     if (message == NULL) {
         return false;
@@ -188,7 +188,7 @@ bool network_send(struct memory_transport *t)
     return true;
 }
 
-static void answer_overrides(const struct memory_fleet *fleet, struct round *round)
+static void answer_overrides(const struct loopback_fleet *fleet, struct round *round)
 {
     char version[sizeof(round->overrides_version)];
     (void) snprintf(version, sizeof(version), "%llu", (unsigned long long) fleet->override_version);
@@ -218,10 +218,10 @@ static void answer_overrides(const struct memory_fleet *fleet, struct round *rou
     memcpy(round->overrides_version, version, sizeof(version));
 }
 
-static void apply(struct memory_fleet *fleet, struct message *message)
+static void apply(struct loopback_fleet *fleet, struct message *message)
 {
     struct round *round = &message->round;
-    struct memory_transport *t = message->from;
+    struct loopback_transport *t = message->from;
     const uint64_t now_ns = fleet->wall_ns(fleet->arg);
     const uint64_t last_ns = records_beat(&fleet->records, round, now_ns);
     for (size_t i = 0; i < round->report_count; i++) {
@@ -249,15 +249,15 @@ static void apply(struct memory_fleet *fleet, struct message *message)
 }
 
 /* Without a delay a round takes effect in its node's own step, whoever else is stepped before. */
-static bool waits_for_sender(const struct message *message, const struct memory_transport *stepped)
+static bool waits_for_sender(const struct message *message, const struct loopback_transport *stepped)
 {
-    const struct memory_transport *t = message->from;
+    const struct loopback_transport *t = message->from;
     return t != NULL && t != stepped && t->link.delay_max_ns == 0;
 }
 
-static void arrive(struct memory_fleet *fleet, struct message *message, uint64_t now_ns)
+static void arrive(struct loopback_fleet *fleet, struct message *message, uint64_t now_ns)
 {
-    struct memory_transport *t = message->from;
+    struct loopback_transport *t = message->from;
     if (t != NULL) {
         t->request = NULL;
     }
@@ -277,7 +277,7 @@ static void arrive(struct memory_fleet *fleet, struct message *message, uint64_t
     t->answer = message;
 }
 
-void network_run(struct memory_fleet *fleet, const struct memory_transport *stepped)
+void network_run(struct loopback_fleet *fleet, const struct loopback_transport *stepped)
 {
     const uint64_t now_ns = network_time(fleet);
     struct message **at = &fleet->queue;
@@ -292,7 +292,7 @@ void network_run(struct memory_fleet *fleet, const struct memory_transport *step
     }
 }
 
-void network_abandon(struct memory_transport *t)
+void network_abandon(struct loopback_transport *t)
 {
     if (t->request != NULL) {
         t->request->from = NULL;
@@ -303,7 +303,7 @@ void network_abandon(struct memory_transport *t)
     t->round = NULL;
 }
 
-void network_deliver(struct memory_transport *t)
+void network_deliver(struct loopback_transport *t)
 {
     struct round *to = t->round;
     struct round *from = &t->answer->round;
@@ -336,7 +336,7 @@ void network_deliver(struct memory_transport *t)
     network_abandon(t);
 }
 
-void network_clear(struct memory_fleet *fleet)
+void network_clear(struct loopback_fleet *fleet)
 {
     while (fleet->queue != NULL) {
         struct message *next = fleet->queue->next;

@@ -10,11 +10,11 @@
 
 #include "transport/loopback/records.h"
 
-struct memory_transport;
+struct loopback_transport;
 
 struct message {
     struct message *next;
-    struct memory_transport *from;   /* who waits for the answer; NULL: nobody does any more */
+    struct loopback_transport *from; /* who waits for the answer; NULL: nobody does any more */
     uint64_t due_ns, number;         /* of those that are due at the same time the lower number is first */
     uint64_t run, beat_ns, begun_ns; /* of the fleet, of the last heartbeat there, of its memory, as the sender knew */
     uint64_t last_ns;                /* the last heartbeat that was there, as it is answered */
@@ -24,7 +24,7 @@ struct message {
     bool answer_lost;
 };
 
-struct memory_fleet {
+struct loopback_fleet {
     pthread_mutex_t lock;
     uint64_t (*wall_ns)(void *arg);
     void *arg;
@@ -32,7 +32,7 @@ struct memory_fleet {
     void *network_arg;
     uint64_t network_now_ns; /* the latest reading */
     uint64_t random, transport_count, message_count;
-    struct memory_link link; /* of new transports */
+    struct loopback_link link; /* of new transports */
     struct records records;
     uint64_t run;          /* changes when everything is forgotten */
     struct message *queue; /* on their way, the next to arrive first */
@@ -43,13 +43,13 @@ struct memory_fleet {
     int refusal;
     bool down, hung, loses_answers;
     uint64_t slow_ns; /* answers are sent so much later */
-    struct memory_counts counts;
+    struct loopback_counts counts;
 };
 
-struct memory_transport {
+struct loopback_transport {
     struct transport base;
-    struct memory_fleet *fleet;
-    struct memory_link link;
+    struct loopback_fleet *fleet;
+    struct loopback_link link;
     uint64_t random;
     bool cut, dead;
     struct round *round;     /* under way */
@@ -68,21 +68,21 @@ struct memory_transport {
 uint64_t network_random(uint64_t *state, uint64_t bound);
 
 /* The network's time. */
-uint64_t network_time(struct memory_fleet *fleet);
+uint64_t network_time(struct loopback_fleet *fleet);
 
 /* Sends t->round, and draws what becomes of it. False: out of memory, and nothing is sent. */
-bool network_send(struct memory_transport *t);
+bool network_send(struct loopback_transport *t);
 
 /* Applies what has arrived, and sends the answers. `stepped`: whose step it is; NULL: nobody's. */
-void network_run(struct memory_fleet *fleet, const struct memory_transport *stepped);
+void network_run(struct loopback_fleet *fleet, const struct loopback_transport *stepped);
 
 /* Nobody waits for this transport's round any more; what it sent still arrives. */
-void network_abandon(struct memory_transport *t);
+void network_abandon(struct loopback_transport *t);
 
 /* Copies an answer that has arrived to the round it is for, and drops it. */
-void network_deliver(struct memory_transport *t);
+void network_deliver(struct loopback_transport *t);
 
 /* Drops everything that is on its way. */
-void network_clear(struct memory_fleet *fleet);
+void network_clear(struct loopback_fleet *fleet);
 
 #endif

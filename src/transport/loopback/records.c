@@ -623,7 +623,7 @@ uint64_t records_beat(struct records *records, struct round *round, uint64_t clo
     return last_ns;
 }
 
-void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg)
+void records_each(const struct records *records, uint64_t now_ns, loopback_record_fn call, void *arg)
 {
     for (size_t i = 0; i < records->chain_count; i++) {
         for (const struct record *record = records->chains[i]; record != NULL; record = record->next) {

@@ -32,7 +32,7 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
 uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns);
 
 /* Calls for each author of each record that has not expired. */
-void records_each(const struct records *records, uint64_t now_ns, memory_record_fn call, void *arg);
+void records_each(const struct records *records, uint64_t now_ns, loopback_record_fn call, void *arg);
 
 /* Sums over the living records whose name contains `part`, less what was given back; with `count` their number. */
 uint64_t records_total(const struct records *records, uint64_t now_ns, const char *part, bool count);
