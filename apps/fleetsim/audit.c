@@ -13,6 +13,7 @@
 
 #include "algorithm/window.h"
 #include "inside.h"
+#include "transport/loopback/loopback.h"
 
 /* How long all nodes may take to tell what they have when nothing is wrong any more. */
 #define TELL_NS (30 * NS_PER_S)
@@ -22,7 +23,7 @@
 
 static uint64_t node_number(const struct sim_node *node, const struct rule *rule)
 {
-    return window_span_at(rule, tier_time(&node->w->tier)).number;
+    return window_span_at(rule, limiter_time(&node->w->limiter)).number;
 }
 
 /* The place of a window; what was there is over. */
@@ -84,7 +85,7 @@ static const struct policy *compiled(const struct sim *sim)
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         if (sim->nodes[i].alive) {
             weir *w = sim->nodes[i].w;
-            return load_relaxed(&w->tier.policies)->by_id[weir_find_policy(w, sim->policy->name)];
+            return load_relaxed(&w->limiter.process.policies)->by_id[weir_find_policy(w, sim->policy->name)];
         }
     }
     return NULL;

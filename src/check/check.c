@@ -17,16 +17,18 @@
  *
  * Progress: a hit is wait-free.
  */
+#include "check/check.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "check/decide.h"
 #include "check/renew_grant.h"
+#include "check/request.h"
+#include "check/slot_learn.h"
 #include "check/verdict.h"
 #include "policy/override_set.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
 #include "thread/slot.h"
-
-#define likely(x)   __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
 
 bool thread_allow_unattached(weir_verdict *verdict)
 {
@@ -176,7 +178,7 @@ static bool check_policy(const struct pass *p, bool take, const struct slot *slo
         const size_t locked = slot_take(p->t, p->policy, p->key, EPOCH_ASLEEP, p->now_ns);
         return decide(p->t, p->policy, p->key, p->cost, false, locked, 0, p->epoch, p->now_ns, p->verdict);
     }
-    const struct cold cold = cold_of(p->t->tier, p->policy, p->now_ns);
+    const struct cold cold = cold_of(p->t->process, p->policy, p->now_ns);
     cold_keep(p->t, p->set, &cold, p->epoch);
     return slot != NULL ? check_slot(p, &cold, (size_t) (slot - p->t->slots)) : check_slotless(p, &cold);
 }
@@ -225,7 +227,7 @@ static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, ui
     bool pass;
     if (slot == NULL) {
         /* Its misses are most of what follows; both, as one key in four is not in its first line. */
-        table_prefetch(&t->tier->table, cold_hash(cold, key));
+        table_prefetch(&t->process->table, cold_hash(cold, key));
     }
     if (slot != NULL) {
         const size_t index = (size_t) (slot - t->slots);
@@ -249,8 +251,8 @@ static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t co
 {
     struct pass p = {.t = t, .key = key, .cost = cost, .hint = *hint, .verdict = verdict};
     counter_add(&t->slow_count, 1);
-    p.epoch = load_acquire(&t->line->epoch);  /* [S4] */
-    p.set = load_acquire(&t->tier->policies); /* [S4] */
+    p.epoch = load_acquire(&t->line->epoch);     /* [S4] */
+    p.set = load_acquire(&t->process->policies); /* [S4] */
     p.policy = thread_policy(p.set, key);
     if (p.policy == NULL) {
         return thread_allow_unknown(t, verdict);

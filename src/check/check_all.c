@@ -10,8 +10,13 @@
  */
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "check/check.h"
+#include "check/decide.h"
+#include "check/request.h"
+#include "check/slot_learn.h"
 #include "check/verdict.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* The slots of the keys of a request, where every one of them has a grant that covers its cost. */
@@ -169,8 +174,8 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, cons
     all.denied = all.would_deny = false;
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const uint32_t epoch = load_acquire(&t->line->epoch);            /* [S4] before the policies */
-    const struct policy_set *set = load_acquire(&t->tier->policies); /* one set for all keys */
+    const uint32_t epoch = load_acquire(&t->line->epoch);               /* [S4] before the policies */
+    const struct policy_set *set = load_acquire(&t->process->policies); /* one set for all keys */
     all_collect(t, set, &all, keys, costs, count);
     bool pass = !all.denied;
     if (all.denied) {

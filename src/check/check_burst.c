@@ -22,12 +22,11 @@
  */
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "check/check.h"
 #include "check/direct_charge.h"
+#include "process/insert.h"
 #include "thread/limiter.h"
 #include "thread/slot.h"
-
-#define likely(x)   __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
 
 /*
  * Keys that are looked for ahead. Processors have 10 to 24 misses of one core under way (more with huge pages and the
@@ -81,7 +80,7 @@ static __attribute__((noinline)) struct cold *policy_slow(struct burst *b, const
     }
     if (cold == NULL && policy != NULL && b->cold_count < POLICIES) {
         cold = &b->colds[b->cold_count++];
-        *cold = cold_of(b->t->tier, policy, tick_now(b->t, policy));
+        *cold = cold_of(b->t->process, policy, tick_now(b->t, policy));
     }
     if (cold == NULL || !cold_is_short(cold)) {
         return &b->none;
@@ -186,7 +185,7 @@ static void work_out(const struct burst *b, struct ahead *const *list, size_t co
         struct cold *cold = ahead->cold;
         uint64_t held;
         if (unlikely(cold->fleet)) {
-            __builtin_prefetch(&b->t->tier->notes.stubs[cell - b->table->cells]);
+            __builtin_prefetch(&b->t->process->notes.stubs[cell - b->table->cells]);
             ahead->noted = cell;
             ahead->cell = NULL;
         } else if (likely(cold_look(cold, cell, ahead->hash, ahead->cost, &ahead->swap, &held))) {
@@ -212,7 +211,7 @@ static __attribute__((noinline)) bool decide_long(struct burst *b, const struct 
     cold->allowed -= ahead->cell != NULL;
     struct cold_answer how;
     const bool found = cold->fleet && load_relaxed(&ahead->noted->hash) == ahead->hash;
-    if (found ? cold_charge(b->t->tier, cold, ahead->noted, ahead->hash, cost, &how)
+    if (found ? cold_charge(b->t->process, cold, ahead->noted, ahead->hash, cost, &how)
               : cold_pass(b->t, cold, key, cost, NULL)) {
         cold->allowed++;
         return true;
@@ -248,13 +247,13 @@ static void collect(struct burst *b)
 static void begin(struct burst *b, struct weir_thread *t)
 {
     b->t = t;
-    b->table = &t->tier->table;
+    b->table = &t->process->table;
     b->none.moment.limit = 0;
     b->last_id = NO_LAST;
     b->last = &b->none; /* a key's policy may be that */
     b->cold_count = 0;
     b->print = slot_print(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
-    b->set = load_acquire(&t->tier->policies);
+    b->set = load_acquire(&t->process->policies);
 }
 
 /* Up to AHEAD keys. */

@@ -37,11 +37,17 @@
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "base/spin.h"
+#include "check/decide.h"
+#include "check/denial.h"
+#include "check/request.h"
+#include "process/insert.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
+#include "thread/slot.h"
 
 static struct cell *cell_of(const struct request *r, const struct claim *claim, size_t i)
 {
-    return &r->t->tier->table.cells[claim->cells[i]];
+    return &r->t->process->table.cells[claim->cells[i]];
 }
 
 /* A bucket that was last charged by another rate, of another tier or an earlier policy, goes over to this one. */
@@ -70,18 +76,18 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
     }
     opinion->state = cell_state(*value);
     opinion->level = opinion->state;
-    struct tier *tier = r->t->tier;
+    struct process *process = r->t->process;
     const uint32_t at = claim->cells[i];
     const uint64_t asked = claim_asked(claim);
-    const bool mirrored = mirror_concerns(tier, claim->policy);
+    const bool mirrored = process_shares(process, claim->policy);
     if (mirrored) {
-        claim->rules[i] = mirror_rule(tier, claim->policy, i, at, asked);
-        opinion->level = mirror_level(tier, claim->policy, &claim->rules[i], at, opinion->state, r->now_ns);
+        claim->rules[i] = mirror_rule(process, claim->policy, i, at, asked);
+        opinion->level = mirror_level(process, claim->policy, &claim->rules[i], at, opinion->state, r->now_ns);
     }
     const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
     opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->level, r->now_ns), others);
     if (mirrored) {
-        opinion->left = mirror_left(tier, claim->policy, &claim->rules[i], at, opinion->state, opinion->left, others,
+        opinion->left = mirror_left(process, claim->policy, &claim->rules[i], at, opinion->state, opinion->left, others,
                                     asked, r->now_ns);
     }
     if (others != 0 && rule_is_queue(&claim->rules[i])) {
@@ -94,11 +100,11 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
 static bool ask_one(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct pair_value *value)
 {
     if (rule_is_log(&claim->rules[i])) {
-        struct tier *tier = r->t->tier;
-        logs_lock(tier, claim->cells[i]);
-        const bool there =
-            logs_refresh(tier, claim->cells[i], cell_hash(claim->policy, claim->key, i), &claim->rules[i], r->now_ns);
-        logs_unlock(tier, claim->cells[i]);
+        struct process *process = r->t->process;
+        logs_lock(process, claim->cells[i]);
+        const bool there = logs_refresh(process, claim->cells[i], cell_hash(claim->policy, claim->key, i),
+                                        &claim->rules[i], r->now_ns);
+        logs_unlock(process, claim->cells[i]);
         if (!there) {
             return false;
         }
@@ -173,7 +179,7 @@ static void mark_refused(struct request *r)
         const struct claim *claim = &r->claims[c];
         for (size_t i = 0; claim->short_of && !claim->placeless && i < claim->policy->limit_count; i++) {
             if (claim->opinions[i].left < claim_asked(claim)) {
-                owner_mark(&r->t->tier->table.owners[claim->cells[i]], MARK_REFUSED);
+                owner_mark(&r->t->process->table.owners[claim->cells[i]], MARK_REFUSED);
             }
         }
     }
@@ -184,7 +190,7 @@ struct state process_base(const struct request *r, const struct claim *claim, si
     const struct opinion *opinion = &claim->opinions[i];
     const struct rule *rule = &claim->rules[i];
     /* In parts every unit takes the time of those that pass elsewhere, from the level on. */
-    const bool in_parts = rule_is_bucket(rule) && mirror_concerns(r->t->tier, claim->policy) &&
+    const bool in_parts = rule_is_bucket(rule) && process_shares(r->t->process, claim->policy) &&
                           load_relaxed(&claim->policy->rung) == RUNG_SHARE;
     return in_parts ? opinion->level : opinion->state;
 }
@@ -192,7 +198,7 @@ struct state process_base(const struct request *r, const struct claim *claim, si
 enum charge process_charge(struct request *r, struct claim *claim, size_t i, uint64_t cost, uint64_t mine,
                            uint64_t wanted, uint64_t add)
 {
-    struct tier *tier = r->t->tier;
+    struct process *process = r->t->process;
     struct cell *cell = cell_of(r, claim, i);
     const struct rule *rule = &claim->rules[i];
     struct opinion *opinion = &claim->opinions[i];
@@ -200,11 +206,11 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
     const uint32_t at = claim->cells[i];
     enum charge result;
     if (is_log) {
-        logs_lock(tier, at);
+        logs_lock(process, at);
     }
     for (;;) {
         struct pair_value value;
-        if ((is_log && !logs_refresh(tier, at, cell_hash(claim->policy, claim->key, i), rule, r->now_ns)) ||
+        if ((is_log && !logs_refresh(process, at, cell_hash(claim->policy, claim->key, i), rule, r->now_ns)) ||
             !hear(r, claim, i, mine, &value)) {
             result = CHARGE_LOST;
             break;
@@ -217,8 +223,8 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
         if (is_log) {
             /* Beside what others have been promised by the same word. */
             const uint64_t others = wanted != 0 ? (load_acquire(&cell->held) & HELD_UNITS) - mine : 0;
-            struct log *log = logs_room(tier, at, rule, saturating_add(max_u64(cost, wanted), others), r->now_ns);
-            log = log == NULL && wanted == 0 ? logs_get(tier, at) : log; /* it was promised: the oldest give way */
+            struct log *log = logs_room(process, at, rule, saturating_add(max_u64(cost, wanted), others), r->now_ns);
+            log = log == NULL && wanted == 0 ? logs_get(process, at) : log; /* it was promised: the oldest give way */
             if (log == NULL) {
                 result = CHARGE_NO_MEMORY;
                 break;
@@ -240,11 +246,11 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
             break;
         }
         if (is_log) {
-            (void) log_pop(logs_get(tier, at), cost); /* there was room for them, so nothing was pushed out */
+            (void) log_pop(logs_get(process, at), cost); /* there was room for them, so nothing was pushed out */
         }
     }
     if (is_log) {
-        logs_unlock(tier, at);
+        logs_unlock(process, at);
     }
     return result;
 }
@@ -316,7 +322,7 @@ static enum charge charge_held(struct request *r)
         giant = giant || r->claims[c].cost > HOLD_MOST - GRANT_MAX;
     }
     if (giant) {
-        spin_lock(&r->t->tier->giants);
+        spin_lock(&r->t->process->giants);
     }
     hold_all(r, false); /* [P2] */
     struct claim *placeless;
@@ -338,18 +344,18 @@ static enum charge charge_held(struct request *r)
         }
     }
     if (giant) {
-        spin_unlock(&r->t->tier->giants);
+        spin_unlock(&r->t->process->giants);
     }
     return seen;
 }
 
 void process_dirty(const struct request *r, const struct claim *claim)
 {
-    if (claim->policy->scope != WEIR_SCOPE_FLEET || !r->t->tier->fleet) {
+    if (claim->policy->scope != WEIR_SCOPE_FLEET || !r->t->process->fleet) {
         return;
     }
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        table_set_dirty(&r->t->tier->table, claim->cells[i]);
+        table_set_dirty(&r->t->process->table, claim->cells[i]);
     }
 }
 
@@ -411,7 +417,7 @@ static void allow(struct request *r)
 
 bool process_wait(struct request *r, const struct claim *claim, unsigned *fruitless)
 {
-    return settle_key(r->t->tier, r->t, claim->policy, claim->key) || settle_wait(fruitless);
+    return settle_key(r->t->limiter, r->t, claim->policy, claim->key) || settle_wait(fruitless);
 }
 
 /* What asking everybody comes to. */
@@ -487,11 +493,11 @@ static bool renew_time(struct request *r)
 {
     const struct decision *out = r->out;
     const struct claim *claim = &r->claims[out->key_index];
-    const struct tier *tier = r->t->tier;
-    if (!rule_is_bucket(&claim->rules[out->limit_index]) || out->retry_after_ns > tier->tick_ns) {
+    const struct limiter *limiter = r->t->limiter;
+    if (!rule_is_bucket(&claim->rules[out->limit_index]) || out->retry_after_ns > limiter->tick_ns) {
         return false;
     }
-    const uint64_t now_ns = tier_time(tier);
+    const uint64_t now_ns = limiter_time(limiter);
     const bool later = now_ns > r->now_ns;
     r->now_ns = later ? now_ns : r->now_ns;
     return later;
@@ -553,7 +559,7 @@ static void unpin_all(struct request *r, size_t count)
     for (size_t c = 0; c < count; c++) {
         const struct claim *claim = &r->claims[c];
         if (!claim->pinned && !claim->unplaced) {
-            place_unpin(r->t->tier, claim->policy, claim->cells);
+            place_unpin(r->t->process, claim->policy, claim->cells);
         }
     }
 }
@@ -566,8 +572,8 @@ static bool find_all(struct request *r, bool pin)
         if (claim->pinned) {
             continue;
         }
-        const bool found = pin ? place_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)
-                               : place_locate(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells);
+        const bool found = pin ? place_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)
+                               : place_locate(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells);
         claim->unplaced = !found;
         claim->placeless = claim->placeless || !found;
         if (!found && !claim->optional) {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a denial says: which limit will be the last to let the request pass, and when. */
+#include "check/denial.h"
 #include "base/numbers.h"
+#include "check/decide.h"
+#include "check/request.h"
+#include "process/insert.h"
 #include "thread/limiter.h"
 
 uint64_t process_retry_after(const struct request *r, const struct claim *claim, size_t i)
@@ -10,16 +14,16 @@ uint64_t process_retry_after(const struct request *r, const struct claim *claim,
     if (!rule_is_log(rule)) {
         return rule_retry_after(rule, claim->opinions[i].level, r->now_ns, asked);
     }
-    struct tier *tier = r->t->tier;
+    struct process *process = r->t->process;
     uint64_t retry_ns = log_state_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
-    logs_lock(tier, claim->cells[i]);
-    struct log *log = logs_get(tier, claim->cells[i]);
+    logs_lock(process, claim->cells[i]);
+    struct log *log = logs_get(process, claim->cells[i]);
     /* Relaxed: under the lock a log is its cell's for as long as the hash is there. */
     if (log != NULL &&
-        load_relaxed(&r->t->tier->table.cells[claim->cells[i]].hash) == cell_hash(claim->policy, claim->key, i)) {
+        load_relaxed(&r->t->process->table.cells[claim->cells[i]].hash) == cell_hash(claim->policy, claim->key, i)) {
         retry_ns = log_retry_after(log, rule, r->now_ns, asked);
     }
-    logs_unlock(tier, claim->cells[i]);
+    logs_unlock(process, claim->cells[i]);
     return retry_ns;
 }
 
@@ -37,9 +41,9 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
             retry_ns = NS_PER_S;
         }
         /* Relaxed: as mirror.c. What is left to the others may be had after the fleet's next answer. */
-        const bool mirrored = mirror_concerns(r->t->tier, claim->policy) && retry_ns != UINT64_MAX;
+        const bool mirrored = process_shares(r->t->process, claim->policy) && retry_ns != UINT64_MAX;
         const uint64_t answer_ns =
-            mirrored ? mirror_retry_after(r->t->tier, claim->policy, claim->cells[i], r->now_ns) : 0;
+            mirrored ? mirror_retry_after(r->t->process, claim->policy, claim->cells[i], r->now_ns) : 0;
         retry_ns = answer_ns != 0 && (retry_ns == 0 || claim->rules[i].limit < claim->policy->limits[i].rule.limit)
                        ? answer_ns
                        : retry_ns;

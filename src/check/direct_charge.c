@@ -4,41 +4,27 @@
 #include "base/numbers.h"
 #include "check/verdict.h"
 
-struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns)
+bool cold_charge_mirrored(struct process *process, const struct cold *cold, struct cell *cell, uint64_t hash,
+                          uint64_t cost, struct cold_answer *out)
 {
-    struct cold cold = {.policy = policy, .now_ns = now_ns, .fleet = mirror_concerns(tier, policy), .id = policy->id};
-    /* Relaxed: on another rung of the outage ladder there are other numbers than the configured ones. */
-    const bool configured = load_relaxed(&policy->rung) == RUNG_FLEET;
-    if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
-        cold.mix = policy->share ^ policy->limits[0].salt;
-        cold.rule = policy->limits[0].rule;
-        cold.about = slot_about(policy);
-        cold.moment = moment_of(&cold.rule, now_ns);
-    }
-    return cold;
-}
-
-bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash, uint64_t cost,
-                          struct cold_answer *out)
-{
-    const uint32_t at = (uint32_t) (cell - tier->table.cells);
+    const uint32_t at = (uint32_t) (cell - process->table.cells);
     const struct rule *rule = &cold->rule;
     struct pair_value value;
-    if (!cell_read(cell, hash, &value) || !mirror_is_whole(tier, cold->policy, rule, at)) {
+    if (!cell_read(cell, hash, &value) || !mirror_is_whole(process, cold->policy, rule, at)) {
         return false;
     }
     struct state state = cell_state(value);
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
     const uint64_t headroom = saturating_sub(rule_headroom(rule, state, cold->now_ns), held);
-    const uint64_t left = mirror_left(tier, cold->policy, rule, at, state, headroom, held, cost, cold->now_ns);
+    const uint64_t left = mirror_left(process, cold->policy, rule, at, state, headroom, held, cost, cold->now_ns);
     if (left < cost || !moment_take(&cold->moment, &state, held, cost)) {
-        offenders_prefetch(&tier->offenders, at);
+        offenders_prefetch(&process->offenders, at);
         return false;
     }
     if (!pair_cas(&cell->state, &value, cell_value(state, value))) {
         return false;
     }
-    table_set_dirty(&tier->table, at);
+    table_set_dirty(&process->table, at);
     *out = (struct cold_answer){.state = state, .held = held, .left = left - cost};
     return true;
 }
@@ -51,7 +37,7 @@ void cold_write(weir_verdict *verdict, const struct weir_thread *t, const struct
                               .limit = cold->rule.limit,
                               .remaining = min_u64(left, cold->rule.limit),
                               .reset_after_ns = reset_after_ns,
-                              .fleet_age_ns = fleet_age(t->line, cold->now_ns)};
+                              .fleet_age_ns = fleet_age(t->process, cold->now_ns)};
 }
 
 void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
@@ -66,14 +52,14 @@ void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const stru
 bool cold_pass(struct weir_thread *t, const struct cold *cold, const weir_key *key, uint64_t cost,
                weir_verdict *verdict)
 {
-    struct tier *tier = t->tier;
+    struct process *process = t->process;
     if (!cold_is_short(cold) || cost == 0) {
         return false;
     }
     const uint64_t hash = cold_hash(cold, key);
-    const uint32_t at = table_find(&tier->table, hash);
+    const uint32_t at = table_find(&process->table, hash);
     struct cold_answer how;
-    if (at == TABLE_NONE || !cold_charge(tier, cold, &tier->table.cells[at], hash, cost, &how)) {
+    if (at == TABLE_NONE || !cold_charge(process, cold, &process->table.cells[at], hash, cost, &how)) {
         return false;
     }
     if (verdict != NULL) {

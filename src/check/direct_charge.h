@@ -17,48 +17,10 @@
 #ifndef WEIR_CHECK_DIRECT_CHARGE_H
 #define WEIR_CHECK_DIRECT_CHARGE_H
 
-#include "algorithm/limit_snapshot.h"
+#include "base/numbers.h"
 #include "thread/limiter.h"
-
-/* A policy's keys at one moment. */
-struct cold {
-    const struct policy *policy; /* within the RCU section it was found in */
-    uint64_t mix;                /* a key's hash, with this, is its cell's: see cell_hash */
-    uint64_t now_ns;             /* fleet time */
-    uint64_t allowed;            /* requests counted so far, for who collects them */
-    bool fleet;
-    uint64_t about; /* slot_about */
-    weir_policy_id id;
-    uint32_t epoch;       /* of what a thread keeps: see cold_keep; 0: nothing */
-    struct moment moment; /* of no kind: its keys do not go this way */
-    struct rule rule;
-};
-
-struct cold cold_of(const struct tier *tier, const struct policy *policy, uint64_t now_ns);
-
-/*
- * A thread keeps what its last slow passes worked out, for as long as the epoch stays: as a grant, by [S4], what was
- * made by an old set of policies has an old epoch. So it may be used outside of an RCU section, but for `policy`.
- */
-#define COLD_KEPT 4 /* policies: a power of two */
-
-static inline struct cold *cold_place(const struct weir_thread *t, weir_policy_id id)
-{
-    return &t->colds[id % COLD_KEPT];
-}
-
-/* Keeps it, where all keys of the policy have it: none has an entry of its own, and no other node uses them. */
-static inline void cold_keep(struct weir_thread *t, const struct policy_set *set, const struct cold *cold,
-                             uint32_t epoch)
-{
-    /* Relaxed: whether there are any. */
-    if (epoch != EPOCH_ASLEEP && cold->moment.kind != MOMENT_NONE && !cold->fleet && !cold->policy->fine_clock &&
-        load_relaxed(&set->overrides) == NULL) {
-        struct cold *place = cold_place(t, cold->policy->id);
-        *place = *cold;
-        place->epoch = epoch;
-    }
-}
+#include "thread/policy_snapshot.h"
+#include "thread/slot.h"
 
 static inline bool cold_is_short(const struct cold *cold)
 {
@@ -78,8 +40,8 @@ struct cold_answer {
 };
 
 /* As cold_charge, where other nodes use the key as well. `cost`: 1 to the limit. */
-bool cold_charge_mirrored(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash, uint64_t cost,
-                          struct cold_answer *out);
+bool cold_charge_mirrored(struct process *process, const struct cold *cold, struct cell *cell, uint64_t hash,
+                          uint64_t cost, struct cold_answer *out);
 
 /* What a charge is to make of a cell's state, its generation included. */
 struct cold_swap {
@@ -112,19 +74,19 @@ static inline bool cold_look(const struct cold *cold, const struct cell *cell, u
  * Counts `cost` units (not 0) of a hash at a cell that was its, where that takes no more than one look. False: nothing
  * was done.
  */
-static inline bool cold_charge(struct tier *tier, const struct cold *cold, struct cell *cell, uint64_t hash,
+static inline bool cold_charge(struct process *process, const struct cold *cold, struct cell *cell, uint64_t hash,
                                uint64_t cost, struct cold_answer *out)
 {
     if (cost > cold->moment.limit) {
         return false;
     }
     if (cold->fleet) {
-        return cold_charge_mirrored(tier, cold, cell, hash, cost, out);
+        return cold_charge_mirrored(process, cold, cell, hash, cost, out);
     }
     struct cold_swap swap;
     uint64_t held;
     if (!cold_look(cold, cell, hash, cost, &swap, &held)) {
-        offenders_prefetch(&tier->offenders, (uint32_t) (cell - tier->table.cells));
+        offenders_prefetch(&process->offenders, (uint32_t) (cell - process->table.cells));
         return false;
     }
     *out = (struct cold_answer){.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};

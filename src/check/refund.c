@@ -20,12 +20,16 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "check/check.h"
+#include "check/reset.h"
+#include "process/insert.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* One key whose cells are pinned. */
 struct subject {
-    struct tier *tier;
+    struct process *process;
     struct weir_thread *t;
     const struct policy *policy;
     const weir_key *key;
@@ -41,14 +45,14 @@ struct subject {
 /* False: the table has no room for the key, so nothing can have been counted there. */
 static bool subject_take(struct subject *s, struct weir_thread *t, const struct policy *policy, const weir_key *key)
 {
-    *s = (struct subject){.tier = t->tier, .t = t, .policy = policy, .key = key, .now_ns = tick_now(t, policy)};
+    *s = (struct subject){.process = t->process, .t = t, .policy = policy, .key = key, .now_ns = tick_now(t, policy)};
     unsigned fruitless = 0;
     /* Where somebody else settles the slot, what this thread has just used is not in the state yet. */
     do {
         s->slot = slot_take(t, policy, key, EPOCH_ASLEEP, s->now_ns);
     } while (s->slot == SLOT_NONE && slot_find(t, key->hash) != SLOT_NONE && settle_wait(&fruitless));
     s->cells = s->slot != SLOT_NONE ? t->backs[s->slot].cells : s->own_cells;
-    return s->slot != SLOT_NONE || place_pin(t->tier, policy, key, s->now_ns, s->cells);
+    return s->slot != SLOT_NONE || place_pin(t->process, policy, key, s->now_ns, s->cells);
 }
 
 static void subject_leave(struct subject *s)
@@ -56,31 +60,19 @@ static void subject_leave(struct subject *s)
     if (s->slot != SLOT_NONE) {
         slot_unlock(&s->t->backs[s->slot]);
     } else {
-        place_unpin(s->tier, s->policy, s->cells);
+        place_unpin(s->process, s->policy, s->cells);
     }
 }
 
-static void set_dirty(struct tier *tier, const struct policy *policy, uint32_t cell)
+static void set_dirty(struct process *process, const struct policy *policy, uint32_t cell)
 {
-    if (tier->fleet && policy->scope == WEIR_SCOPE_FLEET) {
-        table_set_dirty(&tier->table, cell);
+    if (process->fleet && policy->scope == WEIR_SCOPE_FLEET) {
+        table_set_dirty(&process->table, cell);
     }
-}
-
-void adjust_back_window(struct given *given, uint32_t tag, uint64_t units)
-{
-    _Atomic uint64_t *back = &given->back[tag & 1];
-    const uint64_t key = (uint64_t) tag << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
-    uint64_t seen = load_relaxed(back);
-    uint64_t next;
-    do {
-        const bool same = seen >> WINDOW_COUNT_BITS == key >> WINDOW_COUNT_BITS;
-        next = key | min_u64((same ? seen & WINDOW_COUNT_MASK : 0) + units, WINDOW_COUNT_MASK);
-    } while (!cas_release(back, &seen, next)); /* [A1] */
 }
 
 /* The most that the window of a state, and the one before, can give back of their own. `fleet`: others' are in it. */
-static void own_of_both(const struct tier *tier, uint32_t at, bool fleet, struct state state, uint64_t *now,
+static void own_of_both(const struct process *process, uint32_t at, bool fleet, struct state state, uint64_t *now,
                         uint64_t *before)
 {
     *now = window_count(state);
@@ -89,7 +81,7 @@ static void own_of_both(const struct tier *tier, uint32_t at, bool fleet, struct
         return;
     }
     /* A guess: it decides between two windows to give back to, and no more. */
-    const struct folded folded = note_folded(tier, at);
+    const struct folded folded = note_folded(process, at);
     const uint32_t behind = (window_tag(state) - folded.tag) & WINDOW_TAG_MASK;
     if (behind == 0) {
         *now = saturating_sub(*now, folded.now);
@@ -106,34 +98,34 @@ enum scope {
     SCOPE_ALL  /* and of the others' */
 };
 
-static uint64_t refund_log(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t units, uint64_t now_ns,
-                           enum scope scope)
+static uint64_t refund_log(struct process *process, uint32_t at, const struct rule *rule, uint64_t units,
+                           uint64_t now_ns, enum scope scope)
 {
     uint64_t given = 0;
-    if (scope == SCOPE_NOW && (load_acquire(&tier->table.cells[at].held) & HELD_UNITS) != 0) {
+    if (scope == SCOPE_NOW && (load_acquire(&process->table.cells[at].held) & HELD_UNITS) != 0) {
         return 0; /* what has passed on grants is later than what is in the log: first that must be there */
     }
-    logs_lock(tier, at);
-    struct log *log = logs_get(tier, at);
+    logs_lock(process, at);
+    struct log *log = logs_get(process, at);
     if (log != NULL) {
         log_expire(log, rule, now_ns);
         given = log_pop(log, units);
-        logs_publish(tier, at, rule);
+        logs_publish(process, at, rule);
     }
-    logs_unlock(tier, at);
+    logs_unlock(process, at);
     return given;
 }
 
 /* Gives back up to `units` of one limit. Returns how many. */
-static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t units, uint64_t now_ns,
-                            enum scope scope)
+static uint64_t refund_cell(struct process *process, uint32_t at, const struct rule *rule, uint64_t units,
+                            uint64_t now_ns, enum scope scope)
 {
     if (rule_is_log(rule)) {
-        return refund_log(tier, at, rule, units, now_ns, scope);
+        return refund_log(process, at, rule, units, now_ns, scope);
     }
-    struct cell *cell = &tier->table.cells[at];
-    const bool fleet = tier->fleet && owner_is(&tier->table.owners[at], OWNER_FLEET);
-    struct given *back = fleet ? given_make(tier, at) : NULL; /* [A1] before the state is lowered */
+    struct cell *cell = &process->table.cells[at];
+    const bool fleet = process->fleet && owner_is(&process->table.owners[at], OWNER_FLEET);
+    struct given *back = fleet ? given_make(process, at) : NULL; /* [A1] before the state is lowered */
     struct pair_value value = pair_read(&cell->state);
     struct state state;
     struct state next;
@@ -145,7 +137,7 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         uint64_t most_now = UINT64_MAX;
         uint64_t most_before = UINT64_MAX;
         if (scope != SCOPE_ALL && !rule_is_bucket(rule)) {
-            own_of_both(tier, at, fleet, state, &most_now, &most_before);
+            own_of_both(process, at, fleet, state, &most_now, &most_before);
         }
         uint64_t most = units;
         if (scope == SCOPE_NOW) {
@@ -159,15 +151,15 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
         return given;
     }
     if (rule_is_bucket(rule)) {
-        mirror_returned(tier, at, rule, given);
+        mirror_returned(process, at, rule, given);
         (void) add_release(&back->back[0], given); /* [A1] */
         return given;
     }
     if (given != before) {
-        adjust_back_window(back, window_tag(state), given - before);
+        given_add_window(back, window_tag(state), given - before);
     }
     if (before != 0) {
-        adjust_back_window(back, window_tag(state) - 1, before);
+        given_add_window(back, window_tag(state) - 1, before);
     }
     return given;
 }
@@ -176,14 +168,14 @@ static uint64_t refund_cell(struct tier *tier, uint32_t at, const struct rule *r
  * Brings what threads have used of their grants into the state: takes back what they hold, or waits for whoever is just
  * doing that. `but` has settled its own slot (NULL: nobody has).
  */
-static void settle_held(struct tier *tier, const struct weir_thread *but, const struct policy *policy,
+static void settle_held(struct limiter *limiter, const struct weir_thread *but, const struct policy *policy,
                         const weir_key *key, uint32_t at)
 {
-    const struct cell *cell = &tier->table.cells[at];
+    const struct cell *cell = &limiter->process.table.cells[at];
     unsigned fruitless = 0;
     /* Other threads may be granted units again and again: what they use after the first time is not waited for. */
     for (unsigned round = 0; round < SETTLE_ROUNDS && (load_acquire(&cell->held) & HELD_UNITS) != 0; round++) {
-        if (!settle_key(tier, but, policy, key) && !settle_wait(&fruitless)) {
+        if (!settle_key(limiter, but, policy, key) && !settle_wait(&fruitless)) {
             break;
         }
     }
@@ -197,24 +189,24 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
+    const struct policy *policy = thread_policy(load_acquire(&t->process->policies), key);
     if (policy == NULL || policy->override != OVERRIDE_NONE || cost == 0 || !subject_take(&s, t, policy, key)) {
         rcu_leave();
         return;
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule rule = policy_rule(&policy->limits[i]);
-        uint64_t given = refund_cell(t->tier, s.cells[i], &rule, cost, s.now_ns, SCOPE_NOW);
+        uint64_t given = refund_cell(t->process, s.cells[i], &rule, cost, s.now_ns, SCOPE_NOW);
         if (given < cost) {
-            settle_held(t->tier, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
-            given += refund_cell(t->tier, s.cells[i], &rule, cost - given, s.now_ns, SCOPE_OWN);
+            settle_held(t->limiter, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
+            given += refund_cell(t->process, s.cells[i], &rule, cost - given, s.now_ns, SCOPE_OWN);
         }
         if (given != 0) {
-            set_dirty(t->tier, policy, s.cells[i]);
+            set_dirty(t->process, policy, s.cells[i]);
         }
     }
     subject_leave(&s);
-    settle_denials(t->tier, policy, key);
+    settle_denials(t->limiter, policy, key);
     rcu_leave();
 }
 
@@ -227,7 +219,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
+    const struct policy *policy = thread_policy(load_acquire(&t->process->policies), key);
     if (policy == NULL || policy->override != OVERRIDE_NONE || units == 0) {
         rcu_leave();
         return;
@@ -239,10 +231,10 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     bool over = false;
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = mirror_rule(t->tier, policy, i, s.cells[i], 1);
-        struct cell *cell = &t->tier->table.cells[s.cells[i]];
+        const struct rule rule = mirror_rule(t->process, policy, i, s.cells[i], 1);
+        struct cell *cell = &t->process->table.cells[s.cells[i]];
         if (rule_is_log(&rule)) {
-            const bool counted = logs_charge(t->tier, s.cells[i], &rule, s.now_ns, units);
+            const bool counted = logs_charge(t->process, s.cells[i], &rule, s.now_ns, units);
             counter_add(&t->untracked_count, counted ? 0 : 1);
         } else {
             struct pair_value value = pair_read(&cell->state);
@@ -253,30 +245,30 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
         }
         const uint64_t left = rule_headroom(&rule, cell_state(pair_read(&cell->state)), s.now_ns);
         over = over || left < (load_acquire(&cell->held) & HELD_UNITS);
-        set_dirty(t->tier, policy, s.cells[i]);
+        set_dirty(t->process, policy, s.cells[i]);
     }
     if (over) {
         /* What other threads were granted is no longer there. */
-        (void) settle_key(t->tier, t, policy, key);
+        (void) settle_key(t->limiter, t, policy, key);
     }
     subject_leave(&s);
     rcu_leave();
 }
 
 /* Everything one pinned cell has counted is given back. */
-static void forget_counts(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t now_ns)
+static void forget_counts(struct process *process, uint32_t at, const struct rule *rule, uint64_t now_ns)
 {
     if (!rule_is_log(rule)) {
-        (void) refund_cell(tier, at, rule, UINT64_MAX, now_ns, SCOPE_ALL);
+        (void) refund_cell(process, at, rule, UINT64_MAX, now_ns, SCOPE_ALL);
         return;
     }
-    logs_lock(tier, at);
-    struct log *log = logs_get(tier, at);
+    logs_lock(process, at);
+    struct log *log = logs_get(process, at);
     if (log != NULL) {
         log_clear(log, UINT64_MAX);
-        logs_publish(tier, at, rule);
+        logs_publish(process, at, rule);
     }
-    logs_unlock(tier, at);
+    logs_unlock(process, at);
 }
 
 /*
@@ -284,37 +276,37 @@ static void forget_counts(struct tier *tier, uint32_t at, const struct rule *rul
  * told now, the state is emptied here, which it will hear of like of any refund; and what is used from then on is not
  * part of the reset when that is told. A log's reset is a time, which is right whenever it is told.
  */
-static void reset_cell(struct tier *tier, const struct policy *policy, size_t limit, uint32_t at, uint64_t now_ns,
+static void reset_cell(struct process *process, const struct policy *policy, size_t limit, uint32_t at, uint64_t now_ns,
                        bool reachable)
 {
-    const bool fleet = tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
+    const bool fleet = process->fleet && policy->scope == WEIR_SCOPE_FLEET;
     const struct rule rule = policy_rule(&policy->limits[limit]);
     /* Off the fleet's rung its answers are not taken in; and of a log that is not safe to say at any time. */
     const bool empties = !fleet || !reachable || load_relaxed(&policy->rung) != RUNG_FLEET || rule_is_log(&rule);
     if (empties) {
-        forget_counts(tier, at, &rule, now_ns);
+        forget_counts(process, at, &rule, now_ns);
     }
     if (fleet) {
-        struct given *given = given_make(tier, at);
+        struct given *given = given_make(process, at);
         store_relaxed(&given->reset_emptied, empties);
         /* Release: pairs with report.c, which tells the fleet. */
         store_release(&given->reset, max_u64(now_ns, 1));
-        table_set_dirty(&tier->table, at);
+        table_set_dirty(&process->table, at);
     }
 }
 
-int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
+int adjust_reset(struct limiter *limiter, const weir_key *key, bool reachable)
 {
     rcu_enter();
-    const struct policy_set *set = load_acquire(&tier->policies);
+    const struct policy_set *set = load_acquire(&limiter->process.policies);
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
     if (policy == NULL) {
         rcu_leave();
         return -ENOENT;
     }
-    if (!tier->host_time) {
+    if (!limiter->host_time) {
         /* What is used from here on is later than the reset, by the tick as well. */
-        tick_raise(&tier->line, clock_monotonic_ns(tier->clock));
+        tick_raise(limiter, clock_monotonic_ns(limiter->clock));
     }
     for (size_t m = 0; m < policy->group->count; m++) {
         const struct policy *member = policy->group->members[m];
@@ -324,21 +316,22 @@ int adjust_reset(struct tier *tier, const weir_key *key, bool reachable)
         as.policy = member->id;
         uint32_t cells[WEIR_MAX_LIMITS];
         for (size_t i = 0; i < member->limit_count; i++) {
-            sketch_forget(&tier->sketch, cell_hash(member, &as, i)); /* else it comes back when the key is forgotten */
+            sketch_forget(&limiter->process.sketch,
+                          cell_hash(member, &as, i)); /* else it comes back when the key is forgotten */
         }
-        if (!place_pin(tier, member, &as, tier_time(tier), cells)) {
+        if (!place_pin(&limiter->process, member, &as, limiter_time(limiter), cells)) {
             continue; /* no room: it cannot have been counted here */
         }
         for (size_t i = 0; i < member->limit_count; i++) {
-            settle_held(tier, NULL, member, &as, cells[i]);
+            settle_held(limiter, NULL, member, &as, cells[i]);
         }
         /* What was granted has been written down at an earlier time. */
-        const uint64_t now_ns = max_u64(tier_time(tier), load_relaxed(&tier->line.now_ns));
+        const uint64_t now_ns = max_u64(limiter_time(limiter), load_relaxed(&limiter->line.now_ns));
         for (size_t i = 0; i < member->limit_count; i++) {
-            reset_cell(tier, member, i, cells[i], now_ns, reachable);
+            reset_cell(&limiter->process, member, i, cells[i], now_ns, reachable);
         }
-        place_unpin(tier, member, cells);
-        settle_denials(tier, member, &as);
+        place_unpin(&limiter->process, member, cells);
+        settle_denials(limiter, member, &as);
     }
     rcu_leave();
     return 0;

@@ -2,7 +2,9 @@
 #include "check/renew_grant.h"
 
 #include "base/numbers.h"
+#include "check/decide.h"
 #include "check/verdict.h"
+#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* One key's slot and cell; the slot is locked, and has no grant. */
@@ -114,7 +116,7 @@ static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *v
 static struct cell *cell_of(const struct weir_thread *t, const struct slot_back *back, uint64_t hash)
 {
     /* The owner's own. The cell is pinned, so it does not change hands. */
-    struct cell *cell = &t->tier->table.cells[back->cells[0]];
+    struct cell *cell = &t->process->table.cells[back->cells[0]];
     return back->limit_count == 1 && load_relaxed(&cell->hash) == hash ? cell : NULL;
 }
 
@@ -135,7 +137,7 @@ bool warm_straight(struct weir_thread *t, struct slot *slot, const struct cold *
     const uint64_t hash = cold_hash(cold, key);
     struct cell *cell = cell_of(t, back, hash);
     struct cold_answer how;
-    if (cell == NULL || !is_idle(slot, back, epoch) || !cold_charge(t->tier, cold, cell, hash, cost, &how)) {
+    if (cell == NULL || !is_idle(slot, back, epoch) || !cold_charge(t->process, cold, cell, hash, cost, &how)) {
         return false;
     }
     if (verdict != NULL) {

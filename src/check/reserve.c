@@ -16,7 +16,13 @@
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "base/spin.h"
+#include "check/check.h"
+#include "check/decide.h"
+#include "check/request.h"
+#include "check/reserve.h"
+#include "process/insert.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* What a request hears. */
@@ -56,7 +62,7 @@ static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, s
 static enum charge charge_plain(struct request *r)
 {
     struct claim *claim = &r->claims[0];
-    struct cell *cell = &r->t->tier->table.cells[claim->cells[0]];
+    struct cell *cell = &r->t->process->table.cells[claim->cells[0]];
     struct pair_value value;
     if (!cell_read(cell, cell_hash(claim->policy, claim->key, 0), &value)) {
         return CHARGE_LOST;
@@ -80,7 +86,7 @@ static enum charge charge_held(struct request *r, uint64_t max_wait_ns, uint64_t
     enum charge result = CHARGE_DONE;
     const bool giant = claim->cost > HOLD_MOST;
     if (giant) {
-        spin_lock(&r->t->tier->giants);
+        spin_lock(&r->t->process->giants);
     }
     process_hold(r, claim, claim->cost);
     for (size_t i = 0; i < claim->policy->limit_count && result == CHARGE_DONE; i++) {
@@ -96,7 +102,7 @@ static enum charge charge_held(struct request *r, uint64_t max_wait_ns, uint64_t
     }
     process_hold(r, claim, (uint64_t) 0 - claim->cost);
     if (giant) {
-        spin_unlock(&r->t->tier->giants);
+        spin_unlock(&r->t->process->giants);
     }
     return result;
 }
@@ -124,7 +130,7 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         r->out->allowed = !place.refused;
         if (place.refused || claim->cost == 0) {
             for (size_t i = 0; place.refused && claim->cost != 0 && i < claim->policy->limit_count; i++) {
-                owner_mark(&r->t->tier->table.owners[claim->cells[i]], MARK_REFUSED);
+                owner_mark(&r->t->process->table.owners[claim->cells[i]], MARK_REFUSED);
             }
             return true;
         }
@@ -158,14 +164,14 @@ void queue_decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
     *r->out = (struct decision){.allowed = false};
     bool done = false;
     while (!done) {
-        if (!claim->pinned && !place_pin(r->t->tier, claim->policy, claim->key, r->now_ns, claim->cells)) {
+        if (!claim->pinned && !place_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)) {
             r->out->untracked = true;
             *wait_ns = NS_PER_S;
             return;
         }
         done = decide(r, max_wait_ns, wait_ns);
         if (!claim->pinned) {
-            place_unpin(r->t->tier, claim->policy, claim->cells);
+            place_unpin(r->t->process, claim->policy, claim->cells);
         }
     }
 }
@@ -180,7 +186,7 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
     }
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&t->tier->policies), key);
+    const struct policy *policy = thread_policy(load_acquire(&t->process->policies), key);
     bool pass = true;
     if (policy == NULL) {
         (void) thread_allow_unknown(t, NULL);
@@ -193,7 +199,7 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
         struct decision decision = {.allowed = false};
         uint32_t cells[WEIR_MAX_LIMITS];
         struct claim claim = {.policy = policy, .key = key, .cost = cost, .cells = cells};
-        struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = tier_time(t->tier), .out = &decision};
+        struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = limiter_time(t->limiter), .out = &decision};
         /* Its own grant would stand before it in the queue. */
         const size_t index = slot_take(t, policy, key, EPOCH_ASLEEP, r.now_ns);
         if (index != SLOT_NONE) {
@@ -202,8 +208,8 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
         }
         queue_decide(&r, max_wait_ns, wait);
         if (!decision.allowed && !decision.untracked && *wait != UINT64_MAX) {
-            offenders_name(t->tier, policy, key, claim.cells[0]);
-            offenders_denied(t->tier, claim.cells[0], cost != 0 ? cost : 1);
+            offenders_name(t->process, policy, key, claim.cells[0]);
+            offenders_denied(t->process, claim.cells[0], cost != 0 ? cost : 1);
         }
         if (index != SLOT_NONE) {
             slot_unlock(&t->backs[index]);

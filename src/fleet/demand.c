@@ -87,7 +87,7 @@ static void learn_recent(struct lesson *lesson, uint64_t units, uint64_t span_ns
 uint64_t learn_denied(const struct fleet *fleet, struct note *note, uint64_t into_ns, uint64_t period_ns,
                       uint64_t now_ns)
 {
-    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
     const uint64_t denied = load_relaxed(&note->denied) != 0 ? exchange_acquire(&note->denied, 0) : 0; /* statistics */
     /* More than any limit lets pass says no more; and what all nodes ask for between two answers stays far from 2^51
      * (count.h). */
@@ -173,7 +173,7 @@ static bool begins(const struct fleet *fleet, struct note *note, const struct ru
 {
     struct lesson *lesson = &note->lesson;
     const uint64_t now_ns = fleet->gathered_ns;
-    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
     if (lesson->learned_ns == 0) {
         const uint64_t age_ns = saturating_sub(now_ns, start_ns);
         const bool log = rule_is_log(rule);
@@ -204,7 +204,7 @@ static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns, bool b
 {
     const struct membership *membership = &fleet->membership;
     const uint64_t spoken_ns = bucket ? membership->watermark_ns : membership->spoken_ns;
-    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
     const uint64_t by_ns = min_u64(since_ns, saturating_sub(fleet->gathered_ns, interval_ns));
     return spoken_ns + interval_ns / LATE_DIVISOR >= by_ns;
 }
@@ -244,14 +244,14 @@ static void learn_demand(const struct fleet *fleet, struct lesson *lesson, uint6
     const bool late = presumed != 0 && others_asked > expected;
     const uint64_t speaking = late ? demand->others_rate : estimate_rate(others_asked, max_u64(span_ns, 1));
     demand_learn(demand, estimate_rate(lesson->own_asked, max_u64(span_ns, 1)), speaking, span_ns,
-                 fleet->tier->interval_ns);
+                 fleet->process->interval_ns);
     /*
      * What is left to nodes that have fallen silent stands free meanwhile. A bucket makes that good; a window that is
      * over, or that slides, does not. So a fall is believed at once where every node has spoken since the last answer,
      * and requests were denied here. A node that spoke a little less often looks silent, too: the others take its part
      * for one interval, and count what they take.
      */
-    const bool heard = membership->spoken_ns > lesson->learned_ns + fleet->tier->interval_ns / LATE_DIVISOR &&
+    const bool heard = membership->spoken_ns > lesson->learned_ns + fleet->process->interval_ns / LATE_DIVISOR &&
                        (lesson->denied[0] || lesson->denied[1]);
     const bool fallen = speaking < demand->others_rate - demand->others_rate / FALL_DIVISOR;
     if (!bucket && heard && presumed == 0 && fallen) {
@@ -285,7 +285,7 @@ static void take_in(const struct fleet *fleet, struct note *note, const struct r
 {
     struct lesson *lesson = &note->lesson;
     const uint64_t now_ns = fleet->gathered_ns;
-    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
     const uint64_t age_ns = fleet->news_age_ns;
     const bool window = !rule_is_bucket(rule) && !rule_is_log(rule);
     const uint64_t span_ns = lesson->learned_ns != 0 ? now_ns - lesson->learned_ns : 0;
@@ -410,7 +410,7 @@ uint64_t learn_told(const struct fleet *fleet, const struct note *note, const st
 {
     const struct mirror *mirror = &note->mirror;
     const uint64_t ahead = others_flow(rule, load_relaxed(&mirror->others_rate), load_relaxed(&mirror->others_part),
-                                       fleet->tier->interval_ns / 2);
+                                       fleet->process->interval_ns / 2);
     return saturating_sub(level_now(note, rule, count, now_ns), ahead);
 }
 
@@ -482,7 +482,7 @@ static uint64_t level_of(const struct fleet *fleet, const struct note *note, con
         level = keeps ? level : max_u64(level, told + ahead / 2);
         level = keeps || learn_failed(fleet, lesson) ? level : min_u64(level, saturating_add(told, ahead + ahead / 2));
     }
-    const uint64_t interval = fleet->tier->interval_ns << BUCKET_FRACTION_BITS;
+    const uint64_t interval = fleet->process->interval_ns << BUCKET_FRACTION_BITS;
     const uint64_t credit =
         lesson->denied[0] && lesson->denied[1] ? CREDIT_INTERVALS * interval : interval / CREDIT_DIVISOR;
     return max_u64(level, saturating_sub(now, credit));
@@ -491,7 +491,7 @@ static uint64_t level_of(const struct fleet *fleet, const struct note *note, con
 /* Fleet time as of which the others have told, on average; of an answer that waits for theirs as mirror.c counts. */
 static uint64_t news_since(const struct fleet *fleet, bool waits)
 {
-    const uint64_t age_ns = waits ? fleet->tier->interval_ns / 2 : fleet->news_age_ns;
+    const uint64_t age_ns = waits ? fleet->process->interval_ns / 2 : fleet->news_age_ns;
     return max_u64(saturating_sub(fleet->gathered_ns, age_ns), 1);
 }
 
@@ -500,7 +500,7 @@ void learn_answer(struct fleet *fleet, const struct cell *cell, struct note *not
 {
     struct mirror *mirror = &note->mirror;
     struct lesson *lesson = &note->lesson;
-    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
     const uint64_t now_ns = fleet->gathered_ns;
     const bool bucket = rule_is_bucket(rule);
     const bool log = rule_is_log(rule);

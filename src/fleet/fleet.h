@@ -112,7 +112,8 @@ struct fleet_stats {
 };
 
 struct fleet {
-    struct tier *tier;
+    struct limiter *limiter;
+    struct process *process; /* of the same */
     struct transport *transport;
     weir_log_fn log;
     void *log_arg;
@@ -191,7 +192,7 @@ struct fleet {
 };
 
 /* Takes over the transport. 0; -ENOMEM. */
-int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transport, const weir_options *options,
+int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *transport, const weir_options *options,
                uint64_t monotonic_ns);
 void fleet_close(struct fleet *fleet);
 
@@ -248,7 +249,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
 /* Entries of single keys stand where their policies do. */
 void outage_follow(const struct policy_set *set, struct overrides *overrides);
 /* A set that is about to replace another one: its policies begin where those of the same name stand. */
-void outage_keep(const struct tier *tier, struct policy_set *set, const struct policy_set *old);
+void outage_keep(const struct process *process, struct policy_set *set, const struct policy_set *old);
 
 /* trouble.c: looks for a problem of the transport's, as of `monotonic_ns`; `failed`: a round has. */
 void trouble_look(struct fleet *fleet, bool failed, uint64_t monotonic_ns);

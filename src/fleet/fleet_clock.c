@@ -16,6 +16,7 @@
 #include "algorithm/rule.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "thread/settle.h"
 
 #define FILTER_SAMPLES 8
 
@@ -38,7 +39,7 @@
 
 static uint64_t offset_of(const struct fleet *fleet)
 {
-    return load_relaxed(&fleet->tier->line.offset_ns); /* this thread's own stores */
+    return load_relaxed(&fleet->limiter->line.offset_ns); /* this thread's own stores */
 }
 
 /*
@@ -51,13 +52,13 @@ static uint64_t offset_of(const struct fleet *fleet)
  */
 static void begin_step(struct fleet *fleet, uint64_t monotonic_ns, int64_t error_ns)
 {
-    struct tier *tier = fleet->tier;
-    tick_epoch(tier);
-    (void) settle_lapsed(tier);
-    sketch_shift(&tier->sketch, error_ns);
+    struct limiter *limiter = fleet->limiter;
+    tick_epoch(limiter);
+    (void) settle_lapsed(limiter);
+    sketch_shift(&limiter->process.sketch, error_ns);
     if (error_ns < 0) {
-        tick_set_offset(tier, monotonic_ns, offset_of(fleet) + (uint64_t) error_ns, true);
-        (void) settle_lapsed(tier);
+        tick_set_offset(limiter, monotonic_ns, offset_of(fleet) + (uint64_t) error_ns, true);
+        (void) settle_lapsed(limiter);
     }
     fleet->skew.step_ns = error_ns;
     fleet->skew.parted = error_ns > 0;
@@ -81,15 +82,15 @@ void skew_step(struct fleet *fleet, uint64_t monotonic_ns)
     }
     const int64_t done_ns = step_ns < 0 ? step_ns : 0;
     rcu_enter();
-    const bool done = report_shift_time(fleet, load_acquire(&fleet->tier->policies),
+    const bool done = report_shift_time(fleet, load_acquire(&fleet->process->policies),
                                         monotonic_ns + offset_of(fleet) - (uint64_t) done_ns, step_ns);
     rcu_leave();
     if (!done || (step_ns > 0 && !fleet->move_origin(fleet->move_arg, step_ns))) {
         return;
     }
     if (step_ns > 0) {
-        tick_set_offset(fleet->tier, monotonic_ns, offset_of(fleet) + (uint64_t) step_ns, true);
-        tick_news(&fleet->tier->line, fleet->good_ns + offset_of(fleet)); /* it was noted by the time before */
+        tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) step_ns, true);
+        tick_news(fleet->limiter, fleet->good_ns + offset_of(fleet)); /* it was noted by the time before */
     }
     skew->step_ns = 0;
     skew->known = true;
@@ -126,7 +127,7 @@ void skew_sample(struct fleet *fleet, uint64_t monotonic_ns)
     const int64_t found_ns = skew->best_error_ns;
     skew->owed_ns = found_ns > doubt_ns ? found_ns - doubt_ns : found_ns < -doubt_ns ? found_ns + doubt_ns : 0;
     if (skew->owed_ns > STEP_NS) {
-        tick_set_offset(fleet->tier, monotonic_ns, offset_of(fleet) + (uint64_t) skew->owed_ns, false);
+        tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) skew->owed_ns, false);
         skew->owed_ns = 0;
     } else if (skew->owed_ns < -STEP_BACK_NS) {
         begin_step(fleet, monotonic_ns, skew->owed_ns);
@@ -169,6 +170,6 @@ void skew_slew(struct fleet *fleet, uint64_t elapsed_ns)
     if (by_ns != 0) {
         skew->owed_ns -= by_ns;
         /* The next tick takes it from here. */
-        store_relaxed(&fleet->tier->line.offset_ns, offset_of(fleet) + (uint64_t) by_ns);
+        store_relaxed(&fleet->limiter->line.offset_ns, offset_of(fleet) + (uint64_t) by_ns);
     }
 }

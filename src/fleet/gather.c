@@ -43,7 +43,7 @@ static bool has_room(struct gathering *g)
     g->full = g->full || g->fleet->note_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
               g->again_count == ROUND_LOGS;
     if (!g->full && ++g->looked % LOOK_EVERY == 0) {
-        g->full = clock_monotonic_ns(g->fleet->tier->clock) >= g->until_ns;
+        g->full = clock_monotonic_ns(g->fleet->limiter->clock) >= g->until_ns;
     }
     return !g->full;
 }
@@ -71,10 +71,10 @@ static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor,
         const uint32_t next = bitmap_ahead(from, *cursor);
         const uint32_t after = next != BITMAP_NONE ? bitmap_ahead(from, next + 1) : BITMAP_NONE;
         if (after != BITMAP_NONE) {
-            tier_prefetch(g->fleet->tier, after);
+            process_prefetch(g->fleet->process, after);
         }
         if (next != BITMAP_NONE) {
-            note_prefetch(&g->fleet->tier->notes, next);
+            note_prefetch(&g->fleet->process->notes, next);
         }
         take(g, at, urge);
     }
@@ -82,13 +82,13 @@ static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor,
 
 static void take_urgent(struct gathering *g)
 {
-    struct tier *tier = g->fleet->tier;
+    struct process *process = g->fleet->process;
     uint32_t cursor = 0;
-    if (load_relaxed(&tier->urgent) != 0) {
-        store_relaxed(&tier->urgent, 0); /* who sets it now is in this round, or in the next */
-        take_all(g, &tier->table.urgent, &cursor, (uint32_t) tier->table.cell_count, URGE_NOW);
+    if (load_relaxed(&process->urgent) != 0) {
+        store_relaxed(&process->urgent, 0); /* who sets it now is in this round, or in the next */
+        take_all(g, &process->table.urgent, &cursor, (uint32_t) process->table.cell_count, URGE_NOW);
         if (g->full) {
-            store_relaxed(&tier->urgent, 1);
+            store_relaxed(&process->urgent, 1);
         }
     }
 }
@@ -96,7 +96,7 @@ static void take_urgent(struct gathering *g)
 static void take_orphans(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
-    while (fleet->orphan_count < ROUND_ORPHANS && orphans_take(fleet->tier, &fleet->orphans[fleet->orphan_count])) {
+    while (fleet->orphan_count < ROUND_ORPHANS && orphans_take(fleet->process, &fleet->orphans[fleet->orphan_count])) {
         fleet->orphan_count++;
     }
     const uint64_t until_ns = g->until_ns;
@@ -115,9 +115,9 @@ static void take_orphans(struct gathering *g)
 static void take_dirty(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
-    struct bitmap *dirty = &fleet->tier->table.dirty;
+    struct bitmap *dirty = &fleet->process->table.dirty;
     const uint32_t first = fleet->cursor;
-    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->tier->table.cell_count, URGE_IF_DUE);
+    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->process->table.cell_count, URGE_IF_DUE);
     if (!g->full) {
         fleet->cursor = 0;
         take_all(g, dirty, &fleet->cursor, first, URGE_IF_DUE);
@@ -127,7 +127,7 @@ static void take_dirty(struct gathering *g)
 /* End of the part of the table whose turn it is; of `parts`. */
 static uint32_t part_end(const struct fleet *fleet, uint32_t from, uint32_t parts)
 {
-    const uint64_t cells = fleet->tier->table.cell_count;
+    const uint64_t cells = fleet->process->table.cell_count;
     const uint64_t part = (cells / parts / 64 + 1) * 64; /* whole words */
     return (uint32_t) min_u64(from + part, cells);
 }
@@ -135,18 +135,18 @@ static uint32_t part_end(const struct fleet *fleet, uint32_t from, uint32_t part
 static void take_postponed(struct gathering *g, bool begins)
 {
     struct fleet *fleet = g->fleet;
-    const uint32_t cells = (uint32_t) fleet->tier->table.cell_count;
+    const uint32_t cells = (uint32_t) fleet->process->table.cell_count;
     if (begins && fleet->turn >= fleet->turn_end) { /* else the last one is not done yet */
         fleet->turn = fleet->turn_end < cells ? fleet->turn_end : 0;
         fleet->turn_end = part_end(fleet, fleet->turn, TURN_INTERVALS);
     }
-    take_all(g, &fleet->tier->table.postponed, &fleet->turn, fleet->turn_end, URGE_TURN);
+    take_all(g, &fleet->process->table.postponed, &fleet->turn, fleet->turn_end, URGE_TURN);
 }
 
 static void take_healing(struct gathering *g, bool begins, bool all)
 {
     struct fleet *fleet = g->fleet;
-    const struct table *table = &fleet->tier->table;
+    const struct table *table = &fleet->process->table;
     if (begins || all) {
         fleet->heal_end = all ? (uint32_t) table->cell_count : part_end(fleet, fleet->heal, HEAL_INTERVALS);
     }
@@ -193,7 +193,7 @@ static void take_flush(struct gathering *g, uint64_t ended)
 {
     struct fleet *fleet = g->fleet;
     struct flush *flush = &fleet->flush;
-    struct table *table = &fleet->tier->table;
+    struct table *table = &fleet->process->table;
     const uint32_t cells = (uint32_t) table->cell_count;
     const bool swept = flush->dirty >= cells && flush->postponed >= cells;
     take_healing(g, false, true); /* the others get the room it leaves, when it is done */
@@ -202,7 +202,7 @@ static void take_flush(struct gathering *g, uint64_t ended)
     wait_for_untold(g);
     flush->forgotten = swept ? flush->forgotten + (uint32_t) fleet->orphans_told : 0;
     /* A key that was there when its round began, and not when the flush came to it, is told in another round. */
-    const bool all_there = swept || orphans_begun(fleet->tier) == ended;
+    const bool all_there = swept || orphans_begun(fleet->process) == ended;
     /* The ring of forgotten keys is in order: after so many it is those that were forgotten meanwhile. */
     const bool forgotten = orphans_done(fleet) || flush->forgotten >= ORPHAN_COUNT + ROUND_ORPHANS;
     flush->done = all_there && forgotten && flush->dirty >= cells && flush->postponed >= cells;
@@ -213,7 +213,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     struct gathering g = {.fleet = fleet,
                           .set = set,
                           .now_ns = now_ns,
-                          .until_ns = clock_monotonic_ns(fleet->tier->clock) + GATHER_MOST_NS,
+                          .until_ns = clock_monotonic_ns(fleet->limiter->clock) + GATHER_MOST_NS,
                           .untold = TABLE_NONE};
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;
@@ -224,7 +224,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     fleet->interval_count += begins;
     fleet->gather_count++;
     fleet->orphans_told = 0; /* of a round that failed, too */
-    const uint64_t ended = orphans_ended(fleet->tier);
+    const uint64_t ended = orphans_ended(fleet->process);
     if (kind != ROUND_FLUSH) {
         take_urgent(&g);
     }
@@ -241,7 +241,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     }
     /* Logs that had more to tell than fits are dirty again; not before the end, or they would be met twice. */
     for (size_t i = 0; i < g.again_count; i++) {
-        table_set_dirty(&fleet->tier->table, g.again[i]);
+        table_set_dirty(&fleet->process->table, g.again[i]);
     }
 }
 

@@ -63,7 +63,7 @@ static void count(struct fleet *fleet, const char *problem, bool failed)
 /* Counts the intervals that are over and had no connection for a round. */
 static void count_missed(struct fleet *fleet, bool up, bool failed, uint64_t monotonic_ns)
 {
-    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
     if (up) {
         fleet->missed_ns = 0;
         return;

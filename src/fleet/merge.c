@@ -35,10 +35,10 @@ static struct answer answer_of(const struct report *report, const struct told *t
 }
 
 /* Counts what is the difference to the last answer. True: something was given back. */
-static bool window_fold(struct tier *tier, uint32_t at, struct note *note, bool before, const struct report *report,
-                        bool listens)
+static bool window_fold(struct process *process, uint32_t at, struct note *note, bool before,
+                        const struct report *report, bool listens)
 {
-    struct cell *cell = &tier->table.cells[at];
+    struct cell *cell = &process->table.cells[at];
     struct told *told = before ? &note->before : &note->now;
     const uint32_t tag = (load_relaxed(&note->mirror.tag) - before) & WINDOW_TAG_MASK;
     const struct answer answer = answer_of(report, told, listens);
@@ -67,7 +67,7 @@ static bool window_fold(struct tier *tier, uint32_t at, struct note *note, bool 
     } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
     told->deficit = saturating_sub(off, there); /* R1 */
     if (answer.reset != 0) {
-        adjust_back_window(given_make(tier, at), tag, answer.reset); /* [A1] */
+        given_add_window(given_make(process, at), tag, answer.reset); /* [A1] */
     }
     return back + answer.reset + less != 0;
 }
@@ -79,8 +79,8 @@ static bool window_fold(struct tier *tier, uint32_t at, struct note *note, bool 
 static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
                         const struct report *report, bool listens, uint64_t now_ns)
 {
-    struct tier *tier = fleet->tier;
-    struct cell *cell = &tier->table.cells[at];
+    struct process *process = fleet->process;
+    struct cell *cell = &process->table.cells[at];
     const struct answer answer = answer_of(report, &note->now, listens);
     const uint64_t back = answer.others_back - load_relaxed(&note->now.others_back);
     struct rule as = *rule;
@@ -88,14 +88,14 @@ static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, con
     note->now.reported_back = max_u64(note->now.reported_back, report->back + answer.reset);
     const uint64_t unseen_back = load_acquire(&note->given->back[0]) - report->back; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
-    const bool in_parts = report_in_parts(note, fleet->gathered_ns - tier->interval_ns);
+    const bool in_parts = report_in_parts(note, fleet->gathered_ns - process->interval_ns);
     if (listens || !in_parts) {
         note->now.reported = report->count;
     } else {
-        table_set_dirty(&tier->table, at); /* what they are worth is known while they count as untold (note.c) */
+        table_set_dirty(&process->table, at); /* what they are worth is known while they count as untold (note.c) */
     }
     if (report->moves != 0 && !fleet->tells) {
-        table_set_dirty(&tier->table, at); /* for what it held back: nobody may use the key again */
+        table_set_dirty(&process->table, at); /* for what it held back: nobody may use the key again */
     }
     const uint64_t remembered = load_relaxed(&note->now.remembered);
     const bool forgiven = remembered != 0 && report->reset_us != 0;
@@ -134,7 +134,7 @@ static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, con
     store_relaxed(&note->now.others, answer.others);
     store_relaxed(&note->now.others_back, answer.others_back);
     if (answer.reset != 0) {
-        (void) add_release(&given_make(tier, at)->back[0], answer.reset); /* [A1] */
+        (void) add_release(&given_make(process, at)->back[0], answer.reset); /* [A1] */
     }
     return back + answer.reset != 0;
 }
@@ -154,7 +154,7 @@ static void fold_bucket(struct fleet *fleet, uint32_t at, struct note *note, con
     fleet->given_back = bucket_fold(fleet, at, note, rule, report, listens, now_ns) || fleet->given_back;
     if (listens) {
         learn_others(note, &note->now, report);
-        learn_answer(fleet, &fleet->tier->table.cells[at], note, rule, report,
+        learn_answer(fleet, &fleet->process->table.cells[at], note, rule, report,
                      first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
     }
 }
@@ -165,14 +165,14 @@ static void fold_windows(struct fleet *fleet, uint32_t at, struct note *note, co
     struct told *told = origin->before ? &note->before : &note->now;
     const uint64_t had = load_relaxed(&told->others);
     fleet->lost = fleet->lost || (listens && lost_some(report, told));
-    fleet->given_back = window_fold(fleet->tier, at, note, origin->before, report, listens) || fleet->given_back;
+    fleet->given_back = window_fold(fleet->process, at, note, origin->before, report, listens) || fleet->given_back;
     if (!listens) {
         return;
     }
     learn_others(note, told, report);
     if (!origin->before) {
         const uint64_t number = window_number(rule, load_relaxed(&note->mirror.tag), fleet->gathered_ns);
-        learn_answer(fleet, &fleet->tier->table.cells[at], note, rule, report, load_relaxed(&told->others) - had,
+        learn_answer(fleet, &fleet->process->table.cells[at], note, rule, report, load_relaxed(&told->others) - had,
                      window_span_of(rule, number).start_ns, origin->with_before);
     }
 }
@@ -180,18 +180,18 @@ static void fold_windows(struct fleet *fleet, uint32_t at, struct note *note, co
 static void fold_one(struct fleet *fleet, const struct policy_set *set, const struct origin *origin,
                      const struct report *report, uint64_t now_ns)
 {
-    struct table *table = &fleet->tier->table;
+    struct table *table = &fleet->process->table;
     struct cell *cell = &table->cells[origin->cell];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    struct note *note = note_of(&fleet->tier->notes, origin->cell); /* while its round lasts it keeps it */
+    struct note *note = note_of(&fleet->process->notes, origin->cell); /* while its round lasts it keeps it */
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, &table->owners[origin->cell], &policy);
     if (limit != NULL && note != NULL && note->incarnation == origin->incarnation &&
         load_relaxed(&note->mirror.tag) == origin->tag) {
-        note->given = given_of(fleet->tier, origin->cell);
+        note->given = given_of(fleet->process, origin->cell);
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
         rule.log_most = load_relaxed(&limit->log_most);
@@ -227,13 +227,13 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
  */
 static void refuse(struct fleet *fleet, const struct origin *origin)
 {
-    struct table *table = &fleet->tier->table;
+    struct table *table = &fleet->process->table;
     struct cell *cell = &table->cells[origin->cell];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    struct note *note = note_of(&fleet->tier->notes, origin->cell); /* while its round lasts it keeps it */
+    struct note *note = note_of(&fleet->process->notes, origin->cell); /* while its round lasts it keeps it */
     if (note != NULL && note->incarnation == origin->incarnation) {
         store_relaxed(&note->mirror.quota_untold, 0);
         store_relaxed(&note->mirror.since_ns, max_u64(load_relaxed(&note->mirror.since_ns), 1));
@@ -252,7 +252,7 @@ static void again(struct fleet *fleet, size_t index)
     if (fleet->reports[index].kind == REPORT_LOG) {
         report_log_retry(fleet, origin);
     }
-    table_set_dirty(&fleet->tier->table, origin->cell);
+    table_set_dirty(&fleet->process->table, origin->cell);
 }
 
 /* Drops the forgotten keys that were told of; `kept`: by index, those that were not. */
@@ -279,10 +279,10 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
         const struct origin *origin = &fleet->origins[i];
         const bool forgotten = origin->cell == TABLE_NONE;
         if (i + 2 < fleet->round.report_count && origin[2].cell != TABLE_NONE) {
-            tier_prefetch(fleet->tier, origin[2].cell);
+            process_prefetch(fleet->process, origin[2].cell);
         }
         if (i + 1 < fleet->round.report_count && origin[1].cell != TABLE_NONE) {
-            note_prefetch(&fleet->tier->notes, origin[1].cell); /* its stub is there by now */
+            note_prefetch(&fleet->process->notes, origin[1].cell); /* its stub is there by now */
         }
         if (report->status == -EAGAIN) {
             fleet->untold_count++;

@@ -20,6 +20,7 @@
 #include "base/numbers.h"
 #include "fleet/fleet.h"
 #include "policy/override_set.h"
+#include "thread/settle.h"
 
 /* Intervals without a good sync that a policy bears where it does not say. */
 #define GRACE_INTERVALS 3
@@ -49,7 +50,7 @@ static enum rung rung_now(const struct fleet *fleet, const struct policy *policy
         return RUNG_CLOSED;
     }
     /* By the last good round: what comes back goes by news, not by the time that has passed without any. */
-    const bool early = fleet->back_ns != 0 && fleet->good_ns < fleet->back_ns + fleet->tier->interval_ns;
+    const bool early = fleet->back_ns != 0 && fleet->good_ns < fleet->back_ns + fleet->process->interval_ns;
     if (was != RUNG_FLEET && (early || fleet->slow)) {
         return was;
     }
@@ -109,14 +110,14 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides)
     }
 }
 
-void outage_keep(const struct tier *tier, struct policy_set *set, const struct policy_set *old)
+void outage_keep(const struct process *process, struct policy_set *set, const struct policy_set *old)
 {
     /* Relaxed: whoever hears of the fleet at this moment looks at the rungs after that (outage_update). */
-    const bool heard = load_relaxed(&tier->line.news_ns) != 0;
+    const bool heard = load_relaxed(&process->news_ns) != 0;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
         const struct policy *was = old->by_id[policy->id];
-        if (policy->scope != WEIR_SCOPE_FLEET || !tier->fleet) {
+        if (policy->scope != WEIR_SCOPE_FLEET || !process->fleet) {
             continue;
         }
         if (!heard && policy->on_outage == WEIR_OUTAGE_CLOSED) {
@@ -144,8 +145,8 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
                                                        : WEIR_BASIS_PROCESS;
         fleet->outage = fleet->outage || (was == RUNG_FLEET && rung != RUNG_FLEET && fleet->good_ns != 0);
         if (was == RUNG_OPEN && rung != RUNG_OPEN) {
-            tick_epoch(fleet->tier);
-            (void) settle_lapsed(fleet->tier);
+            tick_epoch(fleet->limiter);
+            (void) settle_lapsed(fleet->limiter);
             report_forgive(fleet, policy);
         }
         changed = apply(policy, rung) || changed;

@@ -228,7 +228,7 @@ static bool before_matters(const struct fleet *fleet, const struct note *note, c
     const bool known = note->before.reported != 0 || load_relaxed(&note->before.others) != 0;
     const bool counts = limit->rule.algorithm == WEIR_SLIDING_WINDOW;
     const bool first = counts && note->lesson.learned_ns < start_ns;
-    const bool fresh = saturating_sub(now_ns, start_ns) < BEFORE_INTERVALS * fleet->tier->interval_ns;
+    const bool fresh = saturating_sub(now_ns, start_ns) < BEFORE_INTERVALS * fleet->process->interval_ns;
     const bool now_and_then =
         counts && window_previous(reading->state) != 0 && fleet->interval_count % BEFORE_EVERY == 0;
     return news || first || now_and_then || (fresh && (known || window_previous(reading->state) != 0));
@@ -359,7 +359,7 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
 static void tell_of_outage(const struct fleet *fleet, const struct note *note, const struct rule *rule,
                            struct state state, uint64_t untold, uint64_t now_ns, bool last, struct report *report)
 {
-    const uint32_t part = mirror_demand_part(fleet->tier, &note->mirror);
+    const uint32_t part = mirror_demand_part(fleet->process, &note->mirror);
     const uint64_t debt = saturating_sub(state.a, bucket_time(rule, now_ns));
     const uint64_t own = part != 0 ? muldiv_ceil(debt, part, PART_WHOLE) : debt;
     const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), untold);
@@ -382,7 +382,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note,
     /* One node has no part but the whole. */
     const bool in_parts = membership_nodes(&fleet->membership) > 1 || load_relaxed(&note->mirror.others_part) != 0;
     note->lesson.shared = note->lesson.shared || (in_parts && load_relaxed(&policy->rung) == RUNG_SHARE);
-    const struct state whole = whole_bucket(note, &rule, reading->state, now_ns - fleet->tier->interval_ns);
+    const struct state whole = whole_bucket(note, &rule, reading->state, now_ns - fleet->process->interval_ns);
     if (load_relaxed(&policy->rung) == RUNG_OPEN || report_forgives(fleet, policy, cell)) {
         /* They were told to let everything pass: no debt. */
         note->before.reported = account->own[0];
@@ -423,7 +423,7 @@ const struct policy_limit *report_limit(const struct policy_set *set, const stru
 static bool due(const struct fleet *fleet, const struct note *note, const struct rule *rule, struct state state,
                 const struct account *account, uint64_t now_ns, enum urge urge)
 {
-    const uint64_t interval_ns = fleet->tier->interval_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
     if (account->news || account->again || report_reset_us(note) != 0 || load_relaxed(&note->mirror.part) != 0 ||
         load_relaxed(&note->mirror.quota_untold) != 0 || note->lesson.learned_ns == 0) {
         return true;
@@ -461,12 +461,12 @@ static struct note *note_for_report(struct fleet *fleet, uint32_t at, struct not
                                     uint64_t now_ns, enum urge urge)
 {
     if (note == room) {
-        note = note_give(fleet->tier, at, room, fleet->gather_count);
+        note = note_give(fleet->process, at, room, fleet->gather_count);
         if (note == NULL) {
             fleet->note_missing = true;
             return NULL;
         }
-        learn_again(note, now_ns, fleet->tier->interval_ns, urge != URGE_NOW);
+        learn_again(note, now_ns, fleet->process->interval_ns, urge != URGE_NOW);
     }
     note->round = fleet->gather_count;
     return note;
@@ -476,11 +476,11 @@ static struct note *note_for_report(struct fleet *fleet, uint32_t at, struct not
 static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy *policy,
                           const struct policy_limit *limit, uint64_t now_ns, enum urge urge)
 {
-    struct tier *tier = fleet->tier;
-    struct table *table = &tier->table;
+    struct process *process = fleet->process;
+    struct table *table = &process->table;
     struct cell *cell = &table->cells[at];
     struct note room;
-    struct note *note = note_open(tier, at, &limit->rule, now_ns, &room);
+    struct note *note = note_open(process, at, &limit->rule, now_ns, &room);
     note->lesson.again = note->lesson.again || urge == URGE_AGAIN; /* until it is answered */
     const bool log = rule_is_log(&limit->rule);
     const bool bucket = rule_is_bucket(&limit->rule);
@@ -499,7 +499,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
             bitmap_set(&table->postponed, at);
             counter_add(&fleet->stats.postponed_count, urge == URGE_IF_DUE ? 1 : 0);
             if (note == &room && account.denied != 0) {
-                note_denied(&tier->notes, at, account.denied); /* to be counted when it is due */
+                note_denied(&process->notes, at, account.denied); /* to be counted when it is due */
             }
             return true;
         }
@@ -507,11 +507,11 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
     note = note_for_report(fleet, at, note, &room, now_ns, urge);
     if (note == NULL) {
         (void) add_relaxed(&room.denied, account.denied);
-        note_shut(tier, at, &room); /* it is to be told again all the same */
+        note_shut(process, at, &room); /* it is to be told again all the same */
         table_set_dirty(table, at);
         return true;
     }
-    const struct kept_key key = note_key(tier, at);
+    const struct kept_key key = note_key(process, at);
     if (log) {
         return report_log(fleet, at, note, &key, policy, limit, now_ns, urge == URGE_AGAIN);
     }
@@ -523,7 +523,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
 
 bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge)
 {
-    struct table *table = &fleet->tier->table;
+    struct table *table = &fleet->process->table;
     struct cell *cell = &table->cells[at];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0) {
@@ -534,7 +534,7 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     }
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, &table->owners[at], &policy);
-    const struct note *note = limit != NULL ? note_of(&fleet->tier->notes, at) : NULL;
+    const struct note *note = limit != NULL ? note_of(&fleet->process->notes, at) : NULL;
     bool all = true;
     if (note != NULL && note->lesson.round == fleet->gather_count) {
         /* It is in this round: twice would be to take an answer twice. */

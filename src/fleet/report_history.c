@@ -61,11 +61,11 @@ bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const str
     }
     bool all = true;
     struct log_news *news = report->log;
-    logs_lock(fleet->tier, cell);
-    struct log *log = logs_get(fleet->tier, cell);
+    logs_lock(fleet->process, cell);
+    struct log *log = logs_get(fleet->process, cell);
     if (log != NULL) {
         log_expire(log, &limit->rule, now_ns);
-        logs_publish(fleet->tier, cell, &limit->rule);
+        logs_publish(fleet->process, cell, &limit->rule);
         learn_units(fleet, note, log->told, log->end, now_ns);
         report->asked = note->now.asked % REPORT_LOG_ASKED;
         log->told = again ? log->first : log->told;
@@ -84,21 +84,21 @@ bool report_log(struct fleet *fleet, uint32_t cell, struct note *note, const str
         log->told = told; /* until the round fails, or units are given back */
         log->told_most = max_u64(log->told_most, told);
     }
-    logs_unlock(fleet->tier, cell);
+    logs_unlock(fleet->process, cell);
     return all;
 }
 
 bool report_log_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *told, uint64_t *end)
 {
-    logs_lock(fleet->tier, cell);
-    const struct log *log = logs_get(fleet->tier, cell);
+    logs_lock(fleet->process, cell);
+    const struct log *log = logs_get(fleet->process, cell);
     /* Of what was given back a round tells ROUND_GONE units as well. */
     const bool outrun = log != NULL && log->told < log->end && log->told_most <= log->end + ROUND_GONE;
     if (outrun) {
         *told = log->told;
         *end = log->end;
     }
-    logs_unlock(fleet->tier, cell);
+    logs_unlock(fleet->process, cell);
     return outrun;
 }
 
@@ -187,8 +187,8 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const 
 {
     const struct log_news *news = report->log;
     struct log_group groups[LOG_GROUPS + 1];
-    logs_lock(fleet->tier, at);
-    struct log *log = logs_get(fleet->tier, at);
+    logs_lock(fleet->process, at);
+    struct log *log = logs_get(fleet->process, at);
     keep_others(log, report);
     uint32_t count = news->group_count;
     for (uint32_t i = 0; i < count; i++) {
@@ -200,7 +200,7 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const 
     count = report_log_remembered(note, rule, groups, count, now_ns);
     bool returned = false;
     if (count != 0) {
-        struct log *room = logs_room(fleet->tier, at, rule, count, now_ns);
+        struct log *room = logs_room(fleet->process, at, rule, count, now_ns);
         log = room != NULL ? room : log;
     }
     *others = 0;
@@ -212,31 +212,31 @@ bool report_log_fold(struct fleet *fleet, uint32_t at, struct note *note, const 
         log->told_most = max_u64(news->first + news->time_count, min_u64(news->gone_to, news->gone_from));
         if (report->mine < news->live && report->sum < news->limit) {
             log->told = log->first; /* the fleet has lost some: tell it all again */
-            table_set_dirty(&fleet->tier->table, at);
+            table_set_dirty(&fleet->process->table, at);
             report_flush_again(fleet);
         }
         returned = log->others < had || news->reset_us != 0;
         log_clear(log, news->reset_us * NS_PER_US);
         log_expire(log, rule, now_ns);
         *others = saturating_sub(log->others, had);
-        logs_publish(fleet->tier, at, rule);
+        logs_publish(fleet->process, at, rule);
     }
-    logs_unlock(fleet->tier, at);
+    logs_unlock(fleet->process, at);
     return returned;
 }
 
 void report_log_retry(struct fleet *fleet, const struct origin *origin)
 {
-    struct cell *cell = &fleet->tier->table.cells[origin->cell];
+    struct cell *cell = &fleet->process->table.cells[origin->cell];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    logs_lock(fleet->tier, origin->cell);
-    struct log *log = logs_get(fleet->tier, origin->cell);
+    logs_lock(fleet->process, origin->cell);
+    struct log *log = logs_get(fleet->process, origin->cell);
     if (log != NULL) {
         log->told = log->first;
     }
-    logs_unlock(fleet->tier, origin->cell);
+    logs_unlock(fleet->process, origin->cell);
     cell_unpin(cell);
 }

@@ -21,6 +21,7 @@
 #include "base/plain.h"
 #include "base/rcu.h"
 #include "fleet/fleet.h"
+#include "thread/settle.h"
 
 /* Without a heartbeat for so many intervals a node is suspect. */
 #define NODE_SUSPECT_INTERVALS 3
@@ -69,21 +70,22 @@ void fleet_log(const struct fleet *fleet, weir_log_level level, const char *form
     fleet->log(fleet->log_arg, level, line);
 }
 
-int fleet_open(struct fleet *fleet, struct tier *tier, struct transport *transport, const weir_options *options,
+int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *transport, const weir_options *options,
                uint64_t monotonic_ns)
 {
-    fleet->tier = tier;
+    fleet->limiter = limiter;
+    fleet->process = &limiter->process;
     fleet->log = options->log;
     fleet->log_arg = options->log_arg;
     fleet->interval_ms = options->sync_interval_ms;
-    tier->interval_ns = options->sync_interval_ms * NS_PER_MS;
-    fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) tier->table.cell_count;
-    fleet->forgiven = fleet->shifted = (uint32_t) tier->table.cell_count;
+    limiter->process.interval_ns = options->sync_interval_ms * NS_PER_MS;
+    fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) limiter->process.table.cell_count;
+    fleet->forgiven = fleet->shifted = (uint32_t) limiter->process.table.cell_count;
     fleet->timeout_ms = options->redis_timeout_ms;
     fleet->expected_nodes = options->expected_nodes;
-    membership_open(&fleet->membership, options->expected_nodes, tier->interval_ns,
+    membership_open(&fleet->membership, options->expected_nodes, limiter->process.interval_ns,
                     options->redis_timeout_ms * NS_PER_MS);
-    store_relaxed(&tier->nodes, membership_nodes(&fleet->membership));
+    store_relaxed(&limiter->process.nodes, membership_nodes(&fleet->membership));
     fleet->opened_ns = monotonic_ns;
     fleet->next_round_ns = monotonic_ns;
     fleet->extra_round_ns = UINT64_MAX;
@@ -150,10 +152,10 @@ bool fleet_wanted(const struct fleet *fleet)
 }
 
 /* Lets every grant lapse and settles them, so that a flush holds all there is. */
-static void settle_everything(struct tier *tier)
+static void settle_everything(struct limiter *limiter)
 {
-    tick_epoch(tier);
-    for (int pass = 0; pass < SETTLE_PASSES && settle_lapsed(tier) != 0; pass++) {
+    tick_epoch(limiter);
+    for (int pass = 0; pass < SETTLE_PASSES && settle_lapsed(limiter) != 0; pass++) {
     }
 }
 
@@ -162,12 +164,12 @@ static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
 {
     const uint64_t last_ns = fleet->good_ns != 0 ? fleet->good_ns : fleet->opened_ns;
     /* Whose rounds take long, and are answered, has missed nothing. */
-    return fleet->failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->tier->interval_ns;
+    return fleet->failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
 }
 
 static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
-    struct tier *tier = fleet->tier;
+    struct limiter *limiter = fleet->limiter;
     struct flush *flush = &fleet->flush;
     bool settled = true;
     if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
@@ -177,19 +179,19 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
         *flush = (struct flush){.request = request, .urgent = flush->urgent};
     }
     if (settled) {
-        (void) settle_lapsed(tier);
+        (void) settle_lapsed(limiter);
     } else {
-        settle_everything(tier);
+        settle_everything(limiter);
     }
     if (flush->request != 0) {
-        flush->urgent = !flush->urgent && load_relaxed(&tier->urgent) != 0;
+        flush->urgent = !flush->urgent && load_relaxed(&limiter->process.urgent) != 0;
         kind = flush->urgent ? ROUND_URGENT : ROUND_FLUSH;
     }
     const bool asks = kind == ROUND_ASK || !fleet->skew.known || was_away(fleet, monotonic_ns);
     /* Who waits for a flush waits for all there is; and who leaves has no other time to tell it. */
     fleet->tells = kind == ROUND_FLUSH || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
     if (!asks) {
-        report_gather(fleet, set, monotonic_ns + load_relaxed(&tier->line.offset_ns), kind);
+        report_gather(fleet, set, monotonic_ns + load_relaxed(&limiter->line.offset_ns), kind);
     } else {
         /*
          * The first round asks the time: what is reported before that may carry a wrong window's number. After an
@@ -204,9 +206,9 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     fleet->round.leaves = fleet->leaves;
     fleet->round.asks = asks || kind == ROUND_URGENT; /* which tells of some keys alone */
-    fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns) : 0;
-    fleet->round.wall_ns = clock_wall_ns(fleet->tier->clock);
-    fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->tier->interval_ns) / NS_PER_MS);
+    fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns) : 0;
+    fleet->round.wall_ns = clock_wall_ns(fleet->limiter->clock);
+    fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->process->interval_ns) / NS_PER_MS);
     fleet->round.first = fleet->good_ns == 0;
     fleet->round.sent_size = 0;
     fleet->round.overrides_new = false;
@@ -259,7 +261,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
 {
     struct membership *membership = &fleet->membership;
     const bool late = was_away(fleet, monotonic_ns);
-    const bool slow = monotonic_ns - fleet->begun_ns > SLOW_ROUND * fleet->tier->interval_ns / 2;
+    const bool slow = monotonic_ns - fleet->begun_ns > SLOW_ROUND * fleet->process->interval_ns / 2;
     const bool was_slow = fleet->slow && !slow;
     fleet->failed = false;
     fleet->slow = slow;
@@ -285,7 +287,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     store_relaxed(&fleet->stats.live_nodes, membership->live);
     store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
     store_relaxed(&fleet->stats.awaits, fleet->awaits);
-    store_relaxed(&fleet->tier->nodes, membership_nodes(membership));
+    store_relaxed(&fleet->process->nodes, membership_nodes(membership));
 }
 
 /* Says once that there are more nodes than this one would have shared with until it had heard. */
@@ -314,14 +316,15 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     fleet->news_ns = fleet->begun_ns;
     /* Before the answers are brought home: the one that ends an outage is taken in. */
     if (outage_update(fleet, set, monotonic_ns)) {
-        tick_epoch(fleet->tier);
+        tick_epoch(fleet->limiter);
     }
-    fleet->news_age_ns = membership_news_age(fleet->round.live_nodes, fleet->round.suspect_nodes,
-                                             fleet->round.watermark_ns, fleet->gathered_ns, fleet->tier->interval_ns);
+    fleet->news_age_ns =
+        membership_news_age(fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
+                            fleet->gathered_ns, fleet->process->interval_ns);
     const size_t refused =
-        report_apply(fleet, set, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns), &first_refused);
+        report_apply(fleet, set, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns), &first_refused);
     if (fleet->given_back) {
-        tick_epoch(fleet->tier); /* what threads deny from their slots may pass again */
+        tick_epoch(fleet->limiter); /* what threads deny from their slots may pass again */
     }
     take_overrides(fleet);
     skew_sample(fleet, monotonic_ns);
@@ -342,11 +345,11 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     if (fleet->round.forgot) {
         report_all_again(fleet);
         report_flush_again(fleet);
-    } else if (fleet->lost && fleet->heal >= fleet->tier->table.cell_count &&
+    } else if (fleet->lost && fleet->heal >= fleet->process->table.cell_count &&
                fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
         report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
     }
-    tick_news(&fleet->tier->line, monotonic_ns + load_relaxed(&fleet->tier->line.offset_ns));
+    tick_news(fleet->limiter, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns));
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
     counter_add(&stats->sync_count, 1);
     counter_add(&stats->reported_count, fleet->round.report_count - refused - fleet->untold_count);
@@ -363,13 +366,13 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
 static uint64_t asks_at_ns(const struct fleet *fleet)
 {
     const bool asks = fleet->awaits && !membership_complete(&fleet->membership);
-    return asks ? fleet->begun_ns + fleet->tier->interval_ns / ASK_DIVISOR : UINT64_MAX;
+    return asks ? fleet->begun_ns + fleet->process->interval_ns / ASK_DIVISOR : UINT64_MAX;
 }
 
 /* Whether a round is to begin, and which. */
 static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
 {
-    const bool urgent = load_relaxed(&fleet->tier->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
+    const bool urgent = load_relaxed(&fleet->process->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
     const bool interval = monotonic_ns >= min_u64(fleet->next_round_ns, fleet->extra_round_ns);
     const bool asks = monotonic_ns >= asks_at_ns(fleet);
     *kind = interval                                   ? ROUND_INTERVAL
@@ -391,7 +394,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 
     rcu_enter();
     /* Acquire: pairs with the publication in weir_set_policies. */
-    const struct policy_set *set = load_acquire(&fleet->tier->policies);
+    const struct policy_set *set = load_acquire(&fleet->process->policies);
     if (event == TRANSPORT_ROUND_DONE) {
         finish_round(fleet, set, monotonic_ns);
     } else if (event == TRANSPORT_ROUND_FAILED) {
@@ -406,7 +409,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     fleet->failed = fleet->failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
     trouble_look(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
     if (outage_update(fleet, set, monotonic_ns)) {
-        tick_epoch(fleet->tier);
+        tick_epoch(fleet->limiter);
     }
     if (fleet->skew.step_ns == 0) {
         report_sweep(fleet, set);

@@ -32,9 +32,9 @@ typedef void (*sweep_visit)(const struct sweep *sweep, uint32_t at, struct note 
 /* Pins a cell and calls `visit` where its policy is as asked for. */
 static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit)
 {
-    struct tier *tier = sweep->fleet->tier;
-    struct cell *cell = &tier->table.cells[at];
-    const struct owner *owner = &tier->table.owners[at];
+    struct process *process = sweep->fleet->process;
+    struct cell *cell = &process->table.cells[at];
+    const struct owner *owner = &process->table.owners[at];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || (sweep->groups != NULL && !sweep->groups[load_relaxed(&owner->group)]) || !cell_pin(cell, hash)) {
         return;
@@ -44,9 +44,9 @@ static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit
         policy_set_limit(sweep->set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
     if (limit != NULL) {
         struct note room;
-        struct note *note = note_open(tier, at, &limit->rule, sweep->now_ns, &room);
+        struct note *note = note_open(process, at, &limit->rule, sweep->now_ns, &room);
         visit(sweep, at, note, &limit->rule);
-        note_shut(tier, at, note);
+        note_shut(process, at, note);
     }
     cell_unpin(cell);
 }
@@ -54,15 +54,15 @@ static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit
 /* Goes on from *cursor, for as long as it may. True: that was the last of the table. */
 static bool go_on(const struct sweep *sweep, uint32_t *cursor, sweep_visit visit)
 {
-    const struct tier *tier = sweep->fleet->tier;
-    const uint64_t cell_count = tier->table.cell_count;
+    const struct limiter *limiter = sweep->fleet->limiter;
+    const uint64_t cell_count = limiter->process.table.cell_count;
     if (*cursor == cell_count) {
         return true;
     }
-    const uint64_t until_ns = clock_monotonic_ns(tier->clock) + SWEEP_MOST_NS;
+    const uint64_t until_ns = clock_monotonic_ns(limiter->clock) + SWEEP_MOST_NS;
     do {
         visit_cell(sweep, *cursor, visit);
-    } while (++*cursor < cell_count && (*cursor % LOOK_EVERY != 0 || clock_monotonic_ns(tier->clock) < until_ns));
+    } while (++*cursor < cell_count && (*cursor % LOOK_EVERY != 0 || clock_monotonic_ns(limiter->clock) < until_ns));
     return *cursor == cell_count;
 }
 
@@ -75,7 +75,7 @@ static void forgive(const struct sweep *sweep, uint32_t at, struct note *note, c
     if (!rule_is_bucket(rule)) {
         return;
     }
-    const struct reading reading = report_read(&sweep->fleet->tier->table.cells[at], note->given);
+    const struct reading reading = report_read(&sweep->fleet->process->table.cells[at], note->given);
     const uint64_t now = bucket_time(rule, sweep->now_ns);
     struct lesson *lesson = &note->lesson;
     const uint64_t owed = lesson->learned_ns != 0 ? max_u64(lesson->known_time, now) : now;
@@ -101,15 +101,15 @@ bool report_forgives(const struct fleet *fleet, const struct policy *policy, uin
 void report_sweep(struct fleet *fleet, const struct policy_set *set)
 {
     const struct sweep sweep = {
-        .fleet = fleet, .set = set, .groups = fleet->forgives, .now_ns = tier_time(fleet->tier)};
-    if (fleet->forgiven != fleet->tier->table.cell_count && go_on(&sweep, &fleet->forgiven, forgive)) {
+        .fleet = fleet, .set = set, .groups = fleet->forgives, .now_ns = limiter_time(fleet->limiter)};
+    if (fleet->forgiven != fleet->process->table.cell_count && go_on(&sweep, &fleet->forgiven, forgive)) {
         memset(fleet->forgives, 0, sizeof(fleet->forgives));
     }
 }
 
 bool report_sweeping(const struct fleet *fleet)
 {
-    return fleet->forgiven != fleet->tier->table.cell_count || fleet->skew.step_ns != 0;
+    return fleet->forgiven != fleet->process->table.cell_count || fleet->skew.step_ns != 0;
 }
 
 /*
@@ -123,16 +123,16 @@ static bool moves(const struct sweep *sweep, uint64_t time_ns)
 
 static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule *rule)
 {
-    struct tier *tier = sweep->fleet->tier;
-    logs_lock(tier, at);
-    struct log *log = logs_get(tier, at);
+    struct process *process = sweep->fleet->process;
+    logs_lock(process, at);
+    struct log *log = logs_get(process, at);
     if (log != NULL && log->first < log->end && moves(sweep, *log_time(log, log->first))) {
         for (uint64_t number = log->first; number < log->end; number++) {
             *log_time(log, number) += (uint64_t) sweep->delta_ns;
         }
     }
-    logs_publish(tier, at, rule);
-    logs_unlock(tier, at);
+    logs_publish(process, at, rule);
+    logs_unlock(process, at);
 }
 
 /* As `moves`, of a window's tag. */
@@ -171,7 +171,7 @@ static void shift_window(const struct sweep *sweep, struct cell *cell, struct no
 
 static void shift_cell(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
 {
-    struct cell *cell = &sweep->fleet->tier->table.cells[at];
+    struct cell *cell = &sweep->fleet->process->table.cells[at];
     uint64_t reset_ns = load_relaxed(&note->given->reset);
     if (moves(sweep, reset_ns)) {
         (void) cas_relaxed(&note->given->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
@@ -191,7 +191,7 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, struct note *note
 
 bool report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
 {
-    const uint64_t up_ns = clock_monotonic_ns(fleet->tier->clock) - fleet->opened_ns;
+    const uint64_t up_ns = clock_monotonic_ns(fleet->limiter->clock) - fleet->opened_ns;
     const struct sweep sweep = {.fleet = fleet,
                                 .set = set,
                                 .now_ns = now_ns,

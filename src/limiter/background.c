@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "limiter/denial_log.h"
 #include "limiter/overrides.h"
+#include "thread/settle.h"
 
 /* Without a slow pass for so long, it sleeps. */
 #define SLEEP_AFTER_NS (50 * NS_PER_MS)
@@ -30,12 +31,12 @@
 #define SETTLE_EVERY_NS (32 * NS_PER_MS)
 
 /* Slow passes of all threads so far. */
-static uint64_t passes(const struct tier *tier)
+static uint64_t passes(const struct limiter *limiter)
 {
     uint64_t sum = 0;
-    const uint32_t high = load_acquire(&tier->thread_high);
+    const uint32_t high = load_acquire(&limiter->thread_high);
     for (uint32_t i = 0; i < high; i++) {
-        sum += load_relaxed(&tier->threads[i].slow_count); /* statistics */
+        sum += load_relaxed(&limiter->threads[i].slow_count); /* statistics */
     }
     return sum;
 }
@@ -43,32 +44,32 @@ static uint64_t passes(const struct tier *tier)
 /* Ticks, and falls asleep or wakes up. */
 static void run_tick(weir *w, uint64_t now_ns)
 {
-    struct tier *tier = &w->tier;
-    if (tier->host_time) {
+    struct limiter *limiter = &w->limiter;
+    if (limiter->host_time) {
         /* Time moves here and nowhere else, and every move is a tick. */
-        if (now_ns + load_relaxed(&tier->line.offset_ns) != load_relaxed(&tier->line.now_ns)) {
-            tick_raise(&tier->line, now_ns);
-            tick_epoch(tier);
+        if (now_ns + load_relaxed(&limiter->line.offset_ns) != load_relaxed(&limiter->line.now_ns)) {
+            tick_raise(limiter, now_ns);
+            tick_epoch(limiter);
             /* Before anyone counts at the new time, so that what is counted does not depend on who settles when. */
-            (void) settle_lapsed(tier);
+            (void) settle_lapsed(limiter);
         }
         return;
     }
-    const uint64_t seen = passes(tier);
+    const uint64_t seen = passes(limiter);
     if (seen != w->seen_passes) {
         w->seen_passes = seen;
         w->active_ns = now_ns;
         if (w->asleep) {
             w->asleep = false;
-            tick_wake(tier, now_ns);
+            tick_wake(limiter, now_ns);
         }
     } else if (!w->asleep && now_ns >= w->active_ns + SLEEP_AFTER_NS) {
         w->asleep = true;
-        tick_sleep(tier);
-        (void) settle_lapsed(tier);
+        tick_sleep(limiter);
+        (void) settle_lapsed(limiter);
     }
     if (!w->asleep) {
-        tick_if_due(tier, now_ns);
+        tick_if_due(limiter, now_ns);
     }
 }
 
@@ -80,13 +81,13 @@ struct waiting {
 
 static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
 {
-    struct tier *tier = &w->tier;
+    struct limiter *limiter = &w->limiter;
     run_tick(w, now_ns);
     if (now_ns >= w->settle_ns && !w->asleep) {
         w->settle_ns = now_ns + SETTLE_EVERY_NS;
-        (void) settle_lapsed(tier);
+        (void) settle_lapsed(limiter);
     }
-    offenders_step(tier, now_ns);
+    offenders_step(&limiter->process, now_ns);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet.served);
@@ -98,9 +99,9 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
             (void) pthread_mutex_unlock(&w->sync_lock);
         }
     }
-    uint64_t next_ns = w->asleep         ? now_ns + ASLEEP_LOOK_NS
-                       : tier->host_time ? now_ns + tier->tick_ns
-                                         : load_relaxed(&tier->line.next_ns);
+    uint64_t next_ns = w->asleep            ? now_ns + ASLEEP_LOOK_NS
+                       : limiter->host_time ? now_ns + limiter->tick_ns
+                                            : load_relaxed(&limiter->line.next_ns);
     waiting->count = w->has_fleet ? fleet_wait_for(&w->fleet, waiting->fds, &next_ns) : 0;
     return next_ns;
 }
@@ -214,7 +215,7 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     for (;;) {
         struct waiting waiting;
-        const uint64_t run_ns = clock_monotonic_ns(w->tier.clock);
+        const uint64_t run_ns = clock_monotonic_ns(w->limiter.clock);
         const uint64_t next_ns = run(w, run_ns, true, &waiting);
         (void) watch(w, &waiting, true, run_ns, next_ns); /* before this returns, by whichever way */
         if (load_relaxed(&w->fleet.served) >= request) {

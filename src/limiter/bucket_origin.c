@@ -62,7 +62,8 @@ const weir_policy *weir_policies_at(const struct weir_policies *kept, size_t ind
 int weir_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
     struct policy_set *set = NULL;
-    const int result = policy_set_compile(policies, count, w->tier.tick_ns, w->tier.origin_ns, &w->names, &set, error);
+    const int result =
+        policy_set_compile(policies, count, w->limiter.tick_ns, w->limiter.process.origin_ns, &w->names, &set, error);
     if (result != 0) {
         return result;
     }
@@ -72,14 +73,14 @@ int weir_publish(weir *w, const weir_policy *policies, size_t count, weir_error 
         policy_set_free(set);
         return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
     }
-    struct policy_set *old = load_relaxed(&w->tier.policies); /* under the lock */
-    outage_keep(&w->tier, set, old);
+    struct policy_set *old = load_relaxed(&w->limiter.process.policies); /* under the lock */
+    outage_keep(&w->limiter.process, set, old);
     /* Entries of single keys follow their policies. */
     outage_follow(set, overrides);
     store_relaxed(&set->overrides, overrides);
     store_relaxed(&w->override_count, overrides_count(overrides));
-    store_release(&w->tier.policies, set); /* [S4] the set, then the epoch */
-    tick_epoch(&w->tier);
+    store_release(&w->limiter.process.policies, set); /* [S4] the set, then the epoch */
+    tick_epoch(&w->limiter);
     rcu_synchronize();
     policy_set_free(old);
     return 0;
@@ -107,10 +108,11 @@ bool weir_move_origin(void *arg, int64_t delta_ns)
     if (pthread_mutex_trylock(&w->policy_lock) != 0) {
         return false;
     }
-    const uint64_t was_ns = w->tier.origin_ns;
-    w->tier.origin_ns = delta_ns < 0 ? saturating_sub(was_ns, -(uint64_t) delta_ns) : was_ns + (uint64_t) delta_ns;
+    const uint64_t was_ns = w->limiter.process.origin_ns;
+    w->limiter.process.origin_ns =
+        delta_ns < 0 ? saturating_sub(was_ns, -(uint64_t) delta_ns) : was_ns + (uint64_t) delta_ns;
     const bool moved = weir_publish_again(w, NULL) == 0;
-    w->tier.origin_ns = moved ? w->tier.origin_ns : was_ns;
+    w->limiter.process.origin_ns = moved ? w->limiter.process.origin_ns : was_ns;
     (void) pthread_mutex_unlock(&w->policy_lock);
     return moved;
 }

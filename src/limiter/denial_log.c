@@ -56,13 +56,13 @@ static void find_groups(struct denial_log *log, const struct policy_names *names
 }
 
 /* Counters with one writer each: relaxed, and what is missed now is in the next sum. */
-static void sum_up(struct denial_log *log, const struct tier *tier)
+static void sum_up(struct denial_log *log, const struct limiter *limiter)
 {
     memset(log->sums, 0, (log->known + 1) * sizeof(*log->sums));
-    const uint32_t high = load_acquire(&tier->thread_high);
+    const uint32_t high = load_acquire(&limiter->thread_high);
     for (uint32_t i = 0; i < high; i++) {
         for (size_t id = 1; id <= log->known; id++) {
-            const struct tally *tally = &tier->threads[i].tallies[id];
+            const struct tally *tally = &limiter->threads[i].tallies[id];
             struct denial_counts *sum = &log->sums[log->groups[id]];
             sum->denied += load_relaxed(&tally->denied);
             sum->would_deny += load_relaxed(&tally->would_deny);
@@ -175,7 +175,7 @@ void denial_log_step(weir *w, uint64_t monotonic_ns)
     find_groups(log, &w->names);
     (void) pthread_mutex_unlock(&w->policy_lock);
     log->next_ns = monotonic_ns + DENIAL_LOOK_NS;
-    sum_up(log, &w->tier);
+    sum_up(log, &w->limiter);
     for (weir_policy_id group = 1; group <= log->known; group++) {
         if (!look(log, group, monotonic_ns)) {
             continue;

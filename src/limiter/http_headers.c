@@ -69,7 +69,7 @@ static void add_trio(struct text *text, const weir_verdict *verdict)
 /* Seconds since 1970 in which a time from now lies, up. */
 static uint64_t unix_time(const weir *w, uint64_t after_ns)
 {
-    return seconds_up(saturating_add(tier_time(&w->tier), after_ns));
+    return seconds_up(saturating_add(limiter_time(&w->limiter), after_ns));
 }
 
 static void add_x(struct text *text, const weir *w, const weir_verdict *verdict, bool iso)
@@ -120,7 +120,7 @@ int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id po
     text_add(&text, "%s", ""); /* terminated, whatever follows */
     rcu_enter();
     /* Acquire: pairs with the publication in weir_set_policies. */
-    const struct policy_set *set = load_acquire(&w->tier.policies);
+    const struct policy_set *set = load_acquire(&w->limiter.process.policies);
     const struct policy *found = policy <= WEIR_MAX_POLICIES ? set->by_id[policy] : NULL;
     if (found != NULL && verdict->limit_index < found->limit_count) {
         add_style(&text, style, w, found, verdict);

@@ -29,7 +29,7 @@ size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg)
 {
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
     (void) pthread_mutex_lock(&unlocked->policy_lock);
-    const struct policy_set *set = load_relaxed(&w->tier.policies); /* changed only under the lock */
+    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* changed only under the lock */
     for (size_t i = 0; i < set->count && each != NULL; i++) {
         tell(weir_policies_at(w->kept, i), &set->policies[i], each, arg); /* compiled in the same order */
     }

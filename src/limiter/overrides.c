@@ -25,14 +25,14 @@ int weir_compile_overrides(weir *w, const struct policy_set *set, struct overrid
                            struct override_faults *faults)
 {
     const struct override_context context = {
-        .set = set, .names = &w->names, .secret = &w->secret, .tick_ns = w->tier.tick_ns};
+        .set = set, .names = &w->names, .secret = &w->secret, .tick_ns = w->limiter.tick_ns};
     return overrides_compile(&context, w->overrides, OVERRIDE_LISTS, out, faults);
 }
 
 /* Compiles the entries there are, and puts them in force. Under the policy lock. 0 or -ENOMEM: all stays. */
 static int publish(weir *w, struct override_faults *faults)
 {
-    struct policy_set *set = load_relaxed(&w->tier.policies); /* under the lock */
+    struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the lock */
     struct overrides *compiled = NULL;
     if (weir_compile_overrides(w, set, &compiled, faults) != 0) {
         return -ENOMEM;
@@ -42,7 +42,7 @@ static int publish(weir *w, struct override_faults *faults)
     /* Pairs with thread_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
     store_release(&set->overrides, compiled);
     store_relaxed(&w->override_count, overrides_count(compiled));
-    tick_epoch(&w->tier);
+    tick_epoch(&w->limiter);
     rcu_synchronize();
     overrides_free(old);
     return 0;
@@ -169,7 +169,7 @@ static int change_own(weir *w, size_t at, const char *field, const char *value, 
 /* weir_set_override, under the policy lock. */
 static int set_override(weir *w, const char *name, const char *value, weir_error *error)
 {
-    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the lock */
+    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the lock */
     const struct override_list *own = &w->overrides[OVERRIDES_OWN];
     struct entry_name read;
     struct entry_value numbers;

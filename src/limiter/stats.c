@@ -9,10 +9,10 @@
 #include "limiter/weir_private.h"
 
 /* Sums of counters with one writer each: relaxed, and right as soon as the writers are quiet. */
-static void sum_threads(const struct tier *tier, weir_stats *stats)
+static void sum_threads(const struct limiter *limiter, weir_stats *stats)
 {
-    for (uint32_t i = 0; i < load_acquire(&tier->thread_high); i++) {
-        const struct weir_thread *t = &tier->threads[i];
+    for (uint32_t i = 0; i < load_acquire(&limiter->thread_high); i++) {
+        const struct weir_thread *t = &limiter->threads[i];
         stats->slow_count += load_relaxed(&t->slow_count);
         stats->unknown_policy_count += load_relaxed(&t->unknown_count);
         stats->untracked_count += load_relaxed(&t->untracked_count);
@@ -28,22 +28,22 @@ static void sum_threads(const struct tier *tier, weir_stats *stats)
 
 static void get_stats(const weir *w, weir_stats *stats)
 {
-    const struct tier *tier = &w->tier;
+    const struct limiter *limiter = &w->limiter;
     const struct fleet_stats *fleet = &w->fleet.stats;
     memset(stats, 0, sizeof(*stats));
-    sum_threads(tier, stats);
-    stats->key_count = load_relaxed(&tier->table.key_count);
-    stats->key_capacity = tier->table.cell_count;
-    stats->evicted_fresh_count = load_relaxed(&tier->evicted_fresh_count);
-    stats->evicted_used_count = load_relaxed(&tier->evicted_used_count);
-    stats->lost_report_count = load_relaxed(&tier->lost_report_count);
-    stats->returned_count = load_relaxed(&tier->returned_count);
-    stats->forgiven_count = load_relaxed(&tier->forgiven_count);
-    stats->thread_count = load_relaxed(&tier->line.thread_count);
+    sum_threads(limiter, stats);
+    stats->key_count = load_relaxed(&limiter->process.table.key_count);
+    stats->key_capacity = limiter->process.table.cell_count;
+    stats->evicted_fresh_count = load_relaxed(&limiter->process.evicted_fresh_count);
+    stats->evicted_used_count = load_relaxed(&limiter->process.evicted_used_count);
+    stats->lost_report_count = load_relaxed(&limiter->process.lost_report_count);
+    stats->returned_count = load_relaxed(&limiter->process.returned_count);
+    stats->forgiven_count = load_relaxed(&limiter->process.forgiven_count);
+    stats->thread_count = load_relaxed(&limiter->line.thread_count);
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);
-    const uint64_t news_ns = load_relaxed(&tier->line.news_ns);
-    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(tier_time(tier), news_ns);
+    const uint64_t news_ns = load_relaxed(&limiter->process.news_ns);
+    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(limiter_time(limiter), news_ns);
     stats->round_trip_ns = load_relaxed(&fleet->round_trip_ns);
     stats->sync_count = load_relaxed(&fleet->sync_count);
     stats->sync_error_count = load_relaxed(&fleet->sync_error_count);
@@ -56,14 +56,12 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->postponed_count = load_relaxed(&fleet->postponed_count);
     stats->urgent_count = load_relaxed(&fleet->urgent_count);
     stats->untold_count = load_relaxed(&fleet->untold_count);
-    stats->due_key_count = bitmap_count(&tier->table.dirty);
-    stats->waiting_key_count = bitmap_count(&tier->table.postponed);
-    stats->denied_units = load_relaxed(&tier->offenders.counted_units);
-    stats->unlisted_units = load_relaxed(&tier->offenders.forgotten_units);
-    stats->memory_size = tier->memory_size + tier->table.memory_size + tier->notes.memory_size +
-                         tier->notes.asides_size + tier->notes.tails_size + tier->sketch.memory_size +
-                         tier->logs.memory_size + tier->logs.places_size + tier->offenders.offences_size +
-                         tier->offenders.lists_size + w->denials.memory_size + w->fleet.memory_size + sizeof(*w);
+    stats->due_key_count = bitmap_count(&limiter->process.table.dirty);
+    stats->waiting_key_count = bitmap_count(&limiter->process.table.postponed);
+    stats->denied_units = load_relaxed(&limiter->process.offenders.counted_units);
+    stats->unlisted_units = load_relaxed(&limiter->process.offenders.forgotten_units);
+    stats->memory_size = limiter->memory_size + process_reserved(&limiter->process) + w->denials.memory_size +
+                         w->fleet.memory_size + sizeof(*w);
 }
 
 /* What programs had room for that were compiled before the size was passed. */
@@ -99,11 +97,11 @@ struct policy_sums {
     uint64_t allowed, denied, would_deny;
 };
 
-static struct policy_sums sum_policy(const struct tier *tier, weir_policy_id id)
+static struct policy_sums sum_policy(const struct limiter *limiter, weir_policy_id id)
 {
     struct policy_sums sums = {0, 0, 0};
-    for (uint32_t i = 0; i < load_acquire(&tier->thread_high); i++) {
-        const struct tally *tally = &tier->threads[i].tallies[id];
+    for (uint32_t i = 0; i < load_acquire(&limiter->thread_high); i++) {
+        const struct tally *tally = &limiter->threads[i].tallies[id];
         sums.allowed += load_relaxed(&tally->allowed);
         sums.denied += load_relaxed(&tally->denied);
         sums.would_deny += load_relaxed(&tally->would_deny);
@@ -114,10 +112,10 @@ static struct policy_sums sum_policy(const struct tier *tier, weir_policy_id id)
 static void add_policies(struct text *text, const weir *w)
 {
     static const char *const rungs[] = {"fleet", "share", "local", "open", "closed"};
-    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
     text_add(text, "# HELP weir_checks_total Checks, by policy and answer.\n# TYPE weir_checks_total counter\n");
     for (size_t id = 1; id <= w->names.count; id++) {
-        const struct policy_sums sums = sum_policy(&w->tier, (weir_policy_id) id);
+        const struct policy_sums sums = sum_policy(&w->limiter, (weir_policy_id) id);
         text_add(text, "weir_checks_total{policy=\"%s\",answer=\"allowed\"} %" PRIu64 "\n", w->names.names[id],
                  sums.allowed);
         text_add(text, "weir_checks_total{policy=\"%s\",answer=\"denied\"} %" PRIu64 "\n", w->names.names[id],
@@ -127,7 +125,7 @@ static void add_policies(struct text *text, const weir *w)
                    "# TYPE weir_would_deny_total counter\n");
     for (size_t id = 1; id <= w->names.count; id++) {
         text_add(text, "weir_would_deny_total{policy=\"%s\"} %" PRIu64 "\n", w->names.names[id],
-                 sum_policy(&w->tier, (weir_policy_id) id).would_deny);
+                 sum_policy(&w->limiter, (weir_policy_id) id).would_deny);
     }
     text_add(text, "# HELP weir_rung 1: the policy stands on this rung of the outage ladder. 0: on another one.\n"
                    "# TYPE weir_rung gauge\n");
@@ -173,7 +171,7 @@ static void add_limit(struct text *text, enum limit_metric metric, const struct 
 
 static void add_limits(struct text *text, const weir *w)
 {
-    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
     for (enum limit_metric metric = LIMIT_UNITS; metric < LIMIT_METRICS; metric++) {
         const char *const name = limit_metrics[metric].name;
         text_add(text, "# HELP %s %s\n# TYPE %s gauge\n", name, limit_metrics[metric].help, name);
@@ -194,12 +192,12 @@ static void add_offenders(struct text *text, weir *w)
         "# TYPE weir_recent_denied_units gauge\n",
         "# HELP weir_top_offenders_ratio Of these, the part that the 16 keys denied most make up, at least.\n"
         "# TYPE weir_top_offenders_ratio gauge\n"};
-    const struct policy_set *set = load_relaxed(&w->tier.policies); /* under the policy lock */
+    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
     for (size_t ratio = 0; ratio < 2; ratio++) {
         text_add(text, "%s", helps[ratio]);
         for (size_t i = 0; i < set->group_count; i++) {
             struct heavy list;
-            offenders_read(&w->tier, set->groups[i].id, &list);
+            offenders_read(&w->limiter.process, set->groups[i].id, &list);
             const char *const name = w->names.names[set->groups[i].id];
             if (ratio == 0) {
                 text_add(text, "weir_recent_denied_units{policy=\"%s\"} %" PRIu64 "\n", name, list.total);
@@ -279,7 +277,7 @@ static void add_troubles(struct text *text, const struct fleet_stats *stats)
 /* By the same clock as the age of the fleet's news. */
 static uint64_t since_open_ns(const weir *w)
 {
-    const uint64_t now_ns = tier_time(&w->tier) - load_relaxed(&w->tier.line.offset_ns);
+    const uint64_t now_ns = limiter_time(&w->limiter) - load_relaxed(&w->limiter.line.offset_ns);
     return saturating_sub(now_ns, w->fleet.opened_ns);
 }
 

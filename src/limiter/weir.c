@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/hash_inl.h"
 #include "base/rcu.h"
+#include "check/reset.h"
 #include "limiter/background.h"
 #include "limiter/bucket_origin.h"
 #include "limiter/overrides.h"
@@ -69,8 +70,9 @@ static int identity_init(weir *w)
     record_hash_init(&w->record_hash, w->options.fleet_secret);
     w->names.record_hash = &w->record_hash;
     struct policy_set *none = NULL;
-    const int compiled = policy_set_compile(NULL, 0, w->tier.tick_ns, w->tier.origin_ns, &w->names, &none, NULL);
-    store_release(&w->tier.policies, none);
+    const int compiled =
+        policy_set_compile(NULL, 0, w->limiter.tick_ns, w->limiter.process.origin_ns, &w->names, &none, NULL);
+    store_release(&w->limiter.process.policies, none);
     return compiled;
 }
 
@@ -84,13 +86,13 @@ static void weir_free(weir *w)
     if (w->has_fleet) {
         fleet_close(&w->fleet);
     }
-    policy_set_free(load_relaxed(&w->tier.policies));
+    policy_set_free(load_relaxed(&w->limiter.process.policies));
     policy_names_free(&w->names);
     weir_policies_free(w->kept);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
         overrides_drop(w->overrides[i].texts, w->overrides[i].count);
     }
-    tier_close(&w->tier);
+    limiter_close(&w->limiter);
     denial_log_close(&w->denials);
     if (getpid() == w->pid) {
         locks_destroy(w); /* in a child they are as the parent's threads left them, who may wait at the condition */
@@ -116,31 +118,31 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
         free(w);
         return error_set(error, result, "no locks or fork handlers to be had: %s", strerror(-result));
     }
-    w->tier.tick_ns = options->tick_us * NS_PER_US;
+    w->limiter.tick_ns = options->tick_us * NS_PER_US;
     if (options->clock != NULL) {
         w->clock = *options->clock;
-        w->tier.clock = &w->clock;
-        w->tier.host_time = true;
+        w->limiter.clock = &w->clock;
+        w->limiter.host_time = true;
     }
-    const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
-    const uint64_t wall_ns = clock_wall_ns(w->tier.clock);
-    w->tier.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
-    result = tier_open(&w->tier, options->max_keys, options->max_threads, options->max_log_units, fleet);
+    const uint64_t now_ns = clock_monotonic_ns(w->limiter.clock);
+    const uint64_t wall_ns = clock_wall_ns(w->limiter.clock);
+    w->limiter.process.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
+    result = limiter_open(&w->limiter, options->max_keys, options->max_threads, options->max_log_units, fleet);
     if (result != 0) {
         weir_free(w);
         return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
-                         tier_size(options->max_keys, fleet) >> 20);
+                         process_size(options->max_keys, fleet) >> 20);
     }
     if (options->log != NULL && !options->no_denial_log) {
         result = denial_log_open(&w->denials, now_ns);
-        w->tier.offenders.recent = w->denials.recent;
+        w->limiter.process.offenders.recent = w->denials.recent;
     }
     result = result != 0 ? result : identity_init(w);
     if (result != 0) {
         weir_free(w);
         return error_set(error, result, "no secret or memory to be had: %s", strerror(-result));
     }
-    tick_start(&w->tier, now_ns, wall_ns - now_ns);
+    tick_start(&w->limiter, now_ns, wall_ns - now_ns);
     w->active_ns = w->settle_ns = now_ns;
     *out = w;
     return 0;
@@ -161,7 +163,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
         return result;
     }
     if (transport != NULL) {
-        result = fleet_open(&w->fleet, &w->tier, transport, &complete, clock_monotonic_ns(w->tier.clock));
+        result = fleet_open(&w->fleet, &w->limiter, transport, &complete, clock_monotonic_ns(w->limiter.clock));
         if (result != 0) {
             transport->ops->close(transport);
             weir_free(w);
@@ -179,7 +181,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
         }
     }
     w->options.redis_url = w->options.prefix = w->options.node_name = w->options.fleet_secret = NULL;
-    owner_watch(&w->tier);
+    owner_watch(&w->limiter);
     *out = w;
     return error_clear(error);
 }
@@ -224,8 +226,8 @@ int weir_open(const weir_options *options, weir **out, weir_error *error)
 /* Tells the fleet what is left, in the time there is. */
 static void report_last(weir *w)
 {
-    for (uint32_t i = 0; i < w->tier.max_threads; i++) {
-        thread_detach(&w->tier.threads[i]);
+    for (uint32_t i = 0; i < w->limiter.max_threads; i++) {
+        thread_detach(&w->limiter.threads[i]);
     }
     if (w->has_fleet) {
         w->fleet.leaves = true;
@@ -238,7 +240,7 @@ void weir_close(weir *w)
     if (w == NULL) {
         return;
     }
-    owner_forget(&w->tier);
+    owner_forget(&w->limiter);
     if (getpid() == w->pid) {
         background_stop(w);
         report_last(w);
@@ -316,7 +318,7 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
     (void) pthread_mutex_lock(&unlocked->policy_lock);
     weir_policy_id id = policy_names_find(&w->names, name);
     /* Relaxed: changed only under the lock. */
-    if (load_relaxed(&w->tier.policies)->by_id[id] == NULL) {
+    if (load_relaxed(&w->limiter.process.policies)->by_id[id] == NULL) {
         id = WEIR_NO_POLICY;
     }
     (void) pthread_mutex_unlock(&unlocked->policy_lock);
@@ -327,7 +329,8 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
 static weir_policy_id group_of(const weir *w, weir_policy_id id)
 {
     /* Relaxed: changed only under the lock. */
-    const struct policy *policy = id <= WEIR_MAX_POLICIES ? load_relaxed(&w->tier.policies)->by_id[id] : NULL;
+    const struct policy *policy =
+        id <= WEIR_MAX_POLICIES ? load_relaxed(&w->limiter.process.policies)->by_id[id] : NULL;
     return policy != NULL ? policy->group->id : WEIR_NO_POLICY;
 }
 
@@ -342,13 +345,13 @@ size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *o
         return 0;
     }
     struct heavy list;
-    offenders_read(&unlocked->tier, group, &list);
+    offenders_read(&unlocked->limiter.process, group, &list);
     return offenders_top(&list, form, out, capacity);
 }
 
 weir_thread *weir_attach(weir *w)
 {
-    return thread_attach(&w->tier);
+    return thread_attach(&w->limiter);
 }
 
 void weir_detach(weir_thread *t)
@@ -388,13 +391,13 @@ weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, s
 int weir_reset(weir *w, const weir_key *key)
 {
     const bool reachable = w->has_fleet && load_relaxed(&w->fleet.stats.link) == WEIR_LINK_UP;
-    int result = adjust_reset(&w->tier, key, reachable);
+    int result = adjust_reset(&w->limiter, key, reachable);
     if (result != 0 || !w->has_fleet) {
         return result;
     }
     result = reachable ? weir_sync(w, w->options.redis_timeout_ms) : -ENOTCONN;
     if (result != 0) {
-        (void) adjust_reset(&w->tier, key, false);
+        (void) adjust_reset(&w->limiter, key, false);
     }
     return result;
 }
@@ -405,7 +408,7 @@ int weir_poll(weir *w)
         return -EINVAL;
     }
     (void) pthread_mutex_lock(&w->poll_lock);
-    const uint64_t now_ns = clock_monotonic_ns(w->tier.clock);
+    const uint64_t now_ns = clock_monotonic_ns(w->limiter.clock);
     const uint64_t next_ns = background_poll(w, now_ns);
     (void) pthread_mutex_unlock(&w->poll_lock);
     return (int) ((saturating_sub(next_ns, now_ns) + NS_PER_MS - 1) / NS_PER_MS);
@@ -417,7 +420,7 @@ int weir_poll_fd(weir *w)
         return -EINVAL;
     }
     (void) pthread_mutex_lock(&w->poll_lock);
-    const int result = poll_set_open(&w->poll_set, w->tier.clock == NULL);
+    const int result = poll_set_open(&w->poll_set, w->limiter.clock == NULL);
     const int fd = w->poll_set.epoll_fd;
     (void) pthread_mutex_unlock(&w->poll_lock);
     return result != 0 ? result : fd;

@@ -22,7 +22,7 @@ struct weir_policies;
 enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
 
 struct weir {
-    struct tier tier;
+    struct limiter limiter;
     struct fleet fleet;
     bool has_fleet;
     weir_options options; /* every default filled in; strings are not kept */
@@ -30,7 +30,8 @@ struct weir {
     struct hash_secret secret;
     struct record_hash record_hash;
     uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
-    pthread_mutex_t policy_lock; /* guards names, kept, override texts, the origin, and changes of tier.policies */
+    pthread_mutex_t
+        policy_lock; /* guards names, kept, override texts, the origin, and changes of limiter.process.policies */
     struct policy_names names;
     struct weir_policies *kept;                     /* what the policies in force were given as; NULL: none were */
     struct override_list overrides[OVERRIDE_LISTS]; /* by where they come from */

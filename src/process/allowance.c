@@ -26,11 +26,13 @@
  * The words read here are relaxed and may be of two answers, or (seldom, when a cell changes hands) of another key's:
  * they size an estimate. What is counted is counted by the state alone.
  */
+#include "process/allowance.h"
+
 #include "algorithm/bucket.h"
 #include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
-#include "thread/limiter.h"
+#include "process/process.h"
 
 /* Part of a quota that a node may let pass, of its even share, before it knows what was used before it began. */
 #define QUOTA_SHARE 64
@@ -49,56 +51,57 @@ static enum rung rung_of(const struct policy *policy)
     return (enum rung) load_relaxed(&policy->rung);
 }
 
-static uint32_t even_part(const struct tier *tier)
+static uint32_t even_part(const struct process *process)
 {
     /* Relaxed: one of two right answers while nodes come and go. */
-    const uint64_t nodes = load_relaxed(&tier->nodes);
+    const uint64_t nodes = load_relaxed(&process->nodes);
     /* Up: an even part of a limit that divides by them is whole units. */
     return nodes == 1 ? 0 : (uint32_t) ((PART_WHOLE + nodes - 1) / nodes);
 }
 
-uint32_t mirror_stub_part(const struct tier *tier, const struct rule *rule, bool told)
+uint32_t mirror_stub_part(const struct process *process, const struct rule *rule, bool told)
 {
-    return told && !rule_is_queue(rule) ? 0 : even_part(tier);
+    return told && !rule_is_queue(rule) ? 0 : even_part(process);
 }
 
-uint32_t mirror_demand_part(const struct tier *tier, const struct mirror *mirror)
+uint32_t mirror_demand_part(const struct process *process, const struct mirror *mirror)
 {
     const uint32_t others_part = load_relaxed(&mirror->others_part);
     if (load_relaxed(&mirror->flags) != 0) {
-        return even_part(tier);
+        return even_part(process);
     }
     return others_part == 0 ? 0 : (uint32_t) (PART_WHOLE - others_part);
 }
 
 /* The part of a key's rule that is in force here; 0: all. */
-static uint64_t part_of(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)
+static uint64_t part_of(const struct process *process, const struct policy *policy, const struct rule *rule,
+                        uint32_t cell)
 {
-    const struct note *note = note_of(&tier->notes, cell);
+    const struct note *note = note_of(&process->notes, cell);
     const enum rung rung = rung_of(policy);
     const bool on_fleet = rung == RUNG_FLEET;
     const bool told =
-        note != NULL ? load_relaxed(&note->mirror.since_ns) != 0 : stub_is(&tier->notes.stubs[cell], STUB_TOLD);
+        note != NULL ? load_relaxed(&note->mirror.since_ns) != 0 : stub_is(&process->notes.stubs[cell], STUB_TOLD);
     if (!on_fleet && rung != RUNG_SHARE) {
         return 0;
     }
     if (told && note != NULL) {
         return on_fleet               ? load_relaxed(&note->mirror.part)
-               : rule_is_bucket(rule) ? mirror_demand_part(tier, &note->mirror)
+               : rule_is_bucket(rule) ? mirror_demand_part(process, &note->mirror)
                                       : 0;
     }
     const uint32_t part = note != NULL && on_fleet
                               ? load_relaxed(&note->mirror.part)
-                              : mirror_stub_part(tier, rule, told && (on_fleet || !rule_is_bucket(rule)));
+                              : mirror_stub_part(process, rule, told && (on_fleet || !rule_is_bucket(rule)));
     const bool untold = !told && rule->calendar != WEIR_CALENDAR_NONE;
     /* In an outage a quota is what is known to be left; a node that has heard of nobody yet knows nothing of it. */
-    const bool guesses = on_fleet || load_relaxed(&tier->line.news_ns) == 0;
+    const bool guesses = on_fleet || load_relaxed(&process->news_ns) == 0;
     return untold && guesses ? max_u64((part != 0 ? part : PART_WHOLE) / QUOTA_SHARE, 1) : part;
 }
 
-bool mirror_is_whole(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell)
+bool mirror_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule, uint32_t cell)
 {
-    return rung_of(policy) == RUNG_FLEET && part_of(tier, policy, rule, cell) == 0;
+    return rung_of(policy) == RUNG_FLEET && part_of(process, policy, rule, cell) == 0;
 }
 
 struct rule mirror_part_rule(const struct rule *whole, uint64_t part, uint64_t asked)
@@ -120,17 +123,17 @@ struct rule mirror_part_rule(const struct rule *whole, uint64_t part, uint64_t a
     return rule;
 }
 
-struct rule mirror_rule(const struct tier *tier, const struct policy *policy, size_t limit, uint32_t cell,
+struct rule mirror_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
                         uint64_t asked)
 {
     const struct rule rule = policy_rule(&policy->limits[limit]);
-    return mirror_part_rule(&rule, mirror_concerns(tier, policy) ? part_of(tier, policy, &rule, cell) : 0, asked);
+    return mirror_part_rule(&rule, process_shares(process, policy) ? part_of(process, policy, &rule, cell) : 0, asked);
 }
 
-static void ask_at_once(struct tier *tier, uint32_t cell)
+static void ask_at_once(struct process *process, uint32_t cell)
 {
-    bitmap_set(&tier->table.urgent, cell);
-    store_relaxed(&tier->urgent, 1); /* seen in the next tick, and the bit with it or with the one after */
+    bitmap_set(&process->table.urgent, cell);
+    store_relaxed(&process->urgent, 1); /* seen in the next tick, and the bit with it or with the one after */
 }
 
 static struct estimate estimate_of(const struct mirror *mirror)
@@ -149,9 +152,9 @@ static uint64_t units_since(const struct mirror *mirror, struct state state)
 }
 
 /* A window's state without the others' units. */
-static struct state own_state(const struct tier *tier, uint32_t cell, struct state state)
+static struct state own_state(const struct process *process, uint32_t cell, struct state state)
 {
-    const struct folded folded = note_folded(tier, cell);
+    const struct folded folded = note_folded(process, cell);
     if (folded.tag == TAG_NONE) {
         return state;
     }
@@ -160,22 +163,22 @@ static struct state own_state(const struct tier *tier, uint32_t cell, struct sta
 }
 
 /* Whether a key was left alone for a while, so that what is known of the others is old. */
-static bool is_stale(const struct tier *tier, const struct mirror *mirror, uint64_t now_ns)
+static bool is_stale(const struct process *process, const struct mirror *mirror, uint64_t now_ns)
 {
     const uint64_t news_ns = max_u64(load_relaxed(&mirror->since_ns), load_relaxed(&mirror->looked_ns));
     /* In an outage nobody looks: it is not the key that is old. */
-    const uint64_t then_ns = min_u64(now_ns, load_relaxed(&tier->line.news_ns) + tier->interval_ns);
-    return then_ns > news_ns + STALE_INTERVALS * tier->interval_ns;
+    const uint64_t then_ns = min_u64(now_ns, load_relaxed(&process->news_ns) + process->interval_ns);
+    return then_ns > news_ns + STALE_INTERVALS * process->interval_ns;
 }
 
-struct state mirror_level(const struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
-                          struct state state, uint64_t now_ns)
+struct state mirror_level(const struct process *process, const struct policy *policy, const struct rule *rule,
+                          uint32_t cell, struct state state, uint64_t now_ns)
 {
     const enum rung rung = rung_of(policy);
     if (rung == RUNG_LOCAL && !rule_is_bucket(rule) && !rule_is_log(rule)) {
-        return own_state(tier, cell, state);
+        return own_state(process, cell, state);
     }
-    const struct note *note = note_of(&tier->notes, cell);
+    const struct note *note = note_of(&process->notes, cell);
     if (!rule_is_bucket(rule) || note == NULL || load_relaxed(&note->mirror.level) == 0) {
         return state;
     }
@@ -188,8 +191,8 @@ struct state mirror_level(const struct tier *tier, const struct policy *policy, 
     uint64_t time = saturating_mul(own, rule->unit); /* in an outage a unit takes the time of those beside it */
     if (rung == RUNG_FLEET) {
         struct estimate estimate = estimate_of(&note->mirror);
-        if (is_stale(tier, &note->mirror, now_ns)) {
-            const uint32_t even = even_part(tier);
+        if (is_stale(process, &note->mirror, now_ns)) {
+            const uint32_t even = even_part(process);
             estimate.others_rate = even != 0 ? RATE_MOST : 0;
             estimate.others_part = even != 0 ? (uint32_t) (PART_WHOLE - even) : 0;
         }
@@ -220,18 +223,18 @@ static uint64_t unseen_units(const struct note *note, const struct rule *rule, s
 }
 
 /* What may pass of `share` before the next answer, which is asked for where that matters, and `due`. */
-static uint64_t left_of(struct tier *tier, uint32_t cell, uint64_t share, uint64_t unseen, uint64_t headroom,
+static uint64_t left_of(struct process *process, uint32_t cell, uint64_t share, uint64_t unseen, uint64_t headroom,
                         uint64_t asked, bool due)
 {
     const uint64_t left = min_u64(headroom, saturating_sub(share, unseen));
     if (due && (unseen >= mirror_urgent_units(share) || left < asked)) {
-        ask_at_once(tier, cell);
+        ask_at_once(process, cell);
     }
     return left;
 }
 
 /* Own units of a key without a note: all that may count, and those of them that the fleet has not had. */
-static uint64_t stub_units(const struct tier *tier, uint32_t cell, const struct rule *rule, struct state state,
+static uint64_t stub_units(const struct process *process, uint32_t cell, const struct rule *rule, struct state state,
                            uint64_t headroom, uint64_t now_ns, uint64_t *untold)
 {
     const uint64_t used = saturating_sub(rule->limit, headroom);
@@ -239,7 +242,7 @@ static uint64_t stub_units(const struct tier *tier, uint32_t cell, const struct 
         *untold = used;
         return used;
     }
-    const struct folded folded = note_folded(tier, cell);
+    const struct folded folded = note_folded(process, cell);
     if (rule_is_bucket(rule)) {
         *untold = (bucket_total(state) - folded.reported) & BUCKET_TOTAL_MASK;
         return used;
@@ -257,23 +260,23 @@ static uint64_t stub_units(const struct tier *tier, uint32_t cell, const struct 
  * node, too. So it goes by an even part, as a new key does, but one of what the others are not known to have used. It
  * is asked for at once when it is used all of a sudden; else the background thread has found before that it is due.
  */
-static uint64_t stub_left(struct tier *tier, const struct rule *rule, uint32_t cell, struct state state,
+static uint64_t stub_left(struct process *process, const struct rule *rule, uint32_t cell, struct state state,
                           uint64_t headroom, uint64_t asked, uint64_t part, uint64_t now_ns)
 {
     uint64_t untold;
-    const uint64_t own = stub_units(tier, cell, rule, state, headroom, now_ns, &untold);
-    const uint64_t nodes = load_relaxed(&tier->nodes);
+    const uint64_t own = stub_units(process, cell, rule, state, headroom, now_ns, &untold);
+    const uint64_t nodes = load_relaxed(&process->nodes);
     const uint64_t share = part != 0 ? rule->limit : max_u64(saturating_add(headroom, own) / nodes, 1);
     const uint64_t left = min_u64(headroom, saturating_sub(share, own));
     if (headroom >= asked && (left < asked || untold >= max_u64(share / STUB_URGENT_DIVISOR, URGENT_UNITS))) {
-        ask_at_once(tier, cell);
+        ask_at_once(process, cell);
     }
     return left;
 }
 
-void mirror_returned(const struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t units)
+void mirror_returned(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t units)
 {
-    struct note *note = note_of(&tier->notes, cell);
+    struct note *note = note_of(&process->notes, cell);
     uint64_t level = note != NULL ? load_relaxed(&note->mirror.level) : 0;
     while (level != 0) {
         const uint64_t lower = max_u64(saturating_sub(level, saturating_mul(units, rule->unit)), 1);
@@ -302,7 +305,7 @@ static uint64_t level_room(const struct mirror *mirror, const struct rule *rule,
  * Where rounds go on without news (they fail, or nobody goes by their answers yet) the note follows the state into the
  * next window, and `seen` is of that one. Then it is by all own units of the window before, less what was told of it.
  */
-static uint64_t unseen_before(const struct tier *tier, uint32_t cell, const struct mirror *mirror,
+static uint64_t unseen_before(const struct process *process, uint32_t cell, const struct mirror *mirror,
                               const struct rule *rule, struct state state, uint64_t now_ns, bool alone)
 {
     uint64_t into_ns;
@@ -317,10 +320,10 @@ static uint64_t unseen_before(const struct tier *tier, uint32_t cell, const stru
     uint64_t known = ago == 1 ? load_relaxed(&mirror->seen) : 0;
     uint64_t told = 0;
     if (ago == 0) {
-        if (estimate.since_ns + tier->interval_ns >= end_ns) {
+        if (estimate.since_ns + process->interval_ns >= end_ns) {
             return 0; /* news of this window, or as good */
         }
-        const struct folded folded = note_folded(tier, cell);
+        const struct folded folded = note_folded(process, cell);
         known = told = folded.tag == window_tag(state) ? folded.before : 0;
     }
     estimate.since_ns = ago <= 1 ? max_u64(estimate.since_ns, start_ns) : start_ns;
@@ -355,25 +358,25 @@ static uint64_t presumed_units(const struct mirror *mirror, const struct rule *r
 }
 
 /* In an outage: this node's part of what was left at the last answer, and of what has been refilled since. */
-static uint64_t share_left(const struct tier *tier, const struct note *note, const struct rule *rule, uint32_t cell,
-                           struct state state, uint64_t headroom, uint64_t now_ns)
+static uint64_t share_left(const struct process *process, const struct note *note, const struct rule *rule,
+                           uint32_t cell, struct state state, uint64_t headroom, uint64_t now_ns)
 {
     if (rule_is_bucket(rule)) {
         return headroom; /* its rule is this node's part */
     }
     uint64_t since_ns = 0;
     const uint64_t unseen = unseen_units(note, rule, state, now_ns, &since_ns);
-    const uint32_t part = mirror_demand_part(tier, &note->mirror);
+    const uint32_t part = mirror_demand_part(process, &note->mirror);
     const struct estimate estimate = {.others_rate = RATE_MOST,
                                       .others_part = part != 0 ? (uint32_t) (PART_WHOLE - part) : 0,
                                       .dither = load_relaxed(&note->mirror.dither)};
-    headroom = saturating_sub(headroom, unseen_before(tier, cell, &note->mirror, rule, state, now_ns, true) +
+    headroom = saturating_sub(headroom, unseen_before(process, cell, &note->mirror, rule, state, now_ns, true) +
                                             presumed_units(&note->mirror, rule, state, now_ns));
     return part == 0 ? headroom : estimate_left(&estimate, headroom, unseen, now_ns);
 }
 
 /* What may pass of a key that the fleet has told of, with its note. */
-static uint64_t told_left(struct tier *tier, const struct note *note, const struct rule *rule, uint32_t cell,
+static uint64_t told_left(struct process *process, const struct note *note, const struct rule *rule, uint32_t cell,
                           struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns)
 {
     const struct mirror *mirror = &note->mirror;
@@ -384,28 +387,28 @@ static uint64_t told_left(struct tier *tier, const struct note *note, const stru
     if (rule_is_bucket(rule)) {
         room = rule_is_queue(rule) ? headroom : level_room(mirror, rule, unseen + held, headroom, now_ns);
     } else {
-        headroom = room = saturating_sub(headroom, unseen_before(tier, cell, mirror, rule, state, now_ns, false) +
+        headroom = room = saturating_sub(headroom, unseen_before(process, cell, mirror, rule, state, now_ns, false) +
                                                        presumed_units(mirror, rule, state, now_ns));
     }
-    const bool stale = is_stale(tier, mirror, now_ns);
+    const bool stale = is_stale(process, mirror, now_ns);
     const bool waits = (load_relaxed(&mirror->flags) & MIRROR_WAITS) != 0;
     if (!stale && unseen >= load_relaxed(&mirror->alarm)) {
-        ask_at_once(tier, cell);
+        ask_at_once(process, cell);
     }
     const uint64_t estimated = rule_is_queue(rule) ? headroom : estimate_left(&estimate, room, unseen, now_ns);
     /* An answer that waits for the others' is due again a quarter of an interval after it came: its news was half an
      * interval old. What a queue may have is a part already. */
-    const bool due = stale || now_ns > answered_ns + tier->interval_ns / 2 + tier->interval_ns / 4;
+    const bool due = stale || now_ns > answered_ns + process->interval_ns / 2 + process->interval_ns / 4;
     const bool token = rule_is_bucket(rule) && !rule_is_queue(rule);
     if (!stale && (!waits || token)) {
         const uint64_t left = min_u64(headroom, estimated);
         if (token && due && left < asked && headroom >= asked && load_relaxed(&mirror->flags) != 0) {
-            ask_at_once(tier, cell);
+            ask_at_once(process, cell);
         }
         return left;
     }
     const uint64_t whole = min_u64(headroom, room);
-    const uint64_t nodes = load_relaxed(&tier->nodes);
+    const uint64_t nodes = load_relaxed(&process->nodes);
     const uint32_t part = load_relaxed(&mirror->part);
     uint64_t counts = unseen;
     if (rule_is_bucket(rule)) {
@@ -419,32 +422,32 @@ static uint64_t told_left(struct tier *tier, const struct note *note, const stru
     } else if (rule_is_queue(rule) && !waits) {
         share = counts + max_u64(whole / nodes, 1); /* its level holds what passed beside the unseen (mirror_level) */
     }
-    return left_of(tier, cell, share, counts, whole, asked, due && whole >= asked);
+    return left_of(process, cell, share, counts, whole, asked, due && whole >= asked);
 }
 
-uint64_t mirror_left(struct tier *tier, const struct policy *policy, const struct rule *rule, uint32_t cell,
+uint64_t mirror_left(struct process *process, const struct policy *policy, const struct rule *rule, uint32_t cell,
                      struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns)
 {
-    const struct note *note = note_of(&tier->notes, cell);
+    const struct note *note = note_of(&process->notes, cell);
     const enum rung rung = rung_of(policy);
-    const uint64_t part = part_of(tier, policy, rule, cell);
+    const uint64_t part = part_of(process, policy, rule, cell);
     const bool on_fleet = rung == RUNG_FLEET;
-    if ((!on_fleet && rung != RUNG_SHARE) || (load_relaxed(&tier->nodes) == 1 && part == 0)) {
+    if ((!on_fleet && rung != RUNG_SHARE) || (load_relaxed(&process->nodes) == 1 && part == 0)) {
         return headroom; /* nobody can tell, or nobody else is there */
     }
-    if (note == NULL && stub_is(&tier->notes.stubs[cell], STUB_TOLD)) {
-        return stub_left(tier, rule, cell, state, headroom, asked, part, now_ns);
+    if (note == NULL && stub_is(&process->notes.stubs[cell], STUB_TOLD)) {
+        return stub_left(process, rule, cell, state, headroom, asked, part, now_ns);
     }
     if (note == NULL || load_relaxed(&note->mirror.since_ns) == 0) {
-        return left_of(tier, cell, rule->limit, saturating_sub(rule->limit, headroom), headroom, asked, on_fleet);
+        return left_of(process, cell, rule->limit, saturating_sub(rule->limit, headroom), headroom, asked, on_fleet);
     }
-    return on_fleet ? told_left(tier, note, rule, cell, state, headroom, held, asked, now_ns)
-                    : share_left(tier, note, rule, cell, state, headroom, now_ns);
+    return on_fleet ? told_left(process, note, rule, cell, state, headroom, held, asked, now_ns)
+                    : share_left(process, note, rule, cell, state, headroom, now_ns);
 }
 
-uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy, uint32_t cell, uint64_t now_ns)
+uint64_t mirror_retry_after(const struct process *process, const struct policy *policy, uint32_t cell, uint64_t now_ns)
 {
-    const struct note *note = note_of(&tier->notes, cell);
+    const struct note *note = note_of(&process->notes, cell);
     if (rung_of(policy) != RUNG_FLEET) {
         return 0;
     }
@@ -456,6 +459,6 @@ uint64_t mirror_retry_after(const struct tier *tier, const struct policy *policy
         return 0;
     }
     /* The answer is half an interval younger than what it tells of. */
-    const uint64_t next_ns = since_ns + tier->interval_ns + tier->interval_ns / 2;
+    const uint64_t next_ns = since_ns + process->interval_ns + process->interval_ns / 2;
     return max_u64(saturating_sub(next_ns, now_ns), RETRY_MIN_NS);
 }

@@ -14,11 +14,14 @@
  *
  * Progress: a lock per key, held for some 50 ns and one store per unit; the lock of the blocks within it.
  */
-#include <string.h>
+#include "process/history_store.h"
+
+#include <errno.h>
 
 #include "base/numbers.h"
+#include "base/pages.h"
 #include "base/spin.h"
-#include "thread/limiter.h"
+#include "process/process.h"
 
 /* A ring begins with as many units. */
 #define FIRST_CAPACITY 8
@@ -26,54 +29,80 @@
 /* Blocks looked at for logs that are over, when there is no memory for a new one: some 0.1 ms. */
 #define RECLAIM_BLOCKS 4096
 
-static struct log_place *place_of(struct tier *tier, uint32_t cell)
+/* Memory for logs is reserved, and present only when it is used. */
+int logs_open(struct logs *logs, size_t max_units, size_t cell_count)
 {
-    return &tier->logs.places[cell];
+    const size_t wanted = max_units * sizeof(uint64_t);
+    const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
+    const size_t owners_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
+    logs->memory_size = size + owners_size + buddy_overhead(size);
+    logs->memory = pages_reserve(logs->memory_size, false);
+    logs->places_size = cell_count * sizeof(*logs->places);
+    logs->places = pages_reserve_sparse(logs->places_size);
+    if (logs->memory == NULL || logs->places == NULL) {
+        return -ENOMEM;
+    }
+    logs->owners = (uint32_t *) (void *) ((unsigned char *) logs->memory + size);
+    buddy_init(&logs->blocks, logs->memory, size, (unsigned char *) logs->memory + size + owners_size);
+    return 0;
 }
 
-void logs_lock(struct tier *tier, uint32_t cell)
+void logs_close(struct logs *logs)
 {
-    spin_lock(&place_of(tier, cell)->lock);
+    pages_release(logs->memory, logs->memory_size);
+    pages_release(logs->places, logs->places_size);
+    logs->memory = NULL;
+    logs->places = NULL;
 }
 
-void logs_unlock(struct tier *tier, uint32_t cell)
+static struct log_place *place_of(struct process *process, uint32_t cell)
 {
-    const struct log *log = tier->fleet ? logs_get(tier, cell) : NULL;
-    struct note *note = log != NULL ? note_of(&tier->notes, cell) : NULL;
+    return &process->logs.places[cell];
+}
+
+void logs_lock(struct process *process, uint32_t cell)
+{
+    spin_lock(&place_of(process, cell)->lock);
+}
+
+void logs_unlock(struct process *process, uint32_t cell)
+{
+    const struct log *log = process->fleet ? logs_get(process, cell) : NULL;
+    struct note *note = log != NULL ? note_of(&process->notes, cell) : NULL;
     if (note != NULL) {
         store_relaxed(&note->log_end, log->end);
     }
-    spin_unlock(&place_of(tier, cell)->lock);
+    spin_unlock(&place_of(process, cell)->lock);
 }
 
-struct log *logs_get(struct tier *tier, uint32_t cell)
+struct log *logs_get(struct process *process, uint32_t cell)
 {
-    const uint32_t block = place_of(tier, cell)->block;
-    return block != 0 ? buddy_at(&tier->logs.blocks, block) : NULL;
+    const uint32_t block = place_of(process, cell)->block;
+    return block != 0 ? buddy_at(&process->logs.blocks, block) : NULL;
 }
 
-static uint32_t block_take(struct tier *tier, uint32_t cell, size_t size)
+static uint32_t block_take(struct process *process, uint32_t cell, size_t size)
 {
-    spin_lock(&tier->logs.lock);
-    const uint32_t block = buddy_take(&tier->logs.blocks, size);
+    spin_lock(&process->logs.lock);
+    const uint32_t block = buddy_take(&process->logs.blocks, size);
     if (block != 0) {
-        tier->logs.owners[block - 1] = cell;
+        process->logs.owners[block - 1] = cell;
     }
-    spin_unlock(&tier->logs.lock);
+    spin_unlock(&process->logs.lock);
     return block;
 }
 
-static void block_give(struct tier *tier, uint32_t block)
+static void block_give(struct process *process, uint32_t block)
 {
-    spin_lock(&tier->logs.lock);
-    buddy_give(&tier->logs.blocks, block);
-    spin_unlock(&tier->logs.lock);
+    spin_lock(&process->logs.lock);
+    buddy_give(&process->logs.blocks, block);
+    spin_unlock(&process->logs.lock);
 }
 
 /* The next block in use from where the last search ended, and whose it is; 0: none. */
-static uint32_t block_next(struct tier *tier, uint32_t *owner)
+static uint32_t block_next(struct process *process, uint32_t *owner)
 {
-    struct logs *logs = &tier->logs;
+    struct logs *logs = &process->logs;
     spin_lock(&logs->lock);
     uint32_t block = buddy_next(&logs->blocks, logs->cursor + 1);
     block = block != 0 ? block : buddy_next(&logs->blocks, 1);
@@ -84,10 +113,10 @@ static uint32_t block_next(struct tier *tier, uint32_t *owner)
 }
 
 /* Gives back the memory of a log whose window is empty, if it is that still. */
-static void block_reclaim(struct tier *tier, uint32_t block, uint32_t owner, uint64_t now_ns)
+static void block_reclaim(struct process *process, uint32_t block, uint32_t owner, uint64_t now_ns)
 {
-    const struct cell *cell = &tier->table.cells[owner];
-    struct log_place *place = place_of(tier, owner);
+    const struct cell *cell = &process->table.cells[owner];
+    struct log_place *place = place_of(process, owner);
     if (!spin_trylock(&place->lock)) {
         return;
     }
@@ -95,27 +124,27 @@ static void block_reclaim(struct tier *tier, uint32_t block, uint32_t owner, uin
      * room (acquire: the hold came before the promise, which was made under this lock). */
     if (place->block == block && load_relaxed(&cell->state.a) <= now_ns &&
         (load_acquire(&cell->held) & HELD_UNITS) == 0) {
-        block_give(tier, block);
+        block_give(process, block);
         place->block = 0;
     }
     spin_unlock(&place->lock);
 }
 
 /* A block for a cell, if need be from logs whose windows are empty; the caller has the lock of the cell's log. */
-static uint32_t block_find(struct tier *tier, uint32_t cell, size_t size, uint64_t now_ns)
+static uint32_t block_find(struct process *process, uint32_t cell, size_t size, uint64_t now_ns)
 {
-    uint32_t block = block_take(tier, cell, size);
+    uint32_t block = block_take(process, cell, size);
     uint32_t first = 0;
     for (unsigned i = 0; i < RECLAIM_BLOCKS && block == 0; i++) {
         uint32_t owner;
-        const uint32_t other = block_next(tier, &owner);
+        const uint32_t other = block_next(process, &owner);
         if (other == 0 || other == first) {
             break; /* once around */
         }
         first = first != 0 ? first : other;
         if (owner != cell) {
-            block_reclaim(tier, other, owner, now_ns);
-            block = block_take(tier, cell, size);
+            block_reclaim(process, other, owner, now_ns);
+            block = block_take(process, cell, size);
         }
     }
     return block;
@@ -131,29 +160,29 @@ static uint32_t ring_for(const struct rule *rule, uint64_t units)
     return capacity;
 }
 
-struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t units, uint64_t now_ns)
+struct log *logs_room(struct process *process, uint32_t cell, const struct rule *rule, uint64_t units, uint64_t now_ns)
 {
-    struct log_place *place = place_of(tier, cell);
-    struct log *log = logs_get(tier, cell);
+    struct log_place *place = place_of(process, cell);
+    struct log *log = logs_get(process, cell);
     const uint64_t own = log != NULL ? log->end - log->first : 0;
     const uint32_t capacity = ring_for(rule, saturating_add(own, units));
     if (log != NULL && log->capacity >= capacity) {
         return log;
     }
-    const struct state state = cell_state(pair_read(&tier->table.cells[cell].state));
+    const struct state state = cell_state(pair_read(&process->table.cells[cell].state));
     const bool resumed = log == NULL && state.a > now_ns; /* only then is there a state without a log */
     const uint32_t own_groups = resumed ? 1 : log != NULL ? log->group_capacity : 0;
-    const uint32_t groups = tier->fleet ? (uint32_t) min_u64(capacity, LOG_GROUPS) : own_groups;
+    const uint32_t groups = process->fleet ? (uint32_t) min_u64(capacity, LOG_GROUPS) : own_groups;
     const size_t size = log_size(capacity, groups);
-    const uint32_t block = block_find(tier, cell, size, now_ns);
+    const uint32_t block = block_find(process, cell, size, now_ns);
     if (block == 0) {
         return NULL;
     }
-    struct log *grown = buddy_at(&tier->logs.blocks, block);
+    struct log *grown = buddy_at(&process->logs.blocks, block);
     log_init(grown, capacity, groups);
     if (log != NULL) {
         log_copy(grown, log);
-        block_give(tier, place->block);
+        block_give(process, place->block);
     }
     if (resumed) {
         /* When each passed is not known: they leave together, when the last one would. */
@@ -164,19 +193,19 @@ struct log *logs_room(struct tier *tier, uint32_t cell, const struct rule *rule,
     return grown;
 }
 
-void logs_resume(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns)
+void logs_resume(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns)
 {
-    if (rule_is_log(rule) && load_relaxed(&tier->table.cells[cell].state.a) > now_ns) {
-        logs_lock(tier, cell);
-        (void) logs_room(tier, cell, rule, 1, now_ns);
-        logs_unlock(tier, cell);
+    if (rule_is_log(rule) && load_relaxed(&process->table.cells[cell].state.a) > now_ns) {
+        logs_lock(process, cell);
+        (void) logs_room(process, cell, rule, 1, now_ns);
+        logs_unlock(process, cell);
     }
 }
 
 /* The state becomes the log's summary. False: the cell is not this hash's (0: it is pinned). */
-static bool publish(struct tier *tier, uint32_t at, uint64_t hash, struct log *log, const struct rule *rule)
+static bool publish(struct process *process, uint32_t at, uint64_t hash, struct log *log, const struct rule *rule)
 {
-    struct cell *cell = &tier->table.cells[at];
+    struct cell *cell = &process->table.cells[at];
     const struct state summary = log_summary(log, rule);
     struct pair_value value;
     do {
@@ -191,51 +220,51 @@ static bool publish(struct tier *tier, uint32_t at, uint64_t hash, struct log *l
     return true;
 }
 
-bool logs_refresh(struct tier *tier, uint32_t cell, uint64_t hash, const struct rule *rule, uint64_t now_ns)
+bool logs_refresh(struct process *process, uint32_t cell, uint64_t hash, const struct rule *rule, uint64_t now_ns)
 {
     /* [T1] the lock's acquire: who vacated the cell before is seen here; who does after waits with the block. */
-    if (load_acquire(&tier->table.cells[cell].hash) != hash) {
+    if (load_acquire(&process->table.cells[cell].hash) != hash) {
         return false;
     }
-    struct log *log = logs_get(tier, cell);
+    struct log *log = logs_get(process, cell);
     if (log == NULL) {
         return true;
     }
     log_expire(log, rule, now_ns);
-    return publish(tier, cell, hash, log, rule);
+    return publish(process, cell, hash, log, rule);
 }
 
-void logs_publish(struct tier *tier, uint32_t cell, const struct rule *rule)
+void logs_publish(struct process *process, uint32_t cell, const struct rule *rule)
 {
-    struct log *log = logs_get(tier, cell);
+    struct log *log = logs_get(process, cell);
     if (log != NULL) {
-        (void) publish(tier, cell, 0, log, rule);
+        (void) publish(process, cell, 0, log, rule);
     }
 }
 
-bool logs_charge(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units)
+bool logs_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units)
 {
-    logs_lock(tier, cell);
-    struct log *log = logs_get(tier, cell);
+    logs_lock(process, cell);
+    struct log *log = logs_get(process, cell);
     if (log != NULL) {
         log_expire(log, rule, now_ns);
     }
-    struct log *room = logs_room(tier, cell, rule, units, now_ns);
+    struct log *room = logs_room(process, cell, rule, units, now_ns);
     log = room != NULL ? room : log; /* no memory: the oldest units give way */
     if (log != NULL) {
         log_push(log, now_ns, units);
-        (void) publish(tier, cell, 0, log, rule);
+        (void) publish(process, cell, 0, log, rule);
     }
-    logs_unlock(tier, cell);
+    logs_unlock(process, cell);
     return log != NULL;
 }
 
-uint64_t logs_forget(struct tier *tier, uint32_t cell, struct orphan *orphan)
+uint64_t logs_forget(struct process *process, uint32_t cell, struct orphan *orphan)
 {
-    struct log_place *place = place_of(tier, cell);
+    struct log_place *place = place_of(process, cell);
     uint64_t lost = 0;
-    logs_lock(tier, cell);
-    struct log *log = logs_get(tier, cell);
+    logs_lock(process, cell);
+    struct log *log = logs_get(process, cell);
     orphan->time_count = 0;
     if (log != NULL) {
         const uint64_t from = max_u64(log->first, log->told);
@@ -246,9 +275,9 @@ uint64_t logs_forget(struct tier *tier, uint32_t cell, struct orphan *orphan)
             orphan->times[i] = *log_time(log, orphan->first + i);
         }
         lost = saturating_sub(log->end, from) - count;
-        block_give(tier, place->block);
+        block_give(process, place->block);
         place->block = 0; /* G2 */
     }
-    logs_unlock(tier, cell);
+    logs_unlock(process, cell);
     return lost;
 }

@@ -11,160 +11,23 @@
  * that comes back begins with that. In a fleet these units are not this stay's own, to be reported: they count as the
  * others', until the fleet tells of as many (told.remembered).
  *
- * What a forgotten key had not told the fleet yet goes to the background thread first, through a ring of fixed size;
- * where that is full, the report is lost and counted.
- *
  * Progress: the first group's insertion lock is held throughout; see table.h.
  */
-#include <string.h>
+#include "process/insert.h"
 
-#include "algorithm/history.h"
-#include "algorithm/window.h"
-#include "base/spin.h"
-#include "thread/limiter.h"
-
-/* The rule a cell is counted by; NULL: its policy is gone, and so is what it limits. */
-static const struct policy_limit *limit_of(const struct policy_set *set, const struct owner *owner)
-{
-    const struct policy *policy;
-    /* Relaxed: a guess made without a claim, made again with it. */
-    return policy_set_limit(set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
-}
-
-/* What would be lost with a cell: 0: nothing; else the used part of its limit, in 65536ths, at least 1. */
-static uint64_t cell_worth(const struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
-{
-    const struct policy_limit *limit = limit_of(set, &tier->table.owners[at]);
-    if (limit == NULL) {
-        return 0;
-    }
-    const struct state state = cell_state(pair_read(&tier->table.cells[at].state));
-    if (rule_reset_after(&limit->rule, state, now_ns) == 0) {
-        return 0;
-    }
-    const uint64_t left = rule_headroom(&limit->rule, state, now_ns);
-    return 1 + muldiv_floor(saturating_sub(limit->rule.limit, left), 65536, limit->rule.limit);
-}
-
-static void orphan_put(struct tier *tier, const struct orphan *orphan)
-{
-    struct orphans *orphans = &tier->orphans;
-    spin_lock(&orphans->lock);
-    if (orphans->count < ORPHAN_COUNT) {
-        memcpy((void *) &orphans->ring[(orphans->first + orphans->count++) % ORPHAN_COUNT], (const void *) orphan,
-               sizeof(*orphan));
-    } else {
-        (void) add_relaxed(&tier->lost_report_count, 1);
-    }
-    spin_unlock(&orphans->lock);
-}
-
-bool orphans_take(struct tier *tier, struct orphan *out)
-{
-    struct orphans *orphans = &tier->orphans;
-    spin_lock(&orphans->lock);
-    const bool any = orphans->count != 0;
-    if (any) {
-        memcpy((void *) out, (const void *) &orphans->ring[orphans->first], sizeof(*out));
-        orphans->first = (orphans->first + 1) % ORPHAN_COUNT;
-        orphans->count--;
-    }
-    spin_unlock(&orphans->lock);
-    return any;
-}
-
-uint64_t orphans_begun(const struct tier *tier)
-{
-    return load_seq_cst(&tier->orphans.begun);
-}
-
-uint64_t orphans_ended(const struct tier *tier)
-{
-    return load_seq_cst(&tier->orphans.ended);
-}
+#include "base/numbers.h"
+#include "process/process.h"
 
 /* Who lives in a claimed, vacant cell from now on. */
-static void owner_write(const struct tier *tier, struct owner *owner, const struct policy *policy,
+static void owner_write(const struct process *process, struct owner *owner, const struct policy *policy,
                         const struct policy_limit *limit)
 {
     store_relaxed(&owner->group, (uint16_t) policy->group->id);
     store_relaxed(&owner->limit_tag, POLICY_LIMIT_TAG(limit->salt));
     store_relaxed(&owner->marks, 0);
-    store_relaxed(&owner->flags, (uint8_t) ((tier->fleet && policy->scope == WEIR_SCOPE_FLEET ? OWNER_FLEET : 0) |
+    store_relaxed(&owner->flags, (uint8_t) ((process->fleet && policy->scope == WEIR_SCOPE_FLEET ? OWNER_FLEET : 0) |
                                             (rule_is_log(&limit->rule) ? OWNER_LOG : 0) |
                                             (rule_is_bucket(&limit->rule) ? OWNER_BUCKET : 0)));
-}
-
-/* Puts what a claimed cell has used into the sketch. */
-static void remember(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t hash, struct state state,
-                     uint64_t now_ns)
-{
-    const struct trace trace = rule_trace(rule, state, now_ns);
-    const bool refused = (load_relaxed(&tier->table.owners[at].marks) & MARK_REFUSED) != 0;
-    const bool much = trace.units >= rule->limit - min_u64(trace.units, rule->limit);
-    /* Who was refused long ago, and has used little since, is like any other. */
-    const enum sketch_weight weight = !much ? SKETCH_LITTLE : refused ? SKETCH_REFUSED : SKETCH_MUCH;
-    if (!sketch_put(&tier->sketch, hash, trace, weight, now_ns)) {
-        (void) add_relaxed(&tier->forgiven_count, 1);
-    }
-}
-
-/* Empties a claimed cell, and sees to what it had still to tell. */
-static void forget(struct tier *tier, const struct policy_set *set, uint32_t at, uint64_t now_ns)
-{
-    const struct owner *owner = &tier->table.owners[at];
-    struct orphan orphan;
-    struct cell *cell = &tier->table.cells[at];
-    const bool fresh = cell_worth(tier, set, at, now_ns) == 0;
-    const struct policy_limit *limit = limit_of(set, owner);
-    const bool tells = owner_is(owner, OWNER_FLEET) && limit != NULL;
-    const uint64_t hash = load_relaxed(&cell->hash);
-    const struct state before = cell_state(pair_read(&cell->state));
-    if (limit != NULL) {
-        remember(tier, at, &limit->rule, hash, before, now_ns); /* [K1] */
-    }
-    if (tells) {
-        (void) add_seq_cst(&tier->orphans.begun, 1); /* whoever finds the cell vacant, sees this */
-    }
-    orphan.state = cell_vacate(&tier->table, cell);
-    if (limit != NULL && (orphan.state.a != before.a || orphan.state.b != before.b)) {
-        /* Charged in between. Who comes back just now begins without that. */
-        remember(tier, at, &limit->rule, hash, orphan.state, now_ns);
-    }
-    orphan.time_count = 0;
-    const uint64_t lost = owner_is(owner, OWNER_LOG) ? logs_forget(tier, at, &orphan) : 0;
-    if (tier->fleet) {
-        note_leave(tier, at, tells ? &limit->rule : NULL, now_ns, tells ? &orphan.note : NULL);
-    }
-    if (tells) {
-        /* The cell is claimed: nobody writes them. */
-        memcpy((void *) &orphan.owner, (const void *) owner, sizeof(*owner));
-        memcpy((void *) &orphan.given, (const void *) given_of(tier, at), sizeof(orphan.given));
-        orphan.key = note_key(tier, at);
-        orphan_put(tier, &orphan);
-        (void) add_seq_cst(&tier->orphans.ended, 1);
-        (void) add_relaxed(&tier->lost_report_count, lost != 0);
-    }
-    (void) add_relaxed(fresh ? &tier->evicted_fresh_count : &tier->evicted_used_count, 1);
-}
-
-/* What a key that is given a claimed cell begins with. */
-static struct state first_state(struct tier *tier, const struct rule *rule, uint64_t hash, uint32_t at, uint64_t now_ns)
-{
-    const struct trace trace = sketch_take(&tier->sketch, hash, rule->limit, now_ns); /* [K1] */
-    const struct state fresh = rule_fresh(rule, now_ns);
-    if (trace.units == 0) {
-        return fresh;
-    }
-    const struct state state = rule_resume(rule, trace, now_ns);
-    if (rule_reset_after(rule, state, now_ns) == 0) {
-        return fresh;
-    }
-    (void) add_relaxed(&tier->returned_count, 1);
-    if (owner_is(&tier->table.owners[at], OWNER_FLEET)) {
-        note_remember(tier, at, rule, state);
-    }
-    return state;
 }
 
 /* Where a key may live: the first cells of its lines and of its groups. */
@@ -194,9 +57,9 @@ static uint32_t claim_empty(struct table *table, size_t first, size_t count)
 }
 
 /* Moves a key from one claimed cell to another, which is empty; the first is vacant then. */
-static void move_key(struct tier *tier, uint32_t from, uint32_t to)
+static void move_key(struct process *process, uint32_t from, uint32_t to)
 {
-    struct table *table = &tier->table;
+    struct table *table = &process->table;
     const uint64_t hash = load_relaxed(&table->cells[from].hash);
     const struct owner *owner = &table->owners[from];
     struct owner *here = &table->owners[to];
@@ -205,10 +68,10 @@ static void move_key(struct tier *tier, uint32_t from, uint32_t to)
     store_relaxed(&here->group, load_relaxed(&owner->group));
     store_relaxed(&here->flags, load_relaxed(&owner->flags));
     store_relaxed(&here->marks, load_relaxed(&owner->marks));
-    if (tier->fleet) {
-        note_move(tier, from, to);
+    if (process->fleet) {
+        note_move(process, from, to);
     }
-    offenders_move(tier, from, to);
+    offenders_move(process, from, to);
     cell_occupy(table, &table->cells[to], hash, cell_vacate(table, &table->cells[from]));
     if (owner_is(here, OWNER_FLEET)) {
         table_set_dirty(table, to); /* an answer under way finds another key there, and this one is told again */
@@ -220,9 +83,9 @@ static void move_key(struct tier *tier, uint32_t from, uint32_t to)
  * Claims one of some cells of a locked group, whose key is where it was to live first, and has room in its second line,
  * or (`far`) its other group; moves it there.
  */
-static uint32_t claim_movable(struct tier *tier, size_t first, size_t count, bool far)
+static uint32_t claim_movable(struct process *process, size_t first, size_t count, bool far)
 {
-    struct table *table = &tier->table;
+    struct table *table = &process->table;
     for (size_t from = first; from < first + count; from++) {
         struct cell *cell = &table->cells[from];
         const uint64_t hash = load_acquire(&cell->hash);
@@ -238,7 +101,7 @@ static uint32_t claim_movable(struct tier *tier, size_t first, size_t count, boo
         }
         if (cell_claim(cell)) {
             if (load_relaxed(&cell->hash) == hash && !owner_is(&table->owners[from], OWNER_LOG)) {
-                move_key(tier, (uint32_t) from, to);
+                move_key(process, (uint32_t) from, to);
                 return (uint32_t) from;
             }
             cell_release(cell);
@@ -249,22 +112,23 @@ static uint32_t claim_movable(struct tier *tier, size_t first, size_t count, boo
 }
 
 /* The same of two places, of which the first one's group is locked. */
-static uint32_t claim_moved(struct tier *tier, const size_t firsts[2], size_t count, bool far)
+static uint32_t claim_moved(struct process *process, const size_t firsts[2], size_t count, bool far)
 {
-    uint32_t at = claim_movable(tier, firsts[0], count, far);
+    uint32_t at = claim_movable(process, firsts[0], count, far);
     const size_t group = firsts[1] / GROUP_CELLS;
     /* Who holds the second's lock may wait for the first's. */
-    if (at == TABLE_NONE && table_trylock(&tier->table, group)) {
-        at = claim_movable(tier, firsts[1], count, far);
-        table_unlock(&tier->table, group);
+    if (at == TABLE_NONE && table_trylock(&process->table, group)) {
+        at = claim_movable(process, firsts[1], count, far);
+        table_unlock(&process->table, group);
     }
     return at;
 }
 
 /* Claims and empties the cell with the least to lose of two groups; TABLE_NONE: all are in use. */
-static uint32_t claim_least(struct tier *tier, const struct policy_set *set, const size_t groups[2], uint64_t now_ns)
+static uint32_t claim_least(struct process *process, const struct policy_set *set, const size_t groups[2],
+                            uint64_t now_ns)
 {
-    struct table *table = &tier->table;
+    struct table *table = &process->table;
     for (unsigned attempt = 0; attempt < 2 * GROUP_CELLS; attempt++) {
         uint32_t best = TABLE_NONE;
         uint64_t best_worth = UINT64_MAX;
@@ -273,7 +137,7 @@ static uint32_t claim_least(struct tier *tier, const struct policy_set *set, con
             if ((load_relaxed(&table->cells[at].held) & HELD_IN_USE) != 0) {
                 continue;
             }
-            const uint64_t worth = cell_worth(tier, set, at, now_ns);
+            const uint64_t worth = evict_worth(process, set, at, now_ns);
             if (worth < best_worth) {
                 best = at;
                 best_worth = worth;
@@ -284,7 +148,7 @@ static uint32_t claim_least(struct tier *tier, const struct policy_set *set, con
         }
         if (cell_claim(&table->cells[best])) {
             if (load_relaxed(&table->cells[best].hash) != 0) {
-                forget(tier, set, best, now_ns);
+                evict_cell(process, set, best, now_ns);
             }
             return best;
         }
@@ -293,9 +157,9 @@ static uint32_t claim_least(struct tier *tier, const struct policy_set *set, con
 }
 
 /* Claims a cell for a key that has none, vacant or not; TABLE_NONE: there is none to be had. */
-static uint32_t claim_any(struct tier *tier, const struct homes *homes, uint64_t now_ns)
+static uint32_t claim_any(struct process *process, const struct homes *homes, uint64_t now_ns)
 {
-    struct table *table = &tier->table;
+    struct table *table = &process->table;
     /* In a table that is full to the last cell a search for one that can move reads sixteen groups in vain, for each
      * key of a flood. */
     const bool moves = load_relaxed(&table->key_count) < table->max_keys;
@@ -304,48 +168,48 @@ static uint32_t claim_any(struct tier *tier, const struct homes *homes, uint64_t
         const size_t count = far != 0 ? GROUP_CELLS : LINE_CELLS;
         uint32_t at = claim_empty(table, firsts[0], count);
         at = at != TABLE_NONE ? at : claim_empty(table, firsts[1], count);
-        at = at != TABLE_NONE || !moves ? at : claim_moved(tier, firsts, count, far != 0);
+        at = at != TABLE_NONE || !moves ? at : claim_moved(process, firsts, count, far != 0);
         if (at != TABLE_NONE) {
             return at;
         }
     }
     /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
-    return claim_least(tier, load_acquire(&tier->policies), homes->groups, now_ns);
+    return claim_least(process, load_acquire(&process->policies), homes->groups, now_ns);
 }
 
 /* Gives a claimed cell to a key, and releases it. */
-static void move_in(struct tier *tier, uint32_t at, const struct policy *policy, const struct policy_limit *limit,
+static void move_in(struct process *process, uint32_t at, const struct policy *policy, const struct policy_limit *limit,
                     const weir_key *key, uint64_t hash, uint64_t now_ns)
 {
-    struct table *table = &tier->table;
+    struct table *table = &process->table;
     (void) cell_vacate(table, &table->cells[at]);
-    offenders_forget(tier, at);
-    if (tier->fleet) {
-        note_clear(tier, at);
+    offenders_forget(process, at);
+    if (process->fleet) {
+        note_clear(process, at);
     }
-    owner_write(tier, &table->owners[at], policy, limit);
+    owner_write(process, &table->owners[at], policy, limit);
     const bool fleet = owner_is(&table->owners[at], OWNER_FLEET);
-    if (tier->fleet) {
-        note_begin(tier, at, policy, key); /* of a process's key, too: a sweep looks at every stub */
+    if (process->fleet) {
+        note_begin(process, at, policy, key); /* of a process's key, too: a sweep looks at every stub */
     }
-    const struct state first = first_state(tier, &limit->rule, hash, at, now_ns);
-    if (tier->fleet) {
-        note_settle(tier, at, &limit->rule, now_ns);
+    const struct state first = evict_restore(process, &limit->rule, hash, at, now_ns);
+    if (process->fleet) {
+        note_settle(process, at, &limit->rule, now_ns);
     }
     cell_occupy(table, &table->cells[at], hash, first);
-    logs_resume(tier, at, &limit->rule, now_ns);
+    logs_resume(process, at, &limit->rule, now_ns);
     if (fleet && limit->rule.calendar != WEIR_CALENDAR_NONE) { /* it may have been used up elsewhere, or before */
         table_set_dirty(table, at);
         bitmap_set(&table->urgent, at);
-        store_relaxed(&tier->urgent, 1);
+        store_relaxed(&process->urgent, 1);
     }
     cell_release(&table->cells[at]);
 }
 
 /* Asks for all that a new key is looked for in, and that is looked at for who gives way, so that the misses overlap. */
-static void prefetch(const struct tier *tier, const struct homes *homes, uint64_t hash)
+static void prefetch(const struct process *process, const struct homes *homes, uint64_t hash)
 {
-    const struct table *table = &tier->table;
+    const struct table *table = &process->table;
     __builtin_prefetch(&table->locks[homes->groups[0] / GROUP_CELLS], 1);
     __builtin_prefetch(&table->cells[homes->lines[1]]);
     for (size_t i = 0; i < 2; i++) {
@@ -355,38 +219,38 @@ static void prefetch(const struct tier *tier, const struct homes *homes, uint64_
             __builtin_prefetch(&table->cells[at]);
         }
     }
-    sketch_prefetch(&tier->sketch, hash);
+    sketch_prefetch(&process->sketch, hash);
 }
 
-uint32_t place_key(struct tier *tier, const struct policy *policy, size_t limit_index, const weir_key *key,
+uint32_t place_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
                    uint64_t now_ns)
 {
-    struct table *table = &tier->table;
+    struct table *table = &process->table;
     const struct policy_limit *limit = &policy->limits[limit_index];
     const uint64_t hash = cell_hash(policy, key, limit_index);
     const struct homes homes = homes_of(table, hash);
     const size_t group = table_first_group(table, hash);
 
-    prefetch(tier, &homes, hash);
+    prefetch(process, &homes, hash);
     table_lock(table, group);
     uint32_t at = table_find_all(table, hash);
     if (at == TABLE_NONE) {
-        at = claim_any(tier, &homes, now_ns);
+        at = claim_any(process, &homes, now_ns);
         if (at != TABLE_NONE) {
-            move_in(tier, at, policy, limit, key, hash, now_ns);
+            move_in(process, at, policy, limit, key, hash, now_ns);
         }
     }
     table_unlock(table, group);
     return at;
 }
 
-bool place_locate(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+bool place_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                   uint32_t cells[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
-        cells[i] = table_find(&tier->table, cell_hash(policy, key, i));
+        cells[i] = table_find(&process->table, cell_hash(policy, key, i));
         if (cells[i] == TABLE_NONE) {
-            cells[i] = place_key(tier, policy, i, key, now_ns);
+            cells[i] = place_key(process, policy, i, key, now_ns);
             if (cells[i] == TABLE_NONE) {
                 return false;
             }
@@ -395,21 +259,21 @@ bool place_locate(struct tier *tier, const struct policy *policy, const weir_key
     return true;
 }
 
-void place_unpin(struct tier *tier, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
+void place_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
-        cell_unpin(&tier->table.cells[cells[i]]);
+        cell_unpin(&process->table.cells[cells[i]]);
     }
 }
 
 /* Tries to pin cells that may have changed hands since they were found. */
-static bool pin_located(struct tier *tier, const struct policy *policy, const weir_key *key,
+static bool pin_located(struct process *process, const struct policy *policy, const weir_key *key,
                         const uint32_t cells[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
-        if (!cell_pin(&tier->table.cells[cells[i]], cell_hash(policy, key, i))) {
+        if (!cell_pin(&process->table.cells[cells[i]], cell_hash(policy, key, i))) {
             while (i-- > 0) {
-                cell_unpin(&tier->table.cells[cells[i]]);
+                cell_unpin(&process->table.cells[cells[i]]);
             }
             return false;
         }
@@ -417,12 +281,12 @@ static bool pin_located(struct tier *tier, const struct policy *policy, const we
     return true;
 }
 
-bool place_pin(struct tier *tier, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+bool place_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                uint32_t cells[WEIR_MAX_LIMITS])
 {
     /* A cell that was just found is lost only to a key that came in between. */
-    while (place_locate(tier, policy, key, now_ns, cells)) {
-        if (pin_located(tier, policy, key, cells)) {
+    while (place_locate(process, policy, key, now_ns, cells)) {
+        if (pin_located(process, policy, key, cells)) {
             return true;
         }
     }

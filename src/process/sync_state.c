@@ -9,7 +9,7 @@
 #include "algorithm/window.h"
 #include "base/minifloat.h"
 #include "base/pages.h"
-#include "thread/limiter.h"
+#include "process/process.h"
 
 /*
  * Notes there are at least, and where there are fewer cells a note for each; else one for so many cells. What needs one
@@ -32,8 +32,6 @@
  */
 #define SHORT_SHIFT WINDOW_COUNT_BITS
 #define SHORT_ALL   (UINT64_C(1) << SHORT_FORM_BITS)
-
-static struct given nothing_given; /* read alone */
 
 void told_clear(struct told *told)
 {
@@ -154,48 +152,35 @@ void notes_close(struct notes *notes)
     notes->tails = NULL;
 }
 
-struct kept_key note_key(const struct tier *tier, uint32_t cell)
+struct kept_key note_key(const struct process *process, uint32_t cell)
 {
-    const struct stub *stub = &tier->notes.stubs[cell];
+    const struct stub *stub = &process->notes.stubs[cell];
     struct kept_key key = {.flags = load_relaxed(&stub->flags) >> STUB_KEY_SHIFT, .length = stub->key_length};
     memcpy(key.bytes, stub->key, STUB_KEY);
     if (key.length > STUB_KEY) {
-        memcpy(key.bytes + STUB_KEY, tier->notes.tails[cell], KEPT_SIZE - STUB_KEY);
+        memcpy(key.bytes + STUB_KEY, process->notes.tails[cell], KEPT_SIZE - STUB_KEY);
     }
     return key;
 }
 
-struct given *given_of(const struct tier *tier, uint32_t cell)
-{
-    /* Relaxed: who sees the mark too late sees units that are not yet known to be given back, as [A1] says. */
-    const bool any = (load_relaxed(&tier->table.owners[cell].marks) & MARK_GIVEN) != 0;
-    return any ? &tier->notes.asides[cell].given : &nothing_given;
-}
-
-struct given *given_make(struct tier *tier, uint32_t cell)
-{
-    owner_mark(&tier->table.owners[cell], MARK_GIVEN);
-    return &tier->notes.asides[cell].given;
-}
-
 /* Own units of the window before that the fleet has had, where it has had all there were. */
-static uint64_t all_before(const struct tier *tier, uint32_t cell, const struct told *before)
+static uint64_t all_before(const struct process *process, uint32_t cell, const struct told *before)
 {
-    const struct state state = cell_state(pair_read(&tier->table.cells[cell].state));
-    const bool its = window_tag(state) == stub_tag(&tier->notes.stubs[cell]);
+    const struct state state = cell_state(pair_read(&process->table.cells[cell].state));
+    const bool its = window_tag(state) == stub_tag(&process->notes.stubs[cell]);
     return its ? saturating_sub(window_previous(state), told_folded(before)) : 0;
 }
 
 /* A stub's two words as what was told. */
-static void told_read(const struct tier *tier, uint32_t cell, struct told *now, struct told *before)
+static void told_read(const struct process *process, uint32_t cell, struct told *now, struct told *before)
 {
-    const struct stub *stub = &tier->notes.stubs[cell];
-    const struct owner *owner = &tier->table.owners[cell];
+    const struct stub *stub = &process->notes.stubs[cell];
+    const struct owner *owner = &process->table.owners[cell];
     const uint64_t words[2] = {load_relaxed(&stub->now), load_relaxed(&stub->before)};
     struct told *const told[2] = {now, before};
     if (stub_is(stub, STUB_ASIDE)) {
-        told_copy(now, &tier->notes.asides[cell].now);
-        told_copy(before, &tier->notes.asides[cell].before);
+        told_copy(now, &process->notes.asides[cell].now);
+        told_copy(before, &process->notes.asides[cell].before);
         return;
     }
     const bool word_each = owner_is(owner, OWNER_BUCKET) || owner_is(owner, OWNER_LOG);
@@ -209,7 +194,7 @@ static void told_read(const struct tier *tier, uint32_t cell, struct told *now, 
         if (!word_each) {
             told[i]->reported = short_form_value(words[i] >> SHORT_SHIFT);
             if (i == 1 && (words[i] >> SHORT_SHIFT & SHORT_ALL) != 0) {
-                told[i]->reported = max_u64(told[i]->reported, all_before(tier, cell, told[i]));
+                told[i]->reported = max_u64(told[i]->reported, all_before(process, cell, told[i]));
             }
         } else if (owner_is(owner, OWNER_BUCKET) && i == 0) {
             now->reported = words[1];
@@ -220,16 +205,17 @@ static void told_read(const struct tier *tier, uint32_t cell, struct told *now, 
     }
 }
 
-struct folded note_folded(const struct tier *tier, uint32_t cell)
+struct folded note_folded(const struct process *process, uint32_t cell)
 {
-    const struct note *note = note_of(&tier->notes, cell);
+    const struct note *note = note_of(&process->notes, cell);
     struct told room[2];
     if (note == NULL) {
-        told_read(tier, cell, &room[0], &room[1]);
+        told_read(process, cell, &room[0], &room[1]);
     }
     const struct told *now = note != NULL ? &note->now : &room[0];
     const struct told *before = note != NULL ? &note->before : &room[1];
-    return (struct folded){.tag = note != NULL ? load_relaxed(&note->mirror.tag) : stub_tag(&tier->notes.stubs[cell]),
+    return (struct folded){.tag =
+                               note != NULL ? load_relaxed(&note->mirror.tag) : stub_tag(&process->notes.stubs[cell]),
                            .now = saturating_sub(told_folded(now), load_relaxed(&now->others_back)),
                            .before = saturating_sub(told_folded(before), load_relaxed(&before->others_back)),
                            .reported = note == NULL ? now->reported : 0};
@@ -239,9 +225,10 @@ struct folded note_folded(const struct tier *tier, uint32_t cell)
  * A bucket without a note that is served in part: what its state would be without that, if all it was charged since
  * the fleet was told came one behind the other; else less, which does no harm: of two times the fleet takes the later.
  */
-static void know(const struct tier *tier, uint32_t cell, const struct rule *whole, uint64_t now_ns, struct note *note)
+static void know(const struct process *process, uint32_t cell, const struct rule *whole, uint64_t now_ns,
+                 struct note *note)
 {
-    const struct state state = cell_state(pair_read(&tier->table.cells[cell].state));
+    const struct state state = cell_state(pair_read(&process->table.cells[cell].state));
     const uint64_t since = (bucket_total(state) - note->now.reported) & BUCKET_TOTAL_MASK;
     const struct rule rule = mirror_part_rule(whole, load_relaxed(&note->mirror.part), 1);
     note->lesson.known_total = note->now.reported & BUCKET_TOTAL_MASK;
@@ -252,16 +239,17 @@ static void know(const struct tier *tier, uint32_t cell, const struct rule *whol
 }
 
 /* A stub in the form of a note. */
-static void expand(const struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *note)
+static void expand(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                   struct note *note)
 {
-    const struct stub *stub = &tier->notes.stubs[cell];
+    const struct stub *stub = &process->notes.stubs[cell];
     const bool told = stub_is(stub, STUB_TOLD);
     const uint32_t denied = load_relaxed(&stub->note);
     store_relaxed(&note->denied, (denied & STUB_NOTE) == 0 ? denied : 0);
     note->incarnation = load_relaxed(&stub->stay) >> STAY_SHIFT;
-    note->given = given_of(tier, cell);
+    note->given = given_of(process, cell);
     note_clear_fleet(note);
-    told_read(tier, cell, &note->now, &note->before);
+    told_read(process, cell, &note->now, &note->before);
     store_relaxed(&note->mirror.tag, stub_tag(stub));
     note->lesson.again = stub_is(stub, STUB_AGAIN);
     note->lesson.own = note->lesson.own_seen = note->now.reported;
@@ -271,14 +259,14 @@ static void expand(const struct tier *tier, uint32_t cell, const struct rule *ru
         store_relaxed(&note->mirror.seen,
                       bucket ? note->now.reported & BUCKET_TOTAL_MASK : folded + note->now.reported);
     }
-    store_relaxed(&note->mirror.part, mirror_stub_part(tier, rule, told));
+    store_relaxed(&note->mirror.part, mirror_stub_part(process, rule, told));
     store_relaxed(&note->mirror.quota_untold, !told && rule->calendar != WEIR_CALENDAR_NONE);
     if (told) {
         note->lesson.learned_ns = max_u64(saturating_sub(now_ns, stub_age_ns(stub, now_ns)), 1);
         store_relaxed(&note->mirror.since_ns, 1); /* it is old */
     }
     if (bucket && load_relaxed(&note->mirror.part) != 0 && (told || note->now.reported != 0)) {
-        know(tier, cell, rule, now_ns, note);
+        know(process, cell, rule, now_ns, note);
     }
 }
 
@@ -324,16 +312,16 @@ static bool told_words(const struct owner *owner, const struct told *now, const 
 }
 
 /* A note in the form of a stub, and what lies aside. */
-static void put_back(struct tier *tier, uint32_t cell, const struct note *note)
+static void put_back(struct process *process, uint32_t cell, const struct note *note)
 {
-    struct stub *stub = &tier->notes.stubs[cell];
+    struct stub *stub = &process->notes.stubs[cell];
     const uint32_t tag = load_relaxed(&note->mirror.tag);
     const uint64_t none[2] = {0, 0};
     uint64_t words[2] = {0, 0};
     bool remembers[2] = {false, false};
     unsigned flags = load_relaxed(&stub->flags) & (3U << STUB_KEY_SHIFT);
-    if (!told_words(&tier->table.owners[cell], &note->now, &note->before, words, remembers)) {
-        struct aside *aside = &tier->notes.asides[cell];
+    if (!told_words(&process->table.owners[cell], &note->now, &note->before, words, remembers)) {
+        struct aside *aside = &process->notes.asides[cell];
         told_copy(&aside->now, &note->now);
         told_copy(&aside->before, &note->before);
         memcpy(words, none, sizeof(words));
@@ -352,11 +340,11 @@ static void put_back(struct tier *tier, uint32_t cell, const struct note *note)
     store_relaxed(&stub->flags, (uint8_t) flags);
 }
 
-void note_shut(struct tier *tier, uint32_t cell, const struct note *note)
+void note_shut(struct process *process, uint32_t cell, const struct note *note)
 {
-    if (note != note_of(&tier->notes, cell)) {
-        put_back(tier, cell, note);
-        note_denied(&tier->notes, cell, load_relaxed(&note->denied));
+    if (note != note_of(&process->notes, cell)) {
+        put_back(process, cell, note);
+        note_denied(&process->notes, cell, load_relaxed(&note->denied));
     }
 }
 
@@ -386,9 +374,9 @@ static void detach(struct notes *notes, uint32_t cell, uint64_t denied)
     store_relaxed(&notes->stubs[cell].note, (uint32_t) min_u64(denied, STUB_NOTE - 1));
 }
 
-void note_begin(struct tier *tier, uint32_t cell, const struct policy *policy, const weir_key *key)
+void note_begin(struct process *process, uint32_t cell, const struct policy *policy, const weir_key *key)
 {
-    struct notes *notes = &tier->notes;
+    struct notes *notes = &process->notes;
     struct stub *stub = &notes->stubs[cell];
     struct kept_key kept;
     key_keep(&kept, policy, key);
@@ -406,9 +394,9 @@ void note_begin(struct tier *tier, uint32_t cell, const struct policy *policy, c
     store_relaxed(&stub->flags, (uint8_t) (kept.flags << STUB_KEY_SHIFT));
 }
 
-void note_remember(struct tier *tier, uint32_t cell, const struct rule *rule, struct state state)
+void note_remember(struct process *process, uint32_t cell, const struct rule *rule, struct state state)
 {
-    struct stub *stub = &tier->notes.stubs[cell];
+    struct stub *stub = &process->notes.stubs[cell];
     unsigned flags = load_relaxed(&stub->flags) | STUB_REMEMBERS_NOW;
     if (rule_is_bucket(rule)) {
         store_relaxed(&stub->now, state.a);
@@ -425,25 +413,25 @@ void note_remember(struct tier *tier, uint32_t cell, const struct rule *rule, st
     store_relaxed(&stub->flags, (uint8_t) flags);
 }
 
-void note_settle(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns)
+void note_settle(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns)
 {
-    struct notes *notes = &tier->notes;
+    struct notes *notes = &process->notes;
     if (notes->all) {
         struct note *note = &notes->pool[cell];
-        expand(tier, cell, rule, now_ns, note);
+        expand(process, cell, rule, now_ns, note);
         note->round = 0;
         attach(notes, note, cell);
     }
 }
 
-void note_leave(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *out)
+void note_leave(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *out)
 {
-    struct notes *notes = &tier->notes;
+    struct notes *notes = &process->notes;
     struct note *note = note_of(notes, cell);
     if (out != NULL && note != NULL) {
         note_copy(out, note);
     } else if (out != NULL) {
-        expand(tier, cell, rule, now_ns, out);
+        expand(process, cell, rule, now_ns, out);
     }
     if (note != NULL) {
         detach(notes, cell, 0);
@@ -453,11 +441,11 @@ void note_leave(struct tier *tier, uint32_t cell, const struct rule *rule, uint6
     }
 }
 
-void note_clear(struct tier *tier, uint32_t cell)
+void note_clear(struct process *process, uint32_t cell)
 {
     /* Relaxed: the cell is claimed. */
-    if ((load_relaxed(&tier->table.owners[cell].marks) & MARK_GIVEN) != 0) {
-        struct given *given = &tier->notes.asides[cell].given;
+    if ((load_relaxed(&process->table.owners[cell].marks) & MARK_GIVEN) != 0) {
+        struct given *given = &process->notes.asides[cell].given;
         store_relaxed(&given->back[0], 0);
         store_relaxed(&given->back[1], 0);
         store_relaxed(&given->reset, 0);
@@ -465,9 +453,9 @@ void note_clear(struct tier *tier, uint32_t cell)
     }
 }
 
-void note_move(struct tier *tier, uint32_t from, uint32_t to)
+void note_move(struct process *process, uint32_t from, uint32_t to)
 {
-    struct notes *notes = &tier->notes;
+    struct notes *notes = &process->notes;
     const struct stub *old = &notes->stubs[from];
     struct stub *new = &notes->stubs[to];
     struct note *note = note_of(notes, from);
@@ -481,7 +469,7 @@ void note_move(struct tier *tier, uint32_t from, uint32_t to)
     if (old->key_length > STUB_KEY) {
         memcpy(notes->tails[to], notes->tails[from], sizeof(notes->tails[to]));
     }
-    if ((load_relaxed(&tier->table.owners[from].marks) & MARK_GIVEN) != 0) {
+    if ((load_relaxed(&process->table.owners[from].marks) & MARK_GIVEN) != 0) {
         const struct given *was = &notes->asides[from].given;
         struct given *is = &notes->asides[to].given;
         store_relaxed(&is->back[0], load_relaxed(&was->back[0]));
@@ -506,38 +494,39 @@ void note_move(struct tier *tier, uint32_t from, uint32_t to)
     attach(notes, note, to);
 }
 
-struct note *note_open(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *room)
+struct note *note_open(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                       struct note *room)
 {
-    struct note *note = note_of(&tier->notes, cell);
+    struct note *note = note_of(&process->notes, cell);
     if (note != NULL) {
-        note->given = given_of(tier, cell);
+        note->given = given_of(process, cell);
         return note;
     }
-    expand(tier, cell, rule, now_ns, room);
+    expand(process, cell, rule, now_ns, room);
     /* Acquire, for nothing: it has no weaker name. */
-    store_relaxed(&room->denied, exchange_acquire(&tier->notes.stubs[cell].note, 0));
+    store_relaxed(&room->denied, exchange_acquire(&process->notes.stubs[cell].note, 0));
     return room;
 }
 
-bool note_take(struct tier *tier, uint32_t index)
+bool note_take(struct process *process, uint32_t index)
 {
-    struct notes *notes = &tier->notes;
+    struct notes *notes = &process->notes;
     struct note *note = &notes->pool[index];
     const uint32_t at = load_acquire(&note->cell); /* [N5] */
     if (at == TABLE_NONE) {
         return true;
     }
-    struct cell *cell = &tier->table.cells[at];
+    struct cell *cell = &process->table.cells[at];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return false;
     }
     /* A reset is told by what the note knows of the bucket, and soon confirmed. */
-    const bool busy = load_relaxed(&given_of(tier, at)->reset) != 0;
+    const bool busy = load_relaxed(&given_of(process, at)->reset) != 0;
     const bool its =
         !busy && load_relaxed(&notes->stubs[at].note) == (index | STUB_NOTE); /* else it has just moved, or gone (N1) */
     if (its) {
-        put_back(tier, at, note);
+        put_back(process, at, note);
         detach(notes, at, load_relaxed(&note->denied));
         store_relaxed(&note->cell, TABLE_NONE);
     }
@@ -569,12 +558,12 @@ static uint32_t oldest_note(struct notes *notes, uint32_t round)
     return oldest;
 }
 
-struct note *note_give(struct tier *tier, uint32_t cell, const struct note *room, uint32_t round)
+struct note *note_give(struct process *process, uint32_t cell, const struct note *room, uint32_t round)
 {
-    struct notes *notes = &tier->notes;
+    struct notes *notes = &process->notes;
     for (unsigned i = 0; i < SEARCHES; i++) {
         const uint32_t index = oldest_note(notes, round);
-        if (index < notes->count && note_take(tier, index)) {
+        if (index < notes->count && note_take(process, index)) {
             struct note *note = &notes->pool[index];
             note_copy(note, room);
             note->round = round;

@@ -39,7 +39,9 @@
 #include "base/atomics.h"
 #include "base/numbers.h"
 #include "policy/policy.h"
+#include "process/allowance.h"
 #include "process/key_name.h"
+#include "process/refund_ledger.h"
 #include "process/table.h"
 
 /*
@@ -87,32 +89,6 @@ static inline uint64_t presumed_before(uint64_t limit, uint64_t packed)
     return muldiv_floor(limit, packed & UINT32_MAX, UINT32_MAX);
 }
 
-#define TAG_NONE UINT32_MAX /* no window's */
-
-/* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
-struct mirror {
-    _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
-    _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
-    _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
-    _Atomic uint64_t seen;  /* what the state counted then: of the note's window, a bucket's total, or a log's end */
-    _Atomic uint64_t alarm; /* so many units later the fleet's news is too old to go by */
-    /* Of a bucket: what its a was taken to be at since_ns, with what others had not told yet. Of a window or a log:
-     * what silent nodes are presumed to have used that counts; of a sliding window as presumed_pack says. */
-    _Atomic uint64_t level;
-    _Atomic uint32_t others_part;
-    /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. */
-    _Atomic uint32_t part;
-    _Atomic uint32_t tag;         /* the window of `seen`, and of the note's `now`; TAG_NONE: none yet */
-    _Atomic uint16_t dither;      /* see struct estimate */
-    _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
-    _Atomic uint8_t flags;        /* MIRROR_* */
-};
-
-#define MIRROR_WAITS     1 /* the others may not have told yet what they have just begun */
-#define MIRROR_NO_DEMAND 2 /* what others ask for is not known yet */
-
-_Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
-
 /* What the background thread learns that from. */
 struct lesson {
     struct demand demand;
@@ -141,14 +117,6 @@ struct lesson {
     bool shared;         /* in an outage, and no answer has been taken in since */
     uint8_t known_scale; /* the rate that known_time is by */
     bool denied[2];      /* whether any was denied before the last look, and before the one before it */
-};
-
-/* What a key was given back, and its resets. Written by anyone (adjust.c, ordering [A1]) while the cell is pinned. */
-struct given {
-    /* Units, cumulative. A window's stand in [tag & 1], under the tag as in state.a; others' in [0]. */
-    _Atomic uint64_t back[2];
-    _Atomic uint64_t reset;        /* fleet time of a reset that the fleet has not confirmed; 0: none */
-    _Atomic uint8_t reset_emptied; /* 1: the state was emptied then, and what it counts has been used since */
 };
 
 /* Atomics in it are relaxed, statistics or guesses. What is not atomic is the background thread's own. */
@@ -224,7 +192,7 @@ struct notes {
     size_t memory_size;
 };
 
-struct tier;
+struct process;
 
 /* 0 or -ENOMEM. */
 int notes_open(struct notes *notes, size_t cell_count);
@@ -254,7 +222,7 @@ struct folded {
     uint64_t now, before, reported;
 };
 
-struct folded note_folded(const struct tier *tier, uint32_t cell);
+struct folded note_folded(const struct process *process, uint32_t cell);
 
 /* told_at counts these. */
 #define TOLD_AT_SHIFT 28
@@ -273,12 +241,7 @@ static inline uint32_t stub_tag(const struct stub *stub)
 }
 
 /* What is kept of a pinned or claimed cell's key. */
-struct kept_key note_key(const struct tier *tier, uint32_t cell);
-
-/* Where a pinned or claimed cell's units given back stand; all 0 where there are none. */
-struct given *given_of(const struct tier *tier, uint32_t cell);
-/* The same, to be written to. */
-struct given *given_make(struct tier *tier, uint32_t cell);
+struct kept_key note_key(const struct process *process, uint32_t cell);
 
 /*
  * Of a claimed cell.
@@ -288,12 +251,12 @@ struct given *given_make(struct tier *tier, uint32_t cell);
  * note_move    a key goes to another claimed cell, with all it has
  * note_clear   what the cell's last key has left aside
  */
-void note_begin(struct tier *tier, uint32_t cell, const struct policy *policy, const weir_key *key);
-void note_remember(struct tier *tier, uint32_t cell, const struct rule *rule, struct state state);
-void note_settle(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns);
-void note_leave(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *out);
-void note_move(struct tier *tier, uint32_t from, uint32_t to);
-void note_clear(struct tier *tier, uint32_t cell);
+void note_begin(struct process *process, uint32_t cell, const struct policy *policy, const weir_key *key);
+void note_remember(struct process *process, uint32_t cell, const struct rule *rule, struct state state);
+void note_settle(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns);
+void note_leave(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *out);
+void note_move(struct process *process, uint32_t from, uint32_t to);
+void note_clear(struct process *process, uint32_t cell);
 
 /*
  * By the background thread, of a pinned cell.
@@ -304,10 +267,11 @@ void note_clear(struct tier *tier, uint32_t cell);
  * note_shut    what was made of *room, and changed, goes back to the stub
  * note_take    takes a note of the pool away from its key. False: it is not to be had just now
  */
-struct note *note_open(struct tier *tier, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct note *room);
-struct note *note_give(struct tier *tier, uint32_t cell, const struct note *room, uint32_t round);
-void note_shut(struct tier *tier, uint32_t cell, const struct note *note);
-bool note_take(struct tier *tier, uint32_t index);
+struct note *note_open(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                       struct note *room);
+struct note *note_give(struct process *process, uint32_t cell, const struct note *room, uint32_t round);
+void note_shut(struct process *process, uint32_t cell, const struct note *note);
+bool note_take(struct process *process, uint32_t index);
 
 /* Asks for the note of a cell whose stub is there. */
 static inline void note_prefetch(const struct notes *notes, uint32_t cell)

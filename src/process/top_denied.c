@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "base/pages.h"
+#include "process/insert.h"
 #include "process/key_name.h"
-#include "thread/limiter.h"
+#include "process/process.h"
 
 _Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_TEXT_SIZE, "a key's text fits");
 _Static_assert(WEIR_TOP_OFFENDERS <= HEAVY_COUNT, "there are as many");
@@ -65,11 +66,11 @@ static void drop_units(struct offenders *offenders, uint32_t cell)
     }
 }
 
-void offenders_name(struct tier *tier, const struct policy *policy, const weir_key *key, uint32_t cell)
+void offenders_name(struct process *process, const struct policy *policy, const weir_key *key, uint32_t cell)
 {
-    struct offence *offence = &tier->offenders.offences[cell];
-    struct owner *owner = &tier->table.owners[cell];
-    struct cell *at = &tier->table.cells[cell];
+    struct offence *offence = &process->offenders.offences[cell];
+    struct owner *owner = &process->table.owners[cell];
+    struct cell *at = &process->table.cells[cell];
     if (load_relaxed(&offence->naming) == NAMING_DONE || !cell_pin(at, cell_hash(policy, key, 0))) {
         return; /* it has a name, or it has changed hands */
     }
@@ -83,58 +84,58 @@ void offenders_name(struct tier *tier, const struct policy *policy, const weir_k
     cell_unpin(at);
 }
 
-void offenders_denied(struct tier *tier, uint32_t cell, uint64_t units)
+void offenders_denied(struct process *process, uint32_t cell, uint64_t units)
 {
-    struct offenders *offenders = &tier->offenders;
+    struct offenders *offenders = &process->offenders;
     struct offence *offence = &offenders->offences[cell];
     uint32_t was = load_relaxed(&offence->units); /* looked at again by the exchange */
     while (!cas_seq_cst(&offence->units, &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
     }
     if (was == 0) { /* else O2 */
-        owner_mark(&tier->table.owners[cell], MARK_OFFENDS);
+        owner_mark(&process->table.owners[cell], MARK_OFFENDS);
         mark(offenders, cell);
     }
 }
 
-void offenders_forget(struct tier *tier, uint32_t cell)
+void offenders_forget(struct process *process, uint32_t cell)
 {
-    const struct owner *owner = &tier->table.owners[cell];
-    struct offence *offence = &tier->offenders.offences[cell];
+    const struct owner *owner = &process->table.owners[cell];
+    struct offence *offence = &process->offenders.offences[cell];
     /* Relaxed: the cell is claimed, so it is nobody's who would count or name; O1 names the exception. */
     if ((load_relaxed(&owner->marks) & MARK_OFFENDS) != 0) {
         store_relaxed(&offence->naming, NAMING_NONE);
-        drop_units(&tier->offenders, cell);
+        drop_units(&process->offenders, cell);
     }
 }
 
-void offenders_move(struct tier *tier, uint32_t from, uint32_t to)
+void offenders_move(struct process *process, uint32_t from, uint32_t to)
 {
-    struct offence *old = &tier->offenders.offences[from];
-    struct offence *new = &tier->offenders.offences[to];
-    if ((load_relaxed(&tier->table.owners[from].marks) & MARK_OFFENDS) == 0) {
+    struct offence *old = &process->offenders.offences[from];
+    struct offence *new = &process->offenders.offences[to];
+    if ((load_relaxed(&process->table.owners[from].marks) & MARK_OFFENDS) == 0) {
         return; /* and `to` is no offender's, either: it is empty */
     }
     new->key = old->key;
     store_release(&new->naming, load_relaxed(&old->naming)); /* [O4] */
     const uint32_t units = exchange_seq_cst(&old->units, 0);
     if (units != 0) {
-        offenders_denied(tier, to, units);
+        offenders_denied(process, to, units);
     }
 }
 
 /* Adds what the key of a pinned cell was denied to its policy's list; under the lock. */
-static void count_cell(struct tier *tier, uint32_t cell)
+static void count_cell(struct process *process, uint32_t cell)
 {
-    struct offenders *offenders = &tier->offenders;
+    struct offenders *offenders = &process->offenders;
     struct offence *offence = &offenders->offences[cell];
-    const uint32_t units = exchange_seq_cst(&offence->units, 0);          /* [O3] */
-    const uint32_t group = load_relaxed(&tier->table.owners[cell].group); /* it is pinned */
+    const uint32_t units = exchange_seq_cst(&offence->units, 0);             /* [O3] */
+    const uint32_t group = load_relaxed(&process->table.owners[cell].group); /* it is pinned */
     if (units == 0) {
         return;
     }
     const uint8_t naming = load_acquire(&offence->naming); /* [O4] */
     if (naming == NAMING_BEGUN) {
-        offenders_denied(tier, cell, units); /* by another thread than the one that is writing its name: next time */
+        offenders_denied(process, cell, units); /* by another thread than the one that is writing its name: next time */
         return;
     }
     if (naming == NAMING_NONE) {
@@ -153,49 +154,49 @@ static void count_cell(struct tier *tier, uint32_t cell)
     counter_add(&offenders->counted_units, units);
 }
 
-static void collect_cell(struct tier *tier, uint32_t cell)
+static void collect_cell(struct process *process, uint32_t cell)
 {
-    struct cell *at = &tier->table.cells[cell];
+    struct cell *at = &process->table.cells[cell];
     const uint64_t hash = load_acquire(&at->hash); /* [T1] */
     if (hash == 0) {
-        drop_units(&tier->offenders, cell); /* it is changing hands */
+        drop_units(&process->offenders, cell); /* it is changing hands */
         return;
     }
     if (!cell_pin(at, hash)) {
-        mark(&tier->offenders, cell); /* it is changing hands, or not after all */
+        mark(&process->offenders, cell); /* it is changing hands, or not after all */
         return;
     }
-    count_cell(tier, cell);
+    count_cell(process, cell);
     cell_unpin(at);
 }
 
 /* Collects from the cursor to `end`. False: that was enough for now. */
-static bool collect_until(struct tier *tier, uint32_t end, uint32_t *room)
+static bool collect_until(struct process *process, uint32_t end, uint32_t *room)
 {
-    struct offenders *offenders = &tier->offenders;
+    struct offenders *offenders = &process->offenders;
     for (; *room != 0; (*room)--) {
         const uint32_t cell = bitmap_next(&offenders->denied, &offenders->cursor, end);
         if (cell == BITMAP_NONE) {
             return true;
         }
-        collect_cell(tier, cell);
+        collect_cell(process, cell);
     }
     return false;
 }
 
 /* From where it ended last time, and once around: in a flood every key has its turn. */
-static void collect(struct tier *tier)
+static void collect(struct process *process)
 {
-    struct offenders *offenders = &tier->offenders;
+    struct offenders *offenders = &process->offenders;
     const uint32_t first = offenders->cursor;
     uint32_t room = OFFENDERS_MOST;
     if (load_relaxed(&offenders->any) == 0 || exchange_seq_cst(&offenders->any, 0) == 0) { /* [O3] before the bits */
         return;
     }
-    bool all = collect_until(tier, offenders->cell_count, &room);
+    bool all = collect_until(process, offenders->cell_count, &room);
     if (all) {
         offenders->cursor = 0;
-        all = collect_until(tier, first, &room);
+        all = collect_until(process, first, &room);
     }
     if (!all) {
         (void) exchange_seq_cst(&offenders->any, 1);
@@ -211,9 +212,9 @@ static void halve(struct offenders *offenders, uint64_t times)
     }
 }
 
-void offenders_step(struct tier *tier, uint64_t monotonic_ns)
+void offenders_step(struct process *process, uint64_t monotonic_ns)
 {
-    struct offenders *offenders = &tier->offenders;
+    struct offenders *offenders = &process->offenders;
     if (monotonic_ns < offenders->next_ns || pthread_mutex_trylock(&offenders->lock) != 0) {
         return; /* a reader has it: next time */
     }
@@ -227,13 +228,13 @@ void offenders_step(struct tier *tier, uint64_t monotonic_ns)
         offenders->halve_ns += times * OFFENDERS_HALF_LIFE_NS;
         halve(offenders, times);
     }
-    collect(tier);
+    collect(process);
     (void) pthread_mutex_unlock(&offenders->lock);
 }
 
-void offenders_read(struct tier *tier, weir_policy_id group, struct heavy *out)
+void offenders_read(struct process *process, weir_policy_id group, struct heavy *out)
 {
-    struct offenders *offenders = &tier->offenders;
+    struct offenders *offenders = &process->offenders;
     (void) pthread_mutex_lock(&offenders->lock);
     *out = offenders->lists[group];
     (void) pthread_mutex_unlock(&offenders->lock);

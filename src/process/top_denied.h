@@ -78,7 +78,7 @@ struct offenders {
     size_t offences_size, lists_size;
 };
 
-struct tier;
+struct process;
 struct policy;
 
 /* 0; -ENOMEM. Takes zeroed memory; offenders_close may be called whatever came of it. */
@@ -86,10 +86,10 @@ int offenders_open(struct offenders *offenders, size_t cell_count);
 void offenders_close(struct offenders *offenders);
 
 /* What the key is called whose first limit this cell is, before it is denied; once for each stay of a key. */
-void offenders_name(struct tier *tier, const struct policy *policy, const weir_key *key, uint32_t cell);
+void offenders_name(struct process *process, const struct policy *policy, const weir_key *key, uint32_t cell);
 
 /* A cell's key was denied `units`; the cell is of its policy's first limit, so that each denial counts once. */
-void offenders_denied(struct tier *tier, uint32_t cell, uint64_t units);
+void offenders_denied(struct process *process, uint32_t cell, uint64_t units);
 
 /* Asks for the line of a cell's count, where a denial is likely: it comes while the table decides. */
 static inline void offenders_prefetch(const struct offenders *offenders, uint32_t cell)
@@ -98,16 +98,16 @@ static inline void offenders_prefetch(const struct offenders *offenders, uint32_
 }
 
 /* A key moves from one claimed cell to another. */
-void offenders_move(struct tier *tier, uint32_t from, uint32_t to);
+void offenders_move(struct process *process, uint32_t from, uint32_t to);
 
 /* A claimed cell is about to change hands. */
-void offenders_forget(struct tier *tier, uint32_t cell);
+void offenders_forget(struct process *process, uint32_t cell);
 
 /* Collects, and halves, what is due. By the background thread. */
-void offenders_step(struct tier *tier, uint64_t monotonic_ns);
+void offenders_step(struct process *process, uint64_t monotonic_ns);
 
 /* A copy of a group's list. Any thread; takes the lock. */
-void offenders_read(struct tier *tier, weir_policy_id group, struct heavy *out);
+void offenders_read(struct process *process, weir_policy_id group, struct heavy *out);
 
 /* A list's top, most first; returns how many, at most `most` and WEIR_TOP_OFFENDERS. */
 size_t offenders_top(const struct heavy *list, const weir_key_form *form, weir_offender *out, size_t most);

@@ -35,14 +35,14 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static _Atomic uint32_t has_key;
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tier *watched; /* by watched_next */
+static struct limiter *watched; /* by watched_next */
 static _Atomic uint64_t last_token;
 
-static void give_back(struct tier *tier, uint64_t token)
+static void give_back(struct limiter *limiter, uint64_t token)
 {
-    const uint32_t high = load_acquire(&tier->thread_high); /* pairs with thread_attach */
+    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach */
     for (uint32_t i = 0; i < high; i++) {
-        struct weir_thread *t = &tier->threads[i];
+        struct weir_thread *t = &limiter->threads[i];
         uint64_t owner = token;
         /* Relaxed: what this thread has stored, it sees. */
         if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, OWNER_LEAVING)) {
@@ -59,8 +59,8 @@ static void thread_ends(void *value)
         return;
     }
     (void) pthread_mutex_lock(&watch_lock);
-    for (struct tier *tier = watched; tier != NULL; tier = tier->watched_next) {
-        give_back(tier, word - word % TOKEN_STEP);
+    for (struct limiter *limiter = watched; limiter != NULL; limiter = limiter->watched_next) {
+        give_back(limiter, word - word % TOKEN_STEP);
     }
     (void) pthread_mutex_unlock(&watch_lock);
 }
@@ -136,24 +136,24 @@ void owner_unbind(struct weir_thread *t)
     }
 }
 
-void owner_watch(struct tier *tier)
+void owner_watch(struct limiter *limiter)
 {
     (void) pthread_once(&once, prepare);
     (void) pthread_mutex_lock(&watch_lock);
-    tier->watched_next = watched;
-    watched = tier;
+    limiter->watched_next = watched;
+    watched = limiter;
     (void) pthread_mutex_unlock(&watch_lock);
 }
 
-void owner_forget(struct tier *tier)
+void owner_forget(struct limiter *limiter)
 {
     (void) pthread_mutex_lock(&watch_lock);
-    struct tier **at = &watched;
-    while (*at != NULL && *at != tier) {
+    struct limiter **at = &watched;
+    while (*at != NULL && *at != limiter) {
         at = &(*at)->watched_next;
     }
     if (*at != NULL) {
-        *at = tier->watched_next;
+        *at = limiter->watched_next;
     }
     (void) pthread_mutex_unlock(&watch_lock);
 }

@@ -15,7 +15,7 @@
 #define OWNER_NONE    UINT64_C(1) /* attached, and bound to no thread: weir_unbind */
 #define OWNER_LEAVING UINT64_C(2) /* being detached, by who set this */
 
-struct tier;
+struct limiter;
 struct weir_thread;
 
 /* The calling thread's token; OWNER_NONE where there is no way to learn of its end. */
@@ -29,8 +29,8 @@ bool owner_claim(struct weir_thread *t);
 void owner_unbind(struct weir_thread *t);
 
 /* From here on handles of threads that end are given back; before the first thread attaches. */
-void owner_watch(struct tier *tier);
+void owner_watch(struct limiter *limiter);
 /* Until here. Returns when no ending thread is at a handle any more. */
-void owner_forget(struct tier *tier);
+void owner_forget(struct limiter *limiter);
 
 #endif

@@ -26,6 +26,7 @@
 #include "base/barrier.h"
 #include "base/clock.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* Slots that one barrier serves in a pass of the background thread. */
@@ -43,19 +44,19 @@ void slot_unlock(struct slot_back *back)
 }
 
 /* Adds a slot's denials to what is collected of its key, and to what that tells the fleet. True: it tells. */
-static bool tell_denied(struct tier *tier, const struct slot *slot, struct slot_back *back)
+static bool tell_denied(struct process *process, const struct slot *slot, struct slot_back *back)
 {
     const uint64_t denied = slot_denied(slot, back);
     const uint64_t news = denied - load_relaxed(&back->denied_told);
     store_relaxed(&back->denied_told, denied);
     if (news != 0 && back->limit_count != 0) {
-        offenders_denied(tier, back->cells[0], news);
+        offenders_denied(process, back->cells[0], news);
     }
     if (news == 0 || !back->fleet) {
         return false;
     }
     for (size_t i = 0; i < back->limit_count; i++) {
-        note_denied(&tier->notes, back->cells[i], news);
+        note_denied(&process->notes, back->cells[i], news);
     }
     return true;
 }
@@ -64,14 +65,15 @@ static bool tell_denied(struct tier *tier, const struct slot *slot, struct slot_
  * When units of a grant passed, for a log: it must not be earlier than they did. By a clock of the host's own time has
  * stood still since.
  */
-static uint64_t late_time(const struct tier *tier, const struct slot_back *back)
+static uint64_t late_time(const struct limiter *limiter, const struct slot_back *back)
 {
-    return tier->host_time ? back->granted_ns : clock_monotonic_ns(tier->clock) + load_relaxed(&tier->line.offset_ns);
+    return limiter->host_time ? back->granted_ns
+                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&limiter->line.offset_ns);
 }
 
 void slot_settle(struct weir_thread *t, size_t index)
 {
-    struct tier *tier = t->tier;
+    struct process *process = t->process;
     struct slot *slot = &t->slots[index];
     struct slot_back *back = &t->backs[index];
     const uint64_t used = load_acquire(&slot->used); /* [S1] */
@@ -80,13 +82,13 @@ void slot_settle(struct weir_thread *t, size_t index)
     bool news = passed != 0;
 
     for (size_t i = 0; i < back->limit_count && passed != 0; i++) {
-        struct cell *cell = &tier->table.cells[back->cells[i]];
+        struct cell *cell = &process->table.cells[back->cells[i]];
         const struct rule *rule = &back->rules[i];
         if (rule_is_log(rule)) {
             /* They were granted: there is room for them, whatever the limit is by now. */
             struct rule late = *rule;
             late.limit = WEIR_MAX_LOG_UNITS;
-            (void) logs_charge(tier, back->cells[i], &late, late_time(tier, back), passed);
+            (void) logs_charge(process, back->cells[i], &late, late_time(t->limiter, back), passed);
             continue;
         }
         struct pair_value value = pair_read(&cell->state);
@@ -100,12 +102,12 @@ void slot_settle(struct weir_thread *t, size_t index)
     }
     store_relaxed(&back->accounted, used);
     for (size_t i = 0; i < back->limit_count && granted != 0; i++) {
-        (void) cell_hold(&tier->table.cells[back->cells[i]], (uint64_t) 0 - granted); /* [S3] */
+        (void) cell_hold(&process->table.cells[back->cells[i]], (uint64_t) 0 - granted); /* [S3] */
     }
     store_relaxed(&back->granted, 0);
-    news = tell_denied(tier, slot, back) || news;
+    news = tell_denied(process, slot, back) || news;
     for (size_t i = 0; i < back->limit_count && news && back->fleet; i++) {
-        table_set_dirty(&tier->table, back->cells[i]);
+        table_set_dirty(&process->table, back->cells[i]);
     }
 }
 
@@ -117,7 +119,7 @@ void slot_release_owner(struct weir_thread *t, size_t index)
     slot_settle(t, index);
     slot_name(t, index, 0);
     for (size_t i = 0; i < back->limit_count; i++) {
-        cell_unpin(&t->tier->table.cells[back->cells[i]]);
+        cell_unpin(&t->process->table.cells[back->cells[i]]);
     }
     back->limit_count = 0;
     back->fleet = false;
@@ -149,16 +151,16 @@ static bool lock_granted(struct weir_thread *t, uint64_t key_hash, struct locked
 }
 
 /* What any thread but `but` holds under this hash. */
-static bool settle_hash(struct tier *tier, const struct weir_thread *but, uint64_t key_hash)
+static bool settle_hash(struct limiter *limiter, const struct weir_thread *but, uint64_t key_hash)
 {
     struct locked_slot locked[SETTLE_KEY_BATCH];
     bool given_back = false;
     /* Acquire: pairs with thread_attach; the slots below were set up. */
-    const uint32_t high = load_acquire(&tier->thread_high);
+    const uint32_t high = load_acquire(&limiter->thread_high);
     for (uint32_t next = 0; next < high;) {
         size_t count = 0;
         for (; next < high && count < SETTLE_KEY_BATCH; next++) {
-            struct weir_thread *t = &tier->threads[next];
+            struct weir_thread *t = &limiter->threads[next];
             count += t != but && lock_granted(t, key_hash, &locked[count]);
         }
         if (count == 0) {
@@ -174,13 +176,14 @@ static bool settle_hash(struct tier *tier, const struct weir_thread *but, uint64
     return given_back;
 }
 
-bool settle_key(struct tier *tier, const struct weir_thread *asking, const struct policy *policy, const weir_key *key)
+bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const struct policy *policy,
+                const weir_key *key)
 {
-    bool given_back = settle_hash(tier, asking, key->hash);
+    bool given_back = settle_hash(limiter, asking, key->hash);
     for (size_t i = 0; i < policy->group->count; i++) {
         const uint64_t share = policy->group->members[i]->share;
         if (share != policy->share) {
-            given_back = settle_hash(tier, NULL, key->hash ^ policy->share ^ share) || given_back;
+            given_back = settle_hash(limiter, NULL, key->hash ^ policy->share ^ share) || given_back;
         }
     }
     return given_back;
@@ -201,11 +204,11 @@ bool settle_wait(unsigned *fruitless)
     return *fruitless < WAIT_YIELDS + WAIT_NAPS;
 }
 
-static void end_denials(struct tier *tier, uint64_t key_hash)
+static void end_denials(struct limiter *limiter, uint64_t key_hash)
 {
-    const uint32_t high = load_acquire(&tier->thread_high); /* pairs with thread_attach */
+    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach */
     for (uint32_t i = 0; i < high; i++) {
-        struct weir_thread *t = &tier->threads[i];
+        struct weir_thread *t = &limiter->threads[i];
         const size_t index = slot_find(t, key_hash);
         if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
             continue; /* who has it is deciding anew */
@@ -218,13 +221,13 @@ static void end_denials(struct tier *tier, uint64_t key_hash)
     }
 }
 
-void settle_denials(struct tier *tier, const struct policy *policy, const weir_key *key)
+void settle_denials(struct limiter *limiter, const struct policy *policy, const weir_key *key)
 {
-    end_denials(tier, key->hash);
+    end_denials(limiter, key->hash);
     for (size_t i = 0; i < policy->group->count; i++) {
         const uint64_t share = policy->group->members[i]->share;
         if (share != policy->share) {
-            end_denials(tier, key->hash ^ policy->share ^ share);
+            end_denials(limiter, key->hash ^ policy->share ^ share);
         }
     }
 }
@@ -278,13 +281,13 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
     return count;
 }
 
-size_t settle_lapsed(struct tier *tier)
+size_t settle_lapsed(struct limiter *limiter)
 {
     uint16_t taken[SETTLE_BATCH];
     size_t missed = 0;
-    const uint32_t high = load_acquire(&tier->thread_high); /* pairs with thread_attach */
+    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach */
     for (uint32_t thread = 0; thread < high; thread++) {
-        struct weir_thread *t = &tier->threads[thread];
+        struct weir_thread *t = &limiter->threads[thread];
         for (size_t index = 0; index < t->slot_count;) {
             const size_t count = take_lapsed(t, &index, taken, SETTLE_BATCH, &missed);
             if (count == 0) {

@@ -12,9 +12,9 @@
 #include "thread/slot.h"
 
 #include "base/numbers.h"
-#include "base/rcu.h"
-#include "thread/handle.h"
+#include "process/insert.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
 
 /* A key that used fewer units than this in its last epoch is cold again: a grant would cost more than it saves. */
 #define COLD_BELOW 2
@@ -25,55 +25,6 @@
  */
 #define STRAIGHT_BELOW 6
 
-struct weir_thread *thread_attach(struct tier *tier)
-{
-    const uint64_t token = owner_token();
-    for (uint32_t i = 0; i < tier->max_threads; i++) {
-        struct weir_thread *t = &tier->threads[i];
-        uint64_t free = OWNER_FREE;
-        if (load_relaxed(&t->owner) == OWNER_FREE && cas_acquire(&t->owner, &free, token)) {
-            (void) add_relaxed(&tier->line.thread_count, 1);
-            uint32_t high = load_relaxed(&tier->thread_high);
-            /* Publishes the slots' set-up to settlers. */
-            while (high < i + 1 && !cas_seq_cst(&tier->thread_high, &high, i + 1)) {
-            }
-            /* A thread's first read section registers it with liburcu, which allocates: here, and not in a check. */
-            rcu_enter();
-            rcu_leave();
-            return t;
-        }
-    }
-    return NULL;
-}
-
-/* Takes the owner's lock of a slot, however long that takes: for detaching alone. */
-static void slot_lock_owner(struct slot_back *back)
-{
-    while (!slot_trylock(back)) {
-        ck_pr_stall();
-    }
-}
-
-void thread_leave(struct weir_thread *t)
-{
-    for (size_t i = 0; i < t->slot_count; i++) {
-        if (load_relaxed(&t->slots[i].hash) != 0) {
-            slot_lock_owner(&t->backs[i]);
-            slot_release_owner(t, i);
-            slot_unlock(&t->backs[i]);
-        }
-    }
-    (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
-    store_release(&t->owner, OWNER_FREE); /* pairs with thread_attach */
-}
-
-void thread_detach(struct weir_thread *t)
-{
-    if (owner_claim(t)) {
-        thread_leave(t);
-    }
-}
-
 /* Gives a key a locked, empty slot in place of `index`'s present key. False: it has none, and the slot is free. */
 static bool slot_assign(struct weir_thread *t, size_t index, const struct policy *policy, const weir_key *key,
                         uint64_t now_ns)
@@ -81,11 +32,11 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
     struct slot *slot = &t->slots[index];
     struct slot_back *back = &t->backs[index];
     slot_release_owner(t, index);
-    if (!place_pin(t->tier, policy, key, now_ns, back->cells)) {
+    if (!place_pin(t->process, policy, key, now_ns, back->cells)) {
         return false;
     }
     back->limit_count = (uint32_t) policy->limit_count;
-    back->fleet = t->tier->fleet && policy->scope == WEIR_SCOPE_FLEET;
+    back->fleet = t->process->fleet && policy->scope == WEIR_SCOPE_FLEET;
     back->size = back->straight = 0;
     back->grant_epoch = back->deny_epoch = 0;
     back->used_before = load_relaxed(&slot->used);
@@ -104,7 +55,7 @@ static bool slot_fits(const struct weir_thread *t, const struct slot_back *back,
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
         /* Relaxed: pinned, so it does not change. */
-        if (load_relaxed(&t->tier->table.cells[back->cells[i]].hash) != cell_hash(policy, key, i)) {
+        if (load_relaxed(&t->process->table.cells[back->cells[i]].hash) != cell_hash(policy, key, i)) {
             return false;
         }
     }
@@ -198,7 +149,7 @@ uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epo
     struct slot_back *back = &t->backs[index];
     const uint64_t used = load_relaxed(&t->slots[index].used);
     const uint64_t straight_units = saturating_mul(straight_cost, STRAIGHT_BELOW);
-    if (!t->tier->grants || epoch == EPOCH_ASLEEP || back->deny_epoch == epoch || back->deny_epoch + 1 == epoch) {
+    if (!t->limiter->grants || epoch == EPOCH_ASLEEP || back->deny_epoch == epoch || back->deny_epoch + 1 == epoch) {
         return 0;
     }
     if (back->grant_epoch == epoch) {
@@ -231,82 +182,4 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     slot->limit = terms->limit;
     /* Release: a settler that sees the grant sees the account; it has the lock besides. */
     store_release(&slot->grant, grant_make(epoch, used + terms->granted));
-}
-
-/* What a slot answers for the rest of the epoch after the table has allowed. */
-static void slot_grant(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim, uint64_t now_ns)
-{
-    struct slot_back *back = &t->backs[index];
-    const struct policy *policy = claim->policy;
-    if (claim->granted == 0) {
-        return;
-    }
-    size_t least = 0;
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        back->rules[i] = claim->rules[i];
-        least = claim->opinions[i].left < claim->opinions[least].left ? i : least;
-    }
-    const struct slot_terms terms = {.now_ns = now_ns,
-                                     .granted = claim->granted,
-                                     .limit = policy->limits[least].rule.limit,
-                                     .left = claim->opinions[least].left + claim->granted,
-                                     .reset_after_ns =
-                                         rule_reset_after(&claim->rules[least], claim->opinions[least].level, now_ns),
-                                     .limit_index = (uint8_t) least,
-                                     .about = slot_about(policy)};
-    slot_publish(t, index, epoch, &terms);
-}
-
-/* The same after it has denied `cost`. */
-static void slot_deny(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy, uint64_t cost,
-                      const struct decision *decision)
-{
-    struct slot *slot = &t->slots[index];
-    struct slot_back *back = &t->backs[index];
-    const uint64_t asked = cost != 0 ? cost : 1;
-    const bool never = decision->retry_after_ns == UINT64_MAX;
-    const bool shadow = policy->mode == WEIR_SHADOW;
-    const uint64_t denied = slot_denied(slot, back) + (never ? 0 : asked);
-    back->deny_epoch = epoch;
-    /* By the tick nothing is lost by denying until the next one: see fine_clock. */
-    const bool lasts = !policy->fine_clock || t->tier->host_time || decision->retry_after_ns >= t->tier->tick_ns;
-    if (epoch == EPOCH_ASLEEP || !lasts || asked > SLOT_COST_MOST) {
-        store_relaxed(slot_denies_from(slot) != 0 ? &slot->denied : &back->denied, denied);
-        return;
-    }
-    back->denied_remaining = decision->remaining;
-    slot->retry_after_ns = decision->retry_after_ns;
-    slot->reset_after_ns = decision->reset_after_ns;
-    slot->limit = decision->limit;
-    store_relaxed(&slot->denied, denied);
-    store_relaxed(&slot->about,
-                  slot_about(policy) | (uint64_t) decision->limit_index << SLOT_LIMIT_AT | (shadow ? SLOT_SHADOW : 0) |
-                      (shadow || never || decision->remaining != 0 ? 0 : SLOT_DENIES) | asked << SLOT_COST_AT);
-    store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
-}
-
-void slot_missing_denial(struct weir_thread *t, const struct policy *policy, const weir_key *key, const uint32_t *cells,
-                         uint64_t cost)
-{
-    offenders_name(t->tier, policy, key, cells[0]);
-    offenders_denied(t->tier, cells[0], cost != 0 ? cost : 1);
-    if (!t->tier->fleet || policy->scope != WEIR_SCOPE_FLEET) {
-        return;
-    }
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        note_denied(&t->tier->notes, cells[i], cost != 0 ? cost : 1);
-        table_set_dirty(&t->tier->table, cells[i]);
-    }
-}
-
-void slot_learn(struct weir_thread *t, size_t index, uint32_t epoch, const struct request *r, const struct claim *claim)
-{
-    if (claim->short_of) {
-        struct decision alone;
-        process_denial(r, claim, &alone);
-        slot_deny(t, index, epoch, claim->policy, claim->cost, &alone);
-        offenders_name(t->tier, claim->policy, claim->key, claim->cells[0]);
-    } else if (r->out->allowed) {
-        slot_grant(t, index, epoch, claim, r->now_ns);
-    }
 }

@@ -1,9 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding a key's slot in a thread's cache. */
+/* A thread's slots: its private account of a key each. The life of a slot is in slot.c. */
 #ifndef WEIR_THREAD_SLOT_H
 #define WEIR_THREAD_SLOT_H
 
-#include "thread/limiter.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "policy/policy.h"
+#include "thread/thread.h"
+
+/* Most units in one grant: `end` and `used` are told apart by their low 32 bits. */
+#define GRANT_MAX (UINT64_C(1) << 20)
+
+/*
+ * One thread's private account of one key.
+ *
+ * Invariants
+ *   used is written by the owner alone and never decreases.
+ *   What the key's cells have been charged for this slot is `accounted`, to the unit; used - accounted passed since.
+ *   While a grant is live, `granted` of the cells' held units are its own, and used - accounted <= granted. What passes
+ *   after another thread took the grant back is late: charged at the next settling.
+ *
+ * The first line is what a hit reads and writes; all of it but `grant` is written by the owner alone.
+ */
+struct slot {
+    _Alignas(CACHE_LINE) _Atomic uint64_t hash; /* the key's; 0: free. Changed under `lock` */
+    _Atomic uint64_t
+        grant;             /* epoch << 32 | low 32 bits of the `used` at which it ends; 0: none. Changed under `lock` */
+    _Atomic uint64_t used; /* units, cumulative */
+    /* What a grant is answered by, or a denial. */
+    union {
+        _Atomic uint64_t credit; /* remaining = credit - used */
+        _Atomic uint64_t denied; /* units denied from this slot, cumulative; see slot_denied */
+    };
+    union {
+        uint64_t reset; /* the key is as if never used at (reset - remaining * unit) / 64, in ns of fleet time */
+        uint64_t reset_after_ns; /* of a denial, as it was found: what is answered may be one tick old */
+    };
+    union {
+        uint64_t unit;           /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
+        uint64_t retry_after_ns; /* likewise; UINT64_MAX: never */
+    };
+    uint64_t limit;
+    _Atomic uint64_t about; /* SLOT_*. Changed under `lock` */
+};
+
+_Static_assert(sizeof(struct slot) == CACHE_LINE, "a hit touches one line of its own");
+
+/*
+ * A slot in a word, so that a verdict's first word is this one's with a mask over it (verdict_head). From the lowest:
+ * where its policy's tally lies (16 bits), the index of the limit, flags, the basis (at 32), and the cost from which on
+ * requests were denied in the grant's epoch (at 34; 0: none were).
+ */
+#define SLOT_TALLY     UINT64_C(0xffff)
+#define SLOT_LIMIT_AT  16
+#define SLOT_LIMIT     (UINT64_C(3) << SLOT_LIMIT_AT)
+#define SLOT_SHADOW    (UINT64_C(1) << 18)
+#define SLOT_SET       (UINT64_C(1) << 19) /* the parity of the policy set its grant is by: see all.c */
+#define SLOT_DENIES    (UINT64_C(1) << 20) /* a denial like most: not in shadow mode, not for good, with no units left */
+#define SLOT_BASIS_AT  32
+#define SLOT_BASIS     (UINT64_C(3) << SLOT_BASIS_AT)
+#define SLOT_COST_AT   34
+#define SLOT_COST_MOST (UINT64_MAX >> SLOT_COST_AT)
+
+_Static_assert(WEIR_MAX_LIMITS <= 4 && WEIR_BASIS_OUTAGE < 4, "they have two bits each");
+
+_Static_assert(WEIR_MAX_POLICIES * sizeof(struct tally) <= SLOT_TALLY, "a slot has room for where it lies");
+
+/* What settling needs of a slot. All under `lock` but where marked. */
+struct slot_back {
+    _Alignas(CACHE_LINE) _Atomic uint32_t lock; /* 1: someone settles it. Never waited for */
+    uint32_t limit_count;                       /* cells pinned; 0: none */
+    /* Atomic so that the background thread can see without the lock whether there is anything to settle. */
+    _Atomic uint64_t accounted;   /* of `used`: charged to the cells */
+    _Atomic uint64_t granted;     /* units that the cells' `held` counts for this slot */
+    _Atomic uint64_t denied;      /* units denied, cumulative, where the slot does not say; see slot_denied */
+    _Atomic uint64_t denied_told; /* of `denied`: added to the notes */
+    uint32_t cells[WEIR_MAX_LIMITS];
+    uint64_t granted_ns;                /* fleet time of the last grant */
+    struct rule rules[WEIR_MAX_LIMITS]; /* of the last grant */
+    bool fleet;                         /* the cells have something to tell the fleet */
+    /* The owner's alone. */
+    uint32_t grant_epoch, deny_epoch; /* of the last grant, of the last denial */
+    uint64_t size;                    /* units of the last grant that was asked for */
+    uint64_t straight;                /* units charged to the table in grant_epoch, beside grants */
+    uint64_t used_before;             /* `used` when grant_epoch began for this slot */
+    uint64_t denied_remaining;        /* of the denial */
+    uint32_t touched;                 /* epoch of the last slow use, for replacement */
+};
 
 #define SLOT_NONE SIZE_MAX
 
@@ -114,6 +199,47 @@ static inline size_t slot_find(const struct weir_thread *t, uint64_t hash)
 {
     struct slot *slot;
     return slot_get(t, hash, &slot) ? (size_t) (slot - t->slots) : SLOT_NONE;
+}
+
+/*
+ * The key's slot, locked, settled and without a grant; SLOT_NONE: it has none, and is charged straight to the table.
+ * `epoch` EPOCH_ASLEEP gives no new ones.
+ */
+size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
+                 uint64_t now_ns);
+/* Gives a key that has no slot one, locked; SLOT_NONE: there is none to be had. */
+size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
+                 uint64_t now_ns);
+/*
+ * Units worth granting to a slot beside a request. `straight_cost`: what the request costs, where it can be charged
+ * straight to the table (warm.c); 0: it cannot.
+ */
+uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t straight_cost);
+/* What a grant rests on. */
+struct slot_terms {
+    uint64_t now_ns;
+    uint64_t granted;
+    uint64_t limit;
+    uint64_t left; /* units that may pass now, what was granted among them */
+    uint64_t reset_after_ns;
+    uint8_t limit_index; /* of the limit with the least left; its rule is in the slot's back */
+    uint64_t about;      /* slot_about */
+};
+
+/* What a slot says of a policy, in `about`. */
+static inline uint64_t slot_about(const struct policy *policy)
+{
+    /* Relaxed: a number that stands for itself. */
+    return policy->id * sizeof(struct tally) | (uint64_t) load_relaxed(&policy->basis) << SLOT_BASIS_AT |
+           (policy->odd_set ? SLOT_SET : 0);
+}
+
+/* Gives a locked, settled slot a grant that the cells hold already. */
+void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms);
+
+static inline uint64_t grant_make(uint32_t epoch, uint64_t end)
+{
+    return (uint64_t) epoch << 32 | (uint32_t) end;
 }
 
 #endif

@@ -12,6 +12,8 @@
  *   [K2] A step back: offset_ns, then now_ns with release. Who raises now_ns by the offset before, after that, has read
  *        it, and so reads the new offset, and takes it back: else time would stand until it is that late again.
  */
+#include "thread/tick.h"
+
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "thread/limiter.h"
@@ -26,15 +28,17 @@ static uint32_t epoch_after(uint32_t last)
 }
 
 /* After a change of what it depends on. Who is overtaken here by another leaves a word that is one tick old. */
-static void tick_age(struct tick_line *line)
+static void tick_age(struct limiter *limiter)
 {
-    const uint64_t news_ns = load_relaxed(&line->news_ns); /* as now_ns, a number that stands for itself */
+    struct tick_line *line = &limiter->line;
+    const uint64_t news_ns = load_relaxed(&limiter->process.news_ns); /* as now_ns, a number that stands for itself */
     const uint64_t age_ns = saturating_sub(load_relaxed(&line->now_ns), news_ns);
     store_relaxed(&line->age_ns, news_ns == 0 ? UINT64_MAX : age_ns);
 }
 
-void tick_raise(struct tick_line *line, uint64_t monotonic_ns)
+void tick_raise(struct limiter *limiter, uint64_t monotonic_ns)
 {
+    struct tick_line *line = &limiter->line;
     const uint64_t offset_ns = load_relaxed(&line->offset_ns);
     const uint64_t now_ns = monotonic_ns + offset_ns;
     uint64_t seen_ns = load_relaxed(&line->now_ns);
@@ -44,18 +48,18 @@ void tick_raise(struct tick_line *line, uint64_t monotonic_ns)
     if (offset_ns - after_ns < UINT64_MAX / 2 && offset_ns - after_ns >= STEP_BACK_NS) {
         store_release(&line->now_ns, monotonic_ns + after_ns); /* [K2], for another one as late */
     }
-    tick_age(line);
+    tick_age(limiter);
 }
 
-void tick_news(struct tick_line *line, uint64_t news_ns)
+void tick_news(struct limiter *limiter, uint64_t news_ns)
 {
-    store_relaxed(&line->news_ns, max_u64(news_ns, 1));
-    tick_age(line);
+    store_relaxed(&limiter->process.news_ns, max_u64(news_ns, 1));
+    tick_age(limiter);
 }
 
-void tick_epoch(struct tier *tier)
+void tick_epoch(struct limiter *limiter)
 {
-    struct tick_line *line = &tier->line;
+    struct tick_line *line = &limiter->line;
     uint32_t last = load_relaxed(&line->last_epoch);
     uint32_t next;
     do {
@@ -68,39 +72,39 @@ void tick_epoch(struct tier *tier)
     }
 }
 
-void tick_start(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns)
+void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns)
 {
-    struct tick_line *line = &tier->line;
+    struct tick_line *line = &limiter->line;
     store_relaxed(&line->offset_ns, offset_ns);
     store_relaxed(&line->now_ns, monotonic_ns + offset_ns);
-    tick_age(line);
-    store_relaxed(&line->next_ns, monotonic_ns + tier->tick_ns);
+    tick_age(limiter);
+    store_relaxed(&line->next_ns, monotonic_ns + limiter->tick_ns);
     store_relaxed(&line->last_epoch, 1);
     store_release(&line->epoch, 1); /* [K1] */
 }
 
-void tick_if_due(struct tier *tier, uint64_t monotonic_ns)
+void tick_if_due(struct limiter *limiter, uint64_t monotonic_ns)
 {
-    struct tick_line *line = &tier->line;
+    struct tick_line *line = &limiter->line;
     uint64_t next_ns = load_relaxed(&line->next_ns);
     /* Relaxed: the exchange elects one ticker, and publishes nothing. */
-    if (monotonic_ns < next_ns || !cas_relaxed(&line->next_ns, &next_ns, monotonic_ns + tier->tick_ns)) {
+    if (monotonic_ns < next_ns || !cas_relaxed(&line->next_ns, &next_ns, monotonic_ns + limiter->tick_ns)) {
         return;
     }
-    tick_raise(line, monotonic_ns);
-    tick_epoch(tier); /* [K1] */
+    tick_raise(limiter, monotonic_ns);
+    tick_epoch(limiter); /* [K1] */
 }
 
-void tick_sleep(struct tier *tier)
+void tick_sleep(struct limiter *limiter)
 {
-    (void) exchange_seq_cst(&tier->line.epoch, EPOCH_ASLEEP);
+    (void) exchange_seq_cst(&limiter->line.epoch, EPOCH_ASLEEP);
 }
 
-void tick_wake(struct tier *tier, uint64_t monotonic_ns)
+void tick_wake(struct limiter *limiter, uint64_t monotonic_ns)
 {
-    struct tick_line *line = &tier->line;
-    tick_raise(line, monotonic_ns);
-    store_relaxed(&line->next_ns, monotonic_ns + tier->tick_ns);
+    struct tick_line *line = &limiter->line;
+    tick_raise(limiter, monotonic_ns);
+    store_relaxed(&line->next_ns, monotonic_ns + limiter->tick_ns);
     if (load_relaxed(&line->epoch) == EPOCH_ASLEEP) {
         const uint32_t last = epoch_after(load_relaxed(&line->last_epoch));
         store_relaxed(&line->last_epoch, last);
@@ -108,39 +112,39 @@ void tick_wake(struct tier *tier, uint64_t monotonic_ns)
     }
 }
 
-void tick_set_offset(struct tier *tier, uint64_t monotonic_ns, uint64_t offset_ns, bool step)
+void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns, bool step)
 {
-    struct tick_line *line = &tier->line;
+    struct tick_line *line = &limiter->line;
     store_relaxed(&line->offset_ns, offset_ns);
     if (step) {
         store_release(&line->now_ns, monotonic_ns + offset_ns); /* [K2] */
-        tick_age(line);
+        tick_age(limiter);
     } else {
-        tick_raise(line, monotonic_ns);
+        tick_raise(limiter, monotonic_ns);
     }
-    tick_epoch(tier);
+    tick_epoch(limiter);
 }
 
-uint64_t tier_time(const struct tier *tier)
+uint64_t limiter_time(const struct limiter *limiter)
 {
-    const struct tick_line *line = &tier->line;
-    return tier->host_time ? load_relaxed(&line->now_ns)
-                           : clock_monotonic_ns(tier->clock) + load_relaxed(&line->offset_ns);
+    const struct tick_line *line = &limiter->line;
+    return limiter->host_time ? load_relaxed(&line->now_ns)
+                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
 }
 
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
 {
-    struct tier *tier = t->tier;
-    struct tick_line *line = &tier->line;
+    struct limiter *limiter = t->limiter;
+    struct tick_line *line = &limiter->line;
     const bool look = tick_wants_look(t);
     t->looked_count = look ? load_relaxed(&t->slow_count) : t->looked_count;
-    if (tier->host_time) {
+    if (limiter->host_time) {
         return load_relaxed(&line->now_ns);
     }
     if (policy->fine_clock || load_relaxed(&line->epoch) == EPOCH_ASLEEP || look) {
-        const uint64_t monotonic_ns = clock_monotonic_ns(tier->clock);
+        const uint64_t monotonic_ns = clock_monotonic_ns(limiter->clock);
         if (load_relaxed(&line->epoch) != EPOCH_ASLEEP) {
-            tick_if_due(tier, monotonic_ns);
+            tick_if_due(limiter, monotonic_ns);
         }
         return monotonic_ns + load_relaxed(&line->offset_ns);
     }

@@ -27,8 +27,11 @@
 
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "check/check.h"
+#include "check/reset.h"
 #include "limiter/weir_private.h"
 #include "policy/validate.h"
+#include "process/insert.h"
 #include "sim.h"
 #include "support/support.h"
 #include "thread/limiter.h"
@@ -182,13 +185,13 @@ static uint64_t monotonic_now(void *arg)
 /* What the one knows of Redis's clock the other follows. */
 static void share_time(struct play *p)
 {
-    struct tier *tier = &p->alone->tier;
-    const struct tick_line *line = &p->shared->tier.line;
+    struct limiter *limiter = &p->alone->limiter;
+    const struct tick_line *line = &p->shared->limiter.line;
     const uint64_t offset_ns = load_relaxed(&line->offset_ns);
-    if (load_relaxed(&line->now_ns) != load_relaxed(&tier->line.now_ns)) {
-        tick_set_offset(tier, p->clock.monotonic_ns, offset_ns, false);
+    if (load_relaxed(&line->now_ns) != load_relaxed(&limiter->line.now_ns)) {
+        tick_set_offset(limiter, p->clock.monotonic_ns, offset_ns, false);
     }
-    store_relaxed(&tier->line.offset_ns, offset_ns);
+    store_relaxed(&limiter->line.offset_ns, offset_ns);
 }
 
 /* Three times: a round that is begun may be answered within the same moment. */
@@ -236,13 +239,13 @@ static weir *open_one(struct play *p, struct transport *transport, weir_thread *
 
 static bool told_of(const struct play *p, const weir_key *key)
 {
-    const struct tier *tier = &p->shared->tier;
+    const struct process *process = &p->shared->limiter.process;
     bool told = true;
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&tier->policies), key);
+    const struct policy *policy = thread_policy(load_acquire(&process->policies), key);
     for (size_t l = 0; l < policy->limit_count; l++) {
-        const uint32_t at = table_find(&tier->table, cell_hash(policy, key, l));
-        const struct note *note = at != TABLE_NONE ? note_of(&tier->notes, at) : NULL;
+        const uint32_t at = table_find(&process->table, cell_hash(policy, key, l));
+        const struct note *note = at != TABLE_NONE ? note_of(&process->notes, at) : NULL;
         told = told && (policy->limits[l].rule.calendar == WEIR_CALENDAR_NONE ||
                         (note != NULL && load_relaxed(&note->mirror.since_ns) != 0));
     }
@@ -417,8 +420,8 @@ static void check_all_both(struct play *p, uint64_t *rng, uint64_t cost)
 static bool outage_now(const struct play *p, size_t policy, size_t key)
 {
     rcu_enter();
-    const struct tier *tier = &p->shared->tier;
-    const struct policy *its = thread_policy(load_acquire(&tier->policies), &p->shared_keys[policy][key]);
+    const struct process *process = &p->shared->limiter.process;
+    const struct policy *its = thread_policy(load_acquire(&process->policies), &p->shared_keys[policy][key]);
     const bool fleet = load_relaxed(&its->rung) == RUNG_FLEET;
     rcu_leave();
     return !fleet || load_relaxed(&p->shared->fleet.stats.link) != WEIR_LINK_UP;
@@ -432,14 +435,14 @@ static void reset_both(struct play *p, size_t policy, size_t key)
     for (size_t i = 0; i < p->policies[policy].limit_count && outage_now(p, policy, key); i++) {
         p->over = p->over || is_bucket(&p->limits[policy][i]);
     }
-    assert_int_equal(adjust_reset(&p->shared->tier, &p->shared_keys[policy][key], reachable), 0);
+    assert_int_equal(adjust_reset(&p->shared->limiter, &p->shared_keys[policy][key], reachable), 0);
     if (reachable) {
         const uint64_t request = fleet_wait_begin(fleet);
         for (int i = 0; i < 40 && load_acquire(&fleet->served) < request; i++) {
             pass(p, p->timeout_ms * MILLISECOND / 40, 1);
         }
         if (load_acquire(&fleet->served) < request) {
-            assert_int_equal(adjust_reset(&p->shared->tier, &p->shared_keys[policy][key], false), 0);
+            assert_int_equal(adjust_reset(&p->shared->limiter, &p->shared_keys[policy][key], false), 0);
             p->over = true;
         }
         fleet_wait_end(fleet);

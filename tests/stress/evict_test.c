@@ -74,7 +74,7 @@ static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(voi
     assert_int_equal(after.untracked_count, 0);
     background_stop(flood.w); /* it pins the cells of keys that were denied, when it lists them */
     /* No key twice, none held, and as many as are counted. */
-    struct table *table = &flood.w->tier.table;
+    struct table *table = &flood.w->limiter.process.table;
     uint64_t found = 0;
     uint64_t at_once = 0;
     for (uint32_t at = 0; at < table->cell_count; at++) {

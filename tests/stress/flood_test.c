@@ -14,6 +14,7 @@
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "limiter/weir_private.h"
+#include "process/insert.h"
 #include "support/support.h"
 
 #define OFFENDERS 100
@@ -101,9 +102,10 @@ static void run_flood(struct flood *f, uint64_t each)
 static bool is_there(const struct flood *f, uint64_t name)
 {
     rcu_enter();
-    const struct policy_set *set = load_acquire(&f->w->tier.policies);
+    const struct policy_set *set = load_acquire(&f->w->limiter.process.policies);
     const weir_key key = key_of(f, &name);
-    const bool there = table_find(&f->w->tier.table, cell_hash(set->by_id[f->policy], &key, 0)) != TABLE_NONE;
+    const bool there =
+        table_find(&f->w->limiter.process.table, cell_hash(set->by_id[f->policy], &key, 0)) != TABLE_NONE;
     rcu_leave();
     return there;
 }

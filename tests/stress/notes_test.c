@@ -45,14 +45,14 @@ static uint64_t real_wall(void *arg)
 }
 
 /* What is forgotten is told through a ring of fixed size: lets the background thread run until there is room. */
-static void wait_for_room(struct tier *tier)
+static void wait_for_room(struct process *process)
 {
     size_t count;
     do {
         (void) usleep(1000);
-        spin_lock(&tier->orphans.lock);
-        count = tier->orphans.count;
-        spin_unlock(&tier->orphans.lock);
+        spin_lock(&process->orphans.lock);
+        count = process->orphans.count;
+        spin_unlock(&process->orphans.lock);
     } while (count > ORPHAN_COUNT / 2);
 }
 
@@ -77,7 +77,7 @@ static void *crowd_main(void *arg)
                 units -= 1;
             }
         }
-        wait_for_room(&crowd->w->tier);
+        wait_for_room(&crowd->w->limiter.process);
     }
     weir_detach(t);
     (void) atomic_fetch_add(crowd->units, units);
@@ -105,24 +105,24 @@ static void node_start(struct loopback_fleet *fleet, struct crowd *crowd)
     for (int i = 0; i < 2; i++) {
         crowd->policies[i] = weir_find_policy(crowd->w, policies[i].name);
     }
-    assert_false(crowd->w->tier.notes.all);
+    assert_false(crowd->w->limiter.process.notes.all);
 }
 
 /* Whatever has a note is named by it, and nobody holds a cell. */
-static void expect_whole(const struct tier *tier)
+static void expect_whole(const struct process *process)
 {
     uint64_t noted = 0;
-    for (uint32_t at = 0; at < tier->table.cell_count; at++) {
-        const struct note *note = note_of(&tier->notes, at);
-        assert_int_equal(load_acquire(&tier->table.cells[at].held) & HELD_IN_USE, 0);
+    for (uint32_t at = 0; at < process->table.cell_count; at++) {
+        const struct note *note = note_of(&process->notes, at);
+        assert_int_equal(load_acquire(&process->table.cells[at].held) & HELD_IN_USE, 0);
         if (note != NULL) {
             assert_int_equal(load_relaxed(&note->cell), at);
-            assert_int_not_equal(load_relaxed(&tier->table.cells[at].hash), 0);
+            assert_int_not_equal(load_relaxed(&process->table.cells[at].hash), 0);
             noted++;
         }
     }
-    for (uint32_t i = 0; i < tier->notes.count; i++) {
-        noted -= load_relaxed(&tier->notes.pool[i].cell) != TABLE_NONE;
+    for (uint32_t i = 0; i < process->notes.count; i++) {
+        noted -= load_relaxed(&process->notes.pool[i].cell) != TABLE_NONE;
     }
     assert_int_equal(noted, 0);
 }
@@ -153,7 +153,7 @@ static void test_every_unit_is_told_once_whoever_has_a_note(void **state)
         weir_get_stats(crowds[i].w, &stats);
         lost += stats.lost_report_count;
         assert_true(stats.evicted_used_count > 0);
-        expect_whole(&crowds[i].w->tier);
+        expect_whole(&crowds[i].w->limiter.process);
     }
     assert_int_equal(lost, 0);
     assert_int_equal(loopback_fleet_sum(fleet, ":window:") + loopback_fleet_sum(fleet, ":bucket:"), units);

@@ -96,9 +96,9 @@ static weir_limit still_limit(weir_algorithm algorithm, uint64_t limit)
 static uint64_t counted(weir *w, const weir_key *key, const struct policy_limit *limit)
 {
     const uint64_t hash = table_hash(key->hash, limit->salt);
-    const uint32_t at = table_find(&w->tier.table, hash);
+    const uint32_t at = table_find(&w->limiter.process.table, hash);
     assert_int_not_equal(at, TABLE_NONE);
-    const struct cell *cell = &w->tier.table.cells[at];
+    const struct cell *cell = &w->limiter.process.table.cells[at];
     assert_int_equal(load_acquire(&cell->held) & HELD_IN_USE, 0);
     struct pair_value value;
     assert_true(cell_read(cell, hash, &value));
@@ -126,7 +126,7 @@ static void run_race(struct race *race, const weir_limit *limit_list, size_t lim
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
     background_stop(race->w); /* it pins the cells of keys that were denied, when it lists them */
-    const struct policy *compiled = race->w->tier.policies->by_id[policy];
+    const struct policy *compiled = race->w->limiter.process.policies->by_id[policy];
     for (size_t i = 0; i < limit_count; i++) {
         assert_int_equal(counted(race->w, &race->key, &compiled->limits[i]), race->admitted);
     }

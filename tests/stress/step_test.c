@@ -116,7 +116,7 @@ static void test_no_key_is_denied_for_as_long_as_a_clock_was_wrong(void **state)
 
 /* A thread that ticks while the time is stepped back and on, and does nothing else. */
 struct ticking {
-    struct tier tier;
+    struct limiter limiter;
     _Atomic bool stop;
     _Atomic uint64_t ticks;
 };
@@ -125,7 +125,7 @@ static void *tick_main(void *arg)
 {
     struct ticking *ticking = arg;
     while (!atomic_load(&ticking->stop)) {
-        tick_raise(&ticking->tier.line, real_ns());
+        tick_raise(&ticking->limiter, real_ns());
         (void) atomic_fetch_add(&ticking->ticks, 1);
     }
     return NULL;
@@ -146,16 +146,16 @@ static void test_a_ticker_that_a_step_back_overtakes_brings_no_old_time_back(voi
 {
     (void) state;
     static struct ticking ticking;
-    tick_start(&ticking.tier, real_ns(), HOUR);
+    tick_start(&ticking.limiter, real_ns(), HOUR);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, tick_main, &ticking), 0);
     const uint64_t until_ns = real_ns() + 10 * SECOND; /* where other processes have the processors */
     for (int times = 0; times < STEPS && (times < 100 || real_ns() < until_ns); times++) {
-        tick_set_offset(&ticking.tier, real_ns(), HOUR, true);
+        tick_set_offset(&ticking.limiter, real_ns(), HOUR, true);
         await_tick(&ticking);
-        tick_set_offset(&ticking.tier, real_ns(), 0, true);
+        tick_set_offset(&ticking.limiter, real_ns(), 0, true);
         await_tick(&ticking);
-        assert_in_range(load_relaxed(&ticking.tier.line.now_ns), 0, real_ns() + SECOND); /* and no hour more */
+        assert_in_range(load_relaxed(&ticking.limiter.line.now_ns), 0, real_ns() + SECOND); /* and no hour more */
     }
     atomic_store(&ticking.stop, true);
     assert_int_equal(pthread_join(thread, NULL), 0);

@@ -14,9 +14,12 @@
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "check/check.h"
 #include "fleet/report.h"
 #include "limiter/weir_private.h"
+#include "process/insert.h"
 #include "support/support.h"
+#include "thread/settle.h"
 #include "transport/loopback/loopback.h"
 
 #define NODES       3
@@ -88,9 +91,9 @@ static inline weir_verdict look(struct node *node)
 /* The inside: where a node keeps its key, of one limit. */
 static inline uint32_t cell_at(const struct node *node, const struct policy **policy)
 {
-    *policy = thread_policy(load_acquire(&node->w->tier.policies), &node->key);
+    *policy = thread_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     assert_non_null(*policy);
-    return table_find(&node->w->tier.table, cell_hash(*policy, &node->key, 0));
+    return table_find(&node->w->limiter.process.table, cell_hash(*policy, &node->key, 0));
 }
 
 /* The same, where the policy is not looked at. */
@@ -104,11 +107,11 @@ static inline uint32_t cell_of(const struct node *node)
 }
 
 /* The note of a cell, as the background thread gives it one. */
-static inline struct note *note_at(struct tier *tier, uint32_t at, const struct rule *rule, uint64_t now_ns)
+static inline struct note *note_at(struct process *process, uint32_t at, const struct rule *rule, uint64_t now_ns)
 {
     struct note room;
-    struct note *note = note_open(tier, at, rule, now_ns, &room);
-    note = note != &room ? note : note_give(tier, at, &room, 0);
+    struct note *note = note_open(process, at, rule, now_ns, &room);
+    note = note != &room ? note : note_give(process, at, &room, 0);
     assert_non_null(note);
     return note;
 }
@@ -144,7 +147,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
         rcu_enter();
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
-        (void) note_at(&node->w->tier, at, &policy->limits[0].rule, tick_now(node->t, policy));
+        (void) note_at(&node->w->limiter.process, at, &policy->limits[0].rule, tick_now(node->t, policy));
         rcu_leave();
     }
 }
@@ -199,9 +202,9 @@ static inline void creep_begin(struct creep *creep, struct node *node, uint64_t 
 /* Every key loses its note between two rounds, where there is not one for every cell. */
 static inline void notes_drop(weir *w)
 {
-    struct tier *tier = &w->tier;
-    for (uint32_t i = 0; !tier->notes.all && !w->fleet.under_way && i < tier->notes.count; i++) {
-        (void) note_take(tier, i);
+    struct process *process = &w->limiter.process;
+    for (uint32_t i = 0; !process->notes.all && !w->fleet.under_way && i < process->notes.count; i++) {
+        (void) note_take(process, i);
     }
 }
 
@@ -322,16 +325,16 @@ static inline void hear(struct nodes *n)
 static inline uint64_t room(struct node *node)
 {
     (void) look(node); /* brings a log up to date */
-    struct tier *tier = &node->w->tier;
+    struct limiter *limiter = &node->w->limiter;
     rcu_enter();
-    tick_epoch(tier);
-    (void) settle_lapsed(tier); /* what was granted and used counts */
+    tick_epoch(limiter);
+    (void) settle_lapsed(limiter); /* what was granted and used counts */
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
     const struct rule rule = policy_rule(&policy->limits[0]);
     const uint64_t left =
-        rule_headroom(&rule, cell_state(pair_read(&tier->table.cells[at].state)), tick_now(node->t, policy));
+        rule_headroom(&rule, cell_state(pair_read(&limiter->process.table.cells[at].state)), tick_now(node->t, policy));
     rcu_leave();
     return left;
 }
@@ -360,18 +363,18 @@ static inline void serve_whole(struct cell *cell, const struct note *note, const
  */
 static inline void know_all(struct node *node)
 {
-    struct tier *tier = &node->w->tier;
+    struct process *process = &node->w->limiter.process;
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&tier->policies), &node->key);
+    const struct policy *policy = thread_policy(load_acquire(&process->policies), &node->key);
     assert_non_null(policy);
     const uint64_t now_ns = tick_now(node->t, policy);
     uint32_t cells[WEIR_MAX_LIMITS];
-    assert_true(place_locate(tier, policy, &node->key, now_ns, cells));
+    assert_true(place_locate(process, policy, &node->key, now_ns, cells));
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule *rule = &policy->limits[i].rule;
-        struct note *note = note_at(tier, cells[i], rule, now_ns);
+        struct note *note = note_at(process, cells[i], rule, now_ns);
         if (rule_is_bucket(rule) && load_relaxed(&note->mirror.part) != 0) {
-            serve_whole(&tier->table.cells[cells[i]], note, rule, now_ns);
+            serve_whole(&process->table.cells[cells[i]], note, rule, now_ns);
         }
         store_relaxed(&note->mirror.since_ns, now_ns);
         store_relaxed(&note->mirror.others_rate, 0);
@@ -386,10 +389,10 @@ static inline void know_all(struct node *node)
 /* Asks where it is not the sharing that is looked at: whatever the state has room for passes. */
 static inline uint64_t ask_freely(struct node *node, uint64_t times)
 {
-    struct tier *tier = &node->w->tier;
+    struct limiter *limiter = &node->w->limiter;
     rcu_enter();
-    tick_epoch(tier);
-    (void) settle_lapsed(tier); /* by what it knew before */
+    tick_epoch(limiter);
+    (void) settle_lapsed(limiter); /* by what it knew before */
     rcu_leave();
     know_all(node);
     return ask(node, times);
@@ -403,7 +406,7 @@ static inline bool goes_by_part(const struct node *node)
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
     const struct rule *rule = &policy->limits[0].rule;
-    const struct note *note = note_at(&node->w->tier, at, rule, tick_now(node->t, policy));
+    const struct note *note = note_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
     /* A queue is always served in parts, where others use it as well. */
     const bool untold =
         rule_is_queue(rule) ? load_relaxed(&note->mirror.since_ns) == 0 : load_relaxed(&note->mirror.part) != 0;
@@ -416,12 +419,12 @@ static inline bool goes_by_part(const struct node *node)
 static inline void make_urgent(struct node *node)
 {
     rcu_enter();
-    struct tier *tier = &node->w->tier;
+    struct process *process = &node->w->limiter.process;
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
-    bitmap_set(&tier->table.urgent, at);
-    store_relaxed(&tier->urgent, 1);
+    bitmap_set(&process->table.urgent, at);
+    store_relaxed(&process->urgent, 1);
     rcu_leave();
 }
 
@@ -438,10 +441,10 @@ static inline void agree(struct nodes *n)
         const uint32_t at = cell_at(node, &policy);
         if (at != TABLE_NONE) {
             /* As if it had something to tell; and a window as if it had been asked for. */
-            struct table *table = &node->w->tier.table;
+            struct table *table = &node->w->limiter.process.table;
             table_set_dirty(table, at);
             const struct rule *rule = &policy->limits[0].rule;
-            struct note *note = note_at(&node->w->tier, at, rule, tick_now(node->t, policy));
+            struct note *note = note_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
             store_relaxed(&note->mirror.quota_untold, !rule_is_bucket(rule) && !rule_is_log(rule));
         }
         rcu_leave();

@@ -15,7 +15,7 @@
 
 static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
 
-struct process {
+struct server {
     struct fake_clock clock;
     weir *w;
     weir_thread *t;
@@ -26,14 +26,14 @@ struct process {
 
 static void keep(void *arg, weir_log_level level, const char *message)
 {
-    struct process *p = arg;
+    struct server *p = arg;
     assert_int_equal(level, WEIR_LOG_INFO);
     assert_true(p->count < LINES);
     p->times_ms[p->count] = (p->clock.wall_ns - START_NS) / MILLISECOND;
     (void) snprintf(p->lines[p->count++], sizeof(p->lines[0]), "%s", message);
 }
 
-static void process_open(struct process *p, bool quiet)
+static void server_open(struct server *p, bool quiet)
 {
     memset(p, 0, sizeof(*p));
     fake_clock_init(&p->clock, START_NS);
@@ -48,7 +48,7 @@ static void process_open(struct process *p, bool quiet)
     p->t = weir_attach(p->w);
 }
 
-static void process_close(struct process *p)
+static void server_close(struct server *p)
 {
     weir_detach(p->t);
     weir_close(p->w);
@@ -62,7 +62,7 @@ static void set_policies(weir *w, const weir_policy *policies, size_t count)
     }
 }
 
-static weir_policy_id set_policy(struct process *p, weir_mode mode)
+static weir_policy_id set_policy(struct server *p, weir_mode mode)
 {
     const weir_policy policy = {.name = "api", .limits = &ten, .limit_count = 1, .mode = mode};
     set_policies(p->w, &policy, 1);
@@ -70,7 +70,7 @@ static weir_policy_id set_policy(struct process *p, weir_mode mode)
 }
 
 /* Moves time in steps, as a loop that polls. */
-static void let_pass(struct process *p, uint64_t ms)
+static void let_pass(struct server *p, uint64_t ms)
 {
     for (uint64_t at = 0; at < ms; at += 50) {
         fake_clock_advance(&p->clock, 50 * MILLISECOND);
@@ -79,7 +79,7 @@ static void let_pass(struct process *p, uint64_t ms)
 }
 
 /* Denies exactly so many checks. */
-static void deny_bytes(struct process *p, weir_policy_id policy, const void *bytes, size_t size, uint64_t times,
+static void deny_bytes(struct server *p, weir_policy_id policy, const void *bytes, size_t size, uint64_t times,
                        uint64_t cost)
 {
     const weir_key key = weir_make_key(p->w, policy, bytes, size);
@@ -91,12 +91,12 @@ static void deny_bytes(struct process *p, weir_policy_id policy, const void *byt
     }
 }
 
-static void deny(struct process *p, weir_policy_id policy, const char *key, uint64_t times)
+static void deny(struct server *p, weir_policy_id policy, const char *key, uint64_t times)
 {
     deny_bytes(p, policy, key, strlen(key), times, 1);
 }
 
-static void is_line(const struct process *p, size_t i, uint64_t ms, const char *line)
+static void is_line(const struct server *p, size_t i, uint64_t ms, const char *line)
 {
     assert_true(i < p->count);
     assert_string_equal(p->lines[i], line);
@@ -106,8 +106,8 @@ static void is_line(const struct process *p, size_t i, uint64_t ms, const char *
 static void test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_and_when_it_is_over(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, false);
+    struct server p;
+    server_open(&p, false);
     const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
     let_pass(&p, 3000);
     assert_int_equal(p.count, 0);
@@ -134,14 +134,14 @@ static void test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_a
     deny(&p, id, "third", 2);
     let_pass(&p, 2000);
     is_line(&p, 5, 657000, "policy api begins to deny: 2 checks in 2 s, most by api:third (2 units)");
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_a_policy_in_shadow_mode_would_deny(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, false);
+    struct server p;
+    server_open(&p, false);
     const weir_policy_id id = set_policy(&p, WEIR_SHADOW);
     deny(&p, id, "greedy", 30);
     let_pass(&p, 3000);
@@ -151,14 +151,14 @@ static void test_a_policy_in_shadow_mode_would_deny(void **state)
     is_line(&p, 1, 12000, "policy api would deny: 5 checks in 10 s, most by api:greedy (5 units)");
     is_line(&p, 2, 22000, "policy api would deny no more: 35 checks in 4 s");
     assert_int_equal(p.count, 3);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_a_policy_whose_mode_changes_goes_on_with_the_other_words(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, false);
+    struct server p;
+    server_open(&p, false);
     weir_policy_id id = set_policy(&p, WEIR_SHADOW);
     deny(&p, id, "greedy", 30);
     let_pass(&p, 3000);
@@ -169,14 +169,14 @@ static void test_a_policy_whose_mode_changes_goes_on_with_the_other_words(void *
     is_line(&p, 1, 12000, "policy api denies: 5 checks in 10 s, most by api:greedy (5 units)");
     is_line(&p, 2, 22000, "policy api denies no more: 5 checks and would deny 30 in 4 s");
     assert_int_equal(p.count, 3);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_tiers_are_told_of_with_their_policy(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, false);
+    struct server p;
+    server_open(&p, false);
     const weir_policy policies[] = {
         {.name = "api/free", .limits = &ten, .limit_count = 1},
         {.name = "api/pro", .limits = &ten, .limit_count = 1, .mode = WEIR_SHADOW},
@@ -197,7 +197,7 @@ static void test_tiers_are_told_of_with_their_policy(void **state)
     let_pass(&p, 10000);
     is_line(&p, 2, 12000, "policy api denies no more: 20 checks and would deny 10 in 1 s");
     is_line(&p, 3, 12000, "policy login denies no more: 3 checks in 1 s");
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_count_every_denial(void **state)
@@ -205,8 +205,8 @@ static void test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_coun
     (void) state;
     uint64_t rng = test_seed();
     for (int run = 0; run < 20; run++) {
-        struct process p;
-        process_open(&p, false);
+        struct server p;
+        server_open(&p, false);
         const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
         uint64_t denied = 0;
         /* Bursts after pauses of nothing to 20 s: also just after it was said to be over. */
@@ -239,15 +239,15 @@ static void test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_coun
         assert_false(on);
         assert_int_equal(told, denied);
         assert_int_equal(all, denied);
-        process_close(&p);
+        server_close(&p);
     }
 }
 
 static void test_only_keys_with_a_good_part_are_named_and_at_most_three(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, false);
+    struct server p;
+    server_open(&p, false);
     const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
     for (int i = 0; i < 500; i++) {
         char key[16];
@@ -263,14 +263,14 @@ static void test_only_keys_with_a_good_part_are_named_and_at_most_three(void **s
     let_pass(&p, 10000);
     is_line(&p, 1, 12000,
             "policy api denies: 495 checks in 10 s, most by api:a (100 units), api:b (99 units), api:c (98 units)");
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_keys_are_escaped_as_entries_name_them(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, false);
+    struct server p;
+    server_open(&p, false);
     const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
     static const char hostile[] = "a b\n\x1b[2J\xff\"}\\%";
     static const char longer[] = "a key that is longer than what is kept of one";
@@ -285,14 +285,14 @@ static void test_keys_are_escaped_as_entries_name_them(void **state)
                     "policy api begins to deny: 30 checks in 2 s, most by api:%s (20 units), api:%s (10 units)",
                     top[0].key, top[1].key);
     is_line(&p, 0, 2000, line);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_checks_and_units_are_told_apart_and_what_has_no_key_names_none(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, false);
+    struct server p;
+    server_open(&p, false);
     const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
     deny_bytes(&p, id, "bytes", 5, 20, 4);
     let_pass(&p, 2000);
@@ -303,18 +303,18 @@ static void test_checks_and_units_are_told_apart_and_what_has_no_key_names_none(
     deny_bytes(&p, id, "never", 5, 9, 11); /* can never pass: no list has it */
     let_pass(&p, 10000);
     is_line(&p, 2, 22000, "policy api denies: 9 checks in 10 s");
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_nothing_is_said_where_the_host_does_not_want_it(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, true);
+    struct server p;
+    server_open(&p, true);
     deny(&p, set_policy(&p, WEIR_ENFORCE), "greedy", 30);
     let_pass(&p, 30000);
     assert_int_equal(p.count, 0);
-    process_close(&p);
+    server_close(&p);
 }
 
 /* A weir with a thread of its own, while others check and change its policies. */

@@ -403,7 +403,7 @@ static uint64_t time_apart(const struct nodes *n, int count, int64_t *ahead_ns)
     uint64_t least = UINT64_MAX;
     uint64_t most = 0;
     for (int i = 0; i < count; i++) {
-        const uint64_t now_ns = n->node[i].clock.monotonic_ns + load_relaxed(&n->node[i].w->tier.line.offset_ns);
+        const uint64_t now_ns = n->node[i].clock.monotonic_ns + load_relaxed(&n->node[i].w->limiter.line.offset_ns);
         least = min_u64(least, now_ns);
         most = max_u64(most, now_ns);
     }
@@ -498,9 +498,9 @@ static void test_every_key_has_its_turn_even_where_a_round_takes_an_interval(voi
     }
     /* Each key, when it is old, in two turns at the latest. */
     uint64_t least = UINT64_MAX;
-    for (uint64_t at = 0; at < node->w->tier.table.cell_count; at++) {
-        const struct note *note = note_of(&node->w->tier.notes, (uint32_t) at);
-        if (load_relaxed(&node->w->tier.table.cells[at].hash) != 0 && note != NULL && note->now.own != 0) {
+    for (uint64_t at = 0; at < node->w->limiter.process.table.cell_count; at++) {
+        const struct note *note = note_of(&node->w->limiter.process.notes, (uint32_t) at);
+        if (load_relaxed(&node->w->limiter.process.table.cells[at].hash) != 0 && note != NULL && note->now.own != 0) {
             least = note->now.reported < least ? note->now.reported : least;
         }
     }

@@ -80,7 +80,7 @@ static void poll_until(struct nodes *n, struct node *node, bool (*is)(const stru
 static bool is_half_way(const struct node *node)
 {
     const struct fleet *fleet = &node->w->fleet;
-    return fleet->flush.dirty > fleet->tier->table.cell_count / 2 && fleet->under_way;
+    return fleet->flush.dirty > fleet->process->table.cell_count / 2 && fleet->under_way;
 }
 
 static void expect_told(struct nodes *n, struct node *node, uint64_t used)
@@ -181,14 +181,14 @@ static void test_one_that_begins_again_lets_grants_last(void **state)
     struct nodes n;
     struct node *node = start(&n, true);
     loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 1000000});
-    const uint32_t epoch = load_relaxed(&node->w->tier.line.epoch);
+    const uint32_t epoch = load_relaxed(&node->w->limiter.line.epoch);
     const uint64_t rounds = node->w->fleet.stats.sync_count;
     ask_for_flush(node);
     for (int polls = 0; polls < 40; polls++) { /* no time passes */
         assert_true(weir_poll(node->w) >= 0);
     }
     assert_true(node->w->fleet.stats.sync_count - rounds > 10);
-    assert_int_equal(load_relaxed(&node->w->tier.line.epoch), epoch + 1);
+    assert_int_equal(load_relaxed(&node->w->limiter.line.epoch), epoch + 1);
     nodes_stop(&n);
 }
 
@@ -265,16 +265,16 @@ static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 1000, .period_ns = 24 * HOUR};
     struct node *node = start_small(&n, &limit);
     const struct fleet *fleet = &node->w->fleet;
-    struct tier *tier = &node->w->tier;
+    struct process *process = &node->w->limiter.process;
     use_each(node, 1);
     uint32_t urgent = 0;
     for (uint32_t at = 0; urgent < 3 * ROUND_LOGS / 4; at++) {
-        if (load_relaxed(&tier->table.cells[at].hash) != 0) {
-            bitmap_set(&tier->table.urgent, at);
+        if (load_relaxed(&process->table.cells[at].hash) != 0) {
+            bitmap_set(&process->table.urgent, at);
             urgent++;
         }
     }
-    store_relaxed(&tier->urgent, 1);
+    store_relaxed(&process->urgent, 1);
     fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
     while (!fleet->under_way) {
         assert_true(weir_poll(node->w) >= 0);
@@ -292,7 +292,7 @@ static void test_a_key_that_is_claimed_is_waited_for(void **state)
     node->key = key_of(node, 1);
     assert_int_equal(ask(node, 1), 1); /* a round may have told of it by now */
     let_go(node);
-    struct cell *cell = &node->w->tier.table.cells[cell_of(node)];
+    struct cell *cell = &node->w->limiter.process.table.cells[cell_of(node)];
     assert_true(cell_claim(cell)); /* as who is about to forget it */
     ask_for_flush(node);
     for (int polls = 0; polls < 50; polls++) {

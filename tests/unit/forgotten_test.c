@@ -36,7 +36,7 @@ static void forget_key(struct subject *s, struct node *node)
 {
     const uint32_t at = cell_of(node);
     assert_int_not_equal(at, TABLE_NONE);
-    owner_mark(&node->w->tier.table.owners[at], MARK_REFUSED);
+    owner_mark(&node->w->limiter.process.table.owners[at], MARK_REFUSED);
     weir_detach(node->t); /* its slots hold keys in the table */
     node->t = weir_attach(node->w);
     const weir_policy_id filler = weir_find_policy(node->w, "filler");
@@ -67,9 +67,10 @@ static uint64_t returned(const struct node *node)
 static bool is_remembered(const struct node *node)
 {
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&node->w->tier.policies), &node->key);
+    const struct policy *policy = thread_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
-    const struct trace trace = sketch_find(&node->w->tier.sketch, cell_hash(policy, &node->key, 0), LIMIT, now_ns);
+    const struct trace trace =
+        sketch_find(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), LIMIT, now_ns);
     rcu_leave();
     return trace.units != 0;
 }
@@ -160,13 +161,14 @@ static void test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_to
 static void remember_wrongly(struct node *node, uint64_t units)
 {
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&node->w->tier.policies), &node->key);
+    const struct policy *policy = thread_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct rule *rule = &policy->limits[0].rule;
     const struct state used = rule_is_log(rule) ? (struct state){now_ns + rule->period_ns, units}
                                                 : rule_charge(rule, rule_fresh(rule, now_ns), now_ns, units);
     const struct trace trace = rule_trace(rule, used, now_ns);
-    (void) sketch_put(&node->w->tier.sketch, cell_hash(policy, &node->key, 0), trace, SKETCH_REFUSED, now_ns);
+    (void) sketch_put(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), trace, SKETCH_REFUSED,
+                      now_ns);
     rcu_leave();
 }
 

@@ -12,7 +12,7 @@
 
 /* A note that was looked at `ago_ns` before NOW_NS. */
 struct looked {
-    struct tier tier;
+    struct limiter limiter;
     struct fleet fleet;
     struct note note;
 };
@@ -21,8 +21,9 @@ static struct looked *looked_at(uint64_t ago_ns)
 {
     static struct looked l;
     memset(&l, 0, sizeof(l));
-    l.tier.interval_ns = LOOK_NS;
-    l.fleet.tier = &l.tier;
+    l.limiter.process.interval_ns = LOOK_NS;
+    l.fleet.limiter = &l.limiter;
+    l.fleet.process = &l.limiter.process;
     l.fleet.gathered_before_ns = NOW_NS - ago_ns;
     store_relaxed(&l.note.mirror.looked_ns, NOW_NS - ago_ns);
     learn_begin(&l.note);
@@ -77,8 +78,8 @@ static void test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval(vo
 /* What node 0 takes the others' demand for, units a second. */
 static uint64_t others_demand(struct nodes *n)
 {
-    const struct tier *tier = &n->node[0].w->tier;
-    const struct note *note = note_of(&tier->notes, cell_of(&n->node[0]));
+    const struct process *process = &n->node[0].w->limiter.process;
+    const struct note *note = note_of(&process->notes, cell_of(&n->node[0]));
     assert_non_null(note);
     return note->lesson.demand.others_rate >> RATE_BITS;
 }

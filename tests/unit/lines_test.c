@@ -11,6 +11,7 @@
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "thread/limiter.h"
+#include "thread/slot.h"
 
 #define LINE    ((size_t) CACHE_LINE)
 #define THREADS 3
@@ -97,13 +98,13 @@ static void copy_compare(struct copy *copy, struct lines *written)
 /* The lines that so many checks of one thread write. */
 static struct lines lines_of(const struct setup *s, size_t thread, const weir_key *key, bool allowed)
 {
-    const struct tier *tier = &s->w->tier;
+    const struct limiter *limiter = &s->w->limiter;
     const uint64_t slow = load_relaxed(&s->t[thread]->slow_count);
     struct copy copies[4];
     copy_take(&copies[0], s->w, sizeof(*s->w));
-    copy_take(&copies[1], tier->memory, tier->memory_size);
-    copy_take(&copies[2], tier->table.memory, tier->table.memory_size);
-    copy_take(&copies[3], tier->offenders.offences, tier->offenders.offences_size);
+    copy_take(&copies[1], limiter->memory, limiter->memory_size);
+    copy_take(&copies[2], limiter->process.table.memory, limiter->process.table.memory_size);
+    copy_take(&copies[3], limiter->process.offenders.offences, limiter->process.offenders.offences_size);
     weir_verdict verdict;
     for (int n = 0; n < CHECKS; n++) {
         assert_int_equal(weir_check(s->t[thread], key, 1, &verdict), allowed);
@@ -137,7 +138,7 @@ static void expect_own(const struct setup *s, size_t thread, const weir_key *key
             assert_int_equal(is_own(s->t[other], written.at[i]), other == thread);
             assert_false(within(written.at[i], s->t[other], sizeof(*s->t[other])));
         }
-        assert_false(within(written.at[i], &s->w->tier, sizeof(s->w->tier)));
+        assert_false(within(written.at[i], &s->w->limiter, sizeof(s->w->limiter)));
     }
 }
 
@@ -168,7 +169,7 @@ static void test_what_checks_write_begins_on_a_line_of_its_own(void **state)
     (void) state;
     struct setup s;
     setup_open(&s);
-    assert_int_equal((uintptr_t) &s.w->tier.line % LINE, 0);
+    assert_int_equal((uintptr_t) &s.w->limiter.line % LINE, 0);
     for (size_t i = 0; i < THREADS; i++) {
         const weir_thread *t = s.t[i];
         assert_int_equal((uintptr_t) t % LINE, 0);

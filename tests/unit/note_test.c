@@ -15,7 +15,7 @@ struct subject {
     struct nodes n;
     weir_limit limit;
     weir_policy policy;
-    struct tier *tier;
+    struct process *process;
     const struct policy *inside; /* `policy` as it is kept; nobody changes it */
     const struct rule *rule;
     uint32_t at; /* the cell of the first node's key */
@@ -30,12 +30,12 @@ static void subject_start(struct subject *s, weir_algorithm algorithm, uint64_t 
     for (int i = 0; i < count; i++) {
         node_open(&s->n, i, 0);
     }
-    s->tier = &s->n.node[0].w->tier;
+    s->process = &s->n.node[0].w->limiter.process;
     rcu_enter();
     s->at = cell_at(&s->n.node[0], &s->inside);
     s->rule = &s->inside->limits[0].rule;
     rcu_leave();
-    assert_false(s->tier->notes.all);
+    assert_false(s->process->notes.all);
 }
 
 /* Uses a unit of one more key of the first node; returns its cell. */
@@ -50,7 +50,7 @@ static uint32_t subject_use(struct subject *s, const void *name, size_t length)
 /* Takes a note away that is there. */
 static void subject_take(const struct subject *s, const struct note *note)
 {
-    assert_true(note_take(s->tier, (uint32_t) (note - s->tier->notes.pool)));
+    assert_true(note_take(s->process, (uint32_t) (note - s->process->notes.pool)));
 }
 
 static uint64_t some_units(uint64_t *rng)
@@ -98,7 +98,7 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
         subject_start(&s, algorithms[a], LIMIT, 1);
         for (int round = 0; round < 20000; round++) {
             struct note was;
-            struct note *note = note_at(s.tier, s.at, s.rule, START_NS);
+            struct note *note = note_at(s.process, s.at, s.rule, START_NS);
             const bool plain = random_below(&rng, 2) == 0;
             told_fill(&note->now, &rng, plain || log);
             told_fill(&note->before, &rng, plain || log);
@@ -120,11 +120,11 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
             note->lesson.learned_ns = START_NS - random_below(&rng, HOUR);
             note->lesson.again = random_below(&rng, 2) == 0;
             was = *note;
-            const struct kept_key key = note_key(s.tier, s.at);
+            const struct kept_key key = note_key(s.process, s.at);
             subject_take(&s, note);
-            assert_null(note_of(&s.tier->notes, s.at));
+            assert_null(note_of(&s.process->notes, s.at));
             struct note room;
-            struct note *now = note_open(s.tier, s.at, s.rule, START_NS, &room);
+            struct note *now = note_open(s.process, s.at, s.rule, START_NS, &room);
             assert_ptr_equal(now, &room);
             told_expect(&now->now, &was.now, !window);
             told_expect(&now->before, &was.before, !window);
@@ -137,7 +137,7 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
                 assert_in_range(now->lesson.learned_ns + SECOND, was.lesson.learned_ns + SECOND / 2,
                                 was.lesson.learned_ns + 3 * SECOND / 2);
             }
-            const struct kept_key kept = note_key(s.tier, s.at);
+            const struct kept_key kept = note_key(s.process, s.at);
             assert_memory_equal(&kept, &key, sizeof(kept));
         }
         nodes_stop(&s.n);
@@ -151,10 +151,10 @@ static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
     struct subject s;
     subject_start(&s, WEIR_SLIDING_WINDOW, 10000000, 1);
     for (uint64_t others = 0; others < 2; others++) {
-        struct note *note = note_at(s.tier, s.at, s.rule, START_NS);
+        struct note *note = note_at(s.process, s.at, s.rule, START_NS);
         const uint64_t own = 1234567;
         const uint32_t tag = window_tag_at(s.rule, START_NS);
-        struct pair *pair = &s.tier->table.cells[s.at].state;
+        struct pair *pair = &s.process->table.cells[s.at].state;
         struct pair_value value = pair_read(pair);
         assert_true(pair_cas(pair, &value, cell_value(window_state(tag, 5, own + others * 77777), value)));
         told_clear(&note->now);
@@ -164,12 +164,12 @@ static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
         store_relaxed(&note->mirror.tag, tag);
         subject_take(&s, note);
         struct note room;
-        assert_int_equal(note_open(s.tier, s.at, s.rule, START_NS, &room)->before.reported, own);
+        assert_int_equal(note_open(s.process, s.at, s.rule, START_NS, &room)->before.reported, own);
         /* Where some was left to tell, it is left still. */
-        note = note_at(s.tier, s.at, s.rule, START_NS);
+        note = note_at(s.process, s.at, s.rule, START_NS);
         note->before.reported = own - 1;
         subject_take(&s, note);
-        assert_true(note_open(s.tier, s.at, s.rule, START_NS, &room)->before.reported < own);
+        assert_true(note_open(s.process, s.at, s.rule, START_NS, &room)->before.reported < own);
     }
     nodes_stop(&s.n);
 }
@@ -179,19 +179,19 @@ static void test_units_denied_without_a_note_are_counted(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-    struct note *note = note_at(s.tier, s.at, s.rule, START_NS);
+    struct note *note = note_at(s.process, s.at, s.rule, START_NS);
     subject_take(&s, note);
-    note_denied(&s.tier->notes, s.at, 40);
-    note_denied(&s.tier->notes, s.at, 2);
-    note = note_at(s.tier, s.at, s.rule, START_NS);
+    note_denied(&s.process->notes, s.at, 40);
+    note_denied(&s.process->notes, s.at, 2);
+    note = note_at(s.process, s.at, s.rule, START_NS);
     assert_int_equal(load_relaxed(&note->denied), 42);
-    note_denied(&s.tier->notes, s.at, 8);
+    note_denied(&s.process->notes, s.at, 8);
     assert_int_equal(load_relaxed(&note->denied), 50);
     /* And when it is taken away again; as many as fit. */
     subject_take(&s, note);
-    note_denied(&s.tier->notes, s.at, UINT64_MAX);
-    assert_null(note_of(&s.tier->notes, s.at));
-    note = note_at(s.tier, s.at, s.rule, START_NS);
+    note_denied(&s.process->notes, s.at, UINT64_MAX);
+    assert_null(note_of(&s.process->notes, s.at));
+    note = note_at(s.process, s.at, s.rule, START_NS);
     assert_int_equal(load_relaxed(&note->denied), STUB_NOTE - 1);
     nodes_stop(&s.n);
 }
@@ -210,7 +210,7 @@ static void test_keys_of_any_length_keep_their_names(void **state)
         struct kept_key expected;
         memset(&expected, 0, sizeof(expected));
         key_keep(&expected, s.inside, &s.n.node[0].key);
-        const struct kept_key kept = note_key(s.tier, at);
+        const struct kept_key kept = note_key(s.process, at);
         assert_int_equal(kept.flags, expected.flags);
         assert_int_equal(kept.length, expected.length);
         assert_memory_equal(kept.bytes, expected.bytes, expected.length);
@@ -223,22 +223,22 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-    const struct notes *notes = &s.tier->notes;
+    const struct notes *notes = &s.process->notes;
     uint32_t given = 0;
     /* A round's, one after the other, until there are no more. Of fewer keys than fill the table: none is forgotten. */
     const uint32_t round = 7;
     for (uint64_t name = 0; name < MAX_KEYS - 2000; name++) {
         const uint32_t at = subject_use(&s, &name, sizeof(name));
         struct note room;
-        const struct note *note = note_open(s.tier, at, s.rule, START_NS, &room);
-        if (note == &room && note_give(s.tier, at, &room, round) != NULL) {
+        const struct note *note = note_open(s.process, at, s.rule, START_NS, &room);
+        if (note == &room && note_give(s.process, at, &room, round) != NULL) {
             given++;
         }
     }
     /* But for those that no search has met. */
     assert_in_range(given, notes->count - notes->count / 8, notes->count);
     uint32_t there = 0;
-    for (uint32_t at = 0; at < s.tier->table.cell_count; at++) { /* some keys have moved since */
+    for (uint32_t at = 0; at < s.process->table.cell_count; at++) { /* some keys have moved since */
         const struct note *note = note_of(notes, at);
         if (note != NULL) {
             assert_int_equal(load_relaxed(&note->cell), at);
@@ -247,11 +247,11 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
     }
     assert_in_range(there, given, given + 1); /* the node's first key has one, too */
     /* In the next one there are some again. */
-    for (uint32_t at = 0; at < s.tier->table.cell_count; at++) {
+    for (uint32_t at = 0; at < s.process->table.cell_count; at++) {
         struct note room;
-        if (load_relaxed(&s.tier->table.cells[at].hash) != 0 &&
-            note_open(s.tier, at, s.rule, START_NS, &room) == &room) {
-            assert_non_null(note_give(s.tier, at, &room, round + 1));
+        if (load_relaxed(&s.process->table.cells[at].hash) != 0 &&
+            note_open(s.process, at, s.rule, START_NS, &room) == &room) {
+            assert_non_null(note_give(s.process, at, &room, round + 1));
             break;
         }
     }
@@ -305,9 +305,9 @@ static void test_a_table_takes_128_bytes_a_key(void **state)
     nodes_init(&n, &policy, 1);
     n.max_keys = 2000000;
     node_open(&n, 0, 0);
-    const struct tier *tier = &n.node[0].w->tier;
+    const struct process *process = &n.node[0].w->limiter.process;
     /* What is present from the beginning; the rest is there where it is used. */
-    const size_t size = tier->table.memory_size + tier->notes.memory_size + tier->sketch.memory_size;
+    const size_t size = process->table.memory_size + process->notes.memory_size + process->sketch.memory_size;
     assert_in_range(size, 64 * n.max_keys, 128 * n.max_keys);
     nodes_stop(&n);
 }

@@ -13,13 +13,13 @@
 
 static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
 
-struct process {
+struct server {
     struct fake_clock clock;
     weir *w;
     weir_thread *t;
 };
 
-static void process_open(struct process *p, size_t max_keys)
+static void server_open(struct server *p, size_t max_keys)
 {
     fake_clock_init(&p->clock, START_NS);
     weir_options options = WEIR_OPTIONS_INIT;
@@ -30,21 +30,21 @@ static void process_open(struct process *p, size_t max_keys)
     p->t = weir_attach(p->w);
 }
 
-static void process_close(struct process *p)
+static void server_close(struct server *p)
 {
     weir_detach(p->t);
     weir_close(p->w);
 }
 
 /* Lets what was denied come to the list. */
-static void process_pass(struct process *p, uint64_t ns)
+static void process_pass(struct server *p, uint64_t ns)
 {
     fake_clock_advance(&p->clock, ns);
     assert_true(weir_poll(p->w) >= 0);
 }
 
 /* Returns units denied. */
-static uint64_t deny(const struct process *p, weir_policy_id policy, const char *name, uint64_t times, uint64_t cost)
+static uint64_t deny(const struct server *p, weir_policy_id policy, const char *name, uint64_t times, uint64_t cost)
 {
     const weir_key key = weir_make_key(p->w, policy, name, strlen(name));
     uint64_t denied = 0;
@@ -76,8 +76,8 @@ static void test_offenders_are_told_with_what_they_were_denied_most_first(void *
                                                 WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
     for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
         for (int scope = WEIR_SCOPE_FLEET; scope <= WEIR_SCOPE_PROCESS; scope++) {
-            struct process p;
-            process_open(&p, 1000);
+            struct server p;
+            server_open(&p, 1000);
             const weir_limit limit = {.algorithm = algorithms[a], .limit = 10, .period_ns = 24 * HOUR};
             const weir_policy_id id = set_one_policy(p.w, &limit, 1, (weir_scope) scope);
             weir_offender top[WEIR_TOP_OFFENDERS];
@@ -101,7 +101,7 @@ static void test_offenders_are_told_with_what_they_were_denied_most_first(void *
             weir_get_stats(p.w, &stats);
             assert_int_equal(stats.denied_units, some + most + costly);
             assert_int_equal(stats.unlisted_units, 0);
-            process_close(&p);
+            server_close(&p);
         }
     }
 }
@@ -109,8 +109,8 @@ static void test_offenders_are_told_with_what_they_were_denied_most_first(void *
 static void test_only_so_many_are_told_as_are_asked_for_and_of_known_policies(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_policy_id id = set_one_policy(p.w, &ten, 1, WEIR_SCOPE_PROCESS);
     for (uint64_t i = 1; i <= 20; i++) {
         char name[16];
@@ -131,14 +131,14 @@ static void test_only_so_many_are_told_as_are_asked_for_and_of_known_policies(vo
     assert_int_equal(weir_top_offenders(p.w, WEIR_NO_POLICY, top, 30), 0);
     assert_int_equal(weir_top_offenders(p.w, id + 1, top, 30), 0);
     assert_int_equal(weir_top_offenders(p.w, UINT32_MAX, top, 30), 0);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_keys_are_told_as_records_show_them(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_policy policies[] = {{.name = "plain", .limits = &ten, .limit_count = 1},
                                     {.name = "secret", .limits = &ten, .limit_count = 1, .hash_keys = true}};
     set_policies(p.w, policies, 2);
@@ -161,14 +161,14 @@ static void test_keys_are_told_as_records_show_them(void **state)
     assert_int_equal(weir_top_offenders(p.w, secret, top, 4), 1);
     assert_int_equal(top[0].key[0], '~');
     assert_int_equal(strlen(top[0].key), 1 + 32);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_a_denial_counts_once_whatever_the_policy_has_of_limits_and_tiers(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR},
                                  {.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .period_ns = 24 * HOUR},
                                  {.algorithm = WEIR_SLIDING_LOG, .limit = 7, .period_ns = 24 * HOUR}};
@@ -187,14 +187,14 @@ static void test_a_denial_counts_once_whatever_the_policy_has_of_limits_and_tier
     is_offender(&top[0], "key", 29);
     assert_int_equal(weir_top_offenders(p.w, pro, top, 2), 1);
     is_offender(&top[0], "key", 29);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_every_call_that_denies_is_counted_but_what_can_never_pass(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_policy policies[] = {{.name = "a", .limits = &ten, .limit_count = 1},
                                     {.name = "b", .limits = &ten, .limit_count = 1},
                                     {.name = "tried", .limits = &ten, .limit_count = 1, .mode = WEIR_SHADOW}};
@@ -227,14 +227,14 @@ static void test_every_call_that_denies_is_counted_but_what_can_never_pass(void 
     is_offender(&top[0], "all", 8);
     assert_int_equal(weir_top_offenders(p.w, tried, top, 3), 1);
     is_offender(&top[0], "shadowed", 5);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_what_was_denied_counts_half_after_each_minute(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_policy_id id = set_one_policy(p.w, &ten, 1, WEIR_SCOPE_PROCESS);
     process_pass(&p, 40 * MILLISECOND); /* from when on minutes are counted */
     (void) deny(&p, id, "gone", 1010, 1);
@@ -260,14 +260,14 @@ static void test_what_was_denied_counts_half_after_each_minute(void **state)
     is_offender(&top[1], "gone", 1);
     process_pass(&p, 24 * HOUR);
     assert_int_equal(weir_top_offenders(p.w, id, top, 2), 0);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_lists_stay_when_policies_change_and_no_memory_is_added(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_limit more = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = SECOND};
     const weir_policy before[] = {{.name = "stays", .limits = &ten, .limit_count = 1},
                                   {.name = "goes", .limits = &ten, .limit_count = 1}};
@@ -292,14 +292,14 @@ static void test_lists_stay_when_policies_change_and_no_memory_is_added(void **s
     assert_int_equal(weir_top_offenders(p.w, weir_find_policy(p.w, "new"), top, 2), 0);
     weir_get_stats(p.w, &stats);
     assert_int_equal(stats.memory_size, memory_size);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 100000);
+    struct server p;
+    server_open(&p, 100000);
     const weir_limit one = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 24 * HOUR};
     const weir_policy_id id = set_one_policy(p.w, &one, 1, WEIR_SCOPE_PROCESS);
     uint64_t flood = 0;
@@ -339,14 +339,14 @@ static void test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out
         assert_in_range(worst[i], top[i].denied_units - top[i].error_units, top[i].denied_units);
         assert_true(top[i].error_units <= denied / 64);
     }
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_limit one = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 24 * HOUR};
     const weir_policy_id id = set_one_policy(p.w, &one, 1, WEIR_SCOPE_PROCESS);
     uint64_t denied = 0;
@@ -373,22 +373,23 @@ static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **
     assert_int_equal(stats.denied_count, denied);
     assert_true(stats.unlisted_units != 0);
     assert_int_equal(stats.denied_units + stats.unlisted_units, denied - stats.untracked_count);
-    process_close(&p);
+    server_close(&p);
 }
 
 /* Two threads deny a key for the first time, and one of them is interrupted in the middle of writing its name. */
 static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_has_its_name(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 1000);
+    struct server p;
+    server_open(&p, 1000);
     const weir_policy_id id = set_one_policy(p.w, &ten, 1, WEIR_SCOPE_PROCESS);
     assert_int_equal(deny(&p, id, "k", 13, 1), 3);
     const weir_key key = weir_make_key(p.w, id, "k", 1);
     rcu_enter();
-    const uint32_t at = table_find(&p.w->tier.table, cell_hash(load_acquire(&p.w->tier.policies)->by_id[id], &key, 0));
+    const uint32_t at = table_find(&p.w->limiter.process.table,
+                                   cell_hash(load_acquire(&p.w->limiter.process.policies)->by_id[id], &key, 0));
     rcu_leave();
-    struct offence *offence = &p.w->tier.offenders.offences[at];
+    struct offence *offence = &p.w->limiter.process.offenders.offences[at];
     assert_int_equal(load_acquire(&offence->naming), NAMING_DONE);
     store_release(&offence->naming, NAMING_BEGUN);
     weir_offender top[WEIR_TOP_OFFENDERS];
@@ -404,14 +405,14 @@ static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_ha
     weir_stats stats;
     weir_get_stats(p.w, &stats);
     assert_int_equal(stats.unlisted_units, 0);
-    process_close(&p);
+    server_close(&p);
 }
 
 static void test_metrics_tell_what_the_top_makes_up_and_no_keys(void **state)
 {
     (void) state;
-    struct process p;
-    process_open(&p, 2000);
+    struct server p;
+    server_open(&p, 2000);
     const weir_policy policies[] = {{.name = "few", .limits = &ten, .limit_count = 1},
                                     {.name = "many/pro", .limits = &ten, .limit_count = 1},
                                     {.name = "none", .limits = &ten, .limit_count = 1}};
@@ -439,7 +440,7 @@ static void test_metrics_tell_what_the_top_makes_up_and_no_keys(void **state)
         }
     }
     assert_null(strstr(text, "keyname"));
-    process_close(&p);
+    server_close(&p);
 }
 
 static size_t count_mappings(void)
@@ -459,12 +460,12 @@ static void test_closing_leaves_no_mapping(void **state)
     (void) state;
     size_t mappings = 0;
     for (int round = 0; round < 20; round++) {
-        struct process p;
-        process_open(&p, 1000);
+        struct server p;
+        server_open(&p, 1000);
         const weir_policy_id id = set_one_policy(p.w, &ten, 1, WEIR_SCOPE_PROCESS);
         (void) deny(&p, id, "key", 30, 1);
         process_pass(&p, 40 * MILLISECOND);
-        process_close(&p);
+        server_close(&p);
         if (round == 4) {
             mappings = count_mappings(); /* allocators have what they will have */
         }

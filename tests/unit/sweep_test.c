@@ -53,7 +53,7 @@ static void step(const struct node *node, struct keys *keys, const uint32_t *cur
     }
     const int wait_ms = weir_poll(node->w);
     assert_in_range(*cursor, from + 1, from + MOST_CELLS);
-    if (*cursor < node->w->tier.table.cell_count) {
+    if (*cursor < node->w->limiter.process.table.cell_count) {
         assert_int_equal(wait_ms, 0); /* it goes on at once */
     }
 }
@@ -89,7 +89,7 @@ static void use_all(struct subject *s, uint64_t units)
 static size_t sweep_all(struct subject *s, const uint32_t *cursor)
 {
     const struct node *node = &s->n.node[0];
-    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    const uint32_t cells = (uint32_t) node->w->limiter.process.table.cell_count;
     size_t steps = 0;
     for (; *cursor < cells; steps++) {
         step(node, &s->keys, cursor);
@@ -104,7 +104,7 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
     struct subject s;
     struct node *node = subject_start(&s, WEIR_TOKEN_BUCKET, WEIR_OUTAGE_OPEN);
     const struct fleet *fleet = &node->w->fleet;
-    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    const uint32_t cells = (uint32_t) node->w->limiter.process.table.cell_count;
     loopback_fleet_set_down(s.n.fleet, true);
     pass(&s.n, 1000);
     use_all(&s, 10);
@@ -162,7 +162,7 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
     node_open(&n, 0, wrong_ns);
     struct node *node = &n.node[0];
     struct fleet *fleet = &node->w->fleet;
-    const uint32_t cells = (uint32_t) node->w->tier.table.cell_count;
+    const uint32_t cells = (uint32_t) node->w->limiter.process.table.cell_count;
     struct keys keys;
     keys_make(&keys, node, 0);
     for (size_t i = 0; i < KEYS; i++) {

@@ -74,7 +74,7 @@ static void test_most_keys_are_in_their_lines(void **state)
     struct fake_clock clock;
     weir *w = open_with_limit(&clock, 1);
     (void) fill(w, weir_find_policy(w, "p"), false);
-    const struct table *table = &w->tier.table;
+    const struct table *table = &w->limiter.process.table;
     uint64_t first = 0;
     uint64_t second = 0;
     for (uint32_t at = 0; at < table->cell_count; at++) {
@@ -102,7 +102,7 @@ static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
         assert_true(weir_check(t, &key, 1, NULL));
         assert_false(weir_check(t, &key, 1, NULL));
     }
-    const struct table *table = &w->tier.table;
+    const struct table *table = &w->limiter.process.table;
     for (size_t at = 0; at < table->cell_count; at++) {
         if (load_relaxed(&table->cells[at].hash) != 0) {
             assert_int_equal(load_relaxed(&table->owners[at].marks), MARK_OFFENDS | MARK_REFUSED);

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of the sliding logs; see history_store.c. */
+#ifndef WEIR_PROCESS_HISTORY_STORE_H
+#define WEIR_PROCESS_HISTORY_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "algorithm/history.h"
+#include "algorithm/rule.h"
+#include "base/atomics.h"
+#include "base/buddy.h"
+
+/* Where a cell's log is. */
+struct log_place {
+    _Atomic uint32_t lock;
+    uint32_t block; /* 0: none. Under the lock */
+};
+
+/* The memory of the sliding logs. */
+struct logs {
+    _Atomic uint32_t lock;    /* guards the blocks; a log itself is guarded by its place's */
+    struct log_place *places; /* by cell; touched under limits that are logs alone */
+    size_t places_size;
+    struct buddy blocks;
+    uint32_t *owners; /* by block: its cell */
+    uint32_t cursor;  /* where the last search for logs that are over ended */
+    void *memory;
+    size_t memory_size;
+};
+
+struct process;
+struct orphan;
+
+/* 0 or -ENOMEM; logs_close may be called whatever came of it. */
+int logs_open(struct logs *logs, size_t max_units, size_t cell_count);
+void logs_close(struct logs *logs);
+
+/* A log is looked at, and its cell's state changed, under its lock. */
+void logs_lock(struct process *process, uint32_t cell);
+void logs_unlock(struct process *process, uint32_t cell);
+/* NULL: nothing was ever counted there. */
+struct log *logs_get(struct process *process, uint32_t cell);
+/* The log with room for so many more units; NULL: no memory. */
+struct log *logs_room(struct process *process, uint32_t cell, const struct rule *rule, uint64_t units, uint64_t now_ns);
+/* Gives a cell that begins with what its key is remembered to have used its log, if there is room. */
+void logs_resume(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns);
+/* Drops what has left the window, and brings the state up to date. False: the cell is not this hash's. */
+bool logs_refresh(struct process *process, uint32_t cell, uint64_t hash, const struct rule *rule, uint64_t now_ns);
+/* Brings the state of a pinned cell up to date with its log. */
+void logs_publish(struct process *process, uint32_t cell, const struct rule *rule);
+/* Charges a pinned cell, whether there is room or not. False: there was no memory to count it in. */
+bool logs_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units);
+/* Frees the log of a claimed, vacant cell; keeps what the fleet has not had. Returns how many units that lost. */
+uint64_t logs_forget(struct process *process, uint32_t cell, struct orphan *orphan);
+
+#endif

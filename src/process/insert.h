@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Giving a key a cell, and pinning it; see insert.c. */
+#ifndef WEIR_PROCESS_INSERT_H
+#define WEIR_PROCESS_INSERT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "policy/policy.h"
+#include "process/table.h"
+#include "weir/weir.h"
+
+struct process;
+
+/* What keeps one policy's key apart from all others. */
+static inline uint64_t cell_hash(const struct policy *policy, const weir_key *key, size_t limit_index)
+{
+    return table_hash(key->hash ^ policy->share, policy->limits[limit_index].salt);
+}
+
+uint32_t place_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
+                   uint64_t now_ns);
+/* Finds or makes the cells of a key, one per limit. False: the table has no room for it. */
+bool place_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                  uint32_t cells[WEIR_MAX_LIMITS]);
+
+/* Locates and pins. False: there is no room. */
+bool place_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+               uint32_t cells[WEIR_MAX_LIMITS]);
+void place_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);
+
+#endif

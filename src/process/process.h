@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The process layer: the table of keys, and what it keeps of each. It knows no thread and no fleet.
+ */
+#ifndef WEIR_PROCESS_PROCESS_H
+#define WEIR_PROCESS_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "policy/policy.h"
+#include "process/evict.h"
+#include "process/evicted_sketch.h"
+#include "process/history_store.h"
+#include "process/sync_state.h"
+#include "process/table.h"
+#include "process/top_denied.h"
+
+struct process {
+    struct table table;
+    struct notes notes; /* where there is a fleet */
+    struct sketch sketch;
+    _Atomic(struct policy_set *) policies;
+    uint64_t origin_ns;       /* of bucket times; see struct rule */
+    bool fleet;               /* there is a fleet to tell */
+    _Atomic uint32_t nodes;   /* that share the limits; 1 and up */
+    uint64_t interval_ns;     /* between two answers of the fleet */
+    _Atomic uint64_t news_ns; /* fleet time of the last good sync; 0: none yet */
+    /* From here on, what is written while others read what stands above. */
+    _Alignas(CACHE_LINE) struct orphans orphans;
+    struct logs logs;
+    struct offenders offenders;
+    _Alignas(CACHE_LINE) _Atomic uint32_t giants; /* lock: of the one request that holds more than HOLD_MOST units */
+    _Atomic uint32_t urgent;                      /* 1: table.urgent is not empty */
+    _Alignas(CACHE_LINE) _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count, returned_count,
+        forgiven_count;
+    void *memory;
+    size_t memory_size;
+};
+
+/* Asks for all that is known of a cell's key but its note, for the background thread. */
+static inline void process_prefetch(const struct process *process, uint32_t cell)
+{
+    __builtin_prefetch(&process->table.cells[cell], 1);
+    __builtin_prefetch(&process->table.owners[cell]);
+    __builtin_prefetch(&process->notes.stubs[cell], 1);
+}
+
+/* Whether a policy's keys are used by other nodes as well. */
+static inline bool process_shares(const struct process *process, const struct policy *policy)
+{
+    return process->fleet && policy->scope == WEIR_SCOPE_FLEET;
+}
+
+/* 0; -ENOMEM. Takes zeroed memory, but for origin_ns. */
+int process_open(struct process *process, size_t max_keys, size_t max_log_units, bool fleet);
+void process_close(struct process *process);
+
+/* Bytes of address space that it has reserved. */
+size_t process_reserved(const struct process *process);
+
+/* Bytes of what grows with the keys: roughly what process_open takes. */
+size_t process_size(size_t max_keys, bool fleet);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attaching and detaching a thread. */
+#include "thread/thread.h"
+
+#include "base/rcu.h"
+#include "thread/handle.h"
+#include "thread/limiter.h"
+#include "thread/settle.h"
+
+struct weir_thread *thread_attach(struct limiter *limiter)
+{
+    const uint64_t token = owner_token();
+    for (uint32_t i = 0; i < limiter->max_threads; i++) {
+        struct weir_thread *t = &limiter->threads[i];
+        uint64_t free = OWNER_FREE;
+        if (load_relaxed(&t->owner) == OWNER_FREE && cas_acquire(&t->owner, &free, token)) {
+            (void) add_relaxed(&limiter->line.thread_count, 1);
+            uint32_t high = load_relaxed(&limiter->thread_high);
+            /* Publishes the slots' set-up to settlers. */
+            while (high < i + 1 && !cas_seq_cst(&limiter->thread_high, &high, i + 1)) {
+            }
+            /* A thread's first read section registers it with liburcu, which allocates: here, and not in a check. */
+            rcu_enter();
+            rcu_leave();
+            return t;
+        }
+    }
+    return NULL;
+}
+
+/* Takes the owner's lock of a slot, however long that takes: for detaching alone. */
+static void slot_lock_owner(struct slot_back *back)
+{
+    while (!slot_trylock(back)) {
+        ck_pr_stall();
+    }
+}
+
+void thread_leave(struct weir_thread *t)
+{
+    for (size_t i = 0; i < t->slot_count; i++) {
+        if (load_relaxed(&t->slots[i].hash) != 0) {
+            slot_lock_owner(&t->backs[i]);
+            slot_release_owner(t, i);
+            slot_unlock(&t->backs[i]);
+        }
+    }
+    (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
+    store_release(&t->owner, OWNER_FREE); /* pairs with thread_attach */
+}
+
+void thread_detach(struct weir_thread *t)
+{
+    if (owner_claim(t)) {
+        thread_leave(t);
+    }
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A thread's handle: its slots, its tallies, and the line that all threads read. See thread.c. */
+#ifndef WEIR_THREAD_THREAD_H
+#define WEIR_THREAD_THREAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+#include "base/compiler.h"
+#include "policy/policy.h"
+#include "process/process.h"
+#include "weir/weir.h"
+
+/* A thread's slots: sets of SLOT_WAYS, at most SLOT_MAX in all. */
+#define SLOT_WAYS 4
+#define SLOT_MAX  1024
+
+/* Fingerprints of keys a thread has charged straight to the table in this tick. */
+#define SEEN_COUNT 2048
+
+/* Checks of one policy by one thread. */
+struct tally {
+    _Atomic uint64_t allowed, denied;
+    _Atomic uint64_t would_deny; /* of `allowed`: in shadow mode */
+};
+
+struct slot;
+struct slot_back;
+struct tick_line;
+struct cold;
+struct limiter;
+
+struct weir_thread {
+    struct limiter *limiter;
+    struct process *process; /* of the same */
+    struct tick_line *line;
+    struct slot *slots;
+    struct slot_back *backs;
+    size_t slot_count;     /* a power of two */
+    size_t slot_mask;      /* of the first slot of a set: slot_count - SLOT_WAYS */
+    struct tally *tallies; /* by policy id */
+    uint32_t *seen;
+    uint64_t *tags;     /* by set of slots: see slot.h */
+    uint32_t *full;     /* by set of slots: an epoch in which all were of use */
+    struct cold *colds; /* by policy: see cold.h */
+    uint32_t index;
+    _Atomic uint64_t owner; /* the thread it belongs to: see owner.h */
+    /* Counters of the owner. */
+    _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
+    uint64_t looked_count; /* slow_count when it last looked at the clock */
+    _Atomic uint64_t unknown_count, untracked_count;
+    _Atomic uint64_t late_units;                /* added to by whoever settles */
+    _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
+};
+
+struct weir_thread *thread_attach(struct limiter *limiter);
+/* Nothing is done where the handle is not attached, or somebody else is detaching it. */
+void thread_detach(struct weir_thread *t);
+/* The same by who has claimed the handle: see owner.h. */
+void thread_leave(struct weir_thread *t);
+
+#endif
