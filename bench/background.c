@@ -40,7 +40,7 @@ static struct cost measure(weir *w, weir_thread *t, weir_policy_id policy, size_
     return (struct cost){
         .part = (double) (thread_ns() - begun_cpu_ns) / wall_ns,
         .seconds = wall_ns / 1e9,
-        .reports = (double) (after.reported_count - before.reported_count),
+        .reports = (double) (after.report_count - before.report_count),
     };
 }
 

@@ -221,7 +221,7 @@ static double reports(const struct bench *b)
 {
     weir_stats stats;
     weir_get_stats(b->w, &stats);
-    return (double) stats.reported_count;
+    return (double) stats.report_count;
 }
 
 static void measure_state(struct bench *b, enum state state, uint64_t for_ns, uint64_t before_ns)

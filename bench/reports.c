@@ -108,14 +108,14 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
             for (int i = 0; i < NODES; i++) {
                 weir_stats stats;
                 weir_get_stats(w[i], &stats);
-                before += stats.reported_count;
+                before += stats.report_count;
             }
         }
     }
     for (int i = 0; i < NODES; i++) {
         weir_stats stats;
         weir_get_stats(w[i], &stats);
-        out->reports += stats.reported_count;
+        out->reports += stats.report_count;
         weir_close(w[i]);
     }
     out->reports -= before;

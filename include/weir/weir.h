@@ -664,8 +664,8 @@ typedef struct weir_stats {
                                              use, or in the memory of the logs. They are denied */
     uint64_t late_units;                  /* units charged after another thread had taken the grant back */
     uint64_t key_count, key_capacity;     /* entries of the table: one per key and limit */
-    uint64_t evicted_fresh_count;         /* forgotten keys that were as if never used */
-    uint64_t evicted_used_count;          /* forgotten keys that had used something; see returned_count */
+    uint64_t evicted_unused_count;        /* forgotten keys that were as if never used */
+    uint64_t evicted_used_count;          /* forgotten keys that had used something; see evicted_restored_count */
     uint64_t lost_report_count;           /* forgotten keys whose last report found no room */
     uint32_t thread_count;                /* attached now */
     uint32_t live_nodes;                  /* nodes with a recent heartbeat, this one included; 0: not known */
@@ -674,22 +674,22 @@ typedef struct weir_stats {
     uint64_t round_trip_ns;                /* of the last good sync */
     uint64_t sync_count, sync_error_count; /* rounds answered; rounds that failed or timed out, and every sync interval
                                               that ended without a connection for a round */
-    uint64_t reconnect_count;              /* connections opened; see connect_attempt_count */
-    uint64_t forgot_count;                 /* times Redis came back without what it had been told */
-    uint64_t reported_count;               /* reports Redis has taken */
-    uint64_t rejected_count;               /* reports Redis refused (a key of a wrong type, ...) */
+    uint64_t connection_count;             /* connections opened; see connection_attempt_count */
+    uint64_t redis_lost_state_count;       /* times Redis came back without what it had been told */
+    uint64_t report_count;                 /* reports Redis has taken */
+    uint64_t rejected_report_count;        /* reports Redis refused (a key of a wrong type, ...) */
     uint64_t memory_size;                  /* bytes reserved at open, those included that are present when used */
     uint64_t override_count;               /* keys with an entry of their own in Redis, as last read */
-    uint64_t postponed_count;              /* times a key's news was left to its turn */
-    uint64_t urgent_count;                 /* rounds begun at once, for keys that could not wait */
-    uint64_t untold_count;                 /* reports that could not be told just now, and are told again */
-    uint64_t due_key_count;                /* entries that have changed since the fleet was last told of any */
-    uint64_t waiting_key_count;            /* entries with news that can wait for its turn */
+    uint64_t deferred_report_count;        /* times a key's news was left to its turn */
+    uint64_t urgent_sync_count;            /* rounds begun at once, for keys that could not wait */
+    uint64_t report_retry_count;           /* reports that could not be told just now, and are told again */
+    uint64_t pending_key_count;            /* entries that have changed since the fleet was last told of any */
+    uint64_t deferred_key_count;           /* entries with news that can wait for its turn */
     uint64_t denied_units;                 /* units denied, as the lists of top offenders count them, in all */
-    uint64_t unlisted_units;               /* the same of keys that were forgotten before they could be counted */
-    uint64_t returned_count;               /* keys that began with what is remembered of them, having been forgotten */
-    uint64_t forgiven_count;               /* forgotten keys of whose use there was no room to remember anything */
-    uint64_t connect_attempt_count; /* attempts to connect to Redis: those that opened a connection, and those that
+    uint64_t evicted_denied_units;         /* the same of keys that were forgotten before they could be counted */
+    uint64_t evicted_restored_count;       /* keys that began with what is remembered of them, having been forgotten */
+    uint64_t evicted_unrecorded_count;     /* forgotten keys of whose use there was no room to remember anything */
+    uint64_t connection_attempt_count; /* attempts to connect to Redis: those that opened a connection, and those that
                                        were refused, timed out or found no such name */
 } weir_stats;
 
@@ -700,8 +700,8 @@ typedef struct weir_stats {
 WEIR_API void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size);
 
 /*
- * The same with the size filled in. The function of this name fills in the fields up to forgiven_count and no later
- * ones, for programs that were compiled without the macro and for other languages.
+ * The same with the size filled in. The function of this name fills in the fields up to evicted_unrecorded_count and no
+ * later ones, for programs that were compiled without the macro and for other languages.
  */
 WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
 #define weir_get_stats(w, stats) weir_get_stats_sized((w), (stats), sizeof(*(stats)))

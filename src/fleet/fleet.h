@@ -103,10 +103,11 @@ struct fleet_stats {
     _Atomic uint64_t trouble_counts[TROUBLE_KINDS];
     _Atomic uint64_t estimate_counts[ESTIMATE_BUCKETS];
     _Atomic int64_t estimate_sum; /* millionths of the limit */
-    _Atomic uint64_t urgent_count;
-    _Atomic uint64_t live_nodes, suspect_nodes, awaits, round_trip_ns, sync_count, sync_error_count, reconnect_count,
-        attempt_count, forgot_count;
-    _Atomic uint64_t reported_count, rejected_count, untold_count, postponed_count, sent_size, overrides_left_out;
+    _Atomic uint64_t urgent_sync_count;
+    _Atomic uint64_t live_nodes, suspect_nodes, awaiting_peers, round_trip_ns, sync_count, sync_error_count,
+        connection_count, connection_attempt_count, redis_lost_state_count;
+    _Atomic uint64_t report_count, rejected_report_count, report_retry_count, deferred_report_count, sent_size,
+        overrides_left_out;
     _Atomic int64_t clock_skew_ns;
     _Atomic uint32_t link; /* weir_link */
 };
@@ -154,7 +155,7 @@ struct fleet {
     bool waiting;            /* the last round had no room for all that was due */
     bool note_missing;       /* there was no note to be had for a cell of the round under way */
     bool lost;               /* an answer knew less than an earlier one */
-    size_t untold_count;     /* reports of the last round that could not be told */
+    size_t retry_count;      /* reports of the last round that are to be sent again */
     struct report *reports;
     struct origin *origins;
     struct log_news *logs; /* ROUND_LOGS of them */

@@ -99,8 +99,8 @@ void trouble_look(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
     const char *server = ops->server(fleet->transport);
     const bool up = ops->state(fleet->transport) != TRANSPORT_DOWN;
     store_relaxed(&stats->link, up ? WEIR_LINK_UP : WEIR_LINK_DOWN);
-    store_relaxed(&stats->reconnect_count, counts.connections);
-    store_relaxed(&stats->attempt_count, counts.attempts);
+    store_relaxed(&stats->connection_count, counts.connections);
+    store_relaxed(&stats->connection_attempt_count, counts.attempts);
     count(fleet, problem, failed);
     count_missed(fleet, up, problem != NULL, monotonic_ns);
     if (problem == NULL) {

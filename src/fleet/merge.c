@@ -273,7 +273,7 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
 {
     bool kept[ROUND_ORPHANS] = {false};
     size_t refused = 0;
-    fleet->untold_count = 0;
+    fleet->retry_count = 0;
     for (size_t i = 0; i < fleet->round.report_count; i++) {
         const struct report *report = &fleet->reports[i];
         const struct origin *origin = &fleet->origins[i];
@@ -285,7 +285,7 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
             note_prefetch(&fleet->process->notes, origin[1].cell); /* its stub is there by now */
         }
         if (report->status == -EAGAIN) {
-            fleet->untold_count++;
+            fleet->retry_count++;
             again(fleet, i);
             if (forgotten) {
                 kept[origin->orphan] = true;
@@ -300,7 +300,7 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
         }
     }
     drop_orphans(fleet, kept);
-    if (fleet->untold_count != 0) {
+    if (fleet->retry_count != 0) {
         report_flush_again(fleet);
     }
     return refused;

@@ -497,7 +497,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
         const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_TURN;
         if (waits && !due(fleet, note, &limit->rule, reading.state, &account, now_ns, urge)) {
             bitmap_set(&table->postponed, at);
-            counter_add(&fleet->stats.postponed_count, urge == URGE_IF_DUE ? 1 : 0);
+            counter_add(&fleet->stats.deferred_report_count, urge == URGE_IF_DUE ? 1 : 0);
             if (note == &room && account.denied != 0) {
                 note_denied(&process->notes, at, account.denied); /* to be counted when it is due */
             }

@@ -214,7 +214,7 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.overrides_new = false;
     memcpy(fleet->round.overrides_version, fleet->overrides_version, sizeof(fleet->overrides_version));
     fleet->begun_ns = monotonic_ns;
-    counter_add(&fleet->stats.urgent_count, kind == ROUND_URGENT);
+    counter_add(&fleet->stats.urgent_sync_count, kind == ROUND_URGENT);
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
         fleet->under_way = true;
     } else {
@@ -286,7 +286,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     }
     store_relaxed(&fleet->stats.live_nodes, membership->live);
     store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
-    store_relaxed(&fleet->stats.awaits, fleet->awaits);
+    store_relaxed(&fleet->stats.awaiting_peers, fleet->awaits);
     store_relaxed(&fleet->process->nodes, membership_nodes(membership));
 }
 
@@ -337,7 +337,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     }
     hint_expected(fleet);
     if (fleet->round.forgot) {
-        counter_add(&stats->forgot_count, 1);
+        counter_add(&stats->redis_lost_state_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,
                   "%s has lost what it was told (restarted empty, flushed, or another server): telling it again",
                   fleet->transport->ops->server(fleet->transport));
@@ -352,9 +352,9 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     tick_news(fleet->limiter, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns));
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
     counter_add(&stats->sync_count, 1);
-    counter_add(&stats->reported_count, fleet->round.report_count - refused - fleet->untold_count);
-    counter_add(&stats->untold_count, fleet->untold_count);
-    counter_add(&stats->rejected_count, refused);
+    counter_add(&stats->report_count, fleet->round.report_count - refused - fleet->retry_count);
+    counter_add(&stats->report_retry_count, fleet->retry_count);
+    counter_add(&stats->rejected_report_count, refused);
     counter_add(&stats->sent_size, fleet->round.sent_size);
     if (fleet->flush.done) {
         store_release(&fleet->served, fleet->flush.request); /* pairs with weir_sync */

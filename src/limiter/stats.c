@@ -34,11 +34,11 @@ static void get_stats(const weir *w, weir_stats *stats)
     sum_threads(limiter, stats);
     stats->key_count = load_relaxed(&limiter->process.table.key_count);
     stats->key_capacity = limiter->process.table.cell_count;
-    stats->evicted_fresh_count = load_relaxed(&limiter->process.evicted_fresh_count);
+    stats->evicted_unused_count = load_relaxed(&limiter->process.evicted_unused_count);
     stats->evicted_used_count = load_relaxed(&limiter->process.evicted_used_count);
     stats->lost_report_count = load_relaxed(&limiter->process.lost_report_count);
-    stats->returned_count = load_relaxed(&limiter->process.returned_count);
-    stats->forgiven_count = load_relaxed(&limiter->process.forgiven_count);
+    stats->evicted_restored_count = load_relaxed(&limiter->process.evicted_restored_count);
+    stats->evicted_unrecorded_count = load_relaxed(&limiter->process.evicted_unrecorded_count);
     stats->thread_count = load_relaxed(&limiter->line.thread_count);
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);
@@ -47,25 +47,25 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->round_trip_ns = load_relaxed(&fleet->round_trip_ns);
     stats->sync_count = load_relaxed(&fleet->sync_count);
     stats->sync_error_count = load_relaxed(&fleet->sync_error_count);
-    stats->reconnect_count = load_relaxed(&fleet->reconnect_count);
-    stats->connect_attempt_count = load_relaxed(&fleet->attempt_count);
-    stats->forgot_count = load_relaxed(&fleet->forgot_count);
-    stats->reported_count = load_relaxed(&fleet->reported_count);
-    stats->rejected_count = load_relaxed(&fleet->rejected_count);
+    stats->connection_count = load_relaxed(&fleet->connection_count);
+    stats->connection_attempt_count = load_relaxed(&fleet->connection_attempt_count);
+    stats->redis_lost_state_count = load_relaxed(&fleet->redis_lost_state_count);
+    stats->report_count = load_relaxed(&fleet->report_count);
+    stats->rejected_report_count = load_relaxed(&fleet->rejected_report_count);
     stats->override_count = load_relaxed(&w->override_count);
-    stats->postponed_count = load_relaxed(&fleet->postponed_count);
-    stats->urgent_count = load_relaxed(&fleet->urgent_count);
-    stats->untold_count = load_relaxed(&fleet->untold_count);
-    stats->due_key_count = bitmap_count(&limiter->process.table.dirty);
-    stats->waiting_key_count = bitmap_count(&limiter->process.table.postponed);
-    stats->denied_units = load_relaxed(&limiter->process.offenders.counted_units);
-    stats->unlisted_units = load_relaxed(&limiter->process.offenders.forgotten_units);
+    stats->deferred_report_count = load_relaxed(&fleet->deferred_report_count);
+    stats->urgent_sync_count = load_relaxed(&fleet->urgent_sync_count);
+    stats->report_retry_count = load_relaxed(&fleet->report_retry_count);
+    stats->pending_key_count = bitmap_count(&limiter->process.table.dirty);
+    stats->deferred_key_count = bitmap_count(&limiter->process.table.postponed);
+    stats->denied_units = load_relaxed(&limiter->process.offenders.denied_units);
+    stats->evicted_denied_units = load_relaxed(&limiter->process.offenders.evicted_denied_units);
     stats->memory_size = limiter->memory_size + process_reserved(&limiter->process) + w->denials.memory_size +
                          w->fleet.memory_size + sizeof(*w);
 }
 
 /* What programs had room for that were compiled before the size was passed. */
-#define FIRST_STATS_SIZE (offsetof(weir_stats, forgiven_count) + sizeof(uint64_t))
+#define FIRST_STATS_SIZE (offsetof(weir_stats, evicted_unrecorded_count) + sizeof(uint64_t))
 
 void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size)
 {
@@ -227,17 +227,18 @@ static void add_process(struct text *text, const weir_stats *stats)
              "# HELP weir_evicted_keys_total Forgotten keys, by whether they had used anything.\n"
              "# TYPE weir_evicted_keys_total counter\nweir_evicted_keys_total{state=\"fresh\"} %" PRIu64
              "\nweir_evicted_keys_total{state=\"used\"} %" PRIu64 "\n",
-             stats->evicted_fresh_count, stats->evicted_used_count);
+             stats->evicted_unused_count, stats->evicted_used_count);
     add_metric(text, "weir_returned_keys_total", "counter",
-               "Keys that began with what is remembered of them, having been forgotten.", stats->returned_count);
+               "Keys that began with what is remembered of them, having been forgotten.",
+               stats->evicted_restored_count);
     add_metric(text, "weir_forgiven_keys_total", "counter",
-               "Forgotten keys of whose use there was no room to remember anything.", stats->forgiven_count);
+               "Forgotten keys of whose use there was no room to remember anything.", stats->evicted_unrecorded_count);
     add_metric(text, "weir_lost_reports_total", "counter", "Forgotten keys whose last report found no room.",
                stats->lost_report_count);
     add_metric(text, "weir_denied_units_total", "counter", "Units denied, as the lists of top offenders count them.",
                stats->denied_units);
     add_metric(text, "weir_unlisted_denied_units_total", "counter",
-               "Units denied to keys that were forgotten before they could be counted.", stats->unlisted_units);
+               "Units denied to keys that were forgotten before they could be counted.", stats->evicted_denied_units);
     add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
     add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
 }
@@ -292,7 +293,7 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
         load_relaxed(&w->fleet.stats.suspect_nodes));
     add_metric(text, "weir_awaited", "gauge",
                "1: after an outage or a loss, until all nodes are back and have told; limits go by shares.",
-               load_relaxed(&w->fleet.stats.awaits));
+               load_relaxed(&w->fleet.stats.awaiting_peers));
     add_seconds(text, "weir_fleet_age_seconds", "Since the last good sync; before the first one, since weir_open.",
                 (int64_t) (stats->fleet_age_ns != UINT64_MAX ? stats->fleet_age_ns : since_open_ns(w)));
     add_seconds(text, "weir_round_trip_seconds", "Round trip of the last good sync.", (int64_t) stats->round_trip_ns);
@@ -302,26 +303,26 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_sync_errors_total", "counter",
                "Rounds that failed or timed out, and sync intervals without a connection.", stats->sync_error_count);
     add_metric(text, "weir_connection_attempts_total", "counter",
-               "Attempts to connect to Redis, whatever came of them.", stats->connect_attempt_count);
+               "Attempts to connect to Redis, whatever came of them.", stats->connection_attempt_count);
     add_metric(text, "weir_connections_total", "counter",
-               "Connections opened to Redis; it may refuse the login after that.", stats->reconnect_count);
+               "Connections opened to Redis; it may refuse the login after that.", stats->connection_count);
     add_metric(text, "weir_forgot_total", "counter", "Times Redis came back without what it had been told.",
-               stats->forgot_count);
-    add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->reported_count);
-    add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_count);
+               stats->redis_lost_state_count);
+    add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->report_count);
+    add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_report_count);
     add_metric(text, "weir_overrides", "gauge", "Keys with an entry of their own.", stats->override_count);
     add_metric(text, "weir_overrides_left_out", "gauge", "Entries of keys that are beyond what is read.",
                load_relaxed(&w->fleet.stats.overrides_left_out));
     add_metric(text, "weir_urgent_syncs_total", "counter", "Rounds begun at once, for keys that could not wait.",
-               stats->urgent_count);
+               stats->urgent_sync_count);
     add_metric(text, "weir_postponed_reports_total", "counter", "Times a key's news was left to its turn.",
-               stats->postponed_count);
+               stats->deferred_report_count);
     add_metric(text, "weir_untold_reports_total", "counter", "Reports that could not be told, and are told again.",
-               stats->untold_count);
+               stats->report_retry_count);
     add_metric(text, "weir_due_keys", "gauge",
-               "Entries that have changed since they were last looked at for the fleet.", stats->due_key_count);
+               "Entries that have changed since they were last looked at for the fleet.", stats->pending_key_count);
     add_metric(text, "weir_waiting_keys", "gauge", "Entries with news that can wait for its turn.",
-               stats->waiting_key_count);
+               stats->deferred_key_count);
     add_troubles(text, &w->fleet.stats);
     add_estimate(text, &w->fleet.stats);
     add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",

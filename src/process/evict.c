@@ -84,7 +84,7 @@ static void remember(struct process *process, uint32_t at, const struct rule *ru
     /* Who was refused long ago, and has used little since, is like any other. */
     const enum sketch_weight weight = !much ? SKETCH_LITTLE : refused ? SKETCH_REFUSED : SKETCH_MUCH;
     if (!sketch_put(&process->sketch, hash, trace, weight, now_ns)) {
-        (void) add_relaxed(&process->forgiven_count, 1);
+        (void) add_relaxed(&process->evicted_unrecorded_count, 1);
     }
 }
 
@@ -123,7 +123,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
         (void) add_seq_cst(&process->orphans.ended, 1);
         (void) add_relaxed(&process->lost_report_count, lost != 0);
     }
-    (void) add_relaxed(fresh ? &process->evicted_fresh_count : &process->evicted_used_count, 1);
+    (void) add_relaxed(fresh ? &process->evicted_unused_count : &process->evicted_used_count, 1);
 }
 
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
@@ -138,7 +138,7 @@ struct state evict_restore(struct process *process, const struct rule *rule, uin
     if (rule_reset_after(rule, state, now_ns) == 0) {
         return fresh;
     }
-    (void) add_relaxed(&process->returned_count, 1);
+    (void) add_relaxed(&process->evicted_restored_count, 1);
     if (owner_is(&process->table.owners[at], OWNER_FLEET)) {
         note_remember(process, at, rule, state);
     }

@@ -44,7 +44,7 @@
  *   count-min of four rows in the same memory would have every second new key wrong by then.
  *
  * What it forgives, while a line has seven of greater weight: at most the whole limit, of keys that were not refused,
- * and less than half of it of those that were. Each time is counted (weir_stats.forgiven_count).
+ * and less than half of it of those that were. Each time is counted (weir_stats.evicted_unrecorded_count).
  *
  * Among traces of one weight those that are over soonest give way first: the rest is soon over, too, and a line full of
  * keys of one-second limits keeps those of a day. Traces that are over are free.

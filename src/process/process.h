@@ -35,8 +35,8 @@ struct process {
     struct offenders offenders;
     _Alignas(CACHE_LINE) _Atomic uint32_t giants; /* lock: of the one request that holds more than HOLD_MOST units */
     _Atomic uint32_t urgent;                      /* 1: table.urgent is not empty */
-    _Alignas(CACHE_LINE) _Atomic uint64_t evicted_fresh_count, evicted_used_count, lost_report_count, returned_count,
-        forgiven_count;
+    _Alignas(CACHE_LINE) _Atomic uint64_t evicted_unused_count, evicted_used_count, lost_report_count,
+        evicted_restored_count, evicted_unrecorded_count;
     void *memory;
     size_t memory_size;
 };

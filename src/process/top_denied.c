@@ -62,7 +62,7 @@ static void drop_units(struct offenders *offenders, uint32_t cell)
 {
     struct offence *offence = &offenders->offences[cell];
     if (load_relaxed(&offence->units) != 0) {
-        (void) add_relaxed(&offenders->forgotten_units, exchange_seq_cst(&offence->units, 0));
+        (void) add_relaxed(&offenders->evicted_denied_units, exchange_seq_cst(&offence->units, 0));
     }
 }
 
@@ -139,7 +139,7 @@ static void count_cell(struct process *process, uint32_t cell)
         return;
     }
     if (naming == NAMING_NONE) {
-        (void) add_relaxed(&offenders->forgotten_units, units); /* it changed hands in the middle of a denial */
+        (void) add_relaxed(&offenders->evicted_denied_units, units); /* it changed hands in the middle of a denial */
         return;
     }
     /* What is kept of keys can be the same text and another key; so the flags are a part of it. */
@@ -151,7 +151,7 @@ static void count_cell(struct process *process, uint32_t cell)
         heavy_add(&offenders->recent[group], key, (size_t) 1 + offence->key.length, units);
     }
     offenders->highest = (uint32_t) max_u64(offenders->highest, group);
-    counter_add(&offenders->counted_units, units);
+    counter_add(&offenders->denied_units, units);
 }
 
 static void collect_cell(struct process *process, uint32_t cell)

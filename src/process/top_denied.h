@@ -72,8 +72,8 @@ struct offenders {
     uint32_t cursor;
     uint64_t next_ns, halve_ns; /* monotonic; 0: it has not begun */
     /* Statistics. */
-    _Atomic uint64_t counted_units;   /* in the lists; by the background thread */
-    _Atomic uint64_t forgotten_units; /* of keys that were forgotten first */
+    _Atomic uint64_t denied_units;         /* in the lists; by the background thread */
+    _Atomic uint64_t evicted_denied_units; /* of keys that were forgotten first */
     void *lists_memory;
     size_t offences_size, lists_size;
 };

@@ -106,12 +106,12 @@ static void fails(struct node *node)
     }
     const weir_stats from = stats;
     node->phase = "failing";
-    for (int i = 0; i < SCRAPES_LEAST || stats.connect_attempt_count < from.connect_attempt_count + 3 ||
+    for (int i = 0; i < SCRAPES_LEAST || stats.connection_attempt_count < from.connection_attempt_count + 3 ||
                     stats.sync_error_count < from.sync_error_count + 5;
          i++) {
         if (real_ns() > until_ns) {
             (void) printf("# what fails was not counted: %llu attempts, %llu errors of syncs\n",
-                          (unsigned long long) (stats.connect_attempt_count - from.connect_attempt_count),
+                          (unsigned long long) (stats.connection_attempt_count - from.connection_attempt_count),
                           (unsigned long long) (stats.sync_error_count - from.sync_error_count));
             return; /* the table says what is missing */
         }
@@ -132,8 +132,8 @@ static void flaps(struct node *node, struct server *server)
             scrape(node);
         }
         const uint64_t errors = stats_of(node).sync_error_count;
-        const uint64_t attempts = stats_of(node).connect_attempt_count;
-        while (stats_of(node).sync_error_count <= errors || stats_of(node).connect_attempt_count <= attempts) {
+        const uint64_t attempts = stats_of(node).connection_attempt_count;
+        while (stats_of(node).sync_error_count <= errors || stats_of(node).connection_attempt_count <= attempts) {
             if (real_ns() > until_ns) {
                 return; /* the table says what is missing */
             }

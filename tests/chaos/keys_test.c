@@ -90,7 +90,7 @@ static void test_records_of_a_wrong_type_hurt_no_others_of_their_batch(void **st
             }
         }
     }
-    assert_true(chaos_stats(c, 0).rejected_count != 0);
+    assert_true(chaos_stats(c, 0).rejected_report_count != 0);
     chaos_all_expire(&c->primary);
     /* Mended, and used again, they are told whole. */
     for (size_t policy = 0; policy < ALGORITHMS; policy++) {
@@ -230,7 +230,7 @@ static void flood(void **state, bool outage)
     const weir_stats stats = chaos_stats(c, 0);
     print_message("# of %" PRIu64 " checks %" PRIu64 " were denied, %" PRIu64 " for want of a place\n",
                   stats.allowed_count + stats.denied_count, stats.denied_count, stats.untracked_count);
-    assert_true(stats.evicted_used_count + stats.evicted_fresh_count > 1000);
+    assert_true(stats.evicted_used_count + stats.evicted_unused_count > 1000);
     assert_true(stats.key_count <= stats.key_capacity);
     told_but_for_lost(c, CHAOS_ALL);
     assert_int_equal(chaos_ask(c, 0, CHAOS_TIGHT, 0, 1, 10).allowed, 0);

@@ -150,7 +150,7 @@ static void expect_entries(struct site *site, uint64_t least, uint64_t most)
     }
     const weir_stats stats = stats_of(site->w);
     assert_int_equal(stats.sync_error_count, site->errors);
-    assert_int_equal(stats.reconnect_count, 1);
+    assert_int_equal(stats.connection_count, 1);
     assert_in_range(stats.override_count, least, most);
     assert_int_equal(lines_with(&site->log, "limiting goes on without it"), 0); /* nothing is wrong */
 }
@@ -322,8 +322,8 @@ static void test_a_full_redis_that_evicts_what_expires_next_is_not_taken_for_emp
         assert_true(real_ns() < until_ns);
         nap_ms(5);
     }
-    assert_int_equal(stats_of(site.w).forgot_count, 0);
-    assert_int_equal(stats_of(other).forgot_count, 0);
+    assert_int_equal(stats_of(site.w).redis_lost_state_count, 0);
+    assert_int_equal(stats_of(other).redis_lost_state_count, 0);
     assert_int_equal(lines_with(&site.log, "has lost what it was told"), 0);
     assert_true(is_denied(&site, "a"));
     redisReply *reply = server_command(&site.server, "PTTL weir:nodes");

@@ -264,7 +264,7 @@ static void test_a_record_of_a_wrong_type_hurts_no_other(void **state)
     wait_for_line(&s.log, keys->element[0]->str);
     weir_stats stats;
     weir_get_stats(s.w, &stats);
-    assert_true(stats.rejected_count >= 1);
+    assert_true(stats.rejected_report_count >= 1);
     freeReplyObject(keys);
     setup_stop(&s);
 }
@@ -341,7 +341,7 @@ static void test_a_redis_that_comes_back_empty_counts_as_one_loss(void **state)
         }
         weir_stats stats;
         weir_get_stats(s.w, &stats);
-        assert_int_equal(stats.forgot_count, losses);
+        assert_int_equal(stats.redis_lost_state_count, losses);
         assert_int_equal(lines_with(&s.log, "has lost what it was told"), losses);
         assert_int_equal(server_sum(&s.server, "weir:*:p:good:*"), 1);
     }

@@ -456,7 +456,7 @@ static void test_logs_of_keys_that_come_and_go_lose_no_memory(void **state)
     run_threads(THREADS, crowd_main, &crowd);
     weir_stats stats;
     weir_get_stats(crowd.w, &stats);
-    assert_true(stats.evicted_used_count + stats.evicted_fresh_count > 1000 && stats.untracked_count != 0);
+    assert_true(stats.evicted_used_count + stats.evicted_unused_count > 1000 && stats.untracked_count != 0);
     /* When all windows are over all of it can be used again. */
     const struct timespec rest = {.tv_nsec = 150000000};
     (void) nanosleep(&rest, NULL);

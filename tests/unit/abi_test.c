@@ -19,6 +19,62 @@ static void test_the_version_is_that_of_the_header_and_of_the_build(void **state
     assert_string_equal(weir_version(), PROJECT_VERSION);
 }
 
+#define FIELD(name, at)                                                                                                \
+    {                                                                                                                  \
+#name, offsetof(weir_stats, name), at                                                                          \
+    }
+
+/* Where a program that was compiled against 0.1.0 looks for each counter, whatever the counter is called now. */
+static void test_a_field_of_statistics_stays_where_it_is(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *name;
+        size_t is, was;
+    } fields[] = {
+        FIELD(allowed_count, 0),
+        FIELD(denied_count, 8),
+        FIELD(would_deny_count, 16),
+        FIELD(unknown_policy_count, 24),
+        FIELD(slow_count, 32),
+        FIELD(untracked_count, 40),
+        FIELD(late_units, 48),
+        FIELD(key_count, 56),
+        FIELD(key_capacity, 64),
+        FIELD(evicted_unused_count, 72),
+        FIELD(evicted_used_count, 80),
+        FIELD(lost_report_count, 88),
+        FIELD(thread_count, 96),
+        FIELD(live_nodes, 100),
+        FIELD(link, 104),
+        FIELD(fleet_age_ns, 112),
+        FIELD(round_trip_ns, 120),
+        FIELD(sync_count, 128),
+        FIELD(sync_error_count, 136),
+        FIELD(connection_count, 144),
+        FIELD(redis_lost_state_count, 152),
+        FIELD(report_count, 160),
+        FIELD(rejected_report_count, 168),
+        FIELD(memory_size, 176),
+        FIELD(override_count, 184),
+        FIELD(deferred_report_count, 192),
+        FIELD(urgent_sync_count, 200),
+        FIELD(report_retry_count, 208),
+        FIELD(pending_key_count, 216),
+        FIELD(deferred_key_count, 224),
+        FIELD(denied_units, 232),
+        FIELD(evicted_denied_units, 240),
+        FIELD(evicted_restored_count, 248),
+        FIELD(evicted_unrecorded_count, 256),
+        FIELD(connection_attempt_count, 264),
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (fields[i].is != fields[i].was) {
+            fail_msg("%s is at %zu, and was at %zu", fields[i].name, fields[i].is, fields[i].was);
+        }
+    }
+}
+
 /* Room for the struct of a later header. */
 union later {
     weir_stats stats;
@@ -66,7 +122,7 @@ static void test_statistics_without_a_size_stay_within_the_first_struct(void **s
     memset(&later, UNTOUCHED, sizeof(later));
     (weir_get_stats)(w, &later.stats);
     assert_true(later.stats.key_capacity >= 65536);
-    assert_int_equal(later.stats.forgiven_count, 0);
+    assert_int_equal(later.stats.evicted_unrecorded_count, 0);
     expect_bytes(&later, FIRST_STATS_SIZE, sizeof(later), UNTOUCHED);
     weir_close(w);
 }
@@ -75,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_version_is_that_of_the_header_and_of_the_build),
+        cmocka_unit_test(test_a_field_of_statistics_stays_where_it_is),
         cmocka_unit_test(test_statistics_fill_the_room_that_the_caller_has),
         cmocka_unit_test(test_statistics_without_a_size_stay_within_the_first_struct),
     };

@@ -141,7 +141,7 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
             agree(&n);
         }
         assert_int_equal(fleet_sum(&n), 300);
-        assert_int_equal(stats_of(&n.node[0]).forgot_count, 1);
+        assert_int_equal(stats_of(&n.node[0]).redis_lost_state_count, 1);
         assert_int_equal(stats_of(&n.node[0]).live_nodes, NODES);
         nodes_stop(&n);
     }
@@ -184,7 +184,7 @@ static void test_a_loss_counts_once_whatever_the_first_round_after_it_is(void **
                 }
                 pass(&n, HEAL_MS);
                 for (int j = 0; j < NODES; j++) {
-                    const uint64_t count = stats_of(&n.node[j]).forgot_count;
+                    const uint64_t count = stats_of(&n.node[j]).redis_lost_state_count;
                     if (count != losses) {
                         fail_msg("down for %llu ms, %s, %d: node %d counts %llu of %llu losses",
                                  (unsigned long long) down_ms[i / 2], i % 2 != 0 ? "another run" : "flushed", urgent, j,
@@ -220,7 +220,7 @@ static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(
         pass(&n, TURN_MS);
         const weir_stats before = stats_of(&n.node[0]);
         pass(&n, 2000);
-        assert_int_equal(stats_of(&n.node[0]).reported_count, before.reported_count);
+        assert_int_equal(stats_of(&n.node[0]).report_count, before.report_count);
         nodes_stop(&n);
     }
 }
@@ -246,8 +246,8 @@ static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
         }
         assert_in_range(late, 38 * TURN_INTERVALS, 40 * TURN_INTERVALS);
         const weir_stats last = stats_of(&n.node[0]);
-        assert_in_range(last.reported_count - first.reported_count, 3, 8);
-        assert_true(load_relaxed(&n.node[0].w->fleet.stats.postponed_count) >= late);
+        assert_in_range(last.report_count - first.report_count, 3, 8);
+        assert_true(load_relaxed(&n.node[0].w->fleet.stats.deferred_report_count) >= late);
         assert_int_equal(ask(&n.node[0], 1), 1);
         assert_int_equal(weir_sync(n.node[0].w, 5000), 0); /* whoever waits for it has it told */
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
@@ -444,7 +444,7 @@ static void test_nodes_that_join_after_the_clock_went_back_agree_with_those_that
         assert_true(steps_s[i] != 2 || ahead_ns < (int64_t) SECOND / 100); /* it is gone */
         for (int node = 0; node < 3; node++) {
             /* (A clock that jumps on by more than a node's lifetime makes every other one have failed.) */
-            assert_true(steps_s[i] < 0 || stats_of(&n.node[node]).forgot_count == 0);
+            assert_true(steps_s[i] < 0 || stats_of(&n.node[node]).redis_lost_state_count == 0);
         }
         nodes_stop(&n);
     }

@@ -457,7 +457,7 @@ static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **sta
     struct node *node = start(&n, true);
     node->key = key_of(node, 1);
     const struct fleet_stats *stats = &node->w->fleet.stats;
-    const uint64_t before = stats->urgent_count;
+    const uint64_t before = stats->urgent_sync_count;
     ask_for_flush(node);
     size_t rounds = 0;
     for (; !is_served(node); rounds++) {
@@ -466,7 +466,7 @@ static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **sta
         make_urgent(node);
         assert_true(weir_poll(node->w) >= 0);
     }
-    assert_in_range(stats->urgent_count - before, 3, rounds / 2 + 1);
+    assert_in_range(stats->urgent_sync_count - before, 3, rounds / 2 + 1);
     nodes_stop(&n);
 }
 

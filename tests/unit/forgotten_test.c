@@ -60,7 +60,7 @@ static uint64_t returned(const struct node *node)
 {
     weir_stats stats;
     weir_get_stats(node->w, &stats);
-    return stats.returned_count;
+    return stats.evicted_restored_count;
 }
 
 /* Whether a node remembers what its key had used. */
@@ -257,7 +257,7 @@ static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_
         assert_in_range(more, 1, 30);
         node_close(&s.n.node[2]); /* who is awaited in vain */
         loopback_fleet_set_down(s.n.fleet, false);
-        while (load_relaxed(&node->w->fleet.stats.awaits) == 0) {
+        while (load_relaxed(&node->w->fleet.stats.awaiting_peers) == 0) {
             pass(&s.n, STEP_MS);
         }
         forget_key(&s, node);

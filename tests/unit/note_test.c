@@ -287,7 +287,7 @@ static void test_many_keys_far_from_their_limits_are_told_no_more_often_without_
         assert_int_equal(used, 40 * keys);
         weir_stats stats;
         weir_get_stats(node->w, &stats);
-        reports[which] = stats.reported_count;
+        reports[which] = stats.report_count;
         pass(&s.n, TURN_MS);
         assert_int_equal(loopback_fleet_sum(s.n.fleet, ":p:"), used);
         nodes_stop(&s.n);

@@ -100,7 +100,7 @@ static void test_offenders_are_told_with_what_they_were_denied_most_first(void *
             weir_stats stats;
             weir_get_stats(p.w, &stats);
             assert_int_equal(stats.denied_units, some + most + costly);
-            assert_int_equal(stats.unlisted_units, 0);
+            assert_int_equal(stats.evicted_denied_units, 0);
             server_close(&p);
         }
     }
@@ -326,9 +326,9 @@ static void test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out
     do {
         process_pass(&p, 40 * MILLISECOND);
         weir_get_stats(p.w, &stats);
-    } while (stats.denied_units + stats.unlisted_units < denied && ++polls < 100);
-    assert_int_equal(stats.denied_units + stats.unlisted_units, denied);
-    assert_in_range(stats.unlisted_units, 0, 30);
+    } while (stats.denied_units + stats.evicted_denied_units < denied && ++polls < 100);
+    assert_int_equal(stats.denied_units + stats.evicted_denied_units, denied);
+    assert_in_range(stats.evicted_denied_units, 0, 30);
     assert_true(polls < 60);
     weir_offender top[WEIR_TOP_OFFENDERS];
     assert_int_equal(weir_top_offenders(p.w, id, top, WEIR_TOP_OFFENDERS), WEIR_TOP_OFFENDERS);
@@ -371,8 +371,8 @@ static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **
     weir_stats stats;
     weir_get_stats(p.w, &stats);
     assert_int_equal(stats.denied_count, denied);
-    assert_true(stats.unlisted_units != 0);
-    assert_int_equal(stats.denied_units + stats.unlisted_units, denied - stats.untracked_count);
+    assert_true(stats.evicted_denied_units != 0);
+    assert_int_equal(stats.denied_units + stats.evicted_denied_units, denied - stats.untracked_count);
     server_close(&p);
 }
 
@@ -404,7 +404,7 @@ static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_ha
     is_offender(&top[0], "k", 5);
     weir_stats stats;
     weir_get_stats(p.w, &stats);
-    assert_int_equal(stats.unlisted_units, 0);
+    assert_int_equal(stats.evicted_denied_units, 0);
     server_close(&p);
 }
 

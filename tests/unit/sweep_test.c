@@ -116,10 +116,10 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
         pass(&s.n, STEP_MS);
     }
     /* From now on the limit holds, of which this node has a part until it has heard. */
-    const uint64_t told = fleet->stats.reported_count;
+    const uint64_t told = fleet->stats.report_count;
     node->w->fleet.next_round_ns = 0; /* a round is due */
     const size_t steps = 1 + sweep_all(&s, &fleet->forgiven);
-    assert_true(fleet->stats.reported_count > told);
+    assert_true(fleet->stats.report_count > told);
     pass(&s.n, TURN_MS);
     /* What had passed before is no debt, told before the sweep came or after; all of it is told. */
     struct node *other = &s.n.node[1];
