@@ -127,12 +127,14 @@ static void add_policies(struct text *text, const weir *w)
         text_add(text, "weir_would_deny_total{policy=\"%s\"} %" PRIu64 "\n", w->names.names[id],
                  sum_policy(&w->limiter, (weir_policy_id) id).would_deny);
     }
-    text_add(text, "# HELP weir_rung 1: the policy stands on this rung of the outage ladder. 0: on another one.\n"
-                   "# TYPE weir_rung gauge\n");
+    text_add(
+        text,
+        "# HELP weir_outage_mode 1: the policy is in this outage mode; fleet is normal operation. 0: in another one.\n"
+        "# TYPE weir_outage_mode gauge\n");
     for (size_t i = 0; i < set->count; i++) {
         const unsigned stands_on = load_relaxed(&set->policies[i].rung);
         for (unsigned rung = RUNG_FLEET; rung <= RUNG_CLOSED; rung++) {
-            text_add(text, "weir_rung{policy=\"%s\",rung=\"%s\"} %d\n", set->policies[i].name, rungs[rung],
+            text_add(text, "weir_outage_mode{policy=\"%s\",mode=\"%s\"} %d\n", set->policies[i].name, rungs[rung],
                      rung == stands_on);
         }
     }
@@ -190,7 +192,8 @@ static void add_offenders(struct text *text, weir *w)
     static const char *const helps[] = {
         "# HELP weir_recent_denied_units Units denied lately, by policy with its tiers; halved every minute.\n"
         "# TYPE weir_recent_denied_units gauge\n",
-        "# HELP weir_top_offenders_ratio Of these, the part that the 16 keys denied most make up, at least.\n"
+        "# HELP weir_top_offenders_ratio Part of the recently denied units that the 16 most denied keys make up, at "
+        "least.\n"
         "# TYPE weir_top_offenders_ratio gauge\n"};
     const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
     for (size_t ratio = 0; ratio < 2; ratio++) {
@@ -213,32 +216,34 @@ static void add_offenders(struct text *text, weir *w)
 
 static void add_process(struct text *text, const weir_stats *stats)
 {
-    add_metric(text, "weir_slow_checks_total", "counter", "Checks that went past the thread's own counters.",
-               stats->slow_count);
-    add_metric(text, "weir_unknown_policy_checks_total", "counter", "Checks against no policy, allowed.",
-               stats->unknown_policy_count);
+    add_metric(text, "weir_slow_checks_total", "counter",
+               "Checks and other calls that the thread's own counters could not answer.", stats->slow_count);
+    add_metric(text, "weir_unknown_policy_checks_total", "counter",
+               "Checks of a policy that does not exist; they are allowed.", stats->unknown_policy_count);
     add_metric(text, "weir_untracked_checks_total", "counter",
-               "Checks denied because the table was full of keys in use.", stats->untracked_count);
-    add_metric(text, "weir_late_units_total", "counter", "Units charged after their grant had been taken back.",
-               stats->late_units);
+               "Checks denied, and charges not counted, for want of an entry or of memory for logs.",
+               stats->untracked_count);
+    add_metric(text, "weir_late_units_total", "counter",
+               "Units admitted on a grant after another thread had taken the grant back.", stats->late_units);
     add_metric(text, "weir_keys", "gauge", "Entries of the table in use, one per key and limit.", stats->key_count);
     add_metric(text, "weir_key_capacity", "gauge", "Entries of the table.", stats->key_capacity);
     text_add(text,
-             "# HELP weir_evicted_keys_total Forgotten keys, by whether they had used anything.\n"
-             "# TYPE weir_evicted_keys_total counter\nweir_evicted_keys_total{state=\"fresh\"} %" PRIu64
+             "# HELP weir_evicted_keys_total Entries evicted for another key, by whether the key had used anything.\n"
+             "# TYPE weir_evicted_keys_total counter\nweir_evicted_keys_total{state=\"unused\"} %" PRIu64
              "\nweir_evicted_keys_total{state=\"used\"} %" PRIu64 "\n",
              stats->evicted_unused_count, stats->evicted_used_count);
-    add_metric(text, "weir_returned_keys_total", "counter",
-               "Keys that began with what is remembered of them, having been forgotten.",
-               stats->evicted_restored_count);
-    add_metric(text, "weir_forgiven_keys_total", "counter",
-               "Forgotten keys of whose use there was no room to remember anything.", stats->evicted_unrecorded_count);
-    add_metric(text, "weir_lost_reports_total", "counter", "Forgotten keys whose last report found no room.",
-               stats->lost_report_count);
-    add_metric(text, "weir_denied_units_total", "counter", "Units denied, as the lists of top offenders count them.",
-               stats->denied_units);
-    add_metric(text, "weir_unlisted_denied_units_total", "counter",
-               "Units denied to keys that were forgotten before they could be counted.", stats->evicted_denied_units);
+    add_metric(text, "weir_evicted_restored_total", "counter",
+               "Evicted keys that came back and had their usage restored.", stats->evicted_restored_count);
+    add_metric(text, "weir_evicted_unrecorded_total", "counter",
+               "Usage records of evicted keys dropped for want of room; such a key starts with its full limit.",
+               stats->evicted_unrecorded_count);
+    add_metric(text, "weir_lost_reports_total", "counter",
+               "Evicted keys whose last report was dropped for want of room.", stats->lost_report_count);
+    add_metric(text, "weir_denied_units_total", "counter",
+               "Denied units that were counted in the lists of top offenders.", stats->denied_units);
+    add_metric(text, "weir_evicted_denied_units_total", "counter",
+               "Denied units missing in the lists of top offenders, as the key was evicted first.",
+               stats->evicted_denied_units);
     add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
     add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
 }
@@ -249,8 +254,8 @@ static void add_estimate(struct text *text, const struct fleet_stats *stats)
     static const char name[] = "weir_estimate_error_ratio";
     uint64_t count = 0;
     text_add(text,
-             "# HELP %s What the others were taken to have admitted between two syncs less what they had, as a part of "
-             "the limit.\n# TYPE %s histogram\n",
+             "# HELP %s Estimate of what the other nodes admitted between two syncs, less what they did admit, as a "
+             "part of the limit.\n# TYPE %s histogram\n",
              name, name);
     for (size_t i = 0; i < ESTIMATE_BUCKETS - 1; i++) {
         const int32_t bound = estimate_bounds[i];
@@ -267,7 +272,7 @@ static void add_estimate(struct text *text, const struct fleet_stats *stats)
 
 static void add_troubles(struct text *text, const struct fleet_stats *stats)
 {
-    text_add(text, "# HELP weir_errors_total Failed attempts to connect, lost connections and failed rounds, by kind.\n"
+    text_add(text, "# HELP weir_errors_total Failed attempts to connect, lost connections and failed syncs, by kind.\n"
                    "# TYPE weir_errors_total counter\n");
     for (size_t i = 0; i < TROUBLE_KINDS; i++) {
         text_add(text, "weir_errors_total{kind=\"%s\"} %" PRIu64 "\n", trouble_kind(i),
@@ -284,48 +289,51 @@ static uint64_t since_open_ns(const weir *w)
 
 static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
 {
-    add_metric(text, "weir_redis_up", "gauge", "Whether Redis is connected.", stats->link == WEIR_LINK_UP);
+    add_metric(text, "weir_redis_up", "gauge", "1: Redis is connected. 0: it is not.", stats->link == WEIR_LINK_UP);
     add_metric(text, "weir_live_nodes", "gauge", "Nodes with a recent heartbeat, this one included.",
                stats->live_nodes);
-    add_metric(
-        text, "weir_suspect_nodes", "gauge",
-        "Nodes without a recent heartbeat whose share is left to them: cut off, or dead for less than a lifetime.",
-        load_relaxed(&w->fleet.stats.suspect_nodes));
-    add_metric(text, "weir_awaited", "gauge",
-               "1: after an outage or a loss, until all nodes are back and have told; limits go by shares.",
+    add_metric(text, "weir_suspect_nodes", "gauge",
+               "Nodes without a recent heartbeat whose share is still reserved for them.",
+               load_relaxed(&w->fleet.stats.suspect_nodes));
+    add_metric(text, "weir_awaiting_peers", "gauge",
+               "1: after an outage, until all nodes have reported again; each node keeps to its share. 0: else.",
                load_relaxed(&w->fleet.stats.awaiting_peers));
-    add_seconds(text, "weir_fleet_age_seconds", "Since the last good sync; before the first one, since weir_open.",
+    add_seconds(text, "weir_fleet_age_seconds", "Time since the last good sync; before the first one, since weir_open.",
                 (int64_t) (stats->fleet_age_ns != UINT64_MAX ? stats->fleet_age_ns : since_open_ns(w)));
     add_seconds(text, "weir_round_trip_seconds", "Round trip of the last good sync.", (int64_t) stats->round_trip_ns);
-    add_seconds(text, "weir_clock_skew_seconds", "Redis's clock less this node's idea of it, at the last good sync.",
+    add_seconds(text, "weir_clock_skew_seconds",
+                "Redis's clock less this node's estimate of it, at the last good sync.",
                 load_relaxed(&w->fleet.stats.clock_skew_ns));
-    add_metric(text, "weir_syncs_total", "counter", "Rounds answered.", stats->sync_count);
+    add_metric(text, "weir_syncs_total", "counter", "Syncs that Redis answered.", stats->sync_count);
     add_metric(text, "weir_sync_errors_total", "counter",
-               "Rounds that failed or timed out, and sync intervals without a connection.", stats->sync_error_count);
-    add_metric(text, "weir_connection_attempts_total", "counter",
-               "Attempts to connect to Redis, whatever came of them.", stats->connection_attempt_count);
+               "Syncs that failed or timed out, and sync intervals without a connection.", stats->sync_error_count);
+    add_metric(text, "weir_connection_attempts_total", "counter", "Attempts to connect to Redis, successful or not.",
+               stats->connection_attempt_count);
     add_metric(text, "weir_connections_total", "counter",
                "Connections opened to Redis; it may refuse the login after that.", stats->connection_count);
-    add_metric(text, "weir_forgot_total", "counter", "Times Redis came back without what it had been told.",
+    add_metric(text, "weir_redis_lost_state_total", "counter", "Times that Redis had lost what this node had reported.",
                stats->redis_lost_state_count);
-    add_metric(text, "weir_reports_total", "counter", "Reports Redis has taken.", stats->report_count);
-    add_metric(text, "weir_rejected_reports_total", "counter", "Reports Redis refused.", stats->rejected_report_count);
-    add_metric(text, "weir_overrides", "gauge", "Keys with an entry of their own.", stats->override_count);
-    add_metric(text, "weir_overrides_left_out", "gauge", "Entries of keys that are beyond what is read.",
+    add_metric(text, "weir_reports_total", "counter", "Reports that Redis acknowledged.", stats->report_count);
+    add_metric(text, "weir_rejected_reports_total", "counter", "Reports that Redis rejected.",
+               stats->rejected_report_count);
+    add_metric(text, "weir_overrides", "gauge", "Keys with an override.", stats->override_count);
+    add_metric(text, "weir_overrides_left_out", "gauge",
+               "Overrides in Redis that are not read, as there are too many or they are too long.",
                load_relaxed(&w->fleet.stats.overrides_left_out));
-    add_metric(text, "weir_urgent_syncs_total", "counter", "Rounds begun at once, for keys that could not wait.",
-               stats->urgent_sync_count);
-    add_metric(text, "weir_postponed_reports_total", "counter", "Times a key's news was left to its turn.",
+    add_metric(text, "weir_urgent_syncs_total", "counter",
+               "Syncs begun ahead of the interval, for keys whose usage jumped.", stats->urgent_sync_count);
+    add_metric(text, "weir_deferred_reports_total", "counter", "Times that a key's change was left for a later report.",
                stats->deferred_report_count);
-    add_metric(text, "weir_untold_reports_total", "counter", "Reports that could not be told, and are told again.",
+    add_metric(text, "weir_report_retries_total", "counter",
+               "Reports that got no answer in a good sync, as of a lost shard, and are sent again.",
                stats->report_retry_count);
-    add_metric(text, "weir_due_keys", "gauge",
-               "Entries that have changed since they were last looked at for the fleet.", stats->pending_key_count);
-    add_metric(text, "weir_waiting_keys", "gauge", "Entries with news that can wait for its turn.",
+    add_metric(text, "weir_pending_keys", "gauge",
+               "Entries that have changed since they were last considered for a report.", stats->pending_key_count);
+    add_metric(text, "weir_deferred_keys", "gauge", "Entries with a change that is left for a later report.",
                stats->deferred_key_count);
     add_troubles(text, &w->fleet.stats);
     add_estimate(text, &w->fleet.stats);
-    add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good rounds.",
+    add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good syncs.",
                load_relaxed(&w->fleet.stats.sent_size));
     text_add(
         text,

@@ -32,7 +32,7 @@ ROWS = {
 FAILS_AT = 40
 
 # Gauges that are measured: a promtool test has them as a constant.
-MEASURED = {"weir_due_keys", "weir_round_trip_seconds", "weir_clock_skew_seconds"}
+MEASURED = {"weir_pending_keys", "weir_round_trip_seconds", "weir_clock_skew_seconds"}
 
 
 class Skipped(Exception):
@@ -122,22 +122,22 @@ def kinds_that_rise(scrapes):
     return sorted(re.search(r'kind="(\w+)"', series)[1] for series in kinds if shape(column(scrapes, series)) != "stays")
 
 
-def rungs(scrapes):
-    """Those that the node stood on. Each rung has a series in every scrape, and one of them is 1."""
-    stood = []
+def outage_modes(scrapes):
+    """Those that the policy was in. Each mode has a series in every scrape, and one of them is 1."""
+    found = []
     for scrape in scrapes:
-        values = {re.search(r'rung="(\w+)"', series)[1]: scrape[series] for series in scrape if series.startswith("weir_rung{")}
+        values = {re.search(r'mode="(\w+)"', series)[1]: scrape[series] for series in scrape if series.startswith("weir_outage_mode{")}
         assert len(values) == 5 and sorted(values.values()) == [0, 0, 0, 0, 1], values
-        stood += [rung for rung in values if values[rung] == 1]
-    return sorted(set(stood))
+        found += [mode for mode in values if values[mode] == 1]
+    return sorted(set(found))
 
 
 def expect_cell(failure, metric, cell):
     scrapes = run(failure)[0]
     if metric == "weir_errors_total":
         found = ", ".join(f"`{kind}` rises" for kind in kinds_that_rise(scrapes)) or "stays"
-    elif metric == "weir_rung":
-        found = ", ".join(f"`{rung}`" for rung in rungs(scrapes))
+    elif metric == "weir_outage_mode":
+        found = ", ".join(f"`{mode}`" for mode in outage_modes(scrapes))
         cell = found if cell == "any" else cell
     elif re.fullmatch(r"\d+( and \d+)*", cell):
         found = " and ".join(f"{value:g}" for value in sorted(set(column(scrapes, metric))))
@@ -240,7 +240,7 @@ def series_are_those_of(failure):
     written = {series for scrape in scrapes for series in scrape}
     for series, samples in given.items():
         name = series.partition("{")[0]
-        if name == "weir_rung" and row_of(failure)[name] == "any":
+        if name == "weir_outage_mode" and row_of(failure)[name] == "any":
             continue
         found, said = measured_shape(failure, series), shape(samples[FAILS_AT + 1:])
         assert said == "absent" or series in written, f"{failure}: no node writes {series}"
@@ -250,7 +250,7 @@ def series_are_those_of(failure):
     for series in written - set(given):
         counts = re.fullmatch(r"weir_\w+(_total|_bucket|_count)", series.partition("{")[0])
         if series.partition("{")[0] in used and not (counts and measured_shape(failure, series) == "stays"):
-            assert series.startswith("weir_rung{"), f"{failure}: the test is without {series}"
+            assert series.startswith("weir_outage_mode{"), f"{failure}: the test is without {series}"
 
 
 def test_the_log_names_the_server_and_never_the_password():

@@ -237,7 +237,7 @@ static void test_a_password_is_used(void **state)
     assert_in_range(weir_write_metrics(s.w, metrics, sizeof(metrics)), 1000, sizeof(metrics) - 1);
     assert_non_null(strstr(metrics, "name=\"the _node_\"} 1\n"));
     assert_non_null(strstr(metrics, "weir_redis_up 1\n"));
-    assert_non_null(strstr(metrics, "weir_rung{policy=\"p\",rung=\"fleet\"} 1\n"));
+    assert_non_null(strstr(metrics, "weir_outage_mode{policy=\"p\",mode=\"fleet\"} 1\n"));
     setup_stop(&s);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What metrics tell of the library and of policies: its version, what limits are, and on which rung policies stand. */
+/* What metrics there are, and what they say: the library's version, limits, and the outage mode of each policy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/support.h"
+#include "support/nodes.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -110,18 +110,112 @@ static void test_limits_are_told_in_units_and_seconds(void **state)
     weir_close(w);
 }
 
-static void test_a_policy_has_a_series_for_each_rung(void **state)
+static void test_a_policy_has_a_series_for_each_outage_mode(void **state)
 {
     (void) state;
     weir *w = open_with_policies();
     char *text = metrics_of(w);
-    static const char *const rungs[] = {"fleet", "share", "local", "open", "closed"};
-    for (size_t i = 0; i < COUNT_OF(rungs); i++) {
+    static const char *const modes[] = {"fleet", "share", "local", "open", "closed"};
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
         char line[100];
-        (void) snprintf(line, sizeof(line), "weir_rung{policy=\"log\",rung=\"%s\"} %d", rungs[i], i == 0);
+        (void) snprintf(line, sizeof(line), "weir_outage_mode{policy=\"log\",mode=\"%s\"} %d", modes[i], i == 0);
         expect_line(text, line);
     }
-    assert_int_equal(count_of(text, "\nweir_rung{"), 2 * COUNT_OF(rungs));
+    assert_int_equal(count_of(text, "\nweir_outage_mode{"), 2 * COUNT_OF(modes));
+    free(text);
+    weir_close(w);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *) a, *(const char *const *) b);
+}
+
+/* Dashboards and alerts go by these names: one that is added is added here, none is renamed. */
+static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **state)
+{
+    (void) state;
+    static const char *const names[] = {
+        "weir_awaiting_peers",
+        "weir_build_info",
+        "weir_checks_total",
+        "weir_clock_skew_seconds",
+        "weir_connection_attempts_total",
+        "weir_connections_total",
+        "weir_deferred_keys",
+        "weir_deferred_reports_total",
+        "weir_denied_units_total",
+        "weir_errors_total",
+        "weir_estimate_error_ratio",
+        "weir_evicted_denied_units_total",
+        "weir_evicted_keys_total",
+        "weir_evicted_restored_total",
+        "weir_evicted_unrecorded_total",
+        "weir_fleet_age_seconds",
+        "weir_key_capacity",
+        "weir_keys",
+        "weir_late_units_total",
+        "weir_limit_burst_units",
+        "weir_limit_period_seconds",
+        "weir_limit_units",
+        "weir_live_nodes",
+        "weir_lost_reports_total",
+        "weir_memory_bytes",
+        "weir_node_info",
+        "weir_outage_mode",
+        "weir_overrides",
+        "weir_overrides_left_out",
+        "weir_pending_keys",
+        "weir_recent_denied_units",
+        "weir_redis_lost_state_total",
+        "weir_redis_up",
+        "weir_rejected_reports_total",
+        "weir_report_retries_total",
+        "weir_reports_total",
+        "weir_round_trip_seconds",
+        "weir_sent_bytes_total",
+        "weir_slow_checks_total",
+        "weir_suspect_nodes",
+        "weir_sync_errors_total",
+        "weir_syncs_total",
+        "weir_threads",
+        "weir_top_offenders_ratio",
+        "weir_unknown_policy_checks_total",
+        "weir_untracked_checks_total",
+        "weir_urgent_syncs_total",
+        "weir_would_deny_total",
+    };
+    struct nodes n;
+    nodes_init(&n, &policies[1], 1);
+    node_open(&n, 0, 0);
+    char *text = metrics_of(n.node[0].w);
+    const char *written[2 * COUNT_OF(names)];
+    size_t count = 0;
+    static const char mark[] = "# TYPE ";
+    for (char *at = strstr(text, mark); at != NULL && count < COUNT_OF(written); at = strstr(at + 1, mark)) {
+        written[count] = at + strlen(mark);
+        at += strlen(mark) + strcspn(at + strlen(mark), " ");
+        *at = '\0';
+        count++;
+    }
+    qsort(written, count, sizeof(written[0]), compare_names);
+    for (size_t i = 0; i < count && i < COUNT_OF(names); i++) {
+        assert_string_equal(written[i], names[i]);
+    }
+    assert_int_equal(count, COUNT_OF(names));
+    free(text);
+    nodes_stop(&n);
+}
+
+/* An alert of keys that were in use goes by this label. */
+static void test_evicted_keys_are_counted_by_whether_they_were_used(void **state)
+{
+    (void) state;
+    weir *w = open_or_fail(NULL);
+    char *text = metrics_of(w);
+    expect_line(text, "weir_evicted_keys_total{state=\"unused\"} 0");
+    expect_line(text, "weir_evicted_keys_total{state=\"used\"} 0");
+    assert_int_equal(count_of(text, "\nweir_evicted_keys_total{"), 2);
     free(text);
     weir_close(w);
 }
@@ -131,7 +225,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_version_is_there),
         cmocka_unit_test(test_limits_are_told_in_units_and_seconds),
-        cmocka_unit_test(test_a_policy_has_a_series_for_each_rung),
+        cmocka_unit_test(test_a_policy_has_a_series_for_each_outage_mode),
+        cmocka_unit_test(test_a_node_of_a_fleet_writes_the_metrics_of_these_names),
+        cmocka_unit_test(test_evicted_keys_are_counted_by_whether_they_were_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

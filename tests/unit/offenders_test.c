@@ -433,7 +433,7 @@ static void test_metrics_tell_what_the_top_makes_up_and_no_keys(void **state)
                                         "\nweir_top_offenders_ratio{policy=\"many\"} 0.250000\n",
                                         "\nweir_top_offenders_ratio{policy=\"none\"} 0.000000\n",
                                         "\nweir_denied_units_total 690\n",
-                                        "\nweir_unlisted_denied_units_total 0\n"};
+                                        "\nweir_evicted_denied_units_total 0\n"};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         if (strstr(text, lines[i]) == NULL) {
             fail_msg("no line%s", lines[i]);
