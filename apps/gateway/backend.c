@@ -41,6 +41,6 @@ void backend_watch(struct backend_view *view, bool sent, bool replied, uint32_t 
     }
     if ((replied || (view->tried_at != 0 && now - view->tried_at >= SILENT_SECONDS)) &&
         atomic_exchange(&backend->refuses, false)) {
-        log_line(WEIR_LOG_INFO, "the backend %s takes packets again", backend->text);
+        log_line(WEIR_LOG_INFO, "the backend %s accepts packets again", backend->text);
     }
 }

@@ -78,7 +78,7 @@ static int start_workers(struct gateway *gateway)
         }
         const int result = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (result != 0) {
-            log_line(WEIR_LOG_ERROR, "no thread to be had: %s", strerror(result));
+            log_line(WEIR_LOG_ERROR, "cannot start a thread: %s", strerror(result));
             worker_close(worker);
             return -1;
         }

@@ -199,7 +199,7 @@ static void tell_differences(const struct look *look)
         const char *name = look->listed[i].name;
         if (!is_used(name)) {
             log_line(WEIR_LOG_WARNING,
-                     "policy \"%s\" limits nothing here: the gateway asks for no "
+                     "policy \"%s\" limits nothing here: the gateway uses no "
                      "policy of that name",
                      name);
         }
@@ -301,7 +301,7 @@ bool policies_reload(struct policies *policies, weir *w, const char *path, bool 
     bool good = keeps_all(policies, &look, &lost) || allow_missing;
     if (!good) {
         log_line(WEIR_LOG_ERROR,
-                 "policies stay as they were: %s: %s, which is in force; to let a limit go by a "
+                 "policies stay as they were: %s: %s, which is in force; to drop a limit in a "
                  "reload, start with --allow-missing",
                  path, lost.bytes);
     } else if (weir_load_policies(w, path, &error) != 0) {

@@ -50,7 +50,7 @@ struct text write_metrics(struct gateway *gateway)
     metric(&text, "offered_bytes_total", "counter", "Bytes of packets from clients, without headers.",
            SUM(gateway, offered_bytes));
     metric(&text, "passed_bytes_total", "counter", "Bytes of packets within the limits.", SUM(gateway, passed_bytes));
-    metric(&text, "reply_bytes_total", "counter", "Bytes of replies carried home.", SUM(gateway, replied_bytes));
+    metric(&text, "reply_bytes_total", "counter", "Bytes of replies sent to clients.", SUM(gateway, replied_bytes));
     add(&text, "# HELP weir_gateway_dropped_packets_total Packets over a limit.\n"
                "# TYPE weir_gateway_dropped_packets_total counter\n");
     for (size_t i = 0; i < POLICY_COUNT; i++) {
@@ -63,11 +63,11 @@ struct text write_metrics(struct gateway *gateway)
            SUM(gateway, refused));
     metric(&text, "backend_refuses", "gauge", "Whether the backend refuses packets: 1, or 0.",
            atomic_load(&gateway->backend.refuses));
-    metric(&text, "reply_packets_total", "counter", "Replies carried home.", SUM(gateway, replies));
+    metric(&text, "reply_packets_total", "counter", "Replies sent to clients.", SUM(gateway, replies));
     metric(&text, "lost_reply_packets_total", "counter", "Replies that could not be sent to their client.",
            SUM(gateway, lost_replies));
     metric(&text, "sessions", "gauge", "Clients with a socket to the backend.", SUM(gateway, sessions));
-    metric(&text, "evicted_sessions_total", "counter", "Clients that lost their place to another.",
+    metric(&text, "evicted_sessions_total", "counter", "Sessions closed to make room for another client.",
            SUM(gateway, sessions_evicted));
     metric(&text, "merged_packets_total", "counter", "Packets that the kernel handed over together with others.",
            SUM(gateway, merged));

@@ -508,7 +508,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         result = -errno;
     }
     if (result != 0) {
-        log_line(WEIR_LOG_ERROR, "no thread with %u sessions to be had: %s", options->sessions, strerror(-result));
+        log_line(WEIR_LOG_ERROR, "cannot start a thread with %u sessions: %s", options->sessions, strerror(-result));
         worker_close(worker);
         return -1;
     }

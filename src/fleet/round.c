@@ -227,12 +227,13 @@ static void log_refused(struct fleet *fleet, size_t refused, const struct report
 {
     if (refused != 0 && !fleet->rejecting) {
         fleet_log(fleet, WEIR_LOG_ERROR,
-                  "%s refused %zu of %zu %s, such as \"%s\": it holds something else than weir's; delete it or "
-                  "choose another prefix. Limiting of these keys goes on by this node's own counts",
+                  "%s rejected %zu of %zu %s, such as that of \"%s\": the record is not one of weir's; delete it or "
+                  "choose another prefix. These keys are limited by this node's own counts",
                   fleet->transport->ops->server(fleet->transport), refused, fleet->round.report_count,
-                  plain_number(fleet->round.report_count, "record", "records"), first->record);
+                  plain_number(fleet->round.report_count, "report", "reports"), first->record);
     } else if (refused == 0 && fleet->rejecting && fleet->round.report_count != 0) {
-        fleet_log(fleet, WEIR_LOG_INFO, "%s takes all records again", fleet->transport->ops->server(fleet->transport));
+        fleet_log(fleet, WEIR_LOG_INFO, "%s accepts all reports again",
+                  fleet->transport->ops->server(fleet->transport));
     }
     if (fleet->round.report_count != 0) {
         fleet->rejecting = refused != 0;
@@ -301,7 +302,7 @@ static void hint_expected(struct fleet *fleet)
     fleet_log(fleet, WEIR_LOG_INFO,
               "expected_nodes is %" PRIu32 " and %" PRIu32
               " nodes are live: a node that starts lets pass up to 1/%" PRIu32
-              " of each limit before it has heard of the others; set expected_nodes to %" PRIu32,
+              " of each limit before its first sync; set expected_nodes to %" PRIu32,
               fleet->expected_nodes, fleet->round.live_nodes, expected, fleet->round.live_nodes);
 }
 
@@ -339,7 +340,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     if (fleet->round.forgot) {
         counter_add(&stats->redis_lost_state_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,
-                  "%s has lost what it was told (restarted empty, flushed, or another server): telling it again",
+                  "%s has lost its data (restarted empty, flushed, or another server): reporting all keys again",
                   fleet->transport->ops->server(fleet->transport));
     }
     if (fleet->round.forgot) {

@@ -16,7 +16,7 @@ def backend_at(port, address="127.0.0.1"):
 
 def refusals(f):
     log = f.log.read_text()
-    return len(re.findall("the backend 127.0.0.1:[0-9]+ refuses packets: Connection refused\n", log)), log.count("takes packets again")
+    return len(re.findall("the backend 127.0.0.1:[0-9]+ refuses packets: Connection refused\n", log)), log.count("accepts packets again")
 
 
 def metric(f, name):

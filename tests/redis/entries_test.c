@@ -324,7 +324,7 @@ static void test_a_full_redis_that_evicts_what_expires_next_is_not_taken_for_emp
     }
     assert_int_equal(stats_of(site.w).redis_lost_state_count, 0);
     assert_int_equal(stats_of(other).redis_lost_state_count, 0);
-    assert_int_equal(lines_with(&site.log, "has lost what it was told"), 0);
+    assert_int_equal(lines_with(&site.log, "has lost its data"), 0);
     assert_true(is_denied(&site, "a"));
     redisReply *reply = server_command(&site.server, "PTTL weir:nodes");
     assert_true(reply->integer > 23LL * 3600 * 1000);

@@ -260,7 +260,7 @@ static void test_a_record_of_a_wrong_type_hurts_no_other(void **state)
     }
     assert_int_equal(weir_sync(s.w, 5000), 0);
     assert_int_equal(server_sum(&s.server, "weir:*:other:*"), 7);
-    wait_for_line(&s.log, " refused 1 of");
+    wait_for_line(&s.log, " rejected 1 of");
     wait_for_line(&s.log, keys->element[0]->str);
     weir_stats stats;
     weir_get_stats(s.w, &stats);
@@ -342,7 +342,7 @@ static void test_a_redis_that_comes_back_empty_counts_as_one_loss(void **state)
         weir_stats stats;
         weir_get_stats(s.w, &stats);
         assert_int_equal(stats.redis_lost_state_count, losses);
-        assert_int_equal(lines_with(&s.log, "has lost what it was told"), losses);
+        assert_int_equal(lines_with(&s.log, "has lost its data"), losses);
         assert_int_equal(server_sum(&s.server, "weir:*:p:good:*"), 1);
     }
     setup_stop(&s);

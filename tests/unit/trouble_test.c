@@ -244,7 +244,7 @@ static void test_one_is_said_as_one_and_more_as_more(void **state)
     nodes_stop(&n);
 }
 
-static void test_refused_records_are_said_as_one_or_more(void **state)
+static void test_rejected_reports_are_said_as_one_or_more(void **state)
 {
     (void) state;
     const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
@@ -256,7 +256,7 @@ static void test_refused_records_are_said_as_one_or_more(void **state)
     loopback_fleet_refuse(n.fleet, ":p:", -EPROTO);
     assert_int_equal(ask(&n.node[0], 50), 50);
     pass(&n, 1000);
-    expect_line(&log, " refused 1 of 1 record, such as ");
+    expect_line(&log, " rejected 1 of 1 report, such as that of ");
     nodes_stop(&n);
 }
 
@@ -268,7 +268,7 @@ int main(void)
         cmocka_unit_test(test_the_age_of_the_news_counts_from_the_start),
         cmocka_unit_test(test_what_stays_down_is_said_again_every_ten_minutes),
         cmocka_unit_test(test_one_is_said_as_one_and_more_as_more),
-        cmocka_unit_test(test_refused_records_are_said_as_one_or_more),
+        cmocka_unit_test(test_rejected_reports_are_said_as_one_or_more),
     };
     return cmocka_run_group_tests_name("unit/trouble", tests, NULL, NULL);
 }
