@@ -2,42 +2,50 @@
 /*
  * weir - rate limits inside a server's own threads, shared by a fleet through Redis.
  *
- * A `weir` is one node of a fleet. Each serving thread attaches once and then asks weir_check() before it
- * does a unit of work. The answer comes from the thread's own counters (a few nanoseconds), at times from
- * the process's table (tens of nanoseconds), never from the network: a background thread tells Redis what
- * this node admitted and learns what the others did.
+ * A `weir` is one node of a fleet. Each serving thread attaches once and then calls weir_check() before it does a unit
+ * of work. The answer comes from the thread's own counters (a few nanoseconds), at times from the process's table (tens
+ * of nanoseconds), never from the network. A background thread reports to Redis what this node admitted, and reads what
+ * the other nodes admitted.
  *
  * Which calls may run at the same time on one `weir`:
  *
- *   call                                  may run beside
- *   ------------------------------------  ------------------------------------------------------------
- *   weir_open                             anything (it makes a new object)
- *   weir_set_policies, _load_policies     everything but weir_close; two at once are put in order
- *   weir_find_policy, weir_make_key,      everything but weir_close
- *     weir_attach, weir_detach, weir_unbind,
- *     weir_reset,
- *     weir_sync, _get_stats(_sized),
- *     _write_metrics, _write_headers,
- *     _top_offenders, _list_policies
- *   weir_version                          anything
- *   weir_check, _check_all, _peek,        everything but weir_close, and but another call on the same
- *     _refund, _charge, _reserve            weir_thread: one thread uses it at a time
- *   weir_poll                             as weir_find_policy, and but another weir_poll
- *   weir_poll_fd                          everything but weir_close
- *   weir_close                            nothing
+ *   call                                     may run beside
+ *   ---------------------------------------  ---------------------------------------------------------
+ *   weir_open, weir_version,                 anything
+ *     weir_address_form
+ *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
+ *     weir_set_key_form, weir_set_override     other
+ *   weir_find_policy, weir_list_policies,    everything but weir_close
+ *     weir_list_overrides, weir_make_key,
+ *     weir_attach, weir_reset, weir_sync,
+ *     weir_poll_fd, weir_get_stats,
+ *     weir_get_stats_sized,
+ *     weir_top_offenders,
+ *     weir_write_metrics,
+ *     weir_write_headers
+ *   weir_check, weir_check_burst,            everything but weir_close and another call on the same
+ *     weir_check_all, weir_peek,               weir_thread: one thread uses a weir_thread at a time
+ *     weir_refund, weir_charge,
+ *     weir_reserve, weir_unbind,
+ *     weir_detach
+ *   weir_poll                                everything but weir_close and another weir_poll
+ *   weir_close                               nothing
  *
- * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a
- * sentence a person can act on. The library never exits, aborts, prints or takes a signal.
+ * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a sentence a person
+ * can act on. The library never exits, aborts, prints or takes a signal.
  *
- * Of the structs weir_options, weir_stats, and what weir_list_policies and weir_list_overrides give get new fields, at
- * their end; the others keep their size for as long as the library's soname stays (docs/decisions/013-abi.md).
+ * These structs get new fields at their end: weir_options, weir_stats, weir_policy_info and weir_override. All other
+ * structs keep their size for as long as the library's soname stays (docs/decisions/013-abi.md).
  *
- * After fork() without exec the child owns no background thread. Of a weir of the parent's it may only call
- * weir_close(), which frees the child's copy and touches neither the parent's connection nor the fleet. It may open
- * weirs of its own, before or after that, and use them as any process does, whatever threads of the parent were doing
- * at the fork. The library registers handlers for fork (pthread_atfork): a fork waits for a weir_set_policies that is
- * waiting for checks to end. So a log function, a clock of the host's own, and a signal handler that may interrupt a
- * call of weir must not fork. A host that uses liburcu-bp itself leaves that one's fork handlers to weir.
+ * After fork() without exec the child owns no background thread. On a weir of the parent the child may only call
+ * weir_close(), which frees the child's copy and touches neither the parent's connection nor the fleet. The child may
+ * open weirs of its own, before or after that, and use them as any process does, whatever threads of the parent were
+ * doing at the fork.
+ *
+ * The library registers handlers for fork (pthread_atfork): a fork waits for a weir_set_policies that is waiting for
+ * checks to end. So three things must not fork: a log function, a clock of the host, and a signal handler that may
+ * interrupt a call of weir. A host that uses liburcu-bp itself must not install liburcu-bp's own fork handlers, as weir
+ * calls them.
  */
 #ifndef WEIR_H
 #define WEIR_H
@@ -61,8 +69,9 @@ extern "C" {
 #define WEIR_VERSION_PATCH 0
 
 /*
- * The version of the library that the program runs with, such as "0.1.0"; the macros above are those of the header it
- * was compiled with. The text is the library's, and lasts as long as that is loaded. Threads: any. Progress: wait-free.
+ * The version of the library that the program runs with, such as "0.1.0"; the macros above are those of the header that
+ * the program was compiled with. The library owns the text, which lasts until the library is unloaded.
+ * Threads: any. Progress: wait-free.
  */
 WEIR_API const char *weir_version(void);
 
@@ -72,7 +81,7 @@ typedef struct weir weir;
 /* One thread's private counters: a handle that one thread uses at a time. See weir_attach. */
 typedef struct weir_thread weir_thread;
 
-/* A policy's number in one weir: the same for a name for as long as that weir is open. */
+/* A policy's number in one weir. A name keeps its number until the weir is closed. */
 typedef uint32_t weir_policy_id;
 
 /* No such policy. A check against it is allowed and counted in weir_stats.unknown_policy_count. */
@@ -84,7 +93,7 @@ typedef uint32_t weir_policy_id;
 /* Most keys in one weir_check_all. */
 #define WEIR_MAX_KEYS_AT_ONCE 16
 
-/* Greatest limit of a sliding log: it remembers the time of every unit. */
+/* Greatest limit of a sliding log, in units: a sliding log stores the time of every unit. */
 #define WEIR_MAX_LOG_UNITS 65536
 
 /* Longest name of a policy or a limit, in bytes, without the terminator. */
@@ -93,13 +102,13 @@ typedef uint32_t weir_policy_id;
 /* Most different policy names one weir takes from open to close. */
 #define WEIR_MAX_POLICIES 1023
 
-/* Most keys weir_top_offenders tells of. */
+/* Most keys weir_top_offenders returns. */
 #define WEIR_TOP_OFFENDERS 16
 
-/* Size of a key's text in a weir_offender, with the terminator. */
+/* Size of a key's text in a weir_offender, in bytes, with the terminator. */
 #define WEIR_OFFENDER_KEY_SIZE 128
 
-/* Longest text of a key in a form of its own, with the terminator. */
+/* Longest text of a key that a weir_key_form writes, in bytes, with the terminator. */
 #define WEIR_KEY_TEXT_SIZE 64
 
 /* Greatest number of units a limit, a burst or one request can have: 2^42 - 1. */
@@ -108,20 +117,20 @@ typedef uint32_t weir_policy_id;
 /* How a limit counts. docs/choosing.md helps to choose. */
 typedef enum weir_algorithm {
     WEIR_FIXED_WINDOW = 0,   /* so many units in each period, counted from period boundaries in fleet time */
-    WEIR_SLIDING_WINDOW = 1, /* two counters: this window's, and the last one's weighted by what of it is
-                                still within one period */
-    WEIR_SLIDING_LOG = 2,    /* the time of every unit is remembered: never more than limit in any period. Exact */
+    WEIR_SLIDING_WINDOW = 1, /* two counters: this window's, and the last window's, weighted by the part of the last
+                                window that is still within one period */
+    WEIR_SLIDING_LOG = 2,    /* exact: the time of every unit is stored, and no period has more than limit units */
     WEIR_TOKEN_BUCKET = 3,   /* a bucket of `burst` units that refills at limit per period (GCRA) */
-    WEIR_LEAKY_BUCKET = 4    /* a queue of `burst` units that is served at limit per period, evenly: see weir_reserve */
+    WEIR_LEAKY_BUCKET = 4    /* a queue of `burst` units, served evenly at limit per period: see weir_reserve */
 } weir_algorithm;
 
 /* Quotas: windows that follow the calendar, in UTC. */
 typedef enum weir_calendar { WEIR_CALENDAR_NONE = 0, WEIR_CALENDAR_DAY = 1, WEIR_CALENDAR_MONTH = 2 } weir_calendar;
 
-/* What to do when the fleet's news is too old to go by. */
+/* The outage mode of a policy: what its limits are when the last good sync is too old. */
 typedef enum weir_outage {
-    WEIR_OUTAGE_SHARE = 0, /* this node's part of the demand last seen for the key, an even part where none is known;
-                              at least one unit per period */
+    WEIR_OUTAGE_SHARE = 0, /* this node's share of the limit: by the demand last seen for the key, an equal share where
+                              no demand is known; at least one unit per period */
     WEIR_OUTAGE_LOCAL = 1, /* the full limit on every node */
     WEIR_OUTAGE_OPEN = 2,  /* let everything pass, and count it */
     WEIR_OUTAGE_CLOSED = 3 /* let nothing pass */
@@ -129,7 +138,7 @@ typedef enum weir_outage {
 
 typedef enum weir_mode {
     WEIR_ENFORCE = 0,
-    WEIR_SHADOW = 1 /* count, say in weir_verdict.would_deny what would be denied, and let it pass */
+    WEIR_SHADOW = 1 /* count, allow everything, and set weir_verdict.would_deny where WEIR_ENFORCE would deny */
 } weir_mode;
 
 typedef enum weir_scope {
@@ -139,33 +148,32 @@ typedef enum weir_scope {
 
 /* What a verdict rests on. */
 typedef enum weir_basis {
-    WEIR_BASIS_PROCESS = 0, /* this process alone: no fleet, a process-scope policy, or no news yet */
-    WEIR_BASIS_FLEET = 1,   /* this process, and what the fleet last told */
+    WEIR_BASIS_PROCESS = 0, /* this process alone: no fleet, a process-scope policy, or no good sync yet */
+    WEIR_BASIS_FLEET = 1,   /* this process, and what the last sync said of the fleet */
     WEIR_BASIS_OUTAGE = 2   /* the policy's on_outage or on_long_outage */
 } weir_basis;
 
 /*
  * One limit: `limit` units per `period_ns`.
  *
- * limit      1 to WEIR_MAX_UNITS, units per period; a sliding log's at most WEIR_MAX_LOG_UNITS. A bucket's rate is
- *            rounded down to a whole number of 1/64 ns per unit (0.16% at 100,000,000 units a second); rates above
+ * limit      1 to WEIR_MAX_UNITS, units per period; of a sliding log at most WEIR_MAX_LOG_UNITS. A bucket's rate is
+ *            rounded down to a whole number of 1/64 ns per unit (0.16% at 100,000,000 units a second). Rates above
  *            640,000,000 units a second are refused: count in larger units.
  *
- * period_ns  1,000,000 (1 ms) to 31,622,400 seconds (366 days), in nanoseconds; not looked at where there is a
- *            calendar.
+ * period_ns  1,000,000 (1 ms) to 31,622,400 seconds (366 days), in nanoseconds; ignored where `calendar` is set.
  *
- * burst      buckets: 1 to WEIR_MAX_UNITS, the most units that pass (or queue) at once; 0: same as limit. Filling an
- *            empty bucket must take less than 2 years. The others admit at most `limit` at once and take 0 or the same
- *            number as limit.
+ * burst      buckets: 1 to WEIR_MAX_UNITS, the most units that pass (or queue) at once; 0: the same number as limit.
+ *            Filling an empty bucket must take less than 2 years. The other algorithms admit at most `limit` units at
+ *            once and take 0 or the same number as limit.
  *
  * calendar   fixed windows: a UTC day or month in place of period_ns.
  *
  * delay      leaky buckets: units that may pass ahead of their turn before requests have to wait, 0 to burst. In the
- *            words of nginx's limit_req: 0 is "burst", `burst` is "nodelay", between them is "delay="; weir's burst
- *            counts the request being served, so it is nginx's plus one.
+ *            words of nginx's limit_req: 0 is "burst", `burst` is "nodelay", a number between them is "delay=". weir's
+ *            burst counts the request being served, so weir's burst is nginx's plus one.
  *
- * name       for headers, 1 to WEIR_MAX_NAME bytes of printable ASCII; NULL: the policy's name, and where that has
- *            several limits, its number in the list.
+ * name       for headers, 1 to WEIR_MAX_NAME bytes of printable ASCII. NULL: the policy's name; in a policy of several
+ *            limits the policy's name and the limit's number in the list.
  */
 typedef struct weir_limit {
     weir_algorithm algorithm;
@@ -177,7 +185,8 @@ typedef struct weir_limit {
     const char *name;
 } weir_limit;
 
-/* A limit with every field zero, and the same of a policy: for C++ before C++20, which has no designated initialisers.
+/*
+ * A limit and a policy with every field zero: for C++ before C++20, which has no designated initialisers.
  */
 #define WEIR_LIMIT_INIT                                                                                                \
     {                                                                                                                  \
@@ -189,18 +198,20 @@ typedef struct weir_limit {
     }
 
 /*
- * A named set of limits; a request passes when all of them allow it. The caller keeps what the pointers
- * name only until the call returns.
+ * A named set of limits; a request passes when all of them allow it. The library copies what the pointers point to: the
+ * caller keeps that until the call returns.
  *
  * name             1 to WEIR_MAX_NAME bytes: letters, digits, '.', '_', '-' and '/'. "api", "api/free" and "api/pro"
- *                  are tiers of one policy: they have limits of their own, and share what a key has used, as far as
- *                  algorithm and period of their limits are the same
+ *                  are tiers of one policy. Each tier has limits of its own; tiers share what a key has used, for
+ *                  limits of the same algorithm and period
  * limits           limit_count of them, 1 to WEIR_MAX_LIMITS
- * hash_keys        true: keys go to Redis as a 128-bit hash; tokens stay here, addresses where there is a fleet_secret
- * on_outage        when there has been no good sync for outage_grace_ms
- * on_long_outage   when the outage has gone on for long_outage_ms
- * outage_grace_ms  0: three sync intervals; less than two counts as two; at most 86,400,000 (a day)
- * long_outage_ms   0: never; at most 2,592,000,000 (30 days)
+ * hash_keys        true: Redis gets a 128-bit hash of each key. Tokens do not leave the process; addresses need a
+ *                  fleet_secret for that, as a hash of an address without a secret can be guessed
+ * on_outage        the outage mode when there has been no good sync for outage_grace_ms
+ * on_long_outage   the outage mode when the outage has lasted for long_outage_ms
+ * outage_grace_ms  milliseconds; 0: three sync intervals; less than two intervals counts as two; at most 86,400,000 (a
+ *                  day)
+ * long_outage_ms   milliseconds; 0: never; at most 2,592,000,000 (30 days)
  */
 typedef struct weir_policy {
     const char *name;
@@ -220,8 +231,8 @@ typedef struct weir_error {
 } weir_error;
 
 /*
- * A clock of the host's own. Both functions are called by one thread at a time and must not block. The wall clock may
- * be years off: in a fleet its time counts from the first answer on. A weir counts for eight years after weir_open;
+ * A clock of the host. Both functions are called by one thread at a time and must not block. The wall clock may be
+ * years off: in a fleet it counts only until the first answer of Redis. A weir counts for eight years after weir_open;
  * then token and leaky buckets let everything pass.
  */
 typedef struct weir_clock {
@@ -233,33 +244,38 @@ typedef struct weir_clock {
 typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARNING = 1, WEIR_LOG_INFO = 2 } weir_log_level;
 
 /*
- * Called from the background thread (or from weir_poll), never from a check. `message` is one line of UTF-8: control
- * characters and other bytes of what it quotes are \xNN. It must not call into the same weir.
+ * Called from the background thread (or from weir_poll), never from a check. `message` is one line of UTF-8, without
+ * line end. Of what the line quotes, control characters and bytes that are no UTF-8 are written as \xNN. The function
+ * must not call into the same weir.
  *
- * A policy that denies is told of at WEIR_LOG_INFO, where no_denial_log does not forbid it: one to two seconds after
- * its first denial, every ten seconds while it denies, and some ten to twenty seconds after its last denial. A policy
- * and its tiers are told of as one. Two lines of one policy are ten seconds apart at least, so there are at most six a
- * minute. Their forms:
+ * Policies that deny are logged at WEIR_LOG_INFO, unless no_denial_log is set. The first line comes one to two seconds
+ * after the first denial, and further lines every ten seconds while the policy denies. The last line comes some ten to
+ * twenty seconds after the last denial. A policy and its tiers share one line. Two lines of one policy are at least ten
+ * seconds apart, so there are at most six a minute. The forms of the lines:
  *
  *   policy api begins to deny: 41 checks in 1 s, most by api:198.51.100.7 (41 units)
  *   policy api denies: 812 checks in 10 s, most by api:198.51.100.7 (790 units), api:203.0.113.9 (22 units)
  *   policy api denies no more: 4100 checks in 55 s
  *
- * "would begin to deny", "would deny" and "would deny no more" stand for shadow mode; where tiers do both, "N checks
- * and would deny N" is said. Named are up to three keys that had a 64th of the denied units at least, as
- * weir_set_override takes them, with the units that each was denied for sure; a key has no spaces in it. ", by many
- * keys" stands where there is no such key. Nobody is named where only requests were denied that weir_top_offenders does
- * not count, or where the policy has but the empty key.
+ * In shadow mode the lines say "would begin to deny", "would deny" and "would deny no more". Where some tiers enforce
+ * and others are in shadow mode, a line says "N checks and would deny N".
+ *
+ * A line names up to three keys, those with at least a 64th of the denied units, as weir_set_override takes them. The
+ * number beside a key is the units that the key was denied at least. A key has no spaces. A line ends in ", by many
+ * keys" where there is no such key. A line names no key where weir_top_offenders counts none of the denied requests, or
+ * where the policy has the empty key alone.
  */
 typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message);
 
 /*
- * How to open a weir. Start from WEIR_OPTIONS_INIT; a zeroed field means its default.
+ * How to open a weir. Start from WEIR_OPTIONS_INIT; a zeroed field means its default. Where a field has a default, the
+ * default is the last number or word of the first sentence.
  *
  * size              sizeof(weir_options), for later versions of the library
  *
- * redis_url         where the fleet meets, as redis://[user[:password]@]host[:port][,host...][/database] and in the
- *                   other forms of docs/redis.md: unix, redis+cluster, redis+sentinel, rediss. NULL: this process alone
+ * redis_url         where the fleet meets, as redis://[user[:password]@]host[:port][,host...][/database] or in the
+ *                   other forms of docs/redis.md: unix, redis+cluster, redis+sentinel, rediss. NULL: no fleet; this
+ *                   process limits alone
  *
  * prefix            of every key in Redis, 1 to 32 bytes without braces, spaces or control bytes; "weir"
  *
@@ -269,26 +285,31 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   policy. Memory is fixed and present at open: about 60 bytes per key, and 125 with a redis_url
  *
  * max_threads       how many threads may be attached at once, 1 to 1,024; 64
- * sync_interval_ms  how often to speak with Redis, 10 to 60,000 ms; 200
- * redis_timeout_ms  after which an answer no longer counts, 10 to 60,000 ms; 1,000
- * tick_us           how long a thread's grant holds, 100 to 100,000 us; 1,000
- * no_thread         the host calls weir_poll from its own loop instead of a background thread; weir_poll_fd says when
- * clock             NULL: the system's. Your own implies no_thread, and time then moves only in weir_poll
- * log, log_arg      NULL: say nothing
- * max_log_units     how many units the sliding logs of all keys can remember, 1,000 to 4,000,000,000; 4,194,304. Eight
- *                   bytes each, reserved at open, present when used. A key takes up to 16 bytes per unit of its limit,
- *                   and 1 KiB in a fleet; where there is no room, its requests are denied and counted as untracked
- * expected_nodes    how many nodes share the limits, 1 to 65,535, for as long as the fleet has not told: from weir_open
- *                   to the first answer, some 10 ms, and in an outage that began before it. Until then each key has one
- *                   part in so many of its limit. 0: 1, as a node that is alone must lose nothing by it; in a fleet
- *                   each start then passes up to a whole limit before it hears of the others
+ * sync_interval_ms  time between two syncs with Redis, 10 to 60,000 ms; 200
+ * redis_timeout_ms  time after which an answer of Redis no longer counts, 10 to 60,000 ms; 1,000
+ * tick_us           how long a thread's grant is valid, 100 to 100,000 us; 1,000
+ * no_thread         true: there is no background thread, and the host calls weir_poll from its own loop; weir_poll_fd
+ *                   says when
+ * clock             NULL: the system's clock. A clock of the host implies no_thread, and time then moves only in
+ *                   weir_poll
+ * log, log_arg      the log function and its first argument; NULL: nothing is logged
+ * max_log_units     how many units the sliding logs of all keys can store, 1,000 to 4,000,000,000; 4,194,304. A unit
+ *                   takes eight bytes, reserved at open and present when used. A key takes up to 16 bytes per unit of
+ *                   its limit, and 1 KiB in a fleet. Where there is no room for a key's log, its requests are denied
+ *                   and counted in weir_stats.untracked_count
+ * expected_nodes    how many nodes share the limits, 1 to 65,535; 1. The number counts until Redis has said how many
+ *                   nodes there are: from weir_open to the first answer, some 10 ms, and in an outage that began
+ *                   before the first answer. Until then a node may admit 1/expected_nodes of each limit. With the
+ *                   default a node that is alone loses nothing; in a fleet each node that starts then admits up to a
+ *                   whole limit before its first sync
  *
- * fleet_secret      16 to 1,024 bytes, the same on all nodes: keys of more than 32 bytes, and those of policies with
- *                   hash_keys, are named in Redis by a hash under it, so that nobody without it can find out by trying
- *                   what such a name stands for. NULL: by a hash without a secret. Names cannot be made to collide in
- *                   either case. Another secret is another name: docs/security.md says how to change it
+ * fleet_secret      16 to 1,024 bytes, the same on all nodes. In Redis, keys of more than 32 bytes and keys of policies
+ *                   with hash_keys are named by a hash under this secret:
+ *                   nobody without the secret can guess a key from its name. NULL: by a hash without a secret. In
+ * either case nobody can make two names collide. Another secret means other names: docs/security.md says how to change
+ * the secret
  *
- * no_denial_log     the log says nothing of policies that deny; see weir_log_fn
+ * no_denial_log     true: policies that deny are not logged; see weir_log_fn
  */
 typedef struct weir_options {
     size_t size;
@@ -317,52 +338,54 @@ typedef struct weir_options {
     }
 
 /*
- * Opens a limiter and stores it in *out. An unreachable Redis is no error: limiting starts at once and the
- * fleet joins in when it can. -EINVAL: an option is out of range (the sentence names it); -ENOMEM; -EAGAIN:
- * no thread to be had. It counts for eight years (see weir_clock): open another one before.
- * Threads: any. Allocates: everything it will ever need but policy sets.
+ * Opens a limiter and stores it in *out; the caller closes it with weir_close. An unreachable Redis is no error:
+ * limiting starts at once, and the node joins the fleet when Redis can be reached. The limiter counts for eight years
+ * (see weir_clock): open another one before that.
+ * -EINVAL: an option is out of range (the sentence names it); -ENOMEM; -EAGAIN: no thread could be started.
+ * Threads: any. Allocates: everything the limiter will ever need but policy sets.
  */
 WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *error);
 
 /*
- * Reports what is left, within redis_timeout_ms, then frees everything: no thread, descriptor or allocation
- * stays. Threads still attached are detached; their handles must not be used again, and they may end at any time. NULL
- * is allowed.
+ * Sends the last reports, for at most redis_timeout_ms, then frees everything: no thread, descriptor or allocation
+ * stays. Threads that are still attached are detached. Their handles must not be used again; the threads may end at any
+ * time. NULL is allowed.
  * Threads: nothing else may run on `w`. Blocks up to redis_timeout_ms.
  */
 WEIR_API void weir_close(weir *w);
 
 /*
- * Replaces all policies at once. Every check sees the old set or the new one, never a mixture. What keys have
- * used stays for limits whose algorithm and period are in both sets under the same policy name.
- * -EINVAL: a policy is malformed (the sentence names policy, limit and field), and the old set stays;
- * -ENOSPC: more than WEIR_MAX_POLICIES names; -ENOMEM.
+ * Replaces all policies at once. Every check sees the old set or the new one, never a mixture. What keys have used is
+ * kept for each limit whose algorithm and period are in both sets under the same policy name.
+ * -EINVAL: a policy is malformed (the sentence names policy, limit and field), and the old set stays; -ENOSPC: more
+ * than WEIR_MAX_POLICIES names; -ENOMEM.
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 
 /*
- * weir_set_policies from a YAML file (docs/policies.md), with the entries of single keys that the file has; they go
- * with the next set. An error says "FILE:LINE:COLUMN: sentence", and the old set stays; of a path too long for that the
- * end is named. -EINVAL: the file is malformed; -EFBIG: it is larger than 1 MiB; -ENOMEM, whichever allocation it was;
- * -ENOENT and its like: the file could not be read.
+ * weir_set_policies from a YAML file (docs/policies.md). The file may also have overrides of single keys, which are in
+ * force until the next set. An error says "FILE:LINE:COLUMN: sentence", and the old set stays; a path that is too long
+ * for the sentence is cut at its front. -EINVAL: the file is malformed; -EFBIG: the file is larger than 1 MiB; -ENOMEM:
+ * an allocation failed; -ENOENT and other errors of open and read: the file could not be read.
+ * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *error);
 
 /*
- * The number of a policy in the present set; WEIR_NO_POLICY where there is none of that name.
- * Threads: any. Takes a lock; look it up once, not per request.
+ * The number of a policy in the present set; WEIR_NO_POLICY: the set has no policy of that name.
+ * Threads: any. Takes a lock: call it once per policy, not per request.
  */
 WEIR_API weir_policy_id weir_find_policy(const weir *w, const char *name);
 
 /*
  * A policy in force.
  *
- * id      as weir_find_policy gives it
+ * id      the number that weir_find_policy gives
  *
- * policy  as it was given, with what its limits leave to a default filled in: burst, name, and the period_ns of a
- *         calendar (a month's is 31 days). A tier is a policy, whose name has a '/'. weir_set_policies takes it as it
- * is
+ * policy  the policy as it was given, with the defaults of its limits filled in: burst, name, and the period_ns of a
+ *         calendar (a month has 31 days). A tier is a policy, with a '/' in its name. weir_set_policies accepts the
+ *         policy as it is
  */
 typedef struct weir_policy_info {
     weir_policy_id id;
@@ -372,25 +395,28 @@ typedef struct weir_policy_info {
 typedef void (*weir_policy_fn)(void *arg, const weir_policy_info *info);
 
 /*
- * Calls `each` for every policy of the present set, in the order in which they were given. What it is given is readable
- * until it returns; it must not call into the same weir. Entries of single keys and outages change nothing of what is
- * told. Returns how many there are; `each` NULL: that alone. Threads: any. Takes a lock. Allocates: nothing.
+ * Calls `each` for every policy of the present set, in the order in which the policies were given, and returns their
+ * number. `each` NULL: returns the number alone. `info` is readable until `each` returns; `each` must not call into the
+ * same weir. Overrides and outages do not change what is listed.
+ * Threads: any. Takes a lock. Allocates: nothing.
  */
 WEIR_API size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg);
 
 /*
- * How the keys of a policy are written for people: in the names of records in Redis, in lists of offenders, and in
- * entries of single keys. Each key has one text, and no two keys have the same.
+ * How the keys of a policy are written for people: in the names of records in Redis, in lists of top offenders, and in
+ * the names of overrides. Each key has one text, and no two keys have the same text.
  *
- * write    writes the text of a key into `out`, of `size` bytes with the terminator, and returns its length. The text
- *          is printable ASCII without spaces, '%' and braces. 0: these bytes are no such key; each is written as %xx
+ * write    writes the text of a key into `out`, of `size` bytes with the terminator, and returns the text's length in
+ *          bytes. The text is printable ASCII without spaces, '%' and braces. 0: these bytes are no key of this form;
+ *          weir then writes each byte as %xx
  *
- * read     reads a text into `out`, of `size` bytes, and returns how many bytes the key has. SIZE_MAX: it is no such
- *          text
+ * read     reads a text into `out`, of `size` bytes, and returns how many bytes the key has. SIZE_MAX: the text is no
+ *          key of this form
  *
- * example  of such a text, for messages
+ * example  an example of such a text, for error sentences
  *
- * Called from any thread, also at once, and from the background thread. They must not call into the same weir.
+ * Threads: the functions are called from any thread, several at the same time, and from the background thread. They
+ * must not call into the same weir.
  */
 typedef struct weir_key_form {
     size_t (*write)(char *out, size_t size, const void *key, size_t length);
@@ -401,40 +427,47 @@ typedef struct weir_key_form {
 /*
  * The form of keys that are addresses in network byte order: 4 bytes of IPv4, written as 198.51.100.7, or the first
  * `ipv6_prefix` / 8 bytes of IPv6. `ipv6_prefix` is 128 for whole addresses, written as 2001:db8::1, or 64, 56 or 48,
- * written as 2001:db8::/64. With this form an entry may be of a network: 198.51.100.0/24, 2001:db8::/32. NULL: no such
- * prefix. It is constant. Threads: any.
+ * written as 2001:db8::/64. With this form an override may name a network: 198.51.100.0/24, 2001:db8::/32. The form is
+ * constant and belongs to the library. NULL: there is no form of that `ipv6_prefix`.
+ * Threads: any.
  */
 WEIR_API const weir_key_form *weir_address_form(unsigned ipv6_prefix);
 
 /*
- * Gives the keys of a policy and its tiers a form, in the present set and those to come. `policy` is the name before
- * the first '/', which need not be in the set. `form` stays the caller's until weir_close; NULL: bytes again. As
- * records are named by it, all nodes must give the same one, before the first check; records of before are left to
- * expire. -EINVAL: the name is none, or a function of the form is missing; -ENOMEM.
+ * Gives the keys of a policy and its tiers a form, in the present set and in later ones. `policy` is the name before
+ * the first '/', and need not be in the set. `form` stays the caller's until weir_close; NULL: keys are bytes again.
+ * Records in Redis are named by the form. So all nodes must set the same form, before the first check; records under
+ * earlier names are left to expire. -EINVAL: the name is malformed, or the form lacks a function; -ENOMEM.
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error);
 
 /*
- * Gives a single key, or a network of them, an entry of its own: other numbers than its policy's, or none.
+ * Gives a single key, or a network, an override: other numbers than those of its policy, or no limit at all.
  *
- * name   "policy:key", the key in its policy's form (see weir_key_form), or percent-escaped bytes; also as
- *        weir_top_offenders tells of it where it is hashed ("api:~" and 32 digits)
- * value  "allow", "deny", or a number for each limit of the policy, with a burst where wanted: "200/50 10000".
- *        NULL: takes the entry back
+ * name   "policy:key", the key in its policy's form (see weir_key_form), or percent-escaped bytes. A key that
+ *        weir_top_offenders shows hashed is named by the hash ("api:~" and 32 digits)
+ * value  "allow", "deny", or a number for each limit of the policy, optionally with a burst: "200/50 10000".
+ *        NULL: removes the override
  *
- * Entries are kept through weir_set_policies, and need no Redis. Of entries of the same key one that is set here is in
- * force, else one in Redis, else one of the policy file (docs/policies.md). The entry of a key stands above that of its
- * network, and a small network's above a large one's. At most 10,000, with those in Redis. -EINVAL: the name or the
- * value is malformed, or no key of the policy can have that name (the sentence says what it should look like); -ENOENT:
- * there is no such policy, or no such entry to take back; -ENOSPC; -ENOMEM: all stays as it was. Threads: any. Holds
- * from the next check on, on any thread. Blocks until no check uses the old entries. Allocates.
+ * Overrides are kept through weir_set_policies, and need no Redis. Of several overrides of one key the one that is set
+ * here is in force, else the one in Redis, else the one of the policy file (docs/policies.md). An override of a key
+ * stands above that of its network, and that of a small network above that of a large one. There are at most 10,000
+ * overrides, those in Redis included.
+ *
+ * -EINVAL: the name or the value is malformed, or no key of the policy can have that name (the sentence says what a
+ * name looks like); -ENOENT: there is no such policy, or no such override to remove; -ENOSPC: too many overrides;
+ * -ENOMEM. After an error all overrides stay as they were.
+ * Threads: any. The override is in force from the next check on, on any thread. Blocks until no check uses the old
+ * overrides. Allocates.
  */
 WEIR_API int weir_set_override(weir *w, const char *name, const char *value, weir_error *error);
 
 /*
- * An entry. from_fleet: it is in Redis, not set here and not from a file. in_force: false where it is malformed, its
- * policy is not there, or another entry of the key stands above it.
+ * An override of a key or a network.
+ *
+ * from_fleet  true: the override is in Redis; false: it was set here or is in the policy file
+ * in_force    false: the override is malformed, its policy does not exist, or another override of the key stands above
  */
 typedef struct weir_override {
     const char *name, *value;
@@ -444,40 +477,45 @@ typedef struct weir_override {
 typedef void (*weir_override_fn)(void *arg, const weir_override *entry);
 
 /*
- * Calls `each` for every entry there is: those set here, those in Redis, those of the file. What it is given is
- * readable until it returns; it must not call into the same weir. Returns how many there were. Threads: any.
+ * Calls `each` for every override: those set here, those in Redis, those of the policy file. Returns how many there
+ * are. `entry` is readable until `each` returns; `each` must not call into the same weir.
+ * Threads: any.
  */
 WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
 
 /*
- * This thread's private counters, or NULL when max_threads are attached. Costs no system call.
+ * Attaches the calling thread and returns a handle of its private counters; NULL: max_threads are attached. Costs no
+ * system call.
  *
- * The handle is the calling thread's, its owner's. When the owner ends without weir_detach, the handle is given back,
- * and must not be used again: after the destructors of C++ thread_local objects and the first two rounds of pthread
- * keys' destructors, which may still use it or detach it. The end of the main thread by return or exit gives nothing
- * back. A handle that is to be used by another thread must be unbound: see weir_unbind. Threads: any.
+ * The calling thread owns the handle. When the owner ends without weir_detach, weir detaches the handle, which must not
+ * be used after that. This happens after the destructors of C++ thread_local objects and after the first two rounds of
+ * the destructors of pthread keys; those may still use the handle or detach it. When the main thread ends by return or
+ * exit, weir detaches nothing. A handle that another thread is to use must be unbound first: see weir_unbind.
+ * Threads: any.
  */
 WEIR_API weir_thread *weir_attach(weir *w);
 
 /*
- * Settles what the thread still holds and gives the handle back. NULL is allowed. Threads: the owner; of an unbound
- * handle any, when no other uses it.
+ * Charges what the thread's grants have used, releases the rest, and frees the handle. NULL is allowed.
+ * Threads: the owner; of an unbound handle any thread, when no other thread uses the handle.
  */
 WEIR_API void weir_detach(weir_thread *t);
 
 /*
- * Makes a handle nobody's own, for good: it may then go from thread to thread (goroutines, tasks of an executor, a pool
- * of handles), and no thread's end gives it back; weir_detach and weir_close do. It is still used by one thread at a
- * time, and what passes it on must order memory, as a mutex, a channel or pthread_join does. "The owner of `t`" is
- * below who has the handle just now. The first slow call of a thread that never attached registers that thread with
- * liburcu, which allocates. NULL is allowed. Threads: the owner. Progress: lock-free. Allocates: nothing.
+ * Makes a handle independent of its owner, for good. An unbound handle may go from thread to thread (goroutines, tasks
+ * of an executor, a pool of handles). The end of a thread does not detach an unbound handle; weir_detach and weir_close
+ * do. One thread at a time uses the handle, and what passes the handle on must order memory, as a mutex, a channel or
+ * pthread_join does. In the comments below "the owner of `t`" is then the thread that has the handle at that time.
+ *
+ * The first slow call of a thread that never attached registers that thread with liburcu, which allocates. NULL is
+ * allowed.
+ * Threads: the owner. Progress: lock-free. Allocates: nothing.
  */
 WEIR_API void weir_unbind(weir_thread *t);
 
 /*
- * What is limited: a policy and some bytes. Made by weir_make_key; `data` stays the caller's and must be
- * readable, unchanged, whenever the key is used. A key may be kept for as long as its weir is open and used from
- * any thread.
+ * What is limited: a policy and some bytes. weir_make_key makes a key. `data` stays the caller's and must be readable
+ * and unchanged whenever the key is used. A key may be kept for as long as its weir is open, and any thread may use it.
  */
 typedef struct weir_key {
     uint64_t hash;
@@ -487,9 +525,9 @@ typedef struct weir_key {
 } weir_key;
 
 /*
- * Hashes a key. `length` is 0 to 65,535 bytes (a longer key is cut there); 0 is for a policy with a single
- * global key. Keys are told apart by a 64-bit hash under a secret of this weir. Redis sees the bytes (percent
- * escaped) of keys up to 32 bytes, and 12 bytes and a hash of longer ones.
+ * Hashes a key. `length` is 0 to 65,535 bytes; a longer key is cut there. A policy with a single global key has a key
+ * of length 0. Keys are told apart by a 64-bit hash under a secret of this weir. Redis gets the bytes (percent-escaped)
+ * of keys of up to 32 bytes, and 12 bytes and a hash of longer keys.
  * Threads: any. Progress: wait-free. Allocates: nothing.
  */
 WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length);
@@ -498,16 +536,16 @@ WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void
  * An answer. Times are nanoseconds from now.
  *
  * allowed         the request may pass
- * would_deny      shadow mode: it would not have passed
- * limit_index     the limit that decided: the one that denied, or the one with the least left
+ * would_deny      shadow mode: WEIR_ENFORCE would have denied the request
+ * limit_index     the limit that decided: the one that denied, else the one with the least units left
  * key_index       weir_check_all: the key whose limit decided; else 0
  * basis           what the answer rests on
- * limit           that limit's units at once: a window's limit, a bucket's burst
+ * limit           the units that the deciding limit lets pass at once: a window's limit, a bucket's burst
  * remaining       units that may still pass at once now, as far as this thread can know; 0 to limit
- * retry_after_ns  earliest time at which the same cost can pass if nobody else comes; 0 when allowed;
+ * retry_after_ns  earliest time at which the same cost can pass if no other request comes; 0 when allowed;
  *                 UINT64_MAX: never (the cost is above what the limit lets pass at once)
- * reset_after_ns  when the key will be as if never used, if nobody comes
- * fleet_age_ns    how old the fleet's news is; UINT64_MAX: none yet
+ * reset_after_ns  time after which the key will be as if never used, if no other request comes
+ * fleet_age_ns    time since the last good sync; UINT64_MAX: there has been none
  */
 typedef struct weir_verdict {
     bool allowed;
@@ -521,130 +559,145 @@ typedef struct weir_verdict {
 } weir_verdict;
 
 /*
- * Without a handle (NULL: weir_attach had no place left) every call below that takes one lets pass and counts nothing:
- * limiting fails open. The verdict is allowed, of basis WEIR_BASIS_PROCESS, with limit and remaining UINT64_MAX.
+ * A NULL handle (weir_attach returned NULL) is allowed in every call below that takes a handle: the request passes and
+ * is not counted, as limiting fails open. The verdict is allowed, of basis WEIR_BASIS_PROCESS, with limit and remaining
+ * UINT64_MAX.
  */
 
 /*
- * May one more request of `cost` units pass? Counts it where it may. A cost of 0 asks as if for 1 and takes
- * nothing. `verdict` may be NULL.
+ * May one more request of `cost` units pass? Counts the request where it may. A cost of 0 asks whether one unit would
+ * pass, and takes none. `verdict` may be NULL.
  *
- * The bound, for one process: the units admitted in any window, or by any bucket, exceed the limit by at most
- * one request's cost per attached thread, and only for a thread that was preempted within a check while
- * another took its grant back; that unit is charged when the thread runs on. docs/accuracy.md has the fleet's.
- * Threads: the owner of `t`. Progress: lock-free but for the first sight of a key, which takes the insertion
- * lock of its set in the table (some 50 ns), and for sliding logs, which have a lock per key. Allocates: nothing.
- * System calls: none, but for a membarrier when a key runs out that other threads hold units of; and where one of those
- * threads was preempted just while it was given them, yields and naps of up to some 10 ms in all, before a request is
- * denied for whose units are there.
+ * The bound, for one process: the units admitted in any window, or by any bucket, exceed the limit by at most one
+ * request's cost per attached thread. This happens only where a thread is preempted within a check while another thread
+ * takes its grant back; the units are charged when the preempted thread runs on. docs/accuracy.md has the bound of a
+ * fleet.
+ *
+ * Threads: the owner of `t`. Progress: lock-free, with two exceptions: the first check of a key takes the insertion
+ * lock of the key's set in the table (some 50 ns), and a sliding log has a lock per key. Allocates: nothing. System
+ * calls: none, with two exceptions. A membarrier, when a key runs out of units while other threads hold some. Yields
+ * and sleeps of up to some 10 ms in all, where a thread was preempted just while it was given units that the request
+ * needs.
  */
 WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 
 /*
- * weir_check of `count` keys that have nothing to do with each other, such as of the packets of one recvmmsg, in order;
- * the cache misses of keys that were not used lately overlap. `costs` has one cost per key; NULL: 1 each. Bit i % 64 of
- * allowed_bits[i / 64] says whether request i may pass; the bits behind the last are 0. allowed_bits has (count + 63) /
- * 64 words, or is NULL. Returns how many may pass. A key that comes several times is decided each time, by what the
- * times before have left. Any count; from 2 to some 256 it is worth it. The bound, threads, progress, allocations and
- * system calls: as weir_check, for each key.
+ * weir_check of `count` independent keys in order, such as of the packets of one recvmmsg; the cache misses of keys
+ * that were not used lately overlap. `costs` has one cost per key; NULL: 1 each. Bit i % 64 of allowed_bits[i / 64]
+ * says whether request i may pass; the bits behind the last request are 0. allowed_bits has (count + 63) / 64 words, or
+ * is NULL. Returns how many requests may pass. A key that comes several times is decided each time, by the units that
+ * its earlier requests have left. Any count is allowed; the call is faster than single checks from 2 to some 256 keys.
+ * The bound, threads, progress, allocations and system calls: as weir_check, for each key.
  */
 WEIR_API size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
                                  uint64_t *allowed_bits);
 
-/* The answer weir_check would give, counting nothing. Threads: the owner of `t`. As weir_check otherwise. */
+/*
+ * The answer that weir_check would give, without counting the request. `verdict` may be NULL. Threads, progress,
+ * allocates: as weir_check.
+ */
 WEIR_API bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 
 /*
  * All or nothing: may a request pass that counts against up to WEIR_MAX_KEYS_AT_ONCE keys, each of a policy of its own
- * (address, user, address and user, endpoint)? Where one limit of one key has no room nothing is counted anywhere.
- * `costs` has one cost per key; NULL: 1 each. A key that is named twice is asked for both costs together. The verdict
- * is the strictest one: when denied, of the limit that will be the last to let the request pass; else of the one with
- * the least left; key_index and limit_index say which. A key of a policy in shadow mode denies nothing: where it has no
- * room it is not counted, and would_deny is set. No keys: allowed. More than the most: denied, with retry_after_ns
- * UINT64_MAX.
+ * (address, user, address and user, endpoint)? Where one limit of one key has no room, nothing is counted for any key.
+ * `costs` has one cost per key; NULL: 1 each. A key that is named twice is asked for the sum of its costs.
  *
- * The bound is weir_check's, for each key. Threads: the owner of `t`. Progress: as weir_check with a policy of
- * several limits. Allocates: nothing.
+ * `verdict` may be NULL. It is of the strictest limit: when denied, of the limit that will be the last to let the
+ * request pass; when allowed, of the limit with the least units left. key_index and limit_index say which limit that
+ * is. A key of a policy in shadow mode denies nothing: where such a key has no room, the key is not counted and
+ * would_deny is set. No keys: allowed. More than WEIR_MAX_KEYS_AT_ONCE keys: denied, with retry_after_ns UINT64_MAX.
+ *
+ * The bound is weir_check's, for each key.
+ * Threads: the owner of `t`. Progress: as weir_check with a policy of several
+ * limits. Allocates: nothing.
  */
 WEIR_API bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
                              weir_verdict *verdict);
 
 /*
- * Gives back `cost` units that a check, charge or reservation took and that were not used. Where the units were taken
- * in a window that is over, they are given back to that one: of what this node took, the latest units go first, and no
- * window, bucket or log ever has more than it began with. Where fewer units are there, so many are given back. Reaches
- * the fleet with the next report.
+ * Gives back `cost` units that a check, charge or reservation took and that were not used. Units that were taken in a
+ * window that is over are given back to that window. The latest units that this node took go first, and no window,
+ * bucket or log gets more room than it began with. Where this node took fewer than `cost` units, that many are given
+ * back. The refund reaches the fleet with the next report.
  *
- * Threads: the owner of `t`; it may be another one than took the units. Progress: lock-free, but see weir_check.
- * Allocates: nothing.
+ * Threads: the owner of `t`, which need not be the thread that took the units. Progress: lock-free, with the exceptions
+ * of weir_check. Allocates: nothing.
  */
 WEIR_API void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost);
 
 /*
  * Counts `cost` units whose number is known only afterwards (bytes, tokens, seconds), whether they fit or not. Later
- * requests wait for them: a bucket goes into debt, a window or a log is over its limit until the units are out of it.
- * At most WEIR_MAX_UNITS at a time: more is taken for that many.
+ * requests wait for these units: a bucket goes into debt, a window or a log is over its limit until the units are out
+ * of it. A cost above WEIR_MAX_UNITS counts as WEIR_MAX_UNITS.
  *
  * Threads, progress, allocates: as weir_refund.
  */
 WEIR_API void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost);
 
 /*
- * Takes a place in the queue: *wait_ns is how long to wait before the request may go, 0 for at once. A leaky bucket
- * spaces requests evenly and queues `burst` units at most; a token bucket lets a request go when its units will have
- * refilled; the other algorithms have no queue, and must have room now. A cost of 0 asks as if for 1 and takes nothing.
- * Refuses, and takes nothing, when the wait would be longer than `max_wait_ns`, or the queue is full; *wait_ns is then
- * the wait after which it could go at once if nobody else comes, UINT64_MAX: never. weir_refund cancels a reservation.
- * weir_check on a leaky bucket is a reservation that cannot wait. `wait_ns` may be NULL; in shadow mode what would be
- * refused may go at once.
+ * Takes a place in the queue. Returns true and in *wait_ns the nanoseconds to wait before the request may go; 0: at
+ * once. A leaky bucket spaces requests evenly and queues at most `burst` units. A token bucket lets a request go when
+ * its units will have refilled. The other algorithms have no queue: they must have room now. A cost of 0 asks whether
+ * one unit would pass, and takes none.
+ *
+ * Returns false and takes nothing when the wait would be longer than `max_wait_ns` nanoseconds, or the queue is full.
+ * *wait_ns is then the wait after which the request could go at once if no other request comes; UINT64_MAX: never.
+ * `wait_ns` may be NULL. In shadow mode a request that would be refused may go at once. weir_refund cancels a
+ * reservation. weir_check on a leaky bucket is a reservation that cannot wait.
  *
  * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
  */
 WEIR_API bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t max_wait_ns, uint64_t *wait_ns);
 
 /*
- * Forgets what a key has used, under all limits of its policy and its tiers, here and, where there is a fleet, in Redis
- * and on every other node when that next hears of the key. 0; -ENOTCONN: forgotten here, and the fleet will be told
- * when it can be reached; -ETIMEDOUT: likewise, it did not answer within redis_timeout_ms; -ENOENT: the key's policy is
- * not in the present set.
- * Threads: any. Blocks while the fleet is asked, up to redis_timeout_ms.
+ * Clears what a key has used, under all limits of its policy and its tiers: here, and where there is a fleet in Redis
+ * and on every other node, with that node's next sync of the key. 0: cleared; -ENOTCONN: cleared here, and in Redis
+ * when Redis can be reached; -ETIMEDOUT: cleared here, and later in Redis, which did not answer within
+ * redis_timeout_ms; -ENOENT: the key's policy is not in the present set.
+ * Threads: any. Blocks until Redis has answered,
+ * up to redis_timeout_ms.
  */
 WEIR_API int weir_reset(weir *w, const weir_key *key);
 
 /*
- * For no_thread: does what is due now (ticks, settling, the fleet) and returns the milliseconds until it wants
- * to be called again, 0 to 100; an answer of Redis that comes meanwhile waits for as long, unless weir_poll_fd says
- * that it has come. Does not block, but see docs/embedding.md of host names. With a clock of the host's own this is
- * where time moves. -EINVAL: `w` has a thread. Threads: one at a time.
+ * For no_thread: does what is due now (ticks, settling, syncs) and returns the milliseconds after which the host calls
+ * it again, 0 to 100. An answer of Redis that arrives earlier waits until then, unless the host goes by weir_poll_fd.
+ * Does not block, except as docs/embedding.md says of host names. With a clock of the host, time moves in this call
+ * alone. -EINVAL: `w` has a background thread.
+ * Threads: one at a time.
  */
 WEIR_API int weir_poll(weir *w);
 
 /*
- * For no_thread: a descriptor that is readable when weir_poll has something to do, be it for the time or because Redis
- * has answered. A loop waits for it (epoll, poll, select, libuv, libevent, ...) for reading, level-triggered, and calls
- * weir_poll when it is readable; nothing else is to be done, and syncs are as prompt as with a thread. weir_poll may be
- * called at any other time as well. Each call returns the same descriptor. It belongs to the weir: do not read, change
- * or close it, and take it out of the loop before weir_close, which closes it. After fork the child has a descriptor of
- * the parent's weir: it may not wait for it.
+ * For no_thread: returns a descriptor that is readable when weir_poll has something to do, as its time has come or as
+ * Redis has answered. A loop waits for the descriptor (epoll, poll, select, libuv, libevent, ...) for reading,
+ * level-triggered, and calls weir_poll when it is readable. Nothing else is to be done, and syncs are as prompt as with
+ * a thread. weir_poll may be called at any other time as well.
  *
- * With a clock of the host's own the kernel cannot tell when its time has come: the descriptor then tells of Redis
+ * Each call returns the same descriptor, which belongs to the weir. Do not read, change or close the descriptor, and
+ * take it out of the loop before weir_close, which closes it. After fork the child must not wait for the descriptor of
+ * the parent's weir.
+ *
+ * With a clock of the host the kernel cannot tell when the time has come. The descriptor is then readable for Redis
  * alone, and weir_poll is also to be called when the time that it returned is over.
  *
- * -EINVAL: `w` has a thread; -EMFILE, -ENFILE, -ENOMEM: there is no descriptor to be had (it takes two). Then go by
- * what weir_poll returns, and ask again later.
+ * -EINVAL: `w` has a background thread; -EMFILE, -ENFILE, -ENOMEM: no descriptor could be made (two are needed). After
+ * the latter go by what weir_poll returns, and call weir_poll_fd again later.
  * Threads: any. Blocks while another thread is in weir_poll or weir_sync.
  */
 WEIR_API int weir_poll_fd(weir *w);
 
 /*
- * One full report and pull, now; returns when Redis has answered for all that was counted before the call. What
- * other threads count meanwhile is not waited for. 0; -ETIMEDOUT after `timeout_ms`, and what was begun goes on without
- * the caller: with 0 ms it is asked for, and no more; -ENOTCONN: there is no fleet (redis_url was NULL).
+ * Reports all that was counted before the call, and returns when Redis has acknowledged the reports and this node has
+ * read the counts of the other nodes. The call does not wait for what other threads count meanwhile. 0: done;
+ * -ETIMEDOUT: `timeout_ms` milliseconds are over, and the sync goes on without the caller; -ENOTCONN: there is no fleet
+ * (redis_url was NULL). With a `timeout_ms` of 0 the call asks for the sync and returns at once.
  * Threads: any. Blocks up to `timeout_ms`.
  */
 WEIR_API int weir_sync(weir *w, uint32_t timeout_ms);
 
-/* Whether the fleet can be reached. */
+/* Whether Redis can be reached. */
 typedef enum weir_link {
     WEIR_LINK_NONE = 0, /* no redis_url */
     WEIR_LINK_DOWN = 1,
@@ -652,56 +705,103 @@ typedef enum weir_link {
 } weir_link;
 
 /*
- * Counters run from weir_open and never go back. A sum over running threads may miss what they did in the last
- * moments; after they are quiet it is exact.
+ * Counters begin at 0 with weir_open and never go back; gauges say what is now. A sum over running threads may miss
+ * what the threads did in the last moments; when the threads are quiet the sum is exact. docs/operations.md says what
+ * the fields look like in each failure. docs/decisions/015-operator-names.md has the names of earlier versions.
  */
 typedef struct weir_stats {
-    uint64_t allowed_count, denied_count; /* checks; a weir_check_all counts once for each of its keys */
-    uint64_t would_deny_count;            /* checks that shadow mode let pass */
-    uint64_t unknown_policy_count;        /* checks against no policy, allowed */
-    uint64_t slow_count;                  /* checks that went past the thread's own counters */
-    uint64_t untracked_count;             /* checks decided without a place in the table, which was full of keys in
-                                             use, or in the memory of the logs. They are denied */
-    uint64_t late_units;                  /* units charged after another thread had taken the grant back */
-    uint64_t key_count, key_capacity;     /* entries of the table: one per key and limit */
-    uint64_t evicted_unused_count;        /* forgotten keys that were as if never used */
-    uint64_t evicted_used_count;          /* forgotten keys that had used something; see evicted_restored_count */
-    uint64_t lost_report_count;           /* forgotten keys whose last report found no room */
-    uint32_t thread_count;                /* attached now */
-    uint32_t live_nodes;                  /* nodes with a recent heartbeat, this one included; 0: not known */
+    /* Checks allowed, in shadow mode and without a policy as well; weir_check_all counts once for each of its keys. */
+    uint64_t allowed_count;
+    /* Checks denied. A rise is a limit at work; worry when it is unusual for your traffic. */
+    uint64_t denied_count;
+    /* Allowed checks that a policy in shadow mode would have denied. Look at it before you enforce the policy. */
+    uint64_t would_deny_count;
+    /* Checks of a policy that does not exist, which are allowed. Above 0: a name is misspelt or a policy is missing. */
+    uint64_t unknown_policy_count;
+    /* Checks and other calls that the thread's own counters could not answer. They cost time and are no failure. */
+    uint64_t slow_count;
+    /* Checks denied, and charges not counted, as the table had no free entry or max_log_units was used up. Above 0:
+       raise max_keys or max_log_units. */
+    uint64_t untracked_count;
+    /* Units that a preempted thread admitted on a grant after another thread had taken the grant back. A steady rise:
+       more threads run than there are cores. */
+    uint64_t late_units;
+    /* Gauge: entries of the table in use, one per key and limit. Near key_capacity keys are evicted. */
+    uint64_t key_count;
+    /* Gauge: entries of the table, fixed at weir_open. */
+    uint64_t key_capacity;
+    /* Entries evicted that had nothing of their limit in use. No reason to worry. */
+    uint64_t evicted_unused_count;
+    /* Entries evicted that had part of their limit in use. A steady rise: max_keys is too small. */
+    uint64_t evicted_used_count;
+    /* Evicted keys whose last report was dropped for want of room, so that the fleet may never count some units. Above
+       0: max_keys is too small, often in an outage. */
+    uint64_t lost_report_count;
+    /* Gauge: threads attached. At max_threads further threads are not limited. */
+    uint32_t thread_count;
+    /* Gauge: nodes with a recent heartbeat, this node included; 0: not known. Worry when it is not the number of nodes
+       that you run. */
+    uint32_t live_nodes;
+    /* Gauge: the connection to Redis. Worry when it stays WEIR_LINK_DOWN. */
     weir_link link;
-    uint64_t fleet_age_ns;                 /* since the last good sync; UINT64_MAX: none yet */
-    uint64_t round_trip_ns;                /* of the last good sync */
-    uint64_t sync_count, sync_error_count; /* rounds answered; rounds that failed or timed out, and every sync interval
-                                              that ended without a connection for a round */
-    uint64_t connection_count;             /* connections opened; see connection_attempt_count */
-    uint64_t redis_lost_state_count;       /* times Redis came back without what it had been told */
-    uint64_t report_count;                 /* reports Redis has taken */
-    uint64_t rejected_report_count;        /* reports Redis refused (a key of a wrong type, ...) */
-    uint64_t memory_size;                  /* bytes reserved at open, those included that are present when used */
-    uint64_t override_count;               /* keys with an entry of their own in Redis, as last read */
-    uint64_t deferred_report_count;        /* times a key's news was left to its turn */
-    uint64_t urgent_sync_count;            /* rounds begun at once, for keys that could not wait */
-    uint64_t report_retry_count;           /* reports that could not be told just now, and are told again */
-    uint64_t pending_key_count;            /* entries that have changed since the fleet was last told of any */
-    uint64_t deferred_key_count;           /* entries with news that can wait for its turn */
-    uint64_t denied_units;                 /* units denied, as the lists of top offenders count them, in all */
-    uint64_t evicted_denied_units;         /* the same of keys that were forgotten before they could be counted */
-    uint64_t evicted_restored_count;       /* keys that began with what is remembered of them, having been forgotten */
-    uint64_t evicted_unrecorded_count;     /* forgotten keys of whose use there was no room to remember anything */
-    uint64_t connection_attempt_count; /* attempts to connect to Redis: those that opened a connection, and those that
-                                       were refused, timed out or found no such name */
+    /* Gauge: nanoseconds since the last good sync; UINT64_MAX: there has been none. Worry above some sync intervals. */
+    uint64_t fleet_age_ns;
+    /* Gauge: nanoseconds that the last good sync took. Worry when it is near the sync interval. */
+    uint64_t round_trip_ns;
+    /* Syncs that Redis answered. Worry when it stays while redis_url is set. */
+    uint64_t sync_count;
+    /* Syncs that failed or timed out, and sync intervals that ended without a connection. Worry when it rises. */
+    uint64_t sync_error_count;
+    /* Connections opened to Redis; Redis may refuse the login after that. A steady rise: connections are lost. */
+    uint64_t connection_count;
+    /* Times that Redis had lost what this node had reported. One is a restart or a failover; worry when it recurs. */
+    uint64_t redis_lost_state_count;
+    /* Reports that Redis acknowledged, one per entry and sync. It is the load on Redis. */
+    uint64_t report_count;
+    /* Reports that Redis rejected, as the record is of another type. Above 0: something else writes under the prefix.
+     */
+    uint64_t rejected_report_count;
+    /* Gauge: bytes reserved at weir_open, those included that are present only when used. */
+    uint64_t memory_size;
+    /* Gauge: overrides of keys and networks that are in force. */
+    uint64_t override_count;
+    /* Times that the change of an entry was left for a later report, being small. No reason to worry. */
+    uint64_t deferred_report_count;
+    /* Syncs begun ahead of the interval, for keys that could not wait. Worry when it rises by 100 a second for long. */
+    uint64_t urgent_sync_count;
+    /* Reports that got no answer in a good sync and are sent again. A steady rise: a shard of the Cluster is down. */
+    uint64_t report_retry_count;
+    /* Gauge: entries that have changed since they were last considered for a report. Worry when it stays high. */
+    uint64_t pending_key_count;
+    /* Gauge: entries with a change that is left for a later report. No reason to worry. */
+    uint64_t deferred_key_count;
+    /* Denied units that the lists of weir_top_offenders have counted, those halved since included. */
+    uint64_t denied_units;
+    /* Denied units that these lists lack, as the key was evicted first. Near denied_units: max_keys is too small. */
+    uint64_t evicted_denied_units;
+    /* Evicted entries that came back and had their usage restored. A rise is harmless, but max_keys is too small. */
+    uint64_t evicted_restored_count;
+    /* Usage records of evicted entries that were dropped for want of room: such a key starts with its full limit. Above
+       0: max_keys is too small. */
+    uint64_t evicted_unrecorded_count;
+    /* Attempts to connect to Redis, with those that were refused, timed out or found no such host. A steady rise: Redis
+       cannot be reached. */
+    uint64_t connection_attempt_count;
 } weir_stats;
 
 /*
- * Fills in what there is room for: `size` is sizeof(weir_stats) where the caller was compiled. A later library has more
- * fields, which it leaves out; fields that this library does not know are 0. Threads: any. Progress: wait-free.
+ * Writes the first `size` bytes of the statistics to `stats`; `size` is sizeof(weir_stats) where the caller was
+ * compiled. A later library does not write the fields beyond `size`; an earlier library sets the fields that it does
+ * not know to 0.
+ * Threads: any. Progress: wait-free.
  */
 WEIR_API void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size);
 
 /*
- * The same with the size filled in. The function of this name fills in the fields up to evicted_unrecorded_count and no
- * later ones, for programs that were compiled without the macro and for other languages.
+ * A macro that calls weir_get_stats_sized with sizeof(*stats). The function of this name fills in the fields up to
+ * evicted_unrecorded_count and no later ones; it is for programs that were compiled without the macro, and for other
+ * languages.
+ * Threads: any. Progress: wait-free.
  */
 WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
 #define weir_get_stats(w, stats) weir_get_stats_sized((w), (stats), sizeof(*(stats)))
@@ -709,13 +809,15 @@ WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
 /*
  * A key that is denied much.
  *
- * key           terminated, as the names of records in Redis show it: printable bytes as they are, others as %xx; of a
- *               key of more than 32 bytes the first 12, '~' and a hash; of a policy with hash_keys '~' and the hash
+ * key           terminated text, as in the names of records in Redis: printable bytes as they are, others as %xx. Of a
+ *               key of more than 32 bytes: the first 12 bytes, '~' and a hash. Of a policy with hash_keys: '~' and the
+ *               hash
  *
- * denied_units  units this process denied it lately, at most. Everything is halved each minute: a key that is denied d
- *               units a minute without end stands at d to 2 d
+ * denied_units  the most units that this process denied the key lately. All counts are halved each minute: a key that
+ *               is steadily denied d units a minute stands at d to 2 d
  *
- * error_units   of denied_units, those that may have been another key's: it was denied the difference at least
+ * error_units   the part of denied_units that may have been denied to other keys. The key was denied at least
+ *               denied_units - error_units
  */
 typedef struct weir_offender {
     char key[WEIR_OFFENDER_KEY_SIZE];
@@ -724,48 +826,49 @@ typedef struct weir_offender {
 } weir_offender;
 
 /*
- * The keys that were denied most units of a policy and its tiers lately, here in this process; most first. Fills at
- * most `capacity` and WEIR_TOP_OFFENDERS of them, and returns how many; 0: nobody was denied, or the policy is not in
+ * The keys that this process denied most units of a policy and its tiers lately, most first. Fills at most `capacity`
+ * and at most WEIR_TOP_OFFENDERS entries of `out`, and returns how many; 0: no key was denied, or the policy is not in
  * the present set. `out` is the caller's, and may be NULL when `capacity` is 0.
  *
- * A denial is in the list some 100 ms later (with no_thread: after some calls of weir_poll); later still where more
- * than 64,000 different keys a second are denied. What can never pass (a cost above what a limit lets pass at once, an
- * entry "deny" of the key's own) is not counted, nor are untracked checks; what shadow mode would deny is. Lists stay
- * through weir_set_policies for policies whose names stay.
+ * A denial is in the list some 100 ms later (with no_thread: after some calls of weir_poll), and later than that where
+ * more than 64,000 different keys a second are denied. Three kinds of denials are not counted: a cost above what a
+ * limit lets pass at once, an override "deny", and the checks of untracked_count. What shadow mode would deny is
+ * counted. Lists stay through weir_set_policies for policies whose names stay.
  *
  * The bound: 64 keys are counted for each policy. A key with more than a 64th of all units denied lately is among them,
- * and the error of each is at most that 64th.
+ * and the error of each key is at most that 64th.
  *
- * Threads: any. Takes a lock; no check takes it. Allocates: nothing.
+ * Threads: any. Takes a lock that no check takes. Allocates: nothing.
  */
 WEIR_API size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity);
 
 /*
- * Writes the metrics as Prometheus text (format 0.0.4), terminated. Returns the bytes needed without the
- * terminator: where that is `size` or more, the text was cut. `buffer` may be NULL when `size` is 0.
+ * Writes the metrics as Prometheus text (format 0.0.4), terminated. Returns the bytes that the text needs without the
+ * terminator; a result of `size` or more says that the text was cut. `buffer` may be NULL when `size` is 0.
  * Threads: any. Takes a lock.
  */
 WEIR_API int weir_write_metrics(const weir *w, char *buffer, size_t size);
 
-/* How to tell a client about its limits. A style keeps its form: when a draft moves, a new style is added. */
+/* How to tell a client about its limits. A style never changes: a later draft becomes a new style. */
 typedef enum weir_header_style {
     WEIR_HEADERS_DRAFT_11 = 0,   /* draft-ietf-httpapi-ratelimit-headers-11: RateLimit-Policy and RateLimit */
     WEIR_HEADERS_TRIO = 1,       /* RateLimit-Limit, -Remaining, -Reset (seconds from now), as in the drafts up to 07 */
     WEIR_HEADERS_X_UNIX = 2,     /* X-RateLimit-Limit, -Remaining, -Reset (Unix time), as GitHub's */
-    WEIR_HEADERS_X_ISO8601 = 3,  /* the same, with the time as 2026-11-30T23:59:59Z */
-    WEIR_HEADERS_RETRY_AFTER = 4 /* nothing else than Retry-After */
+    WEIR_HEADERS_X_ISO8601 = 3,  /* as WEIR_HEADERS_X_UNIX, with the time as 2026-11-30T23:59:59Z */
+    WEIR_HEADERS_RETRY_AFTER = 4 /* Retry-After alone */
 } weir_header_style;
 
 /*
- * Writes HTTP header fields that tell a client how it stands, each line ended by CR LF, and a terminator. Every style
- * adds Retry-After when the verdict is a denial that will pass: in whole seconds, rounded up, so that a client that
- * obeys it is admitted if nobody else comes. `policy` is the one that was checked (after weir_check_all: of the
- * verdict's key); one that there is no more, or a verdict of none, writes no fields.
+ * Writes HTTP header fields that tell a client how much of its limits is left, each line ended by CR LF, and a
+ * terminator. Every style adds Retry-After when the verdict is a denial that will pass: in whole seconds, rounded up,
+ * so that a client that obeys is admitted if no other request comes. `policy` is the policy that was checked; after
+ * weir_check_all it is the policy of the verdict's key. A policy that no longer exists, or a verdict without a policy,
+ * writes no fields.
  *
- * Returns the bytes needed without the terminator: where that is `size` or more, the text was cut; -EINVAL: there is no
- * such style, or `verdict` is NULL. `buffer` may be NULL when `size` is 0.
- * Threads: any; the first call of a thread that never attached registers it with liburcu, which allocates. Progress:
- * wait-free. Allocates: nothing else.
+ * Returns the bytes that the text needs without the terminator; a result of `size` or more says that the text was cut.
+ * -EINVAL: there is no such style, or `verdict` is NULL. `buffer` may be NULL when `size` is 0.
+ * Threads: any; the first call of a thread that never attached registers the thread with liburcu, which allocates.
+ * Progress: wait-free. Allocates: nothing else.
  */
 WEIR_API int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id policy,
                                 const weir_verdict *verdict, char *buffer, size_t size);
