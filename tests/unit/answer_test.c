@@ -125,11 +125,71 @@ static void test_an_answer_of_another_shape_costs_the_connection(void **state)
     }
 }
 
+#define NOW_MS      UINT64_C(1760000000000)
+#define LIFETIME_MS 10000
+
+/* One round of a node: fleet time by the node, and what the server answers. True: the server has lost what it knew. */
+static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now_ms, uint64_t last_ms)
+{
+    const uint64_t answer[] = {now_ms / 1000, now_ms % 1000 * 1000, last_ms, 1, 0, now_ms, 12345, 0};
+    s->batch.state = BATCH_SENT;
+    s->t.round_open = 1;
+    s->t.forgot = false;
+    s->round.fleet_ns = told_ms * MILLISECOND;
+    s->round.node_lifetime_ms = LIFETIME_MS;
+    s->round.asks = asks;
+    s->whole = (redisReply){.type = REDIS_REPLY_ARRAY, .element = s->elements, .elements = 8};
+    for (size_t i = 0; i < 8; i++) {
+        s->integers[i].integer = (long long) answer[i];
+    }
+    answer_batch(&s->t, &s->peer, 0, &s->whole, SECOND);
+    assert_int_equal(s->batch.state, BATCH_DONE);
+    return s->t.forgot;
+}
+
+/* All times are after NOW_MS. A round leaves a heartbeat in the server; the next round is told where it stands. */
+static void test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t told_ms, last_ms; /* the first round: at 5,000 */
+        bool asks;
+        int64_t next_ms, next_last_ms; /* the second round: when, and its answer; below 0: there is no heartbeat */
+        bool lost;
+    } cases[] = {
+        {4000, 100, false, 6000, 4000, false},  /* the heartbeat stands where the node said */
+        {4000, 100, false, 6000, 3999, true},   /* a copy of an earlier time */
+        {4000, 100, false, 6000, 4500, false},  /* a later one is this node's, too */
+        {4000, 100, false, 6000, -1, true},     /* none, and the node has not failed */
+        {4000, 100, false, 14000, -1, true},    /* nor has it just at the end of its lifetime */
+        {4000, 100, false, 14001, -1, false},   /* the others have taken it away */
+        {4000, 100, false, 3999, 3000, false},  /* the server's clock went back */
+        {4000, 4600, false, 6000, 4600, false}, /* what stands there is later than what the node said, and stays */
+        {4000, 4600, false, 6000, 4599, true},  /* so that is what must not be lost */
+        {5900, 100, false, 6000, 5000, false},  /* no heartbeat is later than the server's clock */
+        {5900, 100, false, 6000, 4999, true},
+        {4000, 100, true, 6000, 100, false}, /* a node that asks leaves its heartbeat as it was */
+        {4000, 100, true, 6000, 99, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene s;
+        scene_init(&s, SCRIPT_HEARTBEAT);
+        s.batch.count = 0;
+        assert_false(heartbeat(&s, NOW_MS + cases[i].told_ms, cases[i].asks, NOW_MS + 5000, NOW_MS + cases[i].last_ms));
+        const uint64_t now_ms = NOW_MS + (uint64_t) cases[i].next_ms;
+        const uint64_t last_ms = cases[i].next_last_ms < 0 ? 0 : NOW_MS + (uint64_t) cases[i].next_last_ms;
+        if (heartbeat(&s, now_ms, false, now_ms, last_ms) != cases[i].lost) {
+            fail_msg("case %zu: a loss is %s", i, cases[i].lost ? "not seen" : "seen where there is none");
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_number_no_script_answers_costs_its_record_alone),
         cmocka_unit_test(test_an_answer_of_another_shape_costs_the_connection),
+        cmocka_unit_test(test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something),
     };
     return cmocka_run_group_tests_name("unit/answer", tests, NULL, NULL);
 }
