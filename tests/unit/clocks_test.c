@@ -210,12 +210,52 @@ static void test_nodes_that_restart_after_a_step_find_the_fleets_time(void **sta
     }
 }
 
+/* Lines of the log that are of a server's clock, by level. */
+struct clock_lines {
+    size_t warnings, others;
+};
+
+static void count_clock_line(void *arg, weir_log_level level, const char *message)
+{
+    struct clock_lines *lines = arg;
+    if (strstr(message, "its clock") != NULL) {
+        lines->warnings += level == WEIR_LOG_WARNING;
+        lines->others += level != WEIR_LOG_WARNING;
+    }
+}
+
+/* A clock is worth a line when it is wrong, when it is wrong by an hour more or less, and when it is right again. */
+static void test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more(void **state)
+{
+    (void) state;
+    static const struct {
+        int64_t by_minutes; /* the clock is set */
+        size_t warnings, others;
+    } steps[] = {{0, 0, 0}, {-120, 1, 0}, {-30, 1, 0}, {-40, 2, 0}, {100, 3, 0}, {70, 3, 1}, {30, 3, 1}, {-120, 4, 1}};
+    struct run r;
+    struct clock_lines lines = {0};
+    run_begin(&r, &kinds[0], INTERVAL_MS);
+    r.n.node[0].w->fleet.log = count_clock_line;
+    r.n.node[0].w->fleet.log_arg = &lines;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        set_clock(&r, steps[i].by_minutes * (int64_t) (HOUR / 60), false);
+        for (int times = 0; times < 200; times++) {
+            move_clocks(&r, r.interval_ns / 5);
+        }
+        if (lines.warnings != steps[i].warnings || lines.others != steps[i].others) {
+            fail_msg("step %zu: %zu warnings and %zu other lines", i, lines.warnings, lines.others);
+        }
+    }
+    nodes_stop(&r.n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_redis_whose_clock_is_set_far_off_and_right_again_changes_no_limit),
         cmocka_unit_test(test_a_step_that_the_hosts_clocks_made_as_well_gives_one_limit_more_at_most),
         cmocka_unit_test(test_nodes_that_restart_after_a_step_find_the_fleets_time),
+        cmocka_unit_test(test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more),
     };
     return cmocka_run_group_tests_name("unit/clocks", tests, NULL, NULL);
 }
