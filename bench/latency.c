@@ -62,11 +62,6 @@ struct bench {
 static struct histogram now;           /* what is measured */
 static struct histogram whole[STATES]; /* of all repetitions */
 
-static void nap_ms(uint64_t ms)
-{
-    tools_sleep_until(tools_now_ns() + ms * NS_PER_MS);
-}
-
 /* This thread, and those it makes, run on the first processor, or on all others. */
 static void pin(bool first)
 {

@@ -4,7 +4,6 @@
  */
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/atomics.h"
 #include "support/cluster.h"
@@ -13,12 +12,6 @@
 
 #define TIMEOUT_MS 300
 #define TAGS       60
-
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void) nanosleep(&pause, NULL);
-}
 
 /* One report for each of some tags, spread over the shards. */
 static void fill(struct report *reports, size_t count, uint64_t said)

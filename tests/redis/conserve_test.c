@@ -42,12 +42,6 @@ struct worker {
     uint64_t admitted[POLICIES];
 };
 
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void) nanosleep(&pause, NULL);
-}
-
 static void *work(void *arg)
 {
     struct worker *worker = arg;

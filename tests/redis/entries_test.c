@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/server.h"
 #include "support/support.h"
@@ -52,12 +51,6 @@ static size_t lines_with(struct log *log, const char *part)
     }
     (void) pthread_mutex_unlock(&log->lock);
     return found;
-}
-
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void) nanosleep(&pause, NULL);
 }
 
 static void must(const struct server *server, const char *command)

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/server.h"
 #include "support/support.h"
@@ -42,12 +41,6 @@ static size_t lines_with(struct log *log, const char *part)
     }
     (void) pthread_mutex_unlock(&log->lock);
     return found;
-}
-
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void) nanosleep(&pause, NULL);
 }
 
 /* Waits until a line is in the log. */

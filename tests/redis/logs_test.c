@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/exchange.h"
 #include "support/server.h"
@@ -37,14 +36,6 @@ struct logs {
     bool asked_lost; /* what the authors were asked for is another sum in Redis now */
 };
 
-static uint64_t wall(void *arg)
-{
-    struct timespec now;
-    (void) arg;
-    (void) clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
-}
-
 static void logs_start(struct logs *l, uint64_t limit, uint64_t period_us)
 {
     if (!server_available()) {
@@ -56,7 +47,7 @@ static void logs_start(struct logs *l, uint64_t limit, uint64_t period_us)
     char url[160];
     server_url(&l->server, false, url, sizeof(url));
     l->redis = open_redis(url, TIMEOUT_MS);
-    l->fleet = loopback_fleet_new(wall, NULL);
+    l->fleet = loopback_fleet_new(real_wall_ns, NULL);
     assert_non_null(l->fleet);
     const struct transport_config config = {.timeout_ms = 1000};
     assert_int_equal(loopback_transport_open(l->fleet, &config, &l->model, NULL), 0);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/server.h"
 #include "support/support.h"
@@ -38,12 +37,6 @@ struct site {
     weir *w[WEIRS];
     weir_thread *t[WEIRS]; /* the test's own */
 };
-
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void) nanosleep(&pause, NULL);
-}
 
 static weir *connect_weir(const struct server *server, const weir_policy *policies, size_t count, uint32_t interval_ms)
 {

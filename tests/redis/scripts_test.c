@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/count.h"
 #include "support/exchange.h"
@@ -20,14 +19,6 @@
 #define REMEMBERED 64
 #define BATCH      32
 #define NOW_US     UINT64_C(1760000000000000)
-
-static uint64_t wall(void *arg)
-{
-    struct timespec now;
-    (void) arg;
-    (void) clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
-}
 
 static struct transport *connect_to(const struct server *server)
 {
@@ -187,7 +178,7 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
     struct server server;
     struct transport *redis = redis_start(&server);
     struct transport *model = NULL;
-    struct loopback_fleet *fleet = loopback_fleet_new(wall, NULL);
+    struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
     const struct transport_config config = {.timeout_ms = 1000};
     assert_non_null(fleet);
     assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
@@ -372,7 +363,7 @@ static void test_counts_have_no_end(void **state)
     struct server server;
     struct transport *redis = redis_start(&server);
     struct transport *model = NULL;
-    struct loopback_fleet *fleet = loopback_fleet_new(wall, NULL);
+    struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
     const struct transport_config config = {.timeout_ms = 1000};
     assert_non_null(fleet);
     assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
@@ -449,7 +440,7 @@ static int64_t beat(struct transport *t, const char *node, uint64_t fleet_ns, st
 {
     *round = (struct round){.node = node, .node_lifetime_ms = 10000, .suspect_ms = 600, .fleet_ns = fleet_ns};
     assert_int_equal(exchange(t, round), TRANSPORT_ROUND_DONE);
-    return (int64_t) (round->fleet_wall_ns - wall(NULL));
+    return (int64_t) (round->fleet_wall_ns - real_wall_ns(NULL));
 }
 
 /* The set's own member. */
@@ -465,7 +456,7 @@ static void begun_text(const struct server *server, char text[80])
 /* As if the server's clock had gone back by so much: the latest heartbeat is as much ahead of it. */
 static void set_back(const struct server *server, int64_t by_ms)
 {
-    const long long then_ms = (long long) (wall(NULL) / MILLISECOND) + by_ms;
+    const long long then_ms = (long long) (real_wall_ns(NULL) / MILLISECOND) + by_ms;
     freeReplyObject(server_command(server, "ZADD weir:nodes %lld other:600:10000", then_ms));
 }
 
@@ -489,7 +480,7 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
         char before[80];
         char after[80];
         for (int times = 0; times < 50; times++) {
-            expect_ahead(beat(up, "up", wall(NULL), &round), 0, 0);
+            expect_ahead(beat(up, "up", real_wall_ns(NULL), &round), 0, 0);
         }
         begun_text(&server, before);
         assert_null(strchr(before, ':')); /* an offset of some microseconds is none */
@@ -497,7 +488,7 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
         const uint64_t set_ns = real_ns();
         const int64_t step_ns = steps_ms[i] * (int64_t) MILLISECOND;
         /* The node's own time says how long ago the latest heartbeat was; another one's would not do. */
-        const uint64_t own_ns = i == 0 ? set_ns : wall(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
+        const uint64_t own_ns = i == 0 ? set_ns : real_wall_ns(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
         const int64_t since_ns = i == 0 ? 0 : 300 * (int64_t) MILLISECOND;
         expect_ahead(beat(up, "up", own_ns, &round), step_ns + since_ns, 0);
         assert_false(round.forgot);
@@ -525,7 +516,7 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
         for (int times = 0; times < 2; times++) {
             freeReplyObject(server_command(&server, "ZREM weir:nodes other:600:10000"));
             set_back(&server, INT64_C(7200000) + 2 * steps_ms[i]);
-            const uint64_t mine_ns = times == 0 ? 0 : wall(NULL) + (uint64_t) step_ns;
+            const uint64_t mine_ns = times == 0 ? 0 : real_wall_ns(NULL) + (uint64_t) step_ns;
             expect_ahead(beat(up, "up", mine_ns, &round), step_ns + 5 * (int64_t) SECOND, (int64_t) SECOND);
             assert_false(round.forgot);
         }
@@ -542,7 +533,7 @@ static void note_ahead(const struct server *server, int64_t ahead_us)
     freeReplyObject(server_command(server, "ZREM weir:nodes %s", text));
     text[1 + strspn(text + 1, "0123456789")] = '\0';
     freeReplyObject(server_command(server, "ZADD weir:nodes +inf %s:%lld:%lld", text, (long long) ahead_us,
-                                   (long long) (wall(NULL) / 1000)));
+                                   (long long) (real_wall_ns(NULL) / 1000)));
 }
 
 static int64_t beat_with_host(struct transport *t, const char *node, uint64_t fleet_ns, uint64_t host_ns,
@@ -551,7 +542,7 @@ static int64_t beat_with_host(struct transport *t, const char *node, uint64_t fl
     *round = (struct round){
         .node = node, .node_lifetime_ms = 10000, .suspect_ms = 600, .fleet_ns = fleet_ns, .wall_ns = host_ns};
     assert_int_equal(exchange(t, round), TRANSPORT_ROUND_DONE);
-    const int64_t ahead_ns = (int64_t) (round->fleet_wall_ns - wall(NULL));
+    const int64_t ahead_ns = (int64_t) (round->fleet_wall_ns - real_wall_ns(NULL));
     assert_true(ahead_ns - round->ahead_ns < LEEWAY_NS && round->ahead_ns - ahead_ns < LEEWAY_NS);
     return ahead_ns;
 }
@@ -566,14 +557,16 @@ static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void
         struct server server;
         struct transport *t = redis_start(&server);
         struct round round;
-        (void) beat_with_host(t, "up", wall(NULL), wall(NULL), &round);
+        (void) beat_with_host(t, "up", real_wall_ns(NULL), real_wall_ns(NULL), &round);
         /* Back: the heartbeats, and this node's own time, are as much later. */
         freeReplyObject(server_command(&server, "ZREM weir:nodes up:600:10000"));
         set_back(&server, steps_s[i] * 1000);
-        const uint64_t late_ns = wall(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
-        expect_ahead(beat_with_host(t, "up", late_ns, wall(NULL), &round), step_ns + 300 * (int64_t) MILLISECOND, 0);
+        const uint64_t late_ns = real_wall_ns(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
+        expect_ahead(beat_with_host(t, "up", late_ns, real_wall_ns(NULL), &round),
+                     step_ns + 300 * (int64_t) MILLISECOND, 0);
         assert_int_equal(round.live_nodes, 2);
-        expect_ahead(beat_with_host(t, "joins", 0, wall(NULL), &round), step_ns + 300 * (int64_t) MILLISECOND, SECOND);
+        expect_ahead(beat_with_host(t, "joins", 0, real_wall_ns(NULL), &round), step_ns + 300 * (int64_t) MILLISECOND,
+                     SECOND);
         /* And where all have left, whoever comes then. */
         static const char *const names[] = {"up", "joins", "other"};
         for (size_t n = 0; n < 3; n++) {
@@ -581,18 +574,18 @@ static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void
             assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
         }
         note_ahead(&server, 2 * steps_s[i] * 1000000);
-        expect_ahead(beat_with_host(t, "new", 0, wall(NULL), &round), 2 * step_ns, SECOND);
+        expect_ahead(beat_with_host(t, "new", 0, real_wall_ns(NULL), &round), 2 * step_ns, SECOND);
         /* Forward: as if fleet time had been behind the clock before; the host's clock says who is right. */
         freeReplyObject(server_command(&server, "DEL weir:nodes"));
-        (void) beat_with_host(t, "up", 0, wall(NULL), &round);
+        (void) beat_with_host(t, "up", 0, real_wall_ns(NULL), &round);
         freeReplyObject(server_command(&server, "ZREM weir:nodes up:600:10000"));
         set_back(&server, -steps_s[i] * 1000);
-        const uint64_t early_ns = wall(NULL) - (uint64_t) step_ns;
+        const uint64_t early_ns = real_wall_ns(NULL) - (uint64_t) step_ns;
         const int64_t stays_ns = beat_with_host(t, "up", early_ns, early_ns, &round);
         assert_in_range(stays_ns + step_ns + LEEWAY_NS, 0, 2 * LEEWAY_NS);
         assert_int_equal(round.live_nodes, 2);
         const bool follows = steps_s[i] <= 2 * 365 * 86400;
-        const int64_t goes_ns = beat_with_host(t, "up", early_ns, wall(NULL), &round) + (follows ? 0 : step_ns);
+        const int64_t goes_ns = beat_with_host(t, "up", early_ns, real_wall_ns(NULL), &round) + (follows ? 0 : step_ns);
         assert_in_range(goes_ns + LEEWAY_NS, 0, 2 * LEEWAY_NS);
         assert_int_equal(round.live_nodes, 2);
         assert_false(round.forgot);
@@ -611,18 +604,18 @@ static void test_a_set_that_is_lost_begins_where_the_first_node_is(void **state)
         freeReplyObject(server_command(&server, "FLUSHALL"));
         const int64_t by_ns = ahead_ms[i] * (int64_t) MILLISECOND;
         const bool goes_on = ahead_ms[i] >= 3000;
-        expect_ahead(beat(t, "n1", wall(NULL) + (uint64_t) by_ns, &round), goes_on ? by_ns : 0, 0);
+        expect_ahead(beat(t, "n1", real_wall_ns(NULL) + (uint64_t) by_ns, &round), goes_on ? by_ns : 0, 0);
         assert_true(i == 0 || round.forgot);
-        expect_ahead(beat(t, "n1", wall(NULL) + UINT64_C(60) * SECOND, &round), goes_on ? by_ns : 0, SECOND);
+        expect_ahead(beat(t, "n1", real_wall_ns(NULL) + UINT64_C(60) * SECOND, &round), goes_on ? by_ns : 0, SECOND);
         assert_false(round.forgot); /* and once it is there nobody's guess counts */
     }
     /* An offset that is gone is taken away. */
     freeReplyObject(server_command(&server, "FLUSHALL"));
-    (void) beat(t, "n1", wall(NULL) + 60 * MILLISECOND, &round);
+    (void) beat(t, "n1", real_wall_ns(NULL) + 60 * MILLISECOND, &round);
     char text[80];
     begun_text(&server, text);
     assert_non_null(strchr(text, ':'));
-    const long long noted_us = (long long) (wall(NULL) / 1000) - 20000000;
+    const long long noted_us = (long long) (real_wall_ns(NULL) / 1000) - 20000000;
     *strchr(text, ':') = '\0';
     freeReplyObject(server_command(&server, "DEL weir:nodes"));
     freeReplyObject(server_command(&server, "ZADD weir:nodes +inf %s:60000:%lld", text, noted_us));
@@ -647,7 +640,7 @@ static void test_a_node_that_speaks_seldom_is_not_taken_for_dead(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct round round;
         freeReplyObject(server_command(&server, "DEL weir:nodes"));
-        const long long then_ms = (long long) (wall(NULL) / MILLISECOND) - cases[i].quiet_ms;
+        const long long then_ms = (long long) (real_wall_ns(NULL) / MILLISECOND) - cases[i].quiet_ms;
         freeReplyObject(server_command(&server, "ZADD weir:nodes %lld slow:9000:60000", then_ms));
         for (int times = 0; times < 3; times++) {
             (void) beat(t, "fast", 0, &round);

@@ -4,19 +4,12 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/cluster.h"
 #include "support/exchange.h"
 #include "support/support.h"
 
 #define TIMEOUT_MS 300
-
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void) nanosleep(&pause, NULL);
-}
 
 /* A Sentinel that takes `port` for the port of the primary "p". */
 static void sentinel_start(struct server *server, int port, int quorum, const char *password)

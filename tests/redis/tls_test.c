@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/exchange.h"
 #include "support/server.h"
@@ -50,12 +49,6 @@ int main(void)
 }
 
 #else
-
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_nsec = ms * 1000000};
-    (void) nanosleep(&pause, NULL);
-}
 
 /* A server with a certificate for redis.example and 127.0.0.1, and one for a client, all in its directory. */
 struct tls_server {

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "support/exchange.h"
 #include "support/server.h"
@@ -14,14 +13,6 @@
 #include "transport/redis/redis.h"
 
 #define TIMEOUT_MS 1500 /* of a machine that others work on, too */
-
-static uint64_t wall(void *arg)
-{
-    struct timespec now;
-    (void) arg;
-    (void) clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
-}
 
 /* One of the two, and what stands behind it. */
 struct bench {
@@ -148,7 +139,7 @@ static void heartbeats_count_nodes_and_notice_loss(struct bench *b)
 {
     struct round round = {.node = "n1", .node_lifetime_ms = 5000, .first = true};
     assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
-    const uint64_t now_ns = wall(NULL);
+    const uint64_t now_ns = real_wall_ns(NULL);
     assert_in_range(round.fleet_wall_ns, now_ns - 2 * SECOND, now_ns + SECOND);
     assert_true(round.received_ns >= round.sent_ns);
     assert_false(round.forgot);
@@ -215,7 +206,7 @@ static void all_of_it(struct bench *b)
 static void test_the_in_memory_fleet_keeps_the_rules(void **state)
 {
     (void) state;
-    struct bench b = {.fleet = loopback_fleet_new(wall, NULL)};
+    struct bench b = {.fleet = loopback_fleet_new(real_wall_ns, NULL)};
     assert_non_null(b.fleet);
     all_of_it(&b);
     loopback_fleet_free(b.fleet);

@@ -22,14 +22,6 @@ struct crowd {
     _Atomic uint64_t checks, threads;
 };
 
-static uint64_t wall(void *arg)
-{
-    (void) arg;
-    struct timespec now;
-    (void) clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
-}
-
 static void *check_main(void *arg)
 {
     struct crowd *crowd = arg;
@@ -49,7 +41,7 @@ static void *check_main(void *arg)
 static void syncs_amid(size_t max_keys, uint64_t keys, bool strict)
 {
     struct crowd crowd = {.keys = keys};
-    struct loopback_fleet *fleet = loopback_fleet_new(wall, NULL);
+    struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
     assert_non_null(fleet);
     weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = max_keys;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "support/support.h"
@@ -27,12 +26,6 @@ static const char *const arguments[] = {"--cluster-enabled",
                                         "--cluster-require-full-coverage",
                                         "no",
                                         NULL};
-
-static void nap_ms(long ms)
-{
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void) nanosleep(&pause, NULL);
-}
 
 static bool can_bind(int port)
 {

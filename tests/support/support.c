@@ -40,6 +40,20 @@ uint64_t real_ns(void)
     return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
 }
 
+uint64_t real_wall_ns(void *arg)
+{
+    struct timespec now;
+    (void) arg;
+    (void) clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
+}
+
+void nap_ms(long ms)
+{
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    (void) nanosleep(&pause, NULL);
+}
+
 uint64_t test_seed(void)
 {
     const char *given = getenv("WEIR_TEST_SEED");

@@ -25,8 +25,11 @@ struct fake_clock {
 void fake_clock_init(struct fake_clock *fake, uint64_t wall_ns);
 void fake_clock_advance(struct fake_clock *fake, uint64_t ns); /* both readings */
 
-/* The system's monotonic time. */
+/* The system's monotonic time; and its wall clock, in the form of a fleet's. */
 uint64_t real_ns(void);
+uint64_t real_wall_ns(void *arg);
+
+void nap_ms(long ms);
 
 /* Random numbers from a seed that is printed, and taken from WEIR_TEST_SEED where that is set. */
 uint64_t test_seed(void);
