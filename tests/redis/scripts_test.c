@@ -12,6 +12,7 @@
 #include "support/server.h"
 #include "transport/loopback/loopback.h"
 
+#define TIMEOUT_MS 5000
 #define RECORDS    12
 #define AUTHORS    5
 #define ROUNDS     1500
@@ -19,29 +20,6 @@
 #define REMEMBERED 64
 #define BATCH      32
 #define NOW_US     UINT64_C(1760000000000000)
-
-static struct transport *connect_to(const struct server *server)
-{
-    char url[160];
-    server_url(server, false, url, sizeof(url));
-    return open_redis(url, 5000);
-}
-
-/* An empty Redis, and a transport on it. Skips the test where there is none. */
-static struct transport *redis_start(struct server *server)
-{
-    if (!server_available()) {
-        skip();
-    }
-    server_start(server);
-    return connect_to(server);
-}
-
-static void redis_stop(struct server *server, struct transport *t)
-{
-    t->ops->close(t);
-    server_stop(server);
-}
 
 static enum transport_event tell(struct transport *t, struct report *reports, size_t count)
 {
@@ -176,7 +154,7 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
     (void) state;
     static struct world world;
     struct server server;
-    struct transport *redis = redis_start(&server);
+    struct transport *redis = redis_start(&server, TIMEOUT_MS);
     struct transport *model = NULL;
     struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
     const struct transport_config config = {.timeout_ms = 1000};
@@ -246,7 +224,7 @@ static void test_a_record_that_cannot_be_made_to_expire_is_not_kept(void **state
 {
     (void) state;
     struct server server;
-    struct transport *t = redis_start(&server);
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
         struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
         struct report there = report_of((enum report_kind) kind, "there", 3);
@@ -273,7 +251,7 @@ static void test_a_record_that_lost_its_time_to_live_gets_it_back(void **state)
 {
     (void) state;
     struct server server;
-    struct transport *t = redis_start(&server);
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
         struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
         assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
@@ -289,7 +267,7 @@ static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
 {
     (void) state;
     struct server server;
-    struct transport *t = redis_start(&server);
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
     uint64_t rng = test_seed();
     /* In a batch with others, so that it is seldom the one whose life is set anew whatever it says. */
     struct report reports[BATCH];
@@ -361,7 +339,7 @@ static void test_counts_have_no_end(void **state)
 {
     (void) state;
     struct server server;
-    struct transport *redis = redis_start(&server);
+    struct transport *redis = redis_start(&server, TIMEOUT_MS);
     struct transport *model = NULL;
     struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
     const struct transport_config config = {.timeout_ms = 1000};
@@ -385,7 +363,7 @@ static void test_a_field_with_more_asked_than_can_be_told_loses_that_alone(void 
     static const char *const asked[] = {"9007199254740993", "12000000000000000", "18446744073709551615",
                                         "99999999999999999999999999"};
     struct server server;
-    struct transport *t = redis_start(&server);
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
     for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             struct report r = report_of((enum report_kind) kind, "old", 1000);
@@ -419,7 +397,7 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
     static const char *const values[] = {"nonsense",  "-5", "inf",    "nan", "1e300", "99999999999999999999 1",
                                          "1 2 3 4 5", "",   "-9 1 2", "0x",  "3 -4",  "5 6 99999999999999999999"};
     struct server server;
-    struct transport *t = redis_start(&server);
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             struct report r = report_of((enum report_kind) kind, "odd", 5);
@@ -435,223 +413,6 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
     redis_stop(&server, t);
 }
 
-/* A heartbeat, and how far fleet time is then ahead of this machine's clock, which is Redis's. */
-static int64_t beat(struct transport *t, const char *node, uint64_t fleet_ns, struct round *round)
-{
-    *round = (struct round){.node = node, .node_lifetime_ms = 10000, .suspect_ms = 600, .fleet_ns = fleet_ns};
-    assert_int_equal(exchange(t, round), TRANSPORT_ROUND_DONE);
-    return (int64_t) (round->fleet_wall_ns - real_wall_ns(NULL));
-}
-
-/* The set's own member. */
-static void begun_text(const struct server *server, char text[80])
-{
-    redisReply *reply = server_command(server, "ZRANGE weir:nodes -1 -1");
-    assert_int_equal(reply->elements, 1);
-    (void) snprintf(text, 80, "%s", reply->element[0]->str);
-    freeReplyObject(reply);
-    assert_int_equal(text[0], '!');
-}
-
-/* As if the server's clock had gone back by so much: the latest heartbeat is as much ahead of it. */
-static void set_back(const struct server *server, int64_t by_ms)
-{
-    const long long then_ms = (long long) (real_wall_ns(NULL) / MILLISECOND) + by_ms;
-    freeReplyObject(server_command(server, "ZADD weir:nodes %lld other:600:10000", then_ms));
-}
-
-#define LEEWAY_NS (INT64_C(100) * (int64_t) MILLISECOND)
-
-static void expect_ahead(int64_t ahead_ns, int64_t by_ns, int64_t waited_ns)
-{
-    if (ahead_ns < by_ns - LEEWAY_NS - waited_ns / 256 || ahead_ns > by_ns + LEEWAY_NS / 100) {
-        fail_msg("fleet time is %" PRId64 " ns ahead, not %" PRId64, ahead_ns, by_ns);
-    }
-}
-
-static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
-{
-    (void) state;
-    static const int64_t steps_ms[] = {2000, 25000, 3500000};
-    for (size_t i = 0; i < sizeof(steps_ms) / sizeof(steps_ms[0]); i++) {
-        struct server server;
-        struct transport *up = redis_start(&server);
-        struct round round;
-        char before[80];
-        char after[80];
-        for (int times = 0; times < 50; times++) {
-            expect_ahead(beat(up, "up", real_wall_ns(NULL), &round), 0, 0);
-        }
-        begun_text(&server, before);
-        assert_null(strchr(before, ':')); /* an offset of some microseconds is none */
-        set_back(&server, steps_ms[i]);
-        const uint64_t set_ns = real_ns();
-        const int64_t step_ns = steps_ms[i] * (int64_t) MILLISECOND;
-        /* The node's own time says how long ago the latest heartbeat was; another one's would not do. */
-        const uint64_t own_ns = i == 0 ? set_ns : real_wall_ns(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
-        const int64_t since_ns = i == 0 ? 0 : 300 * (int64_t) MILLISECOND;
-        expect_ahead(beat(up, "up", own_ns, &round), step_ns + since_ns, 0);
-        assert_false(round.forgot);
-        begun_text(&server, after);
-        assert_int_equal(strncmp(before, after, strlen(before)), 0); /* begun when it was */
-        assert_int_equal(after[strlen(before)], ':');
-        struct transport *joins = connect_to(&server);
-        uint64_t last_ns = 0;
-        char noted[80];
-        for (int times = 0; times < 200; times++) { /* who joins finds the same, and it never goes back */
-            struct transport *t = times % 2 == 0 ? joins : up;
-            const int64_t ahead_ns = beat(t, times % 2 == 0 ? "joins" : "up", 0, &round);
-            expect_ahead(ahead_ns, step_ns + since_ns, (int64_t) (real_ns() - set_ns));
-            assert_false(round.forgot);
-            assert_true(times != 0 || round.live_nodes + round.suspect_nodes == 3);
-            assert_true(round.fleet_wall_ns >= last_ns);
-            last_ns = round.fleet_wall_ns;
-            begun_text(&server, noted);
-            assert_string_equal(noted, after); /* nothing is written meanwhile */
-        }
-        set_back(&server, steps_ms[i] + 5000); /* once more */
-        expect_ahead(beat(up, "up", 0, &round), step_ns + 5 * (int64_t) SECOND, 0);
-        assert_false(round.forgot);
-        /* More than an hour has to have a witness: one member alone is none, and no loss. */
-        for (int times = 0; times < 2; times++) {
-            freeReplyObject(server_command(&server, "ZREM weir:nodes other:600:10000"));
-            set_back(&server, INT64_C(7200000) + 2 * steps_ms[i]);
-            const uint64_t mine_ns = times == 0 ? 0 : real_wall_ns(NULL) + (uint64_t) step_ns;
-            expect_ahead(beat(up, "up", mine_ns, &round), step_ns + 5 * (int64_t) SECOND, (int64_t) SECOND);
-            assert_false(round.forgot);
-        }
-        joins->ops->close(joins);
-        redis_stop(&server, up);
-    }
-}
-
-/* The set's own member says that fleet time is so far ahead of the clock: as if that had just been set. */
-static void note_ahead(const struct server *server, int64_t ahead_us)
-{
-    char text[80];
-    begun_text(server, text);
-    freeReplyObject(server_command(server, "ZREM weir:nodes %s", text));
-    text[1 + strspn(text + 1, "0123456789")] = '\0';
-    freeReplyObject(server_command(server, "ZADD weir:nodes +inf %s:%lld:%lld", text, (long long) ahead_us,
-                                   (long long) (real_wall_ns(NULL) / 1000)));
-}
-
-static int64_t beat_with_host(struct transport *t, const char *node, uint64_t fleet_ns, uint64_t host_ns,
-                              struct round *round)
-{
-    *round = (struct round){
-        .node = node, .node_lifetime_ms = 10000, .suspect_ms = 600, .fleet_ns = fleet_ns, .wall_ns = host_ns};
-    assert_int_equal(exchange(t, round), TRANSPORT_ROUND_DONE);
-    const int64_t ahead_ns = (int64_t) (round->fleet_wall_ns - real_wall_ns(NULL));
-    assert_true(ahead_ns - round->ahead_ns < LEEWAY_NS && round->ahead_ns - ahead_ns < LEEWAY_NS);
-    return ahead_ns;
-}
-
-/* Steps of more than an hour, both ways, and what is taken for one: as fleet/loopback_records.c has it. */
-static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void **state)
-{
-    (void) state;
-    static const int64_t steps_s[] = {3700, 86400, 31536000, INT64_C(30) * 31536000};
-    for (size_t i = 0; i < sizeof(steps_s) / sizeof(steps_s[0]); i++) {
-        const int64_t step_ns = steps_s[i] * (int64_t) SECOND;
-        struct server server;
-        struct transport *t = redis_start(&server);
-        struct round round;
-        (void) beat_with_host(t, "up", real_wall_ns(NULL), real_wall_ns(NULL), &round);
-        /* Back: the heartbeats, and this node's own time, are as much later. */
-        freeReplyObject(server_command(&server, "ZREM weir:nodes up:600:10000"));
-        set_back(&server, steps_s[i] * 1000);
-        const uint64_t late_ns = real_wall_ns(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
-        expect_ahead(beat_with_host(t, "up", late_ns, real_wall_ns(NULL), &round),
-                     step_ns + 300 * (int64_t) MILLISECOND, 0);
-        assert_int_equal(round.live_nodes, 2);
-        expect_ahead(beat_with_host(t, "joins", 0, real_wall_ns(NULL), &round), step_ns + 300 * (int64_t) MILLISECOND,
-                     SECOND);
-        /* And where all have left, whoever comes then. */
-        static const char *const names[] = {"up", "joins", "other"};
-        for (size_t n = 0; n < 3; n++) {
-            round = (struct round){.node = names[n], .node_lifetime_ms = 10000, .suspect_ms = 600, .leaves = true};
-            assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
-        }
-        note_ahead(&server, 2 * steps_s[i] * 1000000);
-        expect_ahead(beat_with_host(t, "new", 0, real_wall_ns(NULL), &round), 2 * step_ns, SECOND);
-        /* Forward: as if fleet time had been behind the clock before; the host's clock says who is right. */
-        freeReplyObject(server_command(&server, "DEL weir:nodes"));
-        (void) beat_with_host(t, "up", 0, real_wall_ns(NULL), &round);
-        freeReplyObject(server_command(&server, "ZREM weir:nodes up:600:10000"));
-        set_back(&server, -steps_s[i] * 1000);
-        const uint64_t early_ns = real_wall_ns(NULL) - (uint64_t) step_ns;
-        const int64_t stays_ns = beat_with_host(t, "up", early_ns, early_ns, &round);
-        assert_in_range(stays_ns + step_ns + LEEWAY_NS, 0, 2 * LEEWAY_NS);
-        assert_int_equal(round.live_nodes, 2);
-        const bool follows = steps_s[i] <= 2 * 365 * 86400;
-        const int64_t goes_ns = beat_with_host(t, "up", early_ns, real_wall_ns(NULL), &round) + (follows ? 0 : step_ns);
-        assert_in_range(goes_ns + LEEWAY_NS, 0, 2 * LEEWAY_NS);
-        assert_int_equal(round.live_nodes, 2);
-        assert_false(round.forgot);
-        redis_stop(&server, t);
-    }
-}
-
-static void test_a_set_that_is_lost_begins_where_the_first_node_is(void **state)
-{
-    (void) state;
-    static const int64_t ahead_ms[] = {0, 10, 3000, 3000000, 3700000, 86400000, -5000};
-    struct server server;
-    struct transport *t = redis_start(&server);
-    struct round round;
-    for (size_t i = 0; i < sizeof(ahead_ms) / sizeof(ahead_ms[0]); i++) {
-        freeReplyObject(server_command(&server, "FLUSHALL"));
-        const int64_t by_ns = ahead_ms[i] * (int64_t) MILLISECOND;
-        const bool goes_on = ahead_ms[i] >= 3000;
-        expect_ahead(beat(t, "n1", real_wall_ns(NULL) + (uint64_t) by_ns, &round), goes_on ? by_ns : 0, 0);
-        assert_true(i == 0 || round.forgot);
-        expect_ahead(beat(t, "n1", real_wall_ns(NULL) + UINT64_C(60) * SECOND, &round), goes_on ? by_ns : 0, SECOND);
-        assert_false(round.forgot); /* and once it is there nobody's guess counts */
-    }
-    /* An offset that is gone is taken away. */
-    freeReplyObject(server_command(&server, "FLUSHALL"));
-    (void) beat(t, "n1", real_wall_ns(NULL) + 60 * MILLISECOND, &round);
-    char text[80];
-    begun_text(&server, text);
-    assert_non_null(strchr(text, ':'));
-    const long long noted_us = (long long) (real_wall_ns(NULL) / 1000) - 20000000;
-    *strchr(text, ':') = '\0';
-    freeReplyObject(server_command(&server, "DEL weir:nodes"));
-    freeReplyObject(server_command(&server, "ZADD weir:nodes +inf %s:60000:%lld", text, noted_us));
-    expect_ahead(beat(t, "n2", 0, &round), 0, 0);
-    char after[80];
-    begun_text(&server, after);
-    assert_string_equal(after, text);
-    assert_int_equal(round.live_nodes, 1);
-    redis_stop(&server, t);
-}
-
-/* A node is suspect, and has failed, by its own times, whoever looks. */
-static void test_a_node_that_speaks_seldom_is_not_taken_for_dead(void **state)
-{
-    (void) state;
-    static const struct {
-        int64_t quiet_ms;
-        uint32_t live, suspect;
-    } cases[] = {{500, 2, 0}, {5000, 2, 0}, {8900, 2, 0}, {9500, 1, 1}, {59000, 1, 1}, {61000, 1, 0}};
-    struct server server;
-    struct transport *t = redis_start(&server);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct round round;
-        freeReplyObject(server_command(&server, "DEL weir:nodes"));
-        const long long then_ms = (long long) (real_wall_ns(NULL) / MILLISECOND) - cases[i].quiet_ms;
-        freeReplyObject(server_command(&server, "ZADD weir:nodes %lld slow:9000:60000", then_ms));
-        for (int times = 0; times < 3; times++) {
-            (void) beat(t, "fast", 0, &round);
-            assert_int_equal(round.live_nodes, cases[i].live);
-            assert_int_equal(round.suspect_nodes, cases[i].suspect);
-            assert_false(times != 0 && round.forgot);
-        }
-    }
-    redis_stop(&server, t);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -659,10 +420,6 @@ int main(void)
         cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),
         cmocka_unit_test(test_a_record_that_lost_its_time_to_live_gets_it_back),
         cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
-        cmocka_unit_test(test_fleet_time_does_not_go_back_with_the_clock),
-        cmocka_unit_test(test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time),
-        cmocka_unit_test(test_a_set_that_is_lost_begins_where_the_first_node_is),
-        cmocka_unit_test(test_a_node_that_speaks_seldom_is_not_taken_for_dead),
         cmocka_unit_test(test_counts_have_no_end),
         cmocka_unit_test(test_a_field_with_more_asked_than_can_be_told_loses_that_alone),
         cmocka_unit_test(test_fields_that_are_not_weirs_count_as_nothing),

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdio.h>
 
+#include "support/server.h"
 #include "support/support.h"
 #include "transport/redis/redis.h"
 
@@ -20,6 +21,30 @@ static inline struct transport *open_redis(const char *url, uint32_t timeout_ms)
         fail_msg("%s", error.message);
     }
     return t;
+}
+
+/* The same on a server of this test. */
+static inline struct transport *open_redis_on(const struct server *server, uint32_t timeout_ms)
+{
+    char url[160];
+    server_url(server, false, url, sizeof(url));
+    return open_redis(url, timeout_ms);
+}
+
+/* An empty Redis, and a transport on it. Skips the test where there is none. */
+static inline struct transport *redis_start(struct server *server, uint32_t timeout_ms)
+{
+    if (!server_available()) {
+        skip();
+    }
+    server_start(server);
+    return open_redis_on(server, timeout_ms);
+}
+
+static inline void redis_stop(struct server *server, struct transport *t)
+{
+    t->ops->close(t);
+    server_stop(server);
 }
 
 /* Steps until the round has ended or, without one, until one can begin. */
