@@ -92,17 +92,6 @@ static void quiet(struct site *site)
     }
 }
 
-static long long command_number(const struct server *server, const char *format, const char *argument)
-{
-    redisReply *reply = server_command(server, format, argument);
-    if (reply->type == REDIS_REPLY_ERROR) {
-        fail_msg("%s: %s", argument, reply->str);
-    }
-    const long long number = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : reply->integer;
-    freeReplyObject(reply);
-    return number;
-}
-
 static weir_key key_of(const weir *w, const char *policy, const char *text)
 {
     const weir_policy_id id = weir_find_policy(w, policy);
@@ -173,27 +162,11 @@ static void record_name(const struct server *server, const char *pattern, char n
     freeReplyObject(keys);
 }
 
-/* Live units of all logs whose name matches: their members but the mark of a reset. */
-static uint64_t log_units(const struct server *server, const char *pattern)
-{
-    uint64_t units = 0;
-    redisReply *keys = server_command(server, "KEYS %s", pattern);
-    for (size_t i = 0; i < keys->elements; i++) {
-        const char *name = keys->element[i]->str;
-        redisReply *mark = server_command(server, "ZSCORE %s !reset", name);
-        const long long card = command_number(server, "ZCARD %s", name);
-        units += (uint64_t) card - (mark->type == REDIS_REPLY_STRING);
-        freeReplyObject(mark);
-    }
-    freeReplyObject(keys);
-    return units;
-}
-
 static uint64_t units_of(const struct server *server, size_t kind)
 {
     char pattern[64];
     (void) snprintf(pattern, sizeof(pattern), "weir:*:%s:*", names[kind]);
-    return kind == LOG ? log_units(server, pattern) : server_sum(server, pattern);
+    return kind == LOG ? server_log_units(server, pattern) : server_sum(server, pattern);
 }
 
 static void all_but_overrides_expire(const struct server *server)
@@ -202,7 +175,7 @@ static void all_but_overrides_expire(const struct server *server)
     assert_true(keys->elements > 1);
     for (size_t i = 0; i < keys->elements; i++) {
         const char *name = keys->element[i]->str;
-        const long long ttl_ms = command_number(server, "PTTL %s", name);
+        const long long ttl_ms = server_number(server, "PTTL %s", name);
         if (strcmp(name, "weir:overrides") != 0 && ttl_ms <= 0) {
             fail_msg("%s stays for ever", name);
         }
@@ -350,65 +323,6 @@ static uint64_t take_all(weir_thread *t, const weir_key *key)
     return units;
 }
 
-#define DRAIN_WEIRS 6
-#define DRAIN_LOGS  40
-#define DRAIN_UNITS 3000 /* of a log */
-#define DRAIN_MS    30000
-
-/*
- * Many nodes have many units in many logs to tell at once, of a Redis that has forgotten all of them, and each answer
- * is waited for for 200 ms. What the scripts take must not make rounds fail: a round that failed is told again from the
- * beginning, and so the backlog would not get shorter.
- */
-static void test_logs_that_were_lost_are_told_again_within_seconds(void **state)
-{
-    (void) state;
-    if (!server_available()) {
-        skip();
-    }
-    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 2 * DRAIN_UNITS, .period_ns = LONG_NS};
-    const weir_policy policy = {.name = "log", .limits = &limit, .limit_count = 1};
-    struct server server;
-    weir *w[DRAIN_WEIRS];
-    server_start(&server);
-    char url[160];
-    server_url(&server, false, url, sizeof(url));
-    for (int i = 0; i < DRAIN_WEIRS; i++) {
-        weir_options options = WEIR_OPTIONS_INIT;
-        options.redis_url = url;
-        options.sync_interval_ms = 200;
-        options.redis_timeout_ms = 200;
-        options.max_log_units = UINT64_C(1) << 20;
-        w[i] = open_or_fail(&options);
-        weir_error error;
-        assert_int_equal(weir_set_policies(w[i], &policy, 1, &error), 0);
-        weir_thread *t = weir_attach(w[i]);
-        for (int k = 0; k < DRAIN_LOGS; k++) {
-            char text[24];
-            (void) snprintf(text, sizeof(text), "key%d", k);
-            const weir_key key = key_of(w[i], "log", text);
-            for (int unit = 0; unit < DRAIN_UNITS / DRAIN_WEIRS; unit++) {
-                weir_charge(t, &key, 1);
-            }
-        }
-        weir_detach(t);
-    }
-    static const char *const after[] = {"PING", "FLUSHALL"};
-    for (size_t step = 0; step < 2; step++) {
-        freeReplyObject(server_command(&server, after[step]));
-        uint64_t units = 0;
-        for (int waited = 0; waited < DRAIN_MS && units != DRAIN_LOGS * DRAIN_UNITS; waited += 200) {
-            nap_ms(200);
-            units = log_units(&server, "weir:*:log:*");
-        }
-        assert_int_equal(units, DRAIN_LOGS * DRAIN_UNITS);
-    }
-    for (int i = 0; i < DRAIN_WEIRS; i++) {
-        weir_close(w[i]);
-    }
-    server_stop(&server);
-}
-
 static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
 {
     (void) state;
@@ -432,15 +346,15 @@ static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
     quiet(&site);
     if (real_ns() - begun_ns < SECOND) {
         record_name(&site.server, "weir:*:p:key", name);
-        assert_int_equal(command_number(&site.server, "ZCARD %s", name), 500);
-        assert_in_range(command_number(&site.server, "PTTL %s", name), 1, 3000);
+        assert_int_equal(server_number(&site.server, "ZCARD %s", name), 500);
+        assert_in_range(server_number(&site.server, "PTTL %s", name), 1, 3000);
     }
     nap_ms(2100);
     const weir_key key = key_of(site.w[0], "p", "key");
     assert_true(weir_check(site.t[0], &key, 7, NULL));
     quiet(&site);
     record_name(&site.server, "weir:*:p:key", name);
-    assert_int_equal(command_number(&site.server, "ZCARD %s", name), 7);
+    assert_int_equal(server_number(&site.server, "ZCARD %s", name), 7);
     site_close(&site);
 }
 
@@ -553,12 +467,12 @@ static void test_a_record_of_a_wrong_type_is_refused_alone(void **state)
             assert_int_equal(units_of(&site.server, k), 13);
         }
     }
-    assert_int_equal(log_units(&site.server, "weir:*:log:other"), 3);
+    assert_int_equal(server_log_units(&site.server, "weir:*:log:other"), 3);
     freeReplyObject(server_command(&site.server, "DEL %s weir:overrides", name));
     const weir_key key = key_of(site.w[0], "log", "key");
     assert_true(weir_check(site.t[0], &key, 1, NULL)); /* it says so with its next report */
     quiet(&site);
-    assert_int_equal(log_units(&site.server, "weir:*:log:key"), 11);
+    assert_int_equal(server_log_units(&site.server, "weir:*:log:key"), 11);
     site_close(&site);
 }
 
@@ -610,7 +524,7 @@ static void test_entries_written_by_hand_are_in_force_within_two_intervals(void 
     }
     freeReplyObject(server_command(&site.server, "HSET weir:overrides p:key 250"));
     assert_in_range(wait_for_limit(&site, 250), 0, within_ns);
-    assert_int_equal(command_number(&site.server, "PTTL %s", "weir:overrides"), -1); /* the operator's, and stays */
+    assert_int_equal(server_number(&site.server, "PTTL %s", "weir:overrides"), -1); /* the operator's, and stays */
     all_but_overrides_expire(&site.server);
     freeReplyObject(server_command(&site.server, "DEL weir:overrides"));
     assert_in_range(wait_for_limit(&site, 300), 0, within_ns);
@@ -657,7 +571,6 @@ int main(void)
         cmocka_unit_test(test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget),
         cmocka_unit_test(test_after_quiet_redis_has_what_was_used_less_what_was_given_back),
         cmocka_unit_test(test_units_are_whole_after_redis_was_flushed_in_the_middle),
-        cmocka_unit_test(test_logs_that_were_lost_are_told_again_within_seconds),
         cmocka_unit_test(test_the_set_of_a_log_is_trimmed_and_expires),
         cmocka_unit_test(test_a_reset_clears_the_records_of_a_key_and_of_no_other),
         cmocka_unit_test(test_units_a_node_uses_right_after_its_reset_stay),

@@ -236,6 +236,17 @@ redisReply *server_command(const struct server *server, const char *format, ...)
     return reply;
 }
 
+long long server_number(const struct server *server, const char *format, const char *argument)
+{
+    redisReply *reply = server_command(server, format, argument);
+    if (reply->type == REDIS_REPLY_ERROR) {
+        fail_msg("%s: %s", argument, reply->str);
+    }
+    const long long number = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : reply->integer;
+    freeReplyObject(reply);
+    return number;
+}
+
 unsigned long long server_sum(const struct server *server, const char *pattern)
 {
     unsigned long long sum = 0;
@@ -247,6 +258,21 @@ unsigned long long server_sum(const struct server *server, const char *pattern)
     }
     freeReplyObject(keys);
     return sum;
+}
+
+unsigned long long server_log_units(const struct server *server, const char *pattern)
+{
+    unsigned long long units = 0;
+    redisReply *keys = server_command(server, "KEYS %s", pattern);
+    for (size_t i = 0; i < keys->elements; i++) {
+        const char *name = keys->element[i]->str;
+        redisReply *mark = server_command(server, "ZSCORE %s !reset", name);
+        const long long card = server_number(server, "ZCARD %s", name);
+        units += (unsigned long long) card - (mark->type == REDIS_REPLY_STRING);
+        freeReplyObject(mark);
+    }
+    freeReplyObject(keys);
+    return units;
 }
 
 /* Serves one connection after another until the listening socket is shut down. */

@@ -56,8 +56,14 @@ bool server_answers(redisContext *c);
 /* Runs a command on a connection of its own; the caller frees the reply. */
 redisReply *server_command(const struct server *server, const char *format, ...);
 
+/* What a command with one argument answers, as a number. */
+long long server_number(const struct server *server, const char *format, const char *argument);
+
 /* The sum of the field "sum" over all records whose name matches the pattern. */
 unsigned long long server_sum(const struct server *server, const char *pattern);
+
+/* Live units of all logs whose name matches: their members but the mark of a reset. */
+unsigned long long server_log_units(const struct server *server, const char *pattern);
 
 /* Something that listens and answers every piece it reads with the same bytes (NULL: nothing), in a thread. */
 struct fake_server {
