@@ -229,11 +229,64 @@ static void test_a_node_that_speaks_seldom_is_not_taken_for_dead(void **state)
     redis_stop(&server, t);
 }
 
+/* A node that has just started knows no fleet time: the heartbeats of all others are its witness. */
+static void test_a_step_back_has_the_heartbeats_of_all_nodes_for_a_witness(void **state)
+{
+    (void) state;
+    static const int64_t steps_s[] = {3700, 86400, 31536000};
+    for (size_t i = 0; i < sizeof(steps_s) / sizeof(steps_s[0]); i++) {
+        for (int all = 0; all < 2; all++) {
+            struct server server;
+            struct transport *t = redis_start(&server, TIMEOUT_MS);
+            struct round round;
+            (void) beat(t, "up", 0, &round);
+            if (all != 0) {
+                freeReplyObject(server_command(&server, "ZREM weir:nodes up:600:10000"));
+            }
+            set_back(&server, steps_s[i] * 1000);
+            const int64_t ahead_ns = all != 0 ? steps_s[i] * (int64_t) SECOND : 0;
+            expect_ahead(beat(t, "joins", 0, &round), ahead_ns, 0);
+            assert_int_equal(round.live_nodes, all != 0 ? 2 : 3);
+            redis_stop(&server, t);
+        }
+    }
+}
+
+/* Of nodes that have all left, the set keeps until when they were there: the time goes on from then. */
+static void test_the_last_node_that_leaves_notes_the_time(void **state)
+{
+    (void) state;
+    static const int64_t back_ms[] = {2000, 25000, 86400000};
+    for (size_t i = 0; i < sizeof(back_ms) / sizeof(back_ms[0]); i++) {
+        struct server server;
+        struct transport *t = redis_start(&server, TIMEOUT_MS);
+        struct round round;
+        (void) beat(t, "last", real_wall_ns(NULL), &round);
+        round = (struct round){.node = "last", .node_lifetime_ms = 10000, .suspect_ms = 600, .leaves = true};
+        assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+        char text[80];
+        begun_text(&server, text);
+        long long begun_us;
+        long long ahead_us;
+        long long noted_us;
+        assert_int_equal(sscanf(text, "!%lld:%lld:%lld", &begun_us, &ahead_us, &noted_us), 3);
+        assert_in_range((int64_t) (real_wall_ns(NULL) / 1000) - noted_us, 0, 10000000);
+        /* As if the clock had been set back since. */
+        freeReplyObject(server_command(&server, "ZREM weir:nodes %s", text));
+        freeReplyObject(server_command(&server, "ZADD weir:nodes +inf !%lld:%lld:%lld", begun_us, ahead_us,
+                                       (long long) (real_wall_ns(NULL) / 1000) + back_ms[i] * 1000));
+        expect_ahead(beat(t, "joins", 0, &round), back_ms[i] * (int64_t) MILLISECOND, 0);
+        redis_stop(&server, t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fleet_time_does_not_go_back_with_the_clock),
         cmocka_unit_test(test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time),
+        cmocka_unit_test(test_a_step_back_has_the_heartbeats_of_all_nodes_for_a_witness),
+        cmocka_unit_test(test_the_last_node_that_leaves_notes_the_time),
         cmocka_unit_test(test_a_set_that_is_lost_begins_where_the_first_node_is),
         cmocka_unit_test(test_a_node_that_speaks_seldom_is_not_taken_for_dead),
     };
