@@ -226,6 +226,111 @@ static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
     }
 }
 
+/* Two windows */
+
+/* A node that has a note of its key, and is at the beginning of a window of one second. */
+struct before {
+    struct nodes n;
+    weir_limit limit;
+    weir_policy policy;
+    struct rule rule;
+    struct note *note;
+    uint64_t start_ns;
+    uint32_t tag;
+};
+
+static void before_init(struct before *b, weir_algorithm algorithm)
+{
+    b->limit = (weir_limit){.algorithm = algorithm, .limit = 1000, .period_ns = SECOND};
+    b->policy = patient_policy_of(&b->limit);
+    nodes_start(&b->n, &b->policy, 1);
+    rcu_enter();
+    const struct policy *policy;
+    const uint32_t at = cell_at(&b->n.node[0], &policy);
+    b->rule = policy_rule(&policy->limits[0]);
+    b->start_ns = window_span_at(&b->rule, b->n.fleet_clock.wall_ns).end_ns;
+    b->tag = window_tag_at(&b->rule, b->start_ns);
+    b->note = note_at(&b->n.node[0].w->limiter.process, at, &b->rule, b->start_ns);
+    store_relaxed(&b->note->mirror.flags, 0);
+    store_relaxed(&b->note->mirror.part, 0);
+    store_relaxed(&b->note->mirror.level, 0);
+    store_relaxed(&b->note->mirror.others_rate, 0);
+    store_relaxed(&b->note->mirror.looked_ns, b->start_ns); /* nobody else used it lately */
+    rcu_leave();
+}
+
+/* What may pass so long into the window, where none has passed in it, and so many in the one before. */
+static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous)
+{
+    rcu_enter();
+    const struct policy *policy;
+    const uint32_t at = cell_at(&b->n.node[0], &policy);
+    const struct state state = window_state(b->tag, 0, previous);
+    const uint64_t now_ns = b->start_ns + into_ns;
+    const uint64_t left = mirror_left(&b->n.node[0].w->limiter.process, policy, &b->rule, at, state,
+                                      rule_headroom(&b->rule, state, now_ns), 0, 1, now_ns);
+    rcu_leave();
+    return left;
+}
+
+/* What silent nodes are presumed to have used slides out of a window with all else. */
+static void test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_window(void **state)
+{
+    (void) state;
+    static const struct {
+        weir_algorithm algorithm;
+        uint32_t ago; /* windows since the answer */
+        uint64_t left;
+    } cases[] = {
+        {WEIR_SLIDING_WINDOW, 0, 1000 - 200 - 300}, /* 200 in this window, 400 in the one before: 3/4 of these */
+        {WEIR_SLIDING_WINDOW, 1, 1000 - 150},       /* the 200 were in the window before */
+        {WEIR_SLIDING_WINDOW, 2, 1000},
+        {WEIR_FIXED_WINDOW, 0, 1000 - 600},
+        {WEIR_FIXED_WINDOW, 1, 1000},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct before b;
+        before_init(&b, cases[i].algorithm);
+        const bool slides = cases[i].algorithm == WEIR_SLIDING_WINDOW;
+        store_relaxed(&b.note->mirror.tag, (b.tag - cases[i].ago) & WINDOW_TAG_MASK);
+        store_relaxed(&b.note->mirror.since_ns, b.start_ns);
+        store_relaxed(&b.note->mirror.level, slides ? presumed_pack(1000, 200, 400) : 600);
+        assert_int_equal(left_after(&b, SECOND / 4, 0), cases[i].left);
+        nodes_stop(&b.n);
+    }
+}
+
+/* 400 units are known of the window before; beside each one here the others had one. */
+static void test_units_of_the_window_before_that_nobody_has_told_of_count(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t answer_ms; /* before the window's end */
+        uint32_t ago;       /* windows since the note's own */
+        uint64_t rate, seen, others, left;
+    } cases[] = {
+        {INTERVAL_MS / 2, 0, 9000, 0, 100, 600},       /* the answer is of this window, or as good */
+        {2 * INTERVAL_MS, 0, 9000, 0, 100, 600 - 200}, /* rounds fail: beside 300 own ones 300, and 100 are known */
+        {2 * INTERVAL_MS, 0, 9000, 0, 0, 600 - 400},
+        {2 * INTERVAL_MS, 0, 500, 0, 100, 600 - 100},  /* no more than they ask for */
+        {INTERVAL_MS / 2, 1, 9000, 150, 0, 600 - 250}, /* 250 came after the answer */
+        {1500, 2, 9000, 150, 0, 600 - 400},            /* none of that window is told */
+        {500, 2, 300, 0, 0, 600 - 300},                /* of all of that window */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct before b;
+        before_init(&b, WEIR_SLIDING_WINDOW);
+        store_relaxed(&b.note->mirror.tag, (b.tag - cases[i].ago) & WINDOW_TAG_MASK);
+        store_relaxed(&b.note->mirror.since_ns, b.start_ns - cases[i].answer_ms * MILLISECOND);
+        store_relaxed(&b.note->mirror.seen, cases[i].seen);
+        store_relaxed(&b.note->mirror.others_rate, cases[i].rate << RATE_BITS);
+        store_relaxed(&b.note->mirror.others_part, (uint32_t) (PART_WHOLE / 2));
+        store_relaxed(&b.note->before.others, cases[i].others);
+        assert_int_equal(left_after(&b, 0, 400), cases[i].left);
+        nodes_stop(&b.n);
+    }
+}
+
 /* The way back */
 
 static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **state)
@@ -417,6 +522,8 @@ int main(void)
         cmocka_unit_test(test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well),
         cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
         cmocka_unit_test(test_new_policies_begin_on_the_rung_of_the_old_ones),
+        cmocka_unit_test(test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_window),
+        cmocka_unit_test(test_units_of_the_window_before_that_nobody_has_told_of_count),
         cmocka_unit_test(test_the_first_news_after_an_outage_is_an_interval_too_early),
         cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),
         cmocka_unit_test(test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit),
