@@ -325,6 +325,30 @@ static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(voi
     expect_told(&n, node, node->used);
 }
 
+/* Where a round is done, and some of its reports are not said: of keys whose cells others have by now. */
+static void test_forgotten_keys_that_could_not_be_said_are_told_again(void **state)
+{
+    (void) state;
+    static const weir_algorithm kinds[] = {WEIR_FIXED_WINDOW, WEIR_TOKEN_BUCKET, WEIR_SLIDING_LOG};
+    for (size_t a = 0; a < sizeof(kinds) / sizeof(kinds[0]); a++) {
+        struct nodes n;
+        const weir_limit limit = {.algorithm = kinds[a], .limit = 1000, .period_ns = 24 * HOUR};
+        struct node *node = start_small(&n, &limit);
+        const struct fleet *fleet = &node->w->fleet;
+        use_each(node, 1);
+        loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 300000});
+        ask_for_flush(node);
+        for (int rounds = 0; rounds < 5; rounds++) {
+            const uint64_t unsaid = fleet->stats.report_retry_count;
+            while (fleet->stats.report_retry_count == unsaid || fleet->orphans_told == 0) {
+                assert_true(weir_poll(node->w) >= 0);
+            }
+        }
+        loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 0});
+        expect_told(&n, node, node->used);
+    }
+}
+
 /* A host whose clock brings new keys when it is looked at, in the middle of a round: others are forgotten for them. */
 struct crowding {
     struct nodes n;
@@ -501,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_forgotten_keys_are_told_beside_urgent_logs),
         cmocka_unit_test(test_a_key_that_is_claimed_is_waited_for),
         cmocka_unit_test(test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one),
+        cmocka_unit_test(test_forgotten_keys_that_could_not_be_said_are_told_again),
         cmocka_unit_test(test_a_key_that_is_forgotten_just_before_it_comes_to_it_is_told),
         cmocka_unit_test(test_a_log_that_is_in_use_is_waited_for_up_to_what_it_held),
         cmocka_unit_test(test_what_is_given_back_of_logs_is_told),
