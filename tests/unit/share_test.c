@@ -454,6 +454,47 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
     nodes_stop(&n);
 }
 
+/* Units in the fleet of the window that is so many before the present one. */
+static uint64_t window_sum(const struct nodes *n, uint64_t ago)
+{
+    char part[48];
+    const uint64_t number = n->fleet_clock.wall_ns / (WINDOW_MS * MILLISECOND);
+    (void) snprintf(part, sizeof(part), ":p:key:%llu", (unsigned long long) (number - ago));
+    return loopback_fleet_sum(n->fleet, part);
+}
+
+/* A node resets a key, and cannot say so before the next window, which others have used meanwhile. */
+static void test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_it(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    weir_limit limit = *kind;
+    limit.period_ns = WINDOW_MS * MILLISECOND;
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    use_on_all(&n, 40);
+    hear_within(&n, 2000);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
+    loopback_transport_set_cut(n.node[1].w->fleet.transport, true);
+    loopback_fleet_set_down(n.fleet, false);
+    const uint64_t into_ms = (n.fleet_clock.wall_ns - START_NS) / MILLISECOND;
+    assert_true(into_ms < WINDOW_MS);
+    pass(&n, WINDOW_MS + 100 - into_ms);
+    assert_int_equal(ask_freely(&n.node[0], 30), 30);
+    assert_int_equal(ask_freely(&n.node[2], 30), 30);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(window_sum(&n, 0), 60);
+    assert_true(window_sum(&n, 1) >= 120);
+    loopback_transport_set_cut(n.node[1].w->fleet.transport, false);
+    assert_int_equal(ask_freely(&n.node[1], 5), 5);
+    pass(&n, 2000);
+    assert_int_equal(window_sum(&n, 0), 65);
+    assert_int_equal(window_sum(&n, 1), 0);
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +515,7 @@ int main(void)
         OVER_ALL(test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back, kinds),
         OVER_ALL(test_units_used_between_a_reset_and_its_telling_stay, kinds),
         OVER_ALL(test_a_reset_that_a_round_tells_of_twice_is_one_reset, kinds),
+        OVER_WINDOWS(test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_it, kinds),
     };
     return cmocka_run_group_tests_name("unit/share", tests, NULL, NULL);
 }
