@@ -5,9 +5,13 @@
  */
 #include <stdio.h>
 
+#include "algorithm/history.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
+#include "thread/limiter.h"
+#include "thread/settle.h"
 #include "thread/slot.h"
+#include "thread/tick.h"
 
 #define LIMIT 3000
 
@@ -158,6 +162,99 @@ static void test_every_policy_is_counted_by_itself(void **state)
     end();
 }
 
+/* What a thread has asked for and been granted of a key stands in its slot; SLOT_NONE: it has none. */
+static size_t slot_of(const weir_key *key)
+{
+    const size_t index = slot_find(d.t, key->hash);
+    return index != SLOT_NONE && load_relaxed(&d.t->backs[index].granted) != 0 ? index : SLOT_NONE;
+}
+
+/* Slots are looked through by words of 64; those of which none was ever used are left out. */
+static void test_the_first_slot_behind_a_word_without_any_is_settled(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    size_t index = SLOT_NONE;
+    for (uint64_t name = 0; index == SLOT_NONE; name++) {
+        assert_true(name < 10000);
+        begin(&policy, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), &name, sizeof(name));
+        for (int times = 0; times < 10; times++) {
+            assert_true(weir_check(d.t, &key, 1, NULL));
+        }
+        index = slot_of(&key);
+        if (index == SLOT_NONE || index % 64 != 0 || index == 0) {
+            index = SLOT_NONE;
+            end();
+        }
+    }
+    const struct slot_back *back = &d.t->backs[index];
+    assert_true(load_relaxed(&back->accounted) < load_relaxed(&d.t->slots[index].used));
+    fake_clock_advance(&d.clock, SECOND);
+    assert_true(weir_poll(d.w) >= 0);
+    assert_int_equal(load_relaxed(&back->accounted), load_relaxed(&d.t->slots[index].used));
+    assert_int_equal(load_relaxed(&back->granted), 0);
+    end();
+}
+
+static void test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    const weir_policy policies[] = {
+        {.name = "p/free", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS},
+        {.name = "p/pro", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS},
+    };
+    begin(policies, 2);
+    const weir_key pro = weir_make_key(d.w, weir_find_policy(d.w, "p/pro"), "key", 3);
+    const weir_key free_key = weir_make_key(d.w, weir_find_policy(d.w, "p/free"), "key", 3);
+    uint64_t used = 0;
+    for (int times = 0; times < 10; times++) {
+        used += weir_check(d.t, &pro, 1, NULL);
+    }
+    assert_int_equal(used, 10);
+    assert_int_not_equal(slot_of(&pro), SLOT_NONE);
+    assert_true(weir_check(d.t, &free_key, LIMIT - used, NULL));
+    assert_false(weir_check(d.t, &free_key, 1, NULL));
+    assert_false(weir_check(d.t, &pro, 1, NULL));
+    end();
+}
+
+/* Where a thread has a clock that goes on between ticks, as that of the system does. */
+static void test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = SECOND};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    begin(&policy, 1);
+    struct limiter *limiter = &d.w->limiter;
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "key", 3);
+    for (int times = 0; times < 10; times++) {
+        assert_true(weir_check(d.t, &key, 1, NULL));
+    }
+    const size_t index = slot_of(&key);
+    assert_int_not_equal(index, SLOT_NONE);
+    limiter->host_time = false;
+    fake_clock_advance(&d.clock, 7 * MILLISECOND);
+    const uint64_t slow = slow_count();
+    assert_true(weir_check(d.t, &key, 1, NULL)); /* on the grant */
+    assert_int_equal(slow_count(), slow);
+    const uint64_t passed_ns = d.clock.clock.monotonic_ns(d.clock.clock.arg) + load_relaxed(&limiter->line.offset_ns);
+    assert_true(d.t->backs[index].granted_ns < passed_ns);
+    tick_epoch(limiter);
+    assert_int_equal(settle_lapsed(limiter), 0);
+    const uint32_t at = d.t->backs[index].cells[0];
+    logs_lock(&limiter->process, at);
+    struct log *log = logs_get(&limiter->process, at);
+    assert_non_null(log);
+    assert_int_equal(log->end - log->first, 11);
+    assert_int_equal(*log_time(log, log->end - 1), passed_ns);
+    logs_unlock(&limiter->process, at);
+    limiter->host_time = true;
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +262,9 @@ int main(void)
         cmocka_unit_test(test_a_denial_of_a_cost_is_no_denial_of_a_smaller_one),
         cmocka_unit_test(test_a_denial_says_what_the_table_would),
         cmocka_unit_test(test_every_policy_is_counted_by_itself),
+        cmocka_unit_test(test_the_first_slot_behind_a_word_without_any_is_settled),
+        cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
+        cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
     };
     return cmocka_run_group_tests_name("unit/slot", tests, NULL, NULL);
 }
