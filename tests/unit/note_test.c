@@ -258,6 +258,59 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
     nodes_stop(&s.n);
 }
 
+static void test_a_note_is_not_taken_while_the_fleet_has_a_reset_to_confirm(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_start(&s, WEIR_TOKEN_BUCKET, LIMIT, 1);
+    const struct note *note = note_at(s.process, s.at, s.rule, START_NS);
+    struct given *given = given_make(s.process, s.at);
+    store_relaxed(&given->reset, START_NS);
+    assert_false(note_take(s.process, (uint32_t) (note - s.process->notes.pool)));
+    assert_ptr_equal(note_of(&s.process->notes, s.at), note);
+    store_relaxed(&given->reset, 0);
+    subject_take(&s, note);
+    nodes_stop(&s.n);
+}
+
+/* With a note, and without one. */
+static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
+{
+    (void) state;
+    for (int with_note = 0; with_note < 2; with_note++) {
+        struct subject s;
+        subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
+        struct note *note = note_at(s.process, s.at, s.rule, START_NS);
+        note->now.reported_back = 5; /* no room for that in a stub */
+        if (with_note == 0) {
+            subject_take(&s, note);
+        }
+        struct given *was = given_make(s.process, s.at);
+        store_relaxed(&was->back[0], 11);
+        store_relaxed(&was->back[1], 12);
+        store_relaxed(&was->reset, START_NS);
+        store_relaxed(&was->reset_emptied, 1);
+        uint32_t to = 0;
+        while (load_relaxed(&s.process->table.cells[to].hash) != 0) {
+            to++;
+        }
+        const uint64_t incarnation = note->incarnation;
+        note_move(s.process, s.at, to);
+        owner_mark(&s.process->table.owners[to], MARK_GIVEN);
+        const struct given *is = given_of(s.process, to);
+        assert_int_equal(load_relaxed(&is->back[0]), 11);
+        assert_int_equal(load_relaxed(&is->back[1]), 12);
+        assert_int_equal(load_relaxed(&is->reset), START_NS);
+        assert_int_equal(load_relaxed(&is->reset_emptied), 1);
+        struct note room;
+        const struct note *moved = note_open(s.process, to, s.rule, START_NS, &room);
+        assert_int_equal(moved == note, with_note);
+        assert_int_equal(moved->now.reported_back, 5);
+        assert_int_equal(moved->incarnation, incarnation);
+        nodes_stop(&s.n);
+    }
+}
+
 static void test_many_keys_far_from_their_limits_are_told_no_more_often_without_notes(void **state)
 {
     (void) state;
@@ -340,6 +393,8 @@ int main(void)
         cmocka_unit_test(test_units_denied_without_a_note_are_counted),
         cmocka_unit_test(test_keys_of_any_length_keep_their_names),
         cmocka_unit_test(test_a_note_is_not_taken_from_a_report_under_way),
+        cmocka_unit_test(test_a_note_is_not_taken_while_the_fleet_has_a_reset_to_confirm),
+        cmocka_unit_test(test_what_was_given_back_goes_with_a_key_that_moves),
         cmocka_unit_test(test_many_keys_far_from_their_limits_are_told_no_more_often_without_notes),
         cmocka_unit_test(test_a_table_takes_128_bytes_a_key),
         cmocka_unit_test(test_presumed_units_of_two_windows_fit_in_a_word),
