@@ -494,6 +494,31 @@ static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **sta
     nodes_stop(&n);
 }
 
+/* They are in the next rounds, ten milliseconds after each other: not in those of the next interval, or in their turn.
+ */
+static void test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_next_one(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, false);
+    struct process *process = &node->w->limiter.process;
+    const uint64_t next_ns = node->w->fleet.next_round_ns;
+    while (node->w->fleet.next_round_ns == next_ns) {
+        pass(&n, STEP_MS); /* a whole interval is ahead */
+    }
+    pass(&n, 2 * STEP_MS);
+    use_each(node, 1);
+    for (uint32_t at = 0; at < process->table.cell_count; at++) {
+        if (load_relaxed(&process->table.cells[at].hash) != 0) {
+            bitmap_set(&process->table.urgent, at);
+        }
+    }
+    store_relaxed(&process->urgent, 1);
+    pass(&n, INTERVAL_MS / 2);
+    assert_int_equal(told(&n), node->used);
+    nodes_stop(&n);
+}
+
 /* Nobody waits any more: it goes once through, and what could not be said is told an interval at a time, as ever. */
 static void test_a_weir_sync_that_has_given_up_drives_no_more_rounds(void **state)
 {
@@ -533,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_what_passed_on_a_grant_that_lasts_is_told),
         cmocka_unit_test(test_one_that_begins_again_lets_grants_last),
         cmocka_unit_test(test_one_of_no_time_goes_on_by_itself),
+        cmocka_unit_test(test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_next_one),
         cmocka_unit_test(test_a_weir_sync_that_has_given_up_drives_no_more_rounds),
     };
     return cmocka_run_group_tests_name("unit/flush", tests, NULL, NULL);
