@@ -48,7 +48,7 @@ void ledger_add(struct sim *sim, struct sim_node *node, size_t key, uint64_t cos
     for (size_t i = 0; i < sim->limits; i++) {
         struct ledger *ledger = ledger_of(sim, node->ledgers, key, i);
         ledger->total += cost;
-        if (!rule_is_bucket(&sim->rules[i]) && !rule_is_log(&sim->rules[i])) {
+        if (!rule_is_bucket(&sim->rules[i]) && !rule_has_history(&sim->rules[i])) {
             *ledger_window(ledger, node_number(node, &sim->rules[i])) += cost;
         }
     }
@@ -59,7 +59,7 @@ void ledger_shift(struct sim *sim, struct sim_node *node, uint64_t before_ns, ui
     for (size_t at = 0; at < sim->options.keys * sim->limits; at++) {
         const struct rule *rule = &sim->rules[at % sim->limits];
         const struct ledger was = node->ledgers[at];
-        if (rule_is_bucket(rule) || rule_is_log(rule)) {
+        if (rule_is_bucket(rule) || rule_has_history(rule)) {
             continue;
         }
         const uint64_t by = window_span_at(rule, after_ns).number - window_span_at(rule, before_ns).number;
@@ -92,7 +92,7 @@ static const struct policy *compiled(const struct sim *sim)
 }
 
 /* The next part of a record's name, which ends at ':' or with it. */
-static const char *part_of(const char **rest, size_t *length)
+static const char *fraction_of(const char **rest, size_t *length)
 {
     const char *part = *rest;
     *length = strcspn(part, ":");
@@ -110,15 +110,15 @@ static void gather_one(void *arg, const char *record, const char *author, uint64
         return;
     }
     rest += 2;
-    const char *label = part_of(&rest, &length);
+    const char *label = fraction_of(&rest, &length);
     size_t limit = 0;
     while (limit < sim->limits &&
            (strncmp(gather->labels[limit], label, length) != 0 || gather->labels[limit][length] != '\0')) {
         limit++;
     }
-    (void) part_of(&rest, &length); /* the policy: there is no other that is asked */
+    (void) fraction_of(&rest, &length); /* the policy: there is no other that is asked */
     const size_t key = strtoul(rest + 1, NULL, 10);
-    (void) part_of(&rest, &length);
+    (void) fraction_of(&rest, &length);
     const size_t id_length = strcspn(author, ".");
     unsigned node = 0;
     while (node < sim->options.nodes && strncmp(sim->nodes[node].id, author, id_length) != 0) {
@@ -227,7 +227,7 @@ static void compare_entry(const struct sim *sim, unsigned i, size_t key, size_t 
     const struct ledger *own = ledger_of(sim, node->ledgers, key, limit);
     const struct ledger *least = ledger_of(sim, node->least, key, limit);
     struct comparison c = {.node = i, .key = key, .limit = limit};
-    if (rule_is_bucket(rule) || rule_is_log(rule)) {
+    if (rule_is_bucket(rule) || rule_has_history(rule)) {
         const bool kept = rule_is_bucket(rule) ? !sim->outlived : log_is_whole(sim, key, limit);
         c.passed = own->total;
         c.found = found->total;

@@ -99,7 +99,7 @@ static int node_limits(struct sim *sim, struct sim_node *node, weir_error *error
     options.node_name = "simulated";
     options.max_log_units = 1000;
     for (size_t i = 0; i < sim->limits; i++) {
-        if (rule_is_log(&sim->rules[i])) {
+        if (rule_has_history(&sim->rules[i])) {
             options.max_log_units += 4 * sim->options.keys * (size_t) sim->rules[i].limit + 4096;
         }
     }
@@ -171,7 +171,7 @@ void sim_node_poll(struct sim *sim, struct sim_node *node)
     for (int times = 0; times < 3 && deadline_ns <= node->monotonic_ns; times++) {
         const uint64_t before_ns = load_relaxed(&node->w->limiter.line.offset_ns);
         (void) weir_poll(node->w);
-        if (!node->clock_known && fleet->skew.known) {
+        if (!node->clock_known && fleet->clock.known) {
             node->clock_known = true;
             ledger_shift(sim, node, node->monotonic_ns + before_ns,
                          node->monotonic_ns + load_relaxed(&node->w->limiter.line.offset_ns));

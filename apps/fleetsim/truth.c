@@ -51,7 +51,7 @@ bool truth_has_room(struct sim *sim, struct truth *truths, size_t key, uint64_t 
         struct truth *truth = &truths[key * sim->limits + i];
         const struct rule *rule = &sim->rules[i];
         uint64_t wait_ns = 0;
-        if (rule_is_log(rule)) {
+        if (rule_has_history(rule)) {
             log_forget(truth, rule, now_ns);
             if (truth->count + cost > rule->limit) {
                 return false;
@@ -72,7 +72,7 @@ void truth_take(struct sim *sim, struct truth *truths, size_t key, uint64_t cost
     const uint64_t now_ns = sim_fleet_wall(sim);
     for (size_t i = 0; i < sim->limits; i++) {
         struct truth *truth = &truths[key * sim->limits + i];
-        if (rule_is_log(&sim->rules[i])) {
+        if (rule_has_history(&sim->rules[i])) {
             log_forget(truth, &sim->rules[i], now_ns);
             log_take(truth, now_ns, cost);
         } else {

@@ -5,27 +5,27 @@
 
 static struct state bucket_state(const struct rule *rule, uint64_t tat, uint64_t total)
 {
-    return (struct state){tat, (uint64_t) rule->scale << BUCKET_TOTAL_BITS | (total & BUCKET_TOTAL_MASK)};
+    return (struct state){tat, (uint64_t) rule->rate_id << BUCKET_TOTAL_BITS | (total & BUCKET_TOTAL_MASK)};
 }
 
 /* How far the bucket is from full, as time under this rule. */
 static uint64_t debt(const struct rule *rule, struct state s, uint64_t now_ns)
 {
     const uint64_t time = saturating_sub(s.a, bucket_time(rule, now_ns));
-    const uint8_t scale = bucket_scale(s);
-    if (time == 0 || scale == rule->scale || scale == 0 || rule->scale == 0 || rule->scales == NULL) {
+    const uint8_t rate_id = bucket_rate_id(s);
+    if (time == 0 || rate_id == rule->rate_id || rate_id == 0 || rule->rate_id == 0 || rule->rate_table == NULL) {
         return time;
     }
     /* A rate that is not known is another key's, of the same hash. */
-    const uint64_t unit = rule->scales->units[scale];
-    return unit != 0 ? muldiv_ceil(time, rule->scales->units[rule->scale], unit) : time;
+    const uint64_t unit = rule->rate_table->units[rate_id];
+    return unit != 0 ? muldiv_ceil(time, rule->rate_table->units[rule->rate_id], unit) : time;
 }
 
 /* The theoretical arrival time by this rule's rate. */
 static uint64_t tat_of(const struct rule *rule, struct state s, uint64_t now_ns)
 {
     const uint64_t now = bucket_time(rule, now_ns);
-    return bucket_scale(s) == rule->scale || s.a <= now ? s.a : saturating_add(now, debt(rule, s, now_ns));
+    return bucket_rate_id(s) == rule->rate_id || s.a <= now ? s.a : saturating_add(now, debt(rule, s, now_ns));
 }
 
 /* 1/64 ns to ns, up: whoever waits that long has waited enough. */
@@ -66,7 +66,7 @@ struct state bucket_charge(const struct rule *rule, struct state s, uint64_t now
 struct state bucket_charge_late(const struct rule *rule, struct state s, uint64_t then_ns, uint64_t units)
 {
     struct rule as = *rule;
-    rule_rescale(&as, bucket_scale(s));
+    rule_convert_rate(&as, bucket_rate_id(s));
     return bucket_charge(&as, s, then_ns, units);
 }
 
@@ -121,15 +121,15 @@ uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t no
     return wait_ns_of(debt(rule, s, now_ns));
 }
 
-struct state bucket_rescale(const struct rule *rule, struct state s, uint64_t now_ns)
+struct state bucket_convert_rate(const struct rule *rule, struct state s, uint64_t now_ns)
 {
     return bucket_state(rule, tat_of(rule, s, now_ns), bucket_total(s));
 }
 
 uint64_t bucket_news_time(const struct rule *rule, const struct bucket_news *news)
 {
-    const uint64_t told = saturating_add(bucket_time(rule, news->tat_ns), saturating_mul(news->unseen, rule->unit));
-    return saturating_sub(told, saturating_mul(news->unseen_returned, rule->unit));
+    const uint64_t counts = saturating_add(bucket_time(rule, news->tat_ns), saturating_mul(news->unseen, rule->unit));
+    return saturating_sub(counts, saturating_mul(news->unseen_returned, rule->unit));
 }
 
 struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, const struct bucket_news *news)
@@ -140,19 +140,19 @@ struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_
     return bucket_state(rule, max_u64(mine, min_u64(bucket_news_time(rule, news), most)), bucket_total(s));
 }
 
-struct trace bucket_trace(const struct rule *rule, struct state s, uint64_t now_ns)
+struct usage bucket_usage(const struct rule *rule, struct state s, uint64_t now_ns)
 {
     struct rule as = *rule;
-    rule_rescale(&as, bucket_scale(s));
+    rule_convert_rate(&as, bucket_rate_id(s));
     const uint64_t units = bucket_owed_up(&as, s, now_ns);
-    return (struct trace){units, units != 0 ? saturating_add(now_ns, bucket_reset_after(&as, s, now_ns)) : 0};
+    return (struct usage){units, units != 0 ? saturating_add(now_ns, bucket_reset_after(&as, s, now_ns)) : 0};
 }
 
-struct state bucket_resume(const struct rule *rule, struct trace trace, uint64_t now_ns)
+struct state bucket_resume(const struct rule *rule, struct usage usage, uint64_t now_ns)
 {
     const uint64_t now = bucket_time(rule, now_ns);
     /* The time says how much has refilled since; the units, that it is not another limit's. */
-    const uint64_t left = saturating_sub(bucket_time(rule, trace.until_ns), now);
-    const uint64_t owed = min_u64(left, saturating_mul(trace.units, rule->unit));
+    const uint64_t left = saturating_sub(bucket_time(rule, usage.until_ns), now);
+    const uint64_t owed = min_u64(left, saturating_mul(usage.units, rule->unit));
     return owed == 0 ? bucket_fresh() : bucket_state(rule, saturating_add(now, owed), 0);
 }

@@ -36,7 +36,7 @@ static inline uint64_t bucket_total(struct state s)
     return s.b & BUCKET_TOTAL_MASK;
 }
 
-static inline uint8_t bucket_scale(struct state s)
+static inline uint8_t bucket_rate_id(struct state s)
 {
     return (uint8_t) (s.b >> BUCKET_TOTAL_BITS);
 }
@@ -58,7 +58,7 @@ static inline uint64_t bucket_time_ns(const struct rule *rule, uint64_t time)
  * The same units owed, by this rule's rate. Whoever meets a state of another scale changes it to this: only then does
  * it refill at the new rate.
  */
-struct state bucket_rescale(const struct rule *rule, struct state s, uint64_t now_ns);
+struct state bucket_convert_rate(const struct rule *rule, struct state s, uint64_t now_ns);
 
 struct state bucket_fresh(void);
 uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
@@ -76,8 +76,8 @@ uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t no
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns);
 
 /* See rule.h. */
-struct trace bucket_trace(const struct rule *rule, struct state s, uint64_t now_ns);
-struct state bucket_resume(const struct rule *rule, struct trace trace, uint64_t now_ns);
+struct usage bucket_usage(const struct rule *rule, struct state s, uint64_t now_ns);
+struct state bucket_resume(const struct rule *rule, struct usage usage, uint64_t now_ns);
 
 /* What the fleet says of a bucket, at this rule's rate. */
 struct bucket_news {

@@ -5,18 +5,18 @@
  * Nodes report every interval S, each at its own phase. When one hears an answer, what the others last said is between
  * 0 and S old, S/2 on average; from then to the next answer it is blind. So at time `now` the others' units of the last
  * lag = now - answer + S/2 are unseen. Two things are known of them: they are no more than the others were asked for,
- * others_rate * lag; and the others decide by the same rule as this node does, so that at a key which is short of room
+ * remote_rate * lag; and the others decide by the same rule as this node does, so that at a key which is short of room
  * they admit in proportion to what they are asked for. With r = others' demand / own demand, and `unseen` own units
  * admitted within lag, the others have admitted about r * unseen, and will admit r more for each one admitted here:
  *
  *     own + r * own <= headroom - r * unseen         own = (headroom - r * unseen) / (1 + r)
- *     budget = max(headroom - others_rate * lag, own)
+ *     budget = max(headroom - remote_rate * lag, own)
  *
  * The code says the same the other way round, by what is left to the others. With H = headroom + unseen, the room there
  * was when lag began, headroom - own = H * r / (1 + r), which does not depend on what passes here; and r / (1 + r) is
  * the others' part of the demand:
  *
- *     left to the others = min(others_rate * lag, H * part)
+ *     left to the others = min(remote_rate * lag, H * part)
  *
  * A budget of a fraction of a unit is rounded up as often as it is large (`dither`), but once for all requests until
  * the next answer: rounded anew for each request, many requests would make every fraction a unit.
@@ -31,11 +31,11 @@
 
 #include "base/numbers.h"
 
-uint64_t estimate_others(const struct estimate *e, uint64_t own, uint64_t now_ns)
+uint64_t estimate_remote(const struct estimate *e, uint64_t own, uint64_t now_ns)
 {
-    const uint64_t asked = muldiv_floor(e->others_rate, saturating_sub(now_ns, e->since_ns), NS_PER_S);
-    const uint64_t own_part = PART_WHOLE - e->others_part;
-    const uint64_t beside = muldiv_floor(saturating_mul(own, UINT64_C(1) << RATE_BITS), e->others_part, own_part);
+    const uint64_t asked = muldiv_floor(e->remote_rate, saturating_sub(now_ns, e->since_ns), NS_PER_S);
+    const uint64_t own_part = FRACTION_WHOLE - e->remote_fraction;
+    const uint64_t beside = muldiv_floor(saturating_mul(own, UINT64_C(1) << RATE_BITS), e->remote_fraction, own_part);
     return min_u64(asked, beside);
 }
 
@@ -43,14 +43,14 @@ uint64_t estimate_left(const struct estimate *e, uint64_t headroom, uint64_t uns
 {
     const uint64_t lag_ns = saturating_sub(now_ns, e->since_ns);
     const uint64_t all = saturating_mul(saturating_add(headroom, unseen), UINT64_C(1) << RATE_BITS);
-    const uint64_t asked = muldiv_floor(e->others_rate, lag_ns, NS_PER_S);
-    const uint64_t others = min_u64(asked, muldiv_floor(all, e->others_part, PART_WHOLE));
-    if (others == 0) {
+    const uint64_t asked = muldiv_floor(e->remote_rate, lag_ns, NS_PER_S);
+    const uint64_t remote = min_u64(asked, muldiv_floor(all, e->remote_fraction, FRACTION_WHOLE));
+    if (remote == 0) {
         return headroom;
     }
     const uint64_t room = saturating_mul(headroom, UINT64_C(1) << RATE_BITS);
     const uint64_t whole = saturating_add(room, e->dither);
-    return min_u64(saturating_sub(whole, others) >> RATE_BITS, headroom);
+    return min_u64(saturating_sub(whole, remote) >> RATE_BITS, headroom);
 }
 
 uint64_t estimate_rate(uint64_t units, uint64_t span_ns)
@@ -64,20 +64,20 @@ static uint64_t smooth(uint64_t old, uint64_t new, uint64_t halvings)
     return halvings >= 64 ? new : (old >> halvings) + (new - (new >> halvings));
 }
 
-void demand_learn(struct demand *demand, uint64_t own, uint64_t others, uint64_t span_ns, uint64_t interval_ns)
+void rates_update(struct demand_rates *rates, uint64_t own, uint64_t remote, uint64_t span_ns, uint64_t interval_ns)
 {
     const uint64_t halvings =
-        demand->known ? max_u64(saturating_add(span_ns, interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
-    demand->own_rate = smooth(demand->own_rate, own, halvings);
-    demand->others_rate = smooth(demand->others_rate, others, halvings);
-    demand->known = true;
+        rates->known ? max_u64(saturating_add(span_ns, interval_ns / 2) / max_u64(interval_ns, 1), 1) : 64;
+    rates->local_rate = smooth(rates->local_rate, own, halvings);
+    rates->remote_rate = smooth(rates->remote_rate, remote, halvings);
+    rates->known = true;
 }
 
-uint32_t demand_others_part(const struct demand *demand, uint64_t interval_ns)
+uint32_t rates_remote_fraction(const struct demand_rates *rates, uint64_t interval_ns)
 {
-    const uint64_t own = max_u64(demand->own_rate, estimate_rate(1, max_u64(interval_ns, 1)));
-    const uint64_t part = muldiv_floor(demand->others_rate, PART_WHOLE, own + demand->others_rate);
-    return (uint32_t) min_u64(part, PART_WHOLE - 1);
+    const uint64_t own = max_u64(rates->local_rate, estimate_rate(1, max_u64(interval_ns, 1)));
+    const uint64_t fraction = muldiv_floor(rates->remote_rate, FRACTION_WHOLE, own + rates->remote_rate);
+    return (uint32_t) min_u64(fraction, FRACTION_WHOLE - 1);
 }
 
 uint64_t estimate_seen(uint64_t count, uint64_t span_ns, uint64_t age_ns, bool from_start)

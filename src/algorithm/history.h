@@ -30,71 +30,72 @@
 #include "algorithm/rule.h"
 
 /* Most groups that others' units are kept in; of more, neighbours are joined, at the later time. */
-#define LOG_GROUPS 64
+#define HISTORY_GROUPS 64
 
 struct log_group {
     uint64_t time_ns, units;
 };
 
-struct log {
+struct history {
     uint64_t first, end; /* numbers of own units in the window: first .. end - 1 */
-    uint64_t others;     /* units in the groups */
+    uint64_t remote;     /* units in the groups */
     uint32_t capacity;   /* of the ring; a power of two */
     uint32_t group_capacity, group_first, group_end;
-    uint64_t told;      /* the fleet has had own units up to this number */
-    uint64_t told_most; /* and, before some were given back, up to this one */
-    uint64_t dropped;   /* units that were pushed out of the ring: no later than the first in it, and counted until that
-                           leaves the window. Of what is given back they go first */
+    uint64_t counts;     /* the fleet has had own units up to this number */
+    uint64_t acked_most; /* and, before some were given back, up to this one */
+    uint64_t dropped; /* units that were pushed out of the ring: no later than the first in it, and counted until that
+                         leaves the window. Of what is given back they go first */
 };
 
 /* Bytes of a log with a ring of this capacity. */
-size_t log_size(uint32_t capacity, uint32_t group_capacity);
+size_t history_size(uint32_t capacity, uint32_t group_capacity);
 
-void log_init(struct log *log, uint32_t capacity, uint32_t group_capacity);
+void history_init(struct history *history, uint32_t capacity, uint32_t group_capacity);
 
 /* Makes an empty log `to` of at least the capacities hold what `from` holds. */
-void log_copy(struct log *to, const struct log *from);
+void history_copy(struct history *to, const struct history *from);
 
-uint64_t *log_time(struct log *log, uint64_t number);
+uint64_t *history_time(struct history *history, uint64_t number);
 
 /* Drops what has left the window. */
-void log_expire(struct log *log, const struct rule *rule, uint64_t now_ns);
+void history_expire(struct history *history, const struct rule *rule, uint64_t now_ns);
 
-/* Units in the window, as of the last log_expire. */
-uint64_t log_units(const struct log *log);
+/* Units in the window, as of the last history_expire. */
+uint64_t history_units(const struct history *history);
 
 /* Adds units at `now_ns`, or at the last unit's time where that is later. Where the ring is full the oldest are lost.
  */
-void log_push(struct log *log, uint64_t now_ns, uint64_t units);
+void history_push(struct history *history, uint64_t now_ns, uint64_t units);
 
 /* Takes away the latest of the own units, those that were pushed out first; returns how many there were. */
-uint64_t log_pop(struct log *log, uint64_t units);
+uint64_t history_pop(struct history *history, uint64_t units);
 
 /* Takes away the own and others' units up to this time. */
-void log_clear(struct log *log, uint64_t until_ns);
+void history_clear(struct history *history, uint64_t until_ns);
 
 /* Replaces the others' units: groups in the order of time. */
-void log_set_others(struct log *log, const struct log_group *groups, size_t count);
+void history_set_remote(struct history *history, const struct log_group *groups, size_t count);
 
-/* The wait until `cost` fits, as of the last log_expire; 0: now; UINT64_MAX: never. */
-uint64_t log_retry_after(struct log *log, const struct rule *rule, uint64_t now_ns, uint64_t cost);
+/* The wait until `cost` fits, as of the last history_expire; 0: now; UINT64_MAX: never. */
+uint64_t history_retry_after(struct history *history, const struct rule *rule, uint64_t now_ns, uint64_t cost);
 
-/* The summary, as of the last log_expire. */
-struct state log_summary(struct log *log, const struct rule *rule);
+/* The summary, as of the last history_expire. */
+struct state history_summary(struct history *history, const struct rule *rule);
 
 /* Of the summary alone. */
-struct state log_fresh(void);
+struct state history_fresh(void);
 
 /* Units in the window, everybody's. */
-static inline uint64_t log_state_count(struct state s)
+static inline uint64_t history_state_count(struct state s)
 {
     return s.b;
 }
-uint64_t log_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
-uint64_t log_reset_after(struct state s, uint64_t now_ns);
+uint64_t history_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
+uint64_t history_reset_after(struct state s, uint64_t now_ns);
 /* See rule.h. */
-struct trace log_trace(struct state s, uint64_t now_ns);
-struct state log_resume(struct trace trace, uint64_t now_ns);
-uint64_t log_state_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost); /* at most */
+struct usage history_usage(struct state s, uint64_t now_ns);
+struct state history_resume(struct usage usage, uint64_t now_ns);
+uint64_t history_state_retry_after(const struct rule *rule, struct state s, uint64_t now_ns,
+                                   uint64_t cost); /* at most */
 
 #endif

@@ -4,7 +4,8 @@
  * takes no division and no call. Pure arithmetic on plain values, and by definition what rule_headroom and rule_charge
  * come to:
  *
- *     moment_take(m, s, held, cost)  ==  rule_headroom(rule, s, now) >= held + cost, and then s = rule_charge(...)
+ *     limit_snapshot_charge(m, s, held, cost)  ==  rule_headroom(rule, s, now) >= held + cost, and then s =
+ * rule_charge(...)
  *
  * but that it may also say no where it would take longer to tell: of a state that is ahead of the clock, of a bucket
  * that was charged by another rate, or whose count of units begins anew.
@@ -22,11 +23,11 @@
 #include "algorithm/window.h"
 #include "base/numbers.h"
 
-enum moment_kind { MOMENT_NONE, MOMENT_BUCKET, MOMENT_FIXED, MOMENT_SLIDING };
+enum moment_kind { LIMIT_SNAPSHOT_NONE, LIMIT_SNAPSHOT_BUCKET, MOMENT_FIXED, LIMIT_SNAPSHOT_SLIDING };
 
-struct moment {
+struct limit_snapshot {
     enum moment_kind kind;
-    uint32_t tag;       /* window: the present one's */
+    uint32_t seq;       /* window: the present one's */
     struct state empty; /* a state that nothing is counted in, of this window, or by this rate */
     uint64_t limit;     /* units */
     uint64_t period_ns; /* sliding window */
@@ -36,78 +37,82 @@ struct moment {
     uint64_t latest;    /* likewise: the time at which a bucket without room will be full again */
 };
 
-/* MOMENT_NONE for a log, for a queue, and for a limit that is off. */
-struct moment moment_of(const struct rule *rule, uint64_t now_ns);
+/* LIMIT_SNAPSHOT_NONE for a log, for a queue, and for a limit that is off. */
+struct limit_snapshot limit_snapshot_of(const struct rule *rule, uint64_t now_ns);
 
 /* Of a state's words, what does not count units: the window's tag; the bucket's scale. */
-#define MOMENT_COUNT_BITS 44
-#define MOMENT_NAME_MASK  ((uint64_t) 0xff)
+#define LIMIT_SNAPSHOT_COUNT_BITS 44
+#define LIMIT_SNAPSHOT_NAME_MASK  ((uint64_t) 0xff)
 
-_Static_assert(WINDOW_COUNT_BITS == MOMENT_COUNT_BITS && BUCKET_TOTAL_BITS == MOMENT_COUNT_BITS &&
-                   STATE_B_BITS == MOMENT_COUNT_BITS + 8,
+_Static_assert(WINDOW_COUNT_BITS == LIMIT_SNAPSHOT_COUNT_BITS && BUCKET_TOTAL_BITS == LIMIT_SNAPSHOT_COUNT_BITS &&
+                   STATE_B_BITS == LIMIT_SNAPSHOT_COUNT_BITS + 8,
                "b is a count, eight bits that name it, and its owner's");
 
 /* Whether b has the same name as another's. */
-static inline bool moment_same_b(uint64_t b, uint64_t other)
+static inline bool limit_snapshot_same_w1(uint64_t b, uint64_t other)
 {
-    return (((b ^ other) >> MOMENT_COUNT_BITS) & MOMENT_NAME_MASK) == 0;
+    return (((b ^ other) >> LIMIT_SNAPSHOT_COUNT_BITS) & LIMIT_SNAPSHOT_NAME_MASK) == 0;
 }
 
 /* The state as of this window. False: it is of a later one. */
-static inline bool moment_roll(const struct moment *moment, struct state *s)
+static inline bool limit_snapshot_roll(const struct limit_snapshot *limit_at, struct state *s)
 {
-    const uint32_t behind = (moment->tag - window_tag((struct state){s->a, s->b & STATE_B_MASK})) & WINDOW_TAG_MASK;
-    if (behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX) {
+    const uint32_t behind = (limit_at->seq - window_seq((struct state){s->a, s->b & STATE_B_MASK})) & WINDOW_SEQ_MASK;
+    if (behind > WINDOW_SEQ_MASK - WINDOW_AHEAD_MAX) {
         return false;
     }
-    s->b = (s->b & ~STATE_B_MASK) | moment->empty.b | (behind == 1 ? window_count(*s) : 0);
-    s->a = moment->empty.a;
+    s->b = (s->b & ~STATE_B_MASK) | limit_at->empty.b | (behind == 1 ? window_count(*s) : 0);
+    s->a = limit_at->empty.a;
     return true;
 }
 
-static inline bool moment_take_window(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
+static inline bool limit_snapshot_charge_window(const struct limit_snapshot *limit_at, struct state *s, uint64_t held,
+                                                uint64_t cost)
 {
     struct state now = *s;
-    if (((s->a ^ moment->empty.a) >> MOMENT_COUNT_BITS != 0 || !moment_same_b(s->b, moment->empty.b)) &&
-        !moment_roll(moment, &now)) {
+    if (((s->a ^ limit_at->empty.a) >> LIMIT_SNAPSHOT_COUNT_BITS != 0 ||
+         !limit_snapshot_same_w1(s->b, limit_at->empty.b)) &&
+        !limit_snapshot_roll(limit_at, &now)) {
         return false;
     }
     const uint64_t wanted = window_count(now) + held + cost; /* each below 2^45 */
-    if (wanted > moment->limit) {
+    if (wanted > limit_at->limit) {
         return false;
     }
-    if (moment->kind == MOMENT_SLIDING &&
-        (wide_uint) window_previous(now) * moment->left_ns > (wide_uint) (moment->limit - wanted) * moment->period_ns) {
+    if (limit_at->kind == LIMIT_SNAPSHOT_SLIDING && (wide_uint) window_previous(now) * limit_at->left_ns >
+                                                        (wide_uint) (limit_at->limit - wanted) * limit_at->period_ns) {
         return false;
     }
     *s = (struct state){now.a + cost, now.b};
     return true;
 }
 
-static inline bool moment_take_bucket(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
+static inline bool limit_snapshot_charge_bucket(const struct limit_snapshot *limit_at, struct state *s, uint64_t held,
+                                                uint64_t cost)
 {
     uint64_t b = s->b + cost;
     /* A count that begins anew changes the name's lowest bit. */
-    const uint64_t other = (s->b ^ b) | (s->b ^ moment->empty.b);
-    if (__builtin_expect(!moment_same_b(other, 0), 0)) {
-        if (s->a != 0 || !moment_same_b(s->b, b)) {
+    const uint64_t other = (s->b ^ b) | (s->b ^ limit_at->empty.b);
+    if (__builtin_expect(!limit_snapshot_same_w1(other, 0), 0)) {
+        if (s->a != 0 || !limit_snapshot_same_w1(s->b, b)) {
             return false;
         }
-        b = (b & ~STATE_B_MASK) | moment->empty.b | (b & BUCKET_TOTAL_MASK);
+        b = (b & ~STATE_B_MASK) | limit_at->empty.b | (b & BUCKET_TOTAL_MASK);
     }
     const uint64_t wanted = held + cost;
-    if (wanted > moment->limit || s->a > moment->latest - wanted * moment->unit) {
+    if (wanted > limit_at->limit || s->a > limit_at->latest - wanted * limit_at->unit) {
         return false;
     }
-    *s = (struct state){max_u64(s->a, moment->now) + cost * moment->unit, b};
+    *s = (struct state){max_u64(s->a, limit_at->now) + cost * limit_at->unit, b};
     return true;
 }
 
 /* True: `cost` units (1 to the limit) fit beside `held` (below 2^43), and are charged. Else *s is as it was. */
-static inline bool moment_take(const struct moment *moment, struct state *s, uint64_t held, uint64_t cost)
+static inline bool limit_snapshot_charge(const struct limit_snapshot *limit_at, struct state *s, uint64_t held,
+                                         uint64_t cost)
 {
-    return moment->kind == MOMENT_BUCKET ? moment_take_bucket(moment, s, held, cost)
-                                         : moment_take_window(moment, s, held, cost);
+    return limit_at->kind == LIMIT_SNAPSHOT_BUCKET ? limit_snapshot_charge_bucket(limit_at, s, held, cost)
+                                                   : limit_snapshot_charge_window(limit_at, s, held, cost);
 }
 
 #endif

@@ -35,24 +35,26 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns)
     return rule;
 }
 
-void rule_rescale(struct rule *rule, uint8_t scale)
+void rule_convert_rate(struct rule *rule, uint8_t rate_id)
 {
-    if (scale != rule->scale && scale != 0 && rule->scales != NULL && rule->scales->units[scale] != 0) {
-        rule->scale = scale;
-        rule->unit = rule->scales->units[scale];
+    if (rate_id != rule->rate_id && rate_id != 0 && rule->rate_table != NULL && rule->rate_table->units[rate_id] != 0) {
+        rule->rate_id = rate_id;
+        rule->unit = rule->rate_table->units[rate_id];
     }
 }
 
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns)
 {
-    return rule_is_bucket(rule) ? bucket_fresh() : rule_is_log(rule) ? log_fresh() : window_fresh(rule, now_ns);
+    return rule_is_bucket(rule)     ? bucket_fresh()
+           : rule_has_history(rule) ? history_fresh()
+                                    : window_fresh(rule, now_ns);
 }
 
 uint64_t rule_headroom(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return rule_is_bucket(rule) ? bucket_headroom(rule, state, now_ns)
-           : rule_is_log(rule)  ? log_headroom(rule, state, now_ns)
-                                : window_headroom(rule, state, now_ns);
+    return rule_is_bucket(rule)     ? bucket_headroom(rule, state, now_ns)
+           : rule_has_history(rule) ? history_headroom(rule, state, now_ns)
+                                    : window_headroom(rule, state, now_ns);
 }
 
 struct state rule_charge(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units)
@@ -63,7 +65,7 @@ struct state rule_charge(const struct rule *rule, struct state state, uint64_t n
 struct state rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units)
 {
     return rule_is_bucket(rule) ? bucket_charge_late(rule, state, then_ns, units)
-                                : window_charge_tag(state, window_tag_at(rule, then_ns), units);
+                                : window_charge_seq(state, window_seq_at(rule, then_ns), units);
 }
 
 struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
@@ -87,28 +89,28 @@ bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, ui
 
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost)
 {
-    return rule_is_bucket(rule) ? bucket_retry_after(rule, state, now_ns, cost)
-           : rule_is_log(rule)  ? log_state_retry_after(rule, state, now_ns, cost)
-                                : window_retry_after(rule, state, now_ns, cost);
+    return rule_is_bucket(rule)     ? bucket_retry_after(rule, state, now_ns, cost)
+           : rule_has_history(rule) ? history_state_retry_after(rule, state, now_ns, cost)
+                                    : window_retry_after(rule, state, now_ns, cost);
 }
 
 uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return rule_is_bucket(rule) ? bucket_reset_after(rule, state, now_ns)
-           : rule_is_log(rule)  ? log_reset_after(state, now_ns)
-                                : window_reset_after(rule, state, now_ns);
+    return rule_is_bucket(rule)     ? bucket_reset_after(rule, state, now_ns)
+           : rule_has_history(rule) ? history_reset_after(state, now_ns)
+                                    : window_reset_after(rule, state, now_ns);
 }
 
-struct trace rule_trace(const struct rule *rule, struct state state, uint64_t now_ns)
+struct usage rule_usage(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return rule_is_bucket(rule) ? bucket_trace(rule, state, now_ns)
-           : rule_is_log(rule)  ? log_trace(state, now_ns)
-                                : window_trace(rule, state, now_ns);
+    return rule_is_bucket(rule)     ? bucket_usage(rule, state, now_ns)
+           : rule_has_history(rule) ? history_usage(state, now_ns)
+                                    : window_usage(rule, state, now_ns);
 }
 
-struct state rule_resume(const struct rule *rule, struct trace trace, uint64_t now_ns)
+struct state rule_resume(const struct rule *rule, struct usage usage, uint64_t now_ns)
 {
-    return rule_is_bucket(rule) ? bucket_resume(rule, trace, now_ns)
-           : rule_is_log(rule)  ? log_resume(trace, now_ns)
-                                : window_resume(rule, trace, now_ns);
+    return rule_is_bucket(rule)     ? bucket_resume(rule, usage, now_ns)
+           : rule_has_history(rule) ? history_resume(usage, now_ns)
+                                    : window_resume(rule, usage, now_ns);
 }

@@ -28,24 +28,24 @@ struct state {
  * Rates under which a limit's buckets have been charged; a bucket's state says by which it was last. One list for as
  * long as the weir is open, for all policies that share the limit: see bucket.h.
  */
-#define SCALE_COUNT 256
+#define RATE_COUNT 256
 
-struct scales {
-    uint64_t units[SCALE_COUNT]; /* time one unit takes to refill, 1/64 ns; 0: not in use. [0] is never converted */
+struct rate_table {
+    uint64_t units[RATE_COUNT]; /* time one unit takes to refill, 1/64 ns; 0: not in use. [0] is never converted */
 };
 
 struct rule {
     weir_algorithm algorithm;
     weir_calendar calendar; /* window: the period is of the calendar */
-    uint8_t scale;          /* bucket: which of `scales` is `unit`, as configured */
+    uint8_t rate_id;        /* bucket: which of `scales` is `unit`, as configured */
     uint64_t limit;         /* units at once: a window's limit, a bucket's burst */
     uint64_t period_ns;     /* a calendar month's: 31 days */
     uint64_t origin_ns;     /* bucket: times are kept from here; fleet time */
     uint64_t unit;          /* bucket: time one unit takes to refill, 1/64 ns; 0: units cost nothing (limit is off) */
     uint64_t tolerance;     /* bucket: time the whole burst takes to refill, 1/64 ns: burst * unit */
     uint64_t ahead;         /* leaky bucket: units that may pass ahead of their turn */
-    uint64_t log_most;      /* log: the greatest limit of all that share it; more need not be remembered */
-    const struct scales *scales; /* bucket; NULL: all one */
+    uint64_t history_most;  /* log: the greatest limit of all that share it; more need not be remembered */
+    const struct rate_table *rate_table; /* bucket; NULL: all one */
 };
 
 static inline bool rule_is_bucket(const struct rule *rule)
@@ -53,7 +53,7 @@ static inline bool rule_is_bucket(const struct rule *rule)
     return rule->algorithm >= WEIR_TOKEN_BUCKET;
 }
 
-static inline bool rule_is_log(const struct rule *rule)
+static inline bool rule_has_history(const struct rule *rule)
 {
     return rule->algorithm == WEIR_SLIDING_LOG;
 }
@@ -76,7 +76,7 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns);
  */
 
 /* A bucket's rule by the rate of this scale, where it is known; in what concerns time, not how much fits. */
-void rule_rescale(struct rule *rule, uint8_t scale);
+void rule_convert_rate(struct rule *rule, uint8_t rate_id);
 
 /* What a key that was never used has. */
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns);
@@ -116,16 +116,16 @@ uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t 
 
 /* What can be remembered of a state in little room: at most so many units were used, and from then on it is as a fresh
  * one. units 0: it is that already. */
-struct trace {
+struct usage {
     uint64_t units, until_ns;
 };
 
-struct trace rule_trace(const struct rule *rule, struct state state, uint64_t now_ns);
+struct usage rule_usage(const struct rule *rule, struct state state, uint64_t now_ns);
 
 /*
  * The state a trace stands for, later: never fuller than the one it was of would be, had nothing come in between. A
  * greater trace has a state that is no fuller. (A bucket that goes over to another rate owes the same time.)
  */
-struct state rule_resume(const struct rule *rule, struct trace trace, uint64_t now_ns);
+struct state rule_resume(const struct rule *rule, struct usage usage, uint64_t now_ns);
 
 #endif

@@ -15,46 +15,46 @@ static uint32_t print_of(const void *key, size_t length)
 }
 
 /* A key's counter; `used`: it has none. */
-static uint32_t find(const struct heavy *heavy, uint32_t print, const void *key, size_t length)
+static uint32_t find(const struct top_k *top_k, uint32_t print, const void *key, size_t length)
 {
-    for (uint32_t i = 0; i < heavy->used; i++) {
-        if (heavy->prints[i] == print && heavy->keys[i].length == length &&
-            (length == 0 || memcmp(heavy->keys[i].bytes, key, length) == 0)) {
+    for (uint32_t i = 0; i < top_k->used; i++) {
+        if (top_k->prints[i] == print && top_k->keys[i].length == length &&
+            (length == 0 || memcmp(top_k->keys[i].bytes, key, length) == 0)) {
             return i;
         }
     }
-    return heavy->used;
+    return top_k->used;
 }
 
-static uint32_t least(const struct heavy *heavy)
+static uint32_t least(const struct top_k *top_k)
 {
     uint32_t at = 0;
-    for (uint32_t i = 1; i < heavy->used; i++) {
-        at = heavy->counts[i] < heavy->counts[at] ? i : at;
+    for (uint32_t i = 1; i < top_k->used; i++) {
+        at = top_k->counts[i] < top_k->counts[at] ? i : at;
     }
     return at;
 }
 
-void heavy_add(struct heavy *heavy, const void *key, size_t length, uint64_t weight)
+void top_k_add(struct top_k *top_k, const void *key, size_t length, uint64_t weight)
 {
     const uint32_t print = print_of(key, length);
-    uint32_t at = find(heavy, print, key, length);
-    heavy->total = saturating_add(heavy->total, weight);
-    if (at == heavy->used) {
-        if (heavy->used < HEAVY_COUNT) {
-            heavy->counts[heavy->used++] = 0;
+    uint32_t at = find(top_k, print, key, length);
+    top_k->total = saturating_add(top_k->total, weight);
+    if (at == top_k->used) {
+        if (top_k->used < TOP_K_COUNT) {
+            top_k->counts[top_k->used++] = 0;
         } else {
-            at = least(heavy); /* H2: what it stands at is the most that the new key can have had */
+            at = least(top_k); /* H2: what it stands at is the most that the new key can have had */
         }
-        heavy->sure[at] = 0;
-        heavy->prints[at] = print;
-        heavy->keys[at].length = (uint8_t) length;
+        top_k->sure[at] = 0;
+        top_k->prints[at] = print;
+        top_k->keys[at].length = (uint8_t) length;
         if (length != 0) {
-            memcpy(heavy->keys[at].bytes, key, length);
+            memcpy(top_k->keys[at].bytes, key, length);
         }
     }
-    heavy->counts[at] = saturating_add(heavy->counts[at], weight);
-    heavy->sure[at] = saturating_add(heavy->sure[at], weight);
+    top_k->counts[at] = saturating_add(top_k->counts[at], weight);
+    top_k->sure[at] = saturating_add(top_k->sure[at], weight);
 }
 
 static uint64_t halved(uint64_t value, uint64_t times)
@@ -62,38 +62,38 @@ static uint64_t halved(uint64_t value, uint64_t times)
     return times < 64 ? value >> times : 0;
 }
 
-void heavy_halve(struct heavy *heavy, uint64_t times)
+void top_k_halve(struct top_k *top_k, uint64_t times)
 {
     uint32_t kept = 0;
-    heavy->total = halved(heavy->total, times);
-    for (uint32_t i = 0; i < heavy->used; i++) {
-        const uint64_t count = halved(heavy->counts[i], times);
+    top_k->total = halved(top_k->total, times);
+    for (uint32_t i = 0; i < top_k->used; i++) {
+        const uint64_t count = halved(top_k->counts[i], times);
         if (count == 0) {
             continue; /* H2: the least was no more, so keys without a counter have nothing left */
         }
-        heavy->counts[kept] = count;
-        heavy->sure[kept] = halved(heavy->sure[i], times);
-        heavy->prints[kept] = heavy->prints[i];
+        top_k->counts[kept] = count;
+        top_k->sure[kept] = halved(top_k->sure[i], times);
+        top_k->prints[kept] = top_k->prints[i];
         if (kept != i) {
-            heavy->keys[kept] = heavy->keys[i];
+            top_k->keys[kept] = top_k->keys[i];
         }
         kept++;
     }
-    heavy->used = kept;
+    top_k->used = kept;
 }
 
 /* Whether counter `a` stands before `b`: the higher count, and of equal ones the surer. */
-static bool before(const struct heavy *heavy, uint32_t a, uint32_t b)
+static bool before(const struct top_k *top_k, uint32_t a, uint32_t b)
 {
-    return heavy->counts[a] != heavy->counts[b] ? heavy->counts[a] > heavy->counts[b] : heavy->sure[a] > heavy->sure[b];
+    return top_k->counts[a] != top_k->counts[b] ? top_k->counts[a] > top_k->counts[b] : top_k->sure[a] > top_k->sure[b];
 }
 
-size_t heavy_top(const struct heavy *heavy, uint8_t *out, size_t most)
+size_t top_k_top(const struct top_k *top_k, uint8_t *out, size_t most)
 {
     size_t count = 0;
-    for (uint32_t i = 0; i < heavy->used; i++) {
+    for (uint32_t i = 0; i < top_k->used; i++) {
         size_t at = count;
-        while (at != 0 && before(heavy, i, out[at - 1])) {
+        while (at != 0 && before(top_k, i, out[at - 1])) {
             at--;
         }
         if (at >= most) {

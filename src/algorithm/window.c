@@ -21,12 +21,12 @@ struct window_span window_span_at(const struct rule *rule, uint64_t now_ns)
     return window_span_of(rule, month ? calendar_month_of_day(now_ns / DAY_NS) : now_ns / rule->period_ns);
 }
 
-uint64_t window_number(const struct rule *rule, uint32_t tag, uint64_t now_ns)
+uint64_t window_number(const struct rule *rule, uint32_t seq, uint64_t now_ns)
 {
     const uint64_t now = window_span_at(rule, now_ns).number;
-    const uint32_t behind = ((uint32_t) now - tag) & WINDOW_TAG_MASK;
-    if (behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX) {
-        return now + (WINDOW_TAG_MASK + 1 - behind);
+    const uint32_t behind = ((uint32_t) now - seq) & WINDOW_SEQ_MASK;
+    if (behind > WINDOW_SEQ_MASK - WINDOW_AHEAD_MAX) {
+        return now + (WINDOW_SEQ_MASK + 1 - behind);
     }
     return now - min_u64(behind, now);
 }
@@ -34,12 +34,12 @@ uint64_t window_number(const struct rule *rule, uint32_t tag, uint64_t now_ns)
 struct state window_roll(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t *into_ns)
 {
     const struct window_span span = window_span_at(rule, now_ns);
-    const uint32_t behind = ((uint32_t) span.number - window_tag(s)) & WINDOW_TAG_MASK;
+    const uint32_t behind = ((uint32_t) span.number - window_seq(s)) & WINDOW_SEQ_MASK;
     *into_ns = now_ns - span.start_ns;
     if (behind == 0) {
         return s;
     }
-    if (behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX) {
+    if (behind > WINDOW_SEQ_MASK - WINDOW_AHEAD_MAX) {
         *into_ns = 0;
         return s;
     }
@@ -57,7 +57,7 @@ static uint64_t carried(const struct rule *rule, struct state s, uint64_t into_n
 
 struct state window_fresh(const struct rule *rule, uint64_t now_ns)
 {
-    return window_state(window_tag_at(rule, now_ns), 0, 0);
+    return window_state(window_seq_at(rule, now_ns), 0, 0);
 }
 
 uint64_t window_headroom(const struct rule *rule, struct state s, uint64_t now_ns)
@@ -72,7 +72,7 @@ struct state window_charge(const struct rule *rule, struct state s, uint64_t now
     uint64_t into_ns;
     s = window_roll(rule, s, now_ns, &into_ns);
     const uint64_t count = min_u64(saturating_add(window_count(s), units), WINDOW_COUNT_MASK);
-    return window_state(window_tag(s), count, window_previous(s));
+    return window_state(window_seq(s), count, window_previous(s));
 }
 
 struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t most_now,
@@ -83,35 +83,35 @@ struct state window_refund(const struct rule *rule, struct state s, uint64_t now
     const uint64_t from_now = min_u64(units, min_u64(window_count(s), most_now));
     *given_before = min_u64(units - from_now, min_u64(window_previous(s), most_before));
     *given = from_now + *given_before;
-    return window_state(window_tag(s), window_count(s) - from_now, window_previous(s) - *given_before);
+    return window_state(window_seq(s), window_count(s) - from_now, window_previous(s) - *given_before);
 }
 
-uint64_t window_count_tag(struct state s, uint32_t tag)
+uint64_t window_count_seq(struct state s, uint32_t seq)
 {
-    const uint32_t ago = (window_tag(s) - tag) & WINDOW_TAG_MASK;
+    const uint32_t ago = (window_seq(s) - seq) & WINDOW_SEQ_MASK;
     return ago == 0 ? window_count(s) : ago == 1 ? window_previous(s) : 0;
 }
 
-struct state window_charge_tag(struct state s, uint32_t tag, uint64_t units)
+struct state window_charge_seq(struct state s, uint32_t seq, uint64_t units)
 {
-    const uint32_t ago = (window_tag(s) - tag) & WINDOW_TAG_MASK;
+    const uint32_t ago = (window_seq(s) - seq) & WINDOW_SEQ_MASK;
     if (ago == 0) {
-        return window_state(tag, min_u64(window_count(s) + units, WINDOW_COUNT_MASK), window_previous(s));
+        return window_state(seq, min_u64(window_count(s) + units, WINDOW_COUNT_MASK), window_previous(s));
     }
     if (ago == 1) {
-        return window_state(window_tag(s), window_count(s), min_u64(window_previous(s) + units, WINDOW_COUNT_MASK));
+        return window_state(window_seq(s), window_count(s), min_u64(window_previous(s) + units, WINDOW_COUNT_MASK));
     }
     return s;
 }
 
-struct state window_discharge_tag(struct state s, uint32_t tag, uint64_t units)
+struct state window_discharge_seq(struct state s, uint32_t seq, uint64_t units)
 {
-    const uint32_t ago = (window_tag(s) - tag) & WINDOW_TAG_MASK;
+    const uint32_t ago = (window_seq(s) - seq) & WINDOW_SEQ_MASK;
     if (ago == 0) {
-        return window_state(tag, saturating_sub(window_count(s), units), window_previous(s));
+        return window_state(seq, saturating_sub(window_count(s), units), window_previous(s));
     }
     if (ago == 1) {
-        return window_state(window_tag(s), window_count(s), saturating_sub(window_previous(s), units));
+        return window_state(window_seq(s), window_count(s), saturating_sub(window_previous(s), units));
     }
     return s;
 }
@@ -141,7 +141,7 @@ uint64_t window_retry_after(const struct rule *rule, struct state s, uint64_t no
         return 0;
     }
     /* From now to where `into_ns` counts from is more than nothing when the state is ahead of the clock. */
-    const struct window_span span = window_span_of(rule, window_number(rule, window_tag(s), now_ns));
+    const struct window_span span = window_span_of(rule, window_number(rule, window_seq(s), now_ns));
     const uint64_t next_ns = span.end_ns;
     if (rule->algorithm == WEIR_FIXED_WINDOW) {
         return next_ns - now_ns;
@@ -162,7 +162,7 @@ uint64_t window_reset_after(const struct rule *rule, struct state s, uint64_t no
 {
     uint64_t into_ns;
     s = window_roll(rule, s, now_ns, &into_ns);
-    const uint64_t next_ns = window_span_of(rule, window_number(rule, window_tag(s), now_ns)).end_ns;
+    const uint64_t next_ns = window_span_of(rule, window_number(rule, window_seq(s), now_ns)).end_ns;
     const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
     if (window_count(s) != 0) {
         return next_ns + (slides ? rule->period_ns : 0) - now_ns;
@@ -170,29 +170,29 @@ uint64_t window_reset_after(const struct rule *rule, struct state s, uint64_t no
     return slides && window_previous(s) != 0 ? next_ns - now_ns : 0;
 }
 
-struct trace window_trace(const struct rule *rule, struct state s, uint64_t now_ns)
+struct usage window_usage(const struct rule *rule, struct state s, uint64_t now_ns)
 {
     const uint64_t reset_ns = window_reset_after(rule, s, now_ns);
     if (reset_ns == 0) {
-        return (struct trace){0, 0};
+        return (struct usage){0, 0};
     }
     uint64_t into_ns;
     s = window_roll(rule, s, now_ns, &into_ns);
     const uint64_t count = window_count(s);
     /* In the window after, what was carried counts again: too much, and never too little. */
-    return (struct trace){count != 0 ? count + carried(rule, s, into_ns) : window_previous(s), now_ns + reset_ns};
+    return (struct usage){count != 0 ? count + carried(rule, s, into_ns) : window_previous(s), now_ns + reset_ns};
 }
 
-struct state window_resume(const struct rule *rule, struct trace trace, uint64_t now_ns)
+struct state window_resume(const struct rule *rule, struct usage usage, uint64_t now_ns)
 {
     const struct window_span span = window_span_at(rule, now_ns);
-    const uint32_t tag = (uint32_t) span.number & WINDOW_TAG_MASK;
-    const uint64_t units = min_u64(trace.units, WINDOW_COUNT_MASK);
-    if (trace.until_ns < span.end_ns) {
-        return window_state(tag, 0, 0);
+    const uint32_t seq = (uint32_t) span.number & WINDOW_SEQ_MASK;
+    const uint64_t units = min_u64(usage.units, WINDOW_COUNT_MASK);
+    if (usage.until_ns < span.end_ns) {
+        return window_state(seq, 0, 0);
     }
-    if (rule->algorithm == WEIR_SLIDING_WINDOW && trace.until_ns < span.end_ns + rule->period_ns) {
-        return window_state(tag, 0, units);
+    if (rule->algorithm == WEIR_SLIDING_WINDOW && usage.until_ns < span.end_ns + rule->period_ns) {
+        return window_state(seq, 0, units);
     }
-    return window_state(tag, units, 0);
+    return window_state(seq, units, 0);
 }

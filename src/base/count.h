@@ -44,7 +44,7 @@ static inline uint64_t count_add(uint64_t count, uint64_t more)
  * What others have of a sum, which `mine` is a part of. `known`: as it was before, which may be beyond 2^53, and is
  * never more than it is now; 0: not known.
  */
-static inline uint64_t count_others(uint64_t known, uint64_t sum, uint64_t mine)
+static inline uint64_t count_remote(uint64_t known, uint64_t sum, uint64_t mine)
 {
     if (sum < COUNT_AGAIN || (known == 0 && sum >= mine)) {
         return max_u64(known, saturating_sub(sum, mine));

@@ -16,7 +16,7 @@
 
 #include "base/atomics.h"
 
-struct pair {
+struct dwcas {
     _Alignas(16) _Atomic uint64_t a;
     _Atomic uint64_t b;
 };
@@ -25,13 +25,13 @@ struct pair_value {
     uint64_t a, b;
 };
 
-_Static_assert(sizeof(struct pair) == 16, "a pair is one double word");
+_Static_assert(sizeof(struct dwcas) == 16, "a pair is one double word");
 
 #if defined(__SANITIZE_THREAD__) || defined(__clang_analyzer__)
-#define PAIR_BY_COMPILER 1
+#define DWCAS_BY_COMPILER 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define PAIR_BY_COMPILER 1
+#define DWCAS_BY_COMPILER 1
 #endif
 #endif
 
@@ -39,9 +39,9 @@ _Static_assert(sizeof(struct pair) == 16, "a pair is one double word");
  * Where *p is *expected: makes it `desired`, returns true. Else stores what it is in *expected, returns false.
  * Ordering: sequentially consistent and a full barrier, also when it fails.
  */
-static inline bool pair_cas(struct pair *p, struct pair_value *expected, struct pair_value desired)
+static inline bool dwcas_swap(struct dwcas *p, struct pair_value *expected, struct pair_value desired)
 {
-#ifdef PAIR_BY_COMPILER
+#ifdef DWCAS_BY_COMPILER
     __extension__ typedef unsigned __int128 wide;
     wide e = (wide) expected->b << 64 | expected->a;
     const wide d = (wide) desired.b << 64 | desired.a;
@@ -73,9 +73,9 @@ static inline bool pair_cas(struct pair *p, struct pair_value *expected, struct 
 
 /*
  * Both words as they were at one moment: read twice until both readings agree. (Not proof against a value that
- * changed and changed back in between; whoever acts on the value confirms it with pair_cas.)
+ * changed and changed back in between; whoever acts on the value confirms it with dwcas_swap.)
  */
-static inline struct pair_value pair_read(const struct pair *p)
+static inline struct pair_value dwcas_read(const struct dwcas *p)
 {
     struct pair_value v;
     do {
@@ -87,10 +87,10 @@ static inline struct pair_value pair_read(const struct pair *p)
 }
 
 /*
- * Both words, perhaps of two moments: for whoever does nothing by them but a pair_cas, which then finds them otherwise.
- * b is read first, and what the caller reads after this is no older than either.
+ * Both words, perhaps of two moments: for whoever does nothing by them but a dwcas_swap, which then finds them
+ * otherwise. b is read first, and what the caller reads after this is no older than either.
  */
-static inline struct pair_value pair_guess(const struct pair *p)
+static inline struct pair_value dwcas_guess(const struct dwcas *p)
 {
     struct pair_value v;
     v.b = load_acquire(&p->b);

@@ -8,26 +8,26 @@
 
 #include <stdint.h>
 
-#define SHORT_FORM_BITS 19
+#define MINIFLOAT_BITS 19
 
-#define SHORT_FORM_EXACT 14 /* bits */
-#define SHORT_FORM_ONE   (UINT64_C(1) << SHORT_FORM_EXACT)
+#define MINIFLOAT_EXACT 14 /* bits */
+#define MINIFLOAT_ONE   (UINT64_C(1) << MINIFLOAT_EXACT)
 
-static inline uint64_t short_form(uint64_t number)
+static inline uint64_t minifloat_encode(uint64_t number)
 {
-    if (number < SHORT_FORM_ONE) {
+    if (number < MINIFLOAT_ONE) {
         return number;
     }
-    const unsigned shift = 63 - (unsigned) __builtin_clzll(number) - SHORT_FORM_EXACT;
-    return (uint64_t) (shift + 1) << SHORT_FORM_EXACT | ((number >> shift) & (SHORT_FORM_ONE - 1));
+    const unsigned shift = 63 - (unsigned) __builtin_clzll(number) - MINIFLOAT_EXACT;
+    return (uint64_t) (shift + 1) << MINIFLOAT_EXACT | ((number >> shift) & (MINIFLOAT_ONE - 1));
 }
 
 /* What a number was at least. Bits above the form are not looked at. */
-static inline uint64_t short_form_value(uint64_t form)
+static inline uint64_t minifloat_decode(uint64_t form)
 {
-    form &= (UINT64_C(1) << SHORT_FORM_BITS) - 1;
-    const uint64_t shifted = form >> SHORT_FORM_EXACT;
-    return shifted == 0 ? form : ((form & (SHORT_FORM_ONE - 1)) | SHORT_FORM_ONE) << (shifted - 1);
+    form &= (UINT64_C(1) << MINIFLOAT_BITS) - 1;
+    const uint64_t shifted = form >> MINIFLOAT_EXACT;
+    return shifted == 0 ? form : ((form & (MINIFLOAT_ONE - 1)) | MINIFLOAT_ONE) << (shifted - 1);
 }
 
 #endif

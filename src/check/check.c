@@ -92,18 +92,18 @@ static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct
     struct claim claim = {.policy = policy, .key = key, .cost = cost, .cells = cells};
     struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = now_ns, .out = &decision};
     if (index != SLOT_NONE) {
-        claim.cells = t->backs[index].cells;
+        claim.cells = t->accounts[index].cells;
         claim.pinned = true;
         claim.want = want;
         process_decide(&r, take);
         if (take && !decision.untracked) {
-            slot_learn(t, index, epoch, &r, &claim);
+            slot_learn_decision(t, index, epoch, &r, &claim);
         }
-        slot_unlock(&t->backs[index]);
+        slot_unlock(&t->accounts[index]);
     } else {
         process_decide(&r, take);
         if (take && claim.short_of && !decision.untracked && decision.retry_after_ns != UINT64_MAX) {
-            slot_missing_denial(t, policy, key, cells, cost);
+            slot_learn_denial(t, policy, key, cells, cost);
         }
     }
     if (take) {
@@ -144,11 +144,11 @@ static bool check_long(const struct pass *p, uint64_t want)
 }
 
 /* A key whose slot did not answer. */
-static bool check_slot(const struct pass *p, const struct cold *cold, size_t index)
+static bool check_slot(const struct pass *p, const struct policy_snapshot *snapshot, size_t index)
 {
-    const bool is_short = cold_is_short(cold) && p->cost != 0;
+    const bool is_short = policy_snapshot_is_plain(snapshot) && p->cost != 0;
     const uint64_t want = p->hint.sized ? p->hint.want : slot_grant_size(p->t, index, p->epoch, is_short ? p->cost : 0);
-    if (is_short && warm_pass(p->t, index, cold, p->key, p->cost, want, p->epoch, p->verdict)) {
+    if (is_short && renew_grant_check(p->t, index, snapshot, p->key, p->cost, want, p->epoch, p->verdict)) {
         counter_add(&p->t->tallies[p->policy->id].allowed, 1);
         return true;
     }
@@ -156,16 +156,16 @@ static bool check_slot(const struct pass *p, const struct cold *cold, size_t ind
 }
 
 /* A key without a slot: it is given one when it comes a second time within an epoch. */
-static bool check_slotless(const struct pass *p, const struct cold *cold)
+static bool check_slotless(const struct pass *p, const struct policy_snapshot *snapshot)
 {
-    if (!p->hint.slotless && p->epoch != EPOCH_ASLEEP && slot_seen_before(p->t, p->key->hash, p->epoch)) {
+    if (!p->hint.slotless && p->epoch != EPOCH_ASLEEP && slot_is_recent(p->t, p->key->hash, p->epoch)) {
         const size_t index = slot_give(p->t, p->policy, p->key, p->epoch, p->now_ns);
         if (index != SLOT_NONE) {
-            slot_unlock(&p->t->backs[index]);
-            return check_slot(p, cold, index);
+            slot_unlock(&p->t->accounts[index]);
+            return check_slot(p, snapshot, index);
         }
     }
-    if (cold_pass(p->t, cold, p->key, p->cost, p->verdict)) {
+    if (direct_check(p->t, snapshot, p->key, p->cost, p->verdict)) {
         counter_add(&p->t->tallies[p->policy->id].allowed, 1);
         return true;
     }
@@ -178,9 +178,9 @@ static bool check_policy(const struct pass *p, bool take, const struct slot *slo
         const size_t locked = slot_take(p->t, p->policy, p->key, EPOCH_ASLEEP, p->now_ns);
         return decide(p->t, p->policy, p->key, p->cost, false, locked, 0, p->epoch, p->now_ns, p->verdict);
     }
-    const struct cold cold = cold_of(p->t->process, p->policy, p->now_ns);
-    cold_keep(p->t, p->set, &cold, p->epoch);
-    return slot != NULL ? check_slot(p, &cold, (size_t) (slot - p->t->slots)) : check_slotless(p, &cold);
+    const struct policy_snapshot snapshot = policy_snapshot_of(p->t->process, p->policy, p->now_ns);
+    policy_snapshot_keep(p->t, p->set, &snapshot, p->epoch);
+    return slot != NULL ? check_slot(p, &snapshot, (size_t) (slot - p->t->slots)) : check_slotless(p, &snapshot);
 }
 
 /* What a slot answers by itself. */
@@ -205,7 +205,7 @@ static enum hit deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t c
     counter_add(shadow ? &tally->allowed : &tally->denied, 1);
     counter_add(&tally->would_deny, shadow);
     if (verdict != NULL) {
-        verdict_denial(verdict, t->line, slot, about, shadow, t->backs[slot - t->slots].denied_remaining);
+        verdict_denial(verdict, t->line, slot, about, shadow, t->accounts[slot - t->slots].denied_remaining);
     }
     return shadow ? HIT_PASS : HIT_DENY;
 }
@@ -219,28 +219,28 @@ static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, ui
                                   weir_verdict *verdict, struct hint *hint)
 {
     const uint32_t epoch = load_acquire(&t->line->epoch); /* [S4] */
-    const struct cold *cold = cold_place(t, key->policy);
+    const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
     const enum hit hit = slot != NULL ? deny_seldom(t, slot, cost, verdict) : HIT_NONE;
-    if (hit != HIT_NONE || cold->epoch != epoch || cold->id != key->policy || cost == 0 || tick_wants_look(t)) {
+    if (hit != HIT_NONE || snapshot->epoch != epoch || snapshot->id != key->policy || cost == 0 || tick_wants_look(t)) {
         return hit;
     }
     bool pass;
     if (slot == NULL) {
         /* Its misses are most of what follows; both, as one key in four is not in its first line. */
-        table_prefetch(&t->process->table, cold_hash(cold, key));
+        table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
     }
     if (slot != NULL) {
         const size_t index = (size_t) (slot - t->slots);
         hint->sized = true;
         hint->want = slot_grant_size(t, index, epoch, cost);
-        pass = warm_pass(t, index, cold, key, cost, hint->want, epoch, verdict);
+        pass = renew_grant_check(t, index, snapshot, key, cost, hint->want, epoch, verdict);
     } else {
-        hint->slotless = !slot_seen_before(t, key->hash, epoch) || *slot_full(t, key->hash) == epoch;
-        pass = hint->slotless && cold_pass(t, cold, key, cost, verdict);
+        hint->slotless = !slot_is_recent(t, key->hash, epoch) || *set_busy_epoch(t, key->hash) == epoch;
+        pass = hint->slotless && direct_check(t, snapshot, key, cost, verdict);
     }
     if (pass) {
         counter_add(&t->slow_count, 1);
-        counter_add(&t->tallies[cold->id].allowed, 1);
+        counter_add(&t->tallies[snapshot->id].allowed, 1);
     }
     return pass ? HIT_PASS : HIT_NONE;
 }

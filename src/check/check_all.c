@@ -99,25 +99,25 @@ static void all_take_slots(struct weir_thread *t, struct all *all, uint32_t epoc
         /* A slot that an earlier claim has is locked, and is not given twice. */
         all->slots[i] = slot_take(t, claim->policy, claim->key, epoch, now_ns);
         if (all->slots[i] != SLOT_NONE) {
-            claim->cells = t->backs[all->slots[i]].cells;
+            claim->cells = t->accounts[all->slots[i]].cells;
             claim->pinned = true;
             claim->want = slot_grant_size(t, all->slots[i], epoch, 0);
         }
     }
 }
 
-static void all_learn(struct weir_thread *t, struct all *all, uint32_t epoch, const struct request *r)
+static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t epoch, const struct request *r)
 {
     for (size_t i = 0; i < all->count; i++) {
         const struct claim *claim = &all->claims[i];
         if (all->slots[i] != SLOT_NONE) {
             /* A key that is named twice was short of both costs, and a slot would deny the one. */
             if (!r->out->untracked && !(claim->short_of && claim->before[0] != 0)) {
-                slot_learn(t, all->slots[i], epoch, r, claim);
+                slot_learn_decision(t, all->slots[i], epoch, r, claim);
             }
-            slot_unlock(&t->backs[all->slots[i]]);
+            slot_unlock(&t->accounts[all->slots[i]]);
         } else if (claim->short_of && !claim->placeless) {
-            slot_missing_denial(t, claim->policy, claim->key, claim->cells, claim->cost);
+            slot_learn_denial(t, claim->policy, claim->key, claim->cells, claim->cost);
         }
         thread_tally(t, claim->policy, claim->optional ? !claim->short_of : r->out->allowed);
     }
@@ -154,7 +154,7 @@ static bool all_decide(struct weir_thread *t, struct all *all, uint32_t epoch, w
         .t = t, .claims = all->claims, .count = all->count, .now_ns = all_now(t, all), .out = &decision};
     all_take_slots(t, all, epoch, r.now_ns);
     process_decide(&r, true);
-    all_learn(t, all, epoch, &r);
+    all_learn_decisions(t, all, epoch, &r);
     counter_add(&t->untracked_count, decision.untracked);
     if (verdict != NULL) {
         verdict_write(verdict, t, all->claims[decision.key_index].policy, &decision, r.now_ns);

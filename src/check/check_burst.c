@@ -41,7 +41,7 @@
 struct ahead {
     _Alignas(CACHE_LINE) uint64_t hash; /* of its cell */
     struct cell *cell; /* its line; then where it was found; then where it is to be swapped; NULL: nowhere */
-    struct cold *cold; /* NULL: it is decided by itself */
+    struct policy_snapshot *snapshot; /* NULL: it is decided by itself */
     uint64_t cost;
     union {
         struct cold_swap swap;
@@ -55,13 +55,13 @@ struct burst {
     struct weir_thread *t;
     struct table *table;
     const struct policy_set *set;
-    uint32_t print;         /* of the epoch: slot_print */
+    uint32_t print;         /* of the epoch: recent_fingerprint */
     weir_policy_id last_id; /* of `last`; of no key: none yet */
-    struct cold *last;
-    size_t cold_count;
+    struct policy_snapshot *last;
+    size_t direct_count;
     size_t found_count, missing_count;
-    struct cold colds[POLICIES];
-    struct cold none; /* of keys that do not go the short way: its limit is 0, and no cost below that */
+    struct policy_snapshot snapshots[POLICIES];
+    struct policy_snapshot none; /* of keys that do not go the short way: its limit is 0, and no cost below that */
     struct ahead ahead[AHEAD];
     /* Those in their first lines, and the others; in order. One more is written than there are. */
     struct ahead *found[AHEAD + 1], *missing[AHEAD + 1];
@@ -71,26 +71,26 @@ struct burst {
 #define NO_LAST UINT32_MAX
 
 /* The policy of a key at this moment; `none`: the key does not go the short way, or there is no place for another. */
-static __attribute__((noinline)) struct cold *policy_slow(struct burst *b, const weir_key *key)
+static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burst *b, const weir_key *key)
 {
     const struct policy *policy = thread_policy(b->set, key);
-    struct cold *cold = NULL;
-    for (size_t i = 0; i < b->cold_count && cold == NULL; i++) {
-        cold = b->colds[i].policy == policy ? &b->colds[i] : NULL;
+    struct policy_snapshot *snapshot = NULL;
+    for (size_t i = 0; i < b->direct_count && snapshot == NULL; i++) {
+        snapshot = b->snapshots[i].policy == policy ? &b->snapshots[i] : NULL;
     }
-    if (cold == NULL && policy != NULL && b->cold_count < POLICIES) {
-        cold = &b->colds[b->cold_count++];
-        *cold = cold_of(b->t->process, policy, tick_now(b->t, policy));
+    if (snapshot == NULL && policy != NULL && b->direct_count < POLICIES) {
+        snapshot = &b->snapshots[b->direct_count++];
+        *snapshot = policy_snapshot_of(b->t->process, policy, tick_now(b->t, policy));
     }
-    if (cold == NULL || !cold_is_short(cold)) {
+    if (snapshot == NULL || !policy_snapshot_is_plain(snapshot)) {
         return &b->none;
     }
     /* Where keys have entries of their own, the next one of this policy may. Acquire: pairs with their publication. */
     if (load_acquire(&b->set->overrides) == NULL) {
         b->last_id = key->policy;
-        b->last = cold;
+        b->last = snapshot;
     }
-    return cold;
+    return snapshot;
 }
 
 /* A key with a slot, or that does not go the short way: asks for what weir_check will look at. */
@@ -98,7 +98,7 @@ static __attribute__((noinline)) void prepare_alone(const struct burst *b, const
 {
     const struct weir_thread *t = b->t;
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? b->set->by_id[key->policy] : NULL;
-    if (slot_maybe(t, key->hash)) {
+    if (slot_may_have(t, key->hash)) {
         for (size_t way = 0; way < SLOT_WAYS; way++) {
             __builtin_prefetch(&t->slots[slot_set(t, key->hash) + way], 1);
         }
@@ -114,27 +114,27 @@ static void ask(struct burst *b, const weir_key *keys, const uint64_t *costs, si
 {
     const struct weir_thread *t = b->t;
     const struct table *table = b->table;
-    const uint32_t epoch_print = b->print;
+    const uint32_t epoch_fingerprint = b->print;
     for (size_t i = 0; i < count; i++) {
         const weir_key *key = &keys[i];
         struct ahead *ahead = &b->ahead[i];
-        uint32_t *seen = slot_seen(t, key->hash);
-        const uint32_t print = epoch_print ^ slot_print(key->hash, 0);
-        struct cold *cold = b->last;
+        uint32_t *seen = recent_key(t, key->hash);
+        const uint32_t print = epoch_fingerprint ^ recent_fingerprint(key->hash, 0);
+        struct policy_snapshot *snapshot = b->last;
         if (unlikely(key->policy != b->last_id)) {
-            cold = policy_slow(b, key);
+            snapshot = policy_slow(b, key);
         }
         /* Of no units, and of more than there ever are, others tell. */
-        if (unlikely(costs[i] - 1 >= cold->moment.limit || *seen == print || slot_maybe(t, key->hash))) {
-            ahead->cold = NULL;
+        if (unlikely(costs[i] - 1 >= snapshot->limit_at.limit || *seen == print || slot_may_have(t, key->hash))) {
+            ahead->snapshot = NULL;
             ahead->cell = NULL;
             prepare_alone(b, key);
             continue;
         }
         *seen = print;
-        ahead->cold = cold;
+        ahead->snapshot = snapshot;
         ahead->cost = costs[i];
-        ahead->hash = cold_hash(cold, key);
+        ahead->hash = policy_snapshot_hash(snapshot, key);
         ahead->cell = &table->cells[table_line(table, ahead->hash)];
         __builtin_prefetch(ahead->cell, 1);
     }
@@ -182,15 +182,15 @@ static void work_out(const struct burst *b, struct ahead *const *list, size_t co
     for (size_t i = 0; i < count; i++) {
         struct ahead *ahead = list[i];
         struct cell *cell = in_line(ahead->cell, ahead->hash);
-        struct cold *cold = ahead->cold;
+        struct policy_snapshot *snapshot = ahead->snapshot;
         uint64_t held;
-        if (unlikely(cold->fleet)) {
-            __builtin_prefetch(&b->t->process->notes.stubs[cell - b->table->cells]);
+        if (unlikely(snapshot->fleet)) {
+            __builtin_prefetch(&b->t->process->syncs.compacts[cell - b->table->cells]);
             ahead->noted = cell;
             ahead->cell = NULL;
-        } else if (likely(cold_look(cold, cell, ahead->hash, ahead->cost, &ahead->swap, &held))) {
+        } else if (likely(direct_look(snapshot, cell, ahead->hash, ahead->cost, &ahead->swap, &held))) {
             ahead->cell = cell;
-            cold->allowed++;
+            snapshot->allowed++;
         } else {
             ahead->cell = NULL;
             if (load_relaxed(&cell->hash) != ahead->hash) {
@@ -204,21 +204,22 @@ static void work_out(const struct burst *b, struct ahead *const *list, size_t co
 static __attribute__((noinline)) bool decide_long(struct burst *b, const struct ahead *ahead, const weir_key *key,
                                                   uint64_t cost)
 {
-    struct cold *cold = ahead->cold;
-    if (cold == NULL) {
+    struct policy_snapshot *snapshot = ahead->snapshot;
+    if (snapshot == NULL) {
         return thread_check_within(b->t, key, cost);
     }
-    cold->allowed -= ahead->cell != NULL;
+    snapshot->allowed -= ahead->cell != NULL;
     struct cold_answer how;
-    const bool found = cold->fleet && load_relaxed(&ahead->noted->hash) == ahead->hash;
-    if (found ? cold_charge(b->t->process, cold, ahead->noted, ahead->hash, cost, &how)
-              : cold_pass(b->t, cold, key, cost, NULL)) {
-        cold->allowed++;
+    const bool found = snapshot->fleet && load_relaxed(&ahead->noted->hash) == ahead->hash;
+    if (found ? direct_charge(b->t->process, snapshot, ahead->noted, ahead->hash, cost, &how)
+              : direct_check(b->t, snapshot, key, cost, NULL)) {
+        snapshot->allowed++;
         return true;
     }
     /* It may have been given a slot since it was chosen: when it came twice. */
-    return slot_find(b->t, key->hash) != SLOT_NONE ? thread_check_within(b->t, key, cost)
-                                                   : thread_check_cold(b->t, cold->policy, key, cost, cold->now_ns);
+    return slot_find(b->t, key->hash) != SLOT_NONE
+               ? thread_check_within(b->t, key, cost)
+               : thread_check_cold(b->t, snapshot->policy, key, cost, snapshot->now_ns);
 }
 
 static uint64_t decide(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
@@ -226,7 +227,7 @@ static uint64_t decide(struct burst *b, const weir_key *keys, const uint64_t *co
     uint64_t denied = UINT64_MAX << count;
     for (size_t i = 0; i < count; i++) {
         struct ahead *ahead = &b->ahead[i];
-        if (unlikely(ahead->cell == NULL || !pair_cas(&ahead->cell->state, &ahead->swap.from, ahead->swap.to))) {
+        if (unlikely(ahead->cell == NULL || !dwcas_swap(&ahead->cell->state, &ahead->swap.from, ahead->swap.to))) {
             denied |= (uint64_t) !decide_long(b, ahead, &keys[i], costs[i]) << i;
         }
     }
@@ -237,9 +238,9 @@ static uint64_t decide(struct burst *b, const weir_key *keys, const uint64_t *co
 static void collect(struct burst *b)
 {
     uint64_t count = 0;
-    for (size_t i = 0; i < b->cold_count; i++) {
-        counter_add(&b->t->tallies[b->colds[i].policy->id].allowed, b->colds[i].allowed);
-        count += b->colds[i].allowed;
+    for (size_t i = 0; i < b->direct_count; i++) {
+        counter_add(&b->t->tallies[b->snapshots[i].policy->id].allowed, b->snapshots[i].allowed);
+        count += b->snapshots[i].allowed;
     }
     counter_add(&b->t->slow_count, count);
 }
@@ -248,11 +249,11 @@ static void begin(struct burst *b, struct weir_thread *t)
 {
     b->t = t;
     b->table = &t->process->table;
-    b->none.moment.limit = 0;
+    b->none.limit_at.limit = 0;
     b->last_id = NO_LAST;
     b->last = &b->none; /* a key's policy may be that */
-    b->cold_count = 0;
-    b->print = slot_print(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
+    b->direct_count = 0;
+    b->print = recent_fingerprint(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
     b->set = load_acquire(&t->process->policies);
 }
 

@@ -57,9 +57,9 @@ static void take_over(const struct request *r, const struct claim *claim, size_t
     struct cell *cell = cell_of(r, claim, i);
     struct pair_value value;
     while (cell_read(cell, cell_hash(claim->policy, claim->key, i), &value) &&
-           bucket_scale(cell_state(value)) != rule->scale && value.a != 0) {
-        const struct state state = bucket_rescale(rule, cell_state(value), r->now_ns);
-        if (pair_cas(&cell->state, &value, cell_value(state, value))) {
+           bucket_rate_id(cell_state(value)) != rule->rate_id && value.a != 0) {
+        const struct state state = bucket_convert_rate(rule, cell_state(value), r->now_ns);
+        if (dwcas_swap(&cell->state, &value, cell_value(state, value))) {
             return;
         }
     }
@@ -81,14 +81,14 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
     const uint64_t asked = claim_asked(claim);
     const bool mirrored = process_shares(process, claim->policy);
     if (mirrored) {
-        claim->rules[i] = mirror_rule(process, claim->policy, i, at, asked);
-        opinion->level = mirror_level(process, claim->policy, &claim->rules[i], at, opinion->state, r->now_ns);
+        claim->rules[i] = allowance_rule(process, claim->policy, i, at, asked);
+        opinion->level = allowance_level(process, claim->policy, &claim->rules[i], at, opinion->state, r->now_ns);
     }
     const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
     opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->level, r->now_ns), others);
     if (mirrored) {
-        opinion->left = mirror_left(process, claim->policy, &claim->rules[i], at, opinion->state, opinion->left, others,
-                                    asked, r->now_ns);
+        opinion->left = allowance_left(process, claim->policy, &claim->rules[i], at, opinion->state, opinion->left,
+                                       others, asked, r->now_ns);
     }
     if (others != 0 && rule_is_queue(&claim->rules[i])) {
         opinion->left = 0;
@@ -99,12 +99,12 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
 /* Hears one limit. `mine`: units of those held there that are this request's own. False: the cell is another key's. */
 static bool ask_one(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct pair_value *value)
 {
-    if (rule_is_log(&claim->rules[i])) {
+    if (rule_has_history(&claim->rules[i])) {
         struct process *process = r->t->process;
-        logs_lock(process, claim->cells[i]);
-        const bool there = logs_refresh(process, claim->cells[i], cell_hash(claim->policy, claim->key, i),
-                                        &claim->rules[i], r->now_ns);
-        logs_unlock(process, claim->cells[i]);
+        history_store_lock(process, claim->cells[i]);
+        const bool there = history_store_refresh(process, claim->cells[i], cell_hash(claim->policy, claim->key, i),
+                                                 &claim->rules[i], r->now_ns);
+        history_store_unlock(process, claim->cells[i]);
         if (!there) {
             return false;
         }
@@ -179,7 +179,7 @@ static void mark_refused(struct request *r)
         const struct claim *claim = &r->claims[c];
         for (size_t i = 0; claim->short_of && !claim->placeless && i < claim->policy->limit_count; i++) {
             if (claim->opinions[i].left < claim_asked(claim)) {
-                owner_mark(&r->t->process->table.owners[claim->cells[i]], MARK_REFUSED);
+                cell_meta_mark(&r->t->process->table.metas[claim->cells[i]], MARK_REFUSED);
             }
         }
     }
@@ -191,7 +191,7 @@ struct state process_base(const struct request *r, const struct claim *claim, si
     const struct rule *rule = &claim->rules[i];
     /* In parts every unit takes the time of those that pass elsewhere, from the level on. */
     const bool in_parts = rule_is_bucket(rule) && process_shares(r->t->process, claim->policy) &&
-                          load_relaxed(&claim->policy->rung) == RUNG_SHARE;
+                          load_relaxed(&claim->policy->outage_mode) == OUTAGE_MODE_SHARE;
     return in_parts ? opinion->level : opinion->state;
 }
 
@@ -202,15 +202,15 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
     struct cell *cell = cell_of(r, claim, i);
     const struct rule *rule = &claim->rules[i];
     struct opinion *opinion = &claim->opinions[i];
-    const bool is_log = rule_is_log(rule);
+    const bool is_log = rule_has_history(rule);
     const uint32_t at = claim->cells[i];
     enum charge result;
     if (is_log) {
-        logs_lock(process, at);
+        history_store_lock(process, at);
     }
     for (;;) {
         struct pair_value value;
-        if ((is_log && !logs_refresh(process, at, cell_hash(claim->policy, claim->key, i), rule, r->now_ns)) ||
+        if ((is_log && !history_store_refresh(process, at, cell_hash(claim->policy, claim->key, i), rule, r->now_ns)) ||
             !hear(r, claim, i, mine, &value)) {
             result = CHARGE_LOST;
             break;
@@ -223,20 +223,22 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
         if (is_log) {
             /* Beside what others have been promised by the same word. */
             const uint64_t others = wanted != 0 ? (load_acquire(&cell->held) & HELD_UNITS) - mine : 0;
-            struct log *log = logs_room(process, at, rule, saturating_add(max_u64(cost, wanted), others), r->now_ns);
-            log = log == NULL && wanted == 0 ? logs_get(process, at) : log; /* it was promised: the oldest give way */
-            if (log == NULL) {
+            struct history *history =
+                history_store_room(process, at, rule, saturating_add(max_u64(cost, wanted), others), r->now_ns);
+            history = history == NULL && wanted == 0 ? history_store_get(process, at)
+                                                     : history; /* it was promised: the oldest give way */
+            if (history == NULL) {
                 result = CHARGE_NO_MEMORY;
                 break;
             }
-            log_push(log, r->now_ns, cost);
-            charged = log_summary(log, rule);
+            history_push(history, r->now_ns, cost);
+            charged = history_summary(history, rule);
         } else if (cost != 0) {
             charged = rule_charge(rule, charged, r->now_ns, cost);
         }
         struct pair_value next = cell_value(charged, value);
         next.b += add;
-        if (pair_cas(&cell->state, &value, next)) {
+        if (dwcas_swap(&cell->state, &value, next)) {
             opinion->state = opinion->level = charged;
             opinion->left -= min_u64(cost, opinion->left);
             if (rule_is_queue(rule)) {
@@ -246,11 +248,12 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
             break;
         }
         if (is_log) {
-            (void) log_pop(logs_get(process, at), cost); /* there was room for them, so nothing was pushed out */
+            (void) history_pop(history_store_get(process, at),
+                               cost); /* there was room for them, so nothing was pushed out */
         }
     }
     if (is_log) {
-        logs_unlock(process, at);
+        history_store_unlock(process, at);
     }
     return result;
 }
@@ -269,13 +272,13 @@ static bool takes(const struct claim *claim)
 }
 
 /* Holds, or with `back` lets go, what all claims want. */
-static void hold_all(struct request *r, bool back)
+static void hold_all(struct request *r, bool account)
 {
     for (size_t c = 0; c < r->count; c++) {
         struct claim *claim = &r->claims[c];
         if (takes(claim)) {
             const uint64_t all = claim->cost + claim->granted;
-            process_hold(r, claim, back ? (uint64_t) 0 - all : all);
+            process_hold(r, claim, account ? (uint64_t) 0 - all : all);
         }
     }
 }
@@ -322,7 +325,7 @@ static enum charge charge_held(struct request *r)
         giant = giant || r->claims[c].cost > HOLD_MOST - GRANT_MAX;
     }
     if (giant) {
-        spin_lock(&r->t->process->giants);
+        spin_lock(&r->t->process->oversized);
     }
     hold_all(r, false); /* [P2] */
     struct claim *placeless;
@@ -344,7 +347,7 @@ static enum charge charge_held(struct request *r)
         }
     }
     if (giant) {
-        spin_unlock(&r->t->process->giants);
+        spin_unlock(&r->t->process->oversized);
     }
     return seen;
 }
@@ -559,7 +562,7 @@ static void unpin_all(struct request *r, size_t count)
     for (size_t c = 0; c < count; c++) {
         const struct claim *claim = &r->claims[c];
         if (!claim->pinned && !claim->unplaced) {
-            place_unpin(r->t->process, claim->policy, claim->cells);
+            insert_unpin(r->t->process, claim->policy, claim->cells);
         }
     }
 }
@@ -572,8 +575,8 @@ static bool find_all(struct request *r, bool pin)
         if (claim->pinned) {
             continue;
         }
-        const bool found = pin ? place_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)
-                               : place_locate(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells);
+        const bool found = pin ? insert_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)
+                               : insert_locate(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells);
         claim->unplaced = !found;
         claim->placeless = claim->placeless || !found;
         if (!found && !claim->optional) {

@@ -11,19 +11,19 @@ uint64_t process_retry_after(const struct request *r, const struct claim *claim,
 {
     const struct rule *rule = &claim->rules[i];
     const uint64_t asked = claim_asked(claim) + claim->before[i];
-    if (!rule_is_log(rule)) {
+    if (!rule_has_history(rule)) {
         return rule_retry_after(rule, claim->opinions[i].level, r->now_ns, asked);
     }
     struct process *process = r->t->process;
-    uint64_t retry_ns = log_state_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
-    logs_lock(process, claim->cells[i]);
-    struct log *log = logs_get(process, claim->cells[i]);
+    uint64_t retry_ns = history_state_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
+    history_store_lock(process, claim->cells[i]);
+    struct history *history = history_store_get(process, claim->cells[i]);
     /* Relaxed: under the lock a log is its cell's for as long as the hash is there. */
-    if (log != NULL &&
+    if (history != NULL &&
         load_relaxed(&r->t->process->table.cells[claim->cells[i]].hash) == cell_hash(claim->policy, claim->key, i)) {
-        retry_ns = log_retry_after(log, rule, r->now_ns, asked);
+        retry_ns = history_retry_after(history, rule, r->now_ns, asked);
     }
-    logs_unlock(process, claim->cells[i]);
+    history_store_unlock(process, claim->cells[i]);
     return retry_ns;
 }
 
@@ -43,7 +43,7 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
         /* Relaxed: as mirror.c. What is left to the others may be had after the fleet's next answer. */
         const bool mirrored = process_shares(r->t->process, claim->policy) && retry_ns != UINT64_MAX;
         const uint64_t answer_ns =
-            mirrored ? mirror_retry_after(r->t->process, claim->policy, claim->cells[i], r->now_ns) : 0;
+            mirrored ? allowance_retry_after(r->t->process, claim->policy, claim->cells[i], r->now_ns) : 0;
         retry_ns = answer_ns != 0 && (retry_ns == 0 || claim->rules[i].limit < claim->policy->limits[i].rule.limit)
                        ? answer_ns
                        : retry_ns;

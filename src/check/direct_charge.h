@@ -7,8 +7,8 @@
  * It only ever says yes. Whatever else there is to say (no room, a new key, a queue, a log, a bucket of another rate, a
  * part of the limit, somebody in between) is said by process_decide, as if nobody had been here.
  *
- * What is the same for all keys of a policy at one moment is worked out once (cold_of): a burst does it once for all of
- * its keys.
+ * What is the same for all keys of a policy at one moment is worked out once (policy_snapshot_of): a burst does it once
+ * for all of its keys.
  *
  * Ordering: as a plain charge of process.c [P1]: the state is read, then held, then that state is swapped. The two
  * words of the state may have been read at two moments; the swap then fails. The hash is read behind both (I3).
@@ -22,14 +22,14 @@
 #include "thread/policy_snapshot.h"
 #include "thread/slot.h"
 
-static inline bool cold_is_short(const struct cold *cold)
+static inline bool policy_snapshot_is_plain(const struct policy_snapshot *snapshot)
 {
-    return cold->moment.kind != MOMENT_NONE;
+    return snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE;
 }
 
-static inline uint64_t cold_hash(const struct cold *cold, const weir_key *key)
+static inline uint64_t policy_snapshot_hash(const struct policy_snapshot *snapshot, const weir_key *key)
 {
-    return table_hash(key->hash, cold->mix);
+    return table_hash(key->hash, snapshot->mix);
 }
 
 /* How a key stands after it was counted, for a verdict. */
@@ -39,9 +39,9 @@ struct cold_answer {
     uint64_t left; /* units; set where other nodes use the key as well */
 };
 
-/* As cold_charge, where other nodes use the key as well. `cost`: 1 to the limit. */
-bool cold_charge_mirrored(struct process *process, const struct cold *cold, struct cell *cell, uint64_t hash,
-                          uint64_t cost, struct cold_answer *out);
+/* As direct_charge, where other nodes use the key as well. `cost`: 1 to the limit. */
+bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
+                          uint64_t hash, uint64_t cost, struct cold_answer *out);
 
 /* What a charge is to make of a cell's state, its generation included. */
 struct cold_swap {
@@ -52,17 +52,17 @@ struct cold_swap {
  * What counting `cost` units (1 to the limit) of a hash would make of the state of a cell that was its. False: not so
  * easily. *held: beside how many units that threads hold. No other node uses the key.
  */
-static inline bool cold_look(const struct cold *cold, const struct cell *cell, uint64_t hash, uint64_t cost,
-                             struct cold_swap *swap, uint64_t *held)
+static inline bool direct_look(const struct policy_snapshot *snapshot, const struct cell *cell, uint64_t hash,
+                               uint64_t cost, struct cold_swap *swap, uint64_t *held)
 {
-    const struct pair_value from = pair_guess(&cell->state);
+    const struct pair_value from = dwcas_guess(&cell->state);
     /* Relaxed: ordered behind the state by [T2]. */
     if (load_relaxed(&cell->hash) != hash) {
         return false;
     }
     struct state state = {from.a, from.b};
     *held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    if (!moment_take(&cold->moment, &state, *held, cost)) {
+    if (!limit_snapshot_charge(&snapshot->limit_at, &state, *held, cost)) {
         return false;
     }
     swap->from = from;
@@ -74,37 +74,37 @@ static inline bool cold_look(const struct cold *cold, const struct cell *cell, u
  * Counts `cost` units (not 0) of a hash at a cell that was its, where that takes no more than one look. False: nothing
  * was done.
  */
-static inline bool cold_charge(struct process *process, const struct cold *cold, struct cell *cell, uint64_t hash,
-                               uint64_t cost, struct cold_answer *out)
+static inline bool direct_charge(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
+                                 uint64_t hash, uint64_t cost, struct cold_answer *out)
 {
-    if (cost > cold->moment.limit) {
+    if (cost > snapshot->limit_at.limit) {
         return false;
     }
-    if (cold->fleet) {
-        return cold_charge_mirrored(process, cold, cell, hash, cost, out);
+    if (snapshot->fleet) {
+        return direct_charge_shared(process, snapshot, cell, hash, cost, out);
     }
     struct cold_swap swap;
     uint64_t held;
-    if (!cold_look(cold, cell, hash, cost, &swap, &held)) {
-        offenders_prefetch(&process->offenders, (uint32_t) (cell - process->table.cells));
+    if (!direct_look(snapshot, cell, hash, cost, &swap, &held)) {
+        top_denied_prefetch(&process->top_denied, (uint32_t) (cell - process->table.cells));
         return false;
     }
     *out = (struct cold_answer){.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};
-    return pair_cas(&cell->state, &swap.from, swap.to);
+    return dwcas_swap(&cell->state, &swap.from, swap.to);
 }
 
 /* A verdict on what was counted, of which so much may still pass. */
-void cold_write(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold, uint64_t left,
-                uint64_t reset_after_ns);
-/* The same of what cold_charge has counted. */
-void cold_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct cold *cold,
-                  const struct cold_answer *how);
+void direct_write(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
+                  uint64_t left, uint64_t reset_after_ns);
+/* The same of what direct_charge has counted. */
+void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
+                    const struct cold_answer *how);
 
 /*
  * The same for a key of which nothing has been looked at yet, and answers. False: nothing was done, and process_decide
  * is to be asked.
  */
-bool cold_pass(struct weir_thread *t, const struct cold *cold, const weir_key *key, uint64_t cost,
-               weir_verdict *verdict);
+bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot, const weir_key *key, uint64_t cost,
+                  weir_verdict *verdict);
 
 #endif

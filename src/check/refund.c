@@ -3,11 +3,11 @@
  * Counts put right afterwards: units given back, units whose number was not known before, keys forgotten on purpose.
  *
  * What is given back is not taken out of what the fleet is told was admitted: that never decreases. It is counted
- * beside it, in struct given, and told as a second count that never decreases; so saying both any number of times is
- * harmless.
+ * beside it, in struct refund_ledger, and told as a second count that never decreases; so saying both any number of
+ * times is harmless.
  *
  * Ordering
- *   [A1] back: the state is lowered first (pair_cas, a full barrier), then `back` is raised with release. The
+ *   [A1] back: the state is lowered first (dwcas_swap, a full barrier), then `back` is raised with release. The
  *        background thread reads `back` with acquire, then the state: it may see units that it does not yet know to be
  *        given back, but never takes the state for higher than it is, and so never tells of units that did not pass.
  *
@@ -51,16 +51,16 @@ static bool subject_take(struct subject *s, struct weir_thread *t, const struct 
     do {
         s->slot = slot_take(t, policy, key, EPOCH_ASLEEP, s->now_ns);
     } while (s->slot == SLOT_NONE && slot_find(t, key->hash) != SLOT_NONE && settle_wait(&fruitless));
-    s->cells = s->slot != SLOT_NONE ? t->backs[s->slot].cells : s->own_cells;
-    return s->slot != SLOT_NONE || place_pin(t->process, policy, key, s->now_ns, s->cells);
+    s->cells = s->slot != SLOT_NONE ? t->accounts[s->slot].cells : s->own_cells;
+    return s->slot != SLOT_NONE || insert_pin(t->process, policy, key, s->now_ns, s->cells);
 }
 
 static void subject_leave(struct subject *s)
 {
     if (s->slot != SLOT_NONE) {
-        slot_unlock(&s->t->backs[s->slot]);
+        slot_unlock(&s->t->accounts[s->slot]);
     } else {
-        place_unpin(s->process, s->policy, s->cells);
+        insert_unpin(s->process, s->policy, s->cells);
     }
 }
 
@@ -81,13 +81,13 @@ static void own_of_both(const struct process *process, uint32_t at, bool fleet, 
         return;
     }
     /* A guess: it decides between two windows to give back to, and no more. */
-    const struct folded folded = note_folded(process, at);
-    const uint32_t behind = (window_tag(state) - folded.tag) & WINDOW_TAG_MASK;
+    const struct merged_counts merged = sync_merged(process, at);
+    const uint32_t behind = (window_seq(state) - merged.seq) & WINDOW_SEQ_MASK;
     if (behind == 0) {
-        *now = saturating_sub(*now, folded.now);
-        *before = saturating_sub(*before, folded.before);
+        *now = saturating_sub(*now, merged.now);
+        *before = saturating_sub(*before, merged.before);
     } else if (behind == 1) {
-        *before = saturating_sub(*before, folded.now);
+        *before = saturating_sub(*before, merged.now);
     }
 }
 
@@ -105,14 +105,14 @@ static uint64_t refund_log(struct process *process, uint32_t at, const struct ru
     if (scope == SCOPE_NOW && (load_acquire(&process->table.cells[at].held) & HELD_UNITS) != 0) {
         return 0; /* what has passed on grants is later than what is in the log: first that must be there */
     }
-    logs_lock(process, at);
-    struct log *log = logs_get(process, at);
-    if (log != NULL) {
-        log_expire(log, rule, now_ns);
-        given = log_pop(log, units);
-        logs_publish(process, at, rule);
+    history_store_lock(process, at);
+    struct history *history = history_store_get(process, at);
+    if (history != NULL) {
+        history_expire(history, rule, now_ns);
+        given = history_pop(history, units);
+        history_store_publish(process, at, rule);
     }
-    logs_unlock(process, at);
+    history_store_unlock(process, at);
     return given;
 }
 
@@ -120,13 +120,14 @@ static uint64_t refund_log(struct process *process, uint32_t at, const struct ru
 static uint64_t refund_cell(struct process *process, uint32_t at, const struct rule *rule, uint64_t units,
                             uint64_t now_ns, enum scope scope)
 {
-    if (rule_is_log(rule)) {
+    if (rule_has_history(rule)) {
         return refund_log(process, at, rule, units, now_ns, scope);
     }
     struct cell *cell = &process->table.cells[at];
-    const bool fleet = process->fleet && owner_is(&process->table.owners[at], OWNER_FLEET);
-    struct given *back = fleet ? given_make(process, at) : NULL; /* [A1] before the state is lowered */
-    struct pair_value value = pair_read(&cell->state);
+    const bool fleet = process->fleet && cell_meta_is(&process->table.metas[at], CELL_SHARED);
+    struct refund_ledger *refunds =
+        fleet ? refund_ledger_make(process, at) : NULL; /* [A1] before the state is lowered */
+    struct pair_value value = dwcas_read(&cell->state);
     struct state state;
     struct state next;
     uint64_t given;
@@ -146,20 +147,20 @@ static uint64_t refund_cell(struct process *process, uint32_t at, const struct r
                                                        : min_u64(most_now, window_count(state)));
         }
         next = rule_refund(rule, state, now_ns, most, most_now, most_before, &given, &before);
-    } while (given != 0 && !pair_cas(&cell->state, &value, cell_value(next, value)));
+    } while (given != 0 && !dwcas_swap(&cell->state, &value, cell_value(next, value)));
     if (given == 0 || !fleet) {
         return given;
     }
     if (rule_is_bucket(rule)) {
-        mirror_returned(process, at, rule, given);
-        (void) add_release(&back->back[0], given); /* [A1] */
+        allowance_refund(process, at, rule, given);
+        (void) add_release(&refunds->refunds[0], given); /* [A1] */
         return given;
     }
     if (given != before) {
-        given_add_window(back, window_tag(state), given - before);
+        refund_ledger_add_window(refunds, window_seq(state), given - before);
     }
     if (before != 0) {
-        given_add_window(back, window_tag(state) - 1, before);
+        refund_ledger_add_window(refunds, window_seq(state) - 1, before);
     }
     return given;
 }
@@ -231,19 +232,19 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     bool over = false;
     for (size_t i = 0; i < policy->limit_count; i++) {
-        const struct rule rule = mirror_rule(t->process, policy, i, s.cells[i], 1);
+        const struct rule rule = allowance_rule(t->process, policy, i, s.cells[i], 1);
         struct cell *cell = &t->process->table.cells[s.cells[i]];
-        if (rule_is_log(&rule)) {
-            const bool counted = logs_charge(t->process, s.cells[i], &rule, s.now_ns, units);
+        if (rule_has_history(&rule)) {
+            const bool counted = history_store_charge(t->process, s.cells[i], &rule, s.now_ns, units);
             counter_add(&t->untracked_count, counted ? 0 : 1);
         } else {
-            struct pair_value value = pair_read(&cell->state);
+            struct pair_value value = dwcas_read(&cell->state);
             struct state charged;
             do {
                 charged = rule_charge(&rule, cell_state(value), s.now_ns, units);
-            } while (!pair_cas(&cell->state, &value, cell_value(charged, value)));
+            } while (!dwcas_swap(&cell->state, &value, cell_value(charged, value)));
         }
-        const uint64_t left = rule_headroom(&rule, cell_state(pair_read(&cell->state)), s.now_ns);
+        const uint64_t left = rule_headroom(&rule, cell_state(dwcas_read(&cell->state)), s.now_ns);
         over = over || left < (load_acquire(&cell->held) & HELD_UNITS);
         set_dirty(t->process, policy, s.cells[i]);
     }
@@ -258,17 +259,17 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
 /* Everything one pinned cell has counted is given back. */
 static void forget_counts(struct process *process, uint32_t at, const struct rule *rule, uint64_t now_ns)
 {
-    if (!rule_is_log(rule)) {
+    if (!rule_has_history(rule)) {
         (void) refund_cell(process, at, rule, UINT64_MAX, now_ns, SCOPE_ALL);
         return;
     }
-    logs_lock(process, at);
-    struct log *log = logs_get(process, at);
-    if (log != NULL) {
-        log_clear(log, UINT64_MAX);
-        logs_publish(process, at, rule);
+    history_store_lock(process, at);
+    struct history *history = history_store_get(process, at);
+    if (history != NULL) {
+        history_clear(history, UINT64_MAX);
+        history_store_publish(process, at, rule);
     }
-    logs_unlock(process, at);
+    history_store_unlock(process, at);
 }
 
 /*
@@ -282,12 +283,13 @@ static void reset_cell(struct process *process, const struct policy *policy, siz
     const bool fleet = process->fleet && policy->scope == WEIR_SCOPE_FLEET;
     const struct rule rule = policy_rule(&policy->limits[limit]);
     /* Off the fleet's rung its answers are not taken in; and of a log that is not safe to say at any time. */
-    const bool empties = !fleet || !reachable || load_relaxed(&policy->rung) != RUNG_FLEET || rule_is_log(&rule);
+    const bool empties =
+        !fleet || !reachable || load_relaxed(&policy->outage_mode) != OUTAGE_MODE_NONE || rule_has_history(&rule);
     if (empties) {
         forget_counts(process, at, &rule, now_ns);
     }
     if (fleet) {
-        struct given *given = given_make(process, at);
+        struct refund_ledger *given = refund_ledger_make(process, at);
         store_relaxed(&given->reset_emptied, empties);
         /* Release: pairs with report.c, which tells the fleet. */
         store_release(&given->reset, max_u64(now_ns, 1));
@@ -319,7 +321,7 @@ int adjust_reset(struct limiter *limiter, const weir_key *key, bool reachable)
             sketch_forget(&limiter->process.sketch,
                           cell_hash(member, &as, i)); /* else it comes back when the key is forgotten */
         }
-        if (!place_pin(&limiter->process, member, &as, limiter_time(limiter), cells)) {
+        if (!insert_pin(&limiter->process, member, &as, limiter_time(limiter), cells)) {
             continue; /* no room: it cannot have been counted here */
         }
         for (size_t i = 0; i < member->limit_count; i++) {
@@ -330,7 +332,7 @@ int adjust_reset(struct limiter *limiter, const weir_key *key, bool reachable)
         for (size_t i = 0; i < member->limit_count; i++) {
             reset_cell(&limiter->process, member, i, cells[i], now_ns, reachable);
         }
-        place_unpin(&limiter->process, member, cells);
+        insert_unpin(&limiter->process, member, cells);
         settle_denials(limiter, member, &as);
     }
     rcu_leave();

@@ -11,7 +11,7 @@
 struct warm {
     struct weir_thread *t;
     size_t index;
-    const struct cold *cold;
+    const struct policy_snapshot *snapshot;
     struct cell *cell;
     uint64_t cost, granted; /* asked for, and given beside it */
     uint64_t passed, held;  /* on the last grant: what passed, and what the cell holds for it */
@@ -21,15 +21,15 @@ struct warm {
  * cell holds for this thread. */
 static uint64_t look(const struct warm *w, uint64_t mine, struct pair_value *value, struct state *state)
 {
-    const struct rule *rule = &w->cold->rule;
-    const struct slot_back *back = &w->t->backs[w->index];
-    *value = pair_read(&w->cell->state);
+    const struct rule *rule = &w->snapshot->rule;
+    const struct slot_back *account = &w->t->accounts[w->index];
+    *value = dwcas_read(&w->cell->state);
     *state = cell_state(*value);
     if (w->passed != 0) {
-        *state = rule_charge_late(&back->rules[0], *state, back->granted_ns, w->passed);
+        *state = rule_charge_late(&account->rules[0], *state, account->granted_ns, w->passed);
     }
     const uint64_t others = (load_acquire(&w->cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
-    return saturating_sub(rule_headroom(rule, *state, w->cold->now_ns), others);
+    return saturating_sub(rule_headroom(rule, *state, w->snapshot->now_ns), others);
 }
 
 /* How much of `want` there is room for beside the cost; false: not even for that. */
@@ -37,9 +37,9 @@ static bool size_grant(struct warm *w, uint64_t want)
 {
     struct pair_value value;
     struct state state;
-    const struct rule *rule = &w->cold->rule;
+    const struct rule *rule = &w->snapshot->rule;
     const uint64_t left = look(w, w->held, &value, &state);
-    if (left < w->cost || (rule_is_bucket(rule) && bucket_scale(state) != rule->scale && state.a != 0)) {
+    if (left < w->cost || (rule_is_bucket(rule) && bucket_rate_id(state) != rule->rate_id && state.a != 0)) {
         return false;
     }
     w->granted = min_u64(want, process_grant_share(w->t, left - w->cost));
@@ -49,7 +49,7 @@ static bool size_grant(struct warm *w, uint64_t want)
 /* Charges what passed and the cost, where there is room for what is held. *left: what may pass then. */
 static bool charge(const struct warm *w, uint64_t mine, struct state *charged, uint64_t *left)
 {
-    const struct rule *rule = &w->cold->rule;
+    const struct rule *rule = &w->snapshot->rule;
     struct pair_value value;
     struct state state;
     *left = look(w, mine, &value, &state);
@@ -57,22 +57,22 @@ static bool charge(const struct warm *w, uint64_t mine, struct state *charged, u
         return false;
     }
     *left -= w->cost;
-    *charged = rule_charge(rule, state, w->cold->now_ns, w->cost);
+    *charged = rule_charge(rule, state, w->snapshot->now_ns, w->cost);
     struct pair_value next = cell_value(*charged, value);
     next.b += w->granted != 0 ? GENERATION_ONE : 0; /* [P1] */
-    return pair_cas(&w->cell->state, &value, next);
+    return dwcas_swap(&w->cell->state, &value, next);
 }
 
 /* Settles the slot and grants anew. */
 static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *verdict)
 {
     struct slot *slot = &w->t->slots[w->index];
-    struct slot_back *back = &w->t->backs[w->index];
-    const uint64_t now_ns = w->cold->now_ns;
-    const struct rule *rule = &w->cold->rule;
+    struct slot_back *account = &w->t->accounts[w->index];
+    const uint64_t now_ns = w->snapshot->now_ns;
+    const struct rule *rule = &w->snapshot->rule;
     const uint64_t used = load_relaxed(&slot->used);
-    w->passed = used - load_relaxed(&back->accounted);
-    w->held = load_relaxed(&back->granted);
+    w->passed = used - load_relaxed(&account->accounted);
+    w->held = load_relaxed(&account->granted);
     if (!size_grant(w, want)) {
         return false;
     }
@@ -93,82 +93,83 @@ static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *v
     if (w->passed > w->held) {
         (void) add_relaxed(&w->t->late_units, w->passed - w->held);
     }
-    store_relaxed(&back->accounted, used);
-    store_relaxed(&back->granted, 0);
+    store_relaxed(&account->accounted, used);
+    store_relaxed(&account->granted, 0);
     const uint64_t reset_after_ns = rule_reset_after(rule, state, now_ns);
     if (w->granted != 0) {
-        back->rules[0] = *rule;
+        account->rules[0] = *rule;
         const struct slot_terms terms = {.now_ns = now_ns,
                                          .granted = w->granted,
                                          .limit = rule->limit,
                                          .left = left,
                                          .reset_after_ns = reset_after_ns,
-                                         .about = w->cold->about};
+                                         .about = w->snapshot->about};
         slot_publish(w->t, w->index, epoch, &terms);
     }
     if (verdict != NULL) {
-        cold_write(verdict, w->t, w->cold, left, reset_after_ns);
+        direct_write(verdict, w->t, w->snapshot, left, reset_after_ns);
     }
     return true;
 }
 
 /* The cell that a slot pins for a hash; NULL: it is not this hash's. */
-static struct cell *cell_of(const struct weir_thread *t, const struct slot_back *back, uint64_t hash)
+static struct cell *cell_of(const struct weir_thread *t, const struct slot_back *account, uint64_t hash)
 {
     /* The owner's own. The cell is pinned, so it does not change hands. */
-    struct cell *cell = &t->process->table.cells[back->cells[0]];
-    return back->limit_count == 1 && load_relaxed(&cell->hash) == hash ? cell : NULL;
+    struct cell *cell = &t->process->table.cells[account->cells[0]];
+    return account->limit_count == 1 && load_relaxed(&cell->hash) == hash ? cell : NULL;
 }
 
 /*
  * Whether a slot has nothing to settle, and denies nothing that has yet to be denied anew. Relaxed: what others settle
  * meanwhile leaves it so.
  */
-static bool is_idle(const struct slot *slot, const struct slot_back *back, uint32_t epoch)
+static bool is_idle(const struct slot *slot, const struct slot_back *account, uint32_t epoch)
 {
-    return load_relaxed(&back->granted) == 0 && load_relaxed(&back->accounted) == load_relaxed(&slot->used) &&
+    return load_relaxed(&account->granted) == 0 && load_relaxed(&account->accounted) == load_relaxed(&slot->used) &&
            (uint32_t) (load_relaxed(&slot->grant) >> 32) != epoch;
 }
 
-bool warm_straight(struct weir_thread *t, struct slot *slot, const struct cold *cold, const weir_key *key,
-                   uint64_t cost, uint32_t epoch, weir_verdict *verdict)
+bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_snapshot *snapshot, const weir_key *key,
+                  uint64_t cost, uint32_t epoch, weir_verdict *verdict)
 {
-    struct slot_back *back = &t->backs[slot - t->slots];
-    const uint64_t hash = cold_hash(cold, key);
-    struct cell *cell = cell_of(t, back, hash);
+    struct slot_back *account = &t->accounts[slot - t->slots];
+    const uint64_t hash = policy_snapshot_hash(snapshot, key);
+    struct cell *cell = cell_of(t, account, hash);
     struct cold_answer how;
-    if (cell == NULL || !is_idle(slot, back, epoch) || !cold_charge(t->process, cold, cell, hash, cost, &how)) {
+    if (cell == NULL || !is_idle(slot, account, epoch) ||
+        !direct_charge(t->process, snapshot, cell, hash, cost, &how)) {
         return false;
     }
     if (verdict != NULL) {
-        cold_verdict(verdict, t, cold, &how);
+        direct_verdict(verdict, t, snapshot, &how);
     }
-    back->straight += cost;
-    back->touched = epoch;
+    account->direct += cost;
+    account->touched = epoch;
     return true;
 }
 
-bool warm_pass(struct weir_thread *t, size_t index, const struct cold *cold, const weir_key *key, uint64_t cost,
-               uint64_t want, uint32_t epoch, weir_verdict *verdict)
+bool renew_grant_check(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
+                       uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *back = &t->backs[index];
-    if (want == 0 && warm_straight(t, slot, cold, key, cost, epoch, verdict)) {
+    struct slot_back *account = &t->accounts[index];
+    if (want == 0 && renew_direct(t, slot, snapshot, key, cost, epoch, verdict)) {
         return true;
     }
-    struct cell *cell = cell_of(t, back, cold_hash(cold, key));
+    struct cell *cell = cell_of(t, account, policy_snapshot_hash(snapshot, key));
     /* Denials are told by who settles; a request so great is one of few (process.c). */
-    if (cell == NULL || cold->fleet || cost > HOLD_MOST - GRANT_MAX ||
-        load_relaxed(&back->denied_told) != slot_denied(slot, back) || !slot_trylock(back)) {
+    if (cell == NULL || snapshot->fleet || cost > HOLD_MOST - GRANT_MAX ||
+        load_relaxed(&account->denied_counted) != slot_denied(slot, account) || !slot_trylock(account)) {
         return false;
     }
     store_relaxed(&slot->grant, 0); /* the owner's own: no barrier */
-    struct warm w = {.t = t, .index = index, .cold = cold, .cell = cell, .cost = cost};
+    struct warm w = {.t = t, .index = index, .snapshot = snapshot, .cell = cell, .cost = cost};
     const bool pass = renew(&w, epoch, want, verdict);
-    slot_unlock(back);
+    slot_unlock(account);
     if (pass) {
-        back->straight += cost;
-        back->touched = epoch;
+        account->direct += cost;
+        account->touched = epoch;
     }
     return pass;
 }

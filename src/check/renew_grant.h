@@ -25,14 +25,14 @@
 #include "check/direct_charge.h"
 
 /* Charges a request straight, where the slot has nothing to settle. False: nothing was done. */
-bool warm_straight(struct weir_thread *t, struct slot *slot, const struct cold *cold, const weir_key *key,
-                   uint64_t cost, uint32_t epoch, weir_verdict *verdict);
+bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_snapshot *snapshot, const weir_key *key,
+                  uint64_t cost, uint32_t epoch, weir_verdict *verdict);
 
 /*
  * Counts a request (of a cost that is not 0) of a key with a slot, and answers; `want`: see slot_grant_size. False:
  * nothing was done but, perhaps, that the slot's grant was taken back; process_decide is to be asked.
  */
-bool warm_pass(struct weir_thread *t, size_t index, const struct cold *cold, const weir_key *key, uint64_t cost,
-               uint64_t want, uint32_t epoch, weir_verdict *verdict);
+bool renew_grant_check(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
+                       uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict);
 
 #endif

@@ -16,7 +16,7 @@
 struct opinion {
     uint64_t held;      /* the cell's word, read before its state */
     struct state state; /* as it was read */
-    struct state level; /* as it is decided by: mirror_level */
+    struct state level; /* as it is decided by: allowance_level */
     uint64_t left;
 };
 

@@ -50,7 +50,7 @@ static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, s
             out->wait_ns = max_u64(out->wait_ns, wait_ns);
         } else {
             out->refused = true;
-            wait_ns = rule_is_log(&claim->rules[i]) ? process_retry_after(r, claim, i) : wait_ns;
+            wait_ns = rule_has_history(&claim->rules[i]) ? process_retry_after(r, claim, i) : wait_ns;
             out->wait_ns = max_u64(out->wait_ns, max_u64(wait_ns, 1));
         }
         out->others = out->others || ahead != 0;
@@ -75,7 +75,7 @@ static enum charge charge_plain(struct request *r)
         return CHARGE_NO_ROOM;
     }
     const struct state charged = rule_charge(&claim->rules[0], process_base(r, claim, 0), r->now_ns, claim->cost);
-    return pair_cas(&cell->state, &value, cell_value(charged, value)) ? CHARGE_DONE : CHARGE_NO_ROOM;
+    return dwcas_swap(&cell->state, &value, cell_value(charged, value)) ? CHARGE_DONE : CHARGE_NO_ROOM;
 }
 
 /* Holds, hears again, and charges or lets go. */
@@ -86,7 +86,7 @@ static enum charge charge_held(struct request *r, uint64_t max_wait_ns, uint64_t
     enum charge result = CHARGE_DONE;
     const bool giant = claim->cost > HOLD_MOST;
     if (giant) {
-        spin_lock(&r->t->process->giants);
+        spin_lock(&r->t->process->oversized);
     }
     process_hold(r, claim, claim->cost);
     for (size_t i = 0; i < claim->policy->limit_count && result == CHARGE_DONE; i++) {
@@ -102,7 +102,7 @@ static enum charge charge_held(struct request *r, uint64_t max_wait_ns, uint64_t
     }
     process_hold(r, claim, (uint64_t) 0 - claim->cost);
     if (giant) {
-        spin_unlock(&r->t->process->giants);
+        spin_unlock(&r->t->process->oversized);
     }
     return result;
 }
@@ -120,7 +120,7 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         if (place.others && process_wait(r, claim, &fruitless)) {
             continue;
         }
-        const bool plain = claim->policy->limit_count == 1 && !rule_is_log(&claim->rules[0]);
+        const bool plain = claim->policy->limit_count == 1 && !rule_has_history(&claim->rules[0]);
         if (place.others && !plain) {
             /* Who holds does not run, and what stands before this request is not known. */
             place.refused = true;
@@ -130,7 +130,7 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         r->out->allowed = !place.refused;
         if (place.refused || claim->cost == 0) {
             for (size_t i = 0; place.refused && claim->cost != 0 && i < claim->policy->limit_count; i++) {
-                owner_mark(&r->t->process->table.owners[claim->cells[i]], MARK_REFUSED);
+                cell_meta_mark(&r->t->process->table.metas[claim->cells[i]], MARK_REFUSED);
             }
             return true;
         }
@@ -164,14 +164,14 @@ void queue_decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
     *r->out = (struct decision){.allowed = false};
     bool done = false;
     while (!done) {
-        if (!claim->pinned && !place_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)) {
+        if (!claim->pinned && !insert_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)) {
             r->out->untracked = true;
             *wait_ns = NS_PER_S;
             return;
         }
         done = decide(r, max_wait_ns, wait_ns);
         if (!claim->pinned) {
-            place_unpin(r->t->process, claim->policy, claim->cells);
+            insert_unpin(r->t->process, claim->policy, claim->cells);
         }
     }
 }
@@ -203,16 +203,16 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
         /* Its own grant would stand before it in the queue. */
         const size_t index = slot_take(t, policy, key, EPOCH_ASLEEP, r.now_ns);
         if (index != SLOT_NONE) {
-            claim.cells = t->backs[index].cells;
+            claim.cells = t->accounts[index].cells;
             claim.pinned = true;
         }
         queue_decide(&r, max_wait_ns, wait);
         if (!decision.allowed && !decision.untracked && *wait != UINT64_MAX) {
-            offenders_name(t->process, policy, key, claim.cells[0]);
-            offenders_denied(t->process, claim.cells[0], cost != 0 ? cost : 1);
+            top_denied_name(t->process, policy, key, claim.cells[0]);
+            top_denied_add(t->process, claim.cells[0], cost != 0 ? cost : 1);
         }
         if (index != SLOT_NONE) {
-            slot_unlock(&t->backs[index]);
+            slot_unlock(&t->accounts[index]);
         }
         counter_add(&t->untracked_count, decision.untracked);
         thread_tally(t, policy, decision.allowed);

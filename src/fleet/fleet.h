@@ -31,61 +31,61 @@
 #define ROUND_REPORTS 1000
 
 /* Most logs in one round. */
-#define ROUND_LOGS 128
+#define ROUND_HISTORIES 128
 
 /* Most units of one log, given back, that are taken away in one round. */
-#define ROUND_GONE 1000
+#define ROUND_REFUNDS 1000
 
 /* Most forgotten keys in one round. */
-#define ROUND_ORPHANS 256
+#define ROUND_EVICTED 256
 
 #define PREFIX_MAX   32
 #define NODE_ID_SIZE 16
 
 /* Where a report came from, to bring the answer there. */
-struct origin {
+struct report_source {
     uint32_t cell; /* TABLE_NONE: a forgotten key */
-    uint32_t tag;  /* the note's, when the report was made */
+    uint32_t seq;  /* the note's, when the report was made */
     uint64_t incarnation;
     bool before;      /* of the window before `tag` */
     bool with_before; /* a report on that one stands before this one */
     bool again;       /* it tells even what has been told before */
-    uint32_t orphan;  /* of a forgotten key: its index */
+    uint32_t evicted; /* of a forgotten key: its index */
 };
 
 /* What a round is for. */
 enum round_kind {
-    ROUND_URGENT,   /* what cannot wait, and nothing else */
-    ROUND_INTERVAL, /* the one of an interval */
-    ROUND_REST,     /* what that had no room for */
-    ROUND_FLUSH,    /* what comes next of a flush */
-    ROUND_ASK,      /* nothing; who is there? */
+    ROUND_URGENT,    /* what cannot wait, and nothing else */
+    ROUND_INTERVAL,  /* the one of an interval */
+    ROUND_REST,      /* what that had no room for */
+    ROUND_FULL_SYNC, /* what comes next of a flush */
+    ROUND_ASK,       /* nothing; who is there? */
 };
 
 /*
  * Everything, told once through for a weir_sync: from the beginning of the table to its end, over as many rounds as it
  * takes. What is used behind it meanwhile is not waited for: with keys in use there would be no end to that.
  */
-struct flush {
-    uint64_t request;          /* the newest weir_sync that it serves; 0: none is under way */
-    uint64_t again;            /* that of the one which it begins again */
-    uint32_t dirty, postponed; /* cells of either kind that it has come to */
-    uint32_t forgotten;        /* keys that it has told of since it has come to the end of both */
-    uint32_t log_cell;         /* a log that had more to tell than a round holds */
-    uint64_t log_end;          /* and up to which of its units it is waited for */
-    bool urgent;               /* the round before this one was for what cannot wait */
-    bool done;                 /* the round under way holds the last of it */
+struct full_sync {
+    uint64_t request;         /* the newest weir_sync that it serves; 0: none is under way */
+    uint64_t again;           /* that of the one which it begins again */
+    uint32_t dirty, deferred; /* cells of either kind that it has come to */
+    uint32_t forgotten;       /* keys that it has told of since it has come to the end of both */
+    uint32_t history_cell;    /* a log that had more to tell than a round holds */
+    uint64_t history_end;     /* and up to which of its units it is waited for */
+    bool urgent;              /* the round before this one was for what cannot wait */
+    bool done;                /* the round under way holds the last of it */
 };
 
 /* Fleet time, from the samples of some rounds. */
-struct skew {
+struct fleet_clock {
     uint64_t best_rtt_ns;
     uint64_t least_rtt_ns; /* of all samples; 0: none yet */
     int64_t best_error_ns; /* fleet clock - our idea of it, by the sample with the least round trip */
     unsigned samples;      /* since the best was last chosen */
-    int64_t owed_ns;       /* still to be slewed */
+    int64_t slew_left_ns;  /* still to be slewed */
     int64_t step_ns;       /* by so much the keys' states are being moved; 0: they are not */
-    bool parted;           /* no check is under way that began before the step */
+    bool readers_drained;  /* no check is under way that began before the step */
     bool known;
     int64_t said_ns; /* so far fleet time was ahead of Redis's clock when the log last had it; 0: it had not to */
 };
@@ -97,10 +97,10 @@ struct skew {
 #define ESTIMATE_BUCKETS 10
 extern const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1]; /* millionths of the limit */
 
-#define TROUBLE_KINDS 15
+#define LINK_ERROR_KINDS 15
 
 struct fleet_stats {
-    _Atomic uint64_t trouble_counts[TROUBLE_KINDS];
+    _Atomic uint64_t link_error_counts[LINK_ERROR_KINDS];
     _Atomic uint64_t estimate_counts[ESTIMATE_BUCKETS];
     _Atomic int64_t estimate_sum; /* millionths of the limit */
     _Atomic uint64_t urgent_sync_count;
@@ -138,39 +138,39 @@ struct fleet {
     uint64_t gathered_ns;        /* fleet time at which the round under way was made */
     uint64_t interval_count;
     uint32_t gather_count;
-    bool tells_all;          /* for measurements: nothing is left to its turn */
-    bool leaves;             /* this node is about to go */
-    bool tells;              /* in the round that is gathered: what was held back (report.c) */
-    bool resumes;            /* as of the last good round: nodes that were suspect are back */
-    bool resumes_now;        /* and that round was the first to say so */
-    bool hinted;             /* that more nodes are live than expected */
-    bool awaits;             /* as of the last good round: nodes that were there have not told yet what they used */
-    bool outage;             /* a policy has left the fleet's rung since the last good round */
-    uint32_t cursor;         /* where the next round begins to look for dirty cells */
-    uint32_t turn, turn_end; /* the part of the table whose postponed cells are due */
-    uint32_t heal, heal_end; /* likewise of all cells, while the fleet is told everything again */
-    uint64_t healed_at;      /* interval_count when that last began */
-    uint32_t forgiven;       /* cells that sweep.c has looked at, for each of its ends; all: it is done */
-    uint32_t shifted;        /* likewise */
-    bool waiting;            /* the last round had no room for all that was due */
-    bool note_missing;       /* there was no note to be had for a cell of the round under way */
-    bool lost;               /* an answer knew less than an earlier one */
-    size_t retry_count;      /* reports of the last round that are to be sent again */
+    bool tells_all;   /* for measurements: nothing is left to its turn */
+    bool leaves;      /* this node is about to go */
+    bool tells;       /* in the round that is gathered: what was held back (report.c) */
+    bool resumes;     /* as of the last good round: nodes that were suspect are back */
+    bool resumes_now; /* and that round was the first to say so */
+    bool hinted;      /* that more nodes are live than expected */
+    bool awaits;      /* as of the last good round: nodes that were there have not told yet what they used */
+    bool outage;      /* a policy has left the fleet's rung since the last good round */
+    uint32_t cursor;  /* where the next round begins to look for dirty cells */
+    uint32_t scan_cursor, scan_end;     /* the part of the table whose postponed cells are due */
+    uint32_t resync_cursor, resync_end; /* likewise of all cells, while the fleet is told everything again */
+    uint64_t resynced_at;               /* interval_count when that last began */
+    uint32_t forgiven;                  /* cells that sweep.c has looked at, for each of its ends; all: it is done */
+    uint32_t shifted;                   /* likewise */
+    bool waiting;                       /* the last round had no room for all that was due */
+    bool sync_missing;                  /* there was no note to be had for a cell of the round under way */
+    bool lost;                          /* an answer knew less than an earlier one */
+    size_t retry_count;                 /* reports of the last round that are to be sent again */
     struct report *reports;
-    struct origin *origins;
-    struct log_news *logs; /* ROUND_LOGS of them */
-    size_t log_count;
-    struct orphan *orphans; /* of the round under way, and of ones that failed */
-    size_t orphan_count;
-    size_t orphans_told; /* of them in the round under way */
+    struct report_source *sources;
+    struct log_news *histories; /* ROUND_HISTORIES of them */
+    size_t history_count;
+    struct evicted_report *evicted_reports; /* of the round under way, and of ones that failed */
+    size_t evicted_count;
+    size_t evicted_told; /* of them in the round under way */
     size_t memory_size;
     bool forgives[WEIR_MAX_POLICIES + 1]; /* by group: whose buckets report_forgive is about */
-    struct flush flush;
-    struct skew skew;
+    struct full_sync full_sync;
+    struct fleet_clock clock;
     bool (*move_origin)(void *arg, int64_t delta_ns); /* of bucket times, in all rules; false: not now */
     void *move_arg;
     uint64_t stepped_ns;   /* when fleet_step last ran */
-    uint64_t looked_ns;    /* when the transport was last stepped */
+    uint64_t inspected_ns; /* when the transport was last stepped */
     uint64_t transport_ns; /* when the transport wants to be stepped, whatever is ready */
     struct membership membership;
     char problem[340];                    /* last logged, with the server; "": none */
@@ -226,7 +226,7 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
 /* After a failed round: what it held is to be reported again. */
 void report_retry(struct fleet *fleet);
 /* A flush begins anew, if anybody waits for it: something of what it has told is to be told again. */
-void report_flush_again(struct fleet *fleet);
+void full_sync_restart(struct fleet *fleet);
 /* The fleet lost what it knew: everything is reported again, over some intervals. */
 void report_all_again(struct fleet *fleet);
 /*
@@ -253,16 +253,16 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides);
 void outage_keep(const struct process *process, struct policy_set *set, const struct policy_set *old);
 
 /* trouble.c: looks for a problem of the transport's, as of `monotonic_ns`; `failed`: a round has. */
-void trouble_look(struct fleet *fleet, bool failed, uint64_t monotonic_ns);
-const char *trouble_kind(size_t kind);
+void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns);
+const char *link_error_name(size_t kind);
 
 /* skew.c */
-void skew_sample(struct fleet *fleet, uint64_t monotonic_ns);
+void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns);
 /* The log has it once where fleet time and Redis's clock are far apart. */
-void skew_say(struct fleet *fleet);
+void fleet_clock_report(struct fleet *fleet);
 /* Goes on with a step of the first reading. Not within an RCU section. */
-void skew_step(struct fleet *fleet, uint64_t monotonic_ns);
+void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns);
 /* Slews what a stretch of `elapsed_ns` allows. */
-void skew_slew(struct fleet *fleet, uint64_t elapsed_ns);
+void fleet_clock_slew(struct fleet *fleet, uint64_t elapsed_ns);
 
 #endif

@@ -60,25 +60,25 @@ static void begin_step(struct fleet *fleet, uint64_t monotonic_ns, int64_t error
         tick_set_offset(limiter, monotonic_ns, offset_of(fleet) + (uint64_t) error_ns, true);
         (void) settle_lapsed(limiter);
     }
-    fleet->skew.step_ns = error_ns;
-    fleet->skew.parted = error_ns > 0;
+    fleet->clock.step_ns = error_ns;
+    fleet->clock.readers_drained = error_ns > 0;
     fleet->shifted = 0;
 }
 
-void skew_step(struct fleet *fleet, uint64_t monotonic_ns)
+void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
 {
-    struct skew *skew = &fleet->skew;
-    const int64_t step_ns = skew->step_ns;
+    struct fleet_clock *clock = &fleet->clock;
+    const int64_t step_ns = clock->step_ns;
     if (step_ns == 0) {
         return;
     }
-    if (!skew->parted) {
+    if (!clock->readers_drained) {
         /* Who has read the time before it went back would charge a key that has moved as of then. */
         rcu_synchronize();
         if (!fleet->move_origin(fleet->move_arg, step_ns)) {
             return;
         }
-        skew->parted = true;
+        clock->readers_drained = true;
     }
     const int64_t done_ns = step_ns < 0 ? step_ns : 0;
     rcu_enter();
@@ -92,62 +92,62 @@ void skew_step(struct fleet *fleet, uint64_t monotonic_ns)
         tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) step_ns, true);
         tick_news(fleet->limiter, fleet->good_ns + offset_of(fleet)); /* it was noted by the time before */
     }
-    skew->step_ns = 0;
-    skew->known = true;
+    clock->step_ns = 0;
+    clock->known = true;
 }
 
-void skew_sample(struct fleet *fleet, uint64_t monotonic_ns)
+void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns)
 {
-    struct skew *skew = &fleet->skew;
+    struct fleet_clock *clock = &fleet->clock;
     const struct round *round = &fleet->round;
     const uint64_t rtt_ns = saturating_sub(round->received_ns, round->sent_ns);
     const uint64_t middle_ns = round->sent_ns + rtt_ns / 2;
     const int64_t error_ns = (int64_t) (round->fleet_wall_ns - (middle_ns + offset_of(fleet)));
     store_relaxed(&fleet->stats.clock_skew_ns, error_ns);
-    if (!skew->known) {
+    if (!clock->known) {
         if (error_ns > FIRST_STEP_NS || error_ns < -FIRST_STEP_NS) {
             begin_step(fleet, monotonic_ns, error_ns);
             return;
         }
-        skew->known = true;
-        skew->owed_ns = error_ns;
+        clock->known = true;
+        clock->slew_left_ns = error_ns;
         return;
     }
-    if (skew->samples == 0 || rtt_ns < skew->best_rtt_ns) {
-        skew->best_rtt_ns = rtt_ns;
-        skew->best_error_ns = error_ns;
+    if (clock->samples == 0 || rtt_ns < clock->best_rtt_ns) {
+        clock->best_rtt_ns = rtt_ns;
+        clock->best_error_ns = error_ns;
     }
-    skew->least_rtt_ns = skew->least_rtt_ns == 0 ? rtt_ns : min_u64(skew->least_rtt_ns, rtt_ns);
-    if (++skew->samples < (error_ns > STEP_NS && skew->best_error_ns > STEP_NS ? STEP_SAMPLES : FILTER_SAMPLES)) {
+    clock->least_rtt_ns = clock->least_rtt_ns == 0 ? rtt_ns : min_u64(clock->least_rtt_ns, rtt_ns);
+    if (++clock->samples < (error_ns > STEP_NS && clock->best_error_ns > STEP_NS ? STEP_SAMPLES : FILTER_SAMPLES)) {
         return;
     }
-    skew->samples = 0;
+    clock->samples = 0;
     /* What such a round trip took longer than others do may have been on either way: so much of the error is none. */
-    const int64_t doubt_ns = (int64_t) ((skew->best_rtt_ns - skew->least_rtt_ns) / 2);
-    const int64_t found_ns = skew->best_error_ns;
-    skew->owed_ns = found_ns > doubt_ns ? found_ns - doubt_ns : found_ns < -doubt_ns ? found_ns + doubt_ns : 0;
-    if (skew->owed_ns > STEP_NS) {
-        tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) skew->owed_ns, false);
-        skew->owed_ns = 0;
-    } else if (skew->owed_ns < -STEP_BACK_NS) {
-        begin_step(fleet, monotonic_ns, skew->owed_ns);
-        skew->owed_ns = 0;
+    const int64_t doubt_ns = (int64_t) ((clock->best_rtt_ns - clock->least_rtt_ns) / 2);
+    const int64_t found_ns = clock->best_error_ns;
+    clock->slew_left_ns = found_ns > doubt_ns ? found_ns - doubt_ns : found_ns < -doubt_ns ? found_ns + doubt_ns : 0;
+    if (clock->slew_left_ns > STEP_NS) {
+        tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) clock->slew_left_ns, false);
+        clock->slew_left_ns = 0;
+    } else if (clock->slew_left_ns < -STEP_BACK_NS) {
+        begin_step(fleet, monotonic_ns, clock->slew_left_ns);
+        clock->slew_left_ns = 0;
     }
 }
 
-void skew_say(struct fleet *fleet)
+void fleet_clock_report(struct fleet *fleet)
 {
-    struct skew *skew = &fleet->skew;
+    struct fleet_clock *clock = &fleet->clock;
     const int64_t ahead_ns = fleet->round.ahead_ns;
-    const int64_t since_ns = ahead_ns - skew->said_ns;
+    const int64_t since_ns = ahead_ns - clock->said_ns;
     const bool apart = ahead_ns > APART_NS || ahead_ns < -APART_NS;
     const char *server = fleet->transport->ops->server(fleet->transport);
     /* Fleet time comes nearer by 1/256: that is no news. */
-    if (!apart && skew->said_ns != 0) {
-        skew->said_ns = 0;
+    if (!apart && clock->said_ns != 0) {
+        clock->said_ns = 0;
         fleet_log(fleet, WEIR_LOG_INFO, "%s: its clock agrees with the fleet's time again, to an hour", server);
-    } else if (apart && (skew->said_ns == 0 || since_ns > APART_NS || since_ns < -APART_NS)) {
-        skew->said_ns = ahead_ns;
+    } else if (apart && (clock->said_ns == 0 || since_ns > APART_NS || since_ns < -APART_NS)) {
+        clock->said_ns = ahead_ns;
         const uint64_t by_s = (uint64_t) (ahead_ns > 0 ? ahead_ns : -ahead_ns) / NS_PER_S;
         fleet_log(
             fleet, WEIR_LOG_WARNING,
@@ -162,13 +162,15 @@ void skew_say(struct fleet *fleet)
     }
 }
 
-void skew_slew(struct fleet *fleet, uint64_t elapsed_ns)
+void fleet_clock_slew(struct fleet *fleet, uint64_t elapsed_ns)
 {
-    struct skew *skew = &fleet->skew;
+    struct fleet_clock *clock = &fleet->clock;
     const int64_t most_ns = (int64_t) (elapsed_ns / SLEW_DIVISOR);
-    const int64_t by_ns = skew->owed_ns > most_ns ? most_ns : skew->owed_ns < -most_ns ? -most_ns : skew->owed_ns;
+    const int64_t by_ns = clock->slew_left_ns > most_ns    ? most_ns
+                          : clock->slew_left_ns < -most_ns ? -most_ns
+                                                           : clock->slew_left_ns;
     if (by_ns != 0) {
-        skew->owed_ns -= by_ns;
+        clock->slew_left_ns -= by_ns;
         /* The next tick takes it from here. */
         store_relaxed(&fleet->limiter->line.offset_ns, offset_of(fleet) + (uint64_t) by_ns);
     }

@@ -22,7 +22,7 @@
 #define LOOK_EVERY     64
 
 /* Cells of the table that are looked at in one interval while healing: all in so many. */
-#define HEAL_INTERVALS 4
+#define RESYNC_INTERVALS 4
 
 /* What is under way. */
 struct gathering {
@@ -32,16 +32,16 @@ struct gathering {
     uint64_t until_ns; /* by the system's clock */
     unsigned looked;
     bool full; /* of reports, of logs, out of notes, or out of time */
-    uint32_t again[ROUND_LOGS];
+    uint32_t again[ROUND_HISTORIES];
     size_t again_count;
-    uint32_t untold; /* the first cell that has more to tell than it could; TABLE_NONE: all have told all */
+    uint32_t unreported; /* the first cell that has more to tell than it could; TABLE_NONE: all have told all */
 };
 
 static bool has_room(struct gathering *g)
 {
     /* Room for two: a window's cell may have two reports. */
-    g->full = g->full || g->fleet->note_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
-              g->again_count == ROUND_LOGS;
+    g->full = g->full || g->fleet->sync_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
+              g->again_count == ROUND_HISTORIES;
     if (!g->full && ++g->looked % LOOK_EVERY == 0) {
         g->full = clock_monotonic_ns(g->fleet->limiter->clock) >= g->until_ns;
     }
@@ -54,8 +54,8 @@ static void take(struct gathering *g, uint32_t at, enum urge urge)
     if (!all) {
         g->again[g->again_count++] = at;
     }
-    if (!all || g->fleet->note_missing) {
-        g->untold = at < g->untold ? at : g->untold;
+    if (!all || g->fleet->sync_missing) {
+        g->unreported = at < g->unreported ? at : g->unreported;
     }
 }
 
@@ -74,7 +74,7 @@ static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor,
             process_prefetch(g->fleet->process, after);
         }
         if (next != BITMAP_NONE) {
-            note_prefetch(&g->fleet->process->notes, next);
+            sync_prefetch(&g->fleet->process->syncs, next);
         }
         take(g, at, urge);
     }
@@ -93,19 +93,21 @@ static void take_urgent(struct gathering *g)
     }
 }
 
-static void take_orphans(struct gathering *g)
+static void take_evicted(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
-    while (fleet->orphan_count < ROUND_ORPHANS && orphans_take(fleet->process, &fleet->orphans[fleet->orphan_count])) {
-        fleet->orphan_count++;
+    while (fleet->evicted_count < ROUND_EVICTED &&
+           evicted_take(fleet->process, &fleet->evicted_reports[fleet->evicted_count])) {
+        fleet->evicted_count++;
     }
     const uint64_t until_ns = g->until_ns;
     const bool full = g->full;
-    const size_t logs = fleet->log_count; /* urgent ones */
+    const size_t histories = fleet->history_count; /* urgent ones */
     g->until_ns -= GATHER_MOST_NS / 2;
-    while (has_room(g) && fleet->orphans_told < fleet->orphan_count && fleet->log_count - logs < ROUND_LOGS / 2 &&
-           report_orphan(fleet, g->set, (uint32_t) fleet->orphans_told, g->now_ns)) {
-        fleet->orphans_told++;
+    while (has_room(g) && fleet->evicted_told < fleet->evicted_count &&
+           fleet->history_count - histories < ROUND_HISTORIES / 2 &&
+           report_evicted(fleet, g->set, (uint32_t) fleet->evicted_told, g->now_ns)) {
+        fleet->evicted_told++;
     }
     g->until_ns = until_ns;
     g->full = full;
@@ -128,38 +130,39 @@ static void take_dirty(struct gathering *g)
 static uint32_t part_end(const struct fleet *fleet, uint32_t from, uint32_t parts)
 {
     const uint64_t cells = fleet->process->table.cell_count;
-    const uint64_t part = (cells / parts / 64 + 1) * 64; /* whole words */
-    return (uint32_t) min_u64(from + part, cells);
+    const uint64_t fraction = (cells / parts / 64 + 1) * 64; /* whole words */
+    return (uint32_t) min_u64(from + fraction, cells);
 }
 
-static void take_postponed(struct gathering *g, bool begins)
+static void take_deferred(struct gathering *g, bool begins)
 {
     struct fleet *fleet = g->fleet;
     const uint32_t cells = (uint32_t) fleet->process->table.cell_count;
-    if (begins && fleet->turn >= fleet->turn_end) { /* else the last one is not done yet */
-        fleet->turn = fleet->turn_end < cells ? fleet->turn_end : 0;
-        fleet->turn_end = part_end(fleet, fleet->turn, TURN_INTERVALS);
+    if (begins && fleet->scan_cursor >= fleet->scan_end) { /* else the last one is not done yet */
+        fleet->scan_cursor = fleet->scan_end < cells ? fleet->scan_end : 0;
+        fleet->scan_end = part_end(fleet, fleet->scan_cursor, SCAN_INTERVALS);
     }
-    take_all(g, &fleet->process->table.postponed, &fleet->turn, fleet->turn_end, URGE_TURN);
+    take_all(g, &fleet->process->table.deferred, &fleet->scan_cursor, fleet->scan_end, URGE_SCAN);
 }
 
-static void take_healing(struct gathering *g, bool begins, bool all)
+static void take_resync(struct gathering *g, bool begins, bool all)
 {
     struct fleet *fleet = g->fleet;
     const struct table *table = &fleet->process->table;
     if (begins || all) {
-        fleet->heal_end = all ? (uint32_t) table->cell_count : part_end(fleet, fleet->heal, HEAL_INTERVALS);
+        fleet->resync_end =
+            all ? (uint32_t) table->cell_count : part_end(fleet, fleet->resync_cursor, RESYNC_INTERVALS);
     }
-    for (; fleet->heal < fleet->heal_end && has_room(g); fleet->heal++) {
-        if (load_relaxed(&table->cells[fleet->heal].hash) != 0) {
-            take(g, fleet->heal, URGE_AGAIN);
+    for (; fleet->resync_cursor < fleet->resync_end && has_room(g); fleet->resync_cursor++) {
+        if (load_relaxed(&table->cells[fleet->resync_cursor].hash) != 0) {
+            take(g, fleet->resync_cursor, URGE_AGAIN);
         }
     }
 }
 
-static bool orphans_done(const struct fleet *fleet)
+static bool evicted_done(const struct fleet *fleet)
 {
-    return fleet->orphans_told == fleet->orphan_count && fleet->orphan_count < ROUND_ORPHANS;
+    return fleet->evicted_told == fleet->evicted_count && fleet->evicted_count < ROUND_EVICTED;
 }
 
 /*
@@ -168,44 +171,44 @@ static bool orphans_done(const struct fleet *fleet)
  */
 static void wait_for_untold(struct gathering *g)
 {
-    struct flush *flush = &g->fleet->flush;
-    uint64_t told;
+    struct full_sync *full_sync = &g->fleet->full_sync;
+    uint64_t counts;
     uint64_t end;
-    if (g->untold >= flush->dirty) {
+    if (g->unreported >= full_sync->dirty) {
         return;
     }
-    flush->dirty = g->untold;
-    if (!report_log_outrun(g->fleet, g->untold, &told, &end)) {
+    full_sync->dirty = g->unreported;
+    if (!report_log_outrun(g->fleet, g->unreported, &counts, &end)) {
         return;
     }
-    if (flush->log_cell != g->untold || end < flush->log_end || flush->log_end == 0) {
-        flush->log_cell = g->untold;
-        flush->log_end = end;
+    if (full_sync->history_cell != g->unreported || end < full_sync->history_end || full_sync->history_end == 0) {
+        full_sync->history_cell = g->unreported;
+        full_sync->history_end = end;
     }
-    flush->dirty += told >= flush->log_end;
+    full_sync->dirty += counts >= full_sync->history_end;
 }
 
 /*
  * Whatever has not been told, from where the flush stands. `ended`: keys that had been forgotten, and lay in the ring,
  * before that was looked at.
  */
-static void take_flush(struct gathering *g, uint64_t ended)
+static void take_full_sync(struct gathering *g, uint64_t ended)
 {
     struct fleet *fleet = g->fleet;
-    struct flush *flush = &fleet->flush;
+    struct full_sync *full_sync = &fleet->full_sync;
     struct table *table = &fleet->process->table;
     const uint32_t cells = (uint32_t) table->cell_count;
-    const bool swept = flush->dirty >= cells && flush->postponed >= cells;
-    take_healing(g, false, true); /* the others get the room it leaves, when it is done */
-    take_all(g, &table->dirty, &flush->dirty, cells, URGE_NOW);
-    take_all(g, &table->postponed, &flush->postponed, cells, URGE_NOW);
+    const bool swept = full_sync->dirty >= cells && full_sync->deferred >= cells;
+    take_resync(g, false, true); /* the others get the room it leaves, when it is done */
+    take_all(g, &table->dirty, &full_sync->dirty, cells, URGE_NOW);
+    take_all(g, &table->deferred, &full_sync->deferred, cells, URGE_NOW);
     wait_for_untold(g);
-    flush->forgotten = swept ? flush->forgotten + (uint32_t) fleet->orphans_told : 0;
+    full_sync->forgotten = swept ? full_sync->forgotten + (uint32_t) fleet->evicted_told : 0;
     /* A key that was there when its round began, and not when the flush came to it, is told in another round. */
-    const bool all_there = swept || orphans_begun(fleet->process) == ended;
+    const bool all_there = swept || evicted_begun(fleet->process) == ended;
     /* The ring of forgotten keys is in order: after so many it is those that were forgotten meanwhile. */
-    const bool forgotten = orphans_done(fleet) || flush->forgotten >= ORPHAN_COUNT + ROUND_ORPHANS;
-    flush->done = all_there && forgotten && flush->dirty >= cells && flush->postponed >= cells;
+    const bool forgotten = evicted_done(fleet) || full_sync->forgotten >= EVICTED_COUNT + ROUND_EVICTED;
+    full_sync->done = all_there && forgotten && full_sync->dirty >= cells && full_sync->deferred >= cells;
 }
 
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
@@ -214,30 +217,30 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
                           .set = set,
                           .now_ns = now_ns,
                           .until_ns = clock_monotonic_ns(fleet->limiter->clock) + GATHER_MOST_NS,
-                          .untold = TABLE_NONE};
+                          .unreported = TABLE_NONE};
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;
-    fleet->log_count = 0;
-    fleet->given_back = fleet->lost = fleet->note_missing = false;
+    fleet->history_count = 0;
+    fleet->given_back = fleet->lost = fleet->sync_missing = false;
     fleet->gathered_before_ns = fleet->gathered_ns;
     fleet->gathered_ns = now_ns;
     fleet->interval_count += begins;
     fleet->gather_count++;
-    fleet->orphans_told = 0; /* of a round that failed, too */
-    const uint64_t ended = orphans_ended(fleet->process);
-    if (kind != ROUND_FLUSH) {
+    fleet->evicted_told = 0; /* of a round that failed, too */
+    const uint64_t ended = evicted_ended(fleet->process);
+    if (kind != ROUND_FULL_SYNC) {
         take_urgent(&g);
     }
     if (kind != ROUND_URGENT) {
-        take_orphans(&g);
+        take_evicted(&g);
     }
-    if (kind == ROUND_FLUSH) {
-        take_flush(&g, ended);
+    if (kind == ROUND_FULL_SYNC) {
+        take_full_sync(&g, ended);
     } else if (kind != ROUND_URGENT) {
         take_dirty(&g);
-        take_postponed(&g, begins);
-        take_healing(&g, begins, false);
-        fleet->waiting = g.full || g.untold != TABLE_NONE || !orphans_done(fleet);
+        take_deferred(&g, begins);
+        take_resync(&g, begins, false);
+        fleet->waiting = g.full || g.unreported != TABLE_NONE || !evicted_done(fleet);
     }
     /* Logs that had more to tell than fits are dirty again; not before the end, or they would be met twice. */
     for (size_t i = 0; i < g.again_count; i++) {
@@ -245,17 +248,17 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     }
 }
 
-void report_flush_again(struct fleet *fleet)
+void full_sync_restart(struct fleet *fleet)
 {
     if (load_relaxed(&fleet->waiters) == 0) {
         return; /* what could not be told goes its usual way: else rounds would follow each other until it could */
     }
     /* For whoever waits by then. */
-    fleet->flush = (struct flush){.again = fleet->flush.request, .urgent = fleet->flush.urgent};
+    fleet->full_sync = (struct full_sync){.again = fleet->full_sync.request, .urgent = fleet->full_sync.urgent};
 }
 
 void report_all_again(struct fleet *fleet)
 {
-    fleet->heal = fleet->heal_end = 0;
-    fleet->healed_at = fleet->interval_count;
+    fleet->resync_cursor = fleet->resync_end = 0;
+    fleet->resynced_at = fleet->interval_count;
 }

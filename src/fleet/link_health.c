@@ -21,7 +21,7 @@
 /* By what a problem's text contains; the first that fits. An error reply begins with its code. */
 static const struct {
     const char *kind, *text;
-} kinds[TROUBLE_KINDS] = {
+} kinds[LINK_ERROR_KINDS] = {
     {"timeout", "no answer after"},
     {"connection", "connect"}, /* "cannot connect", "no connection", "connection lost" */
     {"loading", "LOADING"},
@@ -39,7 +39,7 @@ static const struct {
     {"other", ""},
 };
 
-const char *trouble_kind(size_t kind)
+const char *link_error_name(size_t kind)
 {
     return kinds[kind].kind;
 }
@@ -54,10 +54,10 @@ static void count(struct fleet *fleet, const char *problem, bool failed)
         return;
     }
     size_t kind = 0;
-    while (kind < TROUBLE_KINDS - 1 && (problem == NULL || strstr(problem, kinds[kind].text) == NULL)) {
+    while (kind < LINK_ERROR_KINDS - 1 && (problem == NULL || strstr(problem, kinds[kind].text) == NULL)) {
         kind++; /* the last fits all */
     }
-    counter_add(&fleet->stats.trouble_counts[kind], more);
+    counter_add(&fleet->stats.link_error_counts[kind], more);
 }
 
 /* Counts the intervals that are over and had no connection for a round. */
@@ -90,7 +90,7 @@ static void say_again(struct fleet *fleet, uint64_t monotonic_ns)
               hours, minutes % 60);
 }
 
-void trouble_look(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
+void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
 {
     struct fleet_stats *stats = &fleet->stats;
     const struct transport_ops *ops = fleet->transport->ops;

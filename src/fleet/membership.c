@@ -83,8 +83,8 @@ uint64_t membership_news_age(uint32_t live, uint32_t suspect, uint64_t watermark
         return interval_ns / 2;
     }
     /* Of n moments drawn evenly from an interval the earliest is n / (n + 1) of it ago on average. */
-    const uint64_t others = live - 1;
-    return max_u64(muldiv_floor(earliest_ns, others + 1, 2 * others), interval_ns / 8);
+    const uint64_t remote = live - 1;
+    return max_u64(muldiv_floor(earliest_ns, remote + 1, 2 * remote), interval_ns / 8);
 }
 
 bool membership_complete(const struct membership *membership)
@@ -108,7 +108,7 @@ bool membership_awaits(const struct membership *membership, uint64_t monotonic_n
     if (membership->await_until_ns == 0) {
         return false;
     }
-    const bool told = membership->complete_ns != 0 &&
-                      monotonic_ns >= membership->complete_ns + membership->settle_ns + membership->tell_ns;
-    return !told && monotonic_ns < membership->await_until_ns;
+    const bool counts = membership->complete_ns != 0 &&
+                        monotonic_ns >= membership->complete_ns + membership->settle_ns + membership->tell_ns;
+    return !counts && monotonic_ns < membership->await_until_ns;
 }

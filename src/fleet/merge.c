@@ -17,204 +17,205 @@
 
 /* What a record's answer says of the others and of the author. */
 struct answer {
-    uint64_t others, others_back; /* as this node goes by */
-    uint64_t reset;               /* the author's units that were given back in its name */
+    uint64_t remote, remote_refunds; /* as this node goes by */
+    uint64_t reset;                  /* the author's units that were given back in its name */
 };
 
-static struct answer answer_of(const struct report *report, const struct told *told, bool listens)
+static struct answer answer_of(const struct report *report, const struct sync_counts *counts, bool listens)
 {
-    struct answer answer = {.others = load_relaxed(&told->others),
-                            .others_back = load_relaxed(&told->others_back),
-                            .reset = count_growth(count_told(report->back), report->mine_back)};
+    struct answer answer = {.remote = load_relaxed(&counts->remote),
+                            .remote_refunds = load_relaxed(&counts->remote_refunds),
+                            .reset = count_growth(count_told(report->refunds), report->mine_refunds)};
     if (listens) {
         /* R3 */
-        answer.others = count_others(answer.others, report->sum, report->mine);
-        answer.others_back = count_others(answer.others_back, report->sum_back, report->mine_back);
+        answer.remote = count_remote(answer.remote, report->sum, report->mine);
+        answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->mine_refunds);
     }
     return answer;
 }
 
 /* Counts what is the difference to the last answer. True: something was given back. */
-static bool window_fold(struct process *process, uint32_t at, struct note *note, bool before,
-                        const struct report *report, bool listens)
+static bool merge_window_report(struct process *process, uint32_t at, struct sync_full *sync, bool before,
+                                const struct report *report, bool listens)
 {
     struct cell *cell = &process->table.cells[at];
-    struct told *told = before ? &note->before : &note->now;
-    const uint32_t tag = (load_relaxed(&note->mirror.tag) - before) & WINDOW_TAG_MASK;
-    const struct answer answer = answer_of(report, told, listens);
-    const uint64_t had = told_folded(told);
-    const uint64_t back = answer.others_back - load_relaxed(&told->others_back);
-    told->reported = max_u64(told->reported, report->count);
-    told->reported_back = max_u64(told->reported_back, report->back);
-    store_relaxed(&told->others, answer.others); /* R1 */
-    store_relaxed(&told->others_back, answer.others_back);
+    struct sync_counts *counts = before ? &sync->before : &sync->now;
+    const uint32_t seq = (load_relaxed(&sync->allowance.seq) - before) & WINDOW_SEQ_MASK;
+    const struct answer answer = answer_of(report, counts, listens);
+    const uint64_t had = counts_merged(counts);
+    const uint64_t refunds = answer.remote_refunds - load_relaxed(&counts->remote_refunds);
+    counts->acked = max_u64(counts->acked, report->count);
+    counts->acked_refunds = max_u64(counts->acked_refunds, report->refunds);
+    store_relaxed(&counts->remote, answer.remote); /* R1 */
+    store_relaxed(&counts->remote_refunds, answer.remote_refunds);
     if (report->reset_us != 0) {
-        store_relaxed(&told->remembered, 0); /* the fleet has given back all there was */
+        store_relaxed(&counts->restored, 0); /* the fleet has given back all there was */
     }
-    const uint64_t more = saturating_sub(told_folded(told), had);
-    const uint64_t less = saturating_sub(had, told_folded(told));
-    if (more == 0 && less == 0 && back == 0 && answer.reset == 0) {
+    const uint64_t more = saturating_sub(counts_merged(counts), had);
+    const uint64_t less = saturating_sub(had, counts_merged(counts));
+    if (more == 0 && less == 0 && refunds == 0 && answer.reset == 0) {
         return false;
     }
-    const uint64_t off = back + answer.reset + less + told->deficit;
-    struct pair_value value = pair_read(&cell->state);
-    struct state folded;
+    const uint64_t off = refunds + answer.reset + less + counts->deficit;
+    struct pair_value value = dwcas_read(&cell->state);
+    struct state merged;
     uint64_t there;
     do {
-        folded = window_charge_tag(cell_state(value), tag, more);
-        there = window_count_tag(folded, tag);
-        folded = window_discharge_tag(folded, tag, off);
-    } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
-    told->deficit = saturating_sub(off, there); /* R1 */
+        merged = window_charge_seq(cell_state(value), seq, more);
+        there = window_count_seq(merged, seq);
+        merged = window_discharge_seq(merged, seq, off);
+    } while (!dwcas_swap(&cell->state, &value, cell_value(merged, value)));
+    counts->deficit = saturating_sub(off, there); /* R1 */
     if (answer.reset != 0) {
-        given_add_window(given_make(process, at), tag, answer.reset); /* [A1] */
+        refund_ledger_add_window(refund_ledger_make(process, at), seq, answer.reset); /* [A1] */
     }
-    return back + answer.reset + less != 0;
+    return refunds + answer.reset + less != 0;
 }
 
 /*
  * The same for a bucket. An answer that holds this node's own units alone changes nothing: the state has counted them
  * as they came.
  */
-static bool bucket_fold(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
-                        const struct report *report, bool listens, uint64_t now_ns)
+static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
+                                const struct report *report, bool listens, uint64_t now_ns)
 {
     struct process *process = fleet->process;
     struct cell *cell = &process->table.cells[at];
-    const struct answer answer = answer_of(report, &note->now, listens);
-    const uint64_t back = answer.others_back - load_relaxed(&note->now.others_back);
+    const struct answer answer = answer_of(report, &sync->now, listens);
+    const uint64_t refunds = answer.remote_refunds - load_relaxed(&sync->now.remote_refunds);
     struct rule as = *rule;
-    rule_rescale(&as, report->scale);
-    note->now.reported_back = max_u64(note->now.reported_back, report->back + answer.reset);
-    const uint64_t unseen_back = load_acquire(&note->given->back[0]) - report->back; /* [A1] */
+    rule_convert_rate(&as, report->rate_id);
+    sync->now.acked_refunds = max_u64(sync->now.acked_refunds, report->refunds + answer.reset);
+    const uint64_t unseen_refunds = load_acquire(&sync->ledger->refunds[0]) - report->refunds; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
-    const bool in_parts = report_in_parts(note, fleet->gathered_ns - process->interval_ns);
+    const bool in_parts = report_in_parts(sync, fleet->gathered_ns - process->interval_ns);
     if (listens || !in_parts) {
-        note->now.reported = report->count;
+        sync->now.acked = report->count;
     } else {
         table_set_dirty(&process->table, at); /* what they are worth is known while they count as untold (note.c) */
     }
     if (report->moves != 0 && !fleet->tells) {
         table_set_dirty(&process->table, at); /* for what it held back: nobody may use the key again */
     }
-    const uint64_t remembered = load_relaxed(&note->now.remembered);
-    const bool forgiven = remembered != 0 && report->reset_us != 0;
-    const bool alone = answer.others == 0 && !in_parts && !forgiven;
-    struct bucket_news news = {.returned = back + answer.reset};
+    const uint64_t restored = load_relaxed(&sync->now.restored);
+    const bool forgiven = restored != 0 && report->reset_us != 0;
+    const bool alone = answer.remote == 0 && !in_parts && !forgiven;
+    struct bucket_news news = {.returned = refunds + answer.reset};
     if (listens && !alone) {
         news.tat_ns = saturating_mul(report->tat_answer_us, NS_PER_US);
-        news.unseen_returned = unseen_back;
-        news.more = in_parts || forgiven || note->lesson.learned_ns == 0
+        news.unseen_returned = unseen_refunds;
+        news.more = in_parts || forgiven || sync->demand.learned_ns == 0
                         ? UINT64_MAX
-                        : answer.others - load_relaxed(&note->now.others);
+                        : answer.remote - load_relaxed(&sync->now.remote);
     }
-    struct pair_value value = pair_read(&cell->state);
-    struct state folded;
+    struct pair_value value = dwcas_read(&cell->state);
+    struct state merged;
     do {
         struct state state = cell_state(value);
         news.unseen = listens && !alone ? (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK : 0;
         if ((in_parts || forgiven) && listens) {
             /* That one may be a forgotten key's, which the fleet has yet to hear of. */
-            state.a = forgiven ? 0 : remembered;
+            state.a = forgiven ? 0 : restored;
         }
-        folded = bucket_merge(&as, state, now_ns, &news);
-    } while (!pair_cas(&cell->state, &value, cell_value(folded, value)));
+        merged = bucket_merge(&as, state, now_ns, &news);
+    } while (!dwcas_swap(&cell->state, &value, cell_value(merged, value)));
     if (forgiven && listens) {
-        store_relaxed(&note->now.remembered, 0);
+        store_relaxed(&sync->now.restored, 0);
     }
     if (listens) {
-        note->lesson.part_ns = note->lesson.shared ? fleet->gathered_ns : note->lesson.part_ns;
-        note->lesson.shared = false;
+        sync->demand.fraction_ns = sync->demand.shared ? fleet->gathered_ns : sync->demand.fraction_ns;
+        sync->demand.shared = false;
         news.unseen = 0; /* as of the report */
-        note->lesson.known_time = alone ? folded.a : bucket_news_time(&as, &news);
-        note->lesson.known_scale = report->scale;
-        note->lesson.known_total = alone ? bucket_total(folded) : report->count & BUCKET_TOTAL_MASK;
-        note->lesson.known_back = report->back + unseen_back + answer.reset;
+        sync->demand.known_time = alone ? merged.a : bucket_news_time(&as, &news);
+        sync->demand.known_rate_id = report->rate_id;
+        sync->demand.known_total = alone ? bucket_total(merged) : report->count & BUCKET_TOTAL_MASK;
+        sync->demand.known_refunds = report->refunds + unseen_refunds + answer.reset;
     }
-    store_relaxed(&note->now.others, answer.others);
-    store_relaxed(&note->now.others_back, answer.others_back);
+    store_relaxed(&sync->now.remote, answer.remote);
+    store_relaxed(&sync->now.remote_refunds, answer.remote_refunds);
     if (answer.reset != 0) {
-        (void) add_release(&given_make(process, at)->back[0], answer.reset); /* [A1] */
+        (void) add_release(&refund_ledger_make(process, at)->refunds[0], answer.reset); /* [A1] */
     }
-    return back + answer.reset != 0;
+    return refunds + answer.reset != 0;
 }
 
 /* Somebody's units are no longer there, and perhaps ours are not, elsewhere. */
-static bool lost_some(const struct report *report, const struct told *told)
+static bool lost_some(const struct report *report, const struct sync_counts *counts)
 {
-    return count_lacks(load_relaxed(&told->others), report->sum, report->mine);
+    return count_lacks(load_relaxed(&counts->remote), report->sum, report->mine);
 }
 
-static void fold_bucket(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
-                        const struct report *report, bool listens, uint64_t now_ns)
+static void merge_bucket(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
+                         const struct report *report, bool listens, uint64_t now_ns)
 {
-    const uint64_t had = load_relaxed(&note->now.others);
-    const bool first = note->lesson.learned_ns == 0;
-    fleet->lost = fleet->lost || (listens && lost_some(report, &note->now));
-    fleet->given_back = bucket_fold(fleet, at, note, rule, report, listens, now_ns) || fleet->given_back;
+    const uint64_t had = load_relaxed(&sync->now.remote);
+    const bool first = sync->demand.learned_ns == 0;
+    fleet->lost = fleet->lost || (listens && lost_some(report, &sync->now));
+    fleet->given_back = merge_bucket_report(fleet, at, sync, rule, report, listens, now_ns) || fleet->given_back;
     if (listens) {
-        learn_others(note, &note->now, report);
-        learn_answer(fleet, &fleet->process->table.cells[at], note, rule, report,
-                     first ? 0 : load_relaxed(&note->now.others) - had, 0, false);
+        demand_remote(sync, &sync->now, report);
+        demand_answer(fleet, &fleet->process->table.cells[at], sync, rule, report,
+                      first ? 0 : load_relaxed(&sync->now.remote) - had, 0, false);
     }
 }
 
-static void fold_windows(struct fleet *fleet, uint32_t at, struct note *note, const struct rule *rule,
-                         const struct origin *origin, const struct report *report, bool listens)
+static void merge_windows(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
+                          const struct report_source *source, const struct report *report, bool listens)
 {
-    struct told *told = origin->before ? &note->before : &note->now;
-    const uint64_t had = load_relaxed(&told->others);
-    fleet->lost = fleet->lost || (listens && lost_some(report, told));
-    fleet->given_back = window_fold(fleet->process, at, note, origin->before, report, listens) || fleet->given_back;
+    struct sync_counts *counts = source->before ? &sync->before : &sync->now;
+    const uint64_t had = load_relaxed(&counts->remote);
+    fleet->lost = fleet->lost || (listens && lost_some(report, counts));
+    fleet->given_back =
+        merge_window_report(fleet->process, at, sync, source->before, report, listens) || fleet->given_back;
     if (!listens) {
         return;
     }
-    learn_others(note, told, report);
-    if (!origin->before) {
-        const uint64_t number = window_number(rule, load_relaxed(&note->mirror.tag), fleet->gathered_ns);
-        learn_answer(fleet, &fleet->process->table.cells[at], note, rule, report, load_relaxed(&told->others) - had,
-                     window_span_of(rule, number).start_ns, origin->with_before);
+    demand_remote(sync, counts, report);
+    if (!source->before) {
+        const uint64_t number = window_number(rule, load_relaxed(&sync->allowance.seq), fleet->gathered_ns);
+        demand_answer(fleet, &fleet->process->table.cells[at], sync, rule, report, load_relaxed(&counts->remote) - had,
+                      window_span_of(rule, number).start_ns, source->with_before);
     }
 }
 
-static void fold_one(struct fleet *fleet, const struct policy_set *set, const struct origin *origin,
-                     const struct report *report, uint64_t now_ns)
+static void merge_one(struct fleet *fleet, const struct policy_set *set, const struct report_source *source,
+                      const struct report *report, uint64_t now_ns)
 {
     struct table *table = &fleet->process->table;
-    struct cell *cell = &table->cells[origin->cell];
+    struct cell *cell = &table->cells[source->cell];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    struct note *note = note_of(&fleet->process->notes, origin->cell); /* while its round lasts it keeps it */
+    struct sync_full *sync = sync_of(&fleet->process->syncs, source->cell); /* while its round lasts it keeps it */
     const struct policy *policy = NULL;
-    const struct policy_limit *limit = report_limit(set, &table->owners[origin->cell], &policy);
-    if (limit != NULL && note != NULL && note->incarnation == origin->incarnation &&
-        load_relaxed(&note->mirror.tag) == origin->tag) {
-        note->given = given_of(fleet->process, origin->cell);
+    const struct policy_limit *limit = report_limit(set, &table->metas[source->cell], &policy);
+    if (limit != NULL && sync != NULL && sync->incarnation == source->incarnation &&
+        load_relaxed(&sync->allowance.seq) == source->seq) {
+        sync->ledger = refund_ledger_of(fleet->process, source->cell);
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
-        rule.log_most = load_relaxed(&limit->log_most);
-        const bool listens = load_relaxed(&policy->rung) == RUNG_FLEET && !fleet->awaits;
-        note->lesson.again =
-            note->lesson.again && (origin->before || !origin->again); /* the present window's is the last */
+        rule.history_most = load_relaxed(&limit->history_most);
+        const bool listens = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE && !fleet->awaits;
+        sync->demand.again =
+            sync->demand.again && (source->before || !source->again); /* the present window's is the last */
         if (report->kind == REPORT_BUCKET) {
-            fold_bucket(fleet, origin->cell, note, &rule, report, listens, now_ns);
-        } else if (report->kind == REPORT_LOG && listens) {
-            uint64_t others;
+            merge_bucket(fleet, source->cell, sync, &rule, report, listens, now_ns);
+        } else if (report->kind == REPORT_HISTORY && listens) {
+            uint64_t remote;
             fleet->given_back =
-                report_log_fold(fleet, origin->cell, note, &rule, report, now_ns, &others) || fleet->given_back;
-            learn_log(fleet, cell, note, &rule, report, others);
+                report_history_merge(fleet, source->cell, sync, &rule, report, now_ns, &remote) || fleet->given_back;
+            demand_history(fleet, cell, sync, &rule, report, remote);
         } else if (report->kind == REPORT_WINDOW) {
-            fold_windows(fleet, origin->cell, note, &rule, origin, report, listens);
+            merge_windows(fleet, source->cell, sync, &rule, source, report, listens);
         }
-        if (fleet->awaits && load_relaxed(&note->mirror.since_ns) == 0) {
-            table_set_dirty(table, origin->cell); /* it is told of again when answers are taken in */
+        if (fleet->awaits && load_relaxed(&sync->allowance.since_ns) == 0) {
+            table_set_dirty(table, source->cell); /* it is told of again when answers are taken in */
         }
-        if (report->reset_us != 0 && !origin->before) {
-            uint64_t reset = load_relaxed(&note->given->reset);
+        if (report->reset_us != 0 && !source->before) {
+            uint64_t reset = load_relaxed(&sync->ledger->reset);
             if (report_time_us(reset) == report->reset_us) {
-                (void) cas_relaxed(&note->given->reset, &reset, 0); /* a later one stays */
+                (void) cas_relaxed(&sync->ledger->reset, &reset, 0); /* a later one stays */
             }
         }
     }
@@ -225,19 +226,19 @@ static void fold_one(struct fleet *fleet, const struct policy_set *set, const st
  * A record that the fleet refuses: no answer is to be expected, and its key stays with an even part. In its turn it is
  * told again.
  */
-static void refuse(struct fleet *fleet, const struct origin *origin)
+static void refuse(struct fleet *fleet, const struct report_source *source)
 {
     struct table *table = &fleet->process->table;
-    struct cell *cell = &table->cells[origin->cell];
+    struct cell *cell = &table->cells[source->cell];
     const uint64_t hash = load_acquire(&cell->hash);
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    struct note *note = note_of(&fleet->process->notes, origin->cell); /* while its round lasts it keeps it */
-    if (note != NULL && note->incarnation == origin->incarnation) {
-        store_relaxed(&note->mirror.quota_untold, 0);
-        store_relaxed(&note->mirror.since_ns, max_u64(load_relaxed(&note->mirror.since_ns), 1));
-        bitmap_set(&table->postponed, origin->cell);
+    struct sync_full *sync = sync_of(&fleet->process->syncs, source->cell); /* while its round lasts it keeps it */
+    if (sync != NULL && sync->incarnation == source->incarnation) {
+        store_relaxed(&sync->allowance.quota_unacked, 0);
+        store_relaxed(&sync->allowance.since_ns, max_u64(load_relaxed(&sync->allowance.since_ns), 1));
+        bitmap_set(&table->deferred, source->cell);
     }
     cell_unpin(cell);
 }
@@ -245,63 +246,64 @@ static void refuse(struct fleet *fleet, const struct origin *origin)
 /* What could not be told is to be told again. */
 static void again(struct fleet *fleet, size_t index)
 {
-    const struct origin *origin = &fleet->origins[index];
-    if (origin->cell == TABLE_NONE) {
+    const struct report_source *source = &fleet->sources[index];
+    if (source->cell == TABLE_NONE) {
         return;
     }
-    if (fleet->reports[index].kind == REPORT_LOG) {
-        report_log_retry(fleet, origin);
+    if (fleet->reports[index].kind == REPORT_HISTORY) {
+        report_history_retry(fleet, source);
     }
-    table_set_dirty(&fleet->process->table, origin->cell);
+    table_set_dirty(&fleet->process->table, source->cell);
 }
 
 /* Drops the forgotten keys that were told of; `kept`: by index, those that were not. */
-static void drop_orphans(struct fleet *fleet, const bool *kept)
+static void drop_evicted(struct fleet *fleet, const bool *kept)
 {
     size_t to = 0;
-    for (size_t from = 0; from < fleet->orphan_count; from++) {
-        if (from >= fleet->orphans_told || kept[from]) {
-            memmove((void *) &fleet->orphans[to++], (const void *) &fleet->orphans[from], sizeof(*fleet->orphans));
+    for (size_t from = 0; from < fleet->evicted_count; from++) {
+        if (from >= fleet->evicted_told || kept[from]) {
+            memmove((void *) &fleet->evicted_reports[to++], (const void *) &fleet->evicted_reports[from],
+                    sizeof(*fleet->evicted_reports));
         }
     }
-    fleet->orphan_count = to;
-    fleet->orphans_told = 0;
+    fleet->evicted_count = to;
+    fleet->evicted_told = 0;
 }
 
 size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
                     const struct report **first_refused)
 {
-    bool kept[ROUND_ORPHANS] = {false};
+    bool kept[ROUND_EVICTED] = {false};
     size_t refused = 0;
     fleet->retry_count = 0;
     for (size_t i = 0; i < fleet->round.report_count; i++) {
         const struct report *report = &fleet->reports[i];
-        const struct origin *origin = &fleet->origins[i];
-        const bool forgotten = origin->cell == TABLE_NONE;
-        if (i + 2 < fleet->round.report_count && origin[2].cell != TABLE_NONE) {
-            process_prefetch(fleet->process, origin[2].cell);
+        const struct report_source *source = &fleet->sources[i];
+        const bool forgotten = source->cell == TABLE_NONE;
+        if (i + 2 < fleet->round.report_count && source[2].cell != TABLE_NONE) {
+            process_prefetch(fleet->process, source[2].cell);
         }
-        if (i + 1 < fleet->round.report_count && origin[1].cell != TABLE_NONE) {
-            note_prefetch(&fleet->process->notes, origin[1].cell); /* its stub is there by now */
+        if (i + 1 < fleet->round.report_count && source[1].cell != TABLE_NONE) {
+            sync_prefetch(&fleet->process->syncs, source[1].cell); /* its stub is there by now */
         }
         if (report->status == -EAGAIN) {
             fleet->retry_count++;
             again(fleet, i);
             if (forgotten) {
-                kept[origin->orphan] = true;
+                kept[source->evicted] = true;
             }
         } else if (report->status != 0) {
             *first_refused = refused++ == 0 ? report : *first_refused;
             if (!forgotten) {
-                refuse(fleet, origin);
+                refuse(fleet, source);
             }
         } else if (!forgotten) {
-            fold_one(fleet, set, origin, report, now_ns);
+            merge_one(fleet, set, source, report, now_ns);
         }
     }
-    drop_orphans(fleet, kept);
+    drop_evicted(fleet, kept);
     if (fleet->retry_count != 0) {
-        report_flush_again(fleet);
+        full_sync_restart(fleet);
     }
     return refused;
 }
@@ -312,5 +314,5 @@ void report_retry(struct fleet *fleet)
         again(fleet, i);
     }
     fleet->round.report_count = 0; /* the forgotten keys stay in fleet->orphans */
-    report_flush_again(fleet);
+    full_sync_restart(fleet);
 }

@@ -3,7 +3,8 @@
  * The ladder: what limits hold when the fleet's news is old.
  *
  *     last good sync ... outage_grace_ms ...... long_outage_ms ........ first good sync ... all have told
- *     RUNG_FLEET         | on_outage           | on_long_outage         | RUNG_SHARE        | RUNG_FLEET
+ *     OUTAGE_MODE_NONE         | on_outage           | on_long_outage         | OUTAGE_MODE_SHARE        |
+ * OUTAGE_MODE_NONE
  *
  * A rung is a set of numbers: the limit itself, nothing, or no end. They stand where checks read the limit in any case,
  * so a check does the same work on every rung. This node's part is of each key: of the demand last seen for it
@@ -28,30 +29,30 @@
 /* And at least: news is an interval old before the next answer comes. */
 #define GRACE_LEAST_INTERVALS 2
 
-static enum rung rung_of(weir_outage outage)
+static enum outage_mode outage_mode_of(weir_outage outage)
 {
     switch (outage) {
     case WEIR_OUTAGE_LOCAL:
-        return RUNG_LOCAL;
+        return OUTAGE_MODE_LOCAL;
     case WEIR_OUTAGE_OPEN:
-        return RUNG_OPEN;
+        return OUTAGE_MODE_OPEN;
     case WEIR_OUTAGE_CLOSED:
-        return RUNG_CLOSED;
+        return OUTAGE_MODE_CLOSED;
     case WEIR_OUTAGE_SHARE:
     default:
-        return RUNG_SHARE;
+        return OUTAGE_MODE_SHARE;
     }
 }
 
-static enum rung rung_now(const struct fleet *fleet, const struct policy *policy, uint64_t monotonic_ns)
+static enum outage_mode outage_mode_now(const struct fleet *fleet, const struct policy *policy, uint64_t monotonic_ns)
 {
-    const enum rung was = (enum rung) load_relaxed(&policy->rung);
+    const enum outage_mode was = (enum outage_mode) load_relaxed(&policy->outage_mode);
     if (fleet->good_ns == 0 && policy->on_outage == WEIR_OUTAGE_CLOSED) {
-        return RUNG_CLOSED;
+        return OUTAGE_MODE_CLOSED;
     }
     /* By the last good round: what comes back goes by news, not by the time that has passed without any. */
     const bool early = fleet->back_ns != 0 && fleet->good_ns < fleet->back_ns + fleet->process->interval_ns;
-    if (was != RUNG_FLEET && (early || fleet->slow)) {
+    if (was != OUTAGE_MODE_NONE && (early || fleet->slow)) {
         return was;
     }
     const uint64_t since_ns = saturating_sub(monotonic_ns, fleet->good_ns != 0 ? fleet->news_ns : fleet->opened_ns);
@@ -59,23 +60,23 @@ static enum rung rung_now(const struct fleet *fleet, const struct policy *policy
     const uint64_t grace_ms = max_u64(policy->outage_grace_ms, (uint64_t) grace_intervals * fleet->interval_ms);
     if (since_ns <= grace_ms * NS_PER_MS) {
         /* Who never left the fleet's rung goes on by what the fleet has told. */
-        const bool returns = was != RUNG_FLEET || fleet->good_ns == 0;
-        return returns && fleet->awaits ? RUNG_SHARE : RUNG_FLEET;
+        const bool returns = was != OUTAGE_MODE_NONE || fleet->good_ns == 0;
+        return returns && fleet->awaits ? OUTAGE_MODE_SHARE : OUTAGE_MODE_NONE;
     }
     if (policy->long_outage_ms != 0 && since_ns > (grace_ms + policy->long_outage_ms) * NS_PER_MS) {
-        return rung_of(policy->on_long_outage);
+        return outage_mode_of(policy->on_long_outage);
     }
-    return rung_of(policy->on_outage);
+    return outage_mode_of(policy->on_outage);
 }
 
 /* One limit's numbers on a rung. */
-static struct rule rule_on(const struct rule *rule, enum rung rung)
+static struct rule rule_on(const struct rule *rule, enum outage_mode outage_mode)
 {
     struct rule on = *rule;
-    if (rung == RUNG_OPEN) {
+    if (outage_mode == OUTAGE_MODE_OPEN) {
         on.limit = WEIR_MAX_UNITS;
         on.unit = 0;
-    } else if (rung == RUNG_CLOSED) {
+    } else if (outage_mode == OUTAGE_MODE_CLOSED) {
         on.limit = 0;
         on.tolerance = 0;
     }
@@ -83,18 +84,18 @@ static struct rule rule_on(const struct rule *rule, enum rung rung)
 }
 
 /* Writes a rung's numbers. True: they are not what they were. */
-static bool apply(struct policy *policy, enum rung rung)
+static bool apply(struct policy *policy, enum outage_mode outage_mode)
 {
-    bool changed = load_relaxed(&policy->rung) != rung;
+    bool changed = load_relaxed(&policy->outage_mode) != outage_mode;
     for (size_t i = 0; i < policy->limit_count; i++) {
         struct policy_limit *limit = &policy->limits[i];
-        const struct rule on = rule_on(&limit->rule, rung);
+        const struct rule on = rule_on(&limit->rule, outage_mode);
         changed = changed || load_relaxed(&limit->limit_now) != on.limit || load_relaxed(&limit->unit_now) != on.unit;
         store_relaxed(&limit->limit_now, on.limit);
         store_relaxed(&limit->unit_now, on.unit);
         store_relaxed(&limit->tolerance_now, on.tolerance);
     }
-    store_relaxed(&policy->rung, (uint8_t) rung);
+    store_relaxed(&policy->outage_mode, (uint8_t) outage_mode);
     return changed;
 }
 
@@ -104,7 +105,7 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides)
         struct policy *own = overrides_at(overrides, i);
         const struct policy *policy = set->by_id[own->id];
         if (policy != NULL && policy->scope == WEIR_SCOPE_FLEET) {
-            (void) apply(own, (enum rung) load_relaxed(&policy->rung));
+            (void) apply(own, (enum outage_mode) load_relaxed(&policy->outage_mode));
             store_relaxed(&own->basis, load_relaxed(&policy->basis));
         }
     }
@@ -121,10 +122,10 @@ void outage_keep(const struct process *process, struct policy_set *set, const st
             continue;
         }
         if (!heard && policy->on_outage == WEIR_OUTAGE_CLOSED) {
-            (void) apply(policy, RUNG_CLOSED); /* from the first check on */
+            (void) apply(policy, OUTAGE_MODE_CLOSED); /* from the first check on */
             store_relaxed(&policy->basis, WEIR_BASIS_OUTAGE);
         } else if (was != NULL) {
-            (void) apply(policy, (enum rung) load_relaxed(&was->rung));
+            (void) apply(policy, (enum outage_mode) load_relaxed(&was->outage_mode));
             store_relaxed(&policy->basis, load_relaxed(&was->basis));
         }
     }
@@ -138,18 +139,19 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
         if (policy->scope != WEIR_SCOPE_FLEET) {
             continue;
         }
-        const enum rung was = (enum rung) load_relaxed(&policy->rung);
-        const enum rung rung = rung_now(fleet, policy, monotonic_ns);
-        const weir_basis basis = rung != RUNG_FLEET    ? WEIR_BASIS_OUTAGE
-                                 : fleet->good_ns != 0 ? WEIR_BASIS_FLEET
-                                                       : WEIR_BASIS_PROCESS;
-        fleet->outage = fleet->outage || (was == RUNG_FLEET && rung != RUNG_FLEET && fleet->good_ns != 0);
-        if (was == RUNG_OPEN && rung != RUNG_OPEN) {
+        const enum outage_mode was = (enum outage_mode) load_relaxed(&policy->outage_mode);
+        const enum outage_mode outage_mode = outage_mode_now(fleet, policy, monotonic_ns);
+        const weir_basis basis = outage_mode != OUTAGE_MODE_NONE ? WEIR_BASIS_OUTAGE
+                                 : fleet->good_ns != 0           ? WEIR_BASIS_FLEET
+                                                                 : WEIR_BASIS_PROCESS;
+        fleet->outage =
+            fleet->outage || (was == OUTAGE_MODE_NONE && outage_mode != OUTAGE_MODE_NONE && fleet->good_ns != 0);
+        if (was == OUTAGE_MODE_OPEN && outage_mode != OUTAGE_MODE_OPEN) {
             tick_epoch(fleet->limiter);
             (void) settle_lapsed(fleet->limiter);
             report_forgive(fleet, policy);
         }
-        changed = apply(policy, rung) || changed;
+        changed = apply(policy, outage_mode) || changed;
         if (load_relaxed(&policy->basis) != basis) {
             store_relaxed(&policy->basis, (uint8_t) basis);
             changed = true;

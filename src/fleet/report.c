@@ -6,18 +6,18 @@
  * knows the second part (told.others), so the first is the difference, and that is reported. Units of grants are
  * counted when they are settled, so a count never decreases.
  *
- * Units that were given back are counted beside: the note has this node's own, told.others_back the others'.
+ * Units that were given back are counted beside: the note has this node's own, told.remote_refunds the others'.
  *
  * Invariants
- *   R1  window: state count (or previous) = own units - own given back + others - told.others_back + told.deficit of
+ *   R1  window: state count (or previous) = own units - own given back + others - told.remote_refunds + told.deficit of
  *       that window; deficit is more than 0 where that would be less than 0 (two nodes have given back the same);
- *       others is told.others, or what the key is remembered to have used where that is more (told_folded): an earlier
- *       stay of the key here has told of those units, or a forgotten key's last report will
+ *       others is told.others, or what the key is remembered to have used where that is more (counts_merged): an
+ * earlier stay of the key here has told of those units, or a forgotten key's last report will
  *
  *   R2  reported <= own units counted; what is counted later makes the cell dirty again
  *
- *   R3  told.others and told.others_back never decrease within a window: what the fleet has lost is told again, and not
- *       admitted again
+ *   R3  told.others and told.remote_refunds never decrease within a window: what the fleet has lost is told again, and
+ * not admitted again
  *
  * A log's units are told by number and time; its answer is what the others have in the window, which replaces what it
  * was. Where the fleet turns out not to have this node's units, all in the window are told again.
@@ -84,8 +84,8 @@ size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE],
     uint64_t hash[2];
     hash_shared(partition, (size_t) (end - partition), hash);
     static const char digits[] = "0123456789abcdef";
-    const unsigned tag = (unsigned) (hash[0] % SLOT_TAGS);
-    const char braced[] = {':', '{', digits[tag >> 8], digits[tag >> 4 & 15], digits[tag & 15], '}', ':', '\0'};
+    const unsigned seq = (unsigned) (hash[0] % SLOT_TAGS);
+    const char braced[] = {':', '{', digits[seq >> 8], digits[seq >> 4 & 15], digits[seq & 15], '}', ':', '\0'};
     /* It fits: see the sizes of prefix, label and name. */
     char *to = append(append(append(append(record, fleet->prefix), braced), limit->label), ":");
     return (size_t) (append(to, partition) - record);
@@ -99,122 +99,123 @@ void report_asked_record(const struct fleet *fleet, const struct policy_limit *l
     asked[strlen(fleet->prefix) + sizeof(braces) - 1 + strlen(limit->label)] = '?';
 }
 
-struct report *report_add(struct fleet *fleet, uint32_t cell, const struct note *note, bool before)
+struct report *report_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before)
 {
     const size_t index = fleet->round.report_count++;
     struct report *report = &fleet->reports[index];
-    fleet->origins[index] = (struct origin){
-        .cell = cell, .tag = load_relaxed(&note->mirror.tag), .incarnation = note->incarnation, .before = before};
+    fleet->sources[index] = (struct report_source){
+        .cell = cell, .seq = load_relaxed(&sync->allowance.seq), .incarnation = sync->incarnation, .before = before};
     /* All but the record's name, which is long, and written next. */
     memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));
-    (void) hexadecimal_write(append(append(report->author, fleet->node), "."), note->incarnation);
+    (void) hexadecimal_write(append(append(report->author, fleet->node), "."), sync->incarnation);
     return report;
 }
 
 /* Lets a window's state follow the time, so that a key is asked for as of now even where it is not used. */
 static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
 {
-    struct pair_value value = pair_read(&cell->state);
+    struct pair_value value = dwcas_read(&cell->state);
     uint64_t into_ns;
     struct state rolled = window_roll(rule, cell_state(value), now_ns, &into_ns);
-    while (window_tag(rolled) != window_tag(cell_state(value)) &&
-           !pair_cas(&cell->state, &value, cell_value(rolled, value))) {
+    while (window_seq(rolled) != window_seq(cell_state(value)) &&
+           !dwcas_swap(&cell->state, &value, cell_value(rolled, value))) {
         rolled = window_roll(rule, cell_state(value), now_ns, &into_ns);
     }
 }
 
-struct reading report_read(const struct cell *cell, const struct given *given)
+struct reading report_read(const struct cell *cell, const struct refund_ledger *ledger)
 {
     struct reading reading;
-    reading.back[0] = load_acquire(&given->back[0]);
-    reading.back[1] = load_acquire(&given->back[1]);
-    reading.state = cell_state(pair_read(&cell->state));
+    reading.refunds[0] = load_acquire(&ledger->refunds[0]);
+    reading.refunds[1] = load_acquire(&ledger->refunds[1]);
+    reading.state = cell_state(dwcas_read(&cell->state));
     return reading;
 }
 
 /* Own units given back of the window with this tag. */
-static uint64_t window_back(const uint64_t back[2], uint32_t tag)
+static uint64_t window_back(const uint64_t refunds[2], uint32_t seq)
 {
-    const uint64_t word = back[tag & 1];
-    const uint64_t as = (uint64_t) tag << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
+    const uint64_t word = refunds[seq & 1];
+    const uint64_t as = (uint64_t) seq << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
     return word >> WINDOW_COUNT_BITS == as >> WINDOW_COUNT_BITS ? word & WINDOW_COUNT_MASK : 0;
 }
 
-uint64_t report_window_back(const struct note *note, uint32_t tag)
+uint64_t report_window_back(const struct sync_full *sync, uint32_t seq)
 {
-    const uint64_t back[2] = {load_acquire(&note->given->back[0]), load_acquire(&note->given->back[1])}; /* [A1] */
-    return window_back(back, tag);
+    const uint64_t refunds[2] = {load_acquire(&sync->ledger->refunds[0]),
+                                 load_acquire(&sync->ledger->refunds[1])}; /* [A1] */
+    return window_back(refunds, seq);
 }
 
 /* Lets the note follow the state into the window with this tag. */
-static void note_follow(struct note *note, uint32_t tag)
+static void sync_follow(struct sync_full *sync, uint32_t seq)
 {
-    const uint32_t was = load_relaxed(&note->mirror.tag);
-    if (was == tag) {
+    const uint32_t was = load_relaxed(&sync->allowance.seq);
+    if (was == seq) {
         return;
     }
-    if (was != TAG_NONE && ((tag - was) & WINDOW_TAG_MASK) == 1) {
-        told_copy(&note->before, &note->now);
+    if (was != SEQ_NONE && ((seq - was) & WINDOW_SEQ_MASK) == 1) {
+        counts_copy(&sync->before, &sync->now);
     } else {
-        told_clear(&note->before);
+        counts_clear(&sync->before);
     }
-    told_clear(&note->now);
-    note->lesson.own = note->lesson.own_seen = 0;
-    store_relaxed(&note->mirror.seen, 0);
-    store_relaxed(&note->mirror.tag, tag);
+    counts_clear(&sync->now);
+    sync->demand.own = sync->demand.local_seen = 0;
+    store_relaxed(&sync->allowance.seen, 0);
+    store_relaxed(&sync->allowance.seq, seq);
 }
 
 /* R1, R2: units this node let pass in a window. */
-static uint64_t own_count(const struct told *told, uint64_t count, uint64_t back)
+static uint64_t own_count(const struct sync_counts *counts, uint64_t count, uint64_t refunds)
 {
-    const uint64_t net = count + back + load_relaxed(&told->others_back);
-    return max_u64(saturating_sub(net, told_folded(told) + told->deficit), told->reported);
+    const uint64_t net = count + refunds + load_relaxed(&counts->remote_refunds);
+    return max_u64(saturating_sub(net, counts_merged(counts) + counts->deficit), counts->acked);
 }
 
 /* What a cell's units are, and how many of them the fleet has not had. */
 struct account {
-    uint64_t own[2], back[2]; /* of this window and the one before; a bucket's in [0] */
-    uint64_t untold;          /* own units of this window, or of the bucket */
-    uint64_t denied;          /* units, since the last look */
-    bool news;                /* of anything else */
-    bool again;               /* whatever has been told before */
+    uint64_t own[2], refunds[2]; /* of this window and the one before; a bucket's in [0] */
+    uint64_t unreported;         /* own units of this window, or of the bucket */
+    uint64_t denied;             /* units, since the last look */
+    bool news;                   /* of anything else */
+    bool again;                  /* whatever has been told before */
 };
 
-static struct account window_account(const struct fleet *fleet, struct note *note, const struct rule *rule,
+static struct account window_account(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
                                      const struct reading *reading, uint64_t now_ns)
 {
-    const uint32_t tag = window_tag(reading->state);
-    struct account account = {.untold = 0};
-    note_follow(note, tag);
-    learn_begin(note);
+    const uint32_t seq = window_seq(reading->state);
+    struct account account = {.unreported = 0};
+    sync_follow(sync, seq);
+    demand_begin(sync);
     for (unsigned before = 0; before < 2; before++) {
-        struct told *told = before != 0 ? &note->before : &note->now;
+        struct sync_counts *counts = before != 0 ? &sync->before : &sync->now;
         const uint64_t count = before != 0 ? window_previous(reading->state) : window_count(reading->state);
-        account.back[before] = window_back(reading->back, tag - before);
-        account.own[before] = own_count(told, count, account.back[before]);
-        learn_own(note, told, account.own[before]);
-        account.news = account.news || account.back[before] != told->reported_back;
+        account.refunds[before] = window_back(reading->refunds, seq - before);
+        account.own[before] = own_count(counts, count, account.refunds[before]);
+        demand_local(sync, counts, account.own[before]);
+        account.news = account.news || account.refunds[before] != counts->acked_refunds;
     }
-    const uint64_t start_ns = window_span_of(rule, window_number(rule, tag, now_ns)).start_ns;
+    const uint64_t start_ns = window_span_of(rule, window_number(rule, seq, now_ns)).start_ns;
     const uint64_t into_ns = saturating_sub(now_ns, start_ns);
-    account.denied = learn_denied(fleet, note, into_ns, rule->period_ns, now_ns);
-    account.untold = account.own[0] - min_u64(note->now.reported, account.own[0]);
-    account.news = account.news || account.own[1] != note->before.reported;
+    account.denied = demand_denied(fleet, sync, into_ns, rule->period_ns, now_ns);
+    account.unreported = account.own[0] - min_u64(sync->now.acked, account.own[0]);
+    account.news = account.news || account.own[1] != sync->before.acked;
     return account;
 }
 
-static struct account bucket_account(const struct fleet *fleet, struct note *note, const struct reading *reading,
+static struct account bucket_account(const struct fleet *fleet, struct sync_full *sync, const struct reading *reading,
                                      uint64_t now_ns)
 {
-    struct told *told = &note->now;
-    struct account account = {.back = {reading->back[0], 0}};
-    account.untold = (bucket_total(reading->state) - told->reported) & BUCKET_TOTAL_MASK;
-    account.own[0] = told->reported + account.untold;
-    account.news = account.back[0] != told->reported_back;
-    store_relaxed(&note->mirror.tag, 0);
-    learn_begin(note);
-    learn_own(note, told, account.own[0]);
-    account.denied = learn_denied(fleet, note, UINT64_MAX, 0, now_ns);
+    struct sync_counts *counts = &sync->now;
+    struct account account = {.refunds = {reading->refunds[0], 0}};
+    account.unreported = (bucket_total(reading->state) - counts->acked) & BUCKET_TOTAL_MASK;
+    account.own[0] = counts->acked + account.unreported;
+    account.news = account.refunds[0] != counts->acked_refunds;
+    store_relaxed(&sync->allowance.seq, 0);
+    demand_begin(sync);
+    demand_local(sync, counts, account.own[0]);
+    account.denied = demand_denied(fleet, sync, UINT64_MAX, 0, now_ns);
     return account;
 }
 
@@ -222,12 +223,12 @@ static struct account bucket_account(const struct fleet *fleet, struct note *not
  * Whether the window before is of interest: for what it has not told; for as long as the others may have news of it;
  * and where it still counts, now and then.
  */
-static bool before_matters(const struct fleet *fleet, const struct note *note, const struct policy_limit *limit,
+static bool before_matters(const struct fleet *fleet, const struct sync_full *sync, const struct policy_limit *limit,
                            const struct reading *reading, uint64_t start_ns, uint64_t now_ns, bool news)
 {
-    const bool known = note->before.reported != 0 || load_relaxed(&note->before.others) != 0;
+    const bool known = sync->before.acked != 0 || load_relaxed(&sync->before.remote) != 0;
     const bool counts = limit->rule.algorithm == WEIR_SLIDING_WINDOW;
-    const bool first = counts && note->lesson.learned_ns < start_ns;
+    const bool first = counts && sync->demand.learned_ns < start_ns;
     const bool fresh = saturating_sub(now_ns, start_ns) < BEFORE_INTERVALS * fleet->process->interval_ns;
     const bool now_and_then =
         counts && window_previous(reading->state) != 0 && fleet->interval_count % BEFORE_EVERY == 0;
@@ -235,71 +236,71 @@ static bool before_matters(const struct fleet *fleet, const struct note *note, c
 }
 
 /* Whether this window is, with or without news. A record that nobody has used need not be there. */
-static bool now_matters(const struct note *note)
+static bool now_matters(const struct sync_full *sync)
 {
-    return note->now.asked != 0 || load_relaxed(&note->mirror.part) != 0 ||
-           load_relaxed(&note->mirror.others_rate) != 0 || load_relaxed(&note->mirror.quota_untold) != 0;
+    return sync->now.demand != 0 || load_relaxed(&sync->allowance.fraction) != 0 ||
+           load_relaxed(&sync->allowance.remote_rate) != 0 || load_relaxed(&sync->allowance.quota_unacked) != 0;
 }
 
-static void window_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
+static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,
                           const struct policy *policy, const struct policy_limit *limit, const struct reading *reading,
                           const struct account *account, uint64_t now_ns)
 {
-    const uint32_t tag = window_tag(reading->state);
-    const uint64_t number = window_number(&limit->rule, tag, now_ns);
+    const uint32_t seq = window_seq(reading->state);
+    const uint64_t number = window_number(&limit->rule, seq, now_ns);
     const uint64_t start_ns = window_span_of(&limit->rule, number).start_ns;
-    uint64_t reset_ns = load_relaxed(&note->given->reset);
+    uint64_t reset_ns = load_relaxed(&sync->ledger->reset);
     if (reset_ns != 0 && number != 0 && reset_ns < window_span_of(&limit->rule, number - 1).start_ns) {
-        (void) cas_relaxed(&note->given->reset, &reset_ns, 0); /* the windows it was for are over */
+        (void) cas_relaxed(&sync->ledger->reset, &reset_ns, 0); /* the windows it was for are over */
     }
     bool with_before = false;
-    /* The one before first: with the answer on this window all is there (learn_answer). */
+    /* The one before first: with the answer on this window all is there (demand_answer). */
     for (unsigned before = 2; before-- > 0;) {
-        const struct told *told = before != 0 ? &note->before : &note->now;
+        const struct sync_counts *counts = before != 0 ? &sync->before : &sync->now;
         const uint64_t of = number - before;
         /* It counts in its own window, and in the one after. */
         const uint64_t end_ns = window_span_of(&limit->rule, of + 1).end_ns;
         /* A window that began after the reset has nothing to do with it. */
         const uint64_t reset =
-            window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(note) ? report_reset_us(note) : 0;
-        const bool news = account->own[before] != told->reported || account->back[before] != told->reported_back ||
+            window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(sync) ? report_reset_us(sync) : 0;
+        const bool news = account->own[before] != counts->acked || account->refunds[before] != counts->acked_refunds ||
                           reset != 0 || (account->again && account->own[before] != 0);
-        const bool matters = before != 0 ? before_matters(fleet, note, limit, reading, start_ns, now_ns, news)
-                                         : news || now_matters(note);
+        const bool matters = before != 0 ? before_matters(fleet, sync, limit, reading, start_ns, now_ns, news)
+                                         : news || now_matters(sync);
         if (!matters || end_ns <= now_ns || of > number) {
             continue;
         }
-        struct report *report = report_add(fleet, cell, note, before != 0);
-        fleet->origins[fleet->round.report_count - 1].with_before = with_before;
-        fleet->origins[fleet->round.report_count - 1].again = account->again;
+        struct report *report = report_add(fleet, cell, sync, before != 0);
+        fleet->sources[fleet->round.report_count - 1].with_before = with_before;
+        fleet->sources[fleet->round.report_count - 1].again = account->again;
         with_before = true;
         const size_t length = report_record(fleet, report->record, policy, limit, key);
         report->record[length] = ':';
         (void) decimal_write(report->record + length + 1, of);
         report->kind = REPORT_WINDOW;
         report->count = account->own[before];
-        report->back = account->back[before];
+        report->refunds = account->refunds[before];
         report->reset_us = reset;
-        report->reset_kept = load_relaxed(&note->given->reset_emptied) == 0 ? 0
-                             : before != 0                                  ? window_previous(reading->state)
-                                                                            : window_count(reading->state);
-        report->asked = max_u64(told->asked, account->own[before]);
+        report->reset_kept = load_relaxed(&sync->ledger->reset_emptied) == 0 ? 0
+                             : before != 0                                   ? window_previous(reading->state)
+                                                                             : window_count(reading->state);
+        report->demand = max_u64(counts->demand, account->own[before]);
         report->expire_ms = (end_ns - now_ns) / NS_PER_MS + WINDOW_SLACK_MS;
     }
 }
 
 /* A bucket that is served in part, without what that adds to it; what is new came after `since_ns`. */
-static struct state whole_bucket(const struct note *note, const struct rule *rule, struct state state,
+static struct state whole_bucket(const struct sync_full *sync, const struct rule *rule, struct state state,
                                  uint64_t since_ns)
 {
-    if (report_in_parts(note, since_ns)) {
-        const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
-        const uint64_t from_ns = max_u64(load_relaxed(&note->mirror.looked_ns), since_ns);
-        const uint64_t known = max_u64(note->lesson.known_time, bucket_time(rule, from_ns));
+    if (report_in_parts(sync, since_ns)) {
+        const uint64_t since = (bucket_total(state) - sync->demand.known_total) & BUCKET_TOTAL_MASK;
+        const uint64_t from_ns = max_u64(load_relaxed(&sync->allowance.inspected_ns), since_ns);
+        const uint64_t known = max_u64(sync->demand.known_time, bucket_time(rule, from_ns));
         const uint64_t charged =
-            since == 0 ? note->lesson.known_time : saturating_add(known, saturating_mul(since, rule->unit));
-        const uint64_t back = saturating_sub(load_relaxed(&note->given->back[0]), note->lesson.known_back);
-        state.a = min_u64(state.a, saturating_sub(charged, saturating_mul(back, rule->unit)));
+            since == 0 ? sync->demand.known_time : saturating_add(known, saturating_mul(since, rule->unit));
+        const uint64_t refunds = saturating_sub(load_relaxed(&sync->ledger->refunds[0]), sync->demand.known_refunds);
+        state.a = min_u64(state.a, saturating_sub(charged, saturating_mul(refunds, rule->unit)));
     }
     return state;
 }
@@ -317,37 +318,37 @@ static uint64_t told_since(const struct fleet *fleet, uint64_t now_ns)
  * With the units of others among it that is the last answer. The state itself has taken each unit in where the bucket
  * was full, and is later than what the fleet makes of the same units when they come in any order.
  */
-static void seen_bucket(const struct fleet *fleet, const struct note *note, const struct rule *rule, struct state whole,
-                        uint64_t now_ns, struct report *report)
+static void seen_bucket(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
+                        struct state whole, uint64_t now_ns, struct report *report)
 {
-    const struct lesson *lesson = &note->lesson;
-    const bool alone = load_relaxed(&note->now.others) == 0 && membership_nodes(&fleet->membership) == 1;
-    const bool known = lesson->learned_ns != 0 && lesson->known_scale == rule->scale;
-    uint64_t units = report->count; /* that are in `seen` */
-    uint64_t back = report->back;   /* that were taken off it */
+    const struct demand_stats *demand = &sync->demand;
+    const bool alone = load_relaxed(&sync->now.remote) == 0 && membership_nodes(&fleet->membership) == 1;
+    const bool known = demand->learned_ns != 0 && demand->known_rate_id == rule->rate_id;
+    uint64_t units = report->count;     /* that are in `seen` */
+    uint64_t refunds = report->refunds; /* that were taken off it */
     uint64_t seen = whole.a;
-    if (learn_failed(fleet, lesson) && load_relaxed(&note->mirror.level) != 0) {
+    if (demand_failed(fleet, demand) && load_relaxed(&sync->allowance.level) != 0) {
         /* What was left to nodes that have failed was used by nobody, and is over. */
-        seen = learn_told(fleet, note, rule, report->count, now_ns);
-    } else if (fleet->resumes && lesson->presumed_rate != 0 && load_relaxed(&note->mirror.level) != 0) {
+        seen = demand_acked(fleet, sync, rule, report->count, now_ns);
+    } else if (fleet->resumes && demand->presumed_rate != 0 && load_relaxed(&sync->allowance.level) != 0) {
         /* Those who were cut off are about to tell what they owe. What these nodes owe is to be there before. */
         const uint64_t now = bucket_time(rule, now_ns);
-        const uint64_t debt = saturating_sub(learn_told(fleet, note, rule, report->count, now_ns), now);
-        seen = now + muldiv_floor(debt, PART_WHOLE - learn_returning_part(lesson), PART_WHOLE);
+        const uint64_t debt = saturating_sub(demand_acked(fleet, sync, rule, report->count, now_ns), now);
+        seen = now + muldiv_floor(debt, FRACTION_WHOLE - demand_returning_fraction(demand), FRACTION_WHOLE);
     } else if (!alone && known) {
-        const uint64_t since = (lesson->known_total - report->acked) & BUCKET_TOTAL_MASK;
-        seen = lesson->known_time;
+        const uint64_t since = (demand->known_total - report->acked) & BUCKET_TOTAL_MASK;
+        seen = demand->known_time;
         units = report->acked + (since <= BUCKET_TOTAL_MASK / 2 ? since : 0);
-        back = lesson->known_back;
+        refunds = demand->known_refunds;
     } else if (!alone) {
         seen = saturating_sub(seen, (now_ns - told_since(fleet, now_ns)) << BUCKET_FRACTION_BITS);
     }
     /* As it was before what is told now. */
-    const uint64_t told_back = min_u64(back, report->acked_back);
-    seen = saturating_add(seen, saturating_mul(back - told_back, rule->unit));
+    const uint64_t acked_refunds = min_u64(refunds, report->acked_refunds);
+    seen = saturating_add(seen, saturating_mul(refunds - acked_refunds, rule->unit));
     seen = saturating_sub(seen, saturating_mul(saturating_sub(units, report->acked), rule->unit));
     report->tat_us = bucket_time_ns(rule, seen) / NS_PER_US;
-    report->known_back = told_back + load_relaxed(&note->now.others_back);
+    report->known_refunds = acked_refunds + load_relaxed(&sync->now.remote_refunds);
 }
 
 /*
@@ -356,13 +357,13 @@ static void seen_bucket(const struct fleet *fleet, const struct note *note, cons
  * all nodes are there: then what they owe is added up as of one time, whenever each of them has come. `last`: of a
  * forgotten key, which cannot wait.
  */
-static void tell_of_outage(const struct fleet *fleet, const struct note *note, const struct rule *rule,
-                           struct state state, uint64_t untold, uint64_t now_ns, bool last, struct report *report)
+static void tell_of_outage(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
+                           struct state state, uint64_t unreported, uint64_t now_ns, bool last, struct report *report)
 {
-    const uint32_t part = mirror_demand_part(fleet->process, &note->mirror);
+    const uint32_t fraction = allowance_demand_fraction(fleet->process, &sync->allowance);
     const uint64_t debt = saturating_sub(state.a, bucket_time(rule, now_ns));
-    const uint64_t own = part != 0 ? muldiv_ceil(debt, part, PART_WHOLE) : debt;
-    const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), untold);
+    const uint64_t own = fraction != 0 ? muldiv_ceil(debt, fraction, FRACTION_WHOLE) : debt;
+    const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), unreported);
     if (!fleet->tells && !last) {
         report->count -= owed;
         report->moves = 1; /* none */
@@ -372,104 +373,105 @@ static void tell_of_outage(const struct fleet *fleet, const struct note *note, c
     report->from_us = now_ns / NS_PER_US;
 }
 
-static void bucket_report(struct fleet *fleet, uint32_t cell, struct note *note, const struct kept_key *key,
+static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,
                           const struct policy *policy, const struct policy_limit *limit, const struct reading *reading,
                           const struct account *account, uint64_t now_ns)
 {
     /* By the rate the bucket was last charged at: of a tier, an entry of the key's own, or an earlier policy. */
     struct rule rule = limit->rule;
-    rule_rescale(&rule, bucket_scale(reading->state));
+    rule_convert_rate(&rule, bucket_rate_id(reading->state));
     /* One node has no part but the whole. */
-    const bool in_parts = membership_nodes(&fleet->membership) > 1 || load_relaxed(&note->mirror.others_part) != 0;
-    note->lesson.shared = note->lesson.shared || (in_parts && load_relaxed(&policy->rung) == RUNG_SHARE);
-    const struct state whole = whole_bucket(note, &rule, reading->state, now_ns - fleet->process->interval_ns);
-    if (load_relaxed(&policy->rung) == RUNG_OPEN || report_forgives(fleet, policy, cell)) {
+    const bool in_parts =
+        membership_nodes(&fleet->membership) > 1 || load_relaxed(&sync->allowance.remote_fraction) != 0;
+    sync->demand.shared = sync->demand.shared || (in_parts && load_relaxed(&policy->outage_mode) == OUTAGE_MODE_SHARE);
+    const struct state whole = whole_bucket(sync, &rule, reading->state, now_ns - fleet->process->interval_ns);
+    if (load_relaxed(&policy->outage_mode) == OUTAGE_MODE_OPEN || report_forgives(fleet, policy, cell)) {
         /* They were told to let everything pass: no debt. */
-        note->before.reported = account->own[0];
-        note->before.reported_back = account->back[0];
+        sync->before.acked = account->own[0];
+        sync->before.acked_refunds = account->refunds[0];
     }
-    struct report *report = report_add(fleet, cell, note, false);
+    struct report *report = report_add(fleet, cell, sync, false);
     (void) report_record(fleet, report->record, policy, limit, key);
-    fleet->origins[fleet->round.report_count - 1].again = account->again;
+    fleet->sources[fleet->round.report_count - 1].again = account->again;
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
-    report->asked = note->now.asked < COUNT_AGAIN ? max_u64(note->now.asked, report->count) : note->now.asked;
-    report->acked = max_u64(note->now.reported, note->before.reported);
-    report->back = account->back[0];
-    report->reset_us = report_reset_us(note);
-    report->reset_kept = load_relaxed(&note->given->reset_emptied) != 0 ? bucket_owed_up(&rule, whole, now_ns) : 0;
-    report->scale = rule.scale;
-    report->acked_back = max_u64(note->now.reported_back, note->before.reported_back);
+    report->demand = sync->now.demand < COUNT_AGAIN ? max_u64(sync->now.demand, report->count) : sync->now.demand;
+    report->acked = max_u64(sync->now.acked, sync->before.acked);
+    report->refunds = account->refunds[0];
+    report->reset_us = report_reset_us(sync);
+    report->reset_kept = load_relaxed(&sync->ledger->reset_emptied) != 0 ? bucket_owed_up(&rule, whole, now_ns) : 0;
+    report->rate_id = rule.rate_id;
+    report->acked_refunds = max_u64(sync->now.acked_refunds, sync->before.acked_refunds);
     report->now_us = now_ns / NS_PER_US;
     report->from_us = told_since(fleet, now_ns) / NS_PER_US;
-    seen_bucket(fleet, note, &rule, whole, now_ns, report);
-    if (note->lesson.shared && fleet->awaits) {
-        tell_of_outage(fleet, note, &rule, reading->state, account->untold, now_ns, cell == TABLE_NONE, report);
+    seen_bucket(fleet, sync, &rule, whole, now_ns, report);
+    if (sync->demand.shared && fleet->awaits) {
+        tell_of_outage(fleet, sync, &rule, reading->state, account->unreported, now_ns, cell == TABLE_NONE, report);
     }
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
     report->expire_ms = BUCKET_SLACK_MS;
 }
 
-const struct policy_limit *report_limit(const struct policy_set *set, const struct owner *owner,
+const struct policy_limit *report_limit(const struct policy_set *set, const struct cell_meta *meta,
                                         const struct policy **policy)
 {
-    if (!owner_is(owner, OWNER_FLEET)) {
+    if (!cell_meta_is(meta, CELL_SHARED)) {
         return NULL;
     }
-    return policy_set_limit(set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), policy);
+    return policy_set_limit(set, load_relaxed(&meta->group), load_relaxed(&meta->limit_tag), policy);
 }
 
 /* Whether a cell's news cannot wait for its turn. */
-static bool due(const struct fleet *fleet, const struct note *note, const struct rule *rule, struct state state,
+static bool due(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule, struct state state,
                 const struct account *account, uint64_t now_ns, enum urge urge)
 {
     const uint64_t interval_ns = fleet->process->interval_ns;
-    if (account->news || account->again || report_reset_us(note) != 0 || load_relaxed(&note->mirror.part) != 0 ||
-        load_relaxed(&note->mirror.quota_untold) != 0 || note->lesson.learned_ns == 0) {
+    if (account->news || account->again || report_reset_us(sync) != 0 || load_relaxed(&sync->allowance.fraction) != 0 ||
+        load_relaxed(&sync->allowance.quota_unacked) != 0 || sync->demand.learned_ns == 0) {
         return true;
     }
-    if (fleet->resumes && rule_is_bucket(rule) && note->lesson.presumed_rate != 0) {
+    if (fleet->resumes && rule_is_bucket(rule) && sync->demand.presumed_rate != 0) {
         return true; /* before those who were cut off tell what they owe: see seen_bucket */
     }
-    if (!rule_is_bucket(rule) && rule->period_ns < UINT64_C(2) * TURN_INTERVALS * interval_ns) {
+    if (!rule_is_bucket(rule) && rule->period_ns < UINT64_C(2) * SCAN_INTERVALS * interval_ns) {
         return true; /* in its turn it would come too late */
     }
-    const bool turn = urge == URGE_TURN;
-    if (turn && now_ns > note->lesson.learned_ns + AGE_INTERVALS * interval_ns) {
+    const bool scan_cursor = urge == URGE_SCAN;
+    if (scan_cursor && now_ns > sync->demand.learned_ns + AGE_INTERVALS * interval_ns) {
         return true;
     }
     const uint64_t left = rule_headroom(rule, state, now_ns);
-    if (account->untold == 0) {
+    if (account->unreported == 0) {
         if (account->denied != 0 && left != 0) {
             return true; /* it was left to the others, and perhaps they do not want it */
         }
-        if ((fleet->interval_count + note->incarnation) % DENIED_EVERY == 0) {
+        if ((fleet->interval_count + sync->incarnation) % DENIED_EVERY == 0) {
             return true; /* others may have given some back */
         }
         /* Demand alone: of interest when the window ends. */
         const uint64_t reset_ns = rule_reset_after(rule, state, now_ns);
-        return !rule_is_bucket(rule) && reset_ns < TURN_INTERVALS * interval_ns;
+        return !rule_is_bucket(rule) && reset_ns < SCAN_INTERVALS * interval_ns;
     }
-    const uint64_t own = left - muldiv_ceil(left, load_relaxed(&note->mirror.others_part), PART_WHOLE);
+    const uint64_t own = left - muldiv_ceil(left, load_relaxed(&sync->allowance.remote_fraction), FRACTION_WHOLE);
     const uint64_t nodes = membership_nodes(&fleet->membership);
-    const uint64_t untold = saturating_mul(account->untold, turn ? 2 : 1);
-    return saturating_mul(untold, DUE_SHARE * nodes) >= left || saturating_mul(untold, DUE_OWN_SHARE) >= own;
+    const uint64_t unreported = saturating_mul(account->unreported, scan_cursor ? 2 : 1);
+    return saturating_mul(unreported, DUE_SHARE * nodes) >= left || saturating_mul(unreported, DUE_OWN_SHARE) >= own;
 }
 
 /* A note for a cell that has something to tell; NULL: there is none to be had. */
-static struct note *note_for_report(struct fleet *fleet, uint32_t at, struct note *note, const struct note *room,
-                                    uint64_t now_ns, enum urge urge)
+static struct sync_full *sync_for_report(struct fleet *fleet, uint32_t at, struct sync_full *sync,
+                                         const struct sync_full *room, uint64_t now_ns, enum urge urge)
 {
-    if (note == room) {
-        note = note_give(fleet->process, at, room, fleet->gather_count);
-        if (note == NULL) {
-            fleet->note_missing = true;
+    if (sync == room) {
+        sync = sync_promote(fleet->process, at, room, fleet->gather_count);
+        if (sync == NULL) {
+            fleet->sync_missing = true;
             return NULL;
         }
-        learn_again(note, now_ns, fleet->process->interval_ns, urge != URGE_NOW);
+        demand_reset(sync, now_ns, fleet->process->interval_ns, urge != URGE_NOW);
     }
-    note->round = fleet->gather_count;
-    return note;
+    sync->round = fleet->gather_count;
+    return sync;
 }
 
 /* What a pinned cell of this limit has to tell. As report_cell. */
@@ -479,45 +481,45 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
     struct process *process = fleet->process;
     struct table *table = &process->table;
     struct cell *cell = &table->cells[at];
-    struct note room;
-    struct note *note = note_open(process, at, &limit->rule, now_ns, &room);
-    note->lesson.again = note->lesson.again || urge == URGE_AGAIN; /* until it is answered */
-    const bool log = rule_is_log(&limit->rule);
+    struct sync_full room;
+    struct sync_full *sync = sync_load(process, at, &limit->rule, now_ns, &room);
+    sync->demand.again = sync->demand.again || urge == URGE_AGAIN; /* until it is answered */
+    const bool log = rule_has_history(&limit->rule);
     const bool bucket = rule_is_bucket(&limit->rule);
-    struct account account = {.untold = 0};
+    struct account account = {.unreported = 0};
     struct reading reading;
     if (!log) {
         if (!bucket) {
             roll(cell, &limit->rule, now_ns);
         }
-        reading = report_read(cell, note->given);
-        account = bucket ? bucket_account(fleet, note, &reading, now_ns)
-                         : window_account(fleet, note, &limit->rule, &reading, now_ns);
-        account.again = note->lesson.again;
-        const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_TURN;
-        if (waits && !due(fleet, note, &limit->rule, reading.state, &account, now_ns, urge)) {
-            bitmap_set(&table->postponed, at);
+        reading = report_read(cell, sync->ledger);
+        account = bucket ? bucket_account(fleet, sync, &reading, now_ns)
+                         : window_account(fleet, sync, &limit->rule, &reading, now_ns);
+        account.again = sync->demand.again;
+        const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_SCAN;
+        if (waits && !due(fleet, sync, &limit->rule, reading.state, &account, now_ns, urge)) {
+            bitmap_set(&table->deferred, at);
             counter_add(&fleet->stats.deferred_report_count, urge == URGE_IF_DUE ? 1 : 0);
-            if (note == &room && account.denied != 0) {
-                note_denied(&process->notes, at, account.denied); /* to be counted when it is due */
+            if (sync == &room && account.denied != 0) {
+                sync_denied(&process->syncs, at, account.denied); /* to be counted when it is due */
             }
             return true;
         }
     }
-    note = note_for_report(fleet, at, note, &room, now_ns, urge);
-    if (note == NULL) {
+    sync = sync_for_report(fleet, at, sync, &room, now_ns, urge);
+    if (sync == NULL) {
         (void) add_relaxed(&room.denied, account.denied);
-        note_shut(process, at, &room); /* it is to be told again all the same */
+        sync_store(process, at, &room); /* it is to be told again all the same */
         table_set_dirty(table, at);
         return true;
     }
-    const struct kept_key key = note_key(process, at);
+    const struct kept_key key = sync_key(process, at);
     if (log) {
-        return report_log(fleet, at, note, &key, policy, limit, now_ns, urge == URGE_AGAIN);
+        return report_log(fleet, at, sync, &key, policy, limit, now_ns, urge == URGE_AGAIN);
     }
-    bitmap_clear(&table->postponed, at);
-    note->lesson.round = fleet->gather_count;
-    (bucket ? bucket_report : window_report)(fleet, at, note, &key, policy, limit, &reading, &account, now_ns);
+    bitmap_clear(&table->deferred, at);
+    sync->demand.round = fleet->gather_count;
+    (bucket ? bucket_report : window_report)(fleet, at, sync, &key, policy, limit, &reading, &account, now_ns);
     return true;
 }
 
@@ -533,10 +535,10 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
         return false; /* claimed: about to be forgotten, or not after all */
     }
     const struct policy *policy = NULL;
-    const struct policy_limit *limit = report_limit(set, &table->owners[at], &policy);
-    const struct note *note = limit != NULL ? note_of(&fleet->process->notes, at) : NULL;
+    const struct policy_limit *limit = report_limit(set, &table->metas[at], &policy);
+    const struct sync_full *sync = limit != NULL ? sync_of(&fleet->process->syncs, at) : NULL;
     bool all = true;
-    if (note != NULL && note->lesson.round == fleet->gather_count) {
+    if (sync != NULL && sync->demand.round == fleet->gather_count) {
         /* It is in this round: twice would be to take an answer twice. */
         table_set_dirty(table, at);
         all = urge != URGE_AGAIN;
@@ -548,33 +550,34 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     return all;
 }
 
-bool report_orphan(struct fleet *fleet, const struct policy_set *set, uint32_t index, uint64_t now_ns)
+bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t index, uint64_t now_ns)
 {
     /* A copy: a failed round makes the reports anew, from the note as it was. */
-    struct orphan orphan;
-    memcpy((void *) &orphan, (const void *) &fleet->orphans[index], sizeof(orphan));
-    orphan.note.given = &orphan.given;
+    struct evicted_report evicted;
+    memcpy((void *) &evicted, (const void *) &fleet->evicted_reports[index], sizeof(evicted));
+    evicted.sync.ledger = &evicted.ledger;
     const size_t first = fleet->round.report_count;
     const struct policy *policy = NULL;
-    const struct policy_limit *limit = report_limit(set, &orphan.owner, &policy);
+    const struct policy_limit *limit = report_limit(set, &evicted.meta, &policy);
     if (limit == NULL) {
         return true;
     }
-    if (rule_is_log(&limit->rule)) {
-        if (!report_log_orphan(fleet, &orphan, policy, limit, now_ns)) {
+    if (rule_has_history(&limit->rule)) {
+        if (!report_history_evicted(fleet, &evicted, policy, limit, now_ns)) {
             return false;
         }
     } else {
         const struct reading reading = {
-            .back = {load_relaxed(&orphan.given.back[0]), load_relaxed(&orphan.given.back[1])}, .state = orphan.state};
+            .refunds = {load_relaxed(&evicted.ledger.refunds[0]), load_relaxed(&evicted.ledger.refunds[1])},
+            .state = evicted.state};
         const bool bucket = rule_is_bucket(&limit->rule);
-        const struct account account = bucket ? bucket_account(fleet, &orphan.note, &reading, now_ns)
-                                              : window_account(fleet, &orphan.note, &limit->rule, &reading, now_ns);
-        (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &orphan.note, &orphan.key, policy, limit, &reading,
-                                                 &account, now_ns);
+        const struct account account = bucket ? bucket_account(fleet, &evicted.sync, &reading, now_ns)
+                                              : window_account(fleet, &evicted.sync, &limit->rule, &reading, now_ns);
+        (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &evicted.sync, &evicted.key, policy, limit,
+                                                 &reading, &account, now_ns);
     }
     for (size_t i = first; i < fleet->round.report_count; i++) {
-        fleet->origins[i].orphan = index;
+        fleet->sources[i].evicted = index;
     }
     return true;
 }

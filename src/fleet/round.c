@@ -37,7 +37,7 @@
 #define ASK_DIVISOR 8
 
 /* A loss that only the sums tell of is healed once in so many intervals. */
-#define HEAL_EVERY 16
+#define RESYNC_EVERY 16
 
 /* An idle node speaks so many times less often; below the outage grace of three intervals. */
 #define IDLE_INTERVALS 2
@@ -79,7 +79,8 @@ int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *t
     fleet->log_arg = options->log_arg;
     fleet->interval_ms = options->sync_interval_ms;
     limiter->process.interval_ns = options->sync_interval_ms * NS_PER_MS;
-    fleet->heal = fleet->heal_end = fleet->turn = fleet->turn_end = (uint32_t) limiter->process.table.cell_count;
+    fleet->resync_cursor = fleet->resync_end = fleet->scan_cursor = fleet->scan_end =
+        (uint32_t) limiter->process.table.cell_count;
     fleet->forgiven = fleet->shifted = (uint32_t) limiter->process.table.cell_count;
     fleet->timeout_ms = options->redis_timeout_ms;
     fleet->expected_nodes = options->expected_nodes;
@@ -106,17 +107,17 @@ int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *t
     for (size_t i = 0; i < sizeof(id); i++) {
         (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
     }
-    fleet->memory_size = ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->origins)) +
-                         ROUND_ORPHANS * sizeof(*fleet->orphans) + ROUND_LOGS * sizeof(*fleet->logs);
+    fleet->memory_size = ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->sources)) +
+                         ROUND_EVICTED * sizeof(*fleet->evicted_reports) + ROUND_HISTORIES * sizeof(*fleet->histories);
     unsigned char *memory = pages_reserve(fleet->memory_size, true);
     if (memory == NULL) {
         return -ENOMEM;
     }
     fleet->reports = (struct report *) (void *) memory;
-    fleet->origins = (struct origin *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->reports));
-    fleet->orphans =
-        (struct orphan *) (void *) ((unsigned char *) fleet->origins + ROUND_REPORTS * sizeof(*fleet->origins));
-    fleet->logs = (struct log_news *) (void *) (fleet->orphans + ROUND_ORPHANS);
+    fleet->sources = (struct report_source *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->reports));
+    fleet->evicted_reports =
+        (struct evicted_report *) (void *) ((unsigned char *) fleet->sources + ROUND_REPORTS * sizeof(*fleet->sources));
+    fleet->histories = (struct log_news *) (void *) (fleet->evicted_reports + ROUND_EVICTED);
     fleet->transport = transport;
     store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
     return 0;
@@ -170,26 +171,26 @@ static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
 static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
     struct limiter *limiter = fleet->limiter;
-    struct flush *flush = &fleet->flush;
+    struct full_sync *full_sync = &fleet->full_sync;
     bool settled = true;
-    if (flush->request == 0 && fleet_wanted(fleet) && fleet->skew.known) {
+    if (full_sync->request == 0 && fleet_wanted(fleet) && fleet->clock.known) {
         /* Acquire: pairs with fleet_wait_begin; what its caller did before is in the flush. */
         const uint64_t request = load_acquire(&fleet->requests);
-        settled = request == flush->again; /* when it began for the first time */
-        *flush = (struct flush){.request = request, .urgent = flush->urgent};
+        settled = request == full_sync->again; /* when it began for the first time */
+        *full_sync = (struct full_sync){.request = request, .urgent = full_sync->urgent};
     }
     if (settled) {
         (void) settle_lapsed(limiter);
     } else {
         settle_everything(limiter);
     }
-    if (flush->request != 0) {
-        flush->urgent = !flush->urgent && load_relaxed(&limiter->process.urgent) != 0;
-        kind = flush->urgent ? ROUND_URGENT : ROUND_FLUSH;
+    if (full_sync->request != 0) {
+        full_sync->urgent = !full_sync->urgent && load_relaxed(&limiter->process.urgent) != 0;
+        kind = full_sync->urgent ? ROUND_URGENT : ROUND_FULL_SYNC;
     }
-    const bool asks = kind == ROUND_ASK || !fleet->skew.known || was_away(fleet, monotonic_ns);
+    const bool asks = kind == ROUND_ASK || !fleet->clock.known || was_away(fleet, monotonic_ns);
     /* Who waits for a flush waits for all there is; and who leaves has no other time to tell it. */
-    fleet->tells = kind == ROUND_FLUSH || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
+    fleet->tells = kind == ROUND_FULL_SYNC || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
     if (!asks) {
         report_gather(fleet, set, monotonic_ns + load_relaxed(&limiter->line.offset_ns), kind);
     } else {
@@ -199,14 +200,14 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
          */
         fleet->round.report_count = 0;
         fleet->waiting = kind != ROUND_ASK;
-        fleet->flush.done = false;
+        fleet->full_sync.done = false;
     }
     fleet->round.reports = fleet->reports;
     fleet->round.node = fleet->node;
     fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     fleet->round.leaves = fleet->leaves;
     fleet->round.asks = asks || kind == ROUND_URGENT; /* which tells of some keys alone */
-    fleet->round.fleet_ns = fleet->skew.known ? monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns) : 0;
+    fleet->round.fleet_ns = fleet->clock.known ? monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns) : 0;
     fleet->round.wall_ns = clock_wall_ns(fleet->limiter->clock);
     fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->process->interval_ns) / NS_PER_MS);
     fleet->round.first = fleet->good_ns == 0;
@@ -311,7 +312,7 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     struct fleet_stats *stats = &fleet->stats;
     const struct report *first_refused = NULL;
     fleet->under_way = false;
-    const bool first_time = !fleet->skew.known;
+    const bool first_time = !fleet->clock.known;
     hear_of_nodes(fleet, monotonic_ns);
     fleet->good_ns = monotonic_ns;
     fleet->news_ns = fleet->begun_ns;
@@ -328,8 +329,8 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
         tick_epoch(fleet->limiter); /* what threads deny from their slots may pass again */
     }
     take_overrides(fleet);
-    skew_sample(fleet, monotonic_ns);
-    skew_say(fleet);
+    fleet_clock_sample(fleet, monotonic_ns);
+    fleet_clock_report(fleet);
     log_refused(fleet, refused, first_refused);
     if (first_time) {
         fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live %s",
@@ -345,9 +346,9 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     }
     if (fleet->round.forgot) {
         report_all_again(fleet);
-        report_flush_again(fleet);
-    } else if (fleet->lost && fleet->heal >= fleet->process->table.cell_count &&
-               fleet->interval_count > fleet->healed_at + HEAL_EVERY) {
+        full_sync_restart(fleet);
+    } else if (fleet->lost && fleet->resync_cursor >= fleet->process->table.cell_count &&
+               fleet->interval_count > fleet->resynced_at + RESYNC_EVERY) {
         report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
     }
     tick_news(fleet->limiter, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns));
@@ -357,9 +358,9 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
     counter_add(&stats->report_retry_count, fleet->retry_count);
     counter_add(&stats->rejected_report_count, refused);
     counter_add(&stats->sent_size, fleet->round.sent_size);
-    if (fleet->flush.done) {
-        store_release(&fleet->served, fleet->flush.request); /* pairs with weir_sync */
-        fleet->flush = (struct flush){.request = 0};
+    if (fleet->full_sync.done) {
+        store_release(&fleet->served, fleet->full_sync.request); /* pairs with weir_sync */
+        fleet->full_sync = (struct full_sync){.request = 0};
     }
 }
 
@@ -387,10 +388,10 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 {
     const struct transport_ops *ops = fleet->transport->ops;
     /* Most steps are ticks, and each of the transport's costs calls of the system. */
-    const bool steps = ready || monotonic_ns >= min_u64(fleet->transport_ns, fleet->looked_ns + LOOK_EVERY_NS);
-    fleet->looked_ns = steps ? monotonic_ns : fleet->looked_ns;
+    const bool steps = ready || monotonic_ns >= min_u64(fleet->transport_ns, fleet->inspected_ns + LOOK_EVERY_NS);
+    fleet->inspected_ns = steps ? monotonic_ns : fleet->inspected_ns;
     const enum transport_event event = steps ? ops->step(fleet->transport, monotonic_ns) : TRANSPORT_NOTHING;
-    skew_slew(fleet, fleet->stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->stepped_ns) : 0);
+    fleet_clock_slew(fleet, fleet->stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->stepped_ns) : 0);
     fleet->stepped_ns = monotonic_ns;
 
     rcu_enter();
@@ -408,15 +409,15 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
         report_retry(fleet);
     }
     fleet->failed = fleet->failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
-    trouble_look(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
+    link_health_check(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->limiter);
     }
-    if (fleet->skew.step_ns == 0) {
+    if (fleet->clock.step_ns == 0) {
         report_sweep(fleet, set);
     }
     enum round_kind kind;
-    if (!fleet->under_way && fleet->skew.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
+    if (!fleet->under_way && fleet->clock.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
         ops->state(fleet->transport) == TRANSPORT_READY) {
         if (monotonic_ns >= fleet->extra_round_ns) {
             fleet->extra_round_ns = UINT64_MAX;
@@ -428,7 +429,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
         begin_round(fleet, set, kind, monotonic_ns);
     }
     rcu_leave();
-    skew_step(fleet, monotonic_ns);
+    fleet_clock_step(fleet, monotonic_ns);
 }
 
 size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)

@@ -27,26 +27,26 @@ struct sweep {
     uint64_t began_ns; /* no key was used here before it; 0: when that was is of no use */
 };
 
-typedef void (*sweep_visit)(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule);
+typedef void (*sweep_visit)(const struct sweep *sweep, uint32_t at, struct sync_full *sync, const struct rule *rule);
 
 /* Pins a cell and calls `visit` where its policy is as asked for. */
 static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit)
 {
     struct process *process = sweep->fleet->process;
     struct cell *cell = &process->table.cells[at];
-    const struct owner *owner = &process->table.owners[at];
+    const struct cell_meta *meta = &process->table.metas[at];
     const uint64_t hash = load_acquire(&cell->hash);
-    if (hash == 0 || (sweep->groups != NULL && !sweep->groups[load_relaxed(&owner->group)]) || !cell_pin(cell, hash)) {
+    if (hash == 0 || (sweep->groups != NULL && !sweep->groups[load_relaxed(&meta->group)]) || !cell_pin(cell, hash)) {
         return;
     }
     const struct policy *policy = NULL;
     const struct policy_limit *limit =
-        policy_set_limit(sweep->set, load_relaxed(&owner->group), load_relaxed(&owner->limit_tag), &policy);
+        policy_set_limit(sweep->set, load_relaxed(&meta->group), load_relaxed(&meta->limit_tag), &policy);
     if (limit != NULL) {
-        struct note room;
-        struct note *note = note_open(process, at, &limit->rule, sweep->now_ns, &room);
-        visit(sweep, at, note, &limit->rule);
-        note_shut(process, at, note);
+        struct sync_full room;
+        struct sync_full *sync = sync_load(process, at, &limit->rule, sweep->now_ns, &room);
+        visit(sweep, at, sync, &limit->rule);
+        sync_store(process, at, sync);
     }
     cell_unpin(cell);
 }
@@ -70,21 +70,21 @@ static bool go_on(const struct sweep *sweep, uint32_t *cursor, sweep_visit visit
  * What a bucket has let pass so far is no debt to the fleet. What it owed before is as of the last answer: since the
  * open rung was left, units may have been charged in parts.
  */
-static void forgive(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
+static void forgive(const struct sweep *sweep, uint32_t at, struct sync_full *sync, const struct rule *rule)
 {
     if (!rule_is_bucket(rule)) {
         return;
     }
-    const struct reading reading = report_read(&sweep->fleet->process->table.cells[at], note->given);
+    const struct reading reading = report_read(&sweep->fleet->process->table.cells[at], sync->ledger);
     const uint64_t now = bucket_time(rule, sweep->now_ns);
-    struct lesson *lesson = &note->lesson;
-    const uint64_t owed = lesson->learned_ns != 0 ? max_u64(lesson->known_time, now) : now;
-    lesson->known_time = min_u64(reading.state.a, owed);
-    lesson->known_total = bucket_total(reading.state);
-    lesson->known_back = reading.back[0];
-    lesson->known_scale = bucket_scale(reading.state);
-    note->before.reported_back = lesson->known_back;
-    note->before.reported = note->now.reported + ((lesson->known_total - note->now.reported) & BUCKET_TOTAL_MASK);
+    struct demand_stats *demand = &sync->demand;
+    const uint64_t owed = demand->learned_ns != 0 ? max_u64(demand->known_time, now) : now;
+    demand->known_time = min_u64(reading.state.a, owed);
+    demand->known_total = bucket_total(reading.state);
+    demand->known_refunds = reading.refunds[0];
+    demand->known_rate_id = bucket_rate_id(reading.state);
+    sync->before.acked_refunds = demand->known_refunds;
+    sync->before.acked = sync->now.acked + ((demand->known_total - sync->now.acked) & BUCKET_TOTAL_MASK);
 }
 
 void report_forgive(struct fleet *fleet, const struct policy *policy)
@@ -109,7 +109,7 @@ void report_sweep(struct fleet *fleet, const struct policy_set *set)
 
 bool report_sweeping(const struct fleet *fleet)
 {
-    return fleet->forgiven != fleet->process->table.cell_count || fleet->skew.step_ns != 0;
+    return fleet->forgiven != fleet->process->table.cell_count || fleet->clock.step_ns != 0;
 }
 
 /*
@@ -124,68 +124,69 @@ static bool moves(const struct sweep *sweep, uint64_t time_ns)
 static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule *rule)
 {
     struct process *process = sweep->fleet->process;
-    logs_lock(process, at);
-    struct log *log = logs_get(process, at);
-    if (log != NULL && log->first < log->end && moves(sweep, *log_time(log, log->first))) {
+    history_store_lock(process, at);
+    struct history *log = history_store_get(process, at);
+    if (log != NULL && log->first < log->end && moves(sweep, *history_time(log, log->first))) {
         for (uint64_t number = log->first; number < log->end; number++) {
-            *log_time(log, number) += (uint64_t) sweep->delta_ns;
+            *history_time(log, number) += (uint64_t) sweep->delta_ns;
         }
     }
-    logs_publish(process, at, rule);
-    logs_unlock(process, at);
+    history_store_publish(process, at, rule);
+    history_store_unlock(process, at);
 }
 
 /* As `moves`, of a window's tag. */
-static bool tag_moves(const struct sweep *sweep, const struct rule *rule, uint32_t tag)
+static bool seq_moves(const struct sweep *sweep, const struct rule *rule, uint32_t seq)
 {
-    const uint32_t since = (tag - window_tag_at(rule, sweep->began_ns)) & WINDOW_TAG_MASK;
-    return sweep->began_ns == 0 || since <= WINDOW_TAG_MASK / 2;
+    const uint32_t since = (seq - window_seq_at(rule, sweep->began_ns)) & WINDOW_SEQ_MASK;
+    return sweep->began_ns == 0 || since <= WINDOW_SEQ_MASK / 2;
 }
 
-static void shift_window(const struct sweep *sweep, struct cell *cell, struct note *note, const struct rule *rule)
+static void shift_window(const struct sweep *sweep, struct cell *cell, struct sync_full *sync, const struct rule *rule)
 {
     const uint64_t later_ns = sweep->now_ns + (uint64_t) sweep->delta_ns;
-    const uint32_t windows = window_tag_at(rule, later_ns) - window_tag_at(rule, sweep->now_ns);
+    const uint32_t windows = window_seq_at(rule, later_ns) - window_seq_at(rule, sweep->now_ns);
     if (windows == 0) {
         return;
     }
-    struct pair_value value = pair_read(&cell->state);
+    struct pair_value value = dwcas_read(&cell->state);
     struct state state;
     do {
         state = cell_state(value);
-        if (!tag_moves(sweep, rule, window_tag(state))) {
+        if (!seq_moves(sweep, rule, window_seq(state))) {
             return;
         }
-        state = window_state(window_tag(state) + windows, window_count(state), window_previous(state));
-    } while (!pair_cas(&cell->state, &value, cell_value(state, value)));
+        state = window_state(window_seq(state) + windows, window_count(state), window_previous(state));
+    } while (!dwcas_swap(&cell->state, &value, cell_value(state, value)));
     /* What was given back goes with its windows. The first time is learned before anything is told. */
-    struct given *given = note->given;
-    const uint64_t back[2] = {load_acquire(&given->back[0]), load_acquire(&given->back[1])};
-    for (unsigned i = 0; i < 2 && (back[0] | back[1]) != 0; i++) {
-        const uint32_t tag = (uint32_t) (back[i] >> WINDOW_COUNT_BITS) + windows;
-        store_release(&given->back[tag & 1], (uint64_t) tag << WINDOW_COUNT_BITS | (back[i] & WINDOW_COUNT_MASK));
+    struct refund_ledger *ledger = sync->ledger;
+    const uint64_t refunds[2] = {load_acquire(&ledger->refunds[0]), load_acquire(&ledger->refunds[1])};
+    for (unsigned i = 0; i < 2 && (refunds[0] | refunds[1]) != 0; i++) {
+        const uint32_t seq = (uint32_t) (refunds[i] >> WINDOW_COUNT_BITS) + windows;
+        store_release(&ledger->refunds[seq & 1],
+                      (uint64_t) seq << WINDOW_COUNT_BITS | (refunds[i] & WINDOW_COUNT_MASK));
     }
-    const uint32_t tag = load_relaxed(&note->mirror.tag);
-    store_relaxed(&note->mirror.tag, tag != TAG_NONE ? (tag + windows) & WINDOW_TAG_MASK : tag);
+    const uint32_t seq = load_relaxed(&sync->allowance.seq);
+    store_relaxed(&sync->allowance.seq, seq != SEQ_NONE ? (seq + windows) & WINDOW_SEQ_MASK : seq);
 }
 
-static void shift_cell(const struct sweep *sweep, uint32_t at, struct note *note, const struct rule *rule)
+static void shift_cell(const struct sweep *sweep, uint32_t at, struct sync_full *sync, const struct rule *rule)
 {
     struct cell *cell = &sweep->fleet->process->table.cells[at];
-    uint64_t reset_ns = load_relaxed(&note->given->reset);
+    uint64_t reset_ns = load_relaxed(&sync->ledger->reset);
     if (moves(sweep, reset_ns)) {
-        (void) cas_relaxed(&note->given->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
+        (void) cas_relaxed(&sync->ledger->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
     }
     if (rule_is_bucket(rule)) {
         return; /* its times move with their origin (skew.c) */
     }
-    if (rule_is_log(rule)) {
-        const uint64_t until_ns = load_relaxed(&note->before.remembered);
+    if (rule_has_history(rule)) {
+        const uint64_t until_ns = load_relaxed(&sync->before.restored);
         shift_log(sweep, at, rule);
-        store_relaxed(&note->before.remembered,
+        store_relaxed(&sync->before.restored,
                       moves(sweep, until_ns) ? until_ns + (uint64_t) sweep->delta_ns : until_ns);
     } else {
-        shift_window(sweep, cell, note, rule);
+        shift_window(sweep, cell, sync, rule);
     }
 }
 

@@ -87,7 +87,7 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
         w->settle_ns = now_ns + SETTLE_EVERY_NS;
         (void) settle_lapsed(limiter);
     }
-    offenders_step(&limiter->process, now_ns);
+    top_denied_step(&limiter->process, now_ns);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet.served);
@@ -118,7 +118,7 @@ uint64_t background_poll(weir *w, uint64_t now_ns)
     const bool ready = poll_set_take(&w->poll_set);
     const uint64_t next_ns = run(w, now_ns, ready, &waiting);
     /* A socket is opened, closed and read in a step of the transport alone. */
-    return watch(w, &waiting, w->has_fleet && w->fleet.looked_ns == now_ns, now_ns, next_ns);
+    return watch(w, &waiting, w->has_fleet && w->fleet.inspected_ns == now_ns, now_ns, next_ns);
 }
 
 /* Waits until a descriptor is ready, which it returns, and at most until `until_ns`. */

@@ -15,7 +15,7 @@
 #define NAMED_MAX 3
 
 /* A key is named that was denied so much of all that the policy denied: less is no more than its error may be. */
-#define NAMED_PART HEAVY_COUNT
+#define NAMED_PART TOP_K_COUNT
 
 /* The longest line there can be, and as much again for what plain_line makes of it. */
 #define LINE_SIZE 1024
@@ -110,10 +110,10 @@ static void add_counts(struct text *text, const struct denial_counts *from, cons
 }
 
 /* Whom it denied most since the last line. */
-static void add_keys(struct text *text, const struct heavy *recent, const char *policy, const weir_key_form *form)
+static void add_keys(struct text *text, const struct top_k *recent, const char *policy, const weir_key_form *form)
 {
     weir_offender top[NAMED_MAX];
-    const size_t count = offenders_top(recent, form, top, NAMED_MAX);
+    const size_t count = top_denied_list(recent, form, top, NAMED_MAX);
     size_t named = 0;
     bool told = count == 0; /* that nobody can be named: then there is nothing to tell */
     for (size_t i = 0; i < count; i++) {

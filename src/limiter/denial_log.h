@@ -55,7 +55,7 @@ struct denial_state {
 
 struct denial_log {
     struct denial_state *states; /* by the id of the policy before the '/'; NULL: the log is not wanted */
-    struct heavy *recent;        /* likewise; the lists of offenders.h, since the last line */
+    struct top_k *recent;        /* likewise; the lists of offenders.h, since the last line */
     struct denial_counts *sums;  /* likewise, while they are summed up */
     weir_policy_id *groups;      /* by any policy's id: whose list and state it goes to; 0: not looked up */
     size_t known;                /* ids with a group */
@@ -68,7 +68,7 @@ struct denial_log {
 int denial_log_open(struct denial_log *log, uint64_t monotonic_ns);
 void denial_log_close(struct denial_log *log);
 
-/* Looks, and logs what is due. By the background thread, after offenders_step. */
+/* Looks, and logs what is due. By the background thread, after top_denied_step. */
 void denial_log_step(weir *w, uint64_t monotonic_ns);
 
 #endif

@@ -57,9 +57,9 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->urgent_sync_count = load_relaxed(&fleet->urgent_sync_count);
     stats->report_retry_count = load_relaxed(&fleet->report_retry_count);
     stats->pending_key_count = bitmap_count(&limiter->process.table.dirty);
-    stats->deferred_key_count = bitmap_count(&limiter->process.table.postponed);
-    stats->denied_units = load_relaxed(&limiter->process.offenders.denied_units);
-    stats->evicted_denied_units = load_relaxed(&limiter->process.offenders.evicted_denied_units);
+    stats->deferred_key_count = bitmap_count(&limiter->process.table.deferred);
+    stats->denied_units = load_relaxed(&limiter->process.top_denied.denied_units);
+    stats->evicted_denied_units = load_relaxed(&limiter->process.top_denied.evicted_denied_units);
     stats->memory_size = limiter->memory_size + process_reserved(&limiter->process) + w->denials.memory_size +
                          w->fleet.memory_size + sizeof(*w);
 }
@@ -132,10 +132,10 @@ static void add_policies(struct text *text, const weir *w)
         "# HELP weir_outage_mode 1: the policy is in this outage mode; fleet is normal operation. 0: in another one.\n"
         "# TYPE weir_outage_mode gauge\n");
     for (size_t i = 0; i < set->count; i++) {
-        const unsigned stands_on = load_relaxed(&set->policies[i].rung);
-        for (unsigned rung = RUNG_FLEET; rung <= RUNG_CLOSED; rung++) {
-            text_add(text, "weir_outage_mode{policy=\"%s\",mode=\"%s\"} %d\n", set->policies[i].name, rungs[rung],
-                     rung == stands_on);
+        const unsigned stands_on = load_relaxed(&set->policies[i].outage_mode);
+        for (unsigned outage_mode = OUTAGE_MODE_NONE; outage_mode <= OUTAGE_MODE_CLOSED; outage_mode++) {
+            text_add(text, "weir_outage_mode{policy=\"%s\",mode=\"%s\"} %d\n", set->policies[i].name,
+                     rungs[outage_mode], outage_mode == stands_on);
         }
     }
 }
@@ -199,14 +199,14 @@ static void add_offenders(struct text *text, weir *w)
     for (size_t ratio = 0; ratio < 2; ratio++) {
         text_add(text, "%s", helps[ratio]);
         for (size_t i = 0; i < set->group_count; i++) {
-            struct heavy list;
-            offenders_read(&w->limiter.process, set->groups[i].id, &list);
+            struct top_k list;
+            top_denied_read(&w->limiter.process, set->groups[i].id, &list);
             const char *const name = w->names.names[set->groups[i].id];
             if (ratio == 0) {
                 text_add(text, "weir_recent_denied_units{policy=\"%s\"} %" PRIu64 "\n", name, list.total);
             } else {
                 const uint64_t millionths =
-                    list.total != 0 ? muldiv_floor(offenders_top_sure(&list), 1000000, list.total) : 0;
+                    list.total != 0 ? muldiv_floor(top_denied_sure(&list), 1000000, list.total) : 0;
                 text_add(text, "weir_top_offenders_ratio{policy=\"%s\"} %" PRIu64 ".%06" PRIu64 "\n", name,
                          millionths / 1000000, millionths % 1000000);
             }
@@ -274,9 +274,9 @@ static void add_troubles(struct text *text, const struct fleet_stats *stats)
 {
     text_add(text, "# HELP weir_errors_total Failed attempts to connect, lost connections and failed syncs, by kind.\n"
                    "# TYPE weir_errors_total counter\n");
-    for (size_t i = 0; i < TROUBLE_KINDS; i++) {
-        text_add(text, "weir_errors_total{kind=\"%s\"} %" PRIu64 "\n", trouble_kind(i),
-                 load_relaxed(&stats->trouble_counts[i]));
+    for (size_t i = 0; i < LINK_ERROR_KINDS; i++) {
+        text_add(text, "weir_errors_total{kind=\"%s\"} %" PRIu64 "\n", link_error_name(i),
+                 load_relaxed(&stats->link_error_counts[i]));
     }
 }
 

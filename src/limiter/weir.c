@@ -135,7 +135,7 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     }
     if (options->log != NULL && !options->no_denial_log) {
         result = denial_log_open(&w->denials, now_ns);
-        w->limiter.process.offenders.recent = w->denials.recent;
+        w->limiter.process.top_denied.recent = w->denials.recent;
     }
     result = result != 0 ? result : identity_init(w);
     if (result != 0) {
@@ -181,7 +181,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
         }
     }
     w->options.redis_url = w->options.prefix = w->options.node_name = w->options.fleet_secret = NULL;
-    owner_watch(&w->limiter);
+    handle_watch(&w->limiter);
     *out = w;
     return error_clear(error);
 }
@@ -240,7 +240,7 @@ void weir_close(weir *w)
     if (w == NULL) {
         return;
     }
-    owner_forget(&w->limiter);
+    handle_unwatch(&w->limiter);
     if (getpid() == w->pid) {
         background_stop(w);
         report_last(w);
@@ -344,9 +344,9 @@ size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *o
     if (group == WEIR_NO_POLICY || capacity == 0) {
         return 0;
     }
-    struct heavy list;
-    offenders_read(&unlocked->limiter.process, group, &list);
-    return offenders_top(&list, form, out, capacity);
+    struct top_k list;
+    top_denied_read(&unlocked->limiter.process, group, &list);
+    return top_denied_list(&list, form, out, capacity);
 }
 
 weir_thread *weir_attach(weir *w)
@@ -364,7 +364,7 @@ void weir_detach(weir_thread *t)
 void weir_unbind(weir_thread *t)
 {
     if (t != NULL) {
-        owner_unbind(t);
+        handle_unbind(t);
     }
 }
 

@@ -62,24 +62,24 @@ static void label_write(char label[POLICY_LABEL_SIZE], const weir_limit *limit, 
 /* Which of the rates that a limit has seen this one is; a new one is added, where there is room. */
 static void scale_find(struct rule *rule, struct policy_names *names, weir_policy_id group, uint64_t salt)
 {
-    struct policy_scales *at = names->scales;
+    struct policy_scales *at = names->rate_table;
     while (at != NULL && (at->group != group || at->salt != salt)) {
         at = at->next;
     }
     if (at == NULL && (at = calloc(1, sizeof(*at))) != NULL) {
         at->group = group;
         at->salt = salt;
-        at->next = names->scales;
-        names->scales = at;
+        at->next = names->rate_table;
+        names->rate_table = at;
     }
-    rule->scales = at != NULL ? &at->scales : NULL;
-    for (unsigned i = 1; i < SCALE_COUNT && at != NULL; i++) {
+    rule->rate_table = at != NULL ? &at->rate_table : NULL;
+    for (unsigned i = 1; i < RATE_COUNT && at != NULL; i++) {
         /* Written before the set that uses it is published, and never again. */
-        if (at->scales.units[i] == 0) {
-            at->scales.units[i] = rule->unit;
+        if (at->rate_table.units[i] == 0) {
+            at->rate_table.units[i] = rule->unit;
         }
-        if (at->scales.units[i] == rule->unit) {
-            rule->scale = (uint8_t) i;
+        if (at->rate_table.units[i] == rule->unit) {
+            rule->rate_id = (uint8_t) i;
             return;
         }
     }
@@ -130,8 +130,8 @@ static void policy_derive(struct policy *policy, uint64_t tick_ns)
     policy->grants = true;
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule *rule = &policy->limits[i].rule;
-        policy->fine_clock =
-            policy->fine_clock || rule_is_queue(rule) || rule_is_log(rule) || span_ns(rule) < COARSE_TICKS * tick_ns;
+        policy->fine_clock = policy->fine_clock || rule_is_queue(rule) || rule_has_history(rule) ||
+                             span_ns(rule) < COARSE_TICKS * tick_ns;
         policy->grants = policy->grants && !rule_is_queue(rule);
     }
 }
@@ -157,7 +157,7 @@ static void policy_compile(struct policy *out, const weir_policy *policy, uint64
     }
     policy_derive(out, tick_ns);
     out->odd_set = names->set_count % 2 != 0;
-    store_relaxed(&out->rung, RUNG_FLEET);
+    store_relaxed(&out->outage_mode, OUTAGE_MODE_NONE);
     store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
 }
 
@@ -168,7 +168,7 @@ static void share_log_most(const struct policy_group *group, uint64_t salt, uint
         for (size_t j = 0; j < group->members[i]->limit_count; j++) {
             struct policy_limit *limit = &group->members[i]->limits[j];
             if (limit->salt == salt) {
-                raise_relaxed(&limit->log_most, units);
+                raise_relaxed(&limit->history_most, units);
             }
         }
     }
@@ -194,7 +194,7 @@ void policy_override(struct policy *out, const struct policy *like, const uint64
         }
         limit_activate(limit);
         share_log_most(like->group, limit->salt, limit->rule.limit);
-        raise_relaxed(&limit->log_most, limit->rule.limit);
+        raise_relaxed(&limit->history_most, limit->rule.limit);
     }
     policy_derive(out, tick_ns);
 }
@@ -361,10 +361,10 @@ void policy_set_free(struct policy_set *set)
 
 void policy_names_free(struct policy_names *names)
 {
-    while (names->scales != NULL) {
-        struct policy_scales *next = names->scales->next;
-        free(names->scales);
-        names->scales = next;
+    while (names->rate_table != NULL) {
+        struct policy_scales *next = names->rate_table->next;
+        free(names->rate_table);
+        names->rate_table = next;
     }
     free(names->forms);
 }

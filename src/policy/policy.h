@@ -28,11 +28,11 @@ struct policy_limit {
     /* As in force: the rule's own, or what the outage ladder makes of them. Each stands for itself, so a check that
      * reads them while they change decides by a mixture of two valid answers, for one check. */
     _Atomic uint64_t limit_now, unit_now, tolerance_now;
-    _Atomic uint64_t log_most; /* the greatest limit of the tiers that share a log, and of entries of single keys */
+    _Atomic uint64_t history_most; /* the greatest limit of the tiers that share a log, and of entries of single keys */
 };
 
 /* Where a policy stands on the outage ladder. */
-enum rung { RUNG_FLEET, RUNG_SHARE, RUNG_LOCAL, RUNG_OPEN, RUNG_CLOSED };
+enum outage_mode { OUTAGE_MODE_NONE, OUTAGE_MODE_SHARE, OUTAGE_MODE_LOCAL, OUTAGE_MODE_OPEN, OUTAGE_MODE_CLOSED };
 
 /* What a key's entry in the fleet makes of its policy. */
 enum override { OVERRIDE_NONE, OVERRIDE_ALLOW, OVERRIDE_DENY };
@@ -66,8 +66,8 @@ struct policy {
     uint32_t outage_grace_ms, long_outage_ms;
     size_t limit_count;
     struct policy_limit limits[WEIR_MAX_LIMITS];
-    _Atomic uint8_t rung;  /* enum rung; written by the outage ladder */
-    _Atomic uint8_t basis; /* weir_basis, for verdicts */
+    _Atomic uint8_t outage_mode; /* enum rung; written by the outage ladder */
+    _Atomic uint8_t basis;       /* weir_basis, for verdicts */
 };
 
 struct overrides;
@@ -96,7 +96,7 @@ struct policy_scales {
     struct policy_scales *next;
     weir_policy_id group;
     uint64_t salt;
-    struct scales scales;
+    struct rate_table rate_table;
 };
 
 /* How the keys of a policy and its tiers are written; the policy need not be there. */
@@ -111,7 +111,7 @@ struct policy_names {
     size_t count;
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
-    struct policy_scales *scales;
+    struct policy_scales *rate_table;
     const uint64_t *salts;                 /* by id: what keeps the policies' keys apart */
     const struct record_hash *record_hash; /* as the salts, the caller's */
     struct policy_form *forms;             /* of keys */
@@ -153,7 +153,7 @@ static inline struct rule policy_rule(const struct policy_limit *limit)
     rule.limit = load_relaxed(&limit->limit_now);
     rule.unit = load_relaxed(&limit->unit_now);
     rule.tolerance = load_relaxed(&limit->tolerance_now);
-    rule.log_most = load_relaxed(&limit->log_most);
+    rule.history_most = load_relaxed(&limit->history_most);
     return rule;
 }
 

@@ -13,31 +13,31 @@
 #include "base/numbers.h"
 #include "policy/policy.h"
 
-#define TAG_NONE UINT32_MAX /* no window's */
+#define SEQ_NONE UINT32_MAX /* no window's */
 
 /* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
-struct mirror {
-    _Alignas(64) _Atomic uint64_t others_rate; /* see struct estimate */
+struct allowance {
+    _Alignas(64) _Atomic uint64_t remote_rate; /* see struct estimate */
     _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
-    _Atomic uint64_t looked_ns; /* when the background thread last found that the answer does, or was given one */
-    _Atomic uint64_t seen;  /* what the state counted then: of the note's window, a bucket's total, or a log's end */
-    _Atomic uint64_t alarm; /* so many units later the fleet's news is too old to go by */
+    _Atomic uint64_t inspected_ns; /* when the background thread last found that the answer does, or was given one */
+    _Atomic uint64_t seen; /* what the state counted then: of the note's window, a bucket's total, or a log's end */
+    _Atomic uint64_t urgent_threshold; /* so many units later the fleet's news is too old to go by */
     /* Of a bucket: what its a was taken to be at since_ns, with what others had not told yet. Of a window or a log:
      * what silent nodes are presumed to have used that counts; of a sliding window as presumed_pack says. */
     _Atomic uint64_t level;
-    _Atomic uint32_t others_part;
+    _Atomic uint32_t remote_fraction;
     /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. */
-    _Atomic uint32_t part;
-    _Atomic uint32_t tag;         /* the window of `seen`, and of the note's `now`; TAG_NONE: none yet */
-    _Atomic uint16_t dither;      /* see struct estimate */
-    _Atomic uint8_t quota_untold; /* 1: a quota's key that may have been used up before this process began */
-    _Atomic uint8_t flags;        /* MIRROR_* */
+    _Atomic uint32_t fraction;
+    _Atomic uint32_t seq;          /* the window of `seen`, and of the note's `now`; SEQ_NONE: none yet */
+    _Atomic uint16_t dither;       /* see struct estimate */
+    _Atomic uint8_t quota_unacked; /* 1: a quota's key that may have been used up before this process began */
+    _Atomic uint8_t flags;         /* MIRROR_* */
 };
 
-#define MIRROR_WAITS     1 /* the others may not have told yet what they have just begun */
-#define MIRROR_NO_DEMAND 2 /* what others ask for is not known yet */
+#define ALLOWANCE_AWAITS_PEERS   1 /* the others may not have told yet what they have just begun */
+#define ALLOWANCE_DEMAND_UNKNOWN 2 /* what others ask for is not known yet */
 
-_Static_assert(sizeof(struct mirror) == 64, "a check reads one line of it");
+_Static_assert(sizeof(struct allowance) == 64, "a check reads one line of it");
 
 struct process;
 
@@ -52,38 +52,39 @@ struct process;
 #define URGENT_DIVISOR 128
 #define URGENT_UNITS   2
 
-static inline uint64_t mirror_urgent_units(uint64_t part)
+static inline uint64_t allowance_urgent_units(uint64_t fraction)
 {
-    return max_u64(part / URGENT_DIVISOR, URGENT_UNITS);
+    return max_u64(fraction / URGENT_DIVISOR, URGENT_UNITS);
 }
 
-/* A rule where this part of it may pass (of PART_WHOLE; 0: all), for a request of so many units. */
-struct rule mirror_part_rule(const struct rule *rule, uint64_t part, uint64_t asked);
+/* A rule where this part of it may pass (of FRACTION_WHOLE; 0: all), for a request of so many units. */
+struct rule allowance_fraction_rule(const struct rule *rule, uint64_t fraction, uint64_t asked);
 /* This node's part of the demand last seen; 0: all of it. */
-uint32_t mirror_demand_part(const struct process *process, const struct mirror *mirror);
+uint32_t allowance_demand_fraction(const struct process *process, const struct allowance *allowance);
 /* The part of a key that has no note. `told`: the fleet has told of it. */
-uint32_t mirror_stub_part(const struct process *process, const struct rule *rule, bool told);
+uint32_t allowance_compact_fraction(const struct process *process, const struct rule *rule, bool counts);
 /* Whether a key is decided by the limit as it is configured: not in part, nor by the outage ladder. */
-bool mirror_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
-                     uint32_t cell);
+bool allowance_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
+                        uint32_t cell);
 /* The rule in force for one limit of any policy at a cell, for a request of so many units. */
-struct rule mirror_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
-                        uint64_t asked);
+struct rule allowance_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
+                           uint64_t asked);
 /*
  * What a state comes to by that rule, of a policy that it concerns: of a queue, and in an outage of any bucket, with
  * the others' units that nobody has told of; where each node has the whole limit, without the others' units.
  */
-struct state mirror_level(const struct process *process, const struct policy *policy, const struct rule *rule,
-                          uint32_t cell, struct state state, uint64_t now_ns);
+struct state allowance_level(const struct process *process, const struct policy *policy, const struct rule *rule,
+                             uint32_t cell, struct state state, uint64_t now_ns);
 /*
  * Of a headroom by that rule and level, less the units that are held, the units that may pass, of which `asked` are
  * wanted now. It concerns the policy.
  */
-uint64_t mirror_left(struct process *process, const struct policy *policy, const struct rule *rule, uint32_t cell,
-                     struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns);
+uint64_t allowance_left(struct process *process, const struct policy *policy, const struct rule *rule, uint32_t cell,
+                        struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns);
 /* The wait until the fleet's next answer at the latest, where that can let more pass; else 0. */
 /* Units of a bucket were given back here. */
-void mirror_returned(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t units);
-uint64_t mirror_retry_after(const struct process *process, const struct policy *policy, uint32_t cell, uint64_t now_ns);
+void allowance_refund(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t units);
+uint64_t allowance_retry_after(const struct process *process, const struct policy *policy, uint32_t cell,
+                               uint64_t now_ns);
 
 #endif

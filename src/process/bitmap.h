@@ -5,8 +5,8 @@
  * Any thread sets bits; one thread takes them out.
  *
  * Ordering
- *   [T4] A bit is set after the change it tells of, which ends in a full barrier (pair_cas), by whoever finds it clear;
- *        it is cleared by a seq_cst operation before the changed thing is read. Either the setter sees it clear and
+ *   [T4] A bit is set after the change it tells of, which ends in a full barrier (dwcas_swap), by whoever finds it
+ * clear; it is cleared by a seq_cst operation before the changed thing is read. Either the setter sees it clear and
  *        sets it, or the reader sees the change. The summary likewise: it is cleared before its word is read.
  *
  * Progress: wait-free.

@@ -15,25 +15,25 @@
 #include "process/table.h"
 
 /* Latest times of a forgotten log that the fleet has not had. */
-#define ORPHAN_TIMES 16
+#define EVICTED_TIMES 16
 
 /* A key that was forgotten with something still to tell the fleet. */
-struct orphan {
-    struct owner owner;
-    struct note note;
-    struct given given;
+struct evicted_report {
+    struct cell_meta meta;
+    struct sync_full sync;
+    struct refund_ledger ledger;
     struct kept_key key;
     struct state state;
-    uint64_t times[ORPHAN_TIMES], first; /* a log's: of its units first, first + 1, ... */
+    uint64_t times[EVICTED_TIMES], first; /* a log's: of its units first, first + 1, ... */
     uint32_t time_count;
 };
 
-#define ORPHAN_COUNT 4096
+#define EVICTED_COUNT 4096
 
-struct orphans {
+struct evicted_reports {
     _Atomic uint32_t lock;
     size_t first, count;
-    struct orphan *ring;
+    struct evicted_report *ring;
     /* Keys whose forgetting has begun, before their cell was vacated; and ended, after they were put here. */
     _Atomic uint64_t begun, ended;
 };
@@ -50,9 +50,9 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
                            uint64_t now_ns);
 
-bool orphans_take(struct process *process, struct orphan *out);
+bool evicted_take(struct process *process, struct evicted_report *out);
 /* Keys whose forgetting has begun, and ended, so far: as many, and none can be between the table and the ring. */
-uint64_t orphans_begun(const struct process *process);
-uint64_t orphans_ended(const struct process *process);
+uint64_t evicted_begun(const struct process *process);
+uint64_t evicted_ended(const struct process *process);
 
 #endif

@@ -67,18 +67,18 @@
 #define LINE_WORDS 8
 #define REST       (LINE_WORDS - 1)
 
-#define PRINT_BITS     12
-#define UNITS_BITS     13
-#define TIME_BITS      37
-#define TIME_UNIT_BITS 21
-#define PRINT_MASK     ((UINT64_C(1) << PRINT_BITS) - 1)
-#define UNITS_MASK     ((UINT64_C(1) << UNITS_BITS) - 1)
-#define TIME_MASK      ((UINT64_C(1) << TIME_BITS) - 1)
-#define UNITS_AT       PRINT_BITS
-#define TIME_AT        (UNITS_AT + UNITS_BITS)
-#define WEIGHT_AT      (TIME_AT + TIME_BITS)
+#define FINGERPRINT_BITS 12
+#define UNITS_BITS       13
+#define TIME_BITS        37
+#define TIME_UNIT_BITS   21
+#define FINGERPRINT_MASK ((UINT64_C(1) << FINGERPRINT_BITS) - 1)
+#define UNITS_MASK       ((UINT64_C(1) << UNITS_BITS) - 1)
+#define TIME_MASK        ((UINT64_C(1) << TIME_BITS) - 1)
+#define UNITS_AT         FINGERPRINT_BITS
+#define TIME_AT          (UNITS_AT + UNITS_BITS)
+#define PRIORITY_AT      (TIME_AT + TIME_BITS)
 
-_Static_assert(WEIGHT_AT + 2 == 64, "the weight is on top");
+_Static_assert(PRIORITY_AT + 2 == 64, "the weight is on top");
 
 /* Units are kept as a number of eight significant bits and an exponent. */
 #define MANTISSA_BITS 7
@@ -105,9 +105,9 @@ static uint64_t decode_units(uint64_t code)
     return exponent == 0 ? mantissa : (mantissa + (UINT64_C(1) << MANTISSA_BITS)) << (exponent - 1);
 }
 
-static uint64_t word_print(uint64_t word)
+static uint64_t word_fingerprint(uint64_t word)
 {
-    return word & PRINT_MASK;
+    return word & FINGERPRINT_MASK;
 }
 
 static uint64_t word_units(uint64_t word)
@@ -120,21 +120,21 @@ static uint64_t word_time(uint64_t word)
     return word >> TIME_AT & TIME_MASK;
 }
 
-static uint64_t word_weight(uint64_t word)
+static uint64_t word_priority(uint64_t word)
 {
-    return word >> WEIGHT_AT;
+    return word >> PRIORITY_AT;
 }
 
 static uint64_t word_make(uint64_t print, uint64_t units, uint64_t time, uint64_t weight)
 {
-    return weight << WEIGHT_AT | time << TIME_AT | units << UNITS_AT | print;
+    return weight << PRIORITY_AT | time << TIME_AT | units << UNITS_AT | print;
 }
 
 /* The conservative update. */
 static uint64_t word_join(uint64_t a, uint64_t b)
 {
-    return word_make(word_print(a), max_u64(word_units(a), word_units(b)), max_u64(word_time(a), word_time(b)),
-                     max_u64(word_weight(a), word_weight(b)));
+    return word_make(word_fingerprint(a), max_u64(word_units(a), word_units(b)), max_u64(word_time(a), word_time(b)),
+                     max_u64(word_priority(a), word_priority(b)));
 }
 
 /* What a time is kept as: of something that is over then, `up`. */
@@ -148,7 +148,7 @@ static uint64_t time_of(const struct sketch *sketch, uint64_t ns, bool up)
 static _Atomic uint64_t *line_of(const struct sketch *sketch, uint64_t hash, uint64_t *print)
 {
     const uint64_t mixed = hash_mix(hash);
-    *print = mixed & PRINT_MASK;
+    *print = mixed & FINGERPRINT_MASK;
     return &sketch->words[(size_t) (((wide_uint) mixed * sketch->line_count) >> 64) * LINE_WORDS];
 }
 
@@ -183,10 +183,10 @@ static struct look look_at(_Atomic uint64_t *line, uint64_t print, uint64_t now)
         look.words[i] = word;
         if (word_time(word) <= now) {
             look.free = i;
-        } else if (word_print(word) == print) {
+        } else if (word_fingerprint(word) == print) {
             look.same = i;
-        } else if (word >> PRINT_BITS < least) {
-            least = word >> PRINT_BITS;
+        } else if (word >> FINGERPRINT_BITS < least) {
+            least = word >> FINGERPRINT_BITS;
             look.least = i;
         }
     }
@@ -196,8 +196,8 @@ static struct look look_at(_Atomic uint64_t *line, uint64_t print, uint64_t now)
 /* One that was refused goes to the rest. False: it is forgiven. */
 static bool give_way(_Atomic uint64_t *line, uint64_t word, uint64_t now)
 {
-    if (word_weight(word) != SKETCH_REFUSED) {
-        return word_weight(word) == SKETCH_BACK;
+    if (word_priority(word) != SKETCH_REFUSED) {
+        return word_priority(word) == SKETCH_BACK;
     }
     uint64_t rest = load_relaxed(&line[REST]);
     uint64_t next;
@@ -207,9 +207,9 @@ static bool give_way(_Atomic uint64_t *line, uint64_t word, uint64_t now)
     return true;
 }
 
-bool sketch_put(struct sketch *sketch, uint64_t hash, struct trace trace, enum sketch_weight weight, uint64_t now_ns)
+bool sketch_put(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority weight, uint64_t now_ns)
 {
-    if (trace.units == 0) {
+    if (usage.units == 0) {
         return true;
     }
     if (load_relaxed(&sketch->used) == 0) {
@@ -218,7 +218,7 @@ bool sketch_put(struct sketch *sketch, uint64_t hash, struct trace trace, enum s
     uint64_t print;
     _Atomic uint64_t *line = line_of(sketch, hash, &print);
     const uint64_t now = time_of(sketch, now_ns, false);
-    const uint64_t word = word_make(print, encode_units(trace.units), time_of(sketch, trace.until_ns, true), weight);
+    const uint64_t word = word_make(print, encode_units(usage.units), time_of(sketch, usage.until_ns, true), weight);
     for (;;) {
         struct look look = look_at(line, print, now);
         if (look.same != REST) {
@@ -231,7 +231,7 @@ bool sketch_put(struct sketch *sketch, uint64_t hash, struct trace trace, enum s
             if (cas_relaxed(&line[look.free], &look.words[look.free], word)) {
                 return true;
             }
-        } else if (look.words[look.least] >> PRINT_BITS >= word >> PRINT_BITS) {
+        } else if (look.words[look.least] >> FINGERPRINT_BITS >= word >> FINGERPRINT_BITS) {
             return give_way(line, word, now); /* of equals the one that was there stays */
         } else {
             /* Before it is gone, so that it is always in one of the two. */
@@ -244,11 +244,11 @@ bool sketch_put(struct sketch *sketch, uint64_t hash, struct trace trace, enum s
 }
 
 /* Looks for a hash; `back`: its key is in the table again. */
-static struct trace find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns, bool back)
+static struct usage find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns, bool refunds)
 {
-    struct trace trace = {0, 0};
+    struct usage usage = {0, 0};
     if (load_relaxed(&sketch->used) == 0) { /* [K1] */
-        return trace;
+        return usage;
     }
     uint64_t print;
     _Atomic uint64_t *line = line_of(sketch, hash, &print);
@@ -256,21 +256,21 @@ static struct trace find(const struct sketch *sketch, uint64_t hash, uint64_t li
     uint64_t time = 0;
     for (unsigned i = 0; i < LINE_WORDS; i++) {
         const uint64_t word = load_relaxed(&line[i]);
-        if (word_time(word) <= now || (i != REST && word_print(word) != print)) {
+        if (word_time(word) <= now || (i != REST && word_fingerprint(word) != print)) {
             continue;
         }
-        if (back && i != REST) {
+        if (refunds && i != REST) {
             /* Once: where it was just raised, it stays as it is. */
             uint64_t seen = word;
             (void) cas_relaxed(&line[i], &seen, word_make(print, word_units(word), word_time(word), SKETCH_BACK));
         }
         const uint64_t units = decode_units(word_units(word));
         /* The rest may be of a limit of other numbers. */
-        trace.units = max_u64(trace.units, i != REST ? units : min_u64(units, limit));
+        usage.units = max_u64(usage.units, i != REST ? units : min_u64(units, limit));
         time = max_u64(time, word_time(word));
     }
-    trace.until_ns = saturating_add(load_relaxed(&sketch->origin_ns), time << TIME_UNIT_BITS);
-    return trace;
+    usage.until_ns = saturating_add(load_relaxed(&sketch->origin_ns), time << TIME_UNIT_BITS);
+    return usage;
 }
 
 void sketch_prefetch(const struct sketch *sketch, uint64_t hash)
@@ -281,12 +281,12 @@ void sketch_prefetch(const struct sketch *sketch, uint64_t hash)
     }
 }
 
-struct trace sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
+struct usage sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
 {
     return find(sketch, hash, limit, now_ns, false);
 }
 
-struct trace sketch_take(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
+struct usage sketch_take(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
 {
     return find(sketch, hash, limit, now_ns, true);
 }
@@ -297,7 +297,7 @@ void sketch_forget(struct sketch *sketch, uint64_t hash)
     _Atomic uint64_t *line = line_of(sketch, hash, &print);
     for (unsigned i = 0; i < REST && load_relaxed(&sketch->used) != 0; i++) {
         uint64_t word = load_relaxed(&line[i]);
-        while (word_print(word) == print && word != 0 && !cas_relaxed(&line[i], &word, 0)) {
+        while (word_fingerprint(word) == print && word != 0 && !cas_relaxed(&line[i], &word, 0)) {
         }
     }
 }

@@ -15,7 +15,7 @@
 #include "base/atomics.h"
 
 /* How much is lost with a trace, least first. */
-enum sketch_weight {
+enum sketch_priority {
     SKETCH_BACK,   /* nothing: the key is in the table again */
     SKETCH_LITTLE, /* less than half of its limit was used */
     SKETCH_MUCH,   /* half of it or more */
@@ -39,16 +39,16 @@ void sketch_close(struct sketch *sketch);
  * Remembers a trace of a cell's hash. False: there was no room, and what the key of least weight had used (this one's,
  * or another's) is forgiven. One that was refused never is.
  */
-bool sketch_put(struct sketch *sketch, uint64_t hash, struct trace trace, enum sketch_weight weight, uint64_t now_ns);
+bool sketch_put(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority weight, uint64_t now_ns);
 
 /* Asks for the line of a hash. */
 void sketch_prefetch(const struct sketch *sketch, uint64_t hash);
 
 /* At least what was put of a hash that is not over and was not forgiven; units 0: nothing. `limit`: of its rule. */
-struct trace sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
+struct usage sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
 
 /* The same for a key that is in the table again: its trace is the first to give way from now on. */
-struct trace sketch_take(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
+struct usage sketch_take(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
 
 /* Forgets a hash's own trace, and one in some ten thousand of others'. */
 void sketch_forget(struct sketch *sketch, uint64_t hash);

@@ -30,93 +30,93 @@
 #define RECLAIM_BLOCKS 4096
 
 /* Memory for logs is reserved, and present only when it is used. */
-int logs_open(struct logs *logs, size_t max_units, size_t cell_count)
+int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count)
 {
     const size_t wanted = max_units * sizeof(uint64_t);
     const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
-    const size_t owners_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
-    logs->memory_size = size + owners_size + buddy_overhead(size);
-    logs->memory = pages_reserve(logs->memory_size, false);
-    logs->places_size = cell_count * sizeof(*logs->places);
-    logs->places = pages_reserve_sparse(logs->places_size);
-    if (logs->memory == NULL || logs->places == NULL) {
+    const size_t metas_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
+    histories->memory_size = size + metas_size + buddy_overhead(size);
+    histories->memory = pages_reserve(histories->memory_size, false);
+    histories->places_size = cell_count * sizeof(*histories->places);
+    histories->places = pages_reserve_sparse(histories->places_size);
+    if (histories->memory == NULL || histories->places == NULL) {
         return -ENOMEM;
     }
-    logs->owners = (uint32_t *) (void *) ((unsigned char *) logs->memory + size);
-    buddy_init(&logs->blocks, logs->memory, size, (unsigned char *) logs->memory + size + owners_size);
+    histories->metas = (uint32_t *) (void *) ((unsigned char *) histories->memory + size);
+    buddy_init(&histories->blocks, histories->memory, size, (unsigned char *) histories->memory + size + metas_size);
     return 0;
 }
 
-void logs_close(struct logs *logs)
+void history_store_close(struct history_store *histories)
 {
-    pages_release(logs->memory, logs->memory_size);
-    pages_release(logs->places, logs->places_size);
-    logs->memory = NULL;
-    logs->places = NULL;
+    pages_release(histories->memory, histories->memory_size);
+    pages_release(histories->places, histories->places_size);
+    histories->memory = NULL;
+    histories->places = NULL;
 }
 
 static struct log_place *place_of(struct process *process, uint32_t cell)
 {
-    return &process->logs.places[cell];
+    return &process->histories.places[cell];
 }
 
-void logs_lock(struct process *process, uint32_t cell)
+void history_store_lock(struct process *process, uint32_t cell)
 {
     spin_lock(&place_of(process, cell)->lock);
 }
 
-void logs_unlock(struct process *process, uint32_t cell)
+void history_store_unlock(struct process *process, uint32_t cell)
 {
-    const struct log *log = process->fleet ? logs_get(process, cell) : NULL;
-    struct note *note = log != NULL ? note_of(&process->notes, cell) : NULL;
-    if (note != NULL) {
-        store_relaxed(&note->log_end, log->end);
+    const struct history *history = process->fleet ? history_store_get(process, cell) : NULL;
+    struct sync_full *sync = history != NULL ? sync_of(&process->syncs, cell) : NULL;
+    if (sync != NULL) {
+        store_relaxed(&sync->history_end, history->end);
     }
     spin_unlock(&place_of(process, cell)->lock);
 }
 
-struct log *logs_get(struct process *process, uint32_t cell)
+struct history *history_store_get(struct process *process, uint32_t cell)
 {
     const uint32_t block = place_of(process, cell)->block;
-    return block != 0 ? buddy_at(&process->logs.blocks, block) : NULL;
+    return block != 0 ? buddy_at(&process->histories.blocks, block) : NULL;
 }
 
 static uint32_t block_take(struct process *process, uint32_t cell, size_t size)
 {
-    spin_lock(&process->logs.lock);
-    const uint32_t block = buddy_take(&process->logs.blocks, size);
+    spin_lock(&process->histories.lock);
+    const uint32_t block = buddy_take(&process->histories.blocks, size);
     if (block != 0) {
-        process->logs.owners[block - 1] = cell;
+        process->histories.metas[block - 1] = cell;
     }
-    spin_unlock(&process->logs.lock);
+    spin_unlock(&process->histories.lock);
     return block;
 }
 
 static void block_give(struct process *process, uint32_t block)
 {
-    spin_lock(&process->logs.lock);
-    buddy_give(&process->logs.blocks, block);
-    spin_unlock(&process->logs.lock);
+    spin_lock(&process->histories.lock);
+    buddy_give(&process->histories.blocks, block);
+    spin_unlock(&process->histories.lock);
 }
 
 /* The next block in use from where the last search ended, and whose it is; 0: none. */
-static uint32_t block_next(struct process *process, uint32_t *owner)
+static uint32_t block_next(struct process *process, uint32_t *meta)
 {
-    struct logs *logs = &process->logs;
-    spin_lock(&logs->lock);
-    uint32_t block = buddy_next(&logs->blocks, logs->cursor + 1);
-    block = block != 0 ? block : buddy_next(&logs->blocks, 1);
-    logs->cursor = block;
-    *owner = block != 0 ? logs->owners[block - 1] : 0;
-    spin_unlock(&logs->lock);
+    struct history_store *histories = &process->histories;
+    spin_lock(&histories->lock);
+    uint32_t block = buddy_next(&histories->blocks, histories->cursor + 1);
+    block = block != 0 ? block : buddy_next(&histories->blocks, 1);
+    histories->cursor = block;
+    *meta = block != 0 ? histories->metas[block - 1] : 0;
+    spin_unlock(&histories->lock);
     return block;
 }
 
 /* Gives back the memory of a log whose window is empty, if it is that still. */
-static void block_reclaim(struct process *process, uint32_t block, uint32_t owner, uint64_t now_ns)
+static void block_reclaim(struct process *process, uint32_t block, uint32_t meta, uint64_t now_ns)
 {
-    const struct cell *cell = &process->table.cells[owner];
-    struct log_place *place = place_of(process, owner);
+    const struct cell *cell = &process->table.cells[meta];
+    struct log_place *place = place_of(process, meta);
     if (!spin_trylock(&place->lock)) {
         return;
     }
@@ -136,14 +136,14 @@ static uint32_t block_find(struct process *process, uint32_t cell, size_t size, 
     uint32_t block = block_take(process, cell, size);
     uint32_t first = 0;
     for (unsigned i = 0; i < RECLAIM_BLOCKS && block == 0; i++) {
-        uint32_t owner;
-        const uint32_t other = block_next(process, &owner);
+        uint32_t meta;
+        const uint32_t other = block_next(process, &meta);
         if (other == 0 || other == first) {
             break; /* once around */
         }
         first = first != 0 ? first : other;
-        if (owner != cell) {
-            block_reclaim(process, other, owner, now_ns);
+        if (meta != cell) {
+            block_reclaim(process, other, meta, now_ns);
             block = block_take(process, cell, size);
         }
     }
@@ -152,7 +152,7 @@ static uint32_t block_find(struct process *process, uint32_t cell, size_t size, 
 
 static uint32_t ring_for(const struct rule *rule, uint64_t units)
 {
-    const uint64_t wanted = min_u64(units, min_u64(max_u64(rule->limit, rule->log_most), WEIR_MAX_LOG_UNITS));
+    const uint64_t wanted = min_u64(units, min_u64(max_u64(rule->limit, rule->history_most), WEIR_MAX_LOG_UNITS));
     uint32_t capacity = FIRST_CAPACITY;
     while (capacity < wanted) {
         capacity *= 2;
@@ -160,53 +160,55 @@ static uint32_t ring_for(const struct rule *rule, uint64_t units)
     return capacity;
 }
 
-struct log *logs_room(struct process *process, uint32_t cell, const struct rule *rule, uint64_t units, uint64_t now_ns)
+struct history *history_store_room(struct process *process, uint32_t cell, const struct rule *rule, uint64_t units,
+                                   uint64_t now_ns)
 {
     struct log_place *place = place_of(process, cell);
-    struct log *log = logs_get(process, cell);
-    const uint64_t own = log != NULL ? log->end - log->first : 0;
+    struct history *history = history_store_get(process, cell);
+    const uint64_t own = history != NULL ? history->end - history->first : 0;
     const uint32_t capacity = ring_for(rule, saturating_add(own, units));
-    if (log != NULL && log->capacity >= capacity) {
-        return log;
+    if (history != NULL && history->capacity >= capacity) {
+        return history;
     }
-    const struct state state = cell_state(pair_read(&process->table.cells[cell].state));
-    const bool resumed = log == NULL && state.a > now_ns; /* only then is there a state without a log */
-    const uint32_t own_groups = resumed ? 1 : log != NULL ? log->group_capacity : 0;
-    const uint32_t groups = process->fleet ? (uint32_t) min_u64(capacity, LOG_GROUPS) : own_groups;
-    const size_t size = log_size(capacity, groups);
+    const struct state state = cell_state(dwcas_read(&process->table.cells[cell].state));
+    const bool resumed = history == NULL && state.a > now_ns; /* only then is there a state without a log */
+    const uint32_t own_groups = resumed ? 1 : history != NULL ? history->group_capacity : 0;
+    const uint32_t groups = process->fleet ? (uint32_t) min_u64(capacity, HISTORY_GROUPS) : own_groups;
+    const size_t size = history_size(capacity, groups);
     const uint32_t block = block_find(process, cell, size, now_ns);
     if (block == 0) {
         return NULL;
     }
-    struct log *grown = buddy_at(&process->logs.blocks, block);
-    log_init(grown, capacity, groups);
-    if (log != NULL) {
-        log_copy(grown, log);
+    struct history *grown = buddy_at(&process->histories.blocks, block);
+    history_init(grown, capacity, groups);
+    if (history != NULL) {
+        history_copy(grown, history);
         block_give(process, place->block);
     }
     if (resumed) {
         /* When each passed is not known: they leave together, when the last one would. */
         const struct log_group all = {.time_ns = saturating_sub(state.a, rule->period_ns), .units = state.b};
-        log_set_others(grown, &all, 1);
+        history_set_remote(grown, &all, 1);
     }
     place->block = block;
     return grown;
 }
 
-void logs_resume(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns)
+void history_store_resume(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns)
 {
-    if (rule_is_log(rule) && load_relaxed(&process->table.cells[cell].state.a) > now_ns) {
-        logs_lock(process, cell);
-        (void) logs_room(process, cell, rule, 1, now_ns);
-        logs_unlock(process, cell);
+    if (rule_has_history(rule) && load_relaxed(&process->table.cells[cell].state.a) > now_ns) {
+        history_store_lock(process, cell);
+        (void) history_store_room(process, cell, rule, 1, now_ns);
+        history_store_unlock(process, cell);
     }
 }
 
 /* The state becomes the log's summary. False: the cell is not this hash's (0: it is pinned). */
-static bool publish(struct process *process, uint32_t at, uint64_t hash, struct log *log, const struct rule *rule)
+static bool publish(struct process *process, uint32_t at, uint64_t hash, struct history *history,
+                    const struct rule *rule)
 {
     struct cell *cell = &process->table.cells[at];
-    const struct state summary = log_summary(log, rule);
+    const struct state summary = history_summary(history, rule);
     struct pair_value value;
     do {
         if (!cell_read(cell, hash, &value) && hash != 0) {
@@ -216,68 +218,70 @@ static bool publish(struct process *process, uint32_t at, uint64_t hash, struct 
         if (now.a == summary.a && now.b == summary.b) {
             return true;
         }
-    } while (!pair_cas(&cell->state, &value, cell_value(summary, value)));
+    } while (!dwcas_swap(&cell->state, &value, cell_value(summary, value)));
     return true;
 }
 
-bool logs_refresh(struct process *process, uint32_t cell, uint64_t hash, const struct rule *rule, uint64_t now_ns)
+bool history_store_refresh(struct process *process, uint32_t cell, uint64_t hash, const struct rule *rule,
+                           uint64_t now_ns)
 {
     /* [T1] the lock's acquire: who vacated the cell before is seen here; who does after waits with the block. */
     if (load_acquire(&process->table.cells[cell].hash) != hash) {
         return false;
     }
-    struct log *log = logs_get(process, cell);
-    if (log == NULL) {
+    struct history *history = history_store_get(process, cell);
+    if (history == NULL) {
         return true;
     }
-    log_expire(log, rule, now_ns);
-    return publish(process, cell, hash, log, rule);
+    history_expire(history, rule, now_ns);
+    return publish(process, cell, hash, history, rule);
 }
 
-void logs_publish(struct process *process, uint32_t cell, const struct rule *rule)
+void history_store_publish(struct process *process, uint32_t cell, const struct rule *rule)
 {
-    struct log *log = logs_get(process, cell);
-    if (log != NULL) {
-        (void) publish(process, cell, 0, log, rule);
+    struct history *history = history_store_get(process, cell);
+    if (history != NULL) {
+        (void) publish(process, cell, 0, history, rule);
     }
 }
 
-bool logs_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns, uint64_t units)
+bool history_store_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                          uint64_t units)
 {
-    logs_lock(process, cell);
-    struct log *log = logs_get(process, cell);
-    if (log != NULL) {
-        log_expire(log, rule, now_ns);
+    history_store_lock(process, cell);
+    struct history *history = history_store_get(process, cell);
+    if (history != NULL) {
+        history_expire(history, rule, now_ns);
     }
-    struct log *room = logs_room(process, cell, rule, units, now_ns);
-    log = room != NULL ? room : log; /* no memory: the oldest units give way */
-    if (log != NULL) {
-        log_push(log, now_ns, units);
-        (void) publish(process, cell, 0, log, rule);
+    struct history *room = history_store_room(process, cell, rule, units, now_ns);
+    history = room != NULL ? room : history; /* no memory: the oldest units give way */
+    if (history != NULL) {
+        history_push(history, now_ns, units);
+        (void) publish(process, cell, 0, history, rule);
     }
-    logs_unlock(process, cell);
-    return log != NULL;
+    history_store_unlock(process, cell);
+    return history != NULL;
 }
 
-uint64_t logs_forget(struct process *process, uint32_t cell, struct orphan *orphan)
+uint64_t history_store_evict(struct process *process, uint32_t cell, struct evicted_report *evicted)
 {
     struct log_place *place = place_of(process, cell);
     uint64_t lost = 0;
-    logs_lock(process, cell);
-    struct log *log = logs_get(process, cell);
-    orphan->time_count = 0;
-    if (log != NULL) {
-        const uint64_t from = max_u64(log->first, log->told);
-        const uint64_t count = min_u64(saturating_sub(log->end, from), ORPHAN_TIMES);
-        orphan->first = log->end - count;
-        orphan->time_count = (uint32_t) count;
+    history_store_lock(process, cell);
+    struct history *history = history_store_get(process, cell);
+    evicted->time_count = 0;
+    if (history != NULL) {
+        const uint64_t from = max_u64(history->first, history->counts);
+        const uint64_t count = min_u64(saturating_sub(history->end, from), EVICTED_TIMES);
+        evicted->first = history->end - count;
+        evicted->time_count = (uint32_t) count;
         for (uint32_t i = 0; i < count; i++) {
-            orphan->times[i] = *log_time(log, orphan->first + i);
+            evicted->times[i] = *history_time(history, evicted->first + i);
         }
-        lost = saturating_sub(log->end, from) - count;
+        lost = saturating_sub(history->end, from) - count;
         block_give(process, place->block);
         place->block = 0; /* G2 */
     }
-    logs_unlock(process, cell);
+    history_store_unlock(process, cell);
     return lost;
 }

@@ -19,38 +19,38 @@
 #include "process/process.h"
 
 /* Who lives in a claimed, vacant cell from now on. */
-static void owner_write(const struct process *process, struct owner *owner, const struct policy *policy,
-                        const struct policy_limit *limit)
+static void cell_meta_write(const struct process *process, struct cell_meta *meta, const struct policy *policy,
+                            const struct policy_limit *limit)
 {
-    store_relaxed(&owner->group, (uint16_t) policy->group->id);
-    store_relaxed(&owner->limit_tag, POLICY_LIMIT_TAG(limit->salt));
-    store_relaxed(&owner->marks, 0);
-    store_relaxed(&owner->flags, (uint8_t) ((process->fleet && policy->scope == WEIR_SCOPE_FLEET ? OWNER_FLEET : 0) |
-                                            (rule_is_log(&limit->rule) ? OWNER_LOG : 0) |
-                                            (rule_is_bucket(&limit->rule) ? OWNER_BUCKET : 0)));
+    store_relaxed(&meta->group, (uint16_t) policy->group->id);
+    store_relaxed(&meta->limit_tag, POLICY_LIMIT_TAG(limit->salt));
+    store_relaxed(&meta->marks, 0);
+    store_relaxed(&meta->flags, (uint8_t) ((process->fleet && policy->scope == WEIR_SCOPE_FLEET ? CELL_SHARED : 0) |
+                                           (rule_has_history(&limit->rule) ? CELL_HISTORY : 0) |
+                                           (rule_is_bucket(&limit->rule) ? CELL_BUCKET : 0)));
 }
 
 /* Where a key may live: the first cells of its lines and of its groups. */
-struct homes {
+struct candidates {
     size_t lines[2], groups[2];
 };
 
-static struct homes homes_of(const struct table *table, uint64_t hash)
+static struct candidates candidates_of(const struct table *table, uint64_t hash)
 {
-    return (struct homes){{table_line(table, hash), table_second_line(table, hash)},
-                          {table_first_group(table, hash) * GROUP_CELLS, table_other_group(table, hash)}};
+    return (struct candidates){{table_line(table, hash), table_second_line(table, hash)},
+                               {table_first_group(table, hash) * GROUP_CELLS, table_other_group(table, hash)}};
 }
 
 /* Claims an empty one of some cells; TABLE_NONE: there is none. */
-static uint32_t claim_empty(struct table *table, size_t first, size_t count)
+static uint32_t lock_empty(struct table *table, size_t first, size_t count)
 {
     for (size_t at = first; at < first + count; at++) {
         struct cell *cell = &table->cells[at];
-        if (load_relaxed(&cell->hash) == 0 && cell_claim(cell)) {
+        if (load_relaxed(&cell->hash) == 0 && cell_lock(cell)) {
             if (load_relaxed(&cell->hash) == 0) {
                 return (uint32_t) at;
             }
-            cell_release(cell); /* it was given to another key in between */
+            cell_unlock(cell); /* it was given to another key in between */
         }
     }
     return TABLE_NONE;
@@ -61,72 +61,72 @@ static void move_key(struct process *process, uint32_t from, uint32_t to)
 {
     struct table *table = &process->table;
     const uint64_t hash = load_relaxed(&table->cells[from].hash);
-    const struct owner *owner = &table->owners[from];
-    struct owner *here = &table->owners[to];
+    const struct cell_meta *meta = &table->metas[from];
+    struct cell_meta *here = &table->metas[to];
     /* Both are claimed: nobody else writes them. Relaxed: others read the owner as a guess. */
-    store_relaxed(&here->limit_tag, load_relaxed(&owner->limit_tag));
-    store_relaxed(&here->group, load_relaxed(&owner->group));
-    store_relaxed(&here->flags, load_relaxed(&owner->flags));
-    store_relaxed(&here->marks, load_relaxed(&owner->marks));
+    store_relaxed(&here->limit_tag, load_relaxed(&meta->limit_tag));
+    store_relaxed(&here->group, load_relaxed(&meta->group));
+    store_relaxed(&here->flags, load_relaxed(&meta->flags));
+    store_relaxed(&here->marks, load_relaxed(&meta->marks));
     if (process->fleet) {
-        note_move(process, from, to);
+        sync_move(process, from, to);
     }
-    offenders_move(process, from, to);
+    top_denied_move(process, from, to);
     cell_occupy(table, &table->cells[to], hash, cell_vacate(table, &table->cells[from]));
-    if (owner_is(here, OWNER_FLEET)) {
+    if (cell_meta_is(here, CELL_SHARED)) {
         table_set_dirty(table, to); /* an answer under way finds another key there, and this one is told again */
     }
-    cell_release(&table->cells[to]);
+    cell_unlock(&table->cells[to]);
 }
 
 /*
  * Claims one of some cells of a locked group, whose key is where it was to live first, and has room in its second line,
  * or (`far`) its other group; moves it there.
  */
-static uint32_t claim_movable(struct process *process, size_t first, size_t count, bool far)
+static uint32_t lock_movable(struct process *process, size_t first, size_t count, bool far)
 {
     struct table *table = &process->table;
     for (size_t from = first; from < first + count; from++) {
         struct cell *cell = &table->cells[from];
         const uint64_t hash = load_acquire(&cell->hash);
-        const bool log = owner_is(&table->owners[from], OWNER_LOG); /* a guess, as yet */
-        if (hash == 0 || log || table_first_group(table, hash) != from / GROUP_CELLS ||
+        const bool history = cell_meta_is(&table->metas[from], CELL_HISTORY); /* a guess, as yet */
+        if (hash == 0 || history || table_first_group(table, hash) != from / GROUP_CELLS ||
             (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
             continue;
         }
-        uint32_t to = claim_empty(table, table_second_line(table, hash), LINE_CELLS); /* I6: before any other */
-        to = to != TABLE_NONE || !far ? to : claim_empty(table, table_other_group(table, hash), GROUP_CELLS);
+        uint32_t to = lock_empty(table, table_second_line(table, hash), LINE_CELLS); /* I6: before any other */
+        to = to != TABLE_NONE || !far ? to : lock_empty(table, table_other_group(table, hash), GROUP_CELLS);
         if (to == TABLE_NONE) {
             continue;
         }
-        if (cell_claim(cell)) {
-            if (load_relaxed(&cell->hash) == hash && !owner_is(&table->owners[from], OWNER_LOG)) {
+        if (cell_lock(cell)) {
+            if (load_relaxed(&cell->hash) == hash && !cell_meta_is(&table->metas[from], CELL_HISTORY)) {
                 move_key(process, (uint32_t) from, to);
                 return (uint32_t) from;
             }
-            cell_release(cell);
+            cell_unlock(cell);
         }
-        cell_release(&table->cells[to]);
+        cell_unlock(&table->cells[to]);
     }
     return TABLE_NONE;
 }
 
 /* The same of two places, of which the first one's group is locked. */
-static uint32_t claim_moved(struct process *process, const size_t firsts[2], size_t count, bool far)
+static uint32_t lock_moved(struct process *process, const size_t firsts[2], size_t count, bool far)
 {
-    uint32_t at = claim_movable(process, firsts[0], count, far);
+    uint32_t at = lock_movable(process, firsts[0], count, far);
     const size_t group = firsts[1] / GROUP_CELLS;
     /* Who holds the second's lock may wait for the first's. */
     if (at == TABLE_NONE && table_trylock(&process->table, group)) {
-        at = claim_movable(process, firsts[1], count, far);
+        at = lock_movable(process, firsts[1], count, far);
         table_unlock(&process->table, group);
     }
     return at;
 }
 
 /* Claims and empties the cell with the least to lose of two groups; TABLE_NONE: all are in use. */
-static uint32_t claim_least(struct process *process, const struct policy_set *set, const size_t groups[2],
-                            uint64_t now_ns)
+static uint32_t lock_least(struct process *process, const struct policy_set *set, const size_t groups[2],
+                           uint64_t now_ns)
 {
     struct table *table = &process->table;
     for (unsigned attempt = 0; attempt < 2 * GROUP_CELLS; attempt++) {
@@ -146,7 +146,7 @@ static uint32_t claim_least(struct process *process, const struct policy_set *se
         if (best == TABLE_NONE) {
             return TABLE_NONE;
         }
-        if (cell_claim(&table->cells[best])) {
+        if (cell_lock(&table->cells[best])) {
             if (load_relaxed(&table->cells[best].hash) != 0) {
                 evict_cell(process, set, best, now_ns);
             }
@@ -157,24 +157,24 @@ static uint32_t claim_least(struct process *process, const struct policy_set *se
 }
 
 /* Claims a cell for a key that has none, vacant or not; TABLE_NONE: there is none to be had. */
-static uint32_t claim_any(struct process *process, const struct homes *homes, uint64_t now_ns)
+static uint32_t lock_any(struct process *process, const struct candidates *candidates, uint64_t now_ns)
 {
     struct table *table = &process->table;
     /* In a table that is full to the last cell a search for one that can move reads sixteen groups in vain, for each
      * key of a flood. */
     const bool moves = load_relaxed(&table->key_count) < table->max_keys;
     for (unsigned far = 0; far < 2; far++) {
-        const size_t *firsts = far != 0 ? homes->groups : homes->lines;
+        const size_t *firsts = far != 0 ? candidates->groups : candidates->lines;
         const size_t count = far != 0 ? GROUP_CELLS : LINE_CELLS;
-        uint32_t at = claim_empty(table, firsts[0], count);
-        at = at != TABLE_NONE ? at : claim_empty(table, firsts[1], count);
-        at = at != TABLE_NONE || !moves ? at : claim_moved(process, firsts, count, far != 0);
+        uint32_t at = lock_empty(table, firsts[0], count);
+        at = at != TABLE_NONE ? at : lock_empty(table, firsts[1], count);
+        at = at != TABLE_NONE || !moves ? at : lock_moved(process, firsts, count, far != 0);
         if (at != TABLE_NONE) {
             return at;
         }
     }
     /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
-    return claim_least(process, load_acquire(&process->policies), homes->groups, now_ns);
+    return lock_least(process, load_acquire(&process->policies), candidates->groups, now_ns);
 }
 
 /* Gives a claimed cell to a key, and releases it. */
@@ -183,38 +183,38 @@ static void move_in(struct process *process, uint32_t at, const struct policy *p
 {
     struct table *table = &process->table;
     (void) cell_vacate(table, &table->cells[at]);
-    offenders_forget(process, at);
+    top_denied_evict(process, at);
     if (process->fleet) {
-        note_clear(process, at);
+        sync_clear(process, at);
     }
-    owner_write(process, &table->owners[at], policy, limit);
-    const bool fleet = owner_is(&table->owners[at], OWNER_FLEET);
+    cell_meta_write(process, &table->metas[at], policy, limit);
+    const bool fleet = cell_meta_is(&table->metas[at], CELL_SHARED);
     if (process->fleet) {
-        note_begin(process, at, policy, key); /* of a process's key, too: a sweep looks at every stub */
+        sync_begin(process, at, policy, key); /* of a process's key, too: a sweep looks at every stub */
     }
     const struct state first = evict_restore(process, &limit->rule, hash, at, now_ns);
     if (process->fleet) {
-        note_settle(process, at, &limit->rule, now_ns);
+        sync_begin_full(process, at, &limit->rule, now_ns);
     }
     cell_occupy(table, &table->cells[at], hash, first);
-    logs_resume(process, at, &limit->rule, now_ns);
+    history_store_resume(process, at, &limit->rule, now_ns);
     if (fleet && limit->rule.calendar != WEIR_CALENDAR_NONE) { /* it may have been used up elsewhere, or before */
         table_set_dirty(table, at);
         bitmap_set(&table->urgent, at);
         store_relaxed(&process->urgent, 1);
     }
-    cell_release(&table->cells[at]);
+    cell_unlock(&table->cells[at]);
 }
 
 /* Asks for all that a new key is looked for in, and that is looked at for who gives way, so that the misses overlap. */
-static void prefetch(const struct process *process, const struct homes *homes, uint64_t hash)
+static void prefetch(const struct process *process, const struct candidates *candidates, uint64_t hash)
 {
     const struct table *table = &process->table;
-    __builtin_prefetch(&table->locks[homes->groups[0] / GROUP_CELLS], 1);
-    __builtin_prefetch(&table->cells[homes->lines[1]]);
+    __builtin_prefetch(&table->locks[candidates->groups[0] / GROUP_CELLS], 1);
+    __builtin_prefetch(&table->cells[candidates->lines[1]]);
     for (size_t i = 0; i < 2; i++) {
-        const size_t first = homes->groups[i];
-        __builtin_prefetch(&table->owners[first]);
+        const size_t first = candidates->groups[i];
+        __builtin_prefetch(&table->metas[first]);
         for (size_t at = first; at < first + GROUP_CELLS; at += LINE_CELLS) {
             __builtin_prefetch(&table->cells[at]);
         }
@@ -222,20 +222,20 @@ static void prefetch(const struct process *process, const struct homes *homes, u
     sketch_prefetch(&process->sketch, hash);
 }
 
-uint32_t place_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
-                   uint64_t now_ns)
+uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
+                    uint64_t now_ns)
 {
     struct table *table = &process->table;
     const struct policy_limit *limit = &policy->limits[limit_index];
     const uint64_t hash = cell_hash(policy, key, limit_index);
-    const struct homes homes = homes_of(table, hash);
+    const struct candidates candidates = candidates_of(table, hash);
     const size_t group = table_first_group(table, hash);
 
-    prefetch(process, &homes, hash);
+    prefetch(process, &candidates, hash);
     table_lock(table, group);
     uint32_t at = table_find_all(table, hash);
     if (at == TABLE_NONE) {
-        at = claim_any(process, &homes, now_ns);
+        at = lock_any(process, &candidates, now_ns);
         if (at != TABLE_NONE) {
             move_in(process, at, policy, limit, key, hash, now_ns);
         }
@@ -244,13 +244,13 @@ uint32_t place_key(struct process *process, const struct policy *policy, size_t 
     return at;
 }
 
-bool place_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-                  uint32_t cells[WEIR_MAX_LIMITS])
+bool insert_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                   uint32_t cells[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
         cells[i] = table_find(&process->table, cell_hash(policy, key, i));
         if (cells[i] == TABLE_NONE) {
-            cells[i] = place_key(process, policy, i, key, now_ns);
+            cells[i] = insert_key(process, policy, i, key, now_ns);
             if (cells[i] == TABLE_NONE) {
                 return false;
             }
@@ -259,7 +259,7 @@ bool place_locate(struct process *process, const struct policy *policy, const we
     return true;
 }
 
-void place_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
+void insert_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
         cell_unpin(&process->table.cells[cells[i]]);
@@ -281,11 +281,11 @@ static bool pin_located(struct process *process, const struct policy *policy, co
     return true;
 }
 
-bool place_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-               uint32_t cells[WEIR_MAX_LIMITS])
+bool insert_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                uint32_t cells[WEIR_MAX_LIMITS])
 {
     /* A cell that was just found is lost only to a key that came in between. */
-    while (place_locate(process, policy, key, now_ns, cells)) {
+    while (insert_locate(process, policy, key, now_ns, cells)) {
         if (pin_located(process, policy, key, cells)) {
             return true;
         }

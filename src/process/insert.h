@@ -19,15 +19,15 @@ static inline uint64_t cell_hash(const struct policy *policy, const weir_key *ke
     return table_hash(key->hash ^ policy->share, policy->limits[limit_index].salt);
 }
 
-uint32_t place_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
-                   uint64_t now_ns);
+uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
+                    uint64_t now_ns);
 /* Finds or makes the cells of a key, one per limit. False: the table has no room for it. */
-bool place_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-                  uint32_t cells[WEIR_MAX_LIMITS]);
+bool insert_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                   uint32_t cells[WEIR_MAX_LIMITS]);
 
 /* Locates and pins. False: there is no room. */
-bool place_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
-               uint32_t cells[WEIR_MAX_LIMITS]);
-void place_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);
+bool insert_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+                uint32_t cells[WEIR_MAX_LIMITS]);
+void insert_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);
 
 #endif

@@ -21,7 +21,7 @@
 
 struct process {
     struct table table;
-    struct notes notes; /* where there is a fleet */
+    struct sync_states syncs; /* where there is a fleet */
     struct sketch sketch;
     _Atomic(struct policy_set *) policies;
     uint64_t origin_ns;       /* of bucket times; see struct rule */
@@ -30,11 +30,11 @@ struct process {
     uint64_t interval_ns;     /* between two answers of the fleet */
     _Atomic uint64_t news_ns; /* fleet time of the last good sync; 0: none yet */
     /* From here on, what is written while others read what stands above. */
-    _Alignas(CACHE_LINE) struct orphans orphans;
-    struct logs logs;
-    struct offenders offenders;
-    _Alignas(CACHE_LINE) _Atomic uint32_t giants; /* lock: of the one request that holds more than HOLD_MOST units */
-    _Atomic uint32_t urgent;                      /* 1: table.urgent is not empty */
+    _Alignas(CACHE_LINE) struct evicted_reports evicted_reports;
+    struct history_store histories;
+    struct top_denied top_denied;
+    _Alignas(CACHE_LINE) _Atomic uint32_t oversized; /* lock: of the one request that holds more than HOLD_MOST units */
+    _Atomic uint32_t urgent;                         /* 1: table.urgent is not empty */
     _Alignas(CACHE_LINE) _Atomic uint64_t evicted_unused_count, evicted_used_count, lost_report_count,
         evicted_restored_count, evicted_unrecorded_count;
     void *memory;
@@ -45,8 +45,8 @@ struct process {
 static inline void process_prefetch(const struct process *process, uint32_t cell)
 {
     __builtin_prefetch(&process->table.cells[cell], 1);
-    __builtin_prefetch(&process->table.owners[cell]);
-    __builtin_prefetch(&process->notes.stubs[cell], 1);
+    __builtin_prefetch(&process->table.metas[cell]);
+    __builtin_prefetch(&process->syncs.compacts[cell], 1);
 }
 
 /* Whether a policy's keys are used by other nodes as well. */

@@ -5,29 +5,29 @@
 #include "base/numbers.h"
 #include "process/process.h"
 
-static struct given nothing_given; /* read alone */
+static struct refund_ledger nothing_refunded; /* read alone */
 
-struct given *given_of(const struct process *process, uint32_t cell)
+struct refund_ledger *refund_ledger_of(const struct process *process, uint32_t cell)
 {
     /* Relaxed: who sees the mark too late sees units that are not yet known to be given back, as [A1] says. */
-    const bool any = (load_relaxed(&process->table.owners[cell].marks) & MARK_GIVEN) != 0;
-    return any ? &process->notes.asides[cell].given : &nothing_given;
+    const bool any = (load_relaxed(&process->table.metas[cell].marks) & MARK_REFUNDED) != 0;
+    return any ? &process->syncs.spills[cell].ledger : &nothing_refunded;
 }
 
-struct given *given_make(struct process *process, uint32_t cell)
+struct refund_ledger *refund_ledger_make(struct process *process, uint32_t cell)
 {
-    owner_mark(&process->table.owners[cell], MARK_GIVEN);
-    return &process->notes.asides[cell].given;
+    cell_meta_mark(&process->table.metas[cell], MARK_REFUNDED);
+    return &process->syncs.spills[cell].ledger;
 }
 
-void given_add_window(struct given *given, uint32_t tag, uint64_t units)
+void refund_ledger_add_window(struct refund_ledger *ledger, uint32_t seq, uint64_t units)
 {
-    _Atomic uint64_t *back = &given->back[tag & 1];
-    const uint64_t key = (uint64_t) tag << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
-    uint64_t seen = load_relaxed(back);
+    _Atomic uint64_t *refunds = &ledger->refunds[seq & 1];
+    const uint64_t key = (uint64_t) seq << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
+    uint64_t seen = load_relaxed(refunds);
     uint64_t next;
     do {
         const bool same = seen >> WINDOW_COUNT_BITS == key >> WINDOW_COUNT_BITS;
         next = key | min_u64((same ? seen & WINDOW_COUNT_MASK : 0) + units, WINDOW_COUNT_MASK);
-    } while (!cas_release(back, &seen, next)); /* [A1] */
+    } while (!cas_release(refunds, &seen, next)); /* [A1] */
 }

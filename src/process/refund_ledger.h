@@ -10,9 +10,9 @@
 
 /* What a key was given back, and its resets. Written by anyone (ordering [A1], check/refund.c) while the cell is
  * pinned. */
-struct given {
+struct refund_ledger {
     /* Units, cumulative. A window's stand in [tag & 1], under the tag as in state.a; others' in [0]. */
-    _Atomic uint64_t back[2];
+    _Atomic uint64_t refunds[2];
     _Atomic uint64_t reset;        /* fleet time of a reset that the fleet has not confirmed; 0: none */
     _Atomic uint8_t reset_emptied; /* 1: the state was emptied then, and what it counts has been used since */
 };
@@ -20,11 +20,11 @@ struct given {
 struct process;
 
 /* Where a pinned or claimed cell's units given back stand; all 0 where there are none. */
-struct given *given_of(const struct process *process, uint32_t cell);
+struct refund_ledger *refund_ledger_of(const struct process *process, uint32_t cell);
 /* The same, to be written to. */
-struct given *given_make(struct process *process, uint32_t cell);
+struct refund_ledger *refund_ledger_make(struct process *process, uint32_t cell);
 
 /* Adds to the units given back of the window with this tag; after the state was lowered. */
-void given_add_window(struct given *given, uint32_t tag, uint64_t units);
+void refund_ledger_add_window(struct refund_ledger *ledger, uint32_t seq, uint64_t units);
 
 #endif

@@ -16,7 +16,7 @@
 #define FLEET_DENOMINATOR 5
 
 /* What a table is made of, in this order. */
-enum { PART_CELLS, PART_OWNERS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_POSTPONED, PARTS };
+enum { PART_CELLS, PART_METAS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
 
 static size_t groups_for(size_t max_keys, bool fleet)
 {
@@ -32,9 +32,9 @@ static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
     const size_t bitmap_bytes = fleet ? bitmap_size(cells) * sizeof(uint64_t) : 0;
     size_t sum = 0;
     sizes[PART_CELLS] = cells * sizeof(struct cell);
-    sizes[PART_OWNERS] = cells * sizeof(struct owner);
+    sizes[PART_METAS] = cells * sizeof(struct cell_meta);
     sizes[PART_LOCKS] = group_count * sizeof(_Atomic uint32_t);
-    sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_POSTPONED] = bitmap_bytes;
+    sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_DEFERRED] = bitmap_bytes;
     for (size_t i = 0; i < PARTS; i++) {
         sum += (sizes[i] + 63) / 64 * 64;
     }
@@ -74,12 +74,12 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     }
     unsigned char *next = table->memory;
     table->cells = carve(&next, sizes[PART_CELLS]);
-    table->owners = carve(&next, sizes[PART_OWNERS]);
+    table->metas = carve(&next, sizes[PART_METAS]);
     table->locks = carve(&next, sizes[PART_LOCKS]);
     if (fleet) {
         bitmap_init(&table->dirty, carve(&next, sizes[PART_DIRTY]), table->cell_count);
         bitmap_init(&table->urgent, carve(&next, sizes[PART_URGENT]), table->cell_count);
-        bitmap_init(&table->postponed, carve(&next, sizes[PART_POSTPONED]), table->cell_count);
+        bitmap_init(&table->deferred, carve(&next, sizes[PART_DEFERRED]), table->cell_count);
     }
     return 0;
 }
@@ -129,7 +129,7 @@ bool cell_pin(struct cell *cell, uint64_t hash)
 {
     const uint64_t old = cell_hold(cell, HELD_PIN);
     /* [T1] acquire by the read-modify-write: a claim made before is seen here, one made later fails (I2). */
-    if ((old & HELD_CLAIMED) == 0 && load_acquire(&cell->hash) == hash) {
+    if ((old & HELD_LOCKED) == 0 && load_acquire(&cell->hash) == hash) {
         return true;
     }
     cell_unpin(cell);
@@ -141,15 +141,15 @@ void cell_unpin(struct cell *cell)
     (void) cell_hold(cell, (uint64_t) 0 - HELD_PIN);
 }
 
-bool cell_claim(struct cell *cell)
+bool cell_lock(struct cell *cell)
 {
     uint64_t held = load_acquire(&cell->held);
-    return (held & HELD_IN_USE) == 0 && cas_seq_cst(&cell->held, &held, (held + HELD_VERSION) | HELD_CLAIMED);
+    return (held & HELD_IN_USE) == 0 && cas_seq_cst(&cell->held, &held, (held + HELD_VERSION) | HELD_LOCKED);
 }
 
-void cell_release(struct cell *cell)
+void cell_unlock(struct cell *cell)
 {
-    (void) cell_hold(cell, (uint64_t) 0 - HELD_CLAIMED);
+    (void) cell_hold(cell, (uint64_t) 0 - HELD_LOCKED);
 }
 
 struct state cell_vacate(struct table *table, struct cell *cell)
@@ -159,16 +159,16 @@ struct state cell_vacate(struct table *table, struct cell *cell)
     }
     /* [T1][T2] before the generation: whoever reads the new generation then finds the hash gone. */
     store_release(&cell->hash, 0);
-    struct pair_value last = pair_read(&cell->state);
-    while (!pair_cas(&cell->state, &last, (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
+    struct pair_value last = dwcas_read(&cell->state);
+    while (!dwcas_swap(&cell->state, &last, (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
     }
     return cell_state(last);
 }
 
 void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh)
 {
-    struct pair_value vacant = pair_read(&cell->state);
-    while (!pair_cas(&cell->state, &vacant, cell_value(fresh, vacant))) {
+    struct pair_value vacant = dwcas_read(&cell->state);
+    while (!dwcas_swap(&cell->state, &vacant, cell_value(fresh, vacant))) {
     }
     (void) add_relaxed(&table->key_count, 1);
     store_release(&cell->hash, hash); /* [T1] */

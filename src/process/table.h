@@ -12,7 +12,7 @@
  * Invariants
  *   I1  A hash is in at most one cell: whoever adds or moves one holds the insertion lock of its first group.
  *   I2  A cell changes its key only while it is claimed, and it can be claimed only while nobody pins it or holds
- *       units of it: (held & HELD_IN_USE) == 0 -> HELD_CLAIMED.
+ *       units of it: (held & HELD_IN_USE) == 0 -> HELD_LOCKED.
  *   I3  A cell's generation (top bits of state.b) changes with its key, and with every grant. A charge reads hash,
  *       state and hash again, and compare-and-swaps state with the generation in it: it cannot fall on another key, nor
  *       overlook a grant.
@@ -30,7 +30,7 @@
  *
  * Ordering
  *   [T1] hash: published with release after state and stub were written; read with acquire.
- *   [T2] state: pair_cas is a full barrier. cell_read loads with acquire, so what it reads after (the hash again, I3)
+ *   [T2] state: dwcas_swap is a full barrier. cell_read loads with acquire, so what it reads after (the hash again, I3)
  *        is no older than the state.
  *   [T3] held: seq_cst read-modify-writes, loads with acquire. Pairs with itself in the denial rule (process.c).
  *   [T4] dirty: see bitmap.h.
@@ -63,7 +63,7 @@
  * one request at a time more than that, up to WEIR_MAX_UNITS (process.c).
  */
 #define HELD_VERSION (UINT64_C(1) << 56)
-#define HELD_CLAIMED (UINT64_C(1) << 55)
+#define HELD_LOCKED  (UINT64_C(1) << 55)
 #define HELD_PIN     (UINT64_C(1) << 43)
 #define HOLD_MOST    (UINT64_C(1) << 30)
 #define HELD_UNITS   (HELD_PIN - 1)
@@ -75,37 +75,37 @@
 struct cell {
     _Atomic uint64_t hash; /* 0: empty, or changing hands */
     _Atomic uint64_t held;
-    struct pair state;
+    struct dwcas state;
 };
 
 _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 
 /* Who lives in a cell. Written while it is claimed; read by anyone who looks for a key to forget. */
-struct owner {
+struct cell_meta {
     _Atomic uint32_t limit_tag; /* of the limit: POLICY_LIMIT_TAG of its salt */
     _Atomic uint16_t group;     /* of the policy and its tiers */
     _Atomic uint8_t flags;      /* OWNER_* */
     _Atomic uint8_t marks;      /* MARK_*; set by anyone (statistics) */
 };
 
-#define OWNER_FLEET  1 /* has something to tell the fleet */
-#define OWNER_LOG    2 /* is under a sliding log */
-#define OWNER_BUCKET 4 /* is under a bucket */
+#define CELL_SHARED  1 /* has something to tell the fleet */
+#define CELL_HISTORY 2 /* is under a sliding log */
+#define CELL_BUCKET  4 /* is under a bucket */
 
-#define MARK_OFFENDS 1 /* there may be something of it in offenders.h */
-#define MARK_REFUSED 2 /* more was asked for than there was room for */
-#define MARK_GIVEN   4 /* there may be something of it in note.h's struct given */
+#define MARK_DENIED   1 /* there may be something of it in offenders.h */
+#define MARK_REFUSED  2 /* more was asked for than there was room for */
+#define MARK_REFUNDED 4 /* there may be something of it in note.h's struct refund_ledger */
 
-static inline bool owner_is(const struct owner *owner, uint8_t flag)
+static inline bool cell_meta_is(const struct cell_meta *meta, uint8_t flag)
 {
-    return (load_relaxed(&owner->flags) & flag) != 0;
+    return (load_relaxed(&meta->flags) & flag) != 0;
 }
 
 /* Written once, so that a flood of denials is answered from reads. */
-static inline void owner_mark(struct owner *owner, uint8_t mark)
+static inline void cell_meta_mark(struct cell_meta *meta, uint8_t mark)
 {
-    if ((load_relaxed(&owner->marks) & mark) == 0) {
-        (void) or_seq_cst(&owner->marks, mark);
+    if ((load_relaxed(&meta->marks) & mark) == 0) {
+        (void) or_seq_cst(&meta->marks, mark);
     }
 }
 
@@ -113,11 +113,11 @@ struct table {
     size_t group_count, cell_count;
     size_t max_keys; /* as many find room */
     struct cell *cells;
-    struct owner *owners;
+    struct cell_meta *metas;
     _Atomic uint32_t *locks; /* one per group */
     struct bitmap dirty;     /* changed since the background thread looked (I5) */
     struct bitmap urgent;    /* the fleet is to be asked at once */
-    struct bitmap postponed; /* has something to tell the fleet that can wait */
+    struct bitmap deferred;  /* has something to tell the fleet that can wait */
     void *memory;
     size_t memory_size;
     /* Written for every new key, and by nobody else: on a line of its own. A guess: the cells are what is true. */
@@ -188,7 +188,7 @@ uint32_t table_find_all(const struct table *table, uint64_t hash);
 /* The state, where the cell still is this hash's. False: it is not. */
 static inline bool cell_read(const struct cell *cell, uint64_t hash, struct pair_value *value)
 {
-    *value = pair_read(&cell->state);
+    *value = dwcas_read(&cell->state);
     /* Relaxed: ordered behind the state by [T2]. */
     return load_relaxed(&cell->hash) == hash;
 }
@@ -213,9 +213,9 @@ static inline uint64_t cell_hold(struct cell *cell, uint64_t delta)
 bool cell_pin(struct cell *cell, uint64_t hash);
 void cell_unpin(struct cell *cell);
 
-/* Claims the cell (I2). True: nobody else changes it until cell_release. */
-bool cell_claim(struct cell *cell);
-void cell_release(struct cell *cell);
+/* Claims the cell (I2). True: nobody else changes it until cell_unlock. */
+bool cell_lock(struct cell *cell);
+void cell_unlock(struct cell *cell);
 
 /*
  * Empties a claimed cell: it is nobody's, its generation has changed, and no charge can reach it. Returns its last

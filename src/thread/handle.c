@@ -6,7 +6,7 @@
  * that are open for handles with this token.
  *
  * Invariants
- *   Who changes `owner` from an attached value to OWNER_LEAVING, by compare-and-swap, detaches, and nobody else does.
+ *   Who changes `owner` from an attached value to HANDLE_LEAVING, by compare-and-swap, detaches, and nobody else does.
  *   The swap names the token that is expected: a handle that was given back and attached anew has another one.
  *   `watched` holds every weir between weir_open and weir_close of this process, and none of a parent's after fork: the
  *   locks of its slots may be held by threads that are not here.
@@ -45,7 +45,7 @@ static void give_back(struct limiter *limiter, uint64_t token)
         struct weir_thread *t = &limiter->threads[i];
         uint64_t owner = token;
         /* Relaxed: what this thread has stored, it sees. */
-        if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, OWNER_LEAVING)) {
+        if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
             thread_leave(t);
         }
     }
@@ -96,18 +96,18 @@ static __attribute__((destructor)) void unload(void)
     }
 }
 
-uint64_t owner_token(void)
+uint64_t handle_token(void)
 {
     (void) pthread_once(&once, prepare);
     if (load_relaxed(&has_key) == 0) {
-        return OWNER_NONE;
+        return HANDLE_UNBOUND;
     }
     uintptr_t word = (uintptr_t) pthread_getspecific(key);
     if (word == 0) {
         /* Relaxed: each value is taken once. */
         word = (uintptr_t) (add_relaxed(&last_token, TOKEN_STEP) + TOKEN_STEP);
         if (pthread_setspecific(key, (void *) word) != 0) {
-            return OWNER_NONE;
+            return HANDLE_UNBOUND;
         }
     }
     return word - word % TOKEN_STEP;
@@ -115,28 +115,28 @@ uint64_t owner_token(void)
 
 static bool is_attached(uint64_t owner)
 {
-    return owner != OWNER_FREE && owner != OWNER_LEAVING;
+    return owner != HANDLE_FREE && owner != HANDLE_LEAVING;
 }
 
-bool owner_claim(struct weir_thread *t)
+bool handle_claim(struct weir_thread *t)
 {
     uint64_t owner = load_relaxed(&t->owner);
     while (is_attached(owner)) {
-        if (cas_acquire(&t->owner, &owner, OWNER_LEAVING)) {
+        if (cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
             return true;
         }
     }
     return false;
 }
 
-void owner_unbind(struct weir_thread *t)
+void handle_unbind(struct weir_thread *t)
 {
     uint64_t owner = load_relaxed(&t->owner);
-    while (is_attached(owner) && !cas_acquire(&t->owner, &owner, OWNER_NONE)) {
+    while (is_attached(owner) && !cas_acquire(&t->owner, &owner, HANDLE_UNBOUND)) {
     }
 }
 
-void owner_watch(struct limiter *limiter)
+void handle_watch(struct limiter *limiter)
 {
     (void) pthread_once(&once, prepare);
     (void) pthread_mutex_lock(&watch_lock);
@@ -145,7 +145,7 @@ void owner_watch(struct limiter *limiter)
     (void) pthread_mutex_unlock(&watch_lock);
 }
 
-void owner_forget(struct limiter *limiter)
+void handle_unwatch(struct limiter *limiter)
 {
     (void) pthread_mutex_lock(&watch_lock);
     struct limiter **at = &watched;

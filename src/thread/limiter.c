@@ -41,13 +41,14 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
 {
     const size_t slots = slots_per_thread(max_keys, max_threads);
     const size_t slots_size = slots * sizeof(struct slot);
-    const size_t backs_size = slots * sizeof(struct slot_back);
+    const size_t accounts_size = slots * sizeof(struct slot_back);
     const size_t tallies_size = padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
-    const size_t seen_size = padded(SEEN_COUNT * sizeof(uint32_t));
+    const size_t recent_size = padded(RECENT_COUNT * sizeof(uint32_t));
     const size_t tags_size = padded(slots / SLOT_WAYS * sizeof(uint64_t));
-    const size_t full_size = padded(slots / SLOT_WAYS * sizeof(uint32_t));
-    const size_t colds_size = padded(COLD_KEPT * sizeof(struct cold));
-    const size_t thread_size = slots_size + backs_size + tallies_size + seen_size + tags_size + full_size + colds_size;
+    const size_t busy_size = padded(slots / SLOT_WAYS * sizeof(uint32_t));
+    const size_t snapshots_size = padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_snapshot));
+    const size_t thread_size =
+        slots_size + accounts_size + tallies_size + recent_size + tags_size + busy_size + snapshots_size;
     const size_t threads_size = padded(max_threads * sizeof(struct weir_thread));
 
     if (process_open(&limiter->process, max_keys, max_log_units, fleet) != 0) {
@@ -70,12 +71,12 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
         t->slot_count = slots;
         t->slot_mask = slots - SLOT_WAYS;
         t->slots = carve(&next, slots_size);
-        t->backs = carve(&next, backs_size);
+        t->accounts = carve(&next, accounts_size);
         t->tallies = carve(&next, tallies_size);
-        t->seen = carve(&next, seen_size);
+        t->seen = carve(&next, recent_size);
         t->tags = carve(&next, tags_size);
-        t->full = carve(&next, full_size);
-        t->colds = carve(&next, colds_size);
+        t->full = carve(&next, busy_size);
+        t->snapshots = carve(&next, snapshots_size);
     }
     limiter->max_threads = max_threads;
     limiter->grants = barrier_available();

@@ -4,16 +4,17 @@
 #include "process/allowance.h"
 #include "thread/slot.h"
 
-struct cold cold_of(const struct process *process, const struct policy *policy, uint64_t now_ns)
+struct policy_snapshot policy_snapshot_of(const struct process *process, const struct policy *policy, uint64_t now_ns)
 {
-    struct cold cold = {.policy = policy, .now_ns = now_ns, .fleet = process_shares(process, policy), .id = policy->id};
+    struct policy_snapshot snapshot = {
+        .policy = policy, .now_ns = now_ns, .fleet = process_shares(process, policy), .id = policy->id};
     /* Relaxed: on another rung of the outage ladder there are other numbers than the configured ones. */
-    const bool configured = load_relaxed(&policy->rung) == RUNG_FLEET;
+    const bool configured = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE;
     if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
-        cold.mix = policy->share ^ policy->limits[0].salt;
-        cold.rule = policy->limits[0].rule;
-        cold.about = slot_about(policy);
-        cold.moment = moment_of(&cold.rule, now_ns);
+        snapshot.mix = policy->share ^ policy->limits[0].salt;
+        snapshot.rule = policy->limits[0].rule;
+        snapshot.about = slot_meta(policy);
+        snapshot.limit_at = limit_snapshot_of(&snapshot.rule, now_ns);
     }
-    return cold;
+    return snapshot;
 }

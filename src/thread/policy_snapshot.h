@@ -14,41 +14,41 @@
 #include "thread/tick.h"
 
 /* A policy's keys at one moment. */
-struct cold {
+struct policy_snapshot {
     const struct policy *policy; /* within the RCU section it was found in */
     uint64_t mix;                /* a key's hash, with this, is its cell's: see cell_hash */
     uint64_t now_ns;             /* fleet time */
     uint64_t allowed;            /* requests counted so far, for who collects them */
     bool fleet;
-    uint64_t about; /* slot_about */
+    uint64_t about; /* slot_meta */
     weir_policy_id id;
-    uint32_t epoch;       /* of what a thread keeps: see cold_keep; 0: nothing */
-    struct moment moment; /* of no kind: its keys do not go this way */
+    uint32_t epoch;                 /* of what a thread keeps: see policy_snapshot_keep; 0: nothing */
+    struct limit_snapshot limit_at; /* of no kind: its keys do not go this way */
     struct rule rule;
 };
 
-struct cold cold_of(const struct process *process, const struct policy *policy, uint64_t now_ns);
+struct policy_snapshot policy_snapshot_of(const struct process *process, const struct policy *policy, uint64_t now_ns);
 
 /*
  * A thread keeps what its last slow passes worked out, for as long as the epoch stays: as a grant, by [S4], what was
  * made by an old set of policies has an old epoch. So it may be used outside of an RCU section, but for `policy`.
  */
-#define COLD_KEPT 4 /* policies: a power of two */
+#define POLICY_SNAPSHOTS_KEPT 4 /* policies: a power of two */
 
-static inline struct cold *cold_place(const struct weir_thread *t, weir_policy_id id)
+static inline struct policy_snapshot *policy_snapshot_place(const struct weir_thread *t, weir_policy_id id)
 {
-    return &t->colds[id % COLD_KEPT];
+    return &t->snapshots[id % POLICY_SNAPSHOTS_KEPT];
 }
 
 /* Keeps it, where all keys of the policy have it: none has an entry of its own, and no other node uses them. */
-static inline void cold_keep(struct weir_thread *t, const struct policy_set *set, const struct cold *cold,
-                             uint32_t epoch)
+static inline void policy_snapshot_keep(struct weir_thread *t, const struct policy_set *set,
+                                        const struct policy_snapshot *snapshot, uint32_t epoch)
 {
     /* Relaxed: whether there are any. */
-    if (epoch != EPOCH_ASLEEP && cold->moment.kind != MOMENT_NONE && !cold->fleet && !cold->policy->fine_clock &&
-        load_relaxed(&set->overrides) == NULL) {
-        struct cold *place = cold_place(t, cold->policy->id);
-        *place = *cold;
+    if (epoch != EPOCH_ASLEEP && snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE && !snapshot->fleet &&
+        !snapshot->policy->fine_clock && load_relaxed(&set->overrides) == NULL) {
+        struct policy_snapshot *place = policy_snapshot_place(t, snapshot->policy->id);
+        *place = *snapshot;
         place->epoch = epoch;
     }
 }

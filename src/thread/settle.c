@@ -14,9 +14,8 @@
  * owner loads grant, then stores used, with no fence. After the barrier all that the owner stored before it is visible,
  * and every check it begins finds the grant gone. Only the one check that had loaded the grant and not yet stored
  *        `used` can come late.
- *   [S2] lock: taken with acquire, given up with release; passes `accounted` and the rest of slot_back from settler to
- *        settler.
- *   [S3] State before held (I4 in table.h): first what passed is charged, then held is lowered.
+ *   [S2] lock: taken with acquire, given up with release; passes `accounted` and the rest of slot_account from settler
+ * to settler. [S3] State before held (I4 in table.h): first what passed is charged, then held is lowered.
  *
  * Progress: the lock is only ever tried.
  */
@@ -32,31 +31,31 @@
 /* Slots that one barrier serves in a pass of the background thread. */
 #define SETTLE_BATCH 256
 
-bool slot_trylock(struct slot_back *back)
+bool slot_trylock(struct slot_back *account)
 {
     uint32_t free = 0;
-    return load_relaxed(&back->lock) == 0 && cas_acquire(&back->lock, &free, 1); /* [S2] */
+    return load_relaxed(&account->lock) == 0 && cas_acquire(&account->lock, &free, 1); /* [S2] */
 }
 
-void slot_unlock(struct slot_back *back)
+void slot_unlock(struct slot_back *account)
 {
-    store_release(&back->lock, 0); /* [S2] */
+    store_release(&account->lock, 0); /* [S2] */
 }
 
 /* Adds a slot's denials to what is collected of its key, and to what that tells the fleet. True: it tells. */
-static bool tell_denied(struct process *process, const struct slot *slot, struct slot_back *back)
+static bool tell_denied(struct process *process, const struct slot *slot, struct slot_back *account)
 {
-    const uint64_t denied = slot_denied(slot, back);
-    const uint64_t news = denied - load_relaxed(&back->denied_told);
-    store_relaxed(&back->denied_told, denied);
-    if (news != 0 && back->limit_count != 0) {
-        offenders_denied(process, back->cells[0], news);
+    const uint64_t denied = slot_denied(slot, account);
+    const uint64_t news = denied - load_relaxed(&account->denied_counted);
+    store_relaxed(&account->denied_counted, denied);
+    if (news != 0 && account->limit_count != 0) {
+        top_denied_add(process, account->cells[0], news);
     }
-    if (news == 0 || !back->fleet) {
+    if (news == 0 || !account->fleet) {
         return false;
     }
-    for (size_t i = 0; i < back->limit_count; i++) {
-        note_denied(&process->notes, back->cells[i], news);
+    for (size_t i = 0; i < account->limit_count; i++) {
+        sync_denied(&process->syncs, account->cells[i], news);
     }
     return true;
 }
@@ -65,9 +64,9 @@ static bool tell_denied(struct process *process, const struct slot *slot, struct
  * When units of a grant passed, for a log: it must not be earlier than they did. By a clock of the host's own time has
  * stood still since.
  */
-static uint64_t late_time(const struct limiter *limiter, const struct slot_back *back)
+static uint64_t late_time(const struct limiter *limiter, const struct slot_back *account)
 {
-    return limiter->host_time ? back->granted_ns
+    return limiter->host_time ? account->granted_ns
                               : clock_monotonic_ns(limiter->clock) + load_relaxed(&limiter->line.offset_ns);
 }
 
@@ -75,54 +74,54 @@ void slot_settle(struct weir_thread *t, size_t index)
 {
     struct process *process = t->process;
     struct slot *slot = &t->slots[index];
-    struct slot_back *back = &t->backs[index];
+    struct slot_back *account = &t->accounts[index];
     const uint64_t used = load_acquire(&slot->used); /* [S1] */
-    const uint64_t passed = used - load_relaxed(&back->accounted);
-    const uint64_t granted = load_relaxed(&back->granted);
+    const uint64_t passed = used - load_relaxed(&account->accounted);
+    const uint64_t granted = load_relaxed(&account->granted);
     bool news = passed != 0;
 
-    for (size_t i = 0; i < back->limit_count && passed != 0; i++) {
-        struct cell *cell = &process->table.cells[back->cells[i]];
-        const struct rule *rule = &back->rules[i];
-        if (rule_is_log(rule)) {
+    for (size_t i = 0; i < account->limit_count && passed != 0; i++) {
+        struct cell *cell = &process->table.cells[account->cells[i]];
+        const struct rule *rule = &account->rules[i];
+        if (rule_has_history(rule)) {
             /* They were granted: there is room for them, whatever the limit is by now. */
             struct rule late = *rule;
             late.limit = WEIR_MAX_LOG_UNITS;
-            (void) logs_charge(process, back->cells[i], &late, late_time(t->limiter, back), passed);
+            (void) history_store_charge(process, account->cells[i], &late, late_time(t->limiter, account), passed);
             continue;
         }
-        struct pair_value value = pair_read(&cell->state);
+        struct pair_value value = dwcas_read(&cell->state);
         struct state charged;
         do {
-            charged = rule_charge_late(rule, cell_state(value), back->granted_ns, passed);
-        } while (!pair_cas(&cell->state, &value, cell_value(charged, value)));
+            charged = rule_charge_late(rule, cell_state(value), account->granted_ns, passed);
+        } while (!dwcas_swap(&cell->state, &value, cell_value(charged, value)));
     }
     if (passed > granted) {
         (void) add_relaxed(&t->late_units, passed - granted);
     }
-    store_relaxed(&back->accounted, used);
-    for (size_t i = 0; i < back->limit_count && granted != 0; i++) {
-        (void) cell_hold(&process->table.cells[back->cells[i]], (uint64_t) 0 - granted); /* [S3] */
+    store_relaxed(&account->accounted, used);
+    for (size_t i = 0; i < account->limit_count && granted != 0; i++) {
+        (void) cell_hold(&process->table.cells[account->cells[i]], (uint64_t) 0 - granted); /* [S3] */
     }
-    store_relaxed(&back->granted, 0);
-    news = tell_denied(process, slot, back) || news;
-    for (size_t i = 0; i < back->limit_count && news && back->fleet; i++) {
-        table_set_dirty(&process->table, back->cells[i]);
+    store_relaxed(&account->granted, 0);
+    news = tell_denied(process, slot, account) || news;
+    for (size_t i = 0; i < account->limit_count && news && account->fleet; i++) {
+        table_set_dirty(&process->table, account->cells[i]);
     }
 }
 
 void slot_release_owner(struct weir_thread *t, size_t index)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *back = &t->backs[index];
+    struct slot_back *account = &t->accounts[index];
     store_relaxed(&slot->grant, 0); /* its owner's own: no barrier */
     slot_settle(t, index);
-    slot_name(t, index, 0);
-    for (size_t i = 0; i < back->limit_count; i++) {
-        cell_unpin(&t->process->table.cells[back->cells[i]]);
+    slot_set_hash(t, index, 0);
+    for (size_t i = 0; i < account->limit_count; i++) {
+        cell_unpin(&t->process->table.cells[account->cells[i]]);
     }
-    back->limit_count = 0;
-    back->fleet = false;
+    account->limit_count = 0;
+    account->fleet = false;
 }
 
 /* Slots that one barrier serves when a key is taken back. */
@@ -137,12 +136,12 @@ struct locked_slot {
 static bool lock_granted(struct weir_thread *t, uint64_t key_hash, struct locked_slot *out)
 {
     const size_t index = slot_find(t, key_hash);
-    if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
+    if (index == SLOT_NONE || !slot_trylock(&t->accounts[index])) {
         return false;
     }
     /* Relaxed: under the lock. */
-    if (load_relaxed(&t->slots[index].hash) != key_hash || load_relaxed(&t->backs[index].granted) == 0) {
-        slot_unlock(&t->backs[index]);
+    if (load_relaxed(&t->slots[index].hash) != key_hash || load_relaxed(&t->accounts[index].granted) == 0) {
+        slot_unlock(&t->accounts[index]);
         return false;
     }
     store_relaxed(&t->slots[index].grant, 0); /* [S1] */
@@ -169,7 +168,7 @@ static bool settle_hash(struct limiter *limiter, const struct weir_thread *but, 
         barrier_all_threads(); /* [S1] */
         for (size_t i = 0; i < count; i++) {
             slot_settle(locked[i].thread, locked[i].index);
-            slot_unlock(&locked[i].thread->backs[locked[i].index]);
+            slot_unlock(&locked[i].thread->accounts[locked[i].index]);
         }
         given_back = true;
     }
@@ -210,14 +209,14 @@ static void end_denials(struct limiter *limiter, uint64_t key_hash)
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         const size_t index = slot_find(t, key_hash);
-        if (index == SLOT_NONE || !slot_trylock(&t->backs[index])) {
+        if (index == SLOT_NONE || !slot_trylock(&t->accounts[index])) {
             continue; /* who has it is deciding anew */
         }
         /* A grant without units is a denial. The owner may answer one more check by it. */
-        if (load_relaxed(&t->slots[index].hash) == key_hash && load_relaxed(&t->backs[index].granted) == 0) {
+        if (load_relaxed(&t->slots[index].hash) == key_hash && load_relaxed(&t->accounts[index].granted) == 0) {
             store_relaxed(&t->slots[index].grant, 0);
         }
-        slot_unlock(&t->backs[index]);
+        slot_unlock(&t->accounts[index]);
     }
 }
 
@@ -233,17 +232,18 @@ void settle_denials(struct limiter *limiter, const struct policy *policy, const 
 }
 
 /* Whether only a settler whom the owner has passed a barrier for can settle it. */
-static bool needs_barrier(const struct slot *slot, const struct slot_back *back)
+static bool needs_barrier(const struct slot *slot, const struct slot_back *account)
 {
-    return load_relaxed(&back->granted) != 0 || load_relaxed(&back->accounted) != load_relaxed(&slot->used);
+    return load_relaxed(&account->granted) != 0 || load_relaxed(&account->accounted) != load_relaxed(&slot->used);
 }
 
 /* Whether a slot has something lapsed to settle, as far as one can see without its lock. */
-static bool wants_settling(const struct slot *slot, const struct slot_back *back, uint32_t epoch)
+static bool wants_settling(const struct slot *slot, const struct slot_back *account, uint32_t epoch)
 {
     const uint32_t granted_in = (uint32_t) (load_relaxed(&slot->grant) >> 32);
-    const bool lapsed = granted_in != epoch && needs_barrier(slot, back);
-    return load_relaxed(&slot->hash) != 0 && (lapsed || load_relaxed(&back->denied_told) != slot_denied(slot, back));
+    const bool lapsed = granted_in != epoch && needs_barrier(slot, account);
+    return load_relaxed(&slot->hash) != 0 &&
+           (lapsed || load_relaxed(&account->denied_counted) != slot_denied(slot, account));
 }
 
 /* Takes lapsed slots of one thread from *index on, up to `room`; settles at once what needs no barrier. */
@@ -257,26 +257,26 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
             continue;
         }
         struct slot *slot = &t->slots[*index];
-        struct slot_back *back = &t->backs[*index];
-        if (!wants_settling(slot, back, epoch)) {
+        struct slot_back *account = &t->accounts[*index];
+        if (!wants_settling(slot, account, epoch)) {
             continue;
         }
-        if (!slot_trylock(back)) {
+        if (!slot_trylock(account)) {
             (*missed)++;
             continue;
         }
         const bool live = (uint32_t) (load_relaxed(&slot->grant) >> 32) == epoch;
-        if (live && needs_barrier(slot, back)) {
-            slot_unlock(back); /* granted since; its denials can wait for it to lapse */
+        if (live && needs_barrier(slot, account)) {
+            slot_unlock(account); /* granted since; its denials can wait for it to lapse */
             continue;
         }
-        if (needs_barrier(slot, back)) {
+        if (needs_barrier(slot, account)) {
             store_relaxed(&slot->grant, 0); /* [S1] */
             taken[count++] = (uint16_t) *index;
             continue;
         }
         slot_settle(t, *index);
-        slot_unlock(back);
+        slot_unlock(account);
     }
     return count;
 }
@@ -296,7 +296,7 @@ size_t settle_lapsed(struct limiter *limiter)
             barrier_all_threads(); /* [S1] */
             for (size_t i = 0; i < count; i++) {
                 slot_settle(t, taken[i]);
-                slot_unlock(&t->backs[taken[i]]);
+                slot_unlock(&t->accounts[taken[i]]);
             }
         }
     }

@@ -13,8 +13,8 @@
 
 struct limiter;
 
-bool slot_trylock(struct slot_back *back);
-void slot_unlock(struct slot_back *back);
+bool slot_trylock(struct slot_back *account);
+void slot_unlock(struct slot_back *account);
 /* Settles a locked slot whose grant is taken back, and whose owner is the caller or has passed a barrier since. */
 void slot_settle(struct weir_thread *t, size_t index);
 /* Takes a locked slot back from its key: settled, unpinned, free. By its owner. */

@@ -17,45 +17,45 @@
 #include "thread/settle.h"
 
 /* A key that used fewer units than this in its last epoch is cold again: a grant would cost more than it saves. */
-#define COLD_BELOW 2
+#define IDLE_BELOW 2
 
 /*
  * The same where the table can be charged straight, in requests. A grant and its settling take what some six charges
  * do, and a hit a third of one.
  */
-#define STRAIGHT_BELOW 6
+#define DIRECT_BELOW 6
 
 /* Gives a key a locked, empty slot in place of `index`'s present key. False: it has none, and the slot is free. */
 static bool slot_assign(struct weir_thread *t, size_t index, const struct policy *policy, const weir_key *key,
                         uint64_t now_ns)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *back = &t->backs[index];
+    struct slot_back *account = &t->accounts[index];
     slot_release_owner(t, index);
-    if (!place_pin(t->process, policy, key, now_ns, back->cells)) {
+    if (!insert_pin(t->process, policy, key, now_ns, account->cells)) {
         return false;
     }
-    back->limit_count = (uint32_t) policy->limit_count;
-    back->fleet = t->process->fleet && policy->scope == WEIR_SCOPE_FLEET;
-    back->size = back->straight = 0;
-    back->grant_epoch = back->deny_epoch = 0;
-    back->used_before = load_relaxed(&slot->used);
+    account->limit_count = (uint32_t) policy->limit_count;
+    account->fleet = t->process->fleet && policy->scope == WEIR_SCOPE_FLEET;
+    account->size = account->direct = 0;
+    account->grant_epoch = account->deny_epoch = 0;
+    account->used_before = load_relaxed(&slot->used);
     const uint64_t used_bits = load_relaxed(&t->slots_used[index / 64]);
     store_relaxed(&t->slots_used[index / 64], used_bits | UINT64_C(1) << (index % 64)); /* one writer */
-    slot_name(t, index, key->hash);
+    slot_set_hash(t, index, key->hash);
     return true;
 }
 
 /* Whether a slot's cells are still those of the policy's limits. */
-static bool slot_fits(const struct weir_thread *t, const struct slot_back *back, const struct policy *policy,
+static bool slot_fits(const struct weir_thread *t, const struct slot_back *account, const struct policy *policy,
                       const weir_key *key)
 {
-    if (back->limit_count != policy->limit_count) {
+    if (account->limit_count != policy->limit_count) {
         return false;
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
         /* Relaxed: pinned, so it does not change. */
-        if (load_relaxed(&t->process->table.cells[back->cells[i]].hash) != cell_hash(policy, key, i)) {
+        if (load_relaxed(&t->process->table.cells[account->cells[i]].hash) != cell_hash(policy, key, i)) {
             return false;
         }
     }
@@ -73,31 +73,31 @@ static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t ep
     size_t oldest = SLOT_NONE;
     uint32_t oldest_age = 0;
     for (size_t i = set; i < set + SLOT_WAYS; i++) {
-        const uint32_t age = load_relaxed(&t->slots[i].hash) == 0 ? UINT32_MAX : epoch - t->backs[i].touched;
+        const uint32_t age = load_relaxed(&t->slots[i].hash) == 0 ? UINT32_MAX : epoch - t->accounts[i].touched;
         if (oldest == SLOT_NONE || age > oldest_age) {
             oldest = i;
             oldest_age = age;
         }
     }
     if (oldest_age == 0) {
-        *slot_full(t, hash) = epoch;
+        *set_busy_epoch(t, hash) = epoch;
     }
-    return oldest_age != 0 && slot_trylock(&t->backs[oldest]) ? oldest : SLOT_NONE;
+    return oldest_age != 0 && slot_trylock(&t->accounts[oldest]) ? oldest : SLOT_NONE;
 }
 
 size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
                  uint64_t now_ns)
 {
-    if (*slot_full(t, key->hash) == epoch) {
+    if (*set_busy_epoch(t, key->hash) == epoch) {
         return SLOT_NONE;
     }
     const size_t index = slot_lock_oldest(t, key->hash, epoch);
     if (index != SLOT_NONE && !slot_assign(t, index, policy, key, now_ns)) {
-        slot_unlock(&t->backs[index]);
+        slot_unlock(&t->accounts[index]);
         return SLOT_NONE;
     }
     if (index != SLOT_NONE) {
-        t->backs[index].touched = epoch;
+        t->accounts[index].touched = epoch;
     }
     return index;
 }
@@ -107,73 +107,74 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
 {
     const size_t index = slot_find(t, key->hash);
     if (index == SLOT_NONE) {
-        return epoch != EPOCH_ASLEEP && slot_seen_before(t, key->hash, epoch) ? slot_give(t, policy, key, epoch, now_ns)
-                                                                              : SLOT_NONE;
+        return epoch != EPOCH_ASLEEP && slot_is_recent(t, key->hash, epoch) ? slot_give(t, policy, key, epoch, now_ns)
+                                                                            : SLOT_NONE;
     }
-    struct slot_back *back = &t->backs[index];
-    if (!slot_trylock(back)) {
+    struct slot_back *account = &t->accounts[index];
+    if (!slot_trylock(account)) {
         return SLOT_NONE;
     }
     store_relaxed(&t->slots[index].grant, 0); /* the owner's own: no barrier */
     slot_settle(t, index);
-    if (!slot_fits(t, back, policy, key) && !slot_assign(t, index, policy, key, now_ns)) {
-        slot_unlock(back);
+    if (!slot_fits(t, account, policy, key) && !slot_assign(t, index, policy, key, now_ns)) {
+        slot_unlock(account);
         return SLOT_NONE;
     }
-    back->touched = epoch;
+    account->touched = epoch;
     return index;
 }
 
 /* The first grant in an epoch, by what was spent in the last one that the key came in. */
-static uint64_t first_size(uint64_t spent, uint64_t last_size, uint64_t straight_units)
+static uint64_t first_size(uint64_t spent, uint64_t last_size, uint64_t direct_units)
 {
-    if (straight_units == 0) {
-        const bool cold = last_size != 0 && spent < COLD_BELOW;
-        return cold ? 0 : max_u64(spent, 1);
+    if (direct_units == 0) {
+        const bool snapshot = last_size != 0 && spent < IDLE_BELOW;
+        return snapshot ? 0 : max_u64(spent, 1);
     }
     /* Half as much again: a key that comes as often as before comes more often half of the time. */
-    return spent < straight_units ? 0 : spent + spent / 2;
+    return spent < direct_units ? 0 : spent + spent / 2;
 }
 
 /* A further one in the same epoch. */
-static uint64_t next_size(uint64_t straight, uint64_t last_size, uint64_t straight_units)
+static uint64_t next_size(uint64_t direct, uint64_t last_size, uint64_t direct_units)
 {
     if (last_size != 0) {
         return last_size * 2;
     }
-    return straight_units == 0 ? 1 : straight < straight_units ? 0 : straight;
+    return direct_units == 0 ? 1 : direct < direct_units ? 0 : direct;
 }
 
-uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t straight_cost)
+uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t direct_cost)
 {
-    struct slot_back *back = &t->backs[index];
+    struct slot_back *account = &t->accounts[index];
     const uint64_t used = load_relaxed(&t->slots[index].used);
-    const uint64_t straight_units = saturating_mul(straight_cost, STRAIGHT_BELOW);
-    if (!t->limiter->grants || epoch == EPOCH_ASLEEP || back->deny_epoch == epoch || back->deny_epoch + 1 == epoch) {
+    const uint64_t direct_units = saturating_mul(direct_cost, DIRECT_BELOW);
+    if (!t->limiter->grants || epoch == EPOCH_ASLEEP || account->deny_epoch == epoch ||
+        account->deny_epoch + 1 == epoch) {
         return 0;
     }
-    if (back->grant_epoch == epoch) {
-        back->size = min_u64(next_size(back->straight, back->size, straight_units), GRANT_MAX);
+    if (account->grant_epoch == epoch) {
+        account->size = min_u64(next_size(account->direct, account->size, direct_units), GRANT_MAX);
     } else {
-        const uint64_t spent = used - back->used_before + back->straight;
-        back->size = min_u64(first_size(spent, back->size, straight_units), GRANT_MAX);
-        back->grant_epoch = epoch;
-        back->used_before = used;
-        back->straight = 0;
+        const uint64_t spent = used - account->used_before + account->direct;
+        account->size = min_u64(first_size(spent, account->size, direct_units), GRANT_MAX);
+        account->grant_epoch = epoch;
+        account->used_before = used;
+        account->direct = 0;
     }
-    return back->size;
+    return account->size;
 }
 
 void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *back = &t->backs[index];
-    const struct rule *rule = &back->rules[terms->limit_index];
+    struct slot_back *account = &t->accounts[index];
+    const struct rule *rule = &account->rules[terms->limit_index];
     const uint64_t used = load_relaxed(&slot->used);
     const uint64_t remaining = min_u64(terms->left, terms->limit);
-    back->granted_ns = terms->now_ns;
-    store_relaxed(&back->granted, terms->granted);
-    store_relaxed(&back->denied, slot_denied(slot, back));
+    account->granted_ns = terms->now_ns;
+    store_relaxed(&account->granted, terms->granted);
+    store_relaxed(&account->denied, slot_denied(slot, account));
     store_relaxed(&slot->about, terms->about | (uint64_t) terms->limit_index << SLOT_LIMIT_AT);
     store_relaxed(&slot->credit, remaining + used);
     slot->unit = rule_is_bucket(rule) ? rule->unit : 0;

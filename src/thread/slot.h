@@ -73,10 +73,10 @@ struct slot_back {
     _Alignas(CACHE_LINE) _Atomic uint32_t lock; /* 1: someone settles it. Never waited for */
     uint32_t limit_count;                       /* cells pinned; 0: none */
     /* Atomic so that the background thread can see without the lock whether there is anything to settle. */
-    _Atomic uint64_t accounted;   /* of `used`: charged to the cells */
-    _Atomic uint64_t granted;     /* units that the cells' `held` counts for this slot */
-    _Atomic uint64_t denied;      /* units denied, cumulative, where the slot does not say; see slot_denied */
-    _Atomic uint64_t denied_told; /* of `denied`: added to the notes */
+    _Atomic uint64_t accounted;      /* of `used`: charged to the cells */
+    _Atomic uint64_t granted;        /* units that the cells' `held` counts for this slot */
+    _Atomic uint64_t denied;         /* units denied, cumulative, where the slot does not say; see slot_denied */
+    _Atomic uint64_t denied_counted; /* of `denied`: added to the notes */
     uint32_t cells[WEIR_MAX_LIMITS];
     uint64_t granted_ns;                /* fleet time of the last grant */
     struct rule rules[WEIR_MAX_LIMITS]; /* of the last grant */
@@ -84,7 +84,7 @@ struct slot_back {
     /* The owner's alone. */
     uint32_t grant_epoch, deny_epoch; /* of the last grant, of the last denial */
     uint64_t size;                    /* units of the last grant that was asked for */
-    uint64_t straight;                /* units charged to the table in grant_epoch, beside grants */
+    uint64_t direct;                  /* units charged to the table in grant_epoch, beside grants */
     uint64_t used_before;             /* `used` when grant_epoch began for this slot */
     uint64_t denied_remaining;        /* of the denial */
     uint32_t touched;                 /* epoch of the last slow use, for replacement */
@@ -111,14 +111,14 @@ static inline size_t slot_set(const struct weir_thread *t, uint64_t hash)
 _Static_assert(SLOT_WAYS *TAG_BITS == 64, "a set's tags are one word");
 
 /* Whether a hash may have a slot: true where it has one, and of some 200 other hashes of a full set for one. */
-static inline bool slot_maybe(const struct weir_thread *t, uint64_t hash)
+static inline bool slot_may_have(const struct weir_thread *t, uint64_t hash)
 {
     const uint64_t zero_where_same = t->tags[slot_set(t, hash) / SLOT_WAYS] ^ hash;
     return ((zero_where_same - TAG_LOW) & ~zero_where_same & TAG_HIGH) != 0;
 }
 
 /* Makes a slot a hash's (0: nobody's). Its owner alone, who has locked it. */
-static inline void slot_name(struct weir_thread *t, size_t index, uint64_t hash)
+static inline void slot_set_hash(struct weir_thread *t, size_t index, uint64_t hash)
 {
     const uint64_t mask = TAG_MASK << index % SLOT_WAYS * TAG_BITS;
     uint64_t *tags = &t->tags[index / SLOT_WAYS];
@@ -127,22 +127,22 @@ static inline void slot_name(struct weir_thread *t, size_t index, uint64_t hash)
 }
 
 /* Where a thread remembers that a key without a slot has come. */
-static inline uint32_t *slot_seen(const struct weir_thread *t, uint64_t hash)
+static inline uint32_t *recent_key(const struct weir_thread *t, uint64_t hash)
 {
-    return &t->seen[(hash >> 40) % SEEN_COUNT];
+    return &t->seen[(hash >> 40) % RECENT_COUNT];
 }
 
 /* What a thread remembers of a key that has come in an epoch. */
-static inline uint32_t slot_print(uint64_t hash, uint32_t epoch)
+static inline uint32_t recent_fingerprint(uint64_t hash, uint32_t epoch)
 {
     return (uint32_t) (hash >> 8) ^ epoch * UINT32_C(0x9e3779b1);
 }
 
 /* Whether a key without a slot comes a second time within an epoch; else it is remembered as the first. */
-static inline bool slot_seen_before(struct weir_thread *t, uint64_t hash, uint32_t epoch)
+static inline bool slot_is_recent(struct weir_thread *t, uint64_t hash, uint32_t epoch)
 {
-    uint32_t *seen = slot_seen(t, hash);
-    const uint32_t print = slot_print(hash, epoch);
+    uint32_t *seen = recent_key(t, hash);
+    const uint32_t print = recent_fingerprint(hash, epoch);
     if (*seen == print) {
         return true;
     }
@@ -151,7 +151,7 @@ static inline bool slot_seen_before(struct weir_thread *t, uint64_t hash, uint32
 }
 
 /* An epoch in which all slots that a hash could have were of use. */
-static inline uint32_t *slot_full(const struct weir_thread *t, uint64_t hash)
+static inline uint32_t *set_busy_epoch(const struct weir_thread *t, uint64_t hash)
 {
     return &t->full[slot_set(t, hash) / SLOT_WAYS];
 }
@@ -172,9 +172,9 @@ static inline struct tally *slot_tally(const struct weir_thread *t, uint64_t abo
  * Units denied from a slot, cumulative: while it denies they stand in the slot, whose one line is then all that a
  * denial writes. Under the lock; without it, a hint. Relaxed: statistics.
  */
-static inline uint64_t slot_denied(const struct slot *slot, const struct slot_back *back)
+static inline uint64_t slot_denied(const struct slot *slot, const struct slot_back *account)
 {
-    return slot_denies_from(slot) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&back->denied);
+    return slot_denies_from(slot) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&account->denied);
 }
 
 /* The slot of a hash. False: it has none. Relaxed: the owner reads its own stores, others look again under the lock. */
@@ -211,10 +211,10 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
 size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
                  uint64_t now_ns);
 /*
- * Units worth granting to a slot beside a request. `straight_cost`: what the request costs, where it can be charged
+ * Units worth granting to a slot beside a request. `direct_cost`: what the request costs, where it can be charged
  * straight to the table (warm.c); 0: it cannot.
  */
-uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t straight_cost);
+uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t direct_cost);
 /* What a grant rests on. */
 struct slot_terms {
     uint64_t now_ns;
@@ -223,11 +223,11 @@ struct slot_terms {
     uint64_t left; /* units that may pass now, what was granted among them */
     uint64_t reset_after_ns;
     uint8_t limit_index; /* of the limit with the least left; its rule is in the slot's back */
-    uint64_t about;      /* slot_about */
+    uint64_t about;      /* slot_meta */
 };
 
 /* What a slot says of a policy, in `about`. */
-static inline uint64_t slot_about(const struct policy *policy)
+static inline uint64_t slot_meta(const struct policy *policy)
 {
     /* Relaxed: a number that stands for itself. */
     return policy->id * sizeof(struct tally) | (uint64_t) load_relaxed(&policy->basis) << SLOT_BASIS_AT |

@@ -9,11 +9,11 @@
 
 struct weir_thread *thread_attach(struct limiter *limiter)
 {
-    const uint64_t token = owner_token();
+    const uint64_t token = handle_token();
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
-        uint64_t free = OWNER_FREE;
-        if (load_relaxed(&t->owner) == OWNER_FREE && cas_acquire(&t->owner, &free, token)) {
+        uint64_t free = HANDLE_FREE;
+        if (load_relaxed(&t->owner) == HANDLE_FREE && cas_acquire(&t->owner, &free, token)) {
             (void) add_relaxed(&limiter->line.thread_count, 1);
             uint32_t high = load_relaxed(&limiter->thread_high);
             /* Publishes the slots' set-up to settlers. */
@@ -29,9 +29,9 @@ struct weir_thread *thread_attach(struct limiter *limiter)
 }
 
 /* Takes the owner's lock of a slot, however long that takes: for detaching alone. */
-static void slot_lock_owner(struct slot_back *back)
+static void slot_lock_owner(struct slot_back *account)
 {
-    while (!slot_trylock(back)) {
+    while (!slot_trylock(account)) {
         ck_pr_stall();
     }
 }
@@ -40,18 +40,18 @@ void thread_leave(struct weir_thread *t)
 {
     for (size_t i = 0; i < t->slot_count; i++) {
         if (load_relaxed(&t->slots[i].hash) != 0) {
-            slot_lock_owner(&t->backs[i]);
+            slot_lock_owner(&t->accounts[i]);
             slot_release_owner(t, i);
-            slot_unlock(&t->backs[i]);
+            slot_unlock(&t->accounts[i]);
         }
     }
     (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
-    store_release(&t->owner, OWNER_FREE); /* pairs with thread_attach */
+    store_release(&t->owner, HANDLE_FREE); /* pairs with thread_attach */
 }
 
 void thread_detach(struct weir_thread *t)
 {
-    if (owner_claim(t)) {
+    if (handle_claim(t)) {
         thread_leave(t);
     }
 }

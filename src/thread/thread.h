@@ -18,7 +18,7 @@
 #define SLOT_MAX  1024
 
 /* Fingerprints of keys a thread has charged straight to the table in this tick. */
-#define SEEN_COUNT 2048
+#define RECENT_COUNT 2048
 
 /* Checks of one policy by one thread. */
 struct tally {
@@ -29,7 +29,7 @@ struct tally {
 struct slot;
 struct slot_back;
 struct tick_line;
-struct cold;
+struct policy_snapshot;
 struct limiter;
 
 struct weir_thread {
@@ -37,14 +37,14 @@ struct weir_thread {
     struct process *process; /* of the same */
     struct tick_line *line;
     struct slot *slots;
-    struct slot_back *backs;
+    struct slot_back *accounts;
     size_t slot_count;     /* a power of two */
     size_t slot_mask;      /* of the first slot of a set: slot_count - SLOT_WAYS */
     struct tally *tallies; /* by policy id */
     uint32_t *seen;
-    uint64_t *tags;     /* by set of slots: see slot.h */
-    uint32_t *full;     /* by set of slots: an epoch in which all were of use */
-    struct cold *colds; /* by policy: see cold.h */
+    uint64_t *tags;                    /* by set of slots: see slot.h */
+    uint32_t *full;                    /* by set of slots: an epoch in which all were of use */
+    struct policy_snapshot *snapshots; /* by policy: see cold.h */
     uint32_t index;
     _Atomic uint64_t owner; /* the thread it belongs to: see owner.h */
     /* Counters of the owner. */

@@ -30,32 +30,32 @@
 /* The longest pause between two attempts to connect. */
 #define TRANSPORT_BACKOFF_MOST_MS 3000
 
-enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_LOG };
+enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_HISTORY };
 
 /* Most units of one log in one report. */
-#define REPORT_LOG_TIMES 256
+#define REPORT_HISTORY_TIMES 256
 
 /* What a log's author was asked for is told modulo this, so that a sum over all authors is exact. */
-#define REPORT_LOG_ASKED (UINT64_C(1) << 40)
+#define REPORT_HISTORY_DEMAND (UINT64_C(1) << 40)
 
 /* Of a log: the author's units by number and time, and what all authors have in the window. */
 struct log_news {
     /* Said. */
-    char asked_record[REPORT_RECORD_SIZE]; /* what the authors were asked for has a record of its own */
-    uint64_t first;                        /* number of the first unit below */
-    uint64_t gone_from, gone_to;           /* the author's units of these numbers were given back */
-    uint64_t now_us, period_us;            /* units up to now - period are over; fleet time */
-    uint64_t limit;                        /* no more than the latest so many count */
+    char demand_record[REPORT_RECORD_SIZE]; /* what the authors were asked for has a record of its own */
+    uint64_t first;                         /* number of the first unit below */
+    uint64_t gone_from, gone_to;            /* the author's units of these numbers were given back */
+    uint64_t now_us, period_us;             /* units up to now - period are over; fleet time */
+    uint64_t limit;                         /* no more than the latest so many count */
     uint32_t time_count;
-    uint64_t times_us[REPORT_LOG_TIMES]; /* fleet time */
+    uint64_t times_us[REPORT_HISTORY_TIMES]; /* fleet time */
     uint64_t live;         /* the author's units in the window, as said so far with these (for the caller) */
     uint64_t window_first; /* number of the author's first unit in the window (for the caller) */
     /* Answered. */
     uint32_t group_count;
-    struct log_group groups[LOG_GROUPS]; /* of all units, in the order of time, at the time of the last one of a group;
-                                            fleet time in us */
-    uint64_t reset_us;                   /* units up to then were reset by someone; 0: none */
-    uint32_t authors;                    /* how many others have said what they were asked for (sum_asked) */
+    struct log_group groups[HISTORY_GROUPS]; /* of all units, in the order of time, at the time of the last one of a
+                                            group; fleet time in us */
+    uint64_t reset_us;                       /* units up to then were reset by someone; 0: none */
+    uint32_t authors;                        /* how many others have said what they were asked for (sum_demand) */
 };
 
 /* One record's news: what this node says of it, and what the fleet answers. */
@@ -65,32 +65,33 @@ struct report {
     char record[REPORT_RECORD_SIZE]; /* the record's full name, terminated */
     char author[REPORT_AUTHOR_SIZE]; /* node id and incarnation of the key there; no ':' or space */
     uint64_t count;                  /* units the author admitted, cumulative */
-    uint64_t asked;                  /* units asked of the author, admitted or not, cumulative */
-    uint64_t back;                   /* units given back to the author, cumulative */
+    uint64_t demand;                 /* units asked of the author, admitted or not, cumulative */
+    uint64_t refunds;                /* units given back to the author, cumulative */
     uint64_t reset_us;               /* a reset at this fleet time: all the record still counts is given back, once,
                                         in the author's name; 0: none */
     uint64_t reset_kept;             /* but for so many units, which the author has let pass since */
     uint64_t acked;                  /* bucket: the author's count that the fleet is known to have had. Units up to
                                         it must not move the bucket again, even where the record was lost */
-    uint64_t acked_back;             /* bucket: likewise of what was given back */
-    uint64_t known_back;             /* bucket: what was given back to all authors that tat_us has seen */
+    uint64_t acked_refunds;          /* bucket: likewise of what was given back */
+    uint64_t known_refunds;          /* bucket: what was given back to all authors that tat_us has seen */
     uint64_t tat_us;                 /* bucket: highest theoretical arrival time the node has seen, fleet time */
     uint64_t now_us;                 /* bucket: fleet time at which this was said; of all reports of a round the same */
     uint64_t from_us;                /* bucket: up to this fleet time everything is known: units that are told now
                                         came later, or their node could not tell them since */
     uint64_t moves;                  /* bucket: 0: all units that are new move its time; else less than so many */
-    uint8_t scale;                   /* bucket: of the rate the rest is by (for the caller) */
+    uint8_t rate_id;                 /* bucket: of the rate the rest is by (for the caller) */
     uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
     uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is
                                         full again. At least 1 */
-    struct log_news *log;            /* log; else NULL */
+    struct log_news *history;        /* log; else NULL */
     /* Answered. */
-    int status;               /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...); -EAGAIN: not told
-                                 (a part of the fleet's memory is lost just now), tell again: nothing below is set */
-    uint64_t mine, mine_back; /* the author's counts as the fleet has them now; log: the author's units in the window */
-    uint64_t sum, sum_asked;  /* over all authors; what was given back is not taken off. See count_others. sum_asked of
-                                 a log: of the others, modulo REPORT_LOG_ASKED */
-    uint64_t sum_back;
+    int status; /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...); -EAGAIN: not told
+                   (a part of the fleet's memory is lost just now), tell again: nothing below is set */
+    uint64_t mine,
+        mine_refunds;         /* the author's counts as the fleet has them now; log: the author's units in the window */
+    uint64_t sum, sum_demand; /* over all authors; what was given back is not taken off. See count_remote. sum_demand of
+                                a log: of the others, modulo REPORT_HISTORY_DEMAND */
+    uint64_t sum_refunds;
     uint64_t tat_answer_us; /* bucket: theoretical arrival time over all authors */
 };
 

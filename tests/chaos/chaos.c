@@ -329,8 +329,8 @@ uint64_t chaos_admitted(const struct chaos *c, size_t policy)
 
 /* One record, as read. */
 struct record {
-    uint64_t sum;           /* its field "sum": net of what was given back */
-    uint64_t counted, back; /* of all authors: what each says it let pass, and what was given back to it */
+    uint64_t sum;              /* its field "sum": net of what was given back */
+    uint64_t counted, refunds; /* of all authors: what each says it let pass, and what was given back to it */
     size_t authors;
 };
 
@@ -361,7 +361,7 @@ static bool record_read(redisContext *c, const char *key, struct record *out)
             char *rest = NULL;
             out->counted += strtoull(all->element[i + 1]->str, &rest, 10);
             (void) strtoull(rest, &rest, 10);
-            out->back += strtoull(rest, NULL, 10);
+            out->refunds += strtoull(rest, NULL, 10);
             out->authors++;
         }
     }
@@ -389,8 +389,8 @@ static void for_each_key(const struct server *server, void (*visit)(redisContext
 /* What is wrong is kept until nothing is open any more: a test that fails does not come back. */
 struct adding {
     char wrong[400];
-    char part[80];  /* of a record's name */
-    bool whole_key; /* after which it ends, or its window follows */
+    char fraction[80]; /* of a record's name */
+    bool whole_key;    /* after which it ends, or its window follows */
     struct chaos_sums sums;
 };
 
@@ -398,15 +398,15 @@ static void add_record(redisContext *c, const char *key, void *arg)
 {
     struct adding *adding = arg;
     struct record record;
-    const char *at = strstr(key, adding->part);
-    const char after = at != NULL ? at[strlen(adding->part)] : '\0';
+    const char *at = strstr(key, adding->fraction);
+    const char after = at != NULL ? at[strlen(adding->fraction)] : '\0';
     if (at == NULL || (adding->whole_key && after != '\0' && after != ':') || !record_read(c, key, &record)) {
         return;
     }
-    if (record.sum != record.counted - record.back) {
+    if (record.sum != record.counted - record.refunds) {
         (void) snprintf(adding->wrong, sizeof(adding->wrong),
                         "%s: sum %" PRIu64 ", but its authors have %" PRIu64 " less %" PRIu64, key, record.sum,
-                        record.counted, record.back);
+                        record.counted, record.refunds);
     }
     adding->sums.sum += record.sum;
     adding->sums.records++;
@@ -416,7 +416,7 @@ static void add_record(redisContext *c, const char *key, void *arg)
 struct chaos_sums chaos_sums(const struct server *server, const char *policy)
 {
     struct adding adding = {0};
-    (void) snprintf(adding.part, sizeof(adding.part), ":%s:", policy);
+    (void) snprintf(adding.fraction, sizeof(adding.fraction), ":%s:", policy);
     for_each_key(server, add_record, &adding);
     if (adding.wrong[0] != '\0') {
         fail_msg("%s", adding.wrong);
@@ -427,7 +427,7 @@ struct chaos_sums chaos_sums(const struct server *server, const char *policy)
 struct chaos_sums chaos_key_sums(const struct server *server, const char *policy, const char *key)
 {
     struct adding adding = {.whole_key = true};
-    (void) snprintf(adding.part, sizeof(adding.part), ":%s:%s", policy, key);
+    (void) snprintf(adding.fraction, sizeof(adding.fraction), ":%s:%s", policy, key);
     for_each_key(server, add_record, &adding);
     if (adding.wrong[0] != '\0') {
         fail_msg("%s", adding.wrong);

@@ -182,21 +182,21 @@ static void test_a_rate_smaller_than_the_number_of_nodes(void **state)
 static void told_but_for_lost(const struct chaos *c, uint32_t policies)
 {
     uint64_t admitted = 0;
-    uint64_t told = 0;
+    uint64_t counts = 0;
     uint64_t lost = 0;
     for (size_t policy = 0; policy < c->config.policy_count; policy++) {
         if ((policies & 1u << policy) != 0) {
             admitted += chaos_admitted(c, policy);
-            told += chaos_sums(&c->primary, c->config.policies[policy].name).sum;
+            counts += chaos_sums(&c->primary, c->config.policies[policy].name).sum;
         }
     }
     for (size_t node = 0; node < c->node_count; node++) {
         lost += chaos_stats(c, node).lost_report_count;
     }
-    print_message("# %" PRIu64 " units admitted, %" PRIu64 " told, %" PRIu64 " reports lost\n", admitted, told, lost);
-    assert_true(told > 0);
-    assert_true(told <= admitted);
-    assert_true(told + lost >= admitted); /* of one unit each */
+    print_message("# %" PRIu64 " units admitted, %" PRIu64 " told, %" PRIu64 " reports lost\n", admitted, counts, lost);
+    assert_true(counts > 0);
+    assert_true(counts <= admitted);
+    assert_true(counts + lost >= admitted); /* of one unit each */
     chaos_all_expire(&c->primary);
 }
 
@@ -265,13 +265,13 @@ static void test_a_node_that_is_killed_takes_no_units_along(void **state)
         const uint64_t used = fleet_node_admitted(dies, policy);
         (void) chaos_ask(c, 1, policy, 0, 1, 1);
         chaos_settle(c);
-        const uint64_t told =
+        const uint64_t counts =
             chaos_sums(&c->primary, algorithms[policy]).sum - fleet_node_admitted(&c->nodes[1], policy);
         print_message("# %s: killed after %" PRIu64 " units, of which %" PRIu64 " were told\n", algorithms[policy],
-                      used, told);
+                      used, counts);
         assert_true(used > 0);
-        assert_true(told <= used + work.threads); /* one each between its check and its count */
-        assert_true(told > used / 4);             /* all but the last interval's, with much to spare */
+        assert_true(counts <= used + work.threads); /* one each between its check and its count */
+        assert_true(counts > used / 4);             /* all but the last interval's, with much to spare */
         (void) take_in_time(c, 1, policy, 1, LIMIT);
         chaos_settle(c);
         /* A bucket refills a unit in four seconds. */

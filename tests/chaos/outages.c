@@ -16,7 +16,7 @@
 struct outage_run {
     struct chaos *c;
     const struct outage_event *event;
-    double demand;   /* as multiple of the limit */
+    double rates;    /* as multiple of the limit */
     uint32_t limits; /* mask of those that are measured */
     uint64_t seed;
     uint64_t begin_ns; /* of the work, monotonic; the beginning of a second of the wall clock */
@@ -136,11 +136,11 @@ static void replica_begins(const struct outage_run *run)
     }
 }
 
-static struct fleet_work node_work(const struct outage_run *run, size_t node, double part, uint64_t for_ms)
+static struct fleet_work node_work(const struct outage_run *run, size_t node, double fraction, uint64_t for_ms)
 {
     return (struct fleet_work){.for_ms = (uint32_t) for_ms,
                                .threads = 1,
-                               .rate = (uint64_t) (run->demand * OUTAGE_LIMIT * part),
+                               .rate = (uint64_t) (run->rates * OUTAGE_LIMIT * fraction),
                                .policies = run->limits,
                                .keys = 1,
                                .max_cost = 1,
@@ -257,10 +257,10 @@ static int64_t work_begins(struct outage_run *run)
     run->begin_ns = real_ns();
     const struct outage_event *event = run->event;
     for (size_t i = 0; i < NODES; i++) {
-        const double part = 1.0 / (event->comes ? NODES + 1 : NODES);
+        const double fraction = 1.0 / (event->comes ? NODES + 1 : NODES);
         const uint64_t until_ms =
             event->goes && (i != NODES - 1 || event->happens == node_closes) ? BEFORE_MS + run->phase_ms : end_ms(run);
-        const struct fleet_work work = node_work(run, i, part, until_ms);
+        const struct fleet_work work = node_work(run, i, fraction, until_ms);
         fleet_node_work(&run->c->nodes[i], &work);
         if (event->goes && i != NODES - 1) {
             const struct fleet_work more = node_work(run, i, 1.0 / (NODES - 1), end_ms(run) - until_ms);
@@ -329,14 +329,14 @@ const struct outage_event *outage_event_named(const char *name)
     exit(2);
 }
 
-void outage_measure(const struct outage_event *event, double demand, uint64_t seed, uint32_t limits,
+void outage_measure(const struct outage_event *event, double rates, uint64_t seed, uint32_t limits,
                     struct outage_result *out)
 {
     void *state = NULL;
     if (chaos_setup(&state) != 0) {
         exit(1);
     }
-    struct outage_run run = {.event = event, .demand = demand, .seed = seed, .limits = limits};
+    struct outage_run run = {.event = event, .rates = rates, .seed = seed, .limits = limits};
     run.c = chaos_begin(&state);
     measure(&run, out);
     (void) chaos_teardown(&state);

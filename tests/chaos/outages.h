@@ -47,7 +47,7 @@ const struct outage_event *outage_event_named(const char *name);
 
 /* One run, in this process. `demand`: as a multiple of the limit. `limits`: a mask. Without a Redis it ends the
  * process. */
-void outage_measure(const struct outage_event *event, double demand, uint64_t seed, uint32_t limits,
+void outage_measure(const struct outage_event *event, double rates, uint64_t seed, uint32_t limits,
                     struct outage_result *out);
 
 #endif

@@ -50,11 +50,11 @@ static double most_in(const struct outage_result *result, size_t limit, uint32_t
     return (double) result->admitted[limit][second] / OUTAGE_LIMIT;
 }
 
-static int seconds(const char *event, double demand, uint64_t seed, uint32_t limits)
+static int seconds(const char *event, double rates, uint64_t seed, uint32_t limits)
 {
     static struct outage_result result;
     size_t any = 0;
-    outage_measure(outage_event_named(event), demand, seed, limits, &result);
+    outage_measure(outage_event_named(event), rates, seed, limits, &result);
     (void) printf("# %s; it begins after %.2f s; admitted / limit\n", outage_event_named(event)->text, result.began);
     (void) printf("second  offered");
     for (size_t limit = 0; limit < OUTAGE_LIMITS; limit++) {
@@ -80,7 +80,7 @@ static int seconds(const char *event, double demand, uint64_t seed, uint32_t lim
 
 struct job {
     const struct outage_event *event;
-    double demand;
+    double rates;
     uint64_t seed;
     uint32_t limits;
     pid_t pid;
@@ -93,11 +93,11 @@ static void job_begin(struct job *job)
 {
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    char demand[32];
+    char rates[32];
     char seed[32];
     char limits[16];
     char to[16];
-    (void) snprintf(demand, sizeof(demand), "%.3f", job->demand);
+    (void) snprintf(rates, sizeof(rates), "%.3f", job->rates);
     (void) snprintf(seed, sizeof(seed), "%llu", (unsigned long long) job->seed);
     (void) snprintf(limits, sizeof(limits), "%u", job->limits);
     (void) snprintf(to, sizeof(to), "%d", ends[1]);
@@ -105,7 +105,7 @@ static void job_begin(struct job *job)
     char option[] = "--run";
     char name[32];
     (void) snprintf(name, sizeof(name), "%s", job->event->name);
-    char *const argv[] = {program, option, name, demand, seed, limits, to, NULL};
+    char *const argv[] = {program, option, name, rates, seed, limits, to, NULL};
     const pid_t parent = getpid();
     job->pid = fork();
     assert_true(job->pid >= 0);
@@ -135,7 +135,7 @@ static void job_end(struct job *job)
     (void) close(job->from);
     job->good = at == sizeof(job->result) && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!job->good) {
-        (void) fprintf(stderr, "# %s at %.1f, seed %llu: no result\n", job->event->name, job->demand,
+        (void) fprintf(stderr, "# %s at %.1f, seed %llu: no result\n", job->event->name, job->rates,
                        (unsigned long long) job->seed);
     }
 }
@@ -215,7 +215,7 @@ static void extremes_add(struct extremes *extremes, const struct outage_result *
     extremes->most[extremes->count++] = most;
 }
 
-static void row(const struct outage_event *event, double demand, const struct job *jobs, size_t count)
+static void row(const struct outage_event *event, double rates, const struct job *jobs, size_t count)
 {
     (void) printf("| %s |", event->text);
     for (size_t limit = 0; limit < OUTAGE_LIMITS; limit++) {
@@ -232,7 +232,7 @@ static void row(const struct outage_event *event, double demand, const struct jo
         qsort(of.least, of.count, sizeof(double), by_value);
         qsort(of.most, of.count, sizeof(double), by_value);
         const size_t last = of.count - 1;
-        if (demand > 1) {
+        if (rates > 1) {
             (void) printf(" %.2f to %.2f (%.2f to %.2f) |", of.least[of.count / 2], of.most[of.count / 2], of.least[0],
                           of.most[last]);
         } else {
@@ -257,19 +257,19 @@ static void say_far(const struct job *jobs, size_t count)
                 const double most = most_in(result, limit, second);
                 if (least < PROMISED_LEAST || most > PROMISED_MOST) {
                     (void) fprintf(stderr, "# %s at %.1f from %.2f s on, seed %llu: %s, second %u: %.2f; late %u ms\n",
-                                   jobs[i].event->name, jobs[i].demand, result->began,
-                                   (unsigned long long) jobs[i].seed, outage_limits[limit], second,
-                                   least < PROMISED_LEAST ? least : most, result->late_ms[second]);
+                                   jobs[i].event->name, jobs[i].rates, result->began, (unsigned long long) jobs[i].seed,
+                                   outage_limits[limit], second, least < PROMISED_LEAST ? least : most,
+                                   result->late_ms[second]);
                 }
             }
         }
     }
 }
 
-static void head(double demand)
+static void head(double rates)
 {
-    (void) printf("\n%.1f of the limit is offered; %s (worst of them)\n\n| what happens |", demand,
-                  demand > 1 ? "least to most second: median of the runs" : "least second: median of the runs");
+    (void) printf("\n%.1f of the limit is offered; %s (worst of them)\n\n| what happens |", rates,
+                  rates > 1 ? "least to most second: median of the runs" : "least second: median of the runs");
     for (size_t limit = 0; limit < OUTAGE_LIMITS; limit++) {
         (void) printf(" %s |", outage_limits[limit]);
     }
@@ -317,7 +317,7 @@ static int table(size_t runs, char **names, int name_count)
             const size_t count = runs * GROUPS;
             for (size_t i = 0; i < count; i++) {
                 jobs[i] = (struct job){.event = &outage_events[e],
-                                       .demand = demands[d],
+                                       .rates = demands[d],
                                        .seed = i / GROUPS + 1,
                                        .limits = groups[i % GROUPS],
                                        .from = -1};
@@ -358,7 +358,7 @@ static uint32_t look_at(const struct job *job, char *wrong, size_t size)
             if ((job->limits & 1u << limit) != 0 && (least < LEAST || most > MOST)) {
                 const size_t used = strlen(wrong);
                 (void) snprintf(wrong + used, size - used, "%s at %.1f, seed %llu: %s, second %u: %.2f\n",
-                                job->event->name, job->demand, (unsigned long long) job->seed, outage_limits[limit],
+                                job->event->name, job->rates, (unsigned long long) job->seed, outage_limits[limit],
                                 second, least < LEAST ? least : most);
             }
         }
@@ -366,7 +366,7 @@ static uint32_t look_at(const struct job *job, char *wrong, size_t size)
     return counted;
 }
 
-static void stays_within_bounds(double demand)
+static void stays_within_bounds(double rates)
 {
     static struct job jobs[OUTAGE_EVENTS];
     static char wrong[4000];
@@ -379,7 +379,7 @@ static void stays_within_bounds(double demand)
     for (size_t i = 0; i < OUTAGE_EVENTS; i++) {
         if (outage_events[i].in_test) {
             jobs[count++] = (struct job){
-                .event = &outage_events[i], .demand = demand, .seed = seed + i, .limits = OUTAGE_NOT_LOG, .from = -1};
+                .event = &outage_events[i], .rates = rates, .seed = seed + i, .limits = OUTAGE_NOT_LOG, .from = -1};
         }
     }
     jobs_run(jobs, count, count);

@@ -149,12 +149,12 @@ static void run_event(const struct event *event, const weir_limit *limit, double
     sim_run(sim);
     for (size_t i = FIRST; i < sim_second_count(sim); i++) {
         const struct sim_second second = sim_get_second(sim, i);
-        const double part = second.admitted / (second.asked < 1 ? second.asked : 1);
-        seconds->low += part < LEAST_PART;
+        const double fraction = second.admitted / (second.asked < 1 ? second.asked : 1);
+        seconds->low += fraction < LEAST_PART;
         seconds->high += second.admitted > MOST;
         seconds->count++;
-        if (part < seconds->least) {
-            seconds->least = part;
+        if (fraction < seconds->least) {
+            seconds->least = fraction;
             seconds->least_at = (unsigned) i;
         }
         if (second.admitted > seconds->most) {

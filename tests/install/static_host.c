@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <weir/weir.h>
 
-int log_init(void);
+int history_init(void);
 void rcu_enter(void);
 int table_open(void);
 int error_set(void);
@@ -15,7 +15,7 @@ int pages_reserve(void);
 
 static int calls;
 
-int log_init(void)
+int history_init(void)
 {
     return ++calls;
 }
@@ -63,6 +63,6 @@ int main(void)
         return fprintf(stderr, "the library called functions of the program\n"), 1;
     }
     rcu_enter();
-    printf("%u allowed, %d own\n", allowed, log_init() + table_open() + error_set() + pages_reserve());
+    printf("%u allowed, %d own\n", allowed, history_init() + table_open() + error_set() + pages_reserve());
     return allowed == 2 || allowed == 4 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

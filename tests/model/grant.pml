@@ -196,7 +196,7 @@ decide:
             fi
         };
         /*
-         * Without a grant: one swap. The short ways (cold_charge, and warm_straight by it) are this as well: they read
+         * Without a grant: one swap. The short ways (direct_charge, and renew_direct by it) are this as well: they read
          * the state, then held, then swap that state; where there is no room or the swap fails, an ordinary check
          * begins. Their two words of the state may be of two moments, but then it is another state, and the swap
          * fails. They take no lock; but a slot whose owner goes that way has nothing to settle, so nobody else can tell

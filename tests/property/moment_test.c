@@ -54,8 +54,8 @@ static bool takes_longer(const struct rule *rule, struct state state, uint64_t n
         const uint64_t most = BUCKET_TOTAL_MASK - bucket_total(state);
         return cost > most || bucket_time(rule, now_ns) >= UINT64_MAX - rule->tolerance;
     }
-    const uint32_t behind = (window_tag_at(rule, now_ns) - window_tag(state)) & WINDOW_TAG_MASK;
-    return behind > WINDOW_TAG_MASK - WINDOW_AHEAD_MAX;
+    const uint32_t behind = (window_seq_at(rule, now_ns) - window_seq(state)) & WINDOW_SEQ_MASK;
+    return behind > WINDOW_SEQ_MASK - WINDOW_AHEAD_MAX;
 }
 
 static void test_a_moment_is_its_rule(void **state)
@@ -71,7 +71,7 @@ static void test_a_moment_is_its_rule(void **state)
         struct state s = rule_fresh(&rule, now_ns);
         for (int step = 0; step < STEPS; step++) {
             now_ns = random_below(&rng, 3) == 0 ? random_time(&rng, &rule, max_u64(now_ns, START_NS)) : now_ns;
-            const struct moment moment = moment_of(&rule, now_ns);
+            const struct limit_snapshot limit_at = limit_snapshot_of(&rule, now_ns);
             const uint64_t held = random_below(&rng, 2) == 0 ? 0 : random_below(&rng, rule.limit);
             const uint64_t headroom = rule_headroom(&rule, s, now_ns);
             const uint64_t cost = random_cost(&rng, &rule, headroom, held);
@@ -83,9 +83,9 @@ static void test_a_moment_is_its_rule(void **state)
                 assert_false(fits);
                 continue;
             }
-            if (moment.kind == MOMENT_NONE || moment_take(&moment, &mine, held, cost) != fits) {
+            if (limit_at.kind == LIMIT_SNAPSHOT_NONE || limit_snapshot_charge(&limit_at, &mine, held, cost) != fits) {
                 assert_true(takes_longer(&rule, s, now_ns, cost));
-                assert_true(moment.kind == MOMENT_NONE || fits);
+                assert_true(limit_at.kind == LIMIT_SNAPSHOT_NONE || fits);
                 continue;
             }
             const struct state expected = fits ? rule_charge(&rule, s, now_ns, cost) : s;
@@ -105,19 +105,19 @@ static void test_what_has_no_moment(void **state)
     const weir_limit queue = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND};
     const weir_limit bucket = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND};
     struct rule rule = rule_make(&log, START_NS);
-    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_NONE);
+    assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_NONE);
     rule = rule_make(&queue, START_NS);
-    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_NONE);
+    assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_NONE);
     rule = rule_make(&bucket, START_NS);
-    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_BUCKET);
+    assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_BUCKET);
     /* Charged by another rate: somebody else says. */
-    const struct moment moment = moment_of(&rule, START_NS);
+    const struct limit_snapshot limit_at = limit_snapshot_of(&rule, START_NS);
     struct state s = rule_charge(&rule, rule_fresh(&rule, START_NS), START_NS, 1);
-    assert_true(moment_take(&moment, &s, 0, 1));
+    assert_true(limit_snapshot_charge(&limit_at, &s, 0, 1));
     s.b ^= UINT64_C(1) << BUCKET_TOTAL_BITS;
-    assert_false(moment_take(&moment, &s, 0, 1));
+    assert_false(limit_snapshot_charge(&limit_at, &s, 0, 1));
     rule.unit = 0; /* off */
-    assert_int_equal(moment_of(&rule, START_NS).kind, MOMENT_NONE);
+    assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_NONE);
 }
 
 int main(void)

@@ -60,7 +60,7 @@ struct difference {
 };
 
 struct play {
-    bool told; /* prints what it does */
+    bool counts; /* prints what it does */
     struct fake_clock clock;
     struct loopback_fleet *fleet;
     struct loopback_snapshot *snapshot;
@@ -240,28 +240,28 @@ static weir *open_one(struct play *p, struct transport *transport, weir_thread *
 static bool told_of(const struct play *p, const weir_key *key)
 {
     const struct process *process = &p->shared->limiter.process;
-    bool told = true;
+    bool counts = true;
     rcu_enter();
     const struct policy *policy = thread_policy(load_acquire(&process->policies), key);
     for (size_t l = 0; l < policy->limit_count; l++) {
         const uint32_t at = table_find(&process->table, cell_hash(policy, key, l));
-        const struct note *note = at != TABLE_NONE ? note_of(&process->notes, at) : NULL;
-        told = told && (policy->limits[l].rule.calendar == WEIR_CALENDAR_NONE ||
-                        (note != NULL && load_relaxed(&note->mirror.since_ns) != 0));
+        const struct sync_full *sync = at != TABLE_NONE ? sync_of(&process->syncs, at) : NULL;
+        counts = counts && (policy->limits[l].rule.calendar == WEIR_CALENDAR_NONE ||
+                            (sync != NULL && load_relaxed(&sync->allowance.since_ns) != 0));
     }
     rcu_leave();
-    return told;
+    return counts;
 }
 
 static bool all_told(const struct play *p)
 {
-    bool told = true;
+    bool counts = true;
     for (size_t i = 0; i < POLICIES; i++) {
         for (size_t k = 0; k < KEYS; k++) {
-            told = told && told_of(p, &p->shared_keys[i][k]);
+            counts = counts && told_of(p, &p->shared_keys[i][k]);
         }
     }
-    return told;
+    return counts;
 }
 
 static void use_all(struct play *p)
@@ -319,7 +319,7 @@ static void play_begin(struct play *p, uint64_t *rng)
     }
     poll_both(p);
     pass(p, 2 * delay_ns, 2);
-    assert_true(p->shared->fleet.skew.known);
+    assert_true(p->shared->fleet.clock.known);
     if (calendar) {
         use_keys(p);
     }
@@ -422,7 +422,7 @@ static bool outage_now(const struct play *p, size_t policy, size_t key)
     rcu_enter();
     const struct process *process = &p->shared->limiter.process;
     const struct policy *its = thread_policy(load_acquire(&process->policies), &p->shared_keys[policy][key]);
-    const bool fleet = load_relaxed(&its->rung) == RUNG_FLEET;
+    const bool fleet = load_relaxed(&its->outage_mode) == OUTAGE_MODE_NONE;
     rcu_leave();
     return !fleet || load_relaxed(&p->shared->fleet.stats.link) != WEIR_LINK_UP;
 }
@@ -464,7 +464,7 @@ static void serve(struct play *p, uint64_t *rng, size_t policy, size_t key)
     const uint64_t requests = units < REQUESTS ? (uint64_t) (units + fraction(rng)) : REQUESTS;
     const uint64_t cost = units < REQUESTS ? 1 : (uint64_t) (units / REQUESTS);
     const uint64_t parts = 1 + random_below(rng, POLLS);
-    if (p->told) {
+    if (p->counts) {
         print_message("#   %3d: %" PRIu64 " requests of %" PRIu64 " of key %zu of policy %zu, in %.6f s and %" PRIu64
                       " parts\n",
                       p->step, requests, cost, key, policy, span_s, parts);
@@ -495,7 +495,7 @@ static void pause_both(struct play *p, uint64_t *rng)
     }
     const double s = spread(rng, 0.0001, most_s < 0.001 ? 0.001 : most_s);
     const uint64_t polls = 1 + random_below(rng, 20);
-    if (p->told) {
+    if (p->counts) {
         print_message("#   %3d: a pause of %.6f s, polled %" PRIu64 " times\n", p->step, s, polls);
     }
     pass(p, (uint64_t) (s * 1e9), polls);
@@ -506,10 +506,10 @@ static void change_redis(struct play *p, uint64_t *rng)
     static const char *const names[] = {
         "down", "up", "hung", "cut", "empty", "flushed", "remembered", "as it was", "as it was, unsaid", "slow"};
     const size_t what = random_below(rng, sizeof(names) / sizeof(names[0]));
-    if (p->told) {
+    if (p->counts) {
         print_message("#   %3d: redis is %s\n", p->step, names[what]);
     }
-    if (what == 1 || what == 0 || (what <= 3 && p->shared->fleet.skew.known)) {
+    if (what == 1 || what == 0 || (what <= 3 && p->shared->fleet.clock.known)) {
         loopback_fleet_set_down(p->fleet, what == 0);
         loopback_fleet_set_hung(p->fleet, what == 2);
         loopback_fleet_set_slow(p->fleet, 0);
@@ -523,7 +523,7 @@ static void change_redis(struct play *p, uint64_t *rng)
         p->snapshot = loopback_fleet_snapshot(p->fleet);
     } else if (what <= 8 && p->snapshot != NULL) {
         (void) loopback_fleet_restore(p->fleet, p->snapshot, what == 8);
-    } else if (what == 9 && p->shared->fleet.skew.known) {
+    } else if (what == 9 && p->shared->fleet.clock.known) {
         loopback_fleet_set_slow(p->fleet, random_below(rng, 2 * p->interval_ms + 1) * MILLISECOND);
     }
 }
@@ -579,7 +579,7 @@ static void play_step(struct play *p, uint64_t *rng)
                         : kind < 10                 ? 5
                         : random_below(rng, 3) == 0 ? 6
                                                     : 1;
-    if (p->told) {
+    if (p->counts) {
         print_message("#   %3d: %s of key %zu of policy %zu, cost %" PRIu64 "\n", p->step, names[call], key, policy,
                       cost);
     }
@@ -628,13 +628,13 @@ static void tell_case(const struct play *p)
 }
 
 /* Plays a case up to step `end`, without those that are left out. */
-static struct difference play_case(uint64_t seed, const bool *left_out, int end, bool told)
+static struct difference play_case(uint64_t seed, const bool *left_out, int end, bool counts)
 {
-    struct play p = {.told = told};
+    struct play p = {.counts = counts};
     uint64_t rng = seed;
     entropy_seed(seed); /* names of nodes, and secrets */
     play_begin(&p, &rng);
-    if (told) {
+    if (counts) {
         tell_case(&p);
     }
     for (p.step = 0; p.step < end && !p.difference.found && !p.over; p.step++) {

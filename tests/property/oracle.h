@@ -203,12 +203,12 @@ static uint64_t oracle_wait(const struct oracle *o, size_t key, uint64_t cost, u
         }
         const wide full = (wide) burst_of(limit) * unit_of(limit);
         const wide over = s.owed + (wide) cost * unit_of(limit) - full;
-        const wide turn = s.owed - (wide) limit->delay * unit_of(limit);
+        const wide scan_cursor = s.owed - (wide) limit->delay * unit_of(limit);
         const bool leaky = limit->algorithm == WEIR_LEAKY_BUCKET;
         if (cost > burst_of(limit) || (leaky && over > 0)) {
             return NEVER;
         }
-        const wide wait = leaky ? turn : over;
+        const wide wait = leaky ? scan_cursor : over;
         const uint64_t wait_ns = wait > 0 ? (uint64_t) ((wait + 63) / 64) : 0;
         longest_ns = wait_ns > longest_ns ? wait_ns : longest_ns;
     }

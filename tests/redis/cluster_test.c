@@ -182,8 +182,8 @@ static void test_a_lost_shard_leaves_the_others(void **state)
     }
     /* Once the one whose slot the fleet's own heartbeat is in, once another one. */
     const int first = c.owner[cluster_slot(&c, "weir:nodes")];
-    for (int turn = 0; turn < 2; turn++) {
-        const int lost = (first + turn) % CLUSTER_PRIMARIES;
+    for (int scan_cursor = 0; scan_cursor < 2; scan_cursor++) {
+        const int lost = (first + scan_cursor) % CLUSTER_PRIMARIES;
         char url[200];
         cluster_url(&c, "redis+cluster", 3, url, sizeof(url));
         struct transport *t = open_redis(url, TIMEOUT_MS);
@@ -304,9 +304,9 @@ static void *move_slots(void *arg)
 {
     struct mover *m = arg;
     struct cluster *c = m->cluster;
-    for (unsigned tag = 0; tag < 1024 && load_acquire(&m->stop) == 0; tag++) {
+    for (unsigned seq = 0; seq < 1024 && load_acquire(&m->stop) == 0; seq++) {
         char name[16];
-        (void) snprintf(name, sizeof(name), "{%03x}", tag);
+        (void) snprintf(name, sizeof(name), "{%03x}", seq);
         const int slot = cluster_slot(c, name);
         const int from = c->owner[slot];
         const int to = CLUSTER_PRIMARIES - 1;

@@ -118,7 +118,7 @@ static const char *value_at(size_t i, bool digits)
 /* Two records in one call: one that is spoilt, and one that is not. */
 struct pair {
     struct report reports[2];
-    struct log_news logs[2];
+    struct log_news histories[2];
 };
 
 static const char *const records[] = {"weir:{001}:x:p:spoilt", "weir:{001}:x:p:good"};
@@ -132,17 +132,17 @@ static void pair_init(struct pair *pair, enum report_kind kind, uint64_t count)
         struct report *r = &pair->reports[i];
         *r = (struct report){.kind = kind,
                              .count = count,
-                             .asked = count,
+                             .demand = count,
                              .now_us = now_us,
                              .from_us = now_us,
                              .unit_ps = 1000000000,
                              .expire_ms = 60000,
                              .author = "a.1"};
         (void) snprintf(r->record, sizeof(r->record), "%s", records[i]);
-        if (kind == REPORT_LOG) {
-            struct log_news *log = &pair->logs[i];
-            r->log = log;
-            (void) snprintf(log->asked_record, sizeof(log->asked_record), "%s", hashes[i]);
+        if (kind == REPORT_HISTORY) {
+            struct log_news *log = &pair->histories[i];
+            r->history = log;
+            (void) snprintf(log->demand_record, sizeof(log->demand_record), "%s", hashes[i]);
             log->now_us = now_us;
             log->period_us = 3600000000;
             log->limit = 100;
@@ -164,7 +164,7 @@ static void expect_one_spoilt_at_most(struct bench *b, enum report_kind kind, co
             fail_msg("kind %d, %.200s: %s", (int) kind, what, b->t->ops->problem(b->t));
         }
         const struct report *good = &pair.reports[1];
-        const uint64_t units = kind == REPORT_LOG ? count - 4 : count;
+        const uint64_t units = kind == REPORT_HISTORY ? count - 4 : count;
         if (good->status != 0 || good->mine != units || good->sum != units) {
             fail_msg("kind %d, %.200s: the other one is answered %d, %" PRIu64 " of %" PRIu64, (int) kind, what,
                      good->status, good->mine, good->sum);
@@ -183,8 +183,8 @@ static void test_no_value_of_a_field_costs_another_record(void **state)
     static const char *const fields[] = {"a.1", "sum", "tat", "unit", "base", "b.1", "!reset", ""};
     struct bench b;
     bench_start(&b);
-    for (int kind = REPORT_WINDOW; kind <= REPORT_LOG; kind++) {
-        const char *name = kind == REPORT_LOG ? hashes[0] : records[0];
+    for (int kind = REPORT_WINDOW; kind <= REPORT_HISTORY; kind++) {
+        const char *name = kind == REPORT_HISTORY ? hashes[0] : records[0];
         for (size_t f = 0; f < sizeof(fields) / sizeof(fields[0]); f++) {
             for (size_t v = 0; v < 2 * VALUES; v++) {
                 const char *value = value_at(v / 2, v % 2 == 1);
@@ -220,7 +220,7 @@ static void test_no_mixture_of_fields_costs_another_record(void **state)
     for (int times = 0; times < 600; times++) {
         char what[700] = "";
         const enum report_kind kind = (enum report_kind)(times % 3);
-        const char *name = kind == REPORT_LOG ? hashes[0] : records[0];
+        const char *name = kind == REPORT_HISTORY ? hashes[0] : records[0];
         for (size_t f = 0; f < sizeof(fields) / sizeof(fields[0]); f++) {
             char value[130] = "";
             for (uint64_t n = random_below(&rng, 8); n != 0; n--) {
@@ -255,7 +255,7 @@ static void test_no_score_of_a_member_costs_another_record(void **state)
             freeReplyObject(reply);
             char what[100];
             (void) snprintf(what, sizeof(what), "%.40s at %s", member, scores[s]);
-            expect_one_spoilt_at_most(&b, REPORT_LOG, what);
+            expect_one_spoilt_at_most(&b, REPORT_HISTORY, what);
         }
     }
     bench_stop(&b);
@@ -271,20 +271,20 @@ static void test_a_log_is_rid_of_what_no_node_can_have_written(void **state)
     bench_start(&b);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         struct pair pair;
-        pair_init(&pair, REPORT_LOG, 1);
+        pair_init(&pair, REPORT_HISTORY, 1);
         struct round round = {.reports = pair.reports, .report_count = 2, .node = "n1", .node_lifetime_ms = 60000};
         assert_int_equal(exchange(b.t, &round), TRANSPORT_ROUND_DONE);
         freeReplyObject(server_command(&b.server, commands[i], records[0]));
-        char asked[60];
-        (void) snprintf(asked, sizeof(asked), "99999999999999999999 %" PRIu64, wall_us());
-        freeReplyObject(server_command(&b.server, "HSET %s b.1 %s c.1 %s", hashes[0], asked, "7 9223372036854775807"));
+        char demand[60];
+        (void) snprintf(demand, sizeof(demand), "99999999999999999999 %" PRIu64, wall_us());
+        freeReplyObject(server_command(&b.server, "HSET %s b.1 %s c.1 %s", hashes[0], demand, "7 9223372036854775807"));
         assert_int_equal(exchange(b.t, &round), TRANSPORT_ROUND_DONE);
         assert_int_equal(pair.reports[0].status, 0);
         assert_int_equal(pair.reports[0].mine, 1);
         assert_int_equal(pair.reports[0].sum, 1);
-        assert_int_equal(pair.reports[0].sum_asked, 0);
-        assert_int_equal(pair.logs[0].reset_us, 0);
-        assert_int_equal(pair.logs[0].authors, 0);
+        assert_int_equal(pair.reports[0].sum_demand, 0);
+        assert_int_equal(pair.histories[0].reset_us, 0);
+        assert_int_equal(pair.histories[0].authors, 0);
         redisReply *card = server_command(&b.server, "ZCARD %s", records[0]);
         assert_int_equal(card->integer, 1);
         freeReplyObject(card);
@@ -300,7 +300,7 @@ static void test_a_record_of_another_type_costs_no_other(void **state)
                                            "HSET %s a.1 1", "XADD %s * a 1", "PFADD %s 1"};
     struct bench b;
     bench_start(&b);
-    for (int kind = REPORT_WINDOW; kind <= REPORT_LOG; kind++) {
+    for (int kind = REPORT_WINDOW; kind <= REPORT_HISTORY; kind++) {
         for (size_t c = 0; c < sizeof(commands) / sizeof(commands[0]); c++) {
             freeReplyObject(server_command(&b.server, commands[c], records[0]));
             expect_one_spoilt_at_most(&b, (enum report_kind) kind, commands[c]);

@@ -24,7 +24,7 @@ static const char *const hash = "weir:{001}:x?p:log";
 
 struct author {
     uint64_t first, end; /* units told */
-    uint64_t asked;
+    uint64_t demand;
 };
 
 struct logs {
@@ -73,60 +73,60 @@ static void say(struct logs *l, const char *format, const char *name)
 }
 
 /* A report of `count` new units, none of which has the time of another author's. */
-static void report_by(struct logs *l, int by, uint32_t count, struct report *r, struct log_news *log)
+static void report_by(struct logs *l, int by, uint32_t count, struct report *r, struct log_news *history)
 {
     struct author *author = &l->authors[by];
-    *r = (struct report){.kind = REPORT_LOG, .log = log, .expire_ms = 600000};
-    memset(log, 0, sizeof(*log));
+    *r = (struct report){.kind = REPORT_HISTORY, .history = history, .expire_ms = 600000};
+    memset(history, 0, sizeof(*history));
     (void) snprintf(r->record, sizeof(r->record), "%s", record);
-    (void) snprintf(log->asked_record, sizeof(log->asked_record), "%s", hash);
+    (void) snprintf(history->demand_record, sizeof(history->demand_record), "%s", hash);
     (void) snprintf(r->author, sizeof(r->author), "%012x.1", by);
-    log->first = author->end;
-    log->time_count = count;
+    history->first = author->end;
+    history->time_count = count;
     uint64_t time_us = l->now_us / AUTHORS * AUTHORS + (uint64_t) by;
     for (uint32_t i = 0; i < count; i++) {
-        log->times_us[i] = time_us;
+        history->times_us[i] = time_us;
         time_us += random_below(&l->rng, 3) == 0 ? AUTHORS * random_below(&l->rng, 10) : 0;
     }
     author->end += count;
-    author->asked += count + random_below(&l->rng, 5);
-    r->asked = author->asked;
+    author->demand += count + random_below(&l->rng, 5);
+    r->demand = author->demand;
     r->count = author->end;
     l->now_us = time_us + 1;
-    log->now_us = l->now_us;
-    log->period_us = l->period_us;
-    log->limit = l->limit;
+    history->now_us = l->now_us;
+    history->period_us = l->period_us;
+    history->limit = l->limit;
 }
 
 static void expect_alike(const struct logs *l, const struct report *redis, const struct report *model, size_t step)
 {
     bool alike = redis->status == model->status && redis->mine == model->mine && redis->sum == model->sum &&
-                 redis->log->group_count == model->log->group_count;
-    for (uint32_t i = 0; i < redis->log->group_count && alike; i++) {
-        alike = redis->log->groups[i].time_ns == model->log->groups[i].time_ns &&
-                redis->log->groups[i].units == model->log->groups[i].units;
+                 redis->history->group_count == model->history->group_count;
+    for (uint32_t i = 0; i < redis->history->group_count && alike; i++) {
+        alike = redis->history->groups[i].time_ns == model->history->groups[i].time_ns &&
+                redis->history->groups[i].units == model->history->groups[i].units;
     }
     if (!l->asked_lost) {
-        alike = alike && redis->sum_asked == model->sum_asked && redis->log->authors == model->log->authors;
+        alike = alike && redis->sum_demand == model->sum_demand && redis->history->authors == model->history->authors;
     }
     if (!alike) {
         fail_msg("step %zu: redis says %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
                  " of %" PRIu32 "; the model %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
                  " of %" PRIu32,
-                 step, redis->status, redis->mine, redis->sum, redis->log->group_count, redis->sum_asked,
-                 redis->log->authors, model->status, model->mine, model->sum, model->log->group_count, model->sum_asked,
-                 model->log->authors);
+                 step, redis->status, redis->mine, redis->sum, redis->history->group_count, redis->sum_demand,
+                 redis->history->authors, model->status, model->mine, model->sum, model->history->group_count,
+                 model->sum_demand, model->history->authors);
     }
 }
 
 /* Tells both, and compares. */
 static void tell(struct logs *l, const struct report *r, size_t step)
 {
-    struct log_news logs[2] = {*r->log, *r->log};
+    struct log_news histories[2] = {*r->history, *r->history};
     struct report ours = *r;
     struct report theirs = *r;
-    ours.log = &logs[0];
-    theirs.log = &logs[1];
+    ours.history = &histories[0];
+    theirs.history = &histories[1];
     struct round round = {.reports = &ours, .report_count = 1, .node = "n1", .node_lifetime_ms = 60000};
     if (exchange(l->redis, &round) != TRANSPORT_ROUND_DONE) {
         fail_msg("step %zu: %s", step, l->redis->ops->problem(l->redis));
@@ -154,22 +154,23 @@ static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
     logs_start(&l, limit, period_us);
     for (size_t step = 0; step < 400; step++) {
         struct report r;
-        struct log_news log;
+        struct log_news history;
         const int by = (int) random_below(&l.rng, AUTHORS);
-        const uint64_t most = random_below(&l.rng, 8) == 0 ? REPORT_LOG_TIMES : 6;
+        const uint64_t most = random_below(&l.rng, 8) == 0 ? REPORT_HISTORY_TIMES : 6;
         struct author *author = &l.authors[by];
         l.now_us += random_below(&l.rng, random_below(&l.rng, 30) == 0 ? 2 * period_us : period_us / 20 + 2);
-        const uint64_t back = random_below(&l.rng, 6) == 0 ? random_below(&l.rng, author->end - author->first + 1) : 0;
-        if (back != 0 && back < 20) {
+        const uint64_t refunds =
+            random_below(&l.rng, 6) == 0 ? random_below(&l.rng, author->end - author->first + 1) : 0;
+        if (refunds != 0 && refunds < 20) {
             /* The latest were given back, and are not used again here. */
-            report_by(&l, by, 0, &r, &log);
-            author->end -= back;
-            log.gone_from = author->end;
-            log.gone_to = author->end + back;
+            report_by(&l, by, 0, &r, &history);
+            author->end -= refunds;
+            history.gone_from = author->end;
+            history.gone_to = author->end + refunds;
             tell(&l, &r, step);
             continue;
         }
-        report_by(&l, by, (uint32_t) random_below(&l.rng, most + 1), &r, &log);
+        report_by(&l, by, (uint32_t) random_below(&l.rng, most + 1), &r, &history);
         if (random_below(&l.rng, 25) == 0) {
             r.reset_us = l.now_us - random_below(&l.rng, period_us / 4 + 1);
         }
@@ -177,13 +178,13 @@ static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
             spoil(&l, random_below(&l.rng, LOSSES));
         }
         tell(&l, &r, step);
-        if (repeated.log != NULL && random_below(&l.rng, 5) == 0) {
+        if (repeated.history != NULL && random_below(&l.rng, 5) == 0) {
             last.now_us = l.now_us;
             tell(&l, &repeated, step); /* late, and once more */
         }
-        last = log;
+        last = history;
         repeated = r;
-        repeated.log = &last;
+        repeated.history = &last;
         /* As given back units are told no more, neither is a report of them repeated. */
         author->first = author->end;
     }
@@ -234,20 +235,21 @@ static void test_what_a_report_reads_does_not_grow_with_the_log(void **state)
     static struct logs l;
     logs_start(&l, 20000, 3600000000);
     struct report r;
-    struct log_news log;
+    struct log_news history;
     for (size_t step = 0; step < 80; step++) {
-        report_by(&l, (int) step % AUTHORS, REPORT_LOG_TIMES, &r, &log);
+        report_by(&l, (int) step % AUTHORS, REPORT_HISTORY_TIMES, &r, &history);
         tell(&l, &r, step); /* more units than the limit: the last of these reports have the set trimmed */
     }
     redisContext *monitor = redisConnectUnix(l.server.socket);
     assert_non_null(monitor);
     freeReplyObject(redisCommand(monitor, "MONITOR"));
     for (size_t step = 0; step < 20; step++) {
-        report_by(&l, (int) step % AUTHORS, 3, &r, &log);
+        report_by(&l, (int) step % AUTHORS, 3, &r, &history);
         tell(&l, &r, step);
         say(&l, "ECHO %s", "the end");
         const uint64_t read = members_read(monitor, 20000);
-        assert_in_range(read, LOG_GROUPS, 2 * LOG_GROUPS + 3); /* two for a group, and those that were taken out */
+        assert_in_range(read, HISTORY_GROUPS,
+                        2 * HISTORY_GROUPS + 3); /* two for a group, and those that were taken out */
     }
     redisFree(monitor);
     logs_stop(&l);

@@ -58,7 +58,7 @@ static void host_close(struct host *host)
 }
 
 /* One turn of the loop, for which it has all the time there is. */
-static void turn(struct host *host)
+static void scan_cursor(struct host *host)
 {
     struct epoll_event event;
     const int count = epoll_wait(host->epoll_fd, &event, 1, (int) (PATIENCE_NS / MILLISECOND));
@@ -80,7 +80,7 @@ static void turn_for_rounds(struct host *host, uint64_t rounds)
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
     const uint64_t before = stats_of(host).sync_count;
     while (stats_of(host).sync_count < before + rounds) {
-        turn(host);
+        scan_cursor(host);
         assert_true(real_ns() < until_ns);
     }
 }
@@ -141,7 +141,7 @@ static void test_round_trips_are_as_short_as_with_a_thread_and_the_time_is_right
         expect_prompt_rounds(&host); /* of an idle weir */
         const uint64_t until_ns = real_ns() + PATIENCE_NS;
         while (time_error(&host) >= 5 * MILLISECOND) {
-            turn(&host);
+            scan_cursor(&host);
             if (real_ns() >= until_ns) {
                 fail_msg("fleet time is %llu us off", (unsigned long long) time_error(&host) / 1000);
             }
@@ -167,7 +167,7 @@ static void turn_quietly(struct host *host, uint64_t for_ns)
     const uint64_t since_ns = real_ns();
     const uint64_t before = host->turns;
     while (real_ns() < since_ns + for_ns) {
-        turn(host);
+        scan_cursor(host);
     }
     expect_few_turns(host, before, since_ns);
 }
@@ -233,12 +233,12 @@ static void test_every_server_of_a_cluster_is_waited_for(void **state)
     turn_for_rounds(&host, 1);
     check_keys(&host, 300);
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
-    uint64_t looked_ns = 0;
+    uint64_t inspected_ns = 0;
     for (uint64_t sum = 0; sum < 300;) {
-        turn(&host);
-        if (real_ns() > looked_ns + SECOND / 10) {
+        scan_cursor(&host);
+        if (real_ns() > inspected_ns + SECOND / 10) {
             sum = cluster_sum(&c, "weir:*");
-            looked_ns = real_ns();
+            inspected_ns = real_ns();
         }
         assert_true(real_ns() < until_ns);
     }
@@ -386,7 +386,7 @@ static void test_other_threads_check_and_sync_beside_the_loop(void **state)
     assert_int_equal(pthread_create(&threads[2], NULL, syncer, &beside), 0);
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
     while (load_relaxed(&beside.syncs) < 5) {
-        turn(&beside.host);
+        scan_cursor(&beside.host);
         assert_true(real_ns() < until_ns);
     }
     assert_int_equal(load_relaxed(&beside.failed), 0);

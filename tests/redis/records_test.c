@@ -290,7 +290,7 @@ static void test_after_quiet_redis_has_what_was_used_less_what_was_given_back(vo
     site_close(&site);
 }
 
-static void flush(struct site *site)
+static void full_sync(struct site *site)
 {
     for (int times = 0; times < 2; times++) {
         nap_ms(60);
@@ -307,7 +307,7 @@ static void test_units_are_whole_after_redis_was_flushed_in_the_middle(void **st
     struct site site;
     uint64_t used[KINDS] = {0};
     site_open(&site);
-    work_all(&site, test_seed(), used, flush);
+    work_all(&site, test_seed(), used, full_sync);
     quiet(&site);
     expect_units(&site, used);
     site_close(&site);

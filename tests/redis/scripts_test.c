@@ -29,7 +29,7 @@ static enum transport_event tell(struct transport *t, struct report *reports, si
 
 /* What an author has counted so far of one record, and what it knows. */
 struct author {
-    uint64_t count, asked, back, tat_us, known_back, acked, acked_back;
+    uint64_t count, demand, refunds, tat_us, known_refunds, acked, acked_refunds;
 };
 
 struct world {
@@ -60,17 +60,17 @@ static struct report new_report(struct world *world)
         /* Over 2^40 a bucket would stand years ahead, at its bound, where only a model of that would differ. */
         const uint64_t units = bucket ? random_below(&world->rng, 20) : some_units(world);
         author->count += units;
-        author->asked += units;
+        author->demand += units;
     }
     const uint64_t most_denied = random_below(&world->rng, 8) == 0 ? UINT64_C(1) << 50 : 100;
-    author->asked += random_below(&world->rng, 3) == 0 ? random_below(&world->rng, most_denied) : 0;
-    if (author->back < author->count && random_below(&world->rng, 6) == 0) {
-        const uint64_t most = author->count - author->back;
-        author->back += random_below(&world->rng, (bucket && most > 100 ? 100 : most) + 1);
+    author->demand += random_below(&world->rng, 3) == 0 ? random_below(&world->rng, most_denied) : 0;
+    if (author->refunds < author->count && random_below(&world->rng, 6) == 0) {
+        const uint64_t most = author->count - author->refunds;
+        author->refunds += random_below(&world->rng, (bucket && most > 100 ? 100 : most) + 1);
     }
     r.count = author->count;
-    r.asked = author->asked;
-    r.back = author->back;
+    r.demand = author->demand;
+    r.refunds = author->refunds;
     if (random_below(&world->rng, 12) == 0) {
         world->reset_us += random_below(&world->rng, 3); /* several nodes' resets at one time */
         r.reset_us = world->reset_us;
@@ -81,8 +81,8 @@ static struct report new_report(struct world *world)
         r.from_us = world->from_us;
         r.tat_us = random_below(&world->rng, 3) != 0 ? author->tat_us : 0;
         r.acked = author->acked;
-        r.acked_back = author->acked_back;
-        r.known_back = author->known_back;
+        r.acked_refunds = author->acked_refunds;
+        r.known_refunds = author->known_refunds;
         r.moves = random_below(&world->rng, 3) == 0 ? 1 + random_below(&world->rng, 20) : 0;
         /* Powers of two, so that a double's rounding is none. */
         r.unit_ps = (i % 4 == 1 ? UINT64_C(1) : UINT64_C(1) << random_below(&world->rng, 3)) << 24;
@@ -110,23 +110,24 @@ static void learn(struct world *world, const struct report *r)
     assert_int_equal(sscanf(r->author, "%zx.", &by), 1);
     struct author *author = &world->authors[i][by];
     author->tat_us = r->tat_answer_us;
-    author->known_back = r->sum_back;
+    author->known_refunds = r->sum_refunds;
     author->acked = author->acked > r->count ? author->acked : r->count;
-    author->acked_back = author->acked_back > r->back ? author->acked_back : r->back;
-    author->back = author->back > r->mine_back ? author->back : r->mine_back; /* a reset gave back in its name */
+    author->acked_refunds = author->acked_refunds > r->refunds ? author->acked_refunds : r->refunds;
+    author->refunds =
+        author->refunds > r->mine_refunds ? author->refunds : r->mine_refunds; /* a reset gave back in its name */
 }
 
 static void expect_alike(const struct report *redis, const struct report *model, size_t step)
 {
     if (redis->status != model->status || redis->mine != model->mine || redis->sum != model->sum ||
-        redis->sum_asked != model->sum_asked || redis->mine_back != model->mine_back ||
-        redis->sum_back != model->sum_back ||
+        redis->sum_demand != model->sum_demand || redis->mine_refunds != model->mine_refunds ||
+        redis->sum_refunds != model->sum_refunds ||
         (redis->kind == REPORT_BUCKET && redis->tat_answer_us != model->tat_answer_us)) {
         fail_msg("step %zu, %s by %s: redis says %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
                  " %" PRIu64 ", the model %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
-                 step, redis->record, redis->author, redis->status, redis->mine, redis->sum, redis->sum_asked,
-                 redis->mine_back, redis->sum_back, redis->tat_answer_us, model->status, model->mine, model->sum,
-                 model->sum_asked, model->mine_back, model->sum_back, model->tat_answer_us);
+                 step, redis->record, redis->author, redis->status, redis->mine, redis->sum, redis->sum_demand,
+                 redis->mine_refunds, redis->sum_refunds, redis->tat_answer_us, model->status, model->mine, model->sum,
+                 model->sum_demand, model->mine_refunds, model->sum_refunds, model->tat_answer_us);
     }
 }
 
@@ -167,7 +168,7 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         for (size_t by = 0; by < AUTHORS && i > RECORDS / 2; by++) {
             /* Buckets that have been in use for years: the records were lost, and then their counts begin again. */
             struct author *author = &world.authors[i][by];
-            author->count = author->asked = author->acked = COUNT_END - 500 - random_below(&world.rng, 500);
+            author->count = author->demand = author->acked = COUNT_END - 500 - random_below(&world.rng, 500);
         }
     }
     for (size_t step = 0; step < ROUNDS; step++) {
@@ -205,7 +206,7 @@ static struct report report_of(enum report_kind kind, const char *name, uint64_t
 {
     struct report r = {.kind = kind,
                        .count = count,
-                       .asked = count,
+                       .demand = count,
                        .now_us = NOW_US,
                        .from_us = NOW_US,
                        .unit_ps = 1000000000,
@@ -278,7 +279,7 @@ static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
     }
     for (int step = 0; step < 300; step++) {
         struct report *r = &reports[0];
-        r->count = r->asked = r->count + random_below(&rng, 10000); /* a millisecond each, and time stands still */
+        r->count = r->demand = r->count + random_below(&rng, 10000); /* a millisecond each, and time stands still */
         assert_int_equal(tell(t, reports, BATCH), TRANSPORT_ROUND_DONE);
         const uint64_t full_ms = (r->tat_answer_us - NOW_US) / 1000;
         assert_in_range(pttl(&server, r->record), full_ms + 30000 - 5000, full_ms + 60000);
@@ -293,45 +294,45 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
     assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
     struct report denied = report_of(kind, "years", 78);
     (void) snprintf(denied.author, sizeof(denied.author), "b.1");
-    uint64_t asked = 0;
+    uint64_t demand = 0;
     for (int step = 0; step < 40; step++) {
         const uint64_t more = (UINT64_C(1) << 50) - 1;
-        const uint64_t before = step == 0 ? 1000 : denied.sum_asked;
-        denied.asked += more;
-        asked = denied.asked;
+        const uint64_t before = step == 0 ? 1000 : denied.sum_demand;
+        denied.demand += more;
+        demand = denied.demand;
         assert_int_equal(tell(t, &denied, 1), TRANSPORT_ROUND_DONE);
         assert_int_equal(denied.mine, 78);
         assert_int_equal(denied.sum, 1078);
-        assert_true(denied.sum_asked < COUNT_END);
-        assert_int_equal(count_growth(before, denied.sum_asked), more + (step == 0 ? 78 : 0));
+        assert_true(denied.sum_demand < COUNT_END);
+        assert_int_equal(count_growth(before, denied.sum_demand), more + (step == 0 ? 78 : 0));
         assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE); /* and to the others */
         assert_int_equal(r.sum, 1078);
-        assert_int_equal(r.sum_asked, denied.sum_asked);
-        denied.asked = asked - more / 2; /* late */
+        assert_int_equal(r.sum_demand, denied.sum_demand);
+        denied.demand = demand - more / 2; /* late */
         assert_int_equal(tell(t, &denied, 1), TRANSPORT_ROUND_DONE);
-        assert_int_equal(denied.sum_asked, r.sum_asked);
-        denied.asked = asked;
+        assert_int_equal(denied.sum_demand, r.sum_demand);
+        denied.demand = demand;
     }
-    assert_true(asked > UINT64_C(1) << 55);
+    assert_true(demand > UINT64_C(1) << 55);
     /* The same of what is admitted, in steps of less than 2^50. */
     uint64_t tat_us = r.tat_answer_us;
     for (uint64_t step = 0; step < 30; step++) {
         const uint64_t more = (UINT64_C(1) << 50) - 12345 - step;
         r.acked = r.count + more - 10; /* ten of them are new to the bucket */
-        r.count = r.asked = r.count + more;
+        r.count = r.demand = r.count + more;
         const uint64_t before = r.sum;
         assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
         assert_int_equal(r.mine, count_told(r.count));
         assert_int_equal(count_growth(before, r.sum), more);
-        assert_int_equal(count_others(78, r.sum, r.mine), 78);
-        assert_int_equal(count_others(0, r.sum, 78) % COUNT_AGAIN, r.count % COUNT_AGAIN);
+        assert_int_equal(count_remote(78, r.sum, r.mine), 78);
+        assert_int_equal(count_remote(0, r.sum, 78) % COUNT_AGAIN, r.count % COUNT_AGAIN);
         assert_int_equal(r.tat_answer_us, kind == REPORT_BUCKET ? tat_us + 10 * 1000 : tat_us);
         tat_us = r.tat_answer_us;
     }
     assert_true(r.count > COUNT_END);
-    r.back = 100; /* and given back */
+    r.refunds = 100; /* and given back */
     assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
-    assert_int_equal(r.sum_back, 100);
+    assert_int_equal(r.sum_refunds, 100);
     assert_int_equal(r.tat_answer_us, kind == REPORT_BUCKET ? tat_us - 100 * 1000 : tat_us);
 }
 
@@ -360,31 +361,31 @@ static void test_counts_have_no_end(void **state)
 static void test_a_field_with_more_asked_than_can_be_told_loses_that_alone(void **state)
 {
     (void) state;
-    static const char *const asked[] = {"9007199254740993", "12000000000000000", "18446744073709551615",
-                                        "99999999999999999999999999"};
+    static const char *const demand[] = {"9007199254740993", "12000000000000000", "18446744073709551615",
+                                         "99999999999999999999999999"};
     struct server server;
     struct transport *t = redis_start(&server, TIMEOUT_MS);
-    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+    for (size_t i = 0; i < sizeof(demand) / sizeof(demand[0]); i++) {
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             struct report r = report_of((enum report_kind) kind, "old", 1000);
             freeReplyObject(
                 server_command(&server, "HSET %s a.1 %b sum %b", r.record, "1000", (size_t) 4, "1078", (size_t) 4));
             char field[80];
-            (void) snprintf(field, sizeof(field), "1000 %s", asked[i]);
+            (void) snprintf(field, sizeof(field), "1000 %s", demand[i]);
             freeReplyObject(server_command(&server, "HSET %s a.1 %b", r.record, field, strlen(field)));
-            (void) snprintf(field, sizeof(field), "1078 %s", asked[i]);
+            (void) snprintf(field, sizeof(field), "1078 %s", demand[i]);
             freeReplyObject(server_command(&server, "HSET %s sum %b", r.record, field, strlen(field)));
             assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
             assert_int_equal(r.mine, 1000);
             assert_int_equal(r.sum, 1078);
-            const uint64_t before = r.sum_asked;
+            const uint64_t before = r.sum_demand;
             r.count++;
-            r.asked = UINT64_C(12000000000000000) + 4096; /* in the words of that version, which has no end either */
+            r.demand = UINT64_C(12000000000000000) + 4096; /* in the words of that version, which has no end either */
             assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
             assert_int_equal(r.status, 0);
             assert_int_equal(r.mine, 1001);
             assert_int_equal(r.sum, 1079);
-            assert_true(i != 1 || r.sum_asked == before + 4096);
+            assert_true(i != 1 || r.sum_demand == before + 4096);
             freeReplyObject(server_command(&server, "DEL %s", r.record));
         }
     }

@@ -197,7 +197,7 @@ static struct transport *open_as_user(const struct server *server, const char *r
 static enum transport_event say_everything(struct transport *t)
 {
     static struct log_news log;
-    log = (struct log_news){.asked_record = "weir:{001}?p",
+    log = (struct log_news){.demand_record = "weir:{001}?p",
                             .first = 1,
                             .now_us = UINT64_C(1760000000000000),
                             .period_us = 1000000,
@@ -207,15 +207,15 @@ static enum transport_event say_everything(struct transport *t)
                             .gone_to = 2,
                             .times_us = {UINT64_C(1760000000000000), UINT64_C(1760000000000001)}};
     struct report reports[3] = {window("a.1", 5, 5), window("a.1", 5, 5), window("a.1", 5, 5)};
-    reports[0].back = 1;
+    reports[0].refunds = 1;
     reports[0].reset_us = 5;
     reports[1].kind = REPORT_BUCKET;
     reports[1].from_us = UINT64_C(1760000000000000);
     reports[1].unit_ps = 1000000;
-    reports[1].back = 1;
+    reports[1].refunds = 1;
     reports[1].reset_us = 5;
-    reports[2].kind = REPORT_LOG;
-    reports[2].log = &log;
+    reports[2].kind = REPORT_HISTORY;
+    reports[2].history = &log;
     reports[2].reset_us = 5;
     for (size_t i = 0; i < 3; i++) {
         (void) snprintf(reports[i].record, sizeof(reports[i].record), "weir:{001}:p:%zu", i);

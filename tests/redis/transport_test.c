@@ -54,17 +54,17 @@ static void windows_keep_the_larger_count(struct transport *t)
     assert_int_equal(r.status, 0);
     assert_int_equal(r.mine, 10);
     assert_int_equal(r.sum, 10);
-    assert_int_equal(r.sum_asked, 15);
+    assert_int_equal(r.sum_demand, 15);
     r = say(t, window("b.1", 7, 7));
     assert_int_equal(r.mine, 7);
     assert_int_equal(r.sum, 17);
-    assert_int_equal(r.sum_asked, 22);
+    assert_int_equal(r.sum_demand, 22);
     r = say(t, window("a.1", 10, 15)); /* again */
     assert_int_equal(r.sum, 17);
     r = say(t, window("a.1", 4, 20)); /* overtaken by a later one; its demand is news */
     assert_int_equal(r.mine, 10);
     assert_int_equal(r.sum, 17);
-    assert_int_equal(r.sum_asked, 27);
+    assert_int_equal(r.sum_demand, 27);
     r = say(t, window("a.2", 5, 5)); /* another stay of the key on the same node */
     assert_int_equal(r.mine, 5);
     assert_int_equal(r.sum, 22);
@@ -78,7 +78,7 @@ static struct report bucket(const char *author, uint64_t count, uint64_t acked, 
 {
     struct report r = {.kind = REPORT_BUCKET,
                        .count = count,
-                       .asked = count,
+                       .demand = count,
                        .acked = acked,
                        .tat_us = tat_us,
                        .now_us = NOW_US,
@@ -286,9 +286,9 @@ static void refuses(struct server *server, struct transport *t, const char *spoi
     }
     freeReplyObject(server_command(server, mend));
     said++;
-    const struct report told = say(t, window("e.1", said, said));
-    assert_int_equal(told.mine, said);
-    assert_int_equal(told.sum, said);
+    const struct report counts = say(t, window("e.1", said, said));
+    assert_int_equal(counts.mine, said);
+    assert_int_equal(counts.sum, said);
     assert_null(t->ops->problem(t));
 }
 

@@ -49,15 +49,15 @@ struct world {
     uint64_t seed;
 };
 
-static void world_open(struct world *world, uint64_t scale)
+static void world_open(struct world *world, uint64_t rate_id)
 {
     *world = (struct world){.w = open_or_fail(NULL)};
-    const weir_limit alone[] = {still(WEIR_FIXED_WINDOW, scale), still(WEIR_SLIDING_WINDOW, scale + 1),
-                                still(WEIR_SLIDING_LOG, scale + 2), still(WEIR_TOKEN_BUCKET, scale + 3),
-                                still(WEIR_LEAKY_BUCKET, scale + 4)};
-    const weir_limit several[] = {still(WEIR_TOKEN_BUCKET, scale + 7), still(WEIR_SLIDING_LOG, scale + 6),
-                                  still(WEIR_FIXED_WINDOW, scale + 5), still(WEIR_SLIDING_WINDOW, scale + 8)};
-    const weir_limit two[] = {still(WEIR_SLIDING_WINDOW, scale + 9), still(WEIR_LEAKY_BUCKET, scale + 6)};
+    const weir_limit alone[] = {still(WEIR_FIXED_WINDOW, rate_id), still(WEIR_SLIDING_WINDOW, rate_id + 1),
+                                still(WEIR_SLIDING_LOG, rate_id + 2), still(WEIR_TOKEN_BUCKET, rate_id + 3),
+                                still(WEIR_LEAKY_BUCKET, rate_id + 4)};
+    const weir_limit several[] = {still(WEIR_TOKEN_BUCKET, rate_id + 7), still(WEIR_SLIDING_LOG, rate_id + 6),
+                                  still(WEIR_FIXED_WINDOW, rate_id + 5), still(WEIR_SLIDING_WINDOW, rate_id + 8)};
+    const weir_limit two[] = {still(WEIR_SLIDING_WINDOW, rate_id + 9), still(WEIR_LEAKY_BUCKET, rate_id + 6)};
     const weir_policy policies[POLICIES] = {{.name = "fixed", .limits = &alone[0], .limit_count = 1},
                                             {.name = "sliding", .limits = &alone[1], .limit_count = 1},
                                             {.name = "log", .limits = &alone[2], .limit_count = 1},
@@ -144,9 +144,9 @@ static void *flood_main(void *arg)
     uint64_t refused = 0;
     uint64_t rng = world->seed + threads_meet(&world->ready, THREADS);
     weir_thread *t = weir_attach(world->w);
-    for (int asked = 0; asked < 6000; asked++) {
+    for (int demand = 0; demand < 6000; demand++) {
         const struct request request = request_random(&rng);
-        if (!request_ask(world, t, &request, asked % 2 == 0)) {
+        if (!request_ask(world, t, &request, demand % 2 == 0)) {
             refused++;
             continue;
         }
@@ -233,7 +233,7 @@ static void test_requests_that_fit_together_to_the_last_unit_all_pass(void **sta
     uint64_t rng = test_seed();
     static struct request requests[2000];
     uint64_t again = 0;
-    uint64_t asked = 0;
+    uint64_t demand = 0;
     for (int round = 0; round < 12; round++) {
         struct burst burst = {.requests = requests};
         world_open(&burst.world, 800);
@@ -265,14 +265,14 @@ static void test_requests_that_fit_together_to_the_last_unit_all_pass(void **sta
         run_threads(THREADS, burst_main, &burst);
         assert_int_equal(burst.refused, 0);
         again += burst.again;
-        asked += burst.count;
+        demand += burst.count;
         assert_counts_are_exact(&burst.world);
         weir_close(burst.world.w);
     }
 #ifndef __SANITIZE_THREAD__
-    assert_in_range(again, 0, asked / 10);
+    assert_in_range(again, 0, demand / 10);
 #endif
-    print_message("# %" PRIu64 " of %" PRIu64 " asked again\n", again, asked);
+    print_message("# %" PRIu64 " of %" PRIu64 " asked again\n", again, demand);
 }
 
 /* Requests for the same last units, in different orders, round by round. */
@@ -318,10 +318,10 @@ static void test_requests_that_need_each_others_last_units_end_with_one_that_pas
                                     {.name = "b", .limits = &limits[1], .limit_count = 1},
                                     {.name = "c", .limits = &limits[2], .limit_count = 1}};
     static struct tangle tangle;
-    for (int turn = 0; turn < 4; turn++) {
-        const uint64_t threads = turn < 3 ? 2 + (uint64_t) turn : 3;
+    for (int scan_cursor = 0; scan_cursor < 4; scan_cursor++) {
+        const uint64_t threads = scan_cursor < 3 ? 2 + (uint64_t) scan_cursor : 3;
         const uint64_t begin_ns = real_ns();
-        tangle = (struct tangle){.w = open_or_fail(NULL), .threads = threads, .mixed = turn == 3};
+        tangle = (struct tangle){.w = open_or_fail(NULL), .threads = threads, .mixed = scan_cursor == 3};
         tangle.rounds = threads == 2 || tangle.mixed ? 1500 : 300;
         assert_int_equal(weir_set_policies(tangle.w, policies, 3, NULL), 0);
         for (size_t i = 0; i < 3; i++) {

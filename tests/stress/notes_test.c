@@ -50,10 +50,10 @@ static void wait_for_room(struct process *process)
     size_t count;
     do {
         (void) usleep(1000);
-        spin_lock(&process->orphans.lock);
-        count = process->orphans.count;
-        spin_unlock(&process->orphans.lock);
-    } while (count > ORPHAN_COUNT / 2);
+        spin_lock(&process->evicted_reports.lock);
+        count = process->evicted_reports.count;
+        spin_unlock(&process->evicted_reports.lock);
+    } while (count > EVICTED_COUNT / 2);
 }
 
 static void *crowd_main(void *arg)
@@ -105,7 +105,7 @@ static void node_start(struct loopback_fleet *fleet, struct crowd *crowd)
     for (int i = 0; i < 2; i++) {
         crowd->policies[i] = weir_find_policy(crowd->w, policies[i].name);
     }
-    assert_false(crowd->w->limiter.process.notes.all);
+    assert_false(crowd->w->limiter.process.syncs.all);
 }
 
 /* Whatever has a note is named by it, and nobody holds a cell. */
@@ -113,16 +113,16 @@ static void expect_whole(const struct process *process)
 {
     uint64_t noted = 0;
     for (uint32_t at = 0; at < process->table.cell_count; at++) {
-        const struct note *note = note_of(&process->notes, at);
+        const struct sync_full *sync = sync_of(&process->syncs, at);
         assert_int_equal(load_acquire(&process->table.cells[at].held) & HELD_IN_USE, 0);
-        if (note != NULL) {
-            assert_int_equal(load_relaxed(&note->cell), at);
+        if (sync != NULL) {
+            assert_int_equal(load_relaxed(&sync->cell), at);
             assert_int_not_equal(load_relaxed(&process->table.cells[at].hash), 0);
             noted++;
         }
     }
-    for (uint32_t i = 0; i < process->notes.count; i++) {
-        noted -= load_relaxed(&process->notes.pool[i].cell) != TABLE_NONE;
+    for (uint32_t i = 0; i < process->syncs.count; i++) {
+        noted -= load_relaxed(&process->syncs.pool[i].cell) != TABLE_NONE;
     }
     assert_int_equal(noted, 0);
 }

@@ -73,9 +73,9 @@ static inline enum transport_event exchange(struct transport *t, struct round *r
     return step_until(t, true);
 }
 
-static inline struct report window(const char *author, uint64_t count, uint64_t asked)
+static inline struct report window(const char *author, uint64_t count, uint64_t demand)
 {
-    struct report r = {.kind = REPORT_WINDOW, .count = count, .asked = asked, .expire_ms = 60000};
+    struct report r = {.kind = REPORT_WINDOW, .count = count, .demand = demand, .expire_ms = 60000};
     (void) snprintf(r.record, sizeof(r.record), "weir:{001}:f1s:p:window");
     (void) snprintf(r.author, sizeof(r.author), "%s", author);
     return r;

@@ -31,7 +31,7 @@
 #define TWO_INTERVALS (2 * INTERVAL_MS)
 
 /* The same for news that can wait its turn. */
-#define TURN_MS ((AGE_INTERVALS + 2 * TURN_INTERVALS) * INTERVAL_MS)
+#define TURN_MS ((AGE_INTERVALS + 2 * SCAN_INTERVALS) * INTERVAL_MS)
 
 /* And for a fleet that has forgotten everything to be told it again. */
 #define HEAL_MS (6 * INTERVAL_MS)
@@ -107,13 +107,13 @@ static inline uint32_t cell_of(const struct node *node)
 }
 
 /* The note of a cell, as the background thread gives it one. */
-static inline struct note *note_at(struct process *process, uint32_t at, const struct rule *rule, uint64_t now_ns)
+static inline struct sync_full *sync_at(struct process *process, uint32_t at, const struct rule *rule, uint64_t now_ns)
 {
-    struct note room;
-    struct note *note = note_open(process, at, rule, now_ns, &room);
-    note = note != &room ? note : note_give(process, at, &room, 0);
-    assert_non_null(note);
-    return note;
+    struct sync_full room;
+    struct sync_full *sync = sync_load(process, at, rule, now_ns, &room);
+    sync = sync != &room ? sync : sync_promote(process, at, &room, 0);
+    assert_non_null(sync);
+    return sync;
 }
 
 /* wrong_ns: how far ahead of the fleet's clock the node's wall clock is. */
@@ -147,7 +147,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
         rcu_enter();
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
-        (void) note_at(&node->w->limiter.process, at, &policy->limits[0].rule, tick_now(node->t, policy));
+        (void) sync_at(&node->w->limiter.process, at, &policy->limits[0].rule, tick_now(node->t, policy));
         rcu_leave();
     }
 }
@@ -203,8 +203,8 @@ static inline void creep_begin(struct creep *creep, struct node *node, uint64_t 
 static inline void notes_drop(weir *w)
 {
     struct process *process = &w->limiter.process;
-    for (uint32_t i = 0; !process->notes.all && !w->fleet.under_way && i < process->notes.count; i++) {
-        (void) note_take(process, i);
+    for (uint32_t i = 0; !process->syncs.all && !w->fleet.under_way && i < process->syncs.count; i++) {
+        (void) sync_demote(process, i);
     }
 }
 
@@ -333,8 +333,8 @@ static inline uint64_t room(struct node *node)
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
     const struct rule rule = policy_rule(&policy->limits[0]);
-    const uint64_t left =
-        rule_headroom(&rule, cell_state(pair_read(&limiter->process.table.cells[at].state)), tick_now(node->t, policy));
+    const uint64_t left = rule_headroom(&rule, cell_state(dwcas_read(&limiter->process.table.cells[at].state)),
+                                        tick_now(node->t, policy));
     rcu_leave();
     return left;
 }
@@ -342,18 +342,19 @@ static inline uint64_t room(struct node *node)
 /*
  * Takes what a bucket was charged while it was served in part for what it is worth, as the fleet's answer does.
  */
-static inline void serve_whole(struct cell *cell, const struct note *note, const struct rule *rule, uint64_t now_ns)
+static inline void serve_whole(struct cell *cell, const struct sync_full *sync, const struct rule *rule,
+                               uint64_t now_ns)
 {
-    struct pair_value value = pair_read(&cell->state);
+    struct pair_value value = dwcas_read(&cell->state);
     struct state state = cell_state(value);
-    const uint64_t since = (bucket_total(state) - note->lesson.known_total) & BUCKET_TOTAL_MASK;
-    const uint64_t back = load_relaxed(&note->given->back[0]) - note->lesson.known_back;
+    const uint64_t since = (bucket_total(state) - sync->demand.known_total) & BUCKET_TOTAL_MASK;
+    const uint64_t refunds = load_relaxed(&sync->ledger->refunds[0]) - sync->demand.known_refunds;
     const uint64_t now_time = bucket_time(rule, now_ns);
-    const uint64_t known_time = since != 0 ? max_u64(note->lesson.known_time, now_time) : note->lesson.known_time;
-    const uint64_t whole = saturating_sub(known_time + since * rule->unit, back * rule->unit);
+    const uint64_t known_time = since != 0 ? max_u64(sync->demand.known_time, now_time) : sync->demand.known_time;
+    const uint64_t whole = saturating_sub(known_time + since * rule->unit, refunds * rule->unit);
     if (whole < state.a) {
         state.a = whole;
-        assert_true(pair_cas(&cell->state, &value, cell_value(state, value)));
+        assert_true(dwcas_swap(&cell->state, &value, cell_value(state, value)));
     }
 }
 
@@ -369,19 +370,19 @@ static inline void know_all(struct node *node)
     assert_non_null(policy);
     const uint64_t now_ns = tick_now(node->t, policy);
     uint32_t cells[WEIR_MAX_LIMITS];
-    assert_true(place_locate(process, policy, &node->key, now_ns, cells));
+    assert_true(insert_locate(process, policy, &node->key, now_ns, cells));
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule *rule = &policy->limits[i].rule;
-        struct note *note = note_at(process, cells[i], rule, now_ns);
-        if (rule_is_bucket(rule) && load_relaxed(&note->mirror.part) != 0) {
-            serve_whole(&process->table.cells[cells[i]], note, rule, now_ns);
+        struct sync_full *sync = sync_at(process, cells[i], rule, now_ns);
+        if (rule_is_bucket(rule) && load_relaxed(&sync->allowance.fraction) != 0) {
+            serve_whole(&process->table.cells[cells[i]], sync, rule, now_ns);
         }
-        store_relaxed(&note->mirror.since_ns, now_ns);
-        store_relaxed(&note->mirror.others_rate, 0);
-        store_relaxed(&note->mirror.part, 0);
-        store_relaxed(&note->mirror.level, 0);
-        store_relaxed(&note->mirror.flags, 0);
-        store_relaxed(&note->mirror.quota_untold, 0);
+        store_relaxed(&sync->allowance.since_ns, now_ns);
+        store_relaxed(&sync->allowance.remote_rate, 0);
+        store_relaxed(&sync->allowance.fraction, 0);
+        store_relaxed(&sync->allowance.level, 0);
+        store_relaxed(&sync->allowance.flags, 0);
+        store_relaxed(&sync->allowance.quota_unacked, 0);
     }
     rcu_leave();
 }
@@ -406,11 +407,11 @@ static inline bool goes_by_part(const struct node *node)
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
     const struct rule *rule = &policy->limits[0].rule;
-    const struct note *note = note_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
+    const struct sync_full *sync = sync_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
     /* A queue is always served in parts, where others use it as well. */
-    const bool untold =
-        rule_is_queue(rule) ? load_relaxed(&note->mirror.since_ns) == 0 : load_relaxed(&note->mirror.part) != 0;
-    const bool by_part = untold || load_relaxed(&note->mirror.quota_untold) != 0;
+    const bool untold = rule_is_queue(rule) ? load_relaxed(&sync->allowance.since_ns) == 0
+                                            : load_relaxed(&sync->allowance.fraction) != 0;
+    const bool by_part = untold || load_relaxed(&sync->allowance.quota_unacked) != 0;
     rcu_leave();
     return by_part;
 }
@@ -444,8 +445,8 @@ static inline void agree(struct nodes *n)
             struct table *table = &node->w->limiter.process.table;
             table_set_dirty(table, at);
             const struct rule *rule = &policy->limits[0].rule;
-            struct note *note = note_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
-            store_relaxed(&note->mirror.quota_untold, !rule_is_bucket(rule) && !rule_is_log(rule));
+            struct sync_full *sync = sync_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
+            store_relaxed(&sync->allowance.quota_unacked, !rule_is_bucket(rule) && !rule_has_history(rule));
         }
         rcu_leave();
         assert_int_equal(weir_sync(node->w, 5000), 0);

@@ -19,7 +19,7 @@ struct scene {
     struct batch batch;
     struct round round;
     struct report reports[COUNT];
-    struct log_news logs[COUNT];
+    struct log_news histories[COUNT];
     uint32_t order[COUNT];
     redisReply integers[NUMBERS], arrays[COUNT], whole;
     redisReply *elements[NUMBERS], *outer[COUNT];
@@ -41,7 +41,7 @@ static void scene_init(struct scene *s, enum script script)
     for (uint32_t i = 0; i < COUNT; i++) {
         s->order[i] = i;
         s->reports[i].status = 1;
-        s->reports[i].log = &s->logs[i];
+        s->reports[i].history = &s->histories[i];
     }
     for (size_t i = 0; i < NUMBERS; i++) {
         s->integers[i].type = REDIS_REPLY_INTEGER;
@@ -53,7 +53,7 @@ static void scene_init(struct scene *s, enum script script)
 /* Answers each record with so many numbers, of which the first is the status. */
 static void scene_answer(struct scene *s, size_t each)
 {
-    const bool logs = s->batch.script == SCRIPT_LOG;
+    const bool histories = s->batch.script == SCRIPT_LOG;
     for (size_t i = 0; i < COUNT; i++) {
         s->integers[i * each].integer = 0;
         s->arrays[i].type = REDIS_REPLY_ARRAY;
@@ -62,8 +62,8 @@ static void scene_answer(struct scene *s, size_t each)
         s->outer[i] = &s->arrays[i];
     }
     s->whole.type = REDIS_REPLY_ARRAY;
-    s->whole.element = logs ? s->outer : s->elements;
-    s->whole.elements = logs ? COUNT : COUNT * each;
+    s->whole.element = histories ? s->outer : s->elements;
+    s->whole.elements = histories ? COUNT : COUNT * each;
 }
 
 static const struct {

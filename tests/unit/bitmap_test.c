@@ -108,13 +108,13 @@ static void test_parts_one_behind_the_other_hold_every_cell_once(void **state)
     for (size_t s = 0; s < SIZE_COUNT; s++) {
         struct set set;
         set_open(&set, sizes[s]);
-        for (uint32_t part = 1; part <= set.size; part = part * 3 + (uint32_t) random_below(&rng, 2)) {
+        for (uint32_t fraction = 1; fraction <= set.size; fraction = fraction * 3 + (uint32_t) random_below(&rng, 2)) {
             for (uint32_t cell = 0; cell < set.size; cell++) {
                 put(&set, cell);
             }
             uint32_t taken = 0;
-            for (uint32_t from = 0; from < set.size; from += part) {
-                const uint32_t end = (uint32_t) min_u64((uint64_t) from + part, set.size);
+            for (uint32_t from = 0; from < set.size; from += fraction) {
+                const uint32_t end = (uint32_t) min_u64((uint64_t) from + fraction, set.size);
                 uint32_t cursor = from;
                 while (take(&set, &cursor, end)) {
                     taken++;

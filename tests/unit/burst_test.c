@@ -142,7 +142,7 @@ static weir_key rival_of(const weir *w, const weir_thread *t, const weir_key *ke
     do {
         ++*number;
         rival = weir_make_key(w, key->policy, number, sizeof(*number));
-    } while (slot_seen(t, rival.hash) != slot_seen(t, key->hash));
+    } while (recent_key(t, rival.hash) != recent_key(t, key->hash));
     return rival;
 }
 

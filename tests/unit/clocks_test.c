@@ -134,8 +134,8 @@ static void step_and_back(bool hosts)
         for (size_t s = 0; s < 2 * sizeof(sizes) / sizeof(sizes[0]); s++) {
             const uint64_t size = sizes[s / 2] + random_below(&rng, sizes[s / 2] / 2);
             const int64_t by_ns = s % 2 == 0 ? (int64_t) size : -(int64_t) size;
-            const uint64_t scale = UINT64_C(10) << random_below(&rng, 10);
-            const uint64_t interval_ms = scale + random_below(&rng, scale); /* 10 ms to 10 s */
+            const uint64_t rate_id = UINT64_C(10) << random_below(&rng, 10);
+            const uint64_t interval_ms = rate_id + random_below(&rng, rate_id); /* 10 ms to 10 s */
             char what[160];
             (void) snprintf(what, sizeof(what), "algorithm %zu, step %+.3f days, interval %" PRIu64 " ms%s", k,
                             (double) by_ns / (double) DAY, interval_ms, hosts ? ", hosts as well" : "");
@@ -212,7 +212,7 @@ static void test_nodes_that_restart_after_a_step_find_the_fleets_time(void **sta
 
 /* Lines of the log that are of a server's clock, by level. */
 struct clock_lines {
-    size_t warnings, others;
+    size_t warnings, remote;
 };
 
 static void count_clock_line(void *arg, weir_log_level level, const char *message)
@@ -220,7 +220,7 @@ static void count_clock_line(void *arg, weir_log_level level, const char *messag
     struct clock_lines *lines = arg;
     if (strstr(message, "its clock") != NULL) {
         lines->warnings += level == WEIR_LOG_WARNING;
-        lines->others += level != WEIR_LOG_WARNING;
+        lines->remote += level != WEIR_LOG_WARNING;
     }
 }
 
@@ -230,7 +230,7 @@ static void test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_m
     (void) state;
     static const struct {
         int64_t by_minutes; /* the clock is set */
-        size_t warnings, others;
+        size_t warnings, remote;
     } steps[] = {{0, 0, 0}, {-120, 1, 0}, {-30, 1, 0}, {-40, 2, 0}, {100, 3, 0}, {70, 3, 1}, {30, 3, 1}, {-120, 4, 1}};
     struct run r;
     struct clock_lines lines = {0};
@@ -242,8 +242,8 @@ static void test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_m
         for (int times = 0; times < 200; times++) {
             move_clocks(&r, r.interval_ns / 5);
         }
-        if (lines.warnings != steps[i].warnings || lines.others != steps[i].others) {
-            fail_msg("step %zu: %zu warnings and %zu other lines", i, lines.warnings, lines.others);
+        if (lines.warnings != steps[i].warnings || lines.remote != steps[i].remote) {
+            fail_msg("step %zu: %zu warnings and %zu other lines", i, lines.warnings, lines.remote);
         }
     }
     nodes_stop(&r.n);

@@ -219,7 +219,7 @@ static void test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_coun
             at += pause;
         }
         let_pass(&p, 40000);
-        uint64_t told = 0;
+        uint64_t counts = 0;
         uint64_t all = 0;
         bool on = false;
         assert_true(p.count >= 4);
@@ -233,11 +233,11 @@ static void test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_coun
             } else {
                 assert_true(on == (strstr(p.lines[i], "begins") == NULL));
                 on = true;
-                told += checks;
+                counts += checks;
             }
         }
         assert_false(on);
-        assert_int_equal(told, denied);
+        assert_int_equal(counts, denied);
         assert_int_equal(all, denied);
         server_close(&p);
     }

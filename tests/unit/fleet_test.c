@@ -238,13 +238,13 @@ static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
         assert_int_equal(fleet_sum(&n), 1); /* what is new is told */
         const weir_stats first = stats_of(&n.node[0]);
         uint64_t late = 0;
-        for (uint64_t used = 2; used < 2 + 40 * TURN_INTERVALS; used++) {
+        for (uint64_t used = 2; used < 2 + 40 * SCAN_INTERVALS; used++) {
             assert_int_equal(ask(&n.node[0], 1), 1);
             pass(&n, INTERVAL_MS);
-            assert_true(fleet_sum(&n) + AGE_INTERVALS + TURN_INTERVALS >= used); /* it is no older */
+            assert_true(fleet_sum(&n) + AGE_INTERVALS + SCAN_INTERVALS >= used); /* it is no older */
             late += fleet_sum(&n) != used;
         }
-        assert_in_range(late, 38 * TURN_INTERVALS, 40 * TURN_INTERVALS);
+        assert_in_range(late, 38 * SCAN_INTERVALS, 40 * SCAN_INTERVALS);
         const weir_stats last = stats_of(&n.node[0]);
         assert_in_range(last.report_count - first.report_count, 3, 8);
         assert_true(load_relaxed(&n.node[0].w->fleet.stats.deferred_report_count) >= late);
@@ -478,7 +478,7 @@ static void test_every_key_has_its_turn_even_where_a_round_takes_an_interval(voi
 {
     (void) state;
     struct nodes n;
-    const uint64_t keys = 5 * ROUND_REPORTS / 4 * TURN_INTERVALS; /* more in a turn than a round holds */
+    const uint64_t keys = 5 * ROUND_REPORTS / 4 * SCAN_INTERVALS; /* more in a turn than a round holds */
     const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100000);
     const weir_policy policy = policy_of(&limit);
     nodes_init(&n, &policy, 1);
@@ -487,7 +487,7 @@ static void test_every_key_has_its_turn_even_where_a_round_takes_an_interval(voi
     struct node *node = &n.node[0];
     pass(&n, 500);
     uint64_t intervals = 0;
-    for (; intervals < AGE_INTERVALS + 8 * TURN_INTERVALS; intervals++) {
+    for (; intervals < AGE_INTERVALS + 8 * SCAN_INTERVALS; intervals++) {
         for (uint64_t name = 0; name < keys; name++) { /* all are in use all the time */
             assert_true(use(node, name));
         }
@@ -499,12 +499,12 @@ static void test_every_key_has_its_turn_even_where_a_round_takes_an_interval(voi
     /* Each key, when it is old, in two turns at the latest. */
     uint64_t least = UINT64_MAX;
     for (uint64_t at = 0; at < node->w->limiter.process.table.cell_count; at++) {
-        const struct note *note = note_of(&node->w->limiter.process.notes, (uint32_t) at);
-        if (load_relaxed(&node->w->limiter.process.table.cells[at].hash) != 0 && note != NULL && note->now.own != 0) {
-            least = note->now.reported < least ? note->now.reported : least;
+        const struct sync_full *sync = sync_of(&node->w->limiter.process.syncs, (uint32_t) at);
+        if (load_relaxed(&node->w->limiter.process.table.cells[at].hash) != 0 && sync != NULL && sync->now.own != 0) {
+            least = sync->now.acked < least ? sync->now.acked : least;
         }
     }
-    assert_true(least + AGE_INTERVALS + 3 * TURN_INTERVALS >= intervals);
+    assert_true(least + AGE_INTERVALS + 3 * SCAN_INTERVALS >= intervals);
     nodes_stop(&n);
 }
 

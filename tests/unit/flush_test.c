@@ -27,7 +27,7 @@ static void use_each(struct node *node, size_t step)
     }
 }
 
-static uint64_t told(const struct nodes *n)
+static uint64_t counts(const struct nodes *n)
 {
     return loopback_fleet_sum(n->fleet, ":p:");
 }
@@ -46,12 +46,12 @@ static struct node *start(struct nodes *n, bool unsaid)
     pass(n, 2 * INTERVAL_MS);
     use_each(node, 1);
     pass(n, 2 * TURN_MS);
-    assert_int_equal(told(n), node->used);
+    assert_int_equal(counts(n), node->used);
     if (unsaid) {
         use_each(node, 1);
         pass(n, INTERVAL_MS + STEP_MS);
         use_each(node, 2); /* these are due to be looked at, the others have been */
-        assert_true(told(n) < node->used);
+        assert_true(counts(n) < node->used);
     }
     return node;
 }
@@ -80,13 +80,13 @@ static void poll_until(struct nodes *n, struct node *node, bool (*is)(const stru
 static bool is_half_way(const struct node *node)
 {
     const struct fleet *fleet = &node->w->fleet;
-    return fleet->flush.dirty > fleet->process->table.cell_count / 2 && fleet->under_way;
+    return fleet->full_sync.dirty > fleet->process->table.cell_count / 2 && fleet->under_way;
 }
 
 static void expect_told(struct nodes *n, struct node *node, uint64_t used)
 {
     poll_until(n, node, is_served);
-    assert_int_equal(told(n), used);
+    assert_int_equal(counts(n), used);
     nodes_stop(n);
 }
 
@@ -113,7 +113,7 @@ static void test_what_is_used_behind_it_is_not_waited_for(void **state)
         assert_true(weir_poll(node->w) >= 0);
     }
     assert_in_range(rounds, 3, 12);
-    assert_true(told(&n) >= used);
+    assert_true(counts(&n) >= used);
     nodes_stop(&n);
 }
 
@@ -151,7 +151,7 @@ static void test_a_fleet_that_has_forgotten_is_told_everything(void **state)
     struct nodes n;
     struct node *node = start(&n, false);
     loopback_fleet_forget(n.fleet);
-    assert_int_equal(told(&n), 0);
+    assert_int_equal(counts(&n), 0);
     ask_for_flush(node);
     expect_told(&n, node, node->used);
 }
@@ -170,7 +170,7 @@ static void test_what_passed_on_a_grant_that_lasts_is_told(void **state)
     assert_int_equal(ask(node, 50), 50);
     assert_true(node->t->slow_count - slow < 50); /* most of them the table has not seen */
     assert_int_equal(weir_sync(node->w, 5000), 0);
-    assert_int_equal(told(&n), node->used);
+    assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
 }
 
@@ -199,7 +199,7 @@ static void test_one_of_no_time_goes_on_by_itself(void **state)
     struct node *node = start(&n, true);
     assert_int_equal(weir_sync(node->w, 0), -ETIMEDOUT);
     pass(&n, 5 * STEP_MS);
-    assert_int_equal(told(&n), node->used);
+    assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
 }
 
@@ -224,7 +224,7 @@ static void let_go(struct node *node)
 }
 
 /* Where gathering takes long, and there are more forgotten keys than a round has time for. */
-static void forget_many(weir_algorithm algorithm, bool flush)
+static void forget_many(weir_algorithm algorithm, bool full_sync)
 {
     struct nodes n;
     const weir_limit limit = {.algorithm = algorithm, .limit = 1000, .period_ns = 24 * HOUR};
@@ -233,19 +233,19 @@ static void forget_many(weir_algorithm algorithm, bool flush)
     use_each(node, 1);
     struct creep creep;
     creep_begin(&creep, node, 3 * MILLISECOND / 20);
-    if (flush) {
+    if (full_sync) {
         ask_for_flush(node);
     }
     fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
     while (!fleet->under_way) {
         assert_true(weir_poll(node->w) >= 0);
     }
-    assert_int_equal(fleet->orphan_count, ROUND_ORPHANS);
-    assert_in_range(fleet->orphans_told, 32, ROUND_ORPHANS - 32);
-    assert_true(fleet->round.report_count - fleet->orphans_told >= 32);
+    assert_int_equal(fleet->evicted_count, ROUND_EVICTED);
+    assert_in_range(fleet->evicted_told, 32, ROUND_EVICTED - 32);
+    assert_true(fleet->round.report_count - fleet->evicted_told >= 32);
     poll_until(&n, node, is_served);
     pass(&n, 2 * TURN_MS);
-    assert_int_equal(told(&n), node->used);
+    assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
 }
 
@@ -268,7 +268,7 @@ static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
     struct process *process = &node->w->limiter.process;
     use_each(node, 1);
     uint32_t urgent = 0;
-    for (uint32_t at = 0; urgent < 3 * ROUND_LOGS / 4; at++) {
+    for (uint32_t at = 0; urgent < 3 * ROUND_HISTORIES / 4; at++) {
         if (load_relaxed(&process->table.cells[at].hash) != 0) {
             bitmap_set(&process->table.urgent, at);
             urgent++;
@@ -280,7 +280,7 @@ static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
         assert_true(weir_poll(node->w) >= 0);
     }
     assert_true(fleet->round.report_count > urgent);
-    assert_true(fleet->orphans_told != 0);
+    assert_true(fleet->evicted_told != 0);
     nodes_stop(&n);
 }
 
@@ -293,13 +293,13 @@ static void test_a_key_that_is_claimed_is_waited_for(void **state)
     assert_int_equal(ask(node, 1), 1); /* a round may have told of it by now */
     let_go(node);
     struct cell *cell = &node->w->limiter.process.table.cells[cell_of(node)];
-    assert_true(cell_claim(cell)); /* as who is about to forget it */
+    assert_true(cell_lock(cell)); /* as who is about to forget it */
     ask_for_flush(node);
     for (int polls = 0; polls < 50; polls++) {
         assert_true(weir_poll(node->w) >= 0);
         assert_false(is_served(node));
     }
-    cell_release(cell); /* and does not */
+    cell_unlock(cell); /* and does not */
     expect_told(&n, node, node->used);
 }
 
@@ -312,7 +312,7 @@ static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(voi
     const struct fleet *fleet = &node->w->fleet;
     use_each(node, 1);
     ask_for_flush(node);
-    while (!fleet->under_way || fleet->orphans_told == 0) {
+    while (!fleet->under_way || fleet->evicted_told == 0) {
         assert_true(weir_poll(node->w) >= 0);
     }
     loopback_fleet_set_down(n.fleet, true);
@@ -340,7 +340,7 @@ static void test_forgotten_keys_that_could_not_be_said_are_told_again(void **sta
         ask_for_flush(node);
         for (int rounds = 0; rounds < 5; rounds++) {
             const uint64_t unsaid = fleet->stats.report_retry_count;
-            while (fleet->stats.report_retry_count == unsaid || fleet->orphans_told == 0) {
+            while (fleet->stats.report_retry_count == unsaid || fleet->evicted_told == 0) {
                 assert_true(weir_poll(node->w) >= 0);
             }
         }
@@ -368,8 +368,8 @@ static uint64_t crowding_ns(void *arg)
 {
     struct crowding *crowding = arg;
     struct fleet *fleet = &crowding->node->w->fleet;
-    if (fleet->flush.dirty != 0 && crowding->keys != 0) {      /* it is on its way through the table */
-        fleet->flush.forgotten = ORPHAN_COUNT + ROUND_ORPHANS; /* as if a flood had gone on all the while */
+    if (fleet->full_sync.dirty != 0 && crowding->keys != 0) {       /* it is on its way through the table */
+        fleet->full_sync.forgotten = EVICTED_COUNT + ROUND_EVICTED; /* as if a flood had gone on all the while */
         for (; crowding->keys != 0; crowding->keys--) {
             (void) use_named(crowding->node, "new", crowding->keys, 5); /* more than any other: they stay */
         }
@@ -427,7 +427,7 @@ static void use_logs_in_use(uint64_t first, uint64_t second)
     assert_true(use_named(node, "log", 1, first));
     assert_true(use_named(node, "log", 2, second));
     use_each(node, 100);
-    const uint64_t others = KEYS / 100;
+    const uint64_t remote = KEYS / 100;
     ask_for_flush(node);
     for (size_t polls = 0; !is_served(node); polls++) {
         assert_true(polls < 100);
@@ -439,7 +439,7 @@ static void use_logs_in_use(uint64_t first, uint64_t second)
     }
     assert_true(loopback_fleet_sum(n.fleet, ":p:log-1") >= first);
     assert_true(loopback_fleet_sum(n.fleet, ":p:log-2") >= second);
-    assert_true(told(&n) >= first + second + others);
+    assert_true(counts(&n) >= first + second + remote);
     nodes_stop(&n);
 }
 
@@ -462,7 +462,7 @@ static void test_what_is_given_back_of_logs_is_told(void **state)
         assert_true(use_named(node, "log", i, i == 7 ? MUCH : 3));
     }
     assert_int_equal(weir_sync(node->w, 5000), 0);
-    assert_int_equal(told(&n), 3 * (LOGS - 1) + MUCH);
+    assert_int_equal(counts(&n), 3 * (LOGS - 1) + MUCH);
     for (int i = 0; i < LOGS; i++) {
         char name[16];
         const int length = snprintf(name, sizeof(name), "log-%d", i);
@@ -470,7 +470,7 @@ static void test_what_is_given_back_of_logs_is_told(void **state)
         weir_refund(node->t, &key, i == 7 ? MUCH - 1 : 1);
     }
     assert_int_equal(weir_sync(node->w, 5000), 0);
-    assert_int_equal(told(&n), 2 * (LOGS - 1) + 1);
+    assert_int_equal(counts(&n), 2 * (LOGS - 1) + 1);
     nodes_stop(&n);
 }
 
@@ -515,7 +515,7 @@ static void test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_ne
     }
     store_relaxed(&process->urgent, 1);
     pass(&n, INTERVAL_MS / 2);
-    assert_int_equal(told(&n), node->used);
+    assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
 }
 
@@ -529,7 +529,7 @@ static void test_a_weir_sync_that_has_given_up_drives_no_more_rounds(void **stat
     loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 1000000});
     assert_int_equal(weir_sync(node->w, 30), -ETIMEDOUT);
     pass(&n, INTERVAL_MS);
-    assert_int_equal(fleet->flush.request, 0);
+    assert_int_equal(fleet->full_sync.request, 0);
     const uint64_t rounds = fleet->stats.sync_count;
     pass(&n, 10 * INTERVAL_MS);
     assert_in_range(fleet->stats.sync_count - rounds, 5, 30);

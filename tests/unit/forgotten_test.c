@@ -36,7 +36,7 @@ static void forget_key(struct subject *s, struct node *node)
 {
     const uint32_t at = cell_of(node);
     assert_int_not_equal(at, TABLE_NONE);
-    owner_mark(&node->w->limiter.process.table.owners[at], MARK_REFUSED);
+    cell_meta_mark(&node->w->limiter.process.table.metas[at], MARK_REFUSED);
     weir_detach(node->t); /* its slots hold keys in the table */
     node->t = weir_attach(node->w);
     const weir_policy_id filler = weir_find_policy(node->w, "filler");
@@ -69,10 +69,10 @@ static bool is_remembered(const struct node *node)
     rcu_enter();
     const struct policy *policy = thread_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
-    const struct trace trace =
+    const struct usage usage =
         sketch_find(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), LIMIT, now_ns);
     rcu_leave();
-    return trace.units != 0;
+    return usage.units != 0;
 }
 
 /* What all nodes make of the limit when all have been told everything. */
@@ -97,29 +97,30 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
         struct node *node = &s.n.node[0];
         uint64_t admitted = ask_freely(node, 160);
         assert_int_equal(admitted, 160);
-        bool remembered = true;
-        for (int stay = 0; stay < 3; stay++) {
+        bool restored = true;
+        for (int residency = 0; residency < 3; residency++) {
             tell_log(&s);
             forget_key(&s, node);
             const uint64_t before = returned(node);
             /* A bucket has used only a thirtieth of its limit by itself since it came back. Its trace gives way where
              * seven of the fillers' have the same line (sketch.c: what it forgives): in one of some thousand runs. */
-            remembered = is_remembered(node);
+            restored = is_remembered(node);
             (void) look(node);
-            assert_int_equal(returned(node), before + remembered);
-            if (!remembered) {
-                assert_true(stay != 0 && (algorithms[a] == WEIR_TOKEN_BUCKET || algorithms[a] == WEIR_LEAKY_BUCKET));
+            assert_int_equal(returned(node), before + restored);
+            if (!restored) {
+                assert_true(residency != 0 &&
+                            (algorithms[a] == WEIR_TOKEN_BUCKET || algorithms[a] == WEIR_LEAKY_BUCKET));
                 forgiven++;
                 break;
             }
-            if (stay != 0) {
+            if (residency != 0) {
                 pass(&s.n, TWO_INTERVALS); /* else the forgotten key's last report comes later than the key */
             }
             assert_in_range(room(node), LIMIT - admitted - 1, LIMIT - admitted);
             admitted += ask_freely(node, 10);
             pass(&s.n, TWO_INTERVALS);
         }
-        if (remembered) {
+        if (restored) {
             assert_int_equal(admitted, 190);
             pass(&s.n, TURN_MS / 4);
             all_agree_on(&s, admitted);
@@ -164,10 +165,10 @@ static void remember_wrongly(struct node *node, uint64_t units)
     const struct policy *policy = thread_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct rule *rule = &policy->limits[0].rule;
-    const struct state used = rule_is_log(rule) ? (struct state){now_ns + rule->period_ns, units}
-                                                : rule_charge(rule, rule_fresh(rule, now_ns), now_ns, units);
-    const struct trace trace = rule_trace(rule, used, now_ns);
-    (void) sketch_put(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), trace, SKETCH_REFUSED,
+    const struct state used = rule_has_history(rule) ? (struct state){now_ns + rule->period_ns, units}
+                                                     : rule_charge(rule, rule_fresh(rule, now_ns), now_ns, units);
+    const struct usage usage = rule_usage(rule, used, now_ns);
+    (void) sketch_put(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), usage, SKETCH_REFUSED,
                       now_ns);
     rcu_leave();
 }
@@ -186,7 +187,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         forget_key(&s, node);
         remember_wrongly(node, 100);
         (void) look(node);
-        const uint64_t healed_at = node->w->fleet.healed_at;
+        const uint64_t resynced_at = node->w->fleet.resynced_at;
         pass(&s.n, TWO_INTERVALS);
         uint64_t admitted = ask_freely(node, 50);
         assert_int_equal(admitted, 50);
@@ -200,7 +201,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         assert_int_equal(ask_freely(&s.n.node[1], 100), 100);
         agree(&s.n);
         assert_int_equal(room(node), LIMIT - 50 - 130);
-        assert_int_equal(node->w->fleet.healed_at, healed_at);
+        assert_int_equal(node->w->fleet.resynced_at, resynced_at);
         /* It is over with its window. */
         for (int i = 0; i < NODES; i++) {
             fake_clock_advance(&s.n.node[i].clock, 48 * HOUR);

@@ -42,9 +42,10 @@ static void test_every_line_of_the_library_is_read_as_fields(void **state)
         assert_int_equal(read.key_count, lines[i].keys);
         /* And no beginning of it is taken for another one, but where it is one. */
         for (size_t length = 0; length < strlen(lines[i].line); length++) {
-            char part[300];
-            (void) snprintf(part, sizeof(part), "%.*s", (int) length, lines[i].line);
-            assert_true(!denial_line_read(part, &read) || part[length - 1] == 's' || part[length - 1] == ')');
+            char fraction[300];
+            (void) snprintf(fraction, sizeof(fraction), "%.*s", (int) length, lines[i].line);
+            assert_true(!denial_line_read(fraction, &read) || fraction[length - 1] == 's' ||
+                        fraction[length - 1] == ')');
         }
     }
     struct denial_line read;

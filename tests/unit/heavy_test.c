@@ -8,7 +8,7 @@
 #define KEYS 3000
 
 struct stream {
-    struct heavy list;
+    struct top_k list;
     uint64_t truth[KEYS];
     uint64_t total;
     uint64_t below[KEYS]; /* sums of the keys' odds */
@@ -53,7 +53,7 @@ static void stream_run(struct stream *stream, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         const uint32_t key = stream_key(stream);
         const uint64_t weight = 1 + random_below(&stream->rng, 3) * random_below(&stream->rng, 20);
-        heavy_add(&stream->list, &key, sizeof(key), weight);
+        top_k_add(&stream->list, &key, sizeof(key), weight);
         stream->truth[key] += weight;
         stream->total += weight;
     }
@@ -61,7 +61,7 @@ static void stream_run(struct stream *stream, unsigned count)
 
 static void stream_halve(struct stream *stream, uint64_t times)
 {
-    heavy_halve(&stream->list, times);
+    top_k_halve(&stream->list, times);
     for (uint32_t i = 0; i < KEYS; i++) {
         stream->truth[i] = times < 64 ? stream->truth[i] >> times : 0;
     }
@@ -71,12 +71,12 @@ static void stream_halve(struct stream *stream, uint64_t times)
 /* H1 to H3, and the order of the top. */
 static void stream_look(const struct stream *stream)
 {
-    const struct heavy *list = &stream->list;
+    const struct top_k *list = &stream->list;
     bool listed[KEYS] = {false};
     uint64_t sum = 0;
-    uint64_t least = list->used < HEAVY_COUNT ? 0 : UINT64_MAX;
+    uint64_t least = list->used < TOP_K_COUNT ? 0 : UINT64_MAX;
     assert_int_equal(list->total, stream->total);
-    assert_true(list->used <= HEAVY_COUNT);
+    assert_true(list->used <= TOP_K_COUNT);
     for (uint32_t i = 0; i < list->used; i++) {
         uint32_t key;
         assert_int_equal(list->keys[i].length, sizeof(key));
@@ -91,11 +91,11 @@ static void stream_look(const struct stream *stream)
     assert_true(sum <= list->total);
     for (uint32_t key = 0; key < KEYS; key++) {
         assert_true(listed[key] || stream->truth[key] <= least);
-        assert_true(listed[key] || stream->truth[key] <= stream->total / HEAVY_COUNT);
+        assert_true(listed[key] || stream->truth[key] <= stream->total / TOP_K_COUNT);
     }
-    uint8_t top[HEAVY_COUNT];
-    for (size_t most = 0; most <= HEAVY_COUNT; most += 16) {
-        const size_t count = heavy_top(list, top, most);
+    uint8_t top[TOP_K_COUNT];
+    for (size_t most = 0; most <= TOP_K_COUNT; most += 16) {
+        const size_t count = top_k_top(list, top, most);
         assert_int_equal(count, list->used < most ? list->used : most);
         uint64_t left_out = 0;
         for (uint32_t i = 0; i < list->used; i++) {
@@ -115,7 +115,7 @@ static void test_a_list_bounds_the_exact_counts_of_any_stream(void **state)
     static struct stream stream;
     for (int power = 0; power < 3; power++) {
         stream_init(&stream, power, seed + (uint64_t) power);
-        for (int part = 0; part < 60; part++) {
+        for (int fraction = 0; fraction < 60; fraction++) {
             stream_run(&stream, 1 + (unsigned) random_below(&stream.rng, 2000));
             stream_look(&stream);
         }
@@ -129,8 +129,8 @@ static void test_halving_keeps_the_bounds_and_ends_with_an_empty_list(void **sta
     static struct stream stream;
     for (int power = 0; power < 3; power++) {
         stream_init(&stream, power, seed + (uint64_t) power);
-        for (int part = 0; part < 200; part++) {
-            stream_run(&stream, (unsigned) random_below(&stream.rng, part % 5 == 0 ? 2000 : 60));
+        for (int fraction = 0; fraction < 200; fraction++) {
+            stream_run(&stream, (unsigned) random_below(&stream.rng, fraction % 5 == 0 ? 2000 : 60));
             stream_look(&stream);
             stream_halve(&stream, 1 + random_below(&stream.rng, 3));
             stream_look(&stream);
@@ -145,14 +145,14 @@ static void test_halving_keeps_the_bounds_and_ends_with_an_empty_list(void **sta
 static void test_keys_that_share_bytes_are_told_apart_by_length_and_sums_saturate(void **state)
 {
     (void) state;
-    static struct heavy list;
-    heavy_add(&list, "", 0, 5);
-    heavy_add(&list, "a", 1, UINT64_MAX);
-    heavy_add(&list, "ab", 2, 7);
-    heavy_add(&list, "a", 1, 1);
-    heavy_add(&list, "", 0, 1);
+    static struct top_k list;
+    top_k_add(&list, "", 0, 5);
+    top_k_add(&list, "a", 1, UINT64_MAX);
+    top_k_add(&list, "ab", 2, 7);
+    top_k_add(&list, "a", 1, 1);
+    top_k_add(&list, "", 0, 1);
     uint8_t top[3];
-    assert_int_equal(heavy_top(&list, top, 3), 3);
+    assert_int_equal(top_k_top(&list, top, 3), 3);
     assert_int_equal(list.counts[top[0]], UINT64_MAX);
     assert_int_equal(list.counts[top[1]], 7);
     assert_int_equal(list.counts[top[2]], 6);

@@ -234,9 +234,9 @@ struct before {
     weir_limit limit;
     weir_policy policy;
     struct rule rule;
-    struct note *note;
+    struct sync_full *sync;
     uint64_t start_ns;
-    uint32_t tag;
+    uint32_t seq;
 };
 
 static void before_init(struct before *b, weir_algorithm algorithm)
@@ -249,13 +249,13 @@ static void before_init(struct before *b, weir_algorithm algorithm)
     const uint32_t at = cell_at(&b->n.node[0], &policy);
     b->rule = policy_rule(&policy->limits[0]);
     b->start_ns = window_span_at(&b->rule, b->n.fleet_clock.wall_ns).end_ns;
-    b->tag = window_tag_at(&b->rule, b->start_ns);
-    b->note = note_at(&b->n.node[0].w->limiter.process, at, &b->rule, b->start_ns);
-    store_relaxed(&b->note->mirror.flags, 0);
-    store_relaxed(&b->note->mirror.part, 0);
-    store_relaxed(&b->note->mirror.level, 0);
-    store_relaxed(&b->note->mirror.others_rate, 0);
-    store_relaxed(&b->note->mirror.looked_ns, b->start_ns); /* nobody else used it lately */
+    b->seq = window_seq_at(&b->rule, b->start_ns);
+    b->sync = sync_at(&b->n.node[0].w->limiter.process, at, &b->rule, b->start_ns);
+    store_relaxed(&b->sync->allowance.flags, 0);
+    store_relaxed(&b->sync->allowance.fraction, 0);
+    store_relaxed(&b->sync->allowance.level, 0);
+    store_relaxed(&b->sync->allowance.remote_rate, 0);
+    store_relaxed(&b->sync->allowance.inspected_ns, b->start_ns); /* nobody else used it lately */
     rcu_leave();
 }
 
@@ -265,10 +265,10 @@ static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous
     rcu_enter();
     const struct policy *policy;
     const uint32_t at = cell_at(&b->n.node[0], &policy);
-    const struct state state = window_state(b->tag, 0, previous);
+    const struct state state = window_state(b->seq, 0, previous);
     const uint64_t now_ns = b->start_ns + into_ns;
-    const uint64_t left = mirror_left(&b->n.node[0].w->limiter.process, policy, &b->rule, at, state,
-                                      rule_headroom(&b->rule, state, now_ns), 0, 1, now_ns);
+    const uint64_t left = allowance_left(&b->n.node[0].w->limiter.process, policy, &b->rule, at, state,
+                                         rule_headroom(&b->rule, state, now_ns), 0, 1, now_ns);
     rcu_leave();
     return left;
 }
@@ -292,9 +292,9 @@ static void test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_win
         struct before b;
         before_init(&b, cases[i].algorithm);
         const bool slides = cases[i].algorithm == WEIR_SLIDING_WINDOW;
-        store_relaxed(&b.note->mirror.tag, (b.tag - cases[i].ago) & WINDOW_TAG_MASK);
-        store_relaxed(&b.note->mirror.since_ns, b.start_ns);
-        store_relaxed(&b.note->mirror.level, slides ? presumed_pack(1000, 200, 400) : 600);
+        store_relaxed(&b.sync->allowance.seq, (b.seq - cases[i].ago) & WINDOW_SEQ_MASK);
+        store_relaxed(&b.sync->allowance.since_ns, b.start_ns);
+        store_relaxed(&b.sync->allowance.level, slides ? presumed_pack(1000, 200, 400) : 600);
         assert_int_equal(left_after(&b, SECOND / 4, 0), cases[i].left);
         nodes_stop(&b.n);
     }
@@ -307,7 +307,7 @@ static void test_units_of_the_window_before_that_nobody_has_told_of_count(void *
     static const struct {
         uint64_t answer_ms; /* before the window's end */
         uint32_t ago;       /* windows since the note's own */
-        uint64_t rate, seen, others, left;
+        uint64_t rate, seen, remote, left;
     } cases[] = {
         {INTERVAL_MS / 2, 0, 9000, 0, 100, 600},       /* the answer is of this window, or as good */
         {2 * INTERVAL_MS, 0, 9000, 0, 100, 600 - 200}, /* rounds fail: beside 300 own ones 300, and 100 are known */
@@ -320,12 +320,12 @@ static void test_units_of_the_window_before_that_nobody_has_told_of_count(void *
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct before b;
         before_init(&b, WEIR_SLIDING_WINDOW);
-        store_relaxed(&b.note->mirror.tag, (b.tag - cases[i].ago) & WINDOW_TAG_MASK);
-        store_relaxed(&b.note->mirror.since_ns, b.start_ns - cases[i].answer_ms * MILLISECOND);
-        store_relaxed(&b.note->mirror.seen, cases[i].seen);
-        store_relaxed(&b.note->mirror.others_rate, cases[i].rate << RATE_BITS);
-        store_relaxed(&b.note->mirror.others_part, (uint32_t) (PART_WHOLE / 2));
-        store_relaxed(&b.note->before.others, cases[i].others);
+        store_relaxed(&b.sync->allowance.seq, (b.seq - cases[i].ago) & WINDOW_SEQ_MASK);
+        store_relaxed(&b.sync->allowance.since_ns, b.start_ns - cases[i].answer_ms * MILLISECOND);
+        store_relaxed(&b.sync->allowance.seen, cases[i].seen);
+        store_relaxed(&b.sync->allowance.remote_rate, cases[i].rate << RATE_BITS);
+        store_relaxed(&b.sync->allowance.remote_fraction, (uint32_t) (FRACTION_WHOLE / 2));
+        store_relaxed(&b.sync->before.remote, cases[i].remote);
         assert_int_equal(left_after(&b, 0, 400), cases[i].left);
         nodes_stop(&b.n);
     }

@@ -14,7 +14,7 @@
 struct looked {
     struct limiter limiter;
     struct fleet fleet;
-    struct note note;
+    struct sync_full sync;
 };
 
 static struct looked *looked_at(uint64_t ago_ns)
@@ -25,8 +25,8 @@ static struct looked *looked_at(uint64_t ago_ns)
     l.fleet.limiter = &l.limiter;
     l.fleet.process = &l.limiter.process;
     l.fleet.gathered_before_ns = NOW_NS - ago_ns;
-    store_relaxed(&l.note.mirror.looked_ns, NOW_NS - ago_ns);
-    learn_begin(&l.note);
+    store_relaxed(&l.sync.allowance.inspected_ns, NOW_NS - ago_ns);
+    demand_begin(&l.sync);
     return &l;
 }
 
@@ -43,22 +43,22 @@ static void test_what_an_outage_denied_is_told_of_the_window_before_as_well(void
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct looked *l = looked_at(cases[i].ago_ms * MILLISECOND);
-        store_relaxed(&l->note.denied, 1000);
-        assert_int_equal(learn_denied(&l->fleet, &l->note, cases[i].into_ms * MILLISECOND, PERIOD_NS, NOW_NS), 1000);
-        assert_int_equal(l->note.now.asked, cases[i].now);
-        assert_int_equal(l->note.before.asked, cases[i].before);
+        store_relaxed(&l->sync.denied, 1000);
+        assert_int_equal(demand_denied(&l->fleet, &l->sync, cases[i].into_ms * MILLISECOND, PERIOD_NS, NOW_NS), 1000);
+        assert_int_equal(l->sync.now.demand, cases[i].now);
+        assert_int_equal(l->sync.before.demand, cases[i].before);
     }
 }
 
 /* Looks at the note again, `after_ns` later, when so many units were denied. */
 static uint64_t recent_rate(struct looked *l, uint64_t *now_ns, uint64_t after_ns, uint64_t denied)
 {
-    learn_begin(&l->note);
+    demand_begin(&l->sync);
     l->fleet.gathered_before_ns = *now_ns;
     *now_ns += after_ns;
-    store_relaxed(&l->note.denied, denied);
-    (void) learn_denied(&l->fleet, &l->note, UINT64_MAX, 0, *now_ns);
-    return l->note.lesson.recent_rate;
+    store_relaxed(&l->sync.denied, denied);
+    (void) demand_denied(&l->fleet, &l->sync, UINT64_MAX, 0, *now_ns);
+    return l->sync.demand.recent_rate;
 }
 
 static void test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval(void **state)
@@ -79,9 +79,9 @@ static void test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval(vo
 static uint64_t others_demand(struct nodes *n)
 {
     const struct process *process = &n->node[0].w->limiter.process;
-    const struct note *note = note_of(&process->notes, cell_of(&n->node[0]));
-    assert_non_null(note);
-    return note->lesson.demand.others_rate >> RATE_BITS;
+    const struct sync_full *sync = sync_of(&process->syncs, cell_of(&n->node[0]));
+    assert_non_null(sync);
+    return sync->demand.rates.remote_rate >> RATE_BITS;
 }
 
 static void test_the_part_of_a_node_that_fell_silent_is_free_at_once_but_for_a_bucket(void **state)

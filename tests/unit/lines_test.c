@@ -104,7 +104,7 @@ static struct lines lines_of(const struct setup *s, size_t thread, const weir_ke
     copy_take(&copies[0], s->w, sizeof(*s->w));
     copy_take(&copies[1], limiter->memory, limiter->memory_size);
     copy_take(&copies[2], limiter->process.table.memory, limiter->process.table.memory_size);
-    copy_take(&copies[3], limiter->process.offenders.offences, limiter->process.offenders.offences_size);
+    copy_take(&copies[3], limiter->process.top_denied.entries, limiter->process.top_denied.entries_size);
     weir_verdict verdict;
     for (int n = 0; n < CHECKS; n++) {
         assert_int_equal(weir_check(s->t[thread], key, 1, &verdict), allowed);
@@ -174,12 +174,12 @@ static void test_what_checks_write_begins_on_a_line_of_its_own(void **state)
         const weir_thread *t = s.t[i];
         assert_int_equal((uintptr_t) t % LINE, 0);
         assert_int_equal((uintptr_t) t->slots % LINE, 0);
-        assert_int_equal((uintptr_t) t->backs % LINE, 0);
+        assert_int_equal((uintptr_t) t->accounts % LINE, 0);
         assert_int_equal((uintptr_t) t->tallies % LINE, 0);
         assert_int_equal((uintptr_t) t->seen % LINE, 0);
         assert_int_equal((uintptr_t) t->tags % LINE, 0);
         assert_int_equal((uintptr_t) t->full % LINE, 0);
-        assert_int_equal((uintptr_t) t->colds % LINE, 0);
+        assert_int_equal((uintptr_t) t->snapshots % LINE, 0);
     }
     weir_close(s.w);
 }

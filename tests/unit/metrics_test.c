@@ -46,10 +46,10 @@ static void expect_line(const char *text, const char *line)
     }
 }
 
-static size_t count_of(const char *text, const char *part)
+static size_t count_of(const char *text, const char *fraction)
 {
     size_t count = 0;
-    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) {
+    for (const char *at = strstr(text, fraction); at != NULL; at = strstr(at + 1, fraction)) {
         count++;
     }
     return count;

@@ -17,9 +17,9 @@ static void burst_on_all(weir_algorithm algorithm, uint64_t most, bool on)
     const weir_limit limit = limit_of(algorithm, most);
     const weir_policy policy = policy_of(&limit);
     nodes_start_cold(&n, &policy, 1);
-    const uint64_t part = most / NODES;
+    const uint64_t fraction = most / NODES;
     for (int i = 0; i < NODES; i++) {
-        assert_in_range(ask(&n.node[i], 1000), part != 0 ? part : 1, part + 1);
+        assert_in_range(ask(&n.node[i], 1000), fraction != 0 ? fraction : 1, fraction + 1);
     }
     ask_all(&n, on ? 3000 : 0, a_burst);
     pass(&n, on ? 0 : 3000);

@@ -35,7 +35,7 @@ static void subject_start(struct subject *s, weir_algorithm algorithm, uint64_t 
     s->at = cell_at(&s->n.node[0], &s->inside);
     s->rule = &s->inside->limits[0].rule;
     rcu_leave();
-    assert_false(s->process->notes.all);
+    assert_false(s->process->syncs.all);
 }
 
 /* Uses a unit of one more key of the first node; returns its cell. */
@@ -48,9 +48,9 @@ static uint32_t subject_use(struct subject *s, const void *name, size_t length)
 }
 
 /* Takes a note away that is there. */
-static void subject_take(const struct subject *s, const struct note *note)
+static void subject_take(const struct subject *s, const struct sync_full *sync)
 {
-    assert_true(note_take(s->process, (uint32_t) (note - s->process->notes.pool)));
+    assert_true(sync_demote(s->process, (uint32_t) (sync - s->process->syncs.pool)));
 }
 
 static uint64_t some_units(uint64_t *rng)
@@ -58,33 +58,33 @@ static uint64_t some_units(uint64_t *rng)
     return random_next(rng) >> (20 + random_below(rng, 44));
 }
 
-static void told_fill(struct told *told, uint64_t *rng, bool plain)
+static void told_fill(struct sync_counts *counts, uint64_t *rng, bool plain)
 {
-    told_clear(told);
-    told->reported = some_units(rng);
+    counts_clear(counts);
+    counts->acked = some_units(rng);
     if (random_below(rng, 2) == 0) {
-        store_relaxed(&told->others, some_units(rng));
+        store_relaxed(&counts->remote, some_units(rng));
     }
     if (random_below(rng, plain ? 16 : 3) == 0) {
-        store_relaxed(&told->remembered, some_units(rng));
+        store_relaxed(&counts->restored, some_units(rng));
     }
     if (!plain) {
-        told->reported_back = random_below(rng, 2) == 0 ? some_units(rng) : 0;
-        store_relaxed(&told->others_back, random_below(rng, 2) == 0 ? some_units(rng) : 0);
-        told->deficit = random_below(rng, 2) == 0 ? some_units(rng) : 0;
+        counts->acked_refunds = random_below(rng, 2) == 0 ? some_units(rng) : 0;
+        store_relaxed(&counts->remote_refunds, random_below(rng, 2) == 0 ? some_units(rng) : 0);
+        counts->deficit = random_below(rng, 2) == 0 ? some_units(rng) : 0;
     }
 }
 
-static void told_expect(const struct told *now, const struct told *was, bool exact)
+static void told_expect(const struct sync_counts *now, const struct sync_counts *was, bool exact)
 {
-    assert_int_equal(load_relaxed(&now->others), load_relaxed(&was->others));
-    assert_int_equal(load_relaxed(&now->others_back), load_relaxed(&was->others_back));
-    assert_int_equal(load_relaxed(&now->remembered), load_relaxed(&was->remembered));
-    assert_int_equal(now->reported_back, was->reported_back);
+    assert_int_equal(load_relaxed(&now->remote), load_relaxed(&was->remote));
+    assert_int_equal(load_relaxed(&now->remote_refunds), load_relaxed(&was->remote_refunds));
+    assert_int_equal(load_relaxed(&now->restored), load_relaxed(&was->restored));
+    assert_int_equal(now->acked_refunds, was->acked_refunds);
     assert_int_equal(now->deficit, was->deficit);
     /* N3: what is told again is harmless, what is not told is not. */
-    assert_true(now->reported <= was->reported);
-    assert_true(was->reported - now->reported <= (exact ? 0 : was->reported >> 14));
+    assert_true(now->acked <= was->acked);
+    assert_true(was->acked - now->acked <= (exact ? 0 : was->acked >> 14));
 }
 
 static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
@@ -97,47 +97,47 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
         struct subject s;
         subject_start(&s, algorithms[a], LIMIT, 1);
         for (int round = 0; round < 20000; round++) {
-            struct note was;
-            struct note *note = note_at(s.process, s.at, s.rule, START_NS);
+            struct sync_full was;
+            struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
             const bool plain = random_below(&rng, 2) == 0;
-            told_fill(&note->now, &rng, plain || log);
-            told_fill(&note->before, &rng, plain || log);
+            told_fill(&sync->now, &rng, plain || log);
+            told_fill(&sync->before, &rng, plain || log);
             if (!window) {
                 /* Of a bucket this is all there is; of a log, what is remembered. */
-                note->before.reported = note->before.reported_back = note->before.deficit = 0;
-                store_relaxed(&note->before.others, 0);
-                store_relaxed(&note->before.others_back, 0);
+                sync->before.acked = sync->before.acked_refunds = sync->before.deficit = 0;
+                store_relaxed(&sync->before.remote, 0);
+                store_relaxed(&sync->before.remote_refunds, 0);
                 if (log) {
-                    note->now.reported = 0;
-                    store_relaxed(&note->now.others, 0);
+                    sync->now.acked = 0;
+                    store_relaxed(&sync->now.remote, 0);
                 } else {
-                    store_relaxed(&note->before.remembered, 0);
+                    store_relaxed(&sync->before.restored, 0);
                 }
             }
             const bool tagged = random_below(&rng, 4) != 0;
-            store_relaxed(&note->mirror.tag, tagged ? (uint32_t) random_next(&rng) & WINDOW_TAG_MASK : TAG_NONE);
-            store_relaxed(&note->mirror.since_ns, random_below(&rng, 2) * START_NS);
-            note->lesson.learned_ns = START_NS - random_below(&rng, HOUR);
-            note->lesson.again = random_below(&rng, 2) == 0;
-            was = *note;
-            const struct kept_key key = note_key(s.process, s.at);
-            subject_take(&s, note);
-            assert_null(note_of(&s.process->notes, s.at));
-            struct note room;
-            struct note *now = note_open(s.process, s.at, s.rule, START_NS, &room);
+            store_relaxed(&sync->allowance.seq, tagged ? (uint32_t) random_next(&rng) & WINDOW_SEQ_MASK : SEQ_NONE);
+            store_relaxed(&sync->allowance.since_ns, random_below(&rng, 2) * START_NS);
+            sync->demand.learned_ns = START_NS - random_below(&rng, HOUR);
+            sync->demand.again = random_below(&rng, 2) == 0;
+            was = *sync;
+            const struct kept_key key = sync_key(s.process, s.at);
+            subject_take(&s, sync);
+            assert_null(sync_of(&s.process->syncs, s.at));
+            struct sync_full room;
+            struct sync_full *now = sync_load(s.process, s.at, s.rule, START_NS, &room);
             assert_ptr_equal(now, &room);
             told_expect(&now->now, &was.now, !window);
             told_expect(&now->before, &was.before, !window);
-            assert_int_equal(load_relaxed(&now->mirror.tag), load_relaxed(&was.mirror.tag));
+            assert_int_equal(load_relaxed(&now->allowance.seq), load_relaxed(&was.allowance.seq));
             assert_int_equal(now->incarnation, was.incarnation);
-            assert_int_equal(now->lesson.again, was.lesson.again);
-            assert_int_equal(load_relaxed(&now->mirror.since_ns) != 0, load_relaxed(&was.mirror.since_ns) != 0);
-            if (load_relaxed(&was.mirror.since_ns) != 0) {
+            assert_int_equal(now->demand.again, was.demand.again);
+            assert_int_equal(load_relaxed(&now->allowance.since_ns) != 0, load_relaxed(&was.allowance.since_ns) != 0);
+            if (load_relaxed(&was.allowance.since_ns) != 0) {
                 /* When it was told, to some 0.3 s. */
-                assert_in_range(now->lesson.learned_ns + SECOND, was.lesson.learned_ns + SECOND / 2,
-                                was.lesson.learned_ns + 3 * SECOND / 2);
+                assert_in_range(now->demand.learned_ns + SECOND, was.demand.learned_ns + SECOND / 2,
+                                was.demand.learned_ns + 3 * SECOND / 2);
             }
-            const struct kept_key kept = note_key(s.process, s.at);
+            const struct kept_key kept = sync_key(s.process, s.at);
             assert_memory_equal(&kept, &key, sizeof(kept));
         }
         nodes_stop(&s.n);
@@ -150,26 +150,26 @@ static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_SLIDING_WINDOW, 10000000, 1);
-    for (uint64_t others = 0; others < 2; others++) {
-        struct note *note = note_at(s.process, s.at, s.rule, START_NS);
+    for (uint64_t remote = 0; remote < 2; remote++) {
+        struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
         const uint64_t own = 1234567;
-        const uint32_t tag = window_tag_at(s.rule, START_NS);
-        struct pair *pair = &s.process->table.cells[s.at].state;
-        struct pair_value value = pair_read(pair);
-        assert_true(pair_cas(pair, &value, cell_value(window_state(tag, 5, own + others * 77777), value)));
-        told_clear(&note->now);
-        told_clear(&note->before);
-        note->before.reported = note->before.own = own;
-        store_relaxed(&note->before.others, others * 77777);
-        store_relaxed(&note->mirror.tag, tag);
-        subject_take(&s, note);
-        struct note room;
-        assert_int_equal(note_open(s.process, s.at, s.rule, START_NS, &room)->before.reported, own);
+        const uint32_t seq = window_seq_at(s.rule, START_NS);
+        struct dwcas *pair = &s.process->table.cells[s.at].state;
+        struct pair_value value = dwcas_read(pair);
+        assert_true(dwcas_swap(pair, &value, cell_value(window_state(seq, 5, own + remote * 77777), value)));
+        counts_clear(&sync->now);
+        counts_clear(&sync->before);
+        sync->before.acked = sync->before.own = own;
+        store_relaxed(&sync->before.remote, remote * 77777);
+        store_relaxed(&sync->allowance.seq, seq);
+        subject_take(&s, sync);
+        struct sync_full room;
+        assert_int_equal(sync_load(s.process, s.at, s.rule, START_NS, &room)->before.acked, own);
         /* Where some was left to tell, it is left still. */
-        note = note_at(s.process, s.at, s.rule, START_NS);
-        note->before.reported = own - 1;
-        subject_take(&s, note);
-        assert_true(note_open(s.process, s.at, s.rule, START_NS, &room)->before.reported < own);
+        sync = sync_at(s.process, s.at, s.rule, START_NS);
+        sync->before.acked = own - 1;
+        subject_take(&s, sync);
+        assert_true(sync_load(s.process, s.at, s.rule, START_NS, &room)->before.acked < own);
     }
     nodes_stop(&s.n);
 }
@@ -179,20 +179,20 @@ static void test_units_denied_without_a_note_are_counted(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-    struct note *note = note_at(s.process, s.at, s.rule, START_NS);
-    subject_take(&s, note);
-    note_denied(&s.process->notes, s.at, 40);
-    note_denied(&s.process->notes, s.at, 2);
-    note = note_at(s.process, s.at, s.rule, START_NS);
-    assert_int_equal(load_relaxed(&note->denied), 42);
-    note_denied(&s.process->notes, s.at, 8);
-    assert_int_equal(load_relaxed(&note->denied), 50);
+    struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
+    subject_take(&s, sync);
+    sync_denied(&s.process->syncs, s.at, 40);
+    sync_denied(&s.process->syncs, s.at, 2);
+    sync = sync_at(s.process, s.at, s.rule, START_NS);
+    assert_int_equal(load_relaxed(&sync->denied), 42);
+    sync_denied(&s.process->syncs, s.at, 8);
+    assert_int_equal(load_relaxed(&sync->denied), 50);
     /* And when it is taken away again; as many as fit. */
-    subject_take(&s, note);
-    note_denied(&s.process->notes, s.at, UINT64_MAX);
-    assert_null(note_of(&s.process->notes, s.at));
-    note = note_at(s.process, s.at, s.rule, START_NS);
-    assert_int_equal(load_relaxed(&note->denied), STUB_NOTE - 1);
+    subject_take(&s, sync);
+    sync_denied(&s.process->syncs, s.at, UINT64_MAX);
+    assert_null(sync_of(&s.process->syncs, s.at));
+    sync = sync_at(s.process, s.at, s.rule, START_NS);
+    assert_int_equal(load_relaxed(&sync->denied), COMPACT_HAS_FULL - 1);
     nodes_stop(&s.n);
 }
 
@@ -210,7 +210,7 @@ static void test_keys_of_any_length_keep_their_names(void **state)
         struct kept_key expected;
         memset(&expected, 0, sizeof(expected));
         key_keep(&expected, s.inside, &s.n.node[0].key);
-        const struct kept_key kept = note_key(s.process, at);
+        const struct kept_key kept = sync_key(s.process, at);
         assert_int_equal(kept.flags, expected.flags);
         assert_int_equal(kept.length, expected.length);
         assert_memory_equal(kept.bytes, expected.bytes, expected.length);
@@ -223,35 +223,35 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-    const struct notes *notes = &s.process->notes;
-    uint32_t given = 0;
+    const struct sync_states *syncs = &s.process->syncs;
+    uint32_t ledger = 0;
     /* A round's, one after the other, until there are no more. Of fewer keys than fill the table: none is forgotten. */
     const uint32_t round = 7;
     for (uint64_t name = 0; name < MAX_KEYS - 2000; name++) {
         const uint32_t at = subject_use(&s, &name, sizeof(name));
-        struct note room;
-        const struct note *note = note_open(s.process, at, s.rule, START_NS, &room);
-        if (note == &room && note_give(s.process, at, &room, round) != NULL) {
-            given++;
+        struct sync_full room;
+        const struct sync_full *sync = sync_load(s.process, at, s.rule, START_NS, &room);
+        if (sync == &room && sync_promote(s.process, at, &room, round) != NULL) {
+            ledger++;
         }
     }
     /* But for those that no search has met. */
-    assert_in_range(given, notes->count - notes->count / 8, notes->count);
+    assert_in_range(ledger, syncs->count - syncs->count / 8, syncs->count);
     uint32_t there = 0;
     for (uint32_t at = 0; at < s.process->table.cell_count; at++) { /* some keys have moved since */
-        const struct note *note = note_of(notes, at);
-        if (note != NULL) {
-            assert_int_equal(load_relaxed(&note->cell), at);
+        const struct sync_full *sync = sync_of(syncs, at);
+        if (sync != NULL) {
+            assert_int_equal(load_relaxed(&sync->cell), at);
             there++;
         }
     }
-    assert_in_range(there, given, given + 1); /* the node's first key has one, too */
+    assert_in_range(there, ledger, ledger + 1); /* the node's first key has one, too */
     /* In the next one there are some again. */
     for (uint32_t at = 0; at < s.process->table.cell_count; at++) {
-        struct note room;
+        struct sync_full room;
         if (load_relaxed(&s.process->table.cells[at].hash) != 0 &&
-            note_open(s.process, at, s.rule, START_NS, &room) == &room) {
-            assert_non_null(note_give(s.process, at, &room, round + 1));
+            sync_load(s.process, at, s.rule, START_NS, &room) == &room) {
+            assert_non_null(sync_promote(s.process, at, &room, round + 1));
             break;
         }
     }
@@ -263,13 +263,13 @@ static void test_a_note_is_not_taken_while_the_fleet_has_a_reset_to_confirm(void
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_TOKEN_BUCKET, LIMIT, 1);
-    const struct note *note = note_at(s.process, s.at, s.rule, START_NS);
-    struct given *given = given_make(s.process, s.at);
-    store_relaxed(&given->reset, START_NS);
-    assert_false(note_take(s.process, (uint32_t) (note - s.process->notes.pool)));
-    assert_ptr_equal(note_of(&s.process->notes, s.at), note);
-    store_relaxed(&given->reset, 0);
-    subject_take(&s, note);
+    const struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
+    struct refund_ledger *ledger = refund_ledger_make(s.process, s.at);
+    store_relaxed(&ledger->reset, START_NS);
+    assert_false(sync_demote(s.process, (uint32_t) (sync - s.process->syncs.pool)));
+    assert_ptr_equal(sync_of(&s.process->syncs, s.at), sync);
+    store_relaxed(&ledger->reset, 0);
+    subject_take(&s, sync);
     nodes_stop(&s.n);
 }
 
@@ -280,32 +280,32 @@ static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
     for (int with_note = 0; with_note < 2; with_note++) {
         struct subject s;
         subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-        struct note *note = note_at(s.process, s.at, s.rule, START_NS);
-        note->now.reported_back = 5; /* no room for that in a stub */
+        struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
+        sync->now.acked_refunds = 5; /* no room for that in a stub */
         if (with_note == 0) {
-            subject_take(&s, note);
+            subject_take(&s, sync);
         }
-        struct given *was = given_make(s.process, s.at);
-        store_relaxed(&was->back[0], 11);
-        store_relaxed(&was->back[1], 12);
+        struct refund_ledger *was = refund_ledger_make(s.process, s.at);
+        store_relaxed(&was->refunds[0], 11);
+        store_relaxed(&was->refunds[1], 12);
         store_relaxed(&was->reset, START_NS);
         store_relaxed(&was->reset_emptied, 1);
         uint32_t to = 0;
         while (load_relaxed(&s.process->table.cells[to].hash) != 0) {
             to++;
         }
-        const uint64_t incarnation = note->incarnation;
-        note_move(s.process, s.at, to);
-        owner_mark(&s.process->table.owners[to], MARK_GIVEN);
-        const struct given *is = given_of(s.process, to);
-        assert_int_equal(load_relaxed(&is->back[0]), 11);
-        assert_int_equal(load_relaxed(&is->back[1]), 12);
+        const uint64_t incarnation = sync->incarnation;
+        sync_move(s.process, s.at, to);
+        cell_meta_mark(&s.process->table.metas[to], MARK_REFUNDED);
+        const struct refund_ledger *is = refund_ledger_of(s.process, to);
+        assert_int_equal(load_relaxed(&is->refunds[0]), 11);
+        assert_int_equal(load_relaxed(&is->refunds[1]), 12);
         assert_int_equal(load_relaxed(&is->reset), START_NS);
         assert_int_equal(load_relaxed(&is->reset_emptied), 1);
-        struct note room;
-        const struct note *moved = note_open(s.process, to, s.rule, START_NS, &room);
-        assert_int_equal(moved == note, with_note);
-        assert_int_equal(moved->now.reported_back, 5);
+        struct sync_full room;
+        const struct sync_full *moved = sync_load(s.process, to, s.rule, START_NS, &room);
+        assert_int_equal(moved == sync, with_note);
+        assert_int_equal(moved->now.acked_refunds, 5);
         assert_int_equal(moved->incarnation, incarnation);
         nodes_stop(&s.n);
     }
@@ -360,7 +360,7 @@ static void test_a_table_takes_128_bytes_a_key(void **state)
     node_open(&n, 0, 0);
     const struct process *process = &n.node[0].w->limiter.process;
     /* What is present from the beginning; the rest is there where it is used. */
-    const size_t size = process->table.memory_size + process->notes.memory_size + process->sketch.memory_size;
+    const size_t size = process->table.memory_size + process->syncs.memory_size + process->sketch.memory_size;
     assert_in_range(size, 64 * n.max_keys, 128 * n.max_keys);
     nodes_stop(&n);
 }

@@ -389,7 +389,7 @@ static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_ha
     const uint32_t at = table_find(&p.w->limiter.process.table,
                                    cell_hash(load_acquire(&p.w->limiter.process.policies)->by_id[id], &key, 0));
     rcu_leave();
-    struct offence *offence = &p.w->limiter.process.offenders.offences[at];
+    struct denied_entry *offence = &p.w->limiter.process.top_denied.entries[at];
     assert_int_equal(load_acquire(&offence->naming), NAMING_DONE);
     store_release(&offence->naming, NAMING_BEGUN);
     weir_offender top[WEIR_TOP_OFFENDERS];

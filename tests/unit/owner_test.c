@@ -108,13 +108,13 @@ static void test_it_gives_back_its_places_in_every_weir(void **state)
     for (int i = 0; i < WEIRS; i++) {
         place_open(&places[i], 2);
     }
-    weir_thread *others = weir_attach(places[1].w);
+    weir_thread *remote = weir_attach(places[1].w);
     run_to_its_end(attach_to_all, places);
     for (int i = 0; i < WEIRS; i++) {
         assert_int_equal(places[i].passed, 7);
         assert_int_equal(attached(&places[i]), i == 1 ? 1 : 0); /* that of another thread stays */
     }
-    weir_detach(others);
+    weir_detach(remote);
     place_close(&places[1]);
     run_to_its_end(attach_and_end, &places[2]); /* one between two others has gone */
     assert_int_equal(attached(&places[2]), 0);

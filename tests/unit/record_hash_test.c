@@ -83,18 +83,18 @@ static void test_records_bear_it_and_nodes_of_one_secret_share_them(void **state
     struct fake_clock clock;
     fake_clock_init(&clock, START_NS);
     struct loopback_fleet *fleet = loopback_fleet_new(nodes_wall, &clock);
-    char part[80];
+    char fraction[80];
     char name[40];
     for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++) {
         weir *first = open_and_ask(fleet, &clock, secrets[i], "p", "198.51.100.7", 2);
         weir *second = open_and_ask(fleet, &clock, secrets[i], "p", "198.51.100.7", 1);
         weir *third = open_and_ask(fleet, &clock, secrets[i], "q", long_key, 4);
         name_of(secrets[i], "198.51.100.7", name);
-        (void) snprintf(part, sizeof(part), ":p:%s", name);
-        assert_int_equal(loopback_fleet_sum(fleet, part), 3);
+        (void) snprintf(fraction, sizeof(fraction), ":p:%s", name);
+        assert_int_equal(loopback_fleet_sum(fleet, fraction), 3);
         name_of(secrets[i], long_key, name);
-        (void) snprintf(part, sizeof(part), ":q:a%%20key%%20of%%20mor%s", name);
-        assert_int_equal(loopback_fleet_sum(fleet, part), 4);
+        (void) snprintf(fraction, sizeof(fraction), ":q:a%%20key%%20of%%20mor%s", name);
+        assert_int_equal(loopback_fleet_sum(fleet, fraction), 4);
         weir_close(first);
         weir_close(second);
         weir_close(third);

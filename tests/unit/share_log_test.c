@@ -276,7 +276,7 @@ static void others_are_counted_by_group(uint64_t *rng, uint64_t most, bool loses
             answered += passed[e].at_ns > over_ns - SECOND ? passed[e].units : 0;
         }
         for (int i = 0; i < NODES; i++) { /* of the last units, one each, others may not have heard */
-            assert_in_range(limit.limit - room(&n.node[i]), used - (NODES - 1), lately + answered / LOG_GROUPS + 1);
+            assert_in_range(limit.limit - room(&n.node[i]), used - (NODES - 1), lately + answered / HISTORY_GROUPS + 1);
         }
         assert_in_range(fleet_sum(&n), used, used + used_by_all(&n));
     }
@@ -321,7 +321,7 @@ static void test_units_told_again_are_not_taken_for_others(void **state)
         const uint64_t over_ns = START_NS + 500 * MILLISECOND + PERIOD_NS; /* clocks may differ by a step */
         const uint64_t least = 8001 + (n.fleet_clock.wall_ns < over_ns ? 2000 : 0);
         const uint64_t most = 8001 + (n.fleet_clock.wall_ns <= over_ns + 2 * STEP_MS * MILLISECOND ? 2000 : 0);
-        assert_in_range(limit.limit - room(&n.node[0]), least - 1, most + most / LOG_GROUPS);
+        assert_in_range(limit.limit - room(&n.node[0]), least - 1, most + most / HISTORY_GROUPS);
     }
     nodes_stop(&n);
 }

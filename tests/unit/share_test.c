@@ -457,10 +457,10 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
 /* Units in the fleet of the window that is so many before the present one. */
 static uint64_t window_sum(const struct nodes *n, uint64_t ago)
 {
-    char part[48];
+    char fraction[48];
     const uint64_t number = n->fleet_clock.wall_ns / (WINDOW_MS * MILLISECOND);
-    (void) snprintf(part, sizeof(part), ":p:key:%llu", (unsigned long long) (number - ago));
-    return loopback_fleet_sum(n->fleet, part);
+    (void) snprintf(fraction, sizeof(fraction), ":p:key:%llu", (unsigned long long) (number - ago));
+    return loopback_fleet_sum(n->fleet, fraction);
 }
 
 /* A node resets a key, and cannot say so before the next window, which others have used meanwhile. */

@@ -37,11 +37,11 @@ static void test_a_resumed_state_is_never_fuller_than_the_one_it_was_of(void **s
             kept = rule_charge(&rule, kept, now_ns, 1 + random_below(&rng, rule.limit));
         }
         now_ns += random_below(&rng, 2) == 0 ? random_below(&rng, rule.period_ns) : 0;
-        const struct trace trace = rule_trace(&rule, kept, now_ns);
-        assert_int_equal(trace.units == 0, rule_reset_after(&rule, kept, now_ns) == 0);
+        const struct usage usage = rule_usage(&rule, kept, now_ns);
+        assert_int_equal(usage.units == 0, rule_reset_after(&rule, kept, now_ns) == 0);
         now_ns += random_below(&rng, 2 * rule.period_ns);
-        const struct trace greater = {trace.units + random_below(&rng, 3), trace.until_ns + random_below(&rng, HOUR)};
-        struct state resumed = rule_resume(&rule, trace, now_ns);
+        const struct usage greater = {usage.units + random_below(&rng, 3), usage.until_ns + random_below(&rng, HOUR)};
+        struct state resumed = rule_resume(&rule, usage, now_ns);
         struct state more = rule_resume(&rule, greater, now_ns);
         for (int later = 0; later < 4; later++) {
             const uint64_t left = rule_headroom(&rule, kept, now_ns);
@@ -52,7 +52,7 @@ static void test_a_resumed_state_is_never_fuller_than_the_one_it_was_of(void **s
             if (rule.algorithm != WEIR_SLIDING_WINDOW) {
                 assert_int_equal(resumed_left, min_u64(left, rule.limit));
             }
-            if (trace.until_ns <= now_ns) {
+            if (usage.until_ns <= now_ns) {
                 assert_int_equal(resumed_left, rule.limit);
             }
             now_ns += random_below(&rng, rule.period_ns);
@@ -66,17 +66,17 @@ static void test_a_log_resumes_as_units_that_leave_together(void **state)
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 10, .period_ns = SECOND};
     const struct rule rule = rule_make(&limit, ORIGIN_NS);
     const struct state kept = {START_NS + SECOND, 7};
-    const struct trace trace = rule_trace(&rule, kept, START_NS);
-    const struct state resumed = rule_resume(&rule, trace, START_NS + SECOND - 1);
+    const struct usage usage = rule_usage(&rule, kept, START_NS);
+    const struct state resumed = rule_resume(&rule, usage, START_NS + SECOND - 1);
     assert_int_equal(rule_headroom(&rule, resumed, START_NS + SECOND - 1), 3);
     assert_int_equal(rule_headroom(&rule, resumed, START_NS + SECOND), 10);
-    assert_int_equal(rule_trace(&rule, kept, START_NS + SECOND).units, 0);
+    assert_int_equal(rule_usage(&rule, kept, START_NS + SECOND).units, 0);
 }
 
 /* What a key was last remembered by. */
 struct memory {
-    struct trace trace;
-    enum sketch_weight weight;
+    struct usage usage;
+    enum sketch_priority weight;
 };
 
 #define KEYS 6000
@@ -112,21 +112,21 @@ static void never_too_little(uint64_t *rng, size_t max_keys, uint64_t keys)
         const struct memory next = random_memory(rng, now_ns);
         /* A key that was refused, and is forgotten again, has used no less since. */
         struct memory *memory = &map[key];
-        if (memory->trace.until_ns > now_ns && memory->weight == SKETCH_REFUSED && next.weight != SKETCH_REFUSED) {
+        if (memory->usage.until_ns > now_ns && memory->weight == SKETCH_REFUSED && next.weight != SKETCH_REFUSED) {
             continue;
         }
         *memory = next;
-        forgiven = !sketch_put(&sketch, hash_of(key), next.trace, next.weight, now_ns) || forgiven;
+        forgiven = !sketch_put(&sketch, hash_of(key), next.usage, next.weight, now_ns) || forgiven;
         now_ns += random_below(rng, 20) == 0 ? random_below(rng, 5 * MILLISECOND) : 0;
         const uint64_t other = random_below(rng, keys);
         const struct memory *there = &map[other];
-        if (there->trace.until_ns <= now_ns || (forgiven && there->weight != SKETCH_REFUSED)) {
+        if (there->usage.until_ns <= now_ns || (forgiven && there->weight != SKETCH_REFUSED)) {
             continue;
         }
-        const struct trace found = sketch_find(&sketch, hash_of(other), 1000, now_ns);
-        if (found.units < there->trace.units || found.until_ns < there->trace.until_ns) {
+        const struct usage found = sketch_find(&sketch, hash_of(other), 1000, now_ns);
+        if (found.units < there->usage.units || found.until_ns < there->usage.until_ns) {
             fail_msg("key %" PRIu64 ": %" PRIu64 " units are remembered of %" PRIu64, other, found.units,
-                     there->trace.units);
+                     there->usage.units);
         }
     }
     assert_int_equal(forgiven, keys > max_keys / 4);
@@ -149,7 +149,7 @@ static void test_what_is_remembered_is_over_with_its_time(void **state)
     struct sketch sketch = {0};
     assert_int_equal(sketch_open(&sketch, 1000, ORIGIN_NS), 0);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS).units, 0);
-    assert_true(sketch_put(&sketch, 1, (struct trace){9, START_NS + SECOND}, SKETCH_MUCH, START_NS));
+    assert_true(sketch_put(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_MUCH, START_NS));
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND - 1).units, 9);
     assert_in_range(sketch_find(&sketch, 1, 10, START_NS).until_ns, START_NS + SECOND,
                     START_NS + SECOND + 3 * MILLISECOND);
@@ -160,7 +160,7 @@ static void test_what_is_remembered_is_over_with_its_time(void **state)
     sketch_shift(&sketch, -(int64_t) HOUR);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND - 1).units, 9);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND + 10 * MILLISECOND).units, 0);
-    assert_true(sketch_put(&sketch, 1, (struct trace){9, START_NS + SECOND}, SKETCH_MUCH, START_NS));
+    assert_true(sketch_put(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_MUCH, START_NS));
     sketch_forget(&sketch, 1);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS).units, 0);
     sketch_close(&sketch);
@@ -174,7 +174,7 @@ static void test_units_are_kept_to_one_in_128_and_never_less(void **state)
     assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS), 0);
     for (int i = 0; i < 100000; i++) {
         const uint64_t units = i < 1000 ? (uint64_t) i + 1 : 1 + (random_next(&rng) >> (14 + random_below(&rng, 50)));
-        assert_true(sketch_put(&sketch, 1, (struct trace){units, START_NS + SECOND}, SKETCH_MUCH, START_NS));
+        assert_true(sketch_put(&sketch, 1, (struct usage){units, START_NS + SECOND}, SKETCH_MUCH, START_NS));
         const uint64_t found = sketch_find(&sketch, 1, 1, START_NS).units;
         assert_in_range(found, units, units + units / 128);
         sketch_forget(&sketch, 1);
@@ -185,16 +185,16 @@ static void test_units_are_kept_to_one_in_128_and_never_less(void **state)
 /* Part of new keys that find anything, and that find all of their limit of 10 used. */
 static void ask_new_keys(const struct sketch *sketch, double *any, double *all)
 {
-    const uint64_t asked = 200000;
+    const uint64_t demand = 200000;
     uint64_t some = 0;
     uint64_t whole = 0;
-    for (uint64_t i = 0; i < asked; i++) {
+    for (uint64_t i = 0; i < demand; i++) {
         const uint64_t units = sketch_find(sketch, hash_of(UINT64_C(1) << 40 | i), 10, START_NS).units;
         some += units != 0;
         whole += units >= 10;
     }
-    *any = (double) some / (double) asked;
-    *all = (double) whole / (double) asked;
+    *any = (double) some / (double) demand;
+    *all = (double) whole / (double) demand;
 }
 
 #define WORDS 65536
@@ -212,8 +212,8 @@ static void test_few_new_keys_begin_with_what_others_have_used(void **state)
         struct sketch sketch = {0};
         assert_int_equal(sketch_open(&sketch, WORDS, ORIGIN_NS), 0);
         for (uint64_t key = 0; key < WORDS * loads[i].percent / 100; key++) {
-            const struct trace trace = {10, START_NS + SECOND};
-            assert_true(sketch_put(&sketch, hash_of(key), trace, SKETCH_REFUSED, START_NS));
+            const struct usage usage = {10, START_NS + SECOND};
+            assert_true(sketch_put(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
         }
         double any;
         double all;
@@ -230,12 +230,12 @@ static void test_a_flood_of_little_use_neither_hides_who_was_refused_nor_harms_w
     struct sketch sketch = {0};
     assert_int_equal(sketch_open(&sketch, 4096, ORIGIN_NS), 0);
     for (uint64_t key = 0; key < 400; key++) {
-        const struct trace trace = {10, START_NS + SECOND};
-        assert_true(sketch_put(&sketch, hash_of(key), trace, SKETCH_REFUSED, START_NS));
+        const struct usage usage = {10, START_NS + SECOND};
+        assert_true(sketch_put(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
     }
     for (uint64_t key = 1000; key < 1000000; key++) {
-        const struct trace trace = {1, START_NS + SECOND};
-        (void) sketch_put(&sketch, hash_of(key), trace, SKETCH_LITTLE, START_NS);
+        const struct usage usage = {1, START_NS + SECOND};
+        (void) sketch_put(&sketch, hash_of(key), usage, SKETCH_LITTLE, START_NS);
     }
     for (uint64_t key = 0; key < 400; key++) {
         assert_int_equal(sketch_find(&sketch, hash_of(key), 10, START_NS).units, 10);
@@ -254,7 +254,7 @@ static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **st
     (void) state;
     struct sketch sketch = {.words = NULL};
     assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS), 0);
-    const struct trace trace = {5, START_NS + HOUR};
+    const struct usage usage = {5, START_NS + HOUR};
     uint64_t hash = 1;
     uint64_t hashes[8];
     for (size_t i = 0; i < 8; i++) {
@@ -265,7 +265,7 @@ static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **st
         if (i == 7) {
             assert_int_equal(sketch_take(&sketch, hashes[3], 10, START_NS).units, 5);
         }
-        assert_true(sketch_put(&sketch, hashes[i], trace, SKETCH_REFUSED, START_NS));
+        assert_true(sketch_put(&sketch, hashes[i], usage, SKETCH_REFUSED, START_NS));
     }
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(sketch_find(&sketch, hashes[i], 10, START_NS).units, i == 3 ? 0 : 5);

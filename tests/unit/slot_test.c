@@ -56,17 +56,17 @@ static void test_verdicts_name_the_limit_with_the_least_left(void **state)
         const weir_policy policy = {.name = "p", .limits = limits, .limit_count = WEIR_MAX_LIMITS};
         begin(&policy, 1);
         const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
-        for (uint64_t asked = 1; asked <= 2 * LIMIT; asked++) {
+        for (uint64_t demand = 1; demand <= 2 * LIMIT; demand++) {
             weir_verdict v = {.key_index = 9, .would_deny = true};
-            assert_int_equal(weir_check(d.t, &key, 1, &v), asked <= LIMIT);
-            assert_int_equal(v.allowed, asked <= LIMIT);
+            assert_int_equal(weir_check(d.t, &key, 1, &v), demand <= LIMIT);
+            assert_int_equal(v.allowed, demand <= LIMIT);
             assert_int_equal(v.would_deny, false);
             assert_int_equal(v.limit_index, least);
             assert_int_equal(v.key_index, 0);
             assert_int_equal(v.basis, WEIR_BASIS_PROCESS);
             assert_int_equal(v.limit, LIMIT);
-            assert_int_equal(v.remaining, asked <= LIMIT ? LIMIT - asked : 0);
-            assert_int_equal(v.retry_after_ns != 0, asked > LIMIT);
+            assert_int_equal(v.remaining, demand <= LIMIT ? LIMIT - demand : 0);
+            assert_int_equal(v.retry_after_ns != 0, demand > LIMIT);
         }
         assert_true(slow_count() < LIMIT / 10);
         end();
@@ -166,7 +166,7 @@ static void test_every_policy_is_counted_by_itself(void **state)
 static size_t slot_of(const weir_key *key)
 {
     const size_t index = slot_find(d.t, key->hash);
-    return index != SLOT_NONE && load_relaxed(&d.t->backs[index].granted) != 0 ? index : SLOT_NONE;
+    return index != SLOT_NONE && load_relaxed(&d.t->accounts[index].granted) != 0 ? index : SLOT_NONE;
 }
 
 /* Slots are looked through by words of 64; those of which none was ever used are left out. */
@@ -189,12 +189,12 @@ static void test_the_first_slot_behind_a_word_without_any_is_settled(void **stat
             end();
         }
     }
-    const struct slot_back *back = &d.t->backs[index];
-    assert_true(load_relaxed(&back->accounted) < load_relaxed(&d.t->slots[index].used));
+    const struct slot_back *refunds = &d.t->accounts[index];
+    assert_true(load_relaxed(&refunds->accounted) < load_relaxed(&d.t->slots[index].used));
     fake_clock_advance(&d.clock, SECOND);
     assert_true(weir_poll(d.w) >= 0);
-    assert_int_equal(load_relaxed(&back->accounted), load_relaxed(&d.t->slots[index].used));
-    assert_int_equal(load_relaxed(&back->granted), 0);
+    assert_int_equal(load_relaxed(&refunds->accounted), load_relaxed(&d.t->slots[index].used));
+    assert_int_equal(load_relaxed(&refunds->granted), 0);
     end();
 }
 
@@ -241,16 +241,16 @@ static void test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed(void 
     assert_true(weir_check(d.t, &key, 1, NULL)); /* on the grant */
     assert_int_equal(slow_count(), slow);
     const uint64_t passed_ns = d.clock.clock.monotonic_ns(d.clock.clock.arg) + load_relaxed(&limiter->line.offset_ns);
-    assert_true(d.t->backs[index].granted_ns < passed_ns);
+    assert_true(d.t->accounts[index].granted_ns < passed_ns);
     tick_epoch(limiter);
     assert_int_equal(settle_lapsed(limiter), 0);
-    const uint32_t at = d.t->backs[index].cells[0];
-    logs_lock(&limiter->process, at);
-    struct log *log = logs_get(&limiter->process, at);
+    const uint32_t at = d.t->accounts[index].cells[0];
+    history_store_lock(&limiter->process, at);
+    struct history *log = history_store_get(&limiter->process, at);
     assert_non_null(log);
     assert_int_equal(log->end - log->first, 11);
-    assert_int_equal(*log_time(log, log->end - 1), passed_ns);
-    logs_unlock(&limiter->process, at);
+    assert_int_equal(*history_time(log, log->end - 1), passed_ns);
+    history_store_unlock(&limiter->process, at);
     limiter->host_time = true;
     end();
 }

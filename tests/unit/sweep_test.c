@@ -116,10 +116,10 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
         pass(&s.n, STEP_MS);
     }
     /* From now on the limit holds, of which this node has a part until it has heard. */
-    const uint64_t told = fleet->stats.report_count;
+    const uint64_t counts = fleet->stats.report_count;
     node->w->fleet.next_round_ns = 0; /* a round is due */
     const size_t steps = 1 + sweep_all(&s, &fleet->forgiven);
-    assert_true(fleet->stats.report_count > told);
+    assert_true(fleet->stats.report_count > counts);
     pass(&s.n, TURN_MS);
     /* What had passed before is no debt, told before the sweep came or after; all of it is told. */
     struct node *other = &s.n.node[1];
@@ -170,22 +170,22 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
     }
     struct creep creep;
     creep_begin(&creep, node, MILLISECOND / 10);
-    while (fleet->skew.step_ns == 0) {
+    while (fleet->clock.step_ns == 0) {
         assert_true(weir_poll(node->w) >= 0);
     }
     loopback_fleet_set_down(n.fleet, loses);
-    const uint64_t told = fleet->stats.sync_count;
+    const uint64_t counts = fleet->stats.sync_count;
     size_t steps = 1;
     uint64_t before[KEYS];
     memcpy(before, keys.admitted, sizeof(before));
     struct keys fresh;
     keys_make(&fresh, node, KEYS);
-    for (; fleet->skew.step_ns != 0; steps++) {
+    for (; fleet->clock.step_ns != 0; steps++) {
         for (size_t i = 0; i < 10; i++) {
             (void) use_key(&fresh, node, (10 * steps + i) % KEYS, 5);
         }
         step(node, &keys, &fleet->shifted);
-        assert_int_equal(fleet->stats.sync_count, told); /* by which time should it be told? */
+        assert_int_equal(fleet->stats.sync_count, counts); /* by which time should it be told? */
     }
     assert_int_equal(fleet->shifted, cells);
     assert_true(steps > cells / MOST_CELLS);

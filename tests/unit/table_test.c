@@ -105,7 +105,7 @@ static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
     const struct table *table = &w->limiter.process.table;
     for (size_t at = 0; at < table->cell_count; at++) {
         if (load_relaxed(&table->cells[at].hash) != 0) {
-            assert_int_equal(load_relaxed(&table->owners[at].marks), MARK_OFFENDS | MARK_REFUSED);
+            assert_int_equal(load_relaxed(&table->metas[at].marks), MARK_DENIED | MARK_REFUSED);
         }
     }
     for (uint32_t i = 0; i < KEYS; i++) {

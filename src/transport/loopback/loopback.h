@@ -73,7 +73,7 @@ uint64_t loopback_fleet_sum(const struct loopback_fleet *fleet, const char *part
 uint64_t loopback_fleet_record_count(const struct loopback_fleet *fleet);
 
 /* Calls for each author of each record, or for each unit of a log. It must not call into the same fleet. */
-typedef void (*loopback_record_fn)(void *arg, const char *record, const char *author, uint64_t count, uint64_t back);
+typedef void (*loopback_record_fn)(void *arg, const char *record, const char *author, uint64_t count, uint64_t refunds);
 void loopback_fleet_each(const struct loopback_fleet *fleet, loopback_record_fn call, void *arg);
 
 /* So far. A round that arrives twice is applied twice. */

@@ -63,7 +63,7 @@ static struct message *message_copy(struct loopback_transport *t)
     const struct round *round = t->round;
     size_t logs = 0;
     for (size_t i = 0; i < round->report_count; i++) {
-        logs += round->reports[i].log != NULL;
+        logs += round->reports[i].history != NULL;
     }
     struct message *message = calloc(1, sizeof(*message));
     if (message == NULL) {
@@ -78,13 +78,13 @@ static struct message *message_copy(struct loopback_transport *t)
         message_free(message);
         return NULL;
     }
-    struct log_news *log = message->logs;
+    struct log_news *history = message->logs;
     for (size_t i = 0; i < round->report_count; i++) {
         struct report *report = &message->round.reports[i];
         *report = round->reports[i];
-        if (report->log != NULL) {
-            *log = *report->log;
-            report->log = log++;
+        if (report->history != NULL) {
+            *history = *report->history;
+            report->history = history++;
         }
     }
     (void) snprintf(message->node, sizeof(message->node), "%s", round->node);
@@ -126,17 +126,17 @@ static uint64_t number_size(uint64_t number)
 static uint64_t report_size(const struct report *report)
 {
     uint64_t size = argument_size(strlen(report->record)) + argument_size(strlen(report->author));
-    if (report->kind == REPORT_LOG) {
-        const struct log_news *log = report->log;
-        size += number_size(log->first) + number_size(log->gone_from) + number_size(log->gone_to) +
-                number_size(log->now_us) + number_size(log->period_us) + number_size(log->limit) +
-                number_size(report->reset_us) + number_size(report->expire_ms) + number_size(log->time_count);
-        return size + log->time_count * number_size(log->now_us);
+    if (report->kind == REPORT_HISTORY) {
+        const struct log_news *history = report->history;
+        size += number_size(history->first) + number_size(history->gone_from) + number_size(history->gone_to) +
+                number_size(history->now_us) + number_size(history->period_us) + number_size(history->limit) +
+                number_size(report->reset_us) + number_size(report->expire_ms) + number_size(history->time_count);
+        return size + history->time_count * number_size(history->now_us);
     }
-    size += number_size(report->count) + number_size(report->asked) + number_size(report->back) +
+    size += number_size(report->count) + number_size(report->demand) + number_size(report->refunds) +
             number_size(report->reset_us) + number_size(report->reset_kept) + number_size(report->expire_ms);
     if (report->kind == REPORT_BUCKET) {
-        size += number_size(report->acked) + number_size(report->acked_back) + number_size(report->known_back) +
+        size += number_size(report->acked) + number_size(report->acked_refunds) + number_size(report->known_refunds) +
                 number_size(report->tat_us) + number_size(report->from_us) + number_size(report->moves) +
                 number_size(report->unit_ps);
     }
@@ -308,12 +308,12 @@ void network_deliver(struct loopback_transport *t)
     struct round *to = t->round;
     struct round *from = &t->answer->round;
     for (size_t i = 0; i < to->report_count; i++) {
-        struct log_news *log = to->reports[i].log;
-        if (log != NULL) {
-            *log = *from->reports[i].log;
+        struct log_news *history = to->reports[i].history;
+        if (history != NULL) {
+            *history = *from->reports[i].history;
         }
         to->reports[i] = from->reports[i];
-        to->reports[i].log = log;
+        to->reports[i].history = history;
     }
     to->fleet_wall_ns = from->fleet_wall_ns;
     to->ahead_ns = from->ahead_ns;

@@ -37,7 +37,7 @@
 struct author {
     struct author *next;
     char name[REPORT_AUTHOR_SIZE];
-    uint64_t count, asked, back;
+    uint64_t count, demand, refunds;
     uint64_t reset_us; /* the last one asked for by this author */
     uint64_t asked_us; /* log: when it said what it was asked for */
 };
@@ -55,7 +55,7 @@ struct record {
     char name[REPORT_RECORD_SIZE];
     struct author *authors;
     int64_t net; /* what counts: admitted less given back; log: units */
-    uint64_t sum_asked, sum_back;
+    uint64_t sum_demand, sum_refunds;
     uint64_t base_us, lost_us; /* bucket: where it was lost, the latest time of it that was seen; and when that began */
     uint64_t tat_us, unit_ps;  /* by the rate of the last report */
     struct unit *units;        /* earliest first */
@@ -282,30 +282,30 @@ static void add_unit(struct record *record, const char *author, uint64_t number,
 /* What the authors were asked for, as in the script. */
 static void answer_asked(struct record *record, struct report *report)
 {
-    struct log_news *log = report->log;
+    struct log_news *history = report->history;
     struct author *own = find_author(record, report->author);
     if (own != NULL) {
-        own->asked = report->asked;
-        own->asked_us = log->now_us;
+        own->demand = report->demand;
+        own->asked_us = history->now_us;
     }
-    report->sum_asked = log->authors = 0;
+    report->sum_demand = history->authors = 0;
     for (const struct author *other = record->authors; other != NULL; other = other->next) {
-        if (strcmp(other->name, report->author) != 0 && other->asked_us + ASKED_US > log->now_us) {
-            report->sum_asked += other->asked;
-            log->authors++;
+        if (strcmp(other->name, report->author) != 0 && other->asked_us + ASKED_US > history->now_us) {
+            report->sum_demand += other->demand;
+            history->authors++;
         }
     }
 }
 
 /* What is answered of the units: groups of equal size, at the time of their last one, as in the script. */
-static void answer_units(const struct record *record, uint64_t units, struct log_news *log)
+static void answer_units(const struct record *record, uint64_t units, struct log_news *history)
 {
-    const uint64_t each = max_u64((units + LOG_GROUPS - 1) / LOG_GROUPS, 1);
-    log->group_count = 0;
+    const uint64_t each = max_u64((units + HISTORY_GROUPS - 1) / HISTORY_GROUPS, 1);
+    history->group_count = 0;
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        struct log_group *last = log->group_count != 0 ? &log->groups[log->group_count - 1] : NULL;
+        struct log_group *last = history->group_count != 0 ? &history->groups[history->group_count - 1] : NULL;
         if (last == NULL || (last->units >= each && last->time_ns != unit->time_us)) {
-            last = &log->groups[log->group_count++];
+            last = &history->groups[history->group_count++];
             last->units = 0;
         }
         last->time_ns = unit->time_us;
@@ -315,19 +315,19 @@ static void answer_units(const struct record *record, uint64_t units, struct log
 
 static void apply_log(struct record *record, struct report *report, uint64_t now_ns)
 {
-    struct log_news *log = report->log;
-    const uint64_t over_us = saturating_sub(log->now_us, log->period_us);
+    struct log_news *history = report->history;
+    const uint64_t over_us = saturating_sub(history->now_us, history->period_us);
     record->reset_us = max_u64(record->reset_us, report->reset_us);
-    remove_units(record, report->author, log->gone_from, log->gone_to, 0);
-    for (uint32_t i = 0; i < log->time_count; i++) {
-        add_unit(record, report->author, log->first + i, log->times_us[i]);
+    remove_units(record, report->author, history->gone_from, history->gone_to, 0);
+    for (uint32_t i = 0; i < history->time_count; i++) {
+        add_unit(record, report->author, history->first + i, history->times_us[i]);
     }
     remove_units(record, NULL, 0, 0, max_u64(over_us, record->reset_us));
     uint64_t units = 0;
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
         units++;
     }
-    while (units > log->limit) {
+    while (units > history->limit) {
         struct unit *next = record->units->next;
         free(record->units);
         record->units = next;
@@ -338,12 +338,12 @@ static void apply_log(struct record *record, struct report *report, uint64_t now
     report->status = 0;
     report->mine = 0;
     report->sum = units;
-    log->reset_us = record->reset_us;
+    history->reset_us = record->reset_us;
     answer_asked(record, report);
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
         report->mine += strcmp(unit->author, report->author) == 0;
     }
-    answer_units(record, units, log);
+    answer_units(record, units, history);
 }
 
 static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
@@ -351,9 +351,10 @@ static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
     return muldiv_ceil(units, unit_ps, 1000000);
 }
 
-/* Moves a bucket by what is new: `news` units more, `returned` given back. `unseen_back`: before, unseen by the author.
+/* Moves a bucket by what is new: `news` units more, `returned` given back. `unseen_refunds`: before, unseen by the
+ * author.
  */
-static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t unseen_back,
+static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t unseen_refunds,
                         uint64_t news, uint64_t returned, uint64_t now_us)
 {
     if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > now_us) {
@@ -362,7 +363,7 @@ static void move_bucket(struct record *record, const struct report *report, bool
     }
     record->unit_ps = report->unit_ps;
     /* What the author has seen of the bucket, less what was given back since. */
-    const uint64_t seen_us = saturating_sub(report->tat_us, units_time_us(unseen_back, report->unit_ps));
+    const uint64_t seen_us = saturating_sub(report->tat_us, units_time_us(unseen_refunds, report->unit_ps));
     if (!lost) {
         record->tat_us = max_u64(record->tat_us, seen_us);
     } else {
@@ -391,9 +392,9 @@ static void reset_record(struct record *record, struct author *author, const str
         units = min_u64(units, saturating_sub(owed, report->reset_kept));
         record->tat_us = report->reset_kept == 0 ? 0 : now_us + units_time_us(report->reset_kept, report->unit_ps);
     }
-    author->back = count_add(author->back, units);
+    author->refunds = count_add(author->refunds, units);
     author->reset_us = report->reset_us;
-    record->sum_back = count_add(record->sum_back, units);
+    record->sum_refunds = count_add(record->sum_refunds, units);
     record->net -= (int64_t) units;
 }
 
@@ -406,14 +407,14 @@ static int64_t net_add(int64_t net, uint64_t more)
 void records_apply(struct records *records, struct report *report, uint64_t now_ns)
 {
     /* Whoever only asks, of a window that nobody has used, makes no record. */
-    const bool makes = report->kind != REPORT_WINDOW || report->count != 0 || report->asked != 0 || report->back != 0 ||
-                       report->reset_us != 0;
+    const bool makes = report->kind != REPORT_WINDOW || report->count != 0 || report->demand != 0 ||
+                       report->refunds != 0 || report->reset_us != 0;
     struct record *record = find_record(records, report->record, makes, now_ns);
     if (record == NULL && !makes) {
         report->status = 0;
         return; /* its answers are 0 */
     }
-    if (record != NULL && report->kind == REPORT_LOG) {
+    if (record != NULL && report->kind == REPORT_HISTORY) {
         apply_log(record, report, now_ns);
         return;
     }
@@ -423,41 +424,41 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         return;
     }
     const uint64_t acked = count_told(report->acked);
-    const uint64_t acked_back = count_told(report->acked_back);
+    const uint64_t acked_refunds = count_told(report->acked_refunds);
     const uint64_t more = count_growth(author->count, count_told(report->count));
-    const uint64_t more_asked = count_growth(author->asked, count_told(report->asked));
-    const uint64_t more_back = count_growth(author->back, count_told(report->back));
+    const uint64_t more_asked = count_growth(author->demand, count_told(report->demand));
+    const uint64_t more_back = count_growth(author->refunds, count_told(report->refunds));
     const uint64_t count = more != 0 ? count_told(report->count) : author->count;
-    const uint64_t back = more_back != 0 ? count_told(report->back) : author->back;
-    const uint64_t unseen_back = count_growth(count_told(report->known_back), record->sum_back);
+    const uint64_t refunds = more_back != 0 ? count_told(report->refunds) : author->refunds;
+    const uint64_t unseen_refunds = count_growth(count_told(report->known_refunds), record->sum_refunds);
     record->net = net_add(record->net, more) - (int64_t) more_back;
-    record->sum_asked = count_add(record->sum_asked, more_asked);
-    record->sum_back = count_add(record->sum_back, more_back);
-    if (record->net + (int64_t) record->sum_back < 0) {
+    record->sum_demand = count_add(record->sum_demand, more_asked);
+    record->sum_refunds = count_add(record->sum_refunds, more_back);
+    if (record->net + (int64_t) record->sum_refunds < 0) {
         record->net += (int64_t) COUNT_AGAIN; /* one of them has begun again */
     }
     if (report->kind == REPORT_BUCKET) {
         const bool lost = count_growth(author->count, acked) != 0;
-        const bool lost_back = count_growth(author->back, acked_back) != 0;
-        move_bucket(record, report, lost, unseen_back, lost ? count_growth(acked, count) : more,
-                    lost_back ? count_growth(acked_back, back) : more_back, report->now_us);
+        const bool lost_back = count_growth(author->refunds, acked_refunds) != 0;
+        move_bucket(record, report, lost, unseen_refunds, lost ? count_growth(acked, count) : more,
+                    lost_back ? count_growth(acked_refunds, refunds) : more_back, report->now_us);
         const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
         record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
     } else if (record->expires_ns == 0) {
         record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
     }
     author->count = count;
-    author->asked = more_asked != 0 ? count_told(report->asked) : author->asked;
-    author->back = back;
+    author->demand = more_asked != 0 ? count_told(report->demand) : author->demand;
+    author->refunds = refunds;
     if (report->reset_us > author->reset_us) {
         reset_record(record, author, report, report->now_us);
     }
     report->status = 0;
     report->mine = count;
-    report->mine_back = author->back;
-    report->sum = (uint64_t) net_add(record->net, record->sum_back);
-    report->sum_asked = record->sum_asked;
-    report->sum_back = record->sum_back;
+    report->mine_refunds = author->refunds;
+    report->sum = (uint64_t) net_add(record->net, record->sum_refunds);
+    report->sum_demand = record->sum_demand;
+    report->sum_refunds = record->sum_refunds;
     report->tat_answer_us = record->tat_us;
 }
 
@@ -632,7 +633,7 @@ void records_each(const struct records *records, uint64_t now_ns, loopback_recor
             }
             for (const struct author *author = record->units == NULL ? record->authors : NULL; author != NULL;
                  author = author->next) {
-                call(arg, record->name, author->name, author->count, author->back);
+                call(arg, record->name, author->name, author->count, author->refunds);
             }
             for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
                 call(arg, record->name, unit->author, 1, 0);

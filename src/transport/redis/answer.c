@@ -169,7 +169,7 @@ static bool take_overrides(struct redis_transport *t, const redisReply *reply, u
 static bool take_log(struct report *report, const redisReply *reply)
 {
     const size_t groups = reply->elements >= LOG_ANSWERS ? (reply->elements - LOG_ANSWERS) / 2 : 0;
-    if (groups > LOG_GROUPS || !are_integers(reply, LOG_ANSWERS + 2 * groups)) {
+    if (groups > HISTORY_GROUPS || !are_integers(reply, LOG_ANSWERS + 2 * groups)) {
         return false;
     }
     if (number_at(reply, 0) != 0 || !in_range(reply, 0, reply->elements)) {
@@ -179,13 +179,13 @@ static bool take_log(struct report *report, const redisReply *reply)
     report->status = 0;
     report->mine = number_at(reply, 1);
     report->sum = number_at(reply, 2);
-    report->log->reset_us = number_at(reply, 3);
-    report->sum_asked = number_at(reply, 4);
-    report->log->authors = (uint32_t) number_at(reply, 5);
-    report->log->group_count = (uint32_t) groups;
+    report->history->reset_us = number_at(reply, 3);
+    report->sum_demand = number_at(reply, 4);
+    report->history->authors = (uint32_t) number_at(reply, 5);
+    report->history->group_count = (uint32_t) groups;
     for (size_t i = 0; i < groups; i++) {
-        report->log->groups[i] = (struct log_group){.time_ns = number_at(reply, LOG_ANSWERS + 2 * i),
-                                                    .units = number_at(reply, LOG_ANSWERS + 2 * i + 1)};
+        report->history->groups[i] = (struct log_group){.time_ns = number_at(reply, LOG_ANSWERS + 2 * i),
+                                                        .units = number_at(reply, LOG_ANSWERS + 2 * i + 1)};
     }
     return true;
 }
@@ -219,9 +219,9 @@ static bool take_batch(struct redis_transport *t, const struct batch *batch, con
         report->status = 0;
         report->mine = number_at(reply, at + 1);
         report->sum = number_at(reply, at + 2);
-        report->sum_asked = number_at(reply, at + 3);
-        report->mine_back = number_at(reply, at + 4);
-        report->sum_back = number_at(reply, at + 5);
+        report->sum_demand = number_at(reply, at + 3);
+        report->mine_refunds = number_at(reply, at + 4);
+        report->sum_refunds = number_at(reply, at + 5);
         report->tat_answer_us = batch->script == SCRIPT_BUCKET ? number_at(reply, at + 6) : 0;
     }
     return true;

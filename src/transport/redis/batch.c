@@ -18,7 +18,7 @@
 /* Arguments of a report, beside its key; as the scripts say. */
 #define WINDOW_ARGUMENTS 7
 #define BUCKET_ARGUMENTS 14
-#define LOG_ARGUMENTS    (11 + REPORT_LOG_TIMES) /* at most */
+#define LOG_ARGUMENTS    (11 + REPORT_HISTORY_TIMES) /* at most */
 
 #define ARGUMENTS_MAX (4 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
 
@@ -97,33 +97,33 @@ static void put_number(struct arguments *a, uint64_t value)
 
 static void put_log(struct arguments *a, const struct report *report)
 {
-    const struct log_news *log = report->log;
-    put_number(a, log->first);
-    put_number(a, log->gone_from);
-    put_number(a, log->gone_to);
-    put_number(a, log->now_us);
-    put_number(a, log->period_us);
-    put_number(a, log->limit);
-    put_number(a, report->asked);
+    const struct log_news *history = report->history;
+    put_number(a, history->first);
+    put_number(a, history->gone_from);
+    put_number(a, history->gone_to);
+    put_number(a, history->now_us);
+    put_number(a, history->period_us);
+    put_number(a, history->limit);
+    put_number(a, report->demand);
     put_number(a, report->reset_us);
     put_number(a, report->expire_ms);
-    put_number(a, log->time_count);
-    for (uint32_t i = 0; i < log->time_count; i++) {
-        put_number(a, log->times_us[i]);
+    put_number(a, history->time_count);
+    for (uint32_t i = 0; i < history->time_count; i++) {
+        put_number(a, history->times_us[i]);
     }
 }
 
 static void put_counts(struct arguments *a, const struct report *report)
 {
     put_number(a, count_told(report->count));
-    put_number(a, count_told(report->asked));
-    put_number(a, count_told(report->back));
+    put_number(a, count_told(report->demand));
+    put_number(a, count_told(report->refunds));
     put_number(a, report->reset_us);
     put_number(a, report->reset_kept);
     if (report->kind == REPORT_BUCKET) {
         put_number(a, count_told(report->acked));
-        put_number(a, count_told(report->acked_back));
-        put_number(a, count_told(report->known_back));
+        put_number(a, count_told(report->acked_refunds));
+        put_number(a, count_told(report->known_refunds));
         put_number(a, report->tat_us);
         put_number(a, report->from_us);
         put_number(a, report->moves);
@@ -136,13 +136,13 @@ static void put_reports(struct arguments *a, const struct batch *batch)
 {
     const struct redis_transport *t = a->t;
     const struct report *first = &t->round->reports[t->order[batch->first]];
-    const bool logs = first->kind == REPORT_LOG;
+    const bool logs = first->kind == REPORT_HISTORY;
     put_number(a, logs ? UINT64_C(2) * batch->count : batch->count);
     for (size_t i = 0; i < batch->count; i++) {
         put(a, t->round->reports[t->order[batch->first + i]].record);
     }
     for (size_t i = 0; logs && i < batch->count; i++) {
-        put(a, t->round->reports[t->order[batch->first + i]].log->asked_record);
+        put(a, t->round->reports[t->order[batch->first + i]].history->demand_record);
     }
     if (first->kind == REPORT_BUCKET) {
         put_number(a, first->now_us); /* all of a round are of one time */
@@ -150,7 +150,7 @@ static void put_reports(struct arguments *a, const struct batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         const struct report *report = &t->round->reports[t->order[batch->first + i]];
         put(a, report->author);
-        if (report->kind == REPORT_LOG) {
+        if (report->kind == REPORT_HISTORY) {
             put_log(a, report);
         } else {
             put_counts(a, report);
@@ -334,7 +334,7 @@ static int sort_by_slot(struct redis_transport *t, size_t first, size_t ordered)
 static int batch_kind(struct redis_transport *t, enum report_kind kind, enum script script, size_t *ordered)
 {
     const size_t first = *ordered;
-    const size_t most = kind == REPORT_LOG ? BATCH_LOGS : BATCH_REPORTS;
+    const size_t most = kind == REPORT_HISTORY ? BATCH_LOGS : BATCH_REPORTS;
     for (uint32_t i = 0; i < t->round->report_count; i++) {
         if (t->round->reports[i].kind == kind) {
             t->slots[i] = t->cluster ? route_slot(t->round->reports[i].record) : 0;
@@ -373,7 +373,7 @@ int round_queue(struct redis_transport *t, uint64_t now_ns)
     }
     result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
-    result = result != 0 ? result : batch_kind(t, REPORT_LOG, SCRIPT_LOG, &ordered);
+    result = result != 0 ? result : batch_kind(t, REPORT_HISTORY, SCRIPT_LOG, &ordered);
     for (uint32_t i = 0; result == 0 && i < t->batch_count; i++) {
         if (t->batches[i].state == BATCH_WAITING) {
             place_batch(t, i, now_ns);

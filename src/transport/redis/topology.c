@@ -54,10 +54,10 @@ uint16_t route_slot(const char *key)
 void route_open(struct redis_transport *t, uint64_t now_ns)
 {
     memset(t->owner, PEER_NONE, sizeof(t->owner));
-    for (unsigned tag = 0; tag < CLUSTER_TAGS; tag++) {
+    for (unsigned seq = 0; seq < CLUSTER_TAGS; seq++) {
         char text[8];
-        const int length = snprintf(text, sizeof(text), "%03x", tag);
-        t->tag_slots[tag] = crc16(text, (size_t) length) % CLUSTER_SLOTS;
+        const int length = snprintf(text, sizeof(text), "%03x", seq);
+        t->tag_slots[seq] = crc16(text, (size_t) length) % CLUSTER_SLOTS;
     }
     for (size_t i = 0; i < PEERS_MAX; i++) {
         if (t->peers[i] != NULL) {
@@ -390,14 +390,14 @@ static void choose_beats(struct redis_transport *t)
             has[owner] = true;
         }
     }
-    for (unsigned tag = 0; tag < CLUSTER_TAGS && t->beat_count < BEATS_MAX; tag++) {
-        const uint8_t owner = t->owner[t->tag_slots[tag]];
+    for (unsigned seq = 0; seq < CLUSTER_TAGS && t->beat_count < BEATS_MAX; seq++) {
+        const uint8_t owner = t->owner[t->tag_slots[seq]];
         if (owner == PEER_NONE || has[owner]) {
             continue;
         }
         struct beat *beat = &t->beats[t->beat_count++];
-        *beat = (struct beat){.slot = t->tag_slots[tag]};
-        (void) snprintf(beat->key, sizeof(beat->key), "%s:{%03x}:nodes", t->prefix, tag);
+        *beat = (struct beat){.slot = t->tag_slots[seq]};
+        (void) snprintf(beat->key, sizeof(beat->key), "%s:{%03x}:nodes", t->prefix, seq);
         has[owner] = true;
     }
 }
@@ -405,8 +405,8 @@ static void choose_beats(struct redis_transport *t)
 /* Whether every part of the map is served by a server that has not failed. */
 static bool is_whole(const struct redis_transport *t)
 {
-    for (unsigned tag = 0; tag < CLUSTER_TAGS; tag++) {
-        const uint8_t owner = t->owner[t->tag_slots[tag]];
+    for (unsigned seq = 0; seq < CLUSTER_TAGS; seq++) {
+        const uint8_t owner = t->owner[t->tag_slots[seq]];
         if (owner == PEER_NONE || t->peers[owner]->failures != 0) {
             return false;
         }
