@@ -72,7 +72,7 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns);
 
 /*
  * Of a log the state is a summary: the functions below answer for the time its log was last looked at
- * (algorithm/log.h), and charging and giving back are the log's own.
+ * (algorithm/history.h), and charging and giving back are the log's own.
  */
 
 /* A bucket's rule by the rate of this scale, where it is known; in what concerns time, not how much fits. */

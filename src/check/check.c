@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread tier: weir_check and weir_peek. (weir_check_all is in all.c, the life of a slot in slot.c.)
+ * The thread tier: weir_check and weir_peek. (weir_check_all is in check_all.c, the life of a slot in slot.c.)
  *
  * A check that hits finds its key's slot, sees that the grant there is of the present epoch and has units left, and
  * adds its cost to `used`. It loads two shared words (the epoch, the tick's time), writes its own slot and its own
@@ -8,7 +8,8 @@
  *
  * Everything else is slow: the slot is settled, the table decides, and the slot gets what was granted or denied for the
  * rest of the epoch. A key gets a slot when it comes a second time within an epoch; until then it is charged straight
- * to the table. The slow have short ways (cold.h, warm.h), and what those need of a policy is kept for the epoch.
+ * to the table. The slow have short ways (direct_charge.h, renew_grant.h), and what those need of a policy is kept for
+ * the epoch.
  *
  * Invariants: see struct slot. Ordering: [S1] and [S2] in settle.c;
  *

@@ -4,9 +4,9 @@
  *
  * Where every key has a slot with a grant that covers its cost, the request is one store per key: the grants are this
  * thread's own, so nobody can spend them between the look and the stores. Else all keys are claims of one request,
- * which the table decides (process.c), and their slots learn from the answer as from any other.
+ * which the table decides (decide.c), and their slots learn from the answer as from any other.
  *
- * Ordering: [S1] in settle.c, [S4] in thread.c. Progress: as weir_check.
+ * Ordering: [S1] in settle.c, [S4] in check.c. Progress: as weir_check.
  */
 #include "base/numbers.h"
 #include "base/rcu.h"

@@ -172,7 +172,7 @@ static void deny(struct request *r)
     *r->out = strictest;
 }
 
-/* Remembers who was refused: of a forgotten key it is the most important thing to know (sketch.c). */
+/* Remembers who was refused: of a forgotten key it is the most important thing to know (evicted_sketch.c). */
 static void mark_refused(struct request *r)
 {
     for (size_t c = 0; c < r->count; c++) {

@@ -40,7 +40,7 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
             /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
             retry_ns = NS_PER_S;
         }
-        /* Relaxed: as mirror.c. What is left to the others may be had after the fleet's next answer. */
+        /* Relaxed: as allowance.c. What is left to the others may be had after the fleet's next answer. */
         const bool mirrored = process_shares(r->t->process, claim->policy) && retry_ns != UINT64_MAX;
         const uint64_t answer_ns =
             mirrored ? allowance_retry_after(r->t->process, claim->policy, claim->cells[i], r->now_ns) : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The short way through the table: a key that has no slot, is there, and has room, under one window or token bucket. It
- * is what a flood of addresses asks for, so it makes no request out of it (process.c), which costs five times as many
+ * is what a flood of addresses asks for, so it makes no request out of it (decide.c), which costs five times as many
  * instructions: a search, a look, and one compare-and-swap of the state.
  *
  * It only ever says yes. Whatever else there is to say (no room, a new key, a queue, a log, a bucket of another rate, a
@@ -10,7 +10,7 @@
  * What is the same for all keys of a policy at one moment is worked out once (policy_snapshot_of): a burst does it once
  * for all of its keys.
  *
- * Ordering: as a plain charge of process.c [P1]: the state is read, then held, then that state is swapped. The two
+ * Ordering: as a plain charge of decide.c [P1]: the state is read, then held, then that state is swapped. The two
  * words of the state may have been read at two moments; the swap then fails. The hash is read behind both (I3).
  * Progress: wait-free.
  */

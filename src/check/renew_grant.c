@@ -158,7 +158,7 @@ bool renew_grant_check(struct weir_thread *t, size_t index, const struct policy_
         return true;
     }
     struct cell *cell = cell_of(t, account, policy_snapshot_hash(snapshot, key));
-    /* Denials are told by who settles; a request so great is one of few (process.c). */
+    /* Denials are told by who settles; a request so great is one of few (decide.c). */
     if (cell == NULL || snapshot->fleet || cost > HOLD_MOST - GRANT_MAX ||
         load_relaxed(&account->denied_counted) != slot_denied(slot, account) || !slot_trylock(account)) {
         return false;

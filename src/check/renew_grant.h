@@ -3,11 +3,11 @@
  * The short way through the table of a key that has a slot, under one window or token bucket that no other node uses: a
  * slow pass comes for every key and tick, so it is what many keys cost that are asked for some times a tick each.
  *
- * A key that has not been asked for often is charged straight, as one without a slot (cold.h), in the cell that its
- * slot pins. Else its slot is settled and given its next grant in one step: what process.c and settle.c do by six
- * locked instructions takes three here, as there is but one cell.
+ * A key that has not been asked for often is charged straight, as one without a slot (direct_charge.h), in the cell
+ * that its slot pins. Else its slot is settled and given its next grant in one step: what decide.c and settle.c do by
+ * six locked instructions takes three here, as there is but one cell.
  *
- * It only ever says yes, as cold.h.
+ * It only ever says yes, as direct_charge.h.
  *
  *   renew   held += cost + grant
  *           look: what passed on the last grant is charged (late); beside what others hold there is room for cost and
@@ -15,7 +15,7 @@
  *           held -= cost + what was held for the last grant
  *           publish the grant
  *
- * Ordering: [P1] and [P2] of process.c: held is raised before the look, and read again after the state; the state is
+ * Ordering: [P1] and [P2] of decide.c: held is raised before the look, and read again after the state; the state is
  * swapped with a new generation. [S3]: held is lowered after what passed was charged. [S2]: under the slot's lock.
  * Progress: wait-free; the lock is only ever tried.
  */

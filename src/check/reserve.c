@@ -9,7 +9,7 @@
  * Units that others hold (of grants, or of requests under way) may yet pass before this request, so they stand before
  * it in the queue. That would leave gaps where they are given back; so they are first taken back, as before a denial.
  *
- * Progress: as process.c.
+ * Progress: as decide.c.
  */
 #include <sched.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node learns of a key's demand, and publishes to the checks (tier/mirror.c).
+ * What a node learns of a key's demand, and publishes to the checks (allowance.c).
  *
  * Own demand is counted when a cell is looked at: units admitted since the last look, and units denied. The others' is
  * what the record's sum of units asked for has grown by, less the own part. Both are taken over the time between two
@@ -491,7 +491,7 @@ static uint64_t level_of(const struct fleet *fleet, const struct sync_full *sync
     return max_u64(level, saturating_sub(now, credit));
 }
 
-/* Fleet time as of which the others have told, on average; of an answer that waits for theirs as mirror.c counts. */
+/* Fleet time as of which the others have told, on average; of an answer that waits for theirs as allowance.c counts. */
 static uint64_t news_since(const struct fleet *fleet, bool waits)
 {
     const uint64_t age_ns = waits ? fleet->process->interval_ns / 2 : fleet->news_age_ns;

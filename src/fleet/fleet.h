@@ -3,17 +3,17 @@
  * The fleet tier: what this node tells the others and learns of them. All of it runs in the background thread (or in
  * weir_poll); nothing here is ever waited for by a check.
  *
- *   sync.c      rounds: when, what came of them, the log
+ *   round.c      rounds: when, what came of them, the log
  *   gather.c    which cells a round holds
- *   report.c    from cells to reports; report_log.c: of sliding logs
- *   fold.c      from answers to cells
- *   learn.c     what the answers say of the demand; estimate.c: what follows from that
+ *   report.c    from cells to reports; report_history.c: of sliding logs
+ *   merge.c      from answers to cells
+ *   demand.c     what the answers say of the demand; estimate.c: what follows from that
  *   sweep.c     what is done to all keys of a policy
  *   outage.c    the ladder
  *   membership.c  which nodes there are
- *   trouble.c   what is wrong with the way to the fleet
- *   skew.c      fleet time
- *   memory.c    a fleet within one process
+ *   link_health.c   what is wrong with the way to the fleet
+ *   fleet_clock.c      fleet time
+ *   loopback.c    a fleet within one process
  */
 #ifndef WEIR_FLEET_FLEET_H
 #define WEIR_FLEET_FLEET_H
@@ -216,7 +216,7 @@ bool fleet_wanted(const struct fleet *fleet);
 __attribute__((format(printf, 3, 4))) void fleet_log(const struct fleet *fleet, weir_log_level level,
                                                      const char *format, ...);
 
-/* gather.c, fold.c and sweep.c; within an RCU section. */
+/* gather.c, merge.c and sweep.c; within an RCU section. */
 
 /* Fills fleet->reports; sets fleet->waiting, and fleet->flush.done. */
 void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind);
@@ -252,11 +252,11 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides);
 /* A set that is about to replace another one: its policies begin where those of the same name stand. */
 void outage_keep(const struct process *process, struct policy_set *set, const struct policy_set *old);
 
-/* trouble.c: looks for a problem of the transport's, as of `monotonic_ns`; `failed`: a round has. */
+/* link_health.c: looks for a problem of the transport's, as of `monotonic_ns`; `failed`: a round has. */
 void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns);
 const char *link_error_name(size_t kind);
 
-/* skew.c */
+/* fleet_clock.c */
 void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns);
 /* The log has it once where fleet time and Redis's clock are far apart. */
 void fleet_clock_report(struct fleet *fleet);

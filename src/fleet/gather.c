@@ -2,7 +2,7 @@
 /*
  * Which cells a round holds, in this order:
  *
- *   urgent      whatever cannot wait (tier/mirror.c); a round of these alone may come 10 ms after the last one
+ *   urgent      whatever cannot wait (allowance.c); a round of these alone may come 10 ms after the last one
  *   forgotten   the last reports of keys that are no longer in the table; half of the time and of the logs at most
  *   dirty       changed since they were last looked at: those that are due; the others are postponed
  *   postponed   in turn: each interval a part of the table. What has become too much, or too old, is told

@@ -92,7 +92,8 @@ static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_fu
     if (listens || !in_parts) {
         sync->now.acked = report->count;
     } else {
-        table_set_dirty(&process->table, at); /* what they are worth is known while they count as untold (note.c) */
+        table_set_dirty(&process->table,
+                        at); /* what they are worth is known while they count as untold (sync_state.c) */
     }
     if (report->moves != 0 && !fleet->tells) {
         table_set_dirty(&process->table, at); /* for what it held back: nobody may use the key again */

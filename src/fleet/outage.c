@@ -8,7 +8,7 @@
  *
  * A rung is a set of numbers: the limit itself, nothing, or no end. They stand where checks read the limit in any case,
  * so a check does the same work on every rung. This node's part is of each key: of the demand last seen for it
- * (tier/mirror.c).
+ * (allowance.c).
  *
  * Stepping off the fleet's rung takes out of the counts what the others had admitted: from then on a node answers for
  * its own units alone, and the parts of all nodes add up to the limit.

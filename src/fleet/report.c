@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From cells to reports. (From answers back to cells: fold.c. Which cells, and when: gather.c.)
+ * From cells to reports. (From answers back to cells: merge.c. Which cells, and when: gather.c.)
  *
  * A cell's state counts what this node admitted and, folded in, what the others did as of the last answer; its note
  * knows the second part (told.others), so the first is the difference, and that is reported. Units of grants are
@@ -23,7 +23,7 @@
  * was. Where the fleet turns out not to have this node's units, all in the window are told again.
  *
  * A cell is reported when that matters: when what it has not told is more than a small share of its headroom, when the
- * fleet has not told of it yet, when it cannot wait (tier/mirror.c); and else when it is old, in its turn (due(),
+ * fleet has not told of it yet, when it cannot wait (allowance.c); and else when it is old, in its turn (due(),
  * gather.c).
  *
  * A note's `tag` is the state's when the background thread last looked. If the state has moved on by one window since,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between report.c (windows, buckets, the rounds) and what it is helped by: report_log.c, sweep.c. */
+/* Between report.c (windows, buckets, the rounds) and what it is helped by: report_history.c, sweep.c. */
 #ifndef WEIR_FLEET_REPORT_H
 #define WEIR_FLEET_REPORT_H
 
@@ -76,7 +76,7 @@ static inline uint64_t report_reset_us(const struct sync_full *sync)
 /* Own units given back of the note's window with this tag. */
 uint64_t report_window_back(const struct sync_full *sync, uint32_t seq);
 
-/* learn.c; the cells are pinned. */
+/* demand.c; the cells are pinned. */
 
 /* A look at a cell begins. */
 void demand_begin(struct sync_full *sync);
@@ -114,7 +114,7 @@ bool demand_failed(const struct fleet *fleet, const struct demand_stats *demand)
 void demand_history(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
                     const struct report *report, uint64_t remote);
 
-/* report_log.c; the cells are pinned. */
+/* report_history.c; the cells are pinned. */
 
 /* A log's units that the fleet has not had; `again`: all. False: there are more, for another round. */
 bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,

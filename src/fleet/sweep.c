@@ -178,7 +178,7 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, struct sync_full 
         (void) cas_relaxed(&sync->ledger->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
     }
     if (rule_is_bucket(rule)) {
-        return; /* its times move with their origin (skew.c) */
+        return; /* its times move with their origin (fleet_clock.c) */
     }
     if (rule_has_history(rule)) {
         const uint64_t until_ns = load_relaxed(&sync->before.restored);

@@ -55,7 +55,7 @@ struct denial_state {
 
 struct denial_log {
     struct denial_state *states; /* by the id of the policy before the '/'; NULL: the log is not wanted */
-    struct top_k *recent;        /* likewise; the lists of offenders.h, since the last line */
+    struct top_k *recent;        /* likewise; the lists of top_denied.h, since the last line */
     struct denial_counts *sums;  /* likewise, while they are summed up */
     weir_policy_id *groups;      /* by any policy's id: whose list and state it goes to; 0: not looked up */
     size_t known;                /* ids with a group */

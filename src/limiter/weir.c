@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The public entry points: thin over the tiers. weir_check and weir_peek are in tier/thread.c, weir_write_metrics in
- * metrics.c, the background thread in background.c.
+ * The public entry points: thin over the tiers. weir_check and weir_peek are in check.c, weir_write_metrics in
+ * stats.c, the background thread in background.c.
  */
 #include "limiter/weir_private.h"
 

@@ -11,7 +11,7 @@
 
 #define HASH_SIZE ((size_t) 16)
 
-/* What stands before the hash of a long key, at most: 12 bytes (tier/key_text.h), each escaped. */
+/* What stands before the hash of a long key, at most: 12 bytes (key_name.h), each escaped. */
 #define READABLE_MOST 36
 
 /* Bytes of a hash from its digits; false: it is none. */

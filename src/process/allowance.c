@@ -2,11 +2,10 @@
 /*
  * What may pass at a key that other nodes use as well, between two answers of the fleet.
  *
- *   told of the key   A part of the key's headroom is left to the others: the mirror estimate (fleet/estimate.c). In an
- *                     outage the estimate goes on without news: the node has its part of the demand last seen, of what
- *                     was left when the fleet was last heard, and of each window or refill after that.
- *   not told of it    An even part of the limit. So a burst that reaches all nodes before any has heard of the others
- *                     stays within the limit.
+ *   told of the key   A part of the key's headroom is left to the others: the mirror estimate (algorithm/estimate.c).
+ * In an outage the estimate goes on without news: the node has its part of the demand last seen, of what was left when
+ * the fleet was last heard, and of each window or refill after that. not told of it    An even part of the limit. So a
+ * burst that reaches all nodes before any has heard of the others stays within the limit.
  *
  * The shares of all nodes add up to the limit in both cases, and there is no step between them: what is left to the
  * others at the last answer stays left to them.

@@ -15,7 +15,7 @@
 
 #define SEQ_NONE UINT32_MAX /* no window's */
 
-/* What the fleet last told of a key's demand, for checks (mirror.c). Written by the background thread alone. */
+/* What the fleet last told of a key's demand, for checks (allowance.c). Written by the background thread alone. */
 struct allowance {
     _Alignas(64) _Atomic uint64_t remote_rate; /* see struct estimate */
     _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */

@@ -52,7 +52,7 @@
  * A word, from the top: weight (2 bits), until when (37: in 2^21 ns, so for nine years from the origin), units (13:
  * three significant digits, as in decode_units), a print of the hash (12). So words compare as what is lost with them.
  *
- * Ordering. All relaxed: a word stands for itself, and changes by compare-and-swap. What place.c relies on:
+ * Ordering. All relaxed: a word stands for itself, and changes by compare-and-swap. What insert.c relies on:
  *   [K1] a key's trace is put before its cell is vacated, which is a release; who gives the key a cell again looks for
  *        its trace after it has looked for the key with acquire, and not found it.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is remembered of keys that were forgotten: fixed memory, eight bytes for each key asked for. See sketch.c.
+ * What is remembered of keys that were forgotten: fixed memory, eight bytes for each key asked for. See
+ * evicted_sketch.c.
  *
  * Threads: any function, any thread. Progress: lock-free. Allocates: nothing after open.
  */

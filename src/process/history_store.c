@@ -4,7 +4,7 @@
  *
  * A log lies outside the table, in a block that is taken when its key is first counted, grows with the units in the
  * window up to what its limit needs, and is given back when the key is forgotten or, when memory runs out, when nothing
- * is left in its window. A key that comes back after it was forgotten (place.c) has a log of one group, of units that
+ * is left in its window. A key that comes back after it was forgotten (insert.c) has a log of one group, of units that
  * leave together. The cell's state is the log's summary, so that whoever only wants to know whether a key can be
  * forgotten need not look here.
  *

@@ -7,9 +7,9 @@
  * Algorithms 51, 2004); when none of those can, the same is tried with both groups; so the table holds as many keys as
  * it was opened for. When none can, or there are as many already, another key is forgotten: one whose state equals a
  * fresh one, where there is one (nothing is lost), else the one with the smallest part of its limit used. Keys that a
- * thread holds units of are not forgotten. What a forgotten key had used goes into the sketch (sketch.c), and a key
- * that comes back begins with that. In a fleet these units are not this stay's own, to be reported: they count as the
- * others', until the fleet tells of as many (told.remembered).
+ * thread holds units of are not forgotten. What a forgotten key had used goes into the sketch (evicted_sketch.c), and a
+ * key that comes back begins with that. In a fleet these units are not this stay's own, to be reported: they count as
+ * the others', until the fleet tells of as many (told.remembered).
  *
  * Progress: the first group's insertion lock is held throughout; see table.h.
  */

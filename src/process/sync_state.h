@@ -10,7 +10,7 @@
  * (sampled LRU, as Redis evicts); what matters of it goes back to the stub. What does not fit there (units given back,
  * and the like) lies aside, in memory that is only present where it is used.
  *
- * A key without a note is decided as one whose news is old (mirror.c); it is asked for as soon as it matters.
+ * A key without a note is decided as one whose news is old (allowance.c); it is asked for as soon as it matters.
  *
  * Where the table is small every cell has a note of its own, which nobody takes away.
  *
@@ -23,7 +23,7 @@
  *
  * Ordering
  *   [N4] stub.note: published with release after the note was written; read with acquire. A check does not pin the cell
- *        to read the note: it may be another key's by then, and sizes an estimate (mirror.c).
+ *        to read the note: it may be another key's by then, and sizes an estimate (allowance.c).
  *   [N5] note.cell: TABLE_NONE with release when its key is forgotten, after that one's last words were copied; read
  *        with acquire by the background thread, which then has the note for itself.
  */
@@ -103,7 +103,7 @@ struct demand_stats {
     uint32_t round;                       /* the last one that it was reported in */
     uint64_t learned_ns;                  /* fleet time of the last answer that was learned from; 0: none yet */
     uint64_t local_demand, remote_demand; /* units since then */
-    uint64_t first_ns;                    /* of an answer after which the others' are waited for (learn.c) */
+    uint64_t first_ns;                    /* of an answer after which the others' are waited for (demand.c) */
     uint64_t recent_units;                /* own demand between the last two looks */
     uint64_t recent_rate;                 /* and as a rate; 0: too little to tell one */
     uint64_t recent_ns;                   /* when it was told */
@@ -126,7 +126,7 @@ struct sync_full {
     uint64_t incarnation;    /* as in the stub */
     struct sync_counts now, before; /* the window of mirror.tag, and the one before it */
     struct demand_stats demand;
-    _Atomic uint64_t history_end; /* a sliding log's number of own units, for mirror.c */
+    _Atomic uint64_t history_end; /* a sliding log's number of own units, for allowance.c */
     struct refund_ledger *ledger; /* the key's, as of when the note was last opened */
     _Atomic uint32_t cell;        /* whose it is; TABLE_NONE: nobody's */
     uint32_t round;               /* the last one that looked at it */
@@ -169,7 +169,7 @@ struct sync_compact {
 
 _Static_assert(sizeof(struct sync_compact) == 48, "for every cell");
 
-/* What few cells need: see note.h's beginning. */
+/* What few cells need: see sync_state.h's beginning. */
 struct sync_spill {
     struct refund_ledger ledger;
     struct sync_counts now, before;

@@ -7,7 +7,7 @@
  * translation; and another group. In a table as full as it is made for 72% of the keys are in their first line and 25%
  * in their second; the rest are elsewhere in the first one's group, or in the other group. So most cells are found with
  * one cache miss, nearly all others with two that need not wait for one another. What only slow paths need lies in
- * parallel arrays: who lives in a cell, and, where there is a fleet, what it has been told (note.h).
+ * parallel arrays: who lives in a cell, and, where there is a fleet, what it has been told (sync_state.h).
  *
  * Invariants
  *   I1  A hash is in at most one cell: whoever adds or moves one holds the insertion lock of its first group.
@@ -32,7 +32,7 @@
  *   [T1] hash: published with release after state and stub were written; read with acquire.
  *   [T2] state: dwcas_swap is a full barrier. cell_read loads with acquire, so what it reads after (the hash again, I3)
  *        is no older than the state.
- *   [T3] held: seq_cst read-modify-writes, loads with acquire. Pairs with itself in the denial rule (process.c).
+ *   [T3] held: seq_cst read-modify-writes, loads with acquire. Pairs with itself in the denial rule (decide.c).
  *   [T4] dirty: see bitmap.h.
  *
  * Progress: reading, charging, pinning: lock-free. Adding a key: a lock per group, held for some 50 ns.
@@ -60,7 +60,7 @@
 /*
  * held: version (8 bits), claimed (1), pins (12), units (43). Pins: one by a slot of every thread, one by what every
  * thread is just doing, one by the background thread: 2 * 1,024 + 1 at most. Units: every thread up to HOLD_MOST, and
- * one request at a time more than that, up to WEIR_MAX_UNITS (process.c).
+ * one request at a time more than that, up to WEIR_MAX_UNITS (decide.c).
  */
 #define HELD_VERSION (UINT64_C(1) << 56)
 #define HELD_LOCKED  (UINT64_C(1) << 55)
@@ -92,9 +92,9 @@ struct cell_meta {
 #define CELL_HISTORY 2 /* is under a sliding log */
 #define CELL_BUCKET  4 /* is under a bucket */
 
-#define MARK_DENIED   1 /* there may be something of it in offenders.h */
+#define MARK_DENIED   1 /* there may be something of it in top_denied.h */
 #define MARK_REFUSED  2 /* more was asked for than there was room for */
-#define MARK_REFUNDED 4 /* there may be something of it in note.h's struct refund_ledger */
+#define MARK_REFUNDED 4 /* there may be something of it in sync_state.h's struct refund_ledger */
 
 static inline bool cell_meta_is(const struct cell_meta *meta, uint8_t flag)
 {
@@ -223,7 +223,7 @@ void cell_unlock(struct cell *cell);
  */
 struct state cell_vacate(struct table *table, struct cell *cell);
 
-/* Gives a vacant claimed cell to a hash. The stub (note.h) must be written before. */
+/* Gives a vacant claimed cell to a hash. The stub (sync_state.h) must be written before. */
 void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh);
 
 /* Blocks (spins, then yields) while another thread adds a key to the group. */

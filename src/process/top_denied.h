@@ -4,7 +4,7 @@
  *
  * A denial counts where it comes off the fast path anyway: when a slot is settled, or when the table denies a key
  * without one. Each cell has a count of its own for that, and a bit; the background thread takes both in turn, and adds
- * what it finds to the policy's list (algorithm/heavy.h). A key's count is halved every TOP_DENIED_HALF_LIFE_NS, so one
+ * what it finds to the policy's list (top_k.h). A key's count is halved every TOP_DENIED_HALF_LIFE_NS, so one
  * that is denied d units a minute without end stands at d to 2 d, and one that has left is soon below the others.
  *
  * Counted are units as the fleet is told of the demand: not what can never pass, nor what an entry of the key's own

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Giving back the handles of threads that end: see owner.h.
+ * Giving back the handles of threads that end: see handle.h.
  *
  * One key of thread-specific data for the library holds each thread's token. Its destructor looks through the weirs
  * that are open for handles with this token.

@@ -4,8 +4,8 @@
  * granted or denied for the rest of the epoch by what the table has said, and given to another key in its turn.
  *
  * What a slot is granted doubles from pass to pass within an epoch, begins the next one at half as much again as was
- * used in the last, and is nothing in the epoch after a denial. Where it can be charged straight to the table (warm.c),
- * it is granted nothing until that has been done some times.
+ * used in the last, and is nothing in the epoch after a denial. Where it can be charged straight to the table
+ * (renew_grant.c), it is granted nothing until that has been done some times.
  *
  * Invariants: see struct slot. Ordering: [S1] to [S3] in settle.c. Progress: wait-free, but for detaching.
  */

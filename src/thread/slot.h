@@ -57,7 +57,7 @@ _Static_assert(sizeof(struct slot) == CACHE_LINE, "a hit touches one line of its
 #define SLOT_LIMIT_AT  16
 #define SLOT_LIMIT     (UINT64_C(3) << SLOT_LIMIT_AT)
 #define SLOT_SHADOW    (UINT64_C(1) << 18)
-#define SLOT_SET       (UINT64_C(1) << 19) /* the parity of the policy set its grant is by: see all.c */
+#define SLOT_SET       (UINT64_C(1) << 19) /* the parity of the policy set its grant is by: see check_all.c */
 #define SLOT_DENIES    (UINT64_C(1) << 20) /* a denial like most: not in shadow mode, not for good, with no units left */
 #define SLOT_BASIS_AT  32
 #define SLOT_BASIS     (UINT64_C(3) << SLOT_BASIS_AT)
@@ -212,7 +212,7 @@ size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_
                  uint64_t now_ns);
 /*
  * Units worth granting to a slot beside a request. `direct_cost`: what the request costs, where it can be charged
- * straight to the table (warm.c); 0: it cannot.
+ * straight to the table (renew_grant.c); 0: it cannot.
  */
 uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t direct_cost);
 /* What a grant rests on. */

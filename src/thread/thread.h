@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread's handle: its slots, its tallies, and the line that all threads read. See thread.c. */
+/* A thread's handle: its slots, its tallies, and the line that all threads read. See check.c. */
 #ifndef WEIR_THREAD_THREAD_H
 #define WEIR_THREAD_THREAD_H
 
@@ -44,9 +44,9 @@ struct weir_thread {
     uint32_t *seen;
     uint64_t *tags;                    /* by set of slots: see slot.h */
     uint32_t *full;                    /* by set of slots: an epoch in which all were of use */
-    struct policy_snapshot *snapshots; /* by policy: see cold.h */
+    struct policy_snapshot *snapshots; /* by policy: see direct_charge.h */
     uint32_t index;
-    _Atomic uint64_t owner; /* the thread it belongs to: see owner.h */
+    _Atomic uint64_t owner; /* the thread it belongs to: see handle.h */
     /* Counters of the owner. */
     _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
     uint64_t looked_count; /* slow_count when it last looked at the clock */
@@ -58,7 +58,7 @@ struct weir_thread {
 struct weir_thread *thread_attach(struct limiter *limiter);
 /* Nothing is done where the handle is not attached, or somebody else is detaching it. */
 void thread_detach(struct weir_thread *t);
-/* The same by who has claimed the handle: see owner.h. */
+/* The same by who has claimed the handle: see handle.h. */
 void thread_leave(struct weir_thread *t);
 
 #endif

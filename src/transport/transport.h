@@ -2,7 +2,7 @@
 /*
  * What the fleet tier needs of whatever joins the nodes: rounds of reports, answered.
  *
- * Two implementations: Redis (src/redis/) and a fleet within one process (src/transport/loopback/loopback.c).
+ * Two implementations: Redis (src/transport/redis/) and a fleet within one process (src/transport/loopback/loopback.c).
  * Everything is called by the thread that runs the sync loop, and nothing here blocks: a round is begun, then stepped
  * until it ends.
  *
@@ -10,7 +10,7 @@
  * implementation keeps the larger of what it has and what it is told. Rounds may be repeated, lost,
  * duplicated and reordered, and the fleet's sums come out the same. Units that were given back are such a count of
  * their own. A log's units have names, author and number, and are a set. Counts have no end: an implementation tells
- * and keeps them as fleet/count.h says, and answers in that form.
+ * and keeps them as base/count.h says, and answers in that form.
  */
 #ifndef WEIR_TRANSPORT_TRANSPORT_H
 #define WEIR_TRANSPORT_TRANSPORT_H

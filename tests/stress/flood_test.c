@@ -112,7 +112,7 @@ static bool is_there(const struct flood *f, uint64_t name)
 
 /*
  * How many offenders the table has forgotten; all must be refused, but for one or two in a hundred whose trace another
- * key of the same print took along (sketch.c).
+ * key of the same print took along (evicted_sketch.c).
  */
 static uint64_t look_at_offenders(struct flood *f)
 {

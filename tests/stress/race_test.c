@@ -153,7 +153,7 @@ static void test_a_race_far_past_the_limit_admits_the_limit(void **state)
 
 /*
  * A request is denied, although there are units, when their holder does not run for some 10 ms just while it is given
- * them (process.c). A machine with much else to do brings that about now and then, a fault would every time.
+ * them (decide.c). A machine with much else to do brings that about now and then, a fault would every time.
  */
 #define BURST_TRIES 4
 

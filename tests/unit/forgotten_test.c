@@ -103,7 +103,8 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
             forget_key(&s, node);
             const uint64_t before = returned(node);
             /* A bucket has used only a thirtieth of its limit by itself since it came back. Its trace gives way where
-             * seven of the fillers' have the same line (sketch.c: what it forgives): in one of some thousand runs. */
+             * seven of the fillers' have the same line (evicted_sketch.c: what it forgives): in one of some thousand
+             * runs. */
             restored = is_remembered(node);
             (void) look(node);
             assert_int_equal(returned(node), before + restored);

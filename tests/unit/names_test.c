@@ -2,7 +2,7 @@
 /*
  * How a problem names its server, and what it says of host names that cannot be resolved. No name is really looked up:
  * the resolver is this file's.
- * Guards: redis/link.c, redis/peer.c, redis/redis.c.
+ * Guards: socket.c, server.c, redis/redis.c.
  */
 #include <netdb.h>
 #include <string.h>

@@ -361,7 +361,8 @@ static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **
             weir_offender top[WEIR_TOP_OFFENDERS];
             const size_t count = weir_top_offenders(p.w, id, top, WEIR_TOP_OFFENDERS);
             for (size_t j = 0; j < count; j++) {
-                /* A key that comes after may begin with what another one is remembered to have used (sketch.c). */
+                /* A key that comes after may begin with what another one is remembered to have used (evicted_sketch.c).
+                 */
                 const bool thrice = strtoul(top[j].key + 1, NULL, 10) % 3 == 0;
                 assert_in_range(top[j].denied_units - top[j].error_units, 1, thrice ? 3 : 1);
             }

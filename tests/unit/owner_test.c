@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles of threads that end, and handles that go from thread to thread. Guards: tier/owner.c. */
+/* Handles of threads that end, and handles that go from thread to thread. Guards: handle.c. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <string.h>

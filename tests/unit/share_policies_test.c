@@ -223,7 +223,7 @@ static void taken_off_once(void (*gives_back)(struct nodes *n))
     const weir_limit limit = limit_of(WEIR_LEAKY_BUCKET, 300);
     const weir_policy policy = patient_policy_of(&limit);
     nodes_init(&n, &policy, 1);
-    n.max_keys = 20000; /* with fewer notes than cells: see note.h */
+    n.max_keys = 20000; /* with fewer notes than cells: see sync_state.h */
     nodes_meet(&n);
     for (int i = 0; i < 20; i++) {
         (void) ask(&n.node[0], 2);

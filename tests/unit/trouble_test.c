@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a node says and counts of a fleet that it cannot reach, by the fake clock.
- * Guards: fleet/trouble.c, metrics.c.
+ * Guards: link_health.c, stats.c.
  */
 #include <errno.h>
 

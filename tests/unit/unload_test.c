@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shared library in a program that loads and unloads it. Guards: tier/owner.c. */
+/* The shared library in a program that loads and unloads it. Guards: handle.c. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>

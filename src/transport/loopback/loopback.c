@@ -17,7 +17,7 @@
 #include "base/numbers.h"
 #include "transport/loopback/network.h"
 
-/* As redis/peer.c waits between two attempts. */
+/* As server.c waits between two attempts. */
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
 #define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
 

@@ -3,9 +3,9 @@
  * The inside of the Redis transport.
  *
  *   redis.c     the transport's face: begin, step, what to wait for
- *   peer.c      one server's connection: attempts, greeting, calls and their answers
- *   route.c     which server is asked for what: seeds, Sentinels, a Cluster's map
- *   round.c     what a round says, to whom, and once more where it has to be said again
+ *   server.c      one server's connection: attempts, greeting, calls and their answers
+ *   topology.c     which server is asked for what: seeds, Sentinels, a Cluster's map
+ *   batch.c     what a round says, to whom, and once more where it has to be said again
  *   answer.c    what it hears
  *
  * Invariants
@@ -169,7 +169,7 @@ struct redis_transport {
     char (*numbers)[24];
 };
 
-/* peer.c */
+/* server.c */
 
 /* The peer at this address; made where there is none yet. NULL: out of memory, or there are PEERS_MAX. */
 struct peer *peer_at(struct redis_transport *t, const char *host, const char *port, bool sentinel);
@@ -192,7 +192,7 @@ void peer_close(struct peer *peer);
 void problem_set(struct redis_transport *t, const struct peer *peer, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* route.c */
+/* topology.c */
 
 uint16_t route_slot(const char *key);
 void route_open(struct redis_transport *t, uint64_t now_ns);
@@ -211,7 +211,7 @@ void route_is_cluster(struct redis_transport *t);
 /* Takes in "MOVED slot host:port" or "ASK ...". NULL: malformed, or no room. */
 struct peer *route_redirect(struct redis_transport *t, const struct peer *from, const char *text, uint16_t *slot);
 
-/* round.c */
+/* batch.c */
 
 int round_queue(struct redis_transport *t, uint64_t now_ns); /* 0 or -ENOMEM */
 /* Sends the batches that wait for a peer which is ready by now; gives up those whose peer is not coming. */
