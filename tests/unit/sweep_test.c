@@ -210,10 +210,57 @@ static void test_the_first_reading_of_the_time_moves_keys_in_parts(void **state)
     }
 }
 
+/*
+ * A fleet that has lost its records may begin earlier, long after the first reading: what the fleet was told of a
+ * window, and what was given back in it, goes with the window.
+ */
+static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
+{
+    (void) state;
+    for (int64_t windows = -3; windows <= 3; windows++) {
+        struct nodes n;
+        const weir_limit limit = {.algorithm = WEIR_SLIDING_WINDOW, .limit = LIMIT, .period_ns = SECOND};
+        const weir_policy policy = patient_policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        struct node *node = &n.node[0];
+        struct fleet *fleet = &node->w->fleet;
+        pass(&n, 5000);
+        assert_int_equal(ask(node, 20), 20);
+        give_back(node, 3);
+        pass(&n, TWO_INTERVALS);
+        rcu_enter();
+        const struct policy *inside;
+        struct process *process = &node->w->limiter.process;
+        const uint32_t at = cell_at(node, &inside);
+        const struct rule *rule = &inside->limits[0].rule;
+        const uint64_t now_ns = tick_now(node->t, inside);
+        const struct sync_full *sync = sync_at(process, at, rule, now_ns);
+        const struct state was = cell_state(dwcas_read(&process->table.cells[at].state));
+        const uint32_t seq = load_relaxed(&sync->allowance.seq);
+        const uint64_t back = report_window_back(sync, seq);
+        fleet->shifted = 0;
+        while (!report_shift_time(fleet, load_acquire(&process->policies), now_ns, windows * (int64_t) SECOND)) {
+        }
+        const struct state is = cell_state(dwcas_read(&process->table.cells[at].state));
+        const uint32_t moved = (seq + (uint32_t) windows) & WINDOW_SEQ_MASK;
+        sync = sync_at(process, at, rule, now_ns);
+        rcu_leave();
+        assert_int_equal(window_seq(was), seq);
+        assert_int_equal(back, 3);
+        assert_int_equal(window_seq(is), moved);
+        assert_int_equal(window_count(is), window_count(was));
+        assert_int_equal(window_previous(is), window_previous(was));
+        assert_int_equal(load_relaxed(&sync->allowance.seq), moved);
+        assert_int_equal(report_window_back(sync, moved), back);
+        nodes_stop(&n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_way_back_from_letting_everything_pass_is_in_parts),
+        cmocka_unit_test(test_what_the_fleet_was_told_of_a_window_moves_with_it),
         cmocka_unit_test(test_the_first_reading_of_the_time_moves_keys_in_parts),
     };
     return cmocka_run_group_tests_name("unit/sweep", tests, NULL, NULL);
