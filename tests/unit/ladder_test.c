@@ -359,6 +359,43 @@ static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **
     }
 }
 
+/* In a mode that is no part of the limit as well: the first answer does not say which nodes have told. */
+static void test_an_outage_mode_is_left_an_interval_after_the_first_answer(void **state)
+{
+    (void) state;
+    static const weir_outage modes[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_LOCAL, WEIR_OUTAGE_OPEN};
+    for (size_t r = 0; r < 2 * sizeof(modes) / sizeof(modes[0]); r++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
+        weir_policy policy = policy_of(&limit);
+        policy.on_outage = modes[r / 2];
+        nodes_init(&n, &policy, 1);
+        for (int i = 0; i < (r % 2 == 0 ? 1 : NODES); i++) {
+            node_open(&n, i, 0);
+        }
+        pass(&n, 500);
+        const struct node *node = &n.node[0];
+        const struct policy *inside =
+            load_acquire(&node->w->limiter.process.policies)->by_id[node->key.policy]; /* it stays */
+        loopback_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        const uint8_t mode = load_relaxed(&inside->outage_mode);
+        assert_int_not_equal(mode, OUTAGE_MODE_NONE);
+        assert_int_not_equal(mode, OUTAGE_MODE_SHARE);
+        const uint64_t before = load_relaxed(&node->w->fleet.stats.sync_count);
+        loopback_fleet_set_down(n.fleet, false);
+        while (load_relaxed(&node->w->fleet.stats.sync_count) == before) {
+            pass(&n, STEP_MS);
+        }
+        assert_int_equal(load_relaxed(&inside->outage_mode), mode);
+        pass(&n, INTERVAL_MS - 3 * STEP_MS);
+        assert_int_equal(load_relaxed(&inside->outage_mode), mode);
+        pass(&n, INTERVAL_MS + 3 * STEP_MS);
+        assert_int_not_equal(load_relaxed(&inside->outage_mode), mode);
+        nodes_stop(&n);
+    }
+}
+
 /* All the time all nodes are asked for more than there is. */
 static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, const uint64_t each[NODES], bool empty)
 {
@@ -525,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_window),
         cmocka_unit_test(test_units_of_the_window_before_that_nobody_has_told_of_count),
         cmocka_unit_test(test_the_first_news_after_an_outage_is_an_interval_too_early),
+        cmocka_unit_test(test_an_outage_mode_is_left_an_interval_after_the_first_answer),
         cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),
         cmocka_unit_test(test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit),
         cmocka_unit_test(test_what_was_given_back_before_an_outage_is_taken_off_once),
