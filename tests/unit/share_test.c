@@ -495,6 +495,39 @@ static void test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_
     nodes_stop(&n);
 }
 
+/*
+ * A sum lacks units, and the node that let them pass is gone: until the window ends each answer says so. A node tells
+ * all it knows again now and then, and not after each answer.
+ */
+static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_again_at_each_answer(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(&kinds[0]);
+    nodes_start(&n, &policy, 1);
+    struct loopback_snapshot *before = loopback_fleet_snapshot(n.fleet);
+    assert_non_null(before);
+    assert_int_equal(ask_freely(&n.node[1], 60), 60);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    node_close(&n.node[1]);
+    assert_true(loopback_fleet_restore(n.fleet, before, true));
+    loopback_snapshot_free(before);
+    const struct fleet *fleet = &n.node[0].w->fleet;
+    uint64_t resynced_at = fleet->resynced_at;
+    unsigned times = 0;
+    for (int i = 0; i < 80; i++) {
+        (void) ask(&n.node[0], 1);
+        table_set_dirty(&n.node[0].w->limiter.process.table, cell_of(&n.node[0]));
+        make_urgent(&n.node[0]);
+        pass(&n, INTERVAL_MS);
+        times += fleet->resynced_at != resynced_at;
+        resynced_at = fleet->resynced_at;
+    }
+    assert_in_range(times, 3, 80 / 16);
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -509,6 +542,7 @@ int main(void)
         OVER_ALL(test_what_a_forgetful_fleet_is_told_again_counts_once, kinds),
         OVER_ALL(test_what_all_nodes_know_no_forgetful_fleet_gives_back, kinds),
         OVER_ALL(test_an_idle_key_is_told_again_after_the_fleet_forgot_it, kinds),
+        cmocka_unit_test(test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_again_at_each_answer),
         OVER_ALL(test_what_is_given_back_ends_a_denial_that_another_node_remembers, kinds),
         OVER_ALL(test_a_reset_on_one_node_clears_the_key_on_all, kinds),
         OVER_ALL(test_a_reset_survives_lost_answers_and_a_fleet_that_forgets, kinds),
