@@ -210,6 +210,45 @@ static void test_the_first_reading_of_the_time_moves_keys_in_parts(void **state)
     }
 }
 
+/* What is forgiven is what passed in the outage: of what was owed before, as last answered, nothing. */
+static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(void **state)
+{
+    (void) state;
+    static const struct {
+        bool learned;
+        int64_t known; /* units after now, as last answered */
+        int64_t owed;  /* units after now, then; the state's are 100 */
+    } cases[] = {{true, 40, 40}, {true, -5, 0}, {false, 40, 0}, {true, 200, 100}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct subject s;
+        struct node *node = subject_start(&s, WEIR_TOKEN_BUCKET, WEIR_OUTAGE_OPEN);
+        struct limiter *limiter = &node->w->limiter;
+        rcu_enter();
+        const struct policy *policy;
+        const uint32_t at = cell_at(node, &policy);
+        const struct rule *rule = &policy->limits[0].rule;
+        const uint64_t now = bucket_time(rule, limiter_time(limiter));
+        struct dwcas *word = &limiter->process.table.cells[at].state;
+        struct pair_value value = dwcas_read(word);
+        struct state used = cell_state(value);
+        used.a = now + 100 * rule->unit;
+        const bool set = dwcas_swap(word, &value, cell_value(used, value));
+        struct sync_full *sync = sync_at(&limiter->process, at, rule, tick_now(node->t, policy));
+        sync->demand.learned_ns = cases[i].learned;
+        sync->demand.known_time = now + (uint64_t) cases[i].known * rule->unit;
+        report_forgive(&node->w->fleet, policy);
+        while (node->w->fleet.forgiven != limiter->process.table.cell_count) {
+            report_sweep(&node->w->fleet, load_acquire(&limiter->process.policies));
+        }
+        const uint64_t owed = sync->demand.known_time;
+        const uint64_t expected = now + (uint64_t) cases[i].owed * rule->unit;
+        rcu_leave();
+        assert_true(set);
+        assert_int_equal(owed, expected);
+        nodes_stop(&s.n);
+    }
+}
+
 /*
  * A fleet that has lost its records may begin earlier, long after the first reading: what the fleet was told of a
  * window, and what was given back in it, goes with the window.
@@ -260,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_way_back_from_letting_everything_pass_is_in_parts),
+        cmocka_unit_test(test_what_a_bucket_owed_before_letting_everything_pass_stays_owed),
         cmocka_unit_test(test_what_the_fleet_was_told_of_a_window_moves_with_it),
         cmocka_unit_test(test_the_first_reading_of_the_time_moves_keys_in_parts),
     };
