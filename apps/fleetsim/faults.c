@@ -6,15 +6,18 @@
 
 static bool lasts(enum sim_fault_kind kind)
 {
-    return kind == SIM_CUT || kind == SIM_HANG || kind == SIM_DOWN || kind == SIM_REFUSE || kind == SIM_SLOW;
+    return sim_fault_cuts(kind) || kind == SIM_HANG || kind == SIM_DOWN || kind == SIM_REFUSE || kind == SIM_SLOW;
 }
 
 static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
 {
     for (unsigned i = fault->first; i <= fault->last; i++) {
-        sim->nodes[i].cut = on;
-        if (sim->nodes[i].alive) {
-            loopback_transport_set_cut(sim->nodes[i].transport, on);
+        struct sim_node *node = &sim->nodes[i];
+        node->cut = fault->kind == SIM_CUT ? on : node->cut;
+        if (node->alive) {
+            (fault->kind == SIM_CUT    ? loopback_transport_set_cut
+             : fault->kind == SIM_DEAF ? memory_transport_set_deaf
+                                       : memory_transport_set_stuck)(node->transport, on);
         }
     }
 }
@@ -34,6 +37,8 @@ static void begin(struct sim *sim, size_t at)
     const struct sim_fault *fault = &sim->faults[at];
     switch (fault->kind) {
     case SIM_CUT:
+    case SIM_DEAF:
+    case SIM_STUCK:
         cut(sim, fault, true);
         break;
     case SIM_HANG:
@@ -95,6 +100,8 @@ static void end(struct sim *sim, const struct sim_fault *fault)
 {
     switch (fault->kind) {
     case SIM_CUT:
+    case SIM_DEAF:
+    case SIM_STUCK:
         cut(sim, fault, false);
         break;
     case SIM_HANG:

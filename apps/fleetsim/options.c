@@ -36,6 +36,8 @@ static const char usage[] =
     "  --drift PPM              hosts' clocks are fast or slow by up to so much\n"
     "faults; NODES is 2 or 0-3, times are seconds since the traffic began; all can be given several times\n"
     "  --partition NODES@FROM-TO    nothing gets through to them or from them\n"
+    "  --deaf NODES@FROM-TO         what they send arrives, the answers do not\n"
+    "  --stuck NODES@FROM-TO        what they send first arrives at the end of it, the rest does not\n"
     "  --kill NODES@AT, --leave NODES@AT, --join NODES@AT\n"
     "  --clock NODES=SECONDS        their wall clocks are wrong\n"
     "  --redis-empty AT, --redis-flush AT       it restarts empty; it is emptied and runs on\n"
@@ -225,7 +227,7 @@ static void node_fault(struct command *c, enum sim_fault_kind kind, const char *
         take_end(option, value, text, form);
         return;
     }
-    if (kind == SIM_CUT) {
+    if (sim_fault_cuts(kind)) {
         static const char form[] = "give nodes and a stretch, such as 2@10-20 or 0-3@10-20";
         take_sign(option, value, &text, '@', form);
         take_end(option, value, stretch(f, option, value, text, form), form);
@@ -331,6 +333,8 @@ static const struct option known[] = {
     {"help", no_argument, NULL, WORD_HELP},
     {"version", no_argument, NULL, WORD_VERSION},
     {"partition", required_argument, NULL, WORD_FAULTS + SIM_CUT},
+    {"deaf", required_argument, NULL, WORD_FAULTS + SIM_DEAF},
+    {"stuck", required_argument, NULL, WORD_FAULTS + SIM_STUCK},
     {"kill", required_argument, NULL, WORD_FAULTS + SIM_KILL},
     {"leave", required_argument, NULL, WORD_FAULTS + SIM_LEAVE},
     {"join", required_argument, NULL, WORD_FAULTS + SIM_JOIN},
@@ -520,7 +524,7 @@ void options_parse(int argc, char **argv, struct command *out)
         if (word >= WORD_FAULTS) {
             const enum sim_fault_kind kind = (enum sim_fault_kind)(word - WORD_FAULTS);
             const bool of_nodes =
-                kind == SIM_CUT || kind == SIM_KILL || kind == SIM_LEAVE || kind == SIM_JOIN || kind == SIM_CLOCK;
+                sim_fault_cuts(kind) || kind == SIM_KILL || kind == SIM_LEAVE || kind == SIM_JOIN || kind == SIM_CLOCK;
             if (of_nodes) {
                 node_fault(out, kind, option, optarg);
             } else {

@@ -37,6 +37,8 @@ enum sim_pattern {
 
 enum sim_fault_kind {
     SIM_CUT,         /* nodes first .. last: nothing goes through, either way */
+    SIM_DEAF,        /* what they send arrives, the answers do not */
+    SIM_STUCK,       /* what they send first arrives when this is over; the rest is lost */
     SIM_HANG,        /* redis stands still, and goes on afterwards */
     SIM_DOWN,        /* redis refuses */
     SIM_EMPTY,       /* redis restarts without what it knew */
@@ -51,6 +53,12 @@ enum sim_fault_kind {
     SIM_JOIN,        /* nodes that were not there begin */
     SIM_CLOCK        /* the wall clocks of nodes, from their start, are wrong by by_ns */
 };
+
+/* Whether it keeps nodes from the fleet for a while. */
+static inline bool sim_fault_cuts(enum sim_fault_kind kind)
+{
+    return kind == SIM_CUT || kind == SIM_DEAF || kind == SIM_STUCK;
+}
 
 struct sim_fault {
     enum sim_fault_kind kind;

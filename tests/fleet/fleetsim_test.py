@@ -35,7 +35,7 @@ def expect_usage_error(words, *parts):
 def test_a_policy_file_is_run_and_told_as_a_table(path):
     result = run("--policies", path, "--policy", "api", "--nodes", "5", "--seconds", "6", "--pattern", "skew",
                  "--delay", "1-5", "--loss", "0.01", "--duplicates", "0.1:800", "--partition", "2@2-3",
-                 "--redis-empty", "4", "--kill", "1@3", "--clock", "0=3600", "--quiet", "1")
+                 "--deaf", "3@1-2", "--stuck", "4@2-4", "--redis-empty", "4", "--kill", "1@3", "--clock", "0=3600", "--quiet", "1")
     assert result.returncode == 0, result
     for part in ("admitted / limit", "false denials", "fairness", "0 units lost, 0 invented", "seed 1"):
         assert part in result.stdout, (part, result.stdout)

@@ -33,9 +33,10 @@ static inline unsigned seed_count(unsigned most)
 static inline void describe(const struct sim_options *o, char *out, size_t size)
 {
     static const char *const patterns[SIM_PATTERNS] = {"even", "skew", "onoff", "move", "jump", "burst"};
-    static const char *const names[] = {"partition",    "redis-hang",     "redis-down",   "redis-empty", "redis-flush",
-                                        "redis-behind", "redis-rollback", "redis-refuse", "redis-clock", "kill",
-                                        "leave",        "join",           "clock"};
+    static const char *const names[] = {"partition",      "deaf",         "stuck",       "redis-hang",
+                                        "redis-down",     "redis-empty",  "redis-flush", "redis-behind",
+                                        "redis-rollback", "redis-refuse", "redis-slow",  "redis-clock",
+                                        "kill",           "leave",        "join",        "clock"};
     int at = snprintf(out, size, "--seed %llu --nodes %u --seconds %g --quiet %g --demand %g --pattern %s",
                       (unsigned long long) o->seed, o->nodes, (double) o->length_ns / 1e9, (double) o->quiet_ns / 1e9,
                       o->demand, patterns[o->pattern]);
@@ -50,6 +51,8 @@ static inline void describe(const struct sim_options *o, char *out, size_t size)
         at += snprintf(out + at, size - (size_t) at, " --%s ", names[f->kind]);
         switch (f->kind) {
         case SIM_CUT:
+        case SIM_DEAF:
+        case SIM_STUCK:
             at += snprintf(out + at, size - (size_t) at, "%u-%u@%g-%g", f->first, f->last, from,
                            (double) f->until_ns / 1e9);
             break;

@@ -254,6 +254,22 @@ void loopback_transport_set_cut(struct transport *transport, bool cut)
     set_flag(of(transport)->fleet, &of(transport)->cut, cut);
 }
 
+void memory_transport_set_deaf(struct transport *transport, bool deaf)
+{
+    set_flag(of(transport)->fleet, &of(transport)->deaf, deaf);
+}
+
+void memory_transport_set_stuck(struct transport *transport, bool stuck)
+{
+    struct loopback_transport *t = of(transport);
+    (void) lock(t->fleet);
+    t->stuck = stuck;
+    if (!stuck) {
+        network_release(t);
+    }
+    unlock(t->fleet);
+}
+
 void loopback_transport_kill(struct transport *transport)
 {
     struct loopback_transport *t = of(transport);
@@ -320,7 +336,7 @@ static enum transport_event outcome(struct loopback_transport *t, uint64_t now_n
         t->fleet->counts.answers_lost++;
         return fail(t, "the answer was lost", now_ns);
     }
-    if (t->answer != NULL && t->answer->due_ns <= t->stepped_network_ns && !t->cut) {
+    if (t->answer != NULL && t->answer->due_ns <= t->stepped_network_ns && !t->cut && !t->stuck) {
         t->round->received_ns = now_ns;
         network_deliver(t);
         t->failures = 0;
@@ -370,6 +386,7 @@ static size_t loopback_wait_for(const struct transport *transport, struct pollfd
         struct loopback_fleet *fleet = lock(t->fleet);
         /* What travels is in a queue by the network's time, and the node waits by its own. */
         const struct message *next = t->answer != NULL && !t->cut ? t->answer : fleet->hung ? NULL : t->request;
+        next = t->stuck ? NULL : next;
         const uint64_t event_ns =
             next != NULL ? t->stepped_ns + saturating_sub(next->due_ns, t->stepped_network_ns) : UINT64_MAX;
         *deadline_ns = min_u64(*deadline_ns, min_u64(t->deadline_ns, event_ns));
@@ -401,6 +418,7 @@ static void loopback_close(struct transport *transport)
     struct loopback_transport *t = of(transport);
     (void) lock(t->fleet);
     network_abandon(t);
+    network_release(t); /* what was sent arrives */
     unlock(t->fleet);
     free(t);
 }

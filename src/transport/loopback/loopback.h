@@ -41,6 +41,12 @@ void loopback_transport_set_link(struct transport *transport, const struct loopb
 /* Cut off: nothing that is sent arrives, and nobody is told. */
 void loopback_transport_set_cut(struct transport *transport, bool cut);
 
+/* The answers alone do not arrive. */
+void memory_transport_set_deaf(struct transport *transport, bool deaf);
+
+/* The path is dead: what is sent first stays in it and arrives when the path is back; all that follows is lost. */
+void memory_transport_set_stuck(struct transport *transport, bool stuck);
+
 /* The node is dead: nothing is begun any more. What it has sent arrives. weir_close then says nothing and waits for
  * nothing. */
 void loopback_transport_kill(struct transport *transport);

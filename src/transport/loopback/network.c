@@ -174,7 +174,12 @@ bool network_send(struct loopback_transport *t)
     const bool lost = happens(&t->random, t->link.requests_lost_ppm);
     const bool twice = happens(&t->random, t->link.duplicates_ppm);
     message->answer_lost = happens(&t->random, t->link.answers_lost_ppm);
-    if (t->cut || lost) {
+    if (t->stuck && t->held == NULL) {
+        message->from = t;
+        t->request = t->held = message;
+        return true;
+    }
+    if (t->cut || t->stuck || lost) {
         fleet->counts.lost++;
         message_free(message);
         return true;
@@ -268,7 +273,7 @@ static void arrive(struct loopback_fleet *fleet, struct message *message, uint64
     }
     apply(fleet, message);
     /* loses_answers fails the round at once; the others wait for their timeout. */
-    if (t == NULL || t->cut || (message->answer_lost && !fleet->loses_answers)) {
+    if (t == NULL || t->cut || t->deaf || (message->answer_lost && !fleet->loses_answers)) {
         fleet->counts.answers_lost += t != NULL;
         message_free(message);
         return;
@@ -301,6 +306,15 @@ void network_abandon(struct loopback_transport *t)
     message_free(t->answer);
     t->answer = NULL;
     t->round = NULL;
+}
+
+void network_release(struct loopback_transport *t)
+{
+    if (t->held != NULL) {
+        t->held->due_ns = network_time(t->fleet) + draw_delay(t);
+        enqueue(t->fleet, t->held);
+        t->held = NULL;
+    }
 }
 
 void network_deliver(struct loopback_transport *t)

@@ -51,7 +51,8 @@ struct loopback_transport {
     struct loopback_fleet *fleet;
     struct loopback_link link;
     uint64_t random;
-    bool cut, dead;
+    bool cut, deaf, stuck, dead;
+    struct message *held;    /* in a path that is dead */
     struct round *round;     /* under way */
     struct message *request; /* of it, on its way; NULL: it has arrived, or will not */
     struct message *answer;  /* to it, on its way */
@@ -78,6 +79,9 @@ void network_run(struct loopback_fleet *fleet, const struct loopback_transport *
 
 /* Nobody waits for this transport's round any more; what it sent still arrives. */
 void network_abandon(struct loopback_transport *t);
+
+/* What was held in a dead path goes its way. */
+void network_release(struct loopback_transport *t);
 
 /* Copies an answer that has arrived to the round it is for, and drops it. */
 void network_deliver(struct loopback_transport *t);
