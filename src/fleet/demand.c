@@ -218,11 +218,6 @@ static uint32_t presumed_fraction(const struct demand_stats *demand)
     return (uint32_t) min_u64(muldiv_floor(demand->presumed_rate, FRACTION_WHOLE, all), FRACTION_WHOLE - 1);
 }
 
-uint32_t demand_returning_fraction(const struct demand_stats *demand)
-{
-    return demand->returning_fraction != 0 ? demand->returning_fraction : presumed_fraction(demand);
-}
-
 /*
  * Learns demand. Nodes that have not spoken lately are cut off, or have failed. The first go on by their share of the
  * limit, so what they were asked for is presumed to go on: what the others' demand was, less what is told of it. That
@@ -267,7 +262,6 @@ static void demand_take_in(const struct fleet *fleet, struct demand_stats *deman
         spoken ? 0 : (uint16_t) min_u64(max_u64(bucket ? demand->silent : 0, membership->suspect), UINT16_MAX);
     demand->presumed_rate = 0;
     if (spoken) {
-        demand->returning_fraction = 0;
         rates->remote_rate = demand->resumed ? before : rates->remote_rate;
         return;
     }
@@ -276,9 +270,6 @@ static void demand_take_in(const struct fleet *fleet, struct demand_stats *deman
                                        PRESUMED_FACTOR * max_u64(membership->suspect, 1), max_u64(membership->live, 1));
     demand->presumed_rate = min_u64(saturating_sub(before, rates->remote_rate), most);
     rates->remote_rate += demand->presumed_rate;
-    if (bucket && fleet->resumes && demand->returning_fraction == 0) { /* before what they owe is told */
-        demand->returning_fraction = presumed_fraction(demand);
-    }
 }
 
 /* Learns demand, where there was time enough to tell a rate. */

@@ -53,6 +53,9 @@
 /* Or of what this node may have of it. */
 #define DUE_OWN_SHARE 4
 
+/* A bucket that owes more than its burst by this part of it was charged without being asked. */
+#define CHARGED_DIVISOR 8
+
 /* For so many intervals after a window's end the others may still have news of it. */
 #define BEFORE_INTERVALS 3
 
@@ -331,10 +334,9 @@ static void seen_bucket(const struct fleet *fleet, const struct sync_full *sync,
         /* What was left to nodes that have failed was used by nobody, and is over. */
         seen = demand_acked(fleet, sync, rule, report->count, now_ns);
     } else if (fleet->resumes && demand->presumed_rate != 0 && load_relaxed(&sync->allowance.level) != 0) {
-        /* Those who were cut off are about to tell what they owe. What these nodes owe is to be there before. */
-        const uint64_t now = bucket_time(rule, now_ns);
-        const uint64_t debt = saturating_sub(demand_acked(fleet, sync, rule, report->count, now_ns), now);
-        seen = now + muldiv_floor(debt, FRACTION_WHOLE - demand_returning_fraction(demand), FRACTION_WHOLE);
+        /* Nodes that were cut off are back. What was left to them is in the level: it is to be there before they tell
+         * what they owe. */
+        seen = demand_acked(fleet, sync, rule, report->count, now_ns);
     } else if (!alone && known) {
         const uint64_t since = (demand->known_total - report->acked) & BUCKET_TOTAL_MASK;
         seen = demand->known_time;
@@ -356,21 +358,26 @@ static void seen_bucket(const struct fleet *fleet, const struct sync_full *sync,
  * owes. So that much moves the fleet's bucket, from now on, and the rest only counts. What is owed is held back until
  * all nodes are there: then what they owe is added up as of one time, whenever each of them has come. `last`: of a
  * forgotten key, which cannot wait.
+ *
+ * Nodes that were not away have left the others' part to them, and that stands in the fleet's bucket (seen_bucket). So
+ * the bucket is moved no further than to where it is empty: it would deny what refills. A node that owes more than an
+ * empty bucket does has charged it without asking (weir_charge).
  */
 static void tell_of_outage(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
                            struct state state, uint64_t unreported, uint64_t now_ns, bool last, struct report *report)
 {
     const uint32_t fraction = allowance_demand_fraction(fleet->process, &sync->allowance);
-    const uint64_t debt = saturating_sub(state.a, bucket_time(rule, now_ns));
+    const uint64_t now = bucket_time(rule, now_ns);
+    const uint64_t debt = saturating_sub(state.a, now);
     const uint64_t own = fraction != 0 ? muldiv_ceil(debt, fraction, FRACTION_WHOLE) : debt;
     const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), unreported);
+    const bool charged = debt > saturating_add(rule->tolerance, rule->tolerance / CHARGED_DIVISOR);
+    report->moves = owed + 1;
     if (!fleet->tells && !last) {
         report->count -= owed;
         report->moves = 1; /* none */
-    } else {
-        report->moves = owed + 1;
     }
-    report->from_us = now_ns / NS_PER_US;
+    report->most_us = charged ? UINT64_MAX : bucket_time_ns(rule, saturating_add(now, rule->tolerance)) / NS_PER_US;
 }
 
 static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,

@@ -106,8 +106,6 @@ void demand_answer(struct fleet *fleet, const struct cell *cell, struct sync_ful
 /* The bucket's time by `count` own units and those that others are taken to have told of meanwhile. */
 uint64_t demand_acked(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule, uint64_t count,
                       uint64_t now_ns);
-/* Nodes that had not spoken lately come back: the part that they have of the demand, of FRACTION_WHOLE. */
-uint32_t demand_returning_fraction(const struct demand_stats *demand);
 /* Whether nodes that had not spoken for a while have turned out, with the last answer, to have failed. */
 bool demand_failed(const struct fleet *fleet, const struct demand_stats *demand);
 /* The same of a log. */

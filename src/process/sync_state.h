@@ -93,7 +93,6 @@ static inline uint64_t presumed_before(uint64_t limit, uint64_t packed)
 struct demand_stats {
     struct demand_rates rates;
     uint64_t presumed_rate;               /* of demand.remote_rate: of nodes that have not spoken lately */
-    uint32_t returning_fraction;          /* of all demand: theirs, when the first of them was back; 0: none is back */
     uint16_t silent;                      /* so many of those are suspect */
     bool resumed;                         /* with the last answer, there was an end to that */
     bool guessed;                         /* before it is known: by the age of a young window */

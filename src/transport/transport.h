@@ -79,6 +79,7 @@ struct report {
     uint64_t from_us;                /* bucket: up to this fleet time everything is known: units that are told now
                                         came later, or their node could not tell them since */
     uint64_t moves;                  /* bucket: 0: all units that are new move its time; else less than so many */
+    uint64_t most_us;                /* bucket: `moves` is not 0: they move its time from now on, and not beyond this */
     uint8_t rate_id;                 /* bucket: of the rate the rest is by (for the caller) */
     uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
     uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is

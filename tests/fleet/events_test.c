@@ -79,7 +79,7 @@ static const struct event events[] = {
      NODES,
      13,
      0.87,
-     1.1},
+     1.08},
     {"half cut off, back one by one",
      {{.kind = SIM_CUT, .first = 0, .last = 0, .from_ns = AT(5), .until_ns = AT(8)},
       {.kind = SIM_CUT, .first = 1, .last = 1, .from_ns = AT(5), .until_ns = AT(8.7)}},

@@ -84,6 +84,7 @@ static struct report new_report(struct world *world)
         r.acked_refunds = author->acked_refunds;
         r.known_refunds = author->known_refunds;
         r.moves = random_below(&world->rng, 3) == 0 ? 1 + random_below(&world->rng, 20) : 0;
+        r.most_us = world->from_us + random_below(&world->rng, 2000);
         /* Powers of two, so that a double's rounding is none. */
         r.unit_ps = (i % 4 == 1 ? UINT64_C(1) : UINT64_C(1) << random_below(&world->rng, 3)) << 24;
     }

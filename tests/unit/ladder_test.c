@@ -520,6 +520,37 @@ static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void 
     }
 }
 
+/* A bucket is moved no further than to where it is empty, but for what was charged without asking. */
+static void test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 1), 1);
+    }
+    pass(&n, TWO_INTERVALS);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 1000);
+    charge(&n.node[0], 2 * LIMIT);
+    charge(&n.node[1], 2 * LIMIT);
+    pass(&n, STEP_MS);
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, HEAL_MS);
+    (void) ask(&n.node[2], 1); /* it hears of that */
+    pass(&n, TURN_MS);
+    const weir_verdict verdict = look(&n.node[2]);
+    assert_int_equal(verdict.basis, WEIR_BASIS_FLEET);
+    const uint64_t unit_ns = limit.period_ns / LIMIT;
+    const uint64_t refilled = TURN_MS * MILLISECOND / unit_ns;
+    const uint64_t owed = verdict.retry_after_ns / unit_ns + LIMIT;
+    assert_in_range(owed, 4 * LIMIT - refilled - 10, 4 * LIMIT + NODES + 10);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    nodes_stop(&n);
+}
+
 /* Nobody uses a key in an outage, and then one node does: what is left of it is all its own again, after a while. */
 static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **state)
 {
@@ -567,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit),
         cmocka_unit_test(test_what_was_given_back_before_an_outage_is_taken_off_once),
         cmocka_unit_test(test_what_was_held_back_is_told_when_a_node_does_not_come_back),
+        cmocka_unit_test(test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it),
         cmocka_unit_test(test_what_an_outage_has_left_to_others_can_be_had_after_it),
     };
     return cmocka_run_group_tests_name("unit/ladder", tests, NULL, NULL);

@@ -377,7 +377,10 @@ static void move_bucket(struct record *record, const struct report *report, bool
     }
     news = report->moves != 0 ? min_u64(news, report->moves - 1) : news;
     if (news != 0) {
-        record->tat_us = saturating_add(max_u64(record->tat_us, report->from_us), units_time_us(news, report->unit_ps));
+        const bool all = report->moves == 0;
+        const uint64_t from_us = max_u64(record->tat_us, all ? report->from_us : report->now_us);
+        const uint64_t most_us = all ? UINT64_MAX : max_u64(record->tat_us, report->most_us);
+        record->tat_us = min_u64(saturating_add(from_us, units_time_us(news, report->unit_ps)), most_us);
     }
     record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
     record->tat_us = min_u64(record->tat_us, now_us + TAT_AHEAD_MOST_US);

@@ -125,7 +125,7 @@ static void put_counts(struct arguments *a, const struct report *report)
         put_number(a, count_told(report->acked_refunds));
         put_number(a, count_told(report->known_refunds));
         put_number(a, report->tat_us);
-        put_number(a, report->from_us);
+        put_number(a, report->moves != 0 ? report->most_us : report->from_us);
         put_number(a, report->moves);
         put_number(a, report->unit_ps);
     }

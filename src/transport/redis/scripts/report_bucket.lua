@@ -4,9 +4,9 @@
 --
 -- KEYS     one record each
 -- ARGV     the time, and for each record: author, count, asked, back, reset (0: none), units it keeps, acked, acked
---          back, known back, tat, from, moves (0: all units that are new move the bucket; else less than so many), unit,
---          milliseconds it lives after it is full again. The time, reset, tat and from in microseconds of fleet time,
---          unit in picoseconds
+--          back, known back, tat, from, moves (0: all units that are new move the bucket; else less than so many, from
+--          now on and not beyond the time that stands in place of from), unit, milliseconds it lives after it is full
+--          again. The time, reset, tat and from in microseconds of fleet time, unit in picoseconds
 -- Returns  for each record: status (0, or 1: refused), the author's count, sum of what was admitted, sum of what was
 --          asked, the author's back, sum of what was given back, tat
 --
@@ -185,13 +185,16 @@ for i = 1, #KEYS do
         elseif seen > tat then
             tat = seen
         end
+        local since_us, most_us = from_us, nil
         if ARGV[at + 12] ~= '0' then
             news = min(news, ARGV[at + 12] - 1)
+            since_us, most_us = now_us, max(tat, from_us)
         end
         if news > 0 then
             local more_us = news * unit_ps / 1000000
             local part = more_us % 1 -- up, and without a call
-            tat = (tat > from_us and tat or from_us) + (part > 0 and more_us - part + 1 or more_us)
+            tat = (tat > since_us and tat or since_us) + (part > 0 and more_us - part + 1 or more_us)
+            tat = most_us and min(tat, most_us) or tat
         end
         if more_back > 0 then
             local acked = ARGV[at + 8] + 0
