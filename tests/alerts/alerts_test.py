@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The alert rules, and what docs/operations.md says of outages: alerts_test.py SCRAPE SOURCE_DIRECTORY. Prints TAP.
+"""
+The alert rules, and what docs/operations.md says of outages: alerts_test.py SCRAPE SOURCE_DIRECTORY. Prints TAP.
 
 A real node on a real Redis goes through each failure (scrape.c). The table of outages in docs/operations.md, and the
-series of the promtool tests beside this file, must behave as the node's metrics do."""
+series of the promtool tests beside this file, must behave as the node's metrics do.
+
+Guards: docs/alerts/weir.rules.yml, docs/operations.md, src/limiter/stats.c
+"""
 import os
 import pathlib
 import re

@@ -6,6 +6,8 @@
  *     chaos_accuracy_test --table [SECONDS]    a table of mean, least and most, for docs/accuracy.md
  *
  * The tests measure three policies at a time, of one key each; the table one after the other.
+ *
+ * Guards: src/fleet/demand.c, src/process/allowance.c, src/fleet/report.c
  */
 #include <stdio.h>
 #include <stdlib.h>

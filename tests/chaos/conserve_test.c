@@ -4,6 +4,10 @@
  * admitted, to the unit.
  *
  * Three processes work before, while and after something happens; then every one syncs, and all records are read.
+ *
+ * Guards: src/transport/redis/batch.c, src/transport/redis/server.c, src/fleet/merge.c,
+ * src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
+ * src/transport/redis/scripts/report_history.lua
  */
 #include <signal.h>
 #include <stdio.h>

@@ -2,6 +2,9 @@
 /*
  * Keys and records in odd states: of a wrong type, gone with their window, more than a table holds, used up, or held by
  * a process that has died.
+ *
+ * Guards: src/transport/redis/answer.c, src/process/evict.c, src/transport/redis/scripts/report_window.lua,
+ * src/transport/redis/scripts/report_bucket.lua, src/transport/redis/scripts/report_history.lua
  */
 #include <inttypes.h>
 #include <signal.h>

@@ -2,6 +2,8 @@
 /*
  * A Redis that answers errors, of every kind that a real one can be made to answer: nodes go on, take it for an outage,
  * and when it is over the sums are whole and every record expires.
+ *
+ * Guards: src/transport/redis/answer.c, src/transport/redis/batch.c, src/fleet/link_health.c
  */
 #include <stdio.h>
 #include <string.h>

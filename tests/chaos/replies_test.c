@@ -3,6 +3,8 @@
  * Something that is no Redis, or no longer: errors that a real one is hard to bring to, malformed answers, answers
  * without an end, and a network that gives none at all. Nodes take it for an outage, limit on, take no memory for it,
  * and end when they are told to.
+ *
+ * Guards: src/transport/redis/socket.c, src/transport/redis/server.c, src/transport/redis/answer.c
  */
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The examples do what the documents say: examples_test.py EMBED_PROGRAM SOURCE_DIRECTORY. Prints TAP."""
+"""
+The examples do what the documents say: examples_test.py EMBED_PROGRAM SOURCE_DIRECTORY. Prints TAP.
+
+Guards: docs/examples/embed.c, docs/embedding.md
+"""
 import os
 import pathlib
 import re

@@ -1,6 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""weir-fleetsim as its users meet it: what it prints, what it refuses, and that a seed gives the same run again."""
+"""
+weir-fleetsim as its users meet it: what it prints, what it refuses, and that a seed gives the same run again.
+
+Guards: apps/fleetsim/main.c, apps/fleetsim/options.c, apps/fleetsim/entropy.c, apps/fleetsim/reference.c,
+apps/fleetsim/result.c
+"""
 import json
 import os
 import subprocess

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fleets that change, fleets whose clocks are wrong, and large ones. */
+/*
+ * Fleets that change, fleets whose clocks are wrong, and large ones.
+ *
+ * Guards: src/fleet/membership.c, src/fleet/fleet_clock.c, src/fleet/demand.c, apps/fleetsim/sim.c
+ */
 #include "runs.h"
 
 static const weir_limit second_limits[] = {

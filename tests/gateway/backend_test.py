@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway and its backend, on loopback: backend_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
+"""
+The gateway and its backend, on loopback: backend_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/gateway/backend.c, apps/gateway/worker.c, apps/gateway/outbox.c
+"""
 import re
 import socket
 

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""weir-gateway beside others on a Redis: entries of sources, and sources whose names need the fleet's secret."""
+"""
+weir-gateway beside others on a Redis: entries of sources, and sources whose names need the fleet's secret.
+
+Guards: apps/gateway/secret.c, apps/gateway/policies.c, apps/gateway/options.c
+"""
 from support import Fixture, Redis, ask, run
 
 POLICIES = "policies:\n  - name: source\n    limits: [{algorithm: fixed_window, limit: 20, period: 30d}]\n"

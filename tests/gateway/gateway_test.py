@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway end to end, on loopback: gateway_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
+"""
+The gateway end to end, on loopback: gateway_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/gateway/main.c, apps/gateway/worker.c, apps/gateway/session.c, apps/gateway/status.c
+"""
 import http.client
 import json
 import os

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway's HTTP, on loopback: http_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
+"""
+The gateway's HTTP, on loopback: http_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/gateway/http.c
+"""
 import http.client
 import json
 import socket

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Packets that the kernel merges, on loopback: offload_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
+"""
+Packets that the kernel merges, on loopback: offload_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/gateway/offload.c, apps/gateway/outbox.c
+"""
 import ctypes
 import errno
 import fcntl

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway's command line, on loopback: options_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
+"""
+The gateway's command line, on loopback: options_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/gateway/options.c, apps/gateway/address.c
+"""
 import os
 import pathlib
 import signal

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway and its policy file: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP."""
+"""
+The gateway and its policy file: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/gateway/policies.c
+"""
 import json
 import signal
 import subprocess

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PROXY protocol headers to the backend, on loopback: proxy_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
-Prints TAP."""
+"""
+PROXY protocol headers to the backend, on loopback: proxy_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
+Prints TAP.
+
+Guards: apps/gateway/proxy.c
+"""
 import socket
 import struct
 

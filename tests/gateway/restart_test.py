@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A gateway that hands over to another one, on loopback: restart_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
-Prints TAP."""
+"""
+A gateway that hands over to another one, on loopback: restart_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
+Prints TAP.
+
+Guards: apps/gateway/session.c, apps/gateway/backend.c, apps/gateway/main.c
+"""
 import re
 import signal
 import socket

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README's program and the examples as C++: cpp_test.py SOURCE_DIRECTORY. Prints TAP."""
+"""
+README's program and the examples as C++: cpp_test.py SOURCE_DIRECTORY. Prints TAP.
+
+Guards: include/weir/weir.h, README.md
+"""
 import pathlib
 import re
 import shutil

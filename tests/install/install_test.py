@@ -4,6 +4,8 @@
 Installing as README and docs/embedding.md say: install_test.py SOURCE_DIRECTORY. Prints TAP.
 
 README's lines install below /usr/local: here, in a mount namespace in which /usr/local and /etc are copies.
+
+Guards: src/meson.build, README.md, docs/embedding.md
 """
 import os
 import pathlib

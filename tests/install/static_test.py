@@ -4,6 +4,8 @@
 The static library: static_test.py [--tls] LIBRARY SOURCE_DIRECTORY COMPILER... Prints TAP.
 
 --tls: hiredis knows TLS, and the library asks for its part of that.
+
+Guards: src/localize
 """
 import pathlib
 import sys

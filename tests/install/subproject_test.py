@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""weir as a subproject of a meson project: subproject_test.py SOURCE_DIRECTORY. Prints TAP."""
+"""
+weir as a subproject of a meson project: subproject_test.py SOURCE_DIRECTORY. Prints TAP.
+
+Guards: meson.build, src/meson.build
+"""
 import pathlib
 import sys
 import tempfile

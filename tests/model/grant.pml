@@ -28,6 +28,8 @@
  *     and 256 changes between two of its steps, is no part of the model.)
  *   - only a settler sees what is in another's store buffer: how much of it has drained is chosen when he looks;
  *   - what a thread no longer needs is made 0.
+ *
+ * Guards: src/thread/settle.c, src/check/renew_grant.c, src/check/decide.c, src/base/barrier.c
  */
 #ifndef WORKERS
 #define WORKERS 2

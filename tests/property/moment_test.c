@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rule at one moment says and charges what rule_headroom and rule_charge do, over random rules, states and times. */
+/*
+ * A rule at one moment says and charges what rule_headroom and rule_charge do, over random rules, states and times.
+ *
+ * Guards: src/algorithm/limit_snapshot.c
+ */
 #include "algorithm/limit_snapshot.h"
 #include "support/support.h"
 

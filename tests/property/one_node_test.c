@@ -18,6 +18,9 @@
  * Case `n` of a run is drawn from the seed and n; every step from the case and its number alone, so that steps can be
  * left out: of a case that fails as many as can be are, and the rest is told.
  * WEIR_PROPERTY_CASES: how many cases; WEIR_PROPERTY_CASE: only this one.
+ *
+ * Guards: src/check/direct_charge.c, src/check/renew_grant.c, src/process/allowance.c, src/fleet/merge.c,
+ * src/fleet/round.c
  */
 #include <inttypes.h>
 #include <math.h>

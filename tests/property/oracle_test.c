@@ -4,6 +4,11 @@
  * moves: every algorithm and every call, across window boundaries, with long silences, with the wall clock set back and
  * forth, with costs up to beyond the limit, policies of one to four limits that change while keys are in use, one
  * thread handle or several that hold grants from one another.
+ *
+ * Guards: src/algorithm/rule.c, src/algorithm/window.c, src/algorithm/bucket.c, src/algorithm/history.c,
+ * src/algorithm/calendar.c, src/check/decide.c, src/check/refund.c, src/check/reserve.c, src/check/check_all.c,
+ * src/check/direct_charge.c, src/check/renew_grant.c, src/thread/policy_snapshot.c, src/thread/settle.c,
+ * src/thread/slot.c, src/thread/tick.c, src/base/numbers.h
  */
 #include <inttypes.h>
 #include <stdio.h>

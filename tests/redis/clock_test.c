@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The heartbeat's script: fleet time when Redis's clock is set, when the set of nodes is lost, and which nodes are
- * live. Guards: transport/redis/scripts/heartbeat.lua.
+ * live.
+ *
+ * Guards: src/transport/redis/scripts/heartbeat.lua
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A Redis Cluster of real servers: sums over slots, slots that move, shards that are lost, forget, or fail over.
+ *
+ * Guards: src/transport/redis/topology.c, src/transport/redis/batch.c
  */
 #include <pthread.h>
 #include <string.h>

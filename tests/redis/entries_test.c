@@ -2,6 +2,8 @@
 /*
  * Entries of single keys, of which somebody has written more than is read, or longer ones; and a Redis that is full and
  * evicts. Neither costs a round, and what is left out is said once.
+ *
+ * Guards: src/transport/redis/scripts/overrides.lua, src/transport/redis/answer.c
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -2,6 +2,10 @@
 /*
  * What somebody else may write into weir's records, field by field: it costs that record, or nothing; never a round,
  * nor another record of the same call. And the same of the set of nodes.
+ *
+ * Guards: src/transport/redis/answer.c, src/transport/redis/scripts/report_window.lua,
+ * src/transport/redis/scripts/report_bucket.lua, src/transport/redis/scripts/report_history.lua,
+ * src/transport/redis/scripts/heartbeat.lua
  */
 #include <errno.h>
 #include <inttypes.h>

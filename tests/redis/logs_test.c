@@ -3,6 +3,8 @@
  * The script of sliding logs, held against the in-memory fleet: random reports of several authors, repeated, of units
  * given back and of resets, are answered alike, whatever becomes of the hash beside the set. And what a report reads
  * of the set does not grow with it. And a backlog of many nodes gets shorter, whatever a round takes.
+ *
+ * Guards: src/transport/redis/scripts/report_history.lua, src/transport/loopback/records.c
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,6 +2,8 @@
 /*
  * A host's loop that waits for weir_poll_fd and does nothing but weir_poll when it is readable: syncs are as prompt as
  * with a thread, whatever becomes of the connections, and the loop does not turn for nothing.
+ *
+ * Guards: src/limiter/poll_set.c, src/limiter/background.c, src/transport/redis/redis.c
  */
 #include <poll.h>
 #include <pthread.h>

@@ -3,6 +3,10 @@
  * What stands in a real Redis: after quiet, the sum of every record is what the nodes let pass and charged, less what
  * was given back, and the set of a log is its live units; whatever Redis has lost in between. And what an operator
  * writes there: entries of single keys.
+ *
+ * Guards: src/fleet/report.c, src/fleet/merge.c, src/transport/redis/scripts/report_window.lua,
+ * src/transport/redis/scripts/report_bucket.lua, src/transport/redis/scripts/report_history.lua,
+ * src/transport/redis/scripts/overrides.lua, src/base/decimal.h, src/base/count.h
  */
 #include <inttypes.h>
 #include <pthread.h>

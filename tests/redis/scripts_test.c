@@ -2,6 +2,9 @@
 /*
  * The scripts of windows and buckets, held against the in-memory fleet: random reports, repeated, late, of resets and
  * of units given back, are answered alike. And what a record in Redis always has: a time to live.
+ *
+ * Guards: src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
+ * src/transport/loopback/records.c, src/base/count.h, src/transport/redis/embed.py
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sentinels, several hosts, and users with few rights: who is asked, who is passed over, and what the log says.
+ *
+ * Guards: src/transport/redis/topology.c, src/transport/redis/server.c
  */
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,8 @@
 /*
  * TLS, where this build and the server have it: certificates made for the test, good and bad ones. Where the build has
  * none, rediss:// and RESP3 are refused with a sentence that says what is missing.
+ *
+ * Guards: src/transport/redis/tls.c, src/transport/redis/socket.c
  */
 #include <stdio.h>
 #include <stdlib.h>

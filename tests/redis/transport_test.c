@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a transport must do, asked of both: the in-memory fleet and a real Redis with its scripts.
+ *
+ * Guards: src/transport/transport.h, src/transport/redis/redis.c, src/transport/redis/batch.c,
+ * src/transport/redis/answer.c, src/transport/loopback/loopback.c, src/transport/loopback/network.c,
+ * src/transport/redis/scripts/heartbeat.lua
  */
 #include <errno.h>
 #include <stdio.h>

@@ -4,6 +4,9 @@
 The scripts read their arguments before they do anything: scripts_test.py SOURCE_DIRECTORY. Prints TAP.
 
 Whatever would install or build is replaced by a program that writes down how it was called.
+
+Guards: scripts/run, scripts/test, scripts/bench, scripts/setup, scripts/lint, scripts/servers, scripts/plots,
+scripts/platform
 """
 import os
 import pathlib

@@ -10,6 +10,8 @@
  *   policies that change meanwhile: every verdict is of one set
  *
  * The periods are so long that nothing refills, and no window ends, while a test runs.
+ *
+ * Guards: src/check/check_all.c, src/thread/settle.c
  */
 #include <inttypes.h>
 #include <pthread.h>

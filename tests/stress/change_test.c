@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Policies change while threads check: every check sees one set or the other. */
+/*
+ * Policies change while threads check: every check sees one set or the other.
+ *
+ * Guards: src/policy/policy.c, src/limiter/bucket_origin.c, src/base/rcu.c
+ */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -2,6 +2,8 @@
 /*
  * More keys than the table holds, from several threads: memory stays as it is, hot keys keep their place, nothing is
  * counted for another key, and no key is there twice.
+ *
+ * Guards: src/process/insert.c, src/process/evict.c, src/process/table.c, src/base/spin.h
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,6 +3,8 @@
  * Floods of new keys, many more than the table holds: who was refused is refused still, who is new is let pass, and no
  * memory is taken. Two million keys and a table for two thousand; WEIR_FLOOD_KEYS=100000000 (meson test --suite soak)
  * has a table for 65,536, which is the default.
+ *
+ * Guards: src/process/evict.c, src/process/evicted_sketch.c
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -3,6 +3,8 @@
  * More keys than there are notes, and some more than there are cells: while threads use them, give units back and make
  * each other's keys move and go, two nodes' background threads give notes and take them away. At the end the fleet has
  * every unit that passed, once.
+ *
+ * Guards: src/process/sync_state.c, src/process/refund_ledger.c, src/process/insert.c
  */
 #include <pthread.h>
 #include <stdatomic.h>

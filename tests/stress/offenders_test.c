@@ -2,6 +2,8 @@
 /*
  * Offenders are read while threads are denied and policies change: every copy is whole, nobody is said to have been
  * denied more than that for sure, and when all is quiet every denied unit has been counted once.
+ *
+ * Guards: src/process/top_denied.c
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,6 +5,9 @@
  *   far past the limit: limit <= admitted <= limit + threads * cost
  *   a burst of exactly the limit, however it is spread over the threads: passes whole
  *   after all have left: the table counts what was admitted, to the unit, and holds nothing
+ *
+ * Guards: src/thread/settle.c, src/thread/slot.c, src/check/decide.c, src/check/check.c, src/check/renew_grant.c,
+ * src/base/barrier.c, src/base/atomics.h, src/base/dwcas.h
  */
 #include <inttypes.h>
 #include <pthread.h>

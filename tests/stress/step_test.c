@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host whose clock is an hour wrong meets the fleet while its threads check: no key is denied for that hour. */
+/*
+ * A host whose clock is an hour wrong meets the fleet while its threads check: no key is denied for that hour.
+ *
+ * Guards: src/fleet/fleet_clock.c, src/fleet/sweep.c, src/thread/tick.c
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>

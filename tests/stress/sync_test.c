@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weir_sync while threads use more keys than a round holds: it comes to an end, and what was counted before is told. */
+/*
+ * weir_sync while threads use more keys than a round holds: it comes to an end, and what was counted before is told.
+ *
+ * Guards: src/fleet/gather.c, src/fleet/round.c, src/limiter/background.c, src/base/spin.h
+ */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program may rely on that was compiled with another version of the header. */
+/*
+ * What a program may rely on that was compiled with another version of the header.
+ *
+ * Guards: src/limiter/stats.c, src/limiter/weir.c, include/weir/weir.h
+ */
 #include <stdio.h>
 #include <string.h>
 

@@ -2,6 +2,8 @@
 /*
  * What the transport makes of a script's answer. Numbers that no script of weir's answers cost the record that they are
  * of; an answer of another shape, the connection.
+ *
+ * Guards: src/transport/redis/answer.c
  */
 #include <errno.h>
 #include <string.h>

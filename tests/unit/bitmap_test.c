@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sets of cells against an array of bools: whole, in parts, and with threads that set while one takes.
+ *
+ * Guards: src/process/bitmap.c
  */
 #include <stdlib.h>
 

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weir_check_burst answers as weir_check does for one key after the other. */
+/*
+ * weir_check_burst answers as weir_check does for one key after the other.
+ *
+ * Guards: src/check/check_burst.c
+ */
 #include <string.h>
 
 #include "support/nodes.h"

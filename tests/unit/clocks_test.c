@@ -3,6 +3,8 @@
  * Redis's clock is set, by an hour to thirty years, and set right again: several nodes under one limit, of which they
  * ask three times as much. No stretch of two periods lets more pass than the limit's bound, and none after a step lets
  * less than the limit pass for longer than the first period.
+ *
+ * Guards: src/fleet/fleet_clock.c, src/fleet/sweep.c
  */
 #include <inttypes.h>
 

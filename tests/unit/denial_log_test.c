@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the log says of policies that deny, on a clock that the test moves: when, how often, of whom.
- * Guards: denial_log.c.
+ *
+ * Guards: src/limiter/denial_log.c
  */
 #include <pthread.h>
 #include <stdio.h>

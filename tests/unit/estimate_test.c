@@ -2,6 +2,8 @@
 /*
  * The fleet estimate's arithmetic against its formulas in double precision, at its limits, and for what it promises:
  * more demand elsewhere or older news never lets more pass, and fractions come out on average.
+ *
+ * Guards: src/algorithm/estimate.c, src/base/numbers.h
  */
 #include "algorithm/estimate.h"
 #include "base/numbers.h"

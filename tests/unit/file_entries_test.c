@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entries of single keys in a policy file: what they do, what they stand below, and where a fault is said to be. */
+/*
+ * Entries of single keys in a policy file: what they do, what they stand below, and where a fault is said to be.
+ *
+ * Guards: src/policy/file_entries.c
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>

@@ -3,6 +3,9 @@
  * Several nodes in one process, on the in-memory fleet, under one clock that the test moves: sharing, what is reported
  * and when, lost answers, a fleet that forgets, wrong clocks. The outage ladder: ladder_test.c; keys that are new:
  * new_keys_test.c.
+ *
+ * Guards: src/fleet/round.c, src/fleet/gather.c, src/fleet/report.c, src/fleet/merge.c, src/fleet/demand.c,
+ * src/check/direct_charge.c, src/base/count.h, src/transport/loopback/loopback.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

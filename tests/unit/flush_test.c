@@ -2,6 +2,8 @@
 /*
  * A flush, for a weir_sync, over several rounds: whatever befalls one of them, and whatever is used behind
  * it, all that was counted before is in the fleet when it is over.
+ *
+ * Guards: src/fleet/gather.c, src/fleet/round.c
  */
 #include <errno.h>
 

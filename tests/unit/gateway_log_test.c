@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gateway's log: what the library says of a policy that denies, as fields, whatever bytes a key has.
- * Guards: apps/gateway/log.c, apps/gateway/denial_line.c.
+ *
+ * Guards: apps/gateway/log.c, apps/gateway/denial_line.c
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Header fields: what each style writes, into room of any size, and that a client that obeys Retry-After is admitted.
+/*
+ * Header fields: what each style writes, into room of any size, and that a client that obeys Retry-After is admitted.
+ *
+ * Guards: src/limiter/http_headers.c, src/base/text.h
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of heavy hitters against exact counts: under Zipf's law, and halved. */
+/*
+ * The list of heavy hitters against exact counts: under Zipf's law, and halved.
+ *
+ * Guards: src/algorithm/top_k.c
+ */
 #include <string.h>
 
 #include "algorithm/top_k.h"

@@ -3,6 +3,9 @@
  * Known behaviour of the field, step by step: what redis-cell, throttled, nginx, Cloudflare, the ATM Forum and the
  * calendar have published, through the public interface and under a clock that the test moves. weir's `burst` counts
  * all units that pass at once: redis-cell's and throttled's max_burst plus one, nginx's burst plus one.
+ *
+ * Guards: src/algorithm/window.c, src/algorithm/bucket.c, src/algorithm/history.c, src/algorithm/calendar.c,
+ * src/algorithm/rule.c, src/check/denial.c
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is learned of a key's demand between answers: of what was denied, of what was asked for lately, of who fell
- * silent. */
+/*
+ * What is learned of a key's demand between answers: of what was denied, of what was asked for lately, of who fell
+ * silent.
+ *
+ * Guards: src/fleet/demand.c
+ */
 #include "algorithm/estimate.h"
 #include "algorithm/window.h"
 #include "support/nodes.h"

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening, closing, attaching, forking: nothing is left behind. */
+/*
+ * Opening, closing, attaching, forking: nothing is left behind.
+ *
+ * Guards: src/limiter/weir.c, src/limiter/options.c, src/limiter/background.c, src/thread/limiter.c,
+ * src/thread/thread.c, src/limiter/stats.c
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

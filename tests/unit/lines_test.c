@@ -3,6 +3,8 @@
  * Which cache lines a check writes. A hit, and a denial that is answered from the slot, writes its thread's slot and
  * its thread's tally; nothing of that lies on a line that another thread reads or writes. All memory that a check could
  * write is compared before and after: by a clock that stands still nothing else moves.
+ *
+ * Guards: src/check/check.c, src/thread/slot.h, src/check/verdict.h, src/thread/thread.c
  */
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policies in force, as a program is told of them. */
+/*
+ * The policies in force, as a program is told of them.
+ *
+ * Guards: src/limiter/listing.c, src/limiter/bucket_origin.c
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,8 @@
 /*
  * Which nodes there are: what a round says, and what is made of it; nodes with intervals of their own; and nodes that
  * crash again and again.
+ *
+ * Guards: src/fleet/membership.c
  */
 #include "fleet/membership.h"
 #include "support/nodes.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reserved memory: which of it may lie on huge pages, what of it is present, and that nothing of it is left behind. */
+/*
+ * Reserved memory: which of it may lie on huge pages, what of it is present, and that nothing of it is left behind.
+ *
+ * Guards: src/base/pages.c
+ */
 #include "base/pages.h"
 
 #include <errno.h>

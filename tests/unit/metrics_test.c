@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What metrics there are, and what they say: the library's version, limits, and the outage mode of each policy. */
+/*
+ * What metrics there are, and what they say: the library's version, limits, and the outage mode of each policy.
+ *
+ * Guards: src/limiter/stats.c, src/base/text.h
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

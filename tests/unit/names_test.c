@@ -2,7 +2,8 @@
 /*
  * How a problem names its server, and what it says of host names that cannot be resolved. No name is really looked up:
  * the resolver is this file's.
- * Guards: socket.c, server.c, redis/redis.c.
+ *
+ * Guards: src/transport/redis/socket.c, src/transport/redis/server.c, src/transport/redis/redis.c
  */
 #include <netdb.h>
 #include <string.h>

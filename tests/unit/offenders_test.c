@@ -2,6 +2,8 @@
 /*
  * The top offenders: what weir_top_offenders tells of denials on every way through the library, on a clock that the
  * test moves. (The list itself: heavy_test.c.)
+ *
+ * Guards: src/process/top_denied.c, src/process/key_name.c, src/check/slot_learn.c
  */
 #include <stdio.h>
 #include <stdlib.h>

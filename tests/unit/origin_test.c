@@ -2,6 +2,8 @@
 /*
  * Hosts whose wall clock was years off when the weir was opened: from the first reading of the fleet's time on, every
  * limit is what it is elsewhere. And how far a weir without a fleet can go.
+ *
+ * Guards: src/limiter/bucket_origin.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

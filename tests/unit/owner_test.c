@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles of threads that end, and handles that go from thread to thread. Guards: handle.c. */
+/*
+ * Handles of threads that end, and handles that go from thread to thread.
+ *
+ * Guards: src/thread/handle.c, src/thread/thread.c
+ */
 #include <pthread.h>
 #include <semaphore.h>
 #include <string.h>

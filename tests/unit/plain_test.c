@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text from outside that comes into a log or into metrics: it stays in its line, and cannot command a terminal. */
+/*
+ * Text from outside that comes into a log or into metrics: it stays in its line, and cannot command a terminal.
+ *
+ * Guards: src/base/plain.c
+ */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

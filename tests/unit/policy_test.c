@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Malformed policies, from programs and from files: a sentence that says what to mend, and the old set stays. */
+/*
+ * Malformed policies, from programs and from files: a sentence that says what to mend, and the old set stays.
+ *
+ * Guards: src/policy/validate.c, src/policy/policy.c, src/policy/words.c, src/policy/yaml.c, src/base/error.c
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

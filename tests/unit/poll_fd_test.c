@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weir_poll_fd without a Redis: the time alone, and what it refuses. */
+/*
+ * weir_poll_fd without a Redis: the time alone, and what it refuses.
+ *
+ * Guards: src/limiter/poll_set.c, src/limiter/background.c
+ */
 #include <errno.h>
 #include <poll.h>
 #include <sys/resource.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a key is called in Redis where its bytes are not told: by which hash, and under which secret. */
+/*
+ * What a key is called in Redis where its bytes are not told: by which hash, and under which secret.
+ *
+ * Guards: src/base/record_hash.c, src/base/percent.c
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

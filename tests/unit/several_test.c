@@ -2,6 +2,8 @@
 /*
  * Answers that rest on several limits or several keys: how long a refused reservation has to wait, and how a
  * weir_check_all counts beside entries of single keys. Under a clock that the test moves.
+ *
+ * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c
  */
 #include <inttypes.h>
 #include <string.h>

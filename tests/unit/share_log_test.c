@@ -2,6 +2,8 @@
 /*
  * Sliding logs of several nodes: never more than the limit in any period but for what nobody can have heard of yet;
  * the times of the others' units, told again and again, counted once.
+ *
+ * Guards: src/fleet/report_history.c, src/algorithm/history.c, src/process/history_store.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -2,6 +2,8 @@
 /*
  * What is remembered of forgotten keys: traces against the states they are of, and the sketch against a map that
  * remembers everything.
+ *
+ * Guards: src/process/evicted_sketch.c, src/algorithm/rule.c
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,6 +2,8 @@
 /*
  * What a slot answers by itself is what the table would have: which limit, by what, of how much is left; and it is
  * counted for its policy. Time stands still, so that a grant lasts until it is used up.
+ *
+ * Guards: src/thread/slot.c, src/check/slot_learn.c, src/check/verdict.h, src/check/check.c, src/base/barrier.c
  */
 #include <stdio.h>
 

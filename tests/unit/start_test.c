@@ -2,6 +2,8 @@
 /*
  * What a node lets pass before it has heard of the fleet, and in an outage that began before it: its even part of
  * `expected_nodes`, of a quota a 64th of that, and of a policy that is closed nothing. On the in-memory fleet.
+ *
+ * Guards: src/process/allowance.c, src/fleet/outage.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -2,6 +2,8 @@
 /*
  * What is done to every key of a table, a part of it at a time: when an outage begins, on the way back from one in
  * which everything passed, when the first reading of the fleet's clock moves the time.
+ *
+ * Guards: src/fleet/sweep.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a node says and counts of a fleet that it cannot reach, by the fake clock.
- * Guards: link_health.c, stats.c.
+ *
+ * Guards: src/fleet/link_health.c, src/limiter/stats.c, src/transport/loopback/loopback.c
  */
 #include <errno.h>
 

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shared library in a program that loads and unloads it. Guards: handle.c. */
+/*
+ * The shared library in a program that loads and unloads it.
+ *
+ * Guards: src/meson.build, src/thread/handle.c
+ */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every form of redis_url, and every malformed one; a password never comes back in an error. */
+/*
+ * Every form of redis_url, and every malformed one; a password never comes back in an error.
+ *
+ * Guards: src/transport/redis/url.c
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

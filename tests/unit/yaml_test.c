@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Policy files that are malformed: where the fault stands, to the character, and what to do. And what is taken. */
+/*
+ * Policy files that are malformed: where the fault stands, to the character, and what to do. And what is taken.
+ *
+ * Guards: src/policy/tree.c, src/policy/fields.c, src/policy/values.c, src/policy/text_file.c, src/policy/words.c,
+ * src/policy/yaml.c
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
