@@ -39,7 +39,8 @@ def call(*words, record_python=False):
         (directory / "sudo").chmod(0o755)
         record = directory / "record"
         record.touch()
-        done = subprocess.run(["bash", SOURCE / "scripts" / words[0], *words[1:]], capture_output=True, text=True, timeout=60,
+        done = subprocess.run(["bash", SOURCE / "scripts" / words[0], *words[1:]], capture_output=True, text=True,
+                              timeout=60,
                               env={**os.environ, "PATH": f"{place}:{os.environ['PATH']}", "RECORD_PATH": str(record)})
         return done.returncode, done.stdout + done.stderr, record.read_text().splitlines()
 
@@ -64,7 +65,9 @@ def refuses():
     cases = [(script, "--bogus") for script in SCRIPTS]
     cases += [("test", "unti"), ("test", "unit", "--bogus"), ("run", "--quick", "bogus"), ("run", "--seconds", "soon"),
               ("run", "--seconds"), ("bench", "--quick", "--keys=5"), ("bench", "--only"), ("setup", "run", "test"),
-              ("lint", "src"), ("servers", "build", "--bogus"), ("test", "--fast", "trixie"), ("platform",), ("platform", "arm46"),
+              ("lint", "src"), ("test", "--for"), ("test", "--for", "src/nothing.c"), ("test", "unit", "--for"), ("servers",
+                                                                      "build", "--bogus"), ("test", "--fast", "trixie"),
+                                                                      ("platform",), ("platform", "arm46"),
               ("platform", "trixie", "arm64")]
     for case in cases:
         status, output, calls = call(*case)
@@ -151,11 +154,66 @@ def chroot_packages():
         called = record.read_text().split()
         expect(called[-1] == "http://archive.example/debian/", called)
         packages = next(word for word in called if word.startswith("--include=")).removeprefix("--include=").split(",")
-        expect({"gcc", "redis-server", "libhiredis-dev", "libhiredis-dev:arm64", "libcmocka-dev:arm64"} <= set(packages), packages)
+        expect({"gcc", "redis-server", "libhiredis-dev", "libhiredis-dev:arm64", "libcmocka-dev:arm64"} <= set(packages),
+               packages)
         unneeded = HEAVY - {"libcmocka-dev"}
         expect(not set(packages) & (unneeded | {"libck-dev:arm64"}), packages)
         done = in_namespace("scripts/test", "arm64", cwd=tree, env=environment)
         expect(done.returncode == 1 and done.stdout.endswith("0 passed, 1 failed\n"), done)
 
 
-run_checks([helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages])
+# What meson writes of a build: two tests of one program, one that soaks, one of Python, and a model's.
+INTROSPECTION = """
+import json, os, pathlib, sys
+if sys.argv[1] == "setup":
+    tree, info = os.getcwd(), pathlib.Path("build/meson-info")
+    info.mkdir(parents=True)
+    program = tree + "/build/tests/unit_x_test"
+    pathlib.Path("build/build.ninja").touch()
+    json.dump([{"filename": [program], "target_sources": [{"sources": [tree + "/tests/unit/x_test.c"]}]}], open(info / "intro-targets.json", "w"))
+    json.dump([{"name": "unit/x", "suite": ["weir:unit"], "cmd": [program]},
+               {"name": "few/x", "suite": ["weir:unit"], "cmd": [program]},
+               {"name": "soak/x", "suite": ["weir:soak"], "cmd": [program]},
+               {"name": "gateway/y", "suite": ["weir:gateway"], "cmd": ["python3", tree + "/build/../tests/gateway/y_test.py", tree]},
+               {"name": "model/m", "suite": ["weir:model"], "cmd": [tree + "/tests/model/run"]}], open(info / "intro-tests.json", "w"))
+"""
+
+
+def tests_of_files():
+    """scripts/test --for runs the tests that guard files, and no others"""
+    with tempfile.TemporaryDirectory(prefix="weir-scripts-") as place:
+        tree = copy_of_scripts(place)
+        for name, text in {"src/x.c": "", "src/x.h": "", "src/m.c": "", "src/none.c": "", "src/away.c": "",
+                           "tests/unit/x_test.c": "/* Guards: src/x.c */",
+                           "tests/gateway/y_test.py": "# Guards: src/x.h", "tests/model/m.pml": "/* Guards: src/m.c */",
+                           "tests/unit/away_test.c": "/* Guards: src/away.c */",
+                           "programs/meson": RECORD + f"exec python3 -c '{INTROSPECTION}' \"$@\"\n",
+                           "programs/ninja": RECORD,
+                           "programs/dpkg-query": "#!/bin/sh\necho installed\n"}.items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(text)
+            if name.startswith("programs/"):
+                (tree / name).chmod(0o755)
+        record = tree / "record"
+        environment = {**os.environ, "PATH": f"{tree}/programs:{os.environ['PATH']}", "RECORD_PATH": str(record)}
+
+        def call_in(folder, *files):
+            record.write_text("")
+            done = subprocess.run(["bash", tree / "scripts/test", "--for", *files], cwd=tree / folder, capture_output=True,
+                                  text=True,
+                                  timeout=60, env=environment)
+            return done, [line.split("--no-stdsplit ")[1] for line in record.read_text().splitlines() if line.startswith("meson test ")]
+
+        for folder, files, wanted in ((".", ["src/x.c"], "few/x unit/x"), ("src", ["x.h"], "few/x gateway/y unit/x"),
+                                      ("tests", ["src/m.c"], "model/m"),
+                                      (".", ["src/m.c", "tests/unit/x_test.c"], "few/x model/m unit/x")):
+            done, tests = call_in(folder, *files)
+            expect(done.returncode == 0 and tests == [wanted], files, tests, done)
+        for name, status, sentence in (("src/nothing.c", 2, 'there is no file "src/nothing.c": give a path below'),
+                                       ("src/none.c", 2, 'no test guards "src/none.c"'),
+                                       ("src/away.c", 1, "tests/unit/away_test.c is not a test of this build")):
+            done, tests = call_in(".", "src/x.c", name)
+            expect(done.returncode == status and f"scripts/test: {sentence}" in done.stderr and not tests, name, done)
+
+
+run_checks([helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages, tests_of_files])
