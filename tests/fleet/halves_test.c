@@ -12,6 +12,8 @@
  * silent node counts as failed (docs/outages.md: a node that is killed).
  *
  * WEIR_FLEET_SEEDS: so many seeds, and a line for each.
+ *
+ * Guards: src/fleet/demand.c, src/fleet/report.c, src/transport/loopback/records.c
  */
 #include <math.h>
 
