@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/hex.h"
+
 #define ESCAPE_SIZE 4 /* \xNN */
 
 /* Bytes of the UTF-8 character that begins at `text` (RFC 3629, section 4), and the character; 0: there is none. */
@@ -37,7 +39,6 @@ static bool is_control(uint32_t character)
 
 static size_t write_plain(char *out, size_t size, const char *text, const char *escaped)
 {
-    static const char digits[] = "0123456789abcdef";
     size_t at = 0;
     for (const unsigned char *from = (const unsigned char *) text; *from != '\0';) {
         uint32_t character;
@@ -56,8 +57,7 @@ static size_t write_plain(char *out, size_t size, const char *text, const char *
             }
             out[at++] = '\\';
             out[at++] = 'x';
-            out[at++] = digits[*from >> 4];
-            out[at++] = digits[*from & 15];
+            at += hex_write(out + at, from, 1);
         }
     }
     out[at] = '\0';

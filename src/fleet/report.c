@@ -36,6 +36,7 @@
 #include "base/count.h"
 #include "base/decimal.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/numbers.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
@@ -86,9 +87,8 @@ size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE],
     const char *const end = append(append(append(partition, policy->base), ":"), key);
     uint64_t hash[2];
     hash_shared(partition, (size_t) (end - partition), hash);
-    static const char digits[] = "0123456789abcdef";
     const unsigned seq = (unsigned) (hash[0] % SLOT_TAGS);
-    const char braced[] = {':', '{', digits[seq >> 8], digits[seq >> 4 & 15], digits[seq & 15], '}', ':', '\0'};
+    const char braced[] = {':', '{', hex_digit(seq >> 8), hex_digit(seq >> 4), hex_digit(seq), '}', ':', '\0'};
     /* It fits: see the sizes of prefix, label and name. */
     char *to = append(append(append(append(record, fleet->prefix), braced), limit->label), ":");
     return (size_t) (append(to, partition) - record);
@@ -110,7 +110,7 @@ struct report *report_add(struct fleet *fleet, uint32_t cell, const struct sync_
         .cell = cell, .seq = load_relaxed(&sync->allowance.seq), .incarnation = sync->incarnation, .before = before};
     /* All but the record's name, which is long, and written next. */
     memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));
-    (void) hexadecimal_write(append(append(report->author, fleet->node), "."), sync->incarnation);
+    (void) hex_write_number(append(append(report->author, fleet->node), "."), sync->incarnation);
     return report;
 }
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/numbers.h"
-#include "base/percent.h"
 #include "policy/validate.h"
 
 #define HASH_SIZE ((size_t) 16)
@@ -18,12 +18,11 @@
 static bool hash_read(const char *digits, unsigned char out[HASH_SIZE])
 {
     for (size_t i = 0; i < HASH_SIZE; i++) {
-        const int high = percent_digit(digits[2 * i]);
-        const int low = high >= 0 ? percent_digit(digits[2 * i + 1]) : -1;
-        if (low < 0) {
+        const int byte = hex_read_byte(digits + 2 * i);
+        if (byte < 0) {
             return false;
         }
-        out[i] = (unsigned char) (high * 16 + low);
+        out[i] = (unsigned char) byte;
     }
     return digits[2 * HASH_SIZE] == '\0';
 }
@@ -87,7 +86,7 @@ void entry_name_write(const struct entry_name *name, char out[ENTRY_NAME_SIZE])
     out[length] = ':';
     if (name->kind == ENTRY_HASHED) {
         key[0] = '~';
-        written = 1 + percent_hex(key + 1, name->bytes, name->length);
+        written = 1 + hex_write(key + 1, name->bytes, name->length);
     } else if (name->kind == ENTRY_NETWORK) {
         written = key_form_write_network(&name->network, key, size);
     } else {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/numbers.h"
 #include "base/percent.h"
 
@@ -145,7 +146,7 @@ size_t key_form_write(const weir_key_form *form, char *out, size_t size, const v
     }
     for (size_t i = 0; i < length; i++) {
         out[3 * i] = '%';
-        (void) percent_hex(out + 3 * i + 1, (const unsigned char *) bytes + i, 1);
+        (void) hex_write(out + 3 * i + 1, (const unsigned char *) bytes + i, 1);
     }
     return 3 * length;
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/percent.h"
 #include "base/record_hash.h"
 #include "policy/key_form.h"
@@ -33,7 +34,7 @@ size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key, const
         const size_t readable = (key->flags & KEPT_NAKED) != 0 ? 0 : KEPT_PREFIX;
         at = percent_escape(out, key->bytes, readable);
         out[at++] = '~';
-        at += percent_hex(out + at, key->bytes + readable, RECORD_HASH_SIZE);
+        at += hex_write(out + at, key->bytes + readable, RECORD_HASH_SIZE);
     } else {
         at = key_form_write(form, out, KEY_TEXT_SIZE, key->bytes, key->length);
     }

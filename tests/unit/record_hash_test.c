@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/percent.h"
+#include "base/hex.h"
 #include "base/record_hash.h"
 #include "support/nodes.h"
 
@@ -38,7 +38,7 @@ static void test_it_is_hmac_sha_256(void **state)
         record_hash_init(&hash, vectors[i].secret);
         for (int again = 0; again < 2; again++) {
             record_hash_of(&hash, vectors[i].data, strlen(vectors[i].data), out);
-            (void) percent_hex(digits, out, sizeof(out));
+            (void) hex_write(digits, out, sizeof(out));
             assert_string_equal(digits, vectors[i].digits);
         }
     }
@@ -77,7 +77,7 @@ static void name_of(const char *with, const char *key, char out[40])
     record_hash_init(&hash, with);
     record_hash_of(&hash, key, strlen(key), bytes);
     out[0] = '~';
-    out[1 + percent_hex(out + 1, bytes, sizeof(bytes))] = '\0';
+    out[1 + hex_write(out + 1, bytes, sizeof(bytes))] = '\0';
 }
 
 static void test_records_bear_it_and_nodes_of_one_secret_share_them(void **state)
@@ -106,7 +106,7 @@ static void test_records_bear_it_and_nodes_of_one_secret_share_them(void **state
     /* Nothing is called by a hash that can be made to collide. */
     const XXH128_hash_t weak = XXH3_128bits("198.51.100.7", 12);
     char digits[33] = "";
-    (void) percent_hex(digits, &weak, sizeof(weak));
+    (void) hex_write(digits, &weak, sizeof(weak));
     assert_int_equal(loopback_fleet_sum(fleet, digits), 0);
     loopback_fleet_free(fleet);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 
 /* A text that is being read: what is left of it. `form` is what a right URL of its scheme looks like. */
 struct reader {
@@ -40,14 +41,6 @@ static int bad(const struct reader *r, const char *what)
     return error_set(r->error, -EINVAL, "redis_url: %s; give %s", what, r->form);
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Copies [from, to) with %xx undone. False: too long, or not well-formed. */
 static bool decode(char *out, size_t size, const char *from, const char *to)
 {
@@ -55,12 +48,11 @@ static bool decode(char *out, size_t size, const char *from, const char *to)
     for (; from < to; from++) {
         char c = *from;
         if (c == '%') {
-            const int high = to - from > 2 ? hex_digit(from[1]) : -1;
-            const int low = high >= 0 ? hex_digit(from[2]) : -1;
-            if (low < 0 || high * 16 + low == 0) {
+            const int byte = to - from > 2 ? hex_read_byte(from + 1) : -1;
+            if (byte <= 0) {
                 return false;
             }
-            c = (char) (high * 16 + low);
+            c = (char) byte;
             from += 2;
         }
         if (at + 1 >= size) {

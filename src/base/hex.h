@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hexadecimal digits: written in lower case, read in either case. */
+#ifndef WEIR_BASE_HEX_H
+#define WEIR_BASE_HEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The digit of the low four bits of `value`. */
+static inline char hex_digit(uint64_t value)
+{
+    return "0123456789abcdef"[value & 15];
+}
+
+/* Writes two digits per byte, without a terminator; returns the number of digits. */
+static inline size_t hex_write(char *out, const void *bytes, size_t length)
+{
+    const unsigned char *from = (const unsigned char *) bytes;
+    for (size_t i = 0; i < length; i++) {
+        out[2 * i] = hex_digit(from[i] >> 4);
+        out[2 * i + 1] = hex_digit(from[i]);
+    }
+    return 2 * length;
+}
+
+/* Writes a number without leading zeros, terminated (17 bytes at most); returns its length. */
+static inline size_t hex_write_number(char *out, uint64_t value)
+{
+    size_t length = 1;
+    while (length < 16 && value >> (4 * length) != 0) {
+        length++;
+    }
+    for (size_t i = 0; i < length; i++) {
+        out[i] = hex_digit(value >> (4 * (length - 1 - i)));
+    }
+    out[length] = '\0';
+    return length;
+}
+
+/* The value of one digit; -1: not a digit. */
+static inline int hex_read_digit(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+    if (c >= 'a' && c <= 'f') {
+        return c - 'a' + 10;
+    }
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte of two digits; -1: not two digits. The second character is read only if the first is a digit. */
+static inline int hex_read_byte(const char *digits)
+{
+    const int high = hex_read_digit(digits[0]);
+    const int low = high >= 0 ? hex_read_digit(digits[1]) : -1;
+    return low >= 0 ? high * 16 + low : -1;
+}
+
+#endif
