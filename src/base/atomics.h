@@ -22,6 +22,7 @@
 #define add_seq_cst(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define or_seq_cst(p, v)       atomic_fetch_or_explicit((p), (v), memory_order_seq_cst)
 #define and_seq_cst(p, v)      atomic_fetch_and_explicit((p), (v), memory_order_seq_cst)
+#define exchange_relaxed(p, v) atomic_exchange_explicit((p), (v), memory_order_relaxed)
 #define exchange_acquire(p, v) atomic_exchange_explicit((p), (v), memory_order_acquire)
 #define exchange_release(p, v) atomic_exchange_explicit((p), (v), memory_order_release)
 #define exchange_seq_cst(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
@@ -33,8 +34,7 @@
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_release, memory_order_relaxed)
 #define cas_seq_cst(p, e, v)                                                                                           \
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_seq_cst, memory_order_seq_cst)
-#define fence_seq_cst()  atomic_thread_fence(memory_order_seq_cst)
-#define fence_compiler() atomic_signal_fence(memory_order_seq_cst)
+#define fence_seq_cst() atomic_thread_fence(memory_order_seq_cst)
 
 /* A counter with one writer: no read-modify-write is needed, and readers may see it a little late. */
 static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)

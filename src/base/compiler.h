@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the compiler is told, and the machine's numbers. */
+/* Hints to the compiler, properties of the build, and the machine's numbers. Names: likely, unlikely. */
 #ifndef WEIR_BASE_COMPILER_H
 #define WEIR_BASE_COMPILER_H
 
+/* Bytes. What different threads write lies on different cache lines. */
 #define CACHE_LINE 64
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Defined in a build under ThreadSanitizer, which sees no ordering in assembly: gcc and clang tell of it differently.
+ */
+#if defined(__SANITIZE_THREAD__)
+#define COMPILER_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define COMPILER_THREAD_SANITIZER 1
+#endif
+#endif
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/atomics.h"
+#include "base/compiler.h"
 
 struct dwcas {
     _Alignas(16) _Atomic uint64_t a;
@@ -27,12 +28,8 @@ struct pair_value {
 
 _Static_assert(sizeof(struct dwcas) == 16, "a pair is one double word");
 
-#if defined(__SANITIZE_THREAD__) || defined(__clang_analyzer__)
+#if defined(COMPILER_THREAD_SANITIZER) || defined(__clang_analyzer__)
 #define DWCAS_BY_COMPILER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define DWCAS_BY_COMPILER 1
-#endif
 #endif
 
 /*

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See rcu.h. */
 #include "base/rcu.h"
 
 #include <pthread.h>
@@ -6,21 +7,15 @@
 #define URCU_INLINE_SMALL_FUNCTIONS
 #include <urcu/urcu-bp.h>
 
-#if defined(__SANITIZE_THREAD__)
-#define RCU_TOLD_TO_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define RCU_TOLD_TO_SANITIZER 1
-#endif
-#endif
+#include "base/compiler.h"
 
-#ifdef RCU_TOLD_TO_SANITIZER
+#ifdef COMPILER_THREAD_SANITIZER
 extern void __tsan_acquire(void *address);
 extern void __tsan_release(void *address);
 static char read_sections_ended;
 #endif
 
-/* What pthread_atfork said. */
+/* The result of pthread_atfork. */
 static int handlers_result;
 
 static __attribute__((constructor)) void register_handlers(void)
@@ -40,7 +35,7 @@ void rcu_enter(void)
 
 void rcu_leave(void)
 {
-#ifdef RCU_TOLD_TO_SANITIZER
+#ifdef COMPILER_THREAD_SANITIZER
     __tsan_release(&read_sections_ended);
 #endif
     urcu_bp_read_unlock();
@@ -49,7 +44,7 @@ void rcu_leave(void)
 void rcu_synchronize(void)
 {
     urcu_bp_synchronize_rcu();
-#ifdef RCU_TOLD_TO_SANITIZER
+#ifdef COMPILER_THREAD_SANITIZER
     __tsan_acquire(&read_sections_ended);
 #endif
 }

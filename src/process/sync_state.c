@@ -7,6 +7,7 @@
 #include "algorithm/bucket.h"
 #include "algorithm/history.h"
 #include "algorithm/window.h"
+#include "base/arena.h"
 #include "base/minifloat.h"
 #include "base/pages.h"
 #include "process/process.h"
@@ -108,9 +109,9 @@ static size_t pool_count(size_t cell_count)
 
 static size_t part_sizes(size_t cell_count, size_t sizes[PARTS])
 {
-    sizes[PART_COMPACTS] = (cell_count * sizeof(struct sync_compact) + 63) / 64 * 64;
+    sizes[PART_COMPACTS] = cell_count * sizeof(struct sync_compact);
     sizes[PART_POOL] = pool_count(cell_count) * sizeof(struct sync_full);
-    return sizes[PART_COMPACTS] + sizes[PART_POOL];
+    return arena_padded(sizes[PART_COMPACTS]) + arena_padded(sizes[PART_POOL]);
 }
 
 size_t syncs_size(size_t cell_count)
@@ -133,8 +134,9 @@ int syncs_open(struct sync_states *syncs, size_t cell_count)
     if (syncs->memory == NULL || syncs->spills == NULL || syncs->tails == NULL) {
         return -ENOMEM;
     }
-    syncs->compacts = syncs->memory;
-    syncs->pool = (struct sync_full *) (void *) ((unsigned char *) syncs->memory + sizes[PART_COMPACTS]);
+    unsigned char *next = syncs->memory;
+    syncs->compacts = arena_carve(&next, sizes[PART_COMPACTS]);
+    syncs->pool = arena_carve(&next, sizes[PART_POOL]);
     for (uint32_t i = 0; i < syncs->count; i++) {
         store_relaxed(&syncs->pool[i].cell, syncs->all ? i : TABLE_NONE);
         store_relaxed(&syncs->pool[i].allowance.seq, SEQ_NONE);
@@ -506,8 +508,7 @@ struct sync_full *sync_load(struct process *process, uint32_t cell, const struct
         return sync;
     }
     expand(process, cell, rule, now_ns, room);
-    /* Acquire, for nothing: it has no weaker name. */
-    store_relaxed(&room->denied, exchange_acquire(&process->syncs.compacts[cell].sync, 0));
+    store_relaxed(&room->denied, exchange_relaxed(&process->syncs.compacts[cell].sync, 0)); /* statistics */
     return room;
 }
 

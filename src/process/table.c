@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/pages.h"
 #include "base/spin.h"
 
@@ -15,7 +16,7 @@
 #define FLEET_NUMERATOR   6
 #define FLEET_DENOMINATOR 5
 
-/* What a table is made of, in this order. */
+/* The parts of a table's memory, in this order. */
 enum { PART_CELLS, PART_METAS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
 
 static size_t groups_for(size_t max_keys, bool fleet)
@@ -25,7 +26,7 @@ static size_t groups_for(size_t max_keys, bool fleet)
     return cells / GROUP_CELLS + 2;
 }
 
-/* Their sizes; returns the sum, each on cache lines of its own. */
+/* Writes the parts' sizes; returns the bytes of all parts. */
 static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
 {
     const size_t cells = group_count * GROUP_CELLS;
@@ -36,7 +37,7 @@ static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
     sizes[PART_LOCKS] = group_count * sizeof(_Atomic uint32_t);
     sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_DEFERRED] = bitmap_bytes;
     for (size_t i = 0; i < PARTS; i++) {
-        sum += (sizes[i] + 63) / 64 * 64;
+        sum += arena_padded(sizes[i]);
     }
     return sum;
 }
@@ -52,14 +53,6 @@ size_t table_size(size_t max_keys, bool fleet)
     return part_sizes(groups_for(max_keys, fleet), fleet, sizes);
 }
 
-/* Carves `size` bytes, on a cache line of their own, off *next. */
-static void *carve(unsigned char **next, size_t size)
-{
-    void *here = *next;
-    *next += (size + 63) / 64 * 64;
-    return here;
-}
-
 int table_open(struct table *table, size_t max_keys, bool fleet)
 {
     memset(table, 0, sizeof(*table));
@@ -73,13 +66,13 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
         return -ENOMEM;
     }
     unsigned char *next = table->memory;
-    table->cells = carve(&next, sizes[PART_CELLS]);
-    table->metas = carve(&next, sizes[PART_METAS]);
-    table->locks = carve(&next, sizes[PART_LOCKS]);
+    table->cells = arena_carve(&next, sizes[PART_CELLS]);
+    table->metas = arena_carve(&next, sizes[PART_METAS]);
+    table->locks = arena_carve(&next, sizes[PART_LOCKS]);
     if (fleet) {
-        bitmap_init(&table->dirty, carve(&next, sizes[PART_DIRTY]), table->cell_count);
-        bitmap_init(&table->urgent, carve(&next, sizes[PART_URGENT]), table->cell_count);
-        bitmap_init(&table->deferred, carve(&next, sizes[PART_DEFERRED]), table->cell_count);
+        bitmap_init(&table->dirty, arena_carve(&next, sizes[PART_DIRTY]), table->cell_count);
+        bitmap_init(&table->urgent, arena_carve(&next, sizes[PART_URGENT]), table->cell_count);
+        bitmap_init(&table->deferred, arena_carve(&next, sizes[PART_DEFERRED]), table->cell_count);
     }
     return 0;
 }

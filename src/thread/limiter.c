@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "base/arena.h"
 #include "base/barrier.h"
 #include "base/pages.h"
 #include "thread/policy_snapshot.h"
@@ -25,31 +26,19 @@ static size_t slots_per_thread(size_t max_keys, uint32_t max_threads)
     return slots;
 }
 
-static void *carve(unsigned char **next, size_t size)
-{
-    void *here = *next;
-    *next += (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    return here;
-}
-
-static size_t padded(size_t size)
-{
-    return (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-}
-
 int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet)
 {
     const size_t slots = slots_per_thread(max_keys, max_threads);
     const size_t slots_size = slots * sizeof(struct slot);
     const size_t accounts_size = slots * sizeof(struct slot_back);
-    const size_t tallies_size = padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
-    const size_t recent_size = padded(RECENT_COUNT * sizeof(uint32_t));
-    const size_t tags_size = padded(slots / SLOT_WAYS * sizeof(uint64_t));
-    const size_t busy_size = padded(slots / SLOT_WAYS * sizeof(uint32_t));
-    const size_t snapshots_size = padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_snapshot));
+    const size_t tallies_size = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
+    const size_t recent_size = arena_padded(RECENT_COUNT * sizeof(uint32_t));
+    const size_t tags_size = arena_padded(slots / SLOT_WAYS * sizeof(uint64_t));
+    const size_t busy_size = arena_padded(slots / SLOT_WAYS * sizeof(uint32_t));
+    const size_t snapshots_size = arena_padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_snapshot));
     const size_t thread_size =
         slots_size + accounts_size + tallies_size + recent_size + tags_size + busy_size + snapshots_size;
-    const size_t threads_size = padded(max_threads * sizeof(struct weir_thread));
+    const size_t threads_size = arena_padded(max_threads * sizeof(struct weir_thread));
 
     if (process_open(&limiter->process, max_keys, max_log_units, fleet) != 0) {
         return -ENOMEM;
@@ -61,7 +50,7 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
         return -ENOMEM;
     }
     unsigned char *next = limiter->memory;
-    limiter->threads = carve(&next, threads_size);
+    limiter->threads = arena_carve(&next, threads_size);
     for (uint32_t i = 0; i < max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         t->limiter = limiter;
@@ -70,13 +59,13 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
         t->index = i;
         t->slot_count = slots;
         t->slot_mask = slots - SLOT_WAYS;
-        t->slots = carve(&next, slots_size);
-        t->accounts = carve(&next, accounts_size);
-        t->tallies = carve(&next, tallies_size);
-        t->seen = carve(&next, recent_size);
-        t->tags = carve(&next, tags_size);
-        t->full = carve(&next, busy_size);
-        t->snapshots = carve(&next, snapshots_size);
+        t->slots = arena_carve(&next, slots_size);
+        t->accounts = arena_carve(&next, accounts_size);
+        t->tallies = arena_carve(&next, tallies_size);
+        t->seen = arena_carve(&next, recent_size);
+        t->tags = arena_carve(&next, tags_size);
+        t->full = arena_carve(&next, busy_size);
+        t->snapshots = arena_carve(&next, snapshots_size);
     }
     limiter->max_threads = max_threads;
     limiter->grants = barrier_available();
