@@ -14,30 +14,30 @@
 
 #include "base/numbers.h"
 
-#define COUNT_AGAIN (UINT64_C(1) << 52)
-#define COUNT_END   (UINT64_C(1) << 53)
+#define COUNT_RESTART (UINT64_C(1) << 52)
+#define COUNT_END     (UINT64_C(1) << 53)
 
 /* How a count is told. */
-static inline uint64_t count_told(uint64_t count)
+static inline uint64_t count_wire(uint64_t count)
 {
-    return count < COUNT_END ? count : COUNT_AGAIN + count % COUNT_AGAIN;
+    return count < COUNT_END ? count : COUNT_RESTART + count % COUNT_RESTART;
 }
 
 /* What a count has grown by; 0: `now` is the earlier one, or the same. */
 static inline uint64_t count_growth(uint64_t was, uint64_t now)
 {
-    if (was < COUNT_AGAIN || now < COUNT_AGAIN) {
+    if (was < COUNT_RESTART || now < COUNT_RESTART) {
         return saturating_sub(now, was);
     }
-    const uint64_t more = (now - was) % COUNT_AGAIN;
-    return more < COUNT_AGAIN / 2 ? more : 0;
+    const uint64_t more = (now - was) % COUNT_RESTART;
+    return more < COUNT_RESTART / 2 ? more : 0;
 }
 
 static inline uint64_t count_add(uint64_t count, uint64_t more)
 {
     return more < COUNT_END - min_u64(count, COUNT_END)
                ? count + more
-               : COUNT_AGAIN + (count % COUNT_AGAIN + more % COUNT_AGAIN) % COUNT_AGAIN;
+               : COUNT_RESTART + (count % COUNT_RESTART + more % COUNT_RESTART) % COUNT_RESTART;
 }
 
 /*
@@ -46,18 +46,18 @@ static inline uint64_t count_add(uint64_t count, uint64_t more)
  */
 static inline uint64_t count_remote(uint64_t known, uint64_t sum, uint64_t mine)
 {
-    if (sum < COUNT_AGAIN || (known == 0 && sum >= mine)) {
+    if (sum < COUNT_RESTART || (known == 0 && sum >= mine)) {
         return max_u64(known, saturating_sub(sum, mine));
     }
-    const uint64_t more = (sum - mine - known) % COUNT_AGAIN;
-    return known == 0 || more < COUNT_AGAIN / 2 ? known + more : known;
+    const uint64_t more = (sum - mine - known) % COUNT_RESTART;
+    return known == 0 || more < COUNT_RESTART / 2 ? known + more : known;
 }
 
 /* Whether a sum says less of the others than is known. */
-static inline bool count_lacks(uint64_t known, uint64_t sum, uint64_t mine)
+static inline bool count_is_behind(uint64_t known, uint64_t sum, uint64_t mine)
 {
-    return sum < COUNT_AGAIN ? saturating_sub(sum, mine) < known
-                             : (sum - mine - known) % COUNT_AGAIN >= COUNT_AGAIN / 2;
+    return sum < COUNT_RESTART ? saturating_sub(sum, mine) < known
+                               : (sum - mine - known) % COUNT_RESTART >= COUNT_RESTART / 2;
 }
 
 #endif

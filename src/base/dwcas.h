@@ -22,7 +22,7 @@ struct dwcas {
     _Atomic uint64_t b;
 };
 
-struct pair_value {
+struct dwcas_value {
     uint64_t a, b;
 };
 
@@ -36,7 +36,7 @@ _Static_assert(sizeof(struct dwcas) == 16, "a pair is one double word");
  * Where *p is *expected: makes it `desired`, returns true. Else stores what it is in *expected, returns false.
  * Ordering: sequentially consistent and a full barrier, also when it fails.
  */
-static inline bool dwcas_swap(struct dwcas *p, struct pair_value *expected, struct pair_value desired)
+static inline bool dwcas_swap(struct dwcas *p, struct dwcas_value *expected, struct dwcas_value desired)
 {
 #ifdef DWCAS_BY_COMPILER
     __extension__ typedef unsigned __int128 wide;
@@ -72,9 +72,9 @@ static inline bool dwcas_swap(struct dwcas *p, struct pair_value *expected, stru
  * Both words as they were at one moment: read twice until both readings agree. (Not proof against a value that
  * changed and changed back in between; whoever acts on the value confirms it with dwcas_swap.)
  */
-static inline struct pair_value dwcas_read(const struct dwcas *p)
+static inline struct dwcas_value dwcas_read(const struct dwcas *p)
 {
-    struct pair_value v;
+    struct dwcas_value v;
     do {
         /* Acquire keeps the second reading behind the first. */
         v.b = load_acquire(&p->b);
@@ -87,9 +87,9 @@ static inline struct pair_value dwcas_read(const struct dwcas *p)
  * Both words, perhaps of two moments: for whoever does nothing by them but a dwcas_swap, which then finds them
  * otherwise. b is read first, and what the caller reads after this is no older than either.
  */
-static inline struct pair_value dwcas_guess(const struct dwcas *p)
+static inline struct dwcas_value dwcas_guess(const struct dwcas *p)
 {
-    struct pair_value v;
+    struct dwcas_value v;
     v.b = load_acquire(&p->b);
     v.a = load_acquire(&p->a);
     return v;

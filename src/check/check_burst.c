@@ -135,7 +135,7 @@ static void ask(struct burst *b, const weir_key *keys, const uint64_t *costs, si
         ahead->snapshot = snapshot;
         ahead->cost = costs[i];
         ahead->hash = policy_snapshot_hash(snapshot, key);
-        ahead->cell = &table->cells[table_line(table, ahead->hash)];
+        ahead->cell = &table->cells[table_pair(table, ahead->hash)];
         __builtin_prefetch(ahead->cell, 1);
     }
 }
@@ -171,7 +171,7 @@ static void look(struct burst *b, size_t count)
     b->missing_count = missing;
     for (size_t i = 0; i < missing; i++) {
         struct ahead *ahead = b->missing[i];
-        ahead->cell = line_full(ahead->cell) ? &b->table->cells[table_second_line(b->table, ahead->hash)] : ahead->cell;
+        ahead->cell = line_full(ahead->cell) ? &b->table->cells[table_second_pair(b->table, ahead->hash)] : ahead->cell;
         __builtin_prefetch(ahead->cell, 1);
     }
 }

@@ -55,7 +55,7 @@ static void take_over(const struct request *r, const struct claim *claim, size_t
 {
     const struct rule *rule = &claim->rules[i];
     struct cell *cell = cell_of(r, claim, i);
-    struct pair_value value;
+    struct dwcas_value value;
     while (cell_read(cell, cell_hash(claim->policy, claim->key, i), &value) &&
            bucket_rate_id(cell_state(value)) != rule->rate_id && value.a != 0) {
         const struct state state = bucket_convert_rate(rule, cell_state(value), r->now_ns);
@@ -66,7 +66,7 @@ static void take_over(const struct request *r, const struct claim *claim, size_t
 }
 
 /* Reads one cell, whose log (if it has one) has been brought up to date. */
-static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct pair_value *value)
+static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct dwcas_value *value)
 {
     const struct cell *cell = cell_of(r, claim, i);
     struct opinion *opinion = &claim->opinions[i];
@@ -97,7 +97,7 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
 }
 
 /* Hears one limit. `mine`: units of those held there that are this request's own. False: the cell is another key's. */
-static bool ask_one(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct pair_value *value)
+static bool ask_one(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct dwcas_value *value)
 {
     if (rule_has_history(&claim->rules[i])) {
         struct process *process = r->t->process;
@@ -117,7 +117,7 @@ static bool ask_one(struct request *r, struct claim *claim, size_t i, uint64_t m
 bool process_ask(struct request *r, struct claim *claim, uint64_t mine)
 {
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        struct pair_value value;
+        struct dwcas_value value;
         if (!ask_one(r, claim, i, mine, &value)) {
             return false;
         }
@@ -179,7 +179,7 @@ static void mark_refused(struct request *r)
         const struct claim *claim = &r->claims[c];
         for (size_t i = 0; claim->short_of && !claim->placeless && i < claim->policy->limit_count; i++) {
             if (claim->opinions[i].left < claim_asked(claim)) {
-                cell_meta_mark(&r->t->process->table.metas[claim->cells[i]], MARK_REFUSED);
+                cell_meta_record(&r->t->process->table.metas[claim->cells[i]], EVENT_REFUSED);
             }
         }
     }
@@ -209,7 +209,7 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
         history_store_lock(process, at);
     }
     for (;;) {
-        struct pair_value value;
+        struct dwcas_value value;
         if ((is_log && !history_store_refresh(process, at, cell_hash(claim->policy, claim->key, i), rule, r->now_ns)) ||
             !hear(r, claim, i, mine, &value)) {
             result = CHARGE_LOST;
@@ -236,7 +236,7 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
         } else if (cost != 0) {
             charged = rule_charge(rule, charged, r->now_ns, cost);
         }
-        struct pair_value next = cell_value(charged, value);
+        struct dwcas_value next = cell_value(charged, value);
         next.b += add;
         if (dwcas_swap(&cell->state, &value, next)) {
             opinion->state = opinion->level = charged;

@@ -9,7 +9,7 @@ bool direct_charge_shared(struct process *process, const struct policy_snapshot 
 {
     const uint32_t at = (uint32_t) (cell - process->table.cells);
     const struct rule *rule = &snapshot->rule;
-    struct pair_value value;
+    struct dwcas_value value;
     if (!cell_read(cell, hash, &value) || !allowance_is_whole(process, snapshot->policy, rule, at)) {
         return false;
     }

@@ -45,7 +45,7 @@ bool direct_charge_shared(struct process *process, const struct policy_snapshot 
 
 /* What a charge is to make of a cell's state, its generation included. */
 struct cold_swap {
-    struct pair_value from, to;
+    struct dwcas_value from, to;
 };
 
 /*
@@ -55,7 +55,7 @@ struct cold_swap {
 static inline bool direct_look(const struct policy_snapshot *snapshot, const struct cell *cell, uint64_t hash,
                                uint64_t cost, struct cold_swap *swap, uint64_t *held)
 {
-    const struct pair_value from = dwcas_guess(&cell->state);
+    const struct dwcas_value from = dwcas_guess(&cell->state);
     /* Relaxed: ordered behind the state by [T2]. */
     if (load_relaxed(&cell->hash) != hash) {
         return false;
@@ -66,7 +66,7 @@ static inline bool direct_look(const struct policy_snapshot *snapshot, const str
         return false;
     }
     swap->from = from;
-    swap->to = (struct pair_value){state.a, state.b};
+    swap->to = (struct dwcas_value){state.a, state.b};
     return true;
 }
 

@@ -127,7 +127,7 @@ static uint64_t refund_cell(struct process *process, uint32_t at, const struct r
     const bool fleet = process->fleet && cell_meta_is(&process->table.metas[at], CELL_SHARED);
     struct refund_ledger *refunds =
         fleet ? refund_ledger_make(process, at) : NULL; /* [A1] before the state is lowered */
-    struct pair_value value = dwcas_read(&cell->state);
+    struct dwcas_value value = dwcas_read(&cell->state);
     struct state state;
     struct state next;
     uint64_t given;
@@ -238,7 +238,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
             const bool counted = history_store_charge(t->process, s.cells[i], &rule, s.now_ns, units);
             counter_add(&t->untracked_count, counted ? 0 : 1);
         } else {
-            struct pair_value value = dwcas_read(&cell->state);
+            struct dwcas_value value = dwcas_read(&cell->state);
             struct state charged;
             do {
                 charged = rule_charge(&rule, cell_state(value), s.now_ns, units);

@@ -19,7 +19,7 @@ struct warm {
 
 /* The state after what passed on the last grant, and what is left of it beside what others hold; `mine`: all that the
  * cell holds for this thread. */
-static uint64_t look(const struct warm *w, uint64_t mine, struct pair_value *value, struct state *state)
+static uint64_t look(const struct warm *w, uint64_t mine, struct dwcas_value *value, struct state *state)
 {
     const struct rule *rule = &w->snapshot->rule;
     const struct slot_back *account = &w->t->accounts[w->index];
@@ -35,7 +35,7 @@ static uint64_t look(const struct warm *w, uint64_t mine, struct pair_value *val
 /* How much of `want` there is room for beside the cost; false: not even for that. */
 static bool size_grant(struct warm *w, uint64_t want)
 {
-    struct pair_value value;
+    struct dwcas_value value;
     struct state state;
     const struct rule *rule = &w->snapshot->rule;
     const uint64_t left = look(w, w->held, &value, &state);
@@ -50,7 +50,7 @@ static bool size_grant(struct warm *w, uint64_t want)
 static bool charge(const struct warm *w, uint64_t mine, struct state *charged, uint64_t *left)
 {
     const struct rule *rule = &w->snapshot->rule;
-    struct pair_value value;
+    struct dwcas_value value;
     struct state state;
     *left = look(w, mine, &value, &state);
     if (*left < w->cost + w->granted) {
@@ -58,7 +58,7 @@ static bool charge(const struct warm *w, uint64_t mine, struct state *charged, u
     }
     *left -= w->cost;
     *charged = rule_charge(rule, state, w->snapshot->now_ns, w->cost);
-    struct pair_value next = cell_value(*charged, value);
+    struct dwcas_value next = cell_value(*charged, value);
     next.b += w->granted != 0 ? GENERATION_ONE : 0; /* [P1] */
     return dwcas_swap(&w->cell->state, &value, next);
 }

@@ -63,7 +63,7 @@ static enum charge charge_plain(struct request *r)
 {
     struct claim *claim = &r->claims[0];
     struct cell *cell = &r->t->process->table.cells[claim->cells[0]];
-    struct pair_value value;
+    struct dwcas_value value;
     if (!cell_read(cell, cell_hash(claim->policy, claim->key, 0), &value)) {
         return CHARGE_LOST;
     }
@@ -130,7 +130,7 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         r->out->allowed = !place.refused;
         if (place.refused || claim->cost == 0) {
             for (size_t i = 0; place.refused && claim->cost != 0 && i < claim->policy->limit_count; i++) {
-                cell_meta_mark(&r->t->process->table.metas[claim->cells[i]], MARK_REFUSED);
+                cell_meta_record(&r->t->process->table.metas[claim->cells[i]], EVENT_REFUSED);
             }
             return true;
         }

@@ -69,7 +69,7 @@ void slot_learn_denial(struct weir_thread *t, const struct policy *policy, const
         return;
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
-        sync_denied(&t->process->syncs, cells[i], cost != 0 ? cost : 1);
+        sync_add_denied(&t->process->syncs, cells[i], cost != 0 ? cost : 1);
         table_set_dirty(&t->process->table, cells[i]);
     }
 }

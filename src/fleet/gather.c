@@ -97,7 +97,7 @@ static void take_evicted(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
     while (fleet->evicted_count < ROUND_EVICTED &&
-           evicted_take(fleet->process, &fleet->evicted_reports[fleet->evicted_count])) {
+           evict_take_report(fleet->process, &fleet->evicted_reports[fleet->evicted_count])) {
         fleet->evicted_count++;
     }
     const uint64_t until_ns = g->until_ns;
@@ -205,7 +205,7 @@ static void take_full_sync(struct gathering *g, uint64_t ended)
     wait_for_untold(g);
     full_sync->forgotten = swept ? full_sync->forgotten + (uint32_t) fleet->evicted_told : 0;
     /* A key that was there when its round began, and not when the flush came to it, is told in another round. */
-    const bool all_there = swept || evicted_begun(fleet->process) == ended;
+    const bool all_there = swept || evict_begun_count(fleet->process) == ended;
     /* The ring of forgotten keys is in order: after so many it is those that were forgotten meanwhile. */
     const bool forgotten = evicted_done(fleet) || full_sync->forgotten >= EVICTED_COUNT + ROUND_EVICTED;
     full_sync->done = all_there && forgotten && full_sync->dirty >= cells && full_sync->deferred >= cells;
@@ -227,7 +227,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
     fleet->interval_count += begins;
     fleet->gather_count++;
     fleet->evicted_told = 0; /* of a round that failed, too */
-    const uint64_t ended = evicted_ended(fleet->process);
+    const uint64_t ended = evict_ended_count(fleet->process);
     if (kind != ROUND_FULL_SYNC) {
         take_urgent(&g);
     }

@@ -25,7 +25,7 @@ static struct answer answer_of(const struct report *report, const struct sync_co
 {
     struct answer answer = {.remote = load_relaxed(&counts->remote),
                             .remote_refunds = load_relaxed(&counts->remote_refunds),
-                            .reset = count_growth(count_told(report->refunds), report->mine_refunds)};
+                            .reset = count_growth(count_wire(report->refunds), report->mine_refunds)};
     if (listens) {
         /* R3 */
         answer.remote = count_remote(answer.remote, report->sum, report->mine);
@@ -57,7 +57,7 @@ static bool merge_window_report(struct process *process, uint32_t at, struct syn
         return false;
     }
     const uint64_t off = refunds + answer.reset + less + counts->deficit;
-    struct pair_value value = dwcas_read(&cell->state);
+    struct dwcas_value value = dwcas_read(&cell->state);
     struct state merged;
     uint64_t there;
     do {
@@ -109,7 +109,7 @@ static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_fu
                         ? UINT64_MAX
                         : answer.remote - load_relaxed(&sync->now.remote);
     }
-    struct pair_value value = dwcas_read(&cell->state);
+    struct dwcas_value value = dwcas_read(&cell->state);
     struct state merged;
     do {
         struct state state = cell_state(value);
@@ -143,7 +143,7 @@ static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_fu
 /* Somebody's units are no longer there, and perhaps ours are not, elsewhere. */
 static bool lost_some(const struct report *report, const struct sync_counts *counts)
 {
-    return count_lacks(load_relaxed(&counts->remote), report->sum, report->mine);
+    return count_is_behind(load_relaxed(&counts->remote), report->sum, report->mine);
 }
 
 static void merge_bucket(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,

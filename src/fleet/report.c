@@ -78,10 +78,10 @@ static char *append(char *to, const char *text)
 }
 
 size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
-                     const struct policy_limit *limit, const struct kept_key *kept)
+                     const struct policy_limit *limit, const struct key_name *kept)
 {
-    char key[KEY_TEXT_SIZE];
-    (void) key_text_write(key, kept, policy->form);
+    char key[KEY_NAME_TEXT_SIZE];
+    (void) key_name_write(key, kept, policy->form);
     /* All records of a key share a partition: of its policy and itself, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);
@@ -117,7 +117,7 @@ struct report *report_add(struct fleet *fleet, uint32_t cell, const struct sync_
 /* Lets a window's state follow the time, so that a key is asked for as of now even where it is not used. */
 static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
 {
-    struct pair_value value = dwcas_read(&cell->state);
+    struct dwcas_value value = dwcas_read(&cell->state);
     uint64_t into_ns;
     struct state rolled = window_roll(rule, cell_state(value), now_ns, &into_ns);
     while (window_seq(rolled) != window_seq(cell_state(value)) &&
@@ -245,7 +245,7 @@ static bool now_matters(const struct sync_full *sync)
            load_relaxed(&sync->allowance.remote_rate) != 0 || load_relaxed(&sync->allowance.quota_unacked) != 0;
 }
 
-static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,
+static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
                           const struct policy *policy, const struct policy_limit *limit, const struct reading *reading,
                           const struct account *account, uint64_t now_ns)
 {
@@ -380,7 +380,7 @@ static void tell_of_outage(const struct fleet *fleet, const struct sync_full *sy
     report->most_us = charged ? UINT64_MAX : bucket_time_ns(rule, saturating_add(now, rule->tolerance)) / NS_PER_US;
 }
 
-static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,
+static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
                           const struct policy *policy, const struct policy_limit *limit, const struct reading *reading,
                           const struct account *account, uint64_t now_ns)
 {
@@ -402,7 +402,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *
     fleet->sources[fleet->round.report_count - 1].again = account->again;
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
-    report->demand = sync->now.demand < COUNT_AGAIN ? max_u64(sync->now.demand, report->count) : sync->now.demand;
+    report->demand = sync->now.demand < COUNT_RESTART ? max_u64(sync->now.demand, report->count) : sync->now.demand;
     report->acked = max_u64(sync->now.acked, sync->before.acked);
     report->refunds = account->refunds[0];
     report->reset_us = report_reset_us(sync);
@@ -508,7 +508,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
             bitmap_set(&table->deferred, at);
             counter_add(&fleet->stats.deferred_report_count, urge == URGE_IF_DUE ? 1 : 0);
             if (sync == &room && account.denied != 0) {
-                sync_denied(&process->syncs, at, account.denied); /* to be counted when it is due */
+                sync_add_denied(&process->syncs, at, account.denied); /* to be counted when it is due */
             }
             return true;
         }
@@ -520,7 +520,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
         table_set_dirty(table, at);
         return true;
     }
-    const struct kept_key key = sync_key(process, at);
+    const struct key_name key = sync_key(process, at);
     if (log) {
         return report_log(fleet, at, sync, &key, policy, limit, now_ns, urge == URGE_AGAIN);
     }

@@ -39,7 +39,7 @@ struct report *report_add(struct fleet *fleet, uint32_t cell, const struct sync_
 
 /* "{prefix}:{slot tag}:label:policy:key", without a window's number. Tiers of a policy share its records. */
 size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
-                     const struct policy_limit *limit, const struct kept_key *key);
+                     const struct policy_limit *limit, const struct key_name *key);
 /* The record beside that of a log, of the same partition: after the label stands '?'. */
 void report_asked_record(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
                          char asked[REPORT_RECORD_SIZE]);
@@ -115,7 +115,7 @@ void demand_history(struct fleet *fleet, const struct cell *cell, struct sync_fu
 /* report_history.c; the cells are pinned. */
 
 /* A log's units that the fleet has not had; `again`: all. False: there are more, for another round. */
-bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,
+bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
                 const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again);
 /*
  * Whether a log has new units to tell, and nothing else; how many it ever had, and of how many the fleet was told in

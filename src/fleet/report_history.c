@@ -17,7 +17,7 @@
 
 /* A report of a log, to be filled in; NULL: no more fit in this round. */
 static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync,
-                              const struct kept_key *key, const struct policy *policy, const struct policy_limit *limit,
+                              const struct key_name *key, const struct policy *policy, const struct policy_limit *limit,
                               uint64_t now_ns)
 {
     if (fleet->history_count == ROUND_HISTORIES) {
@@ -53,7 +53,7 @@ static uint64_t log_first_after(struct history *history, uint64_t now_ns, uint64
     return number;
 }
 
-bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct kept_key *key,
+bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
                 const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again)
 {
     struct report *report = log_add(fleet, cell, sync, key, policy, limit, now_ns);

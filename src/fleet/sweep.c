@@ -149,7 +149,7 @@ static void shift_window(const struct sweep *sweep, struct cell *cell, struct sy
     if (windows == 0) {
         return;
     }
-    struct pair_value value = dwcas_read(&cell->state);
+    struct dwcas_value value = dwcas_read(&cell->state);
     struct state state;
     do {
         state = cell_state(value);

@@ -50,7 +50,7 @@ static void evicted_put(struct process *process, const struct evicted_report *ev
     spin_unlock(&evicted_reports->lock);
 }
 
-bool evicted_take(struct process *process, struct evicted_report *out)
+bool evict_take_report(struct process *process, struct evicted_report *out)
 {
     struct evicted_reports *evicted_reports = &process->evicted_reports;
     spin_lock(&evicted_reports->lock);
@@ -64,12 +64,12 @@ bool evicted_take(struct process *process, struct evicted_report *out)
     return any;
 }
 
-uint64_t evicted_begun(const struct process *process)
+uint64_t evict_begun_count(const struct process *process)
 {
     return load_seq_cst(&process->evicted_reports.begun);
 }
 
-uint64_t evicted_ended(const struct process *process)
+uint64_t evict_ended_count(const struct process *process)
 {
     return load_seq_cst(&process->evicted_reports.ended);
 }
@@ -79,7 +79,7 @@ static void remember(struct process *process, uint32_t at, const struct rule *ru
                      uint64_t now_ns)
 {
     const struct usage usage = rule_usage(rule, state, now_ns);
-    const bool refused = (load_relaxed(&process->table.metas[at].marks) & MARK_REFUSED) != 0;
+    const bool refused = (load_relaxed(&process->table.metas[at].events) & EVENT_REFUSED) != 0;
     const bool much = usage.units >= rule->limit - min_u64(usage.units, rule->limit);
     /* Who was refused long ago, and has used little since, is like any other. */
     const enum sketch_priority weight = !much ? SKETCH_LITTLE : refused ? SKETCH_REFUSED : SKETCH_MUCH;

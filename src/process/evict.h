@@ -22,7 +22,7 @@ struct evicted_report {
     struct cell_meta meta;
     struct sync_full sync;
     struct refund_ledger ledger;
-    struct kept_key key;
+    struct key_name key;
     struct state state;
     uint64_t times[EVICTED_TIMES], first; /* a log's: of its units first, first + 1, ... */
     uint32_t time_count;
@@ -50,9 +50,9 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
                            uint64_t now_ns);
 
-bool evicted_take(struct process *process, struct evicted_report *out);
+bool evict_take_report(struct process *process, struct evicted_report *out);
 /* Keys whose forgetting has begun, and ended, so far: as many, and none can be between the table and the ring. */
-uint64_t evicted_begun(const struct process *process);
-uint64_t evicted_ended(const struct process *process);
+uint64_t evict_begun_count(const struct process *process);
+uint64_t evict_ended_count(const struct process *process);
 
 #endif

@@ -55,7 +55,7 @@ void history_store_close(struct history_store *histories)
     histories->places = NULL;
 }
 
-static struct log_place *place_of(struct process *process, uint32_t cell)
+static struct history_place *place_of(struct process *process, uint32_t cell)
 {
     return &process->histories.places[cell];
 }
@@ -116,7 +116,7 @@ static uint32_t block_next(struct process *process, uint32_t *meta)
 static void block_reclaim(struct process *process, uint32_t block, uint32_t meta, uint64_t now_ns)
 {
     const struct cell *cell = &process->table.cells[meta];
-    struct log_place *place = place_of(process, meta);
+    struct history_place *place = place_of(process, meta);
     if (!spin_trylock(&place->lock)) {
         return;
     }
@@ -163,7 +163,7 @@ static uint32_t ring_for(const struct rule *rule, uint64_t units)
 struct history *history_store_room(struct process *process, uint32_t cell, const struct rule *rule, uint64_t units,
                                    uint64_t now_ns)
 {
-    struct log_place *place = place_of(process, cell);
+    struct history_place *place = place_of(process, cell);
     struct history *history = history_store_get(process, cell);
     const uint64_t own = history != NULL ? history->end - history->first : 0;
     const uint32_t capacity = ring_for(rule, saturating_add(own, units));
@@ -209,7 +209,7 @@ static bool publish(struct process *process, uint32_t at, uint64_t hash, struct 
 {
     struct cell *cell = &process->table.cells[at];
     const struct state summary = history_summary(history, rule);
-    struct pair_value value;
+    struct dwcas_value value;
     do {
         if (!cell_read(cell, hash, &value) && hash != 0) {
             return false;
@@ -265,7 +265,7 @@ bool history_store_charge(struct process *process, uint32_t cell, const struct r
 
 uint64_t history_store_evict(struct process *process, uint32_t cell, struct evicted_report *evicted)
 {
-    struct log_place *place = place_of(process, cell);
+    struct history_place *place = place_of(process, cell);
     uint64_t lost = 0;
     history_store_lock(process, cell);
     struct history *history = history_store_get(process, cell);

@@ -13,15 +13,15 @@
 #include "base/buddy.h"
 
 /* Where a cell's log is. */
-struct log_place {
+struct history_place {
     _Atomic uint32_t lock;
     uint32_t block; /* 0: none. Under the lock */
 };
 
 /* The memory of the sliding logs. */
 struct history_store {
-    _Atomic uint32_t lock;    /* guards the blocks; a log itself is guarded by its place's */
-    struct log_place *places; /* by cell; touched under limits that are logs alone */
+    _Atomic uint32_t lock;        /* guards the blocks; a log itself is guarded by its place's */
+    struct history_place *places; /* by cell; touched under limits that are logs alone */
     size_t places_size;
     struct buddy blocks;
     uint32_t *metas; /* by block: its cell */

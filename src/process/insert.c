@@ -24,7 +24,7 @@ static void cell_meta_write(const struct process *process, struct cell_meta *met
 {
     store_relaxed(&meta->group, (uint16_t) policy->group->id);
     store_relaxed(&meta->limit_tag, POLICY_LIMIT_TAG(limit->salt));
-    store_relaxed(&meta->marks, 0);
+    store_relaxed(&meta->events, 0);
     store_relaxed(&meta->flags, (uint8_t) ((process->fleet && policy->scope == WEIR_SCOPE_FLEET ? CELL_SHARED : 0) |
                                            (rule_has_history(&limit->rule) ? CELL_HISTORY : 0) |
                                            (rule_is_bucket(&limit->rule) ? CELL_BUCKET : 0)));
@@ -37,8 +37,8 @@ struct candidates {
 
 static struct candidates candidates_of(const struct table *table, uint64_t hash)
 {
-    return (struct candidates){{table_line(table, hash), table_second_line(table, hash)},
-                               {table_first_group(table, hash) * GROUP_CELLS, table_other_group(table, hash)}};
+    return (struct candidates){{table_pair(table, hash), table_second_pair(table, hash)},
+                               {table_first_set(table, hash) * SET_CELLS, table_other_set(table, hash)}};
 }
 
 /* Claims an empty one of some cells; TABLE_NONE: there is none. */
@@ -67,7 +67,7 @@ static void move_key(struct process *process, uint32_t from, uint32_t to)
     store_relaxed(&here->limit_tag, load_relaxed(&meta->limit_tag));
     store_relaxed(&here->group, load_relaxed(&meta->group));
     store_relaxed(&here->flags, load_relaxed(&meta->flags));
-    store_relaxed(&here->marks, load_relaxed(&meta->marks));
+    store_relaxed(&here->events, load_relaxed(&meta->events));
     if (process->fleet) {
         sync_move(process, from, to);
     }
@@ -90,12 +90,12 @@ static uint32_t lock_movable(struct process *process, size_t first, size_t count
         struct cell *cell = &table->cells[from];
         const uint64_t hash = load_acquire(&cell->hash);
         const bool history = cell_meta_is(&table->metas[from], CELL_HISTORY); /* a guess, as yet */
-        if (hash == 0 || history || table_first_group(table, hash) != from / GROUP_CELLS ||
+        if (hash == 0 || history || table_first_set(table, hash) != from / SET_CELLS ||
             (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
             continue;
         }
-        uint32_t to = lock_empty(table, table_second_line(table, hash), LINE_CELLS); /* I6: before any other */
-        to = to != TABLE_NONE || !far ? to : lock_empty(table, table_other_group(table, hash), GROUP_CELLS);
+        uint32_t to = lock_empty(table, table_second_pair(table, hash), PAIR_CELLS); /* I6: before any other */
+        to = to != TABLE_NONE || !far ? to : lock_empty(table, table_other_set(table, hash), SET_CELLS);
         if (to == TABLE_NONE) {
             continue;
         }
@@ -115,7 +115,7 @@ static uint32_t lock_movable(struct process *process, size_t first, size_t count
 static uint32_t lock_moved(struct process *process, const size_t firsts[2], size_t count, bool far)
 {
     uint32_t at = lock_movable(process, firsts[0], count, far);
-    const size_t group = firsts[1] / GROUP_CELLS;
+    const size_t group = firsts[1] / SET_CELLS;
     /* Who holds the second's lock may wait for the first's. */
     if (at == TABLE_NONE && table_trylock(&process->table, group)) {
         at = lock_movable(process, firsts[1], count, far);
@@ -129,11 +129,11 @@ static uint32_t lock_least(struct process *process, const struct policy_set *set
                            uint64_t now_ns)
 {
     struct table *table = &process->table;
-    for (unsigned attempt = 0; attempt < 2 * GROUP_CELLS; attempt++) {
+    for (unsigned attempt = 0; attempt < 2 * SET_CELLS; attempt++) {
         uint32_t best = TABLE_NONE;
         uint64_t best_worth = UINT64_MAX;
-        for (size_t i = 0; i < 2 * (size_t) GROUP_CELLS && best_worth != 0; i++) {
-            const uint32_t at = (uint32_t) (groups[i / GROUP_CELLS] + i % GROUP_CELLS);
+        for (size_t i = 0; i < 2 * (size_t) SET_CELLS && best_worth != 0; i++) {
+            const uint32_t at = (uint32_t) (groups[i / SET_CELLS] + i % SET_CELLS);
             if ((load_relaxed(&table->cells[at].held) & HELD_IN_USE) != 0) {
                 continue;
             }
@@ -165,7 +165,7 @@ static uint32_t lock_any(struct process *process, const struct candidates *candi
     const bool moves = load_relaxed(&table->key_count) < table->max_keys;
     for (unsigned far = 0; far < 2; far++) {
         const size_t *firsts = far != 0 ? candidates->groups : candidates->lines;
-        const size_t count = far != 0 ? GROUP_CELLS : LINE_CELLS;
+        const size_t count = far != 0 ? SET_CELLS : PAIR_CELLS;
         uint32_t at = lock_empty(table, firsts[0], count);
         at = at != TABLE_NONE ? at : lock_empty(table, firsts[1], count);
         at = at != TABLE_NONE || !moves ? at : lock_moved(process, firsts, count, far != 0);
@@ -210,12 +210,12 @@ static void move_in(struct process *process, uint32_t at, const struct policy *p
 static void prefetch(const struct process *process, const struct candidates *candidates, uint64_t hash)
 {
     const struct table *table = &process->table;
-    __builtin_prefetch(&table->locks[candidates->groups[0] / GROUP_CELLS], 1);
+    __builtin_prefetch(&table->locks[candidates->groups[0] / SET_CELLS], 1);
     __builtin_prefetch(&table->cells[candidates->lines[1]]);
     for (size_t i = 0; i < 2; i++) {
         const size_t first = candidates->groups[i];
         __builtin_prefetch(&table->metas[first]);
-        for (size_t at = first; at < first + GROUP_CELLS; at += LINE_CELLS) {
+        for (size_t at = first; at < first + SET_CELLS; at += PAIR_CELLS) {
             __builtin_prefetch(&table->cells[at]);
         }
     }
@@ -229,7 +229,7 @@ uint32_t insert_key(struct process *process, const struct policy *policy, size_t
     const struct policy_limit *limit = &policy->limits[limit_index];
     const uint64_t hash = cell_hash(policy, key, limit_index);
     const struct candidates candidates = candidates_of(table, hash);
-    const size_t group = table_first_group(table, hash);
+    const size_t group = table_first_set(table, hash);
 
     prefetch(process, &candidates, hash);
     table_lock(table, group);

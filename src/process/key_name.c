@@ -8,9 +8,9 @@
 #include "base/record_hash.h"
 #include "policy/key_form.h"
 
-void key_keep(struct kept_key *out, const struct policy *policy, const weir_key *key)
+void key_name_make(struct key_name *out, const struct policy *policy, const weir_key *key)
 {
-    if (key->length <= KEPT_SIZE && !policy->hash_keys) {
+    if (key->length <= KEY_NAME_SIZE && !policy->hash_keys) {
         out->flags = 0;
         out->length = (uint8_t) key->length;
         if (key->length != 0) {
@@ -20,23 +20,23 @@ void key_keep(struct kept_key *out, const struct policy *policy, const weir_key 
     }
     unsigned char hash[RECORD_HASH_SIZE];
     record_hash_of(policy->record_hash, key->data, key->length, hash);
-    const size_t prefix = policy->hash_keys ? 0 : KEPT_PREFIX;
-    out->flags = policy->hash_keys ? KEPT_HASHED | KEPT_NAKED : KEPT_HASHED;
+    const size_t prefix = policy->hash_keys ? 0 : KEY_NAME_PREFIX;
+    out->flags = policy->hash_keys ? KEY_NAME_HASHED | KEY_NAME_HASH_ONLY : KEY_NAME_HASHED;
     out->length = (uint8_t) (prefix + sizeof(hash));
     memcpy(out->bytes, key->data, prefix);
     memcpy(out->bytes + prefix, hash, sizeof(hash));
 }
 
-size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key, const weir_key_form *form)
+size_t key_name_write(char out[KEY_NAME_TEXT_SIZE], const struct key_name *key, const weir_key_form *form)
 {
     size_t at;
-    if ((key->flags & KEPT_HASHED) != 0) {
-        const size_t readable = (key->flags & KEPT_NAKED) != 0 ? 0 : KEPT_PREFIX;
+    if ((key->flags & KEY_NAME_HASHED) != 0) {
+        const size_t readable = (key->flags & KEY_NAME_HASH_ONLY) != 0 ? 0 : KEY_NAME_PREFIX;
         at = percent_escape(out, key->bytes, readable);
         out[at++] = '~';
         at += hex_write(out + at, key->bytes + readable, RECORD_HASH_SIZE);
     } else {
-        at = key_form_write(form, out, KEY_TEXT_SIZE, key->bytes, key->length);
+        at = key_form_write(form, out, KEY_NAME_TEXT_SIZE, key->bytes, key->length);
     }
     out[at] = '\0';
     return at;

@@ -13,27 +13,27 @@
 #include "policy/policy.h"
 #include "weir/weir.h"
 
-#define KEPT_SIZE   32
-#define KEPT_PREFIX 12 /* bytes of a long key that stay readable before its hash */
+#define KEY_NAME_SIZE   32
+#define KEY_NAME_PREFIX 12 /* bytes of a long key that stay readable before its hash */
 
-#define KEPT_HASHED 1 /* the last 16 bytes are a hash of the whole: the key was longer, or must not be told */
-#define KEPT_NAKED  2 /* and nothing stands before it */
+#define KEY_NAME_HASHED    1 /* the last 16 bytes are a hash of the whole: the key was longer, or must not be told */
+#define KEY_NAME_HASH_ONLY 2 /* and nothing stands before it */
 
-struct kept_key {
-    uint8_t flags;  /* KEPT_* */
+struct key_name {
+    uint8_t flags;  /* KEY_NAME_* */
     uint8_t length; /* of the bytes below */
-    unsigned char bytes[KEPT_SIZE];
+    unsigned char bytes[KEY_NAME_SIZE];
 };
 
 /* Of the longest: every byte escaped; and the end. */
-#define KEY_TEXT_SIZE (3 * KEPT_SIZE + 1)
+#define KEY_NAME_TEXT_SIZE (3 * KEY_NAME_SIZE + 1)
 
-_Static_assert(3 * KEPT_PREFIX + 1 + 2 * 16 < KEY_TEXT_SIZE, "a hashed key fits as well");
+_Static_assert(3 * KEY_NAME_PREFIX + 1 + 2 * 16 < KEY_NAME_TEXT_SIZE, "a hashed key fits as well");
 
 /* Keeps what there is room for, and what the policy lets be told. */
-void key_keep(struct kept_key *out, const struct policy *policy, const weir_key *key);
+void key_name_make(struct key_name *out, const struct policy *policy, const weir_key *key);
 
 /* Terminated; returns its length. `form`: of the policy's keys; NULL: bytes. */
-size_t key_text_write(char out[KEY_TEXT_SIZE], const struct kept_key *key, const weir_key_form *form);
+size_t key_name_write(char out[KEY_NAME_TEXT_SIZE], const struct key_name *key, const weir_key_form *form);
 
 #endif

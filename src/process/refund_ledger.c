@@ -10,13 +10,13 @@ static struct refund_ledger nothing_refunded; /* read alone */
 struct refund_ledger *refund_ledger_of(const struct process *process, uint32_t cell)
 {
     /* Relaxed: who sees the mark too late sees units that are not yet known to be given back, as [A1] says. */
-    const bool any = (load_relaxed(&process->table.metas[cell].marks) & MARK_REFUNDED) != 0;
+    const bool any = (load_relaxed(&process->table.metas[cell].events) & EVENT_REFUNDED) != 0;
     return any ? &process->syncs.spills[cell].ledger : &nothing_refunded;
 }
 
 struct refund_ledger *refund_ledger_make(struct process *process, uint32_t cell)
 {
-    cell_meta_mark(&process->table.metas[cell], MARK_REFUNDED);
+    cell_meta_record(&process->table.metas[cell], EVENT_REFUNDED);
     return &process->syncs.spills[cell].ledger;
 }
 

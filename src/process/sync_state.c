@@ -154,13 +154,13 @@ void syncs_close(struct sync_states *syncs)
     syncs->tails = NULL;
 }
 
-struct kept_key sync_key(const struct process *process, uint32_t cell)
+struct key_name sync_key(const struct process *process, uint32_t cell)
 {
     const struct sync_compact *compact = &process->syncs.compacts[cell];
-    struct kept_key key = {.flags = load_relaxed(&compact->flags) >> COMPACT_KEY_SHIFT, .length = compact->key_length};
+    struct key_name key = {.flags = load_relaxed(&compact->flags) >> COMPACT_KEY_SHIFT, .length = compact->key_length};
     memcpy(key.bytes, compact->key, COMPACT_KEY);
     if (key.length > COMPACT_KEY) {
-        memcpy(key.bytes + COMPACT_KEY, process->syncs.tails[cell], KEPT_SIZE - COMPACT_KEY);
+        memcpy(key.bytes + COMPACT_KEY, process->syncs.tails[cell], KEY_NAME_SIZE - COMPACT_KEY);
     }
     return key;
 }
@@ -348,11 +348,11 @@ void sync_store(struct process *process, uint32_t cell, const struct sync_full *
 {
     if (sync != sync_of(&process->syncs, cell)) {
         put_back(process, cell, sync);
-        sync_denied(&process->syncs, cell, load_relaxed(&sync->denied));
+        sync_add_denied(&process->syncs, cell, load_relaxed(&sync->denied));
     }
 }
 
-void sync_denied(const struct sync_states *syncs, uint32_t cell, uint64_t units)
+void sync_add_denied(const struct sync_states *syncs, uint32_t cell, uint64_t units)
 {
     _Atomic uint32_t *word = &syncs->compacts[cell].sync;
     uint32_t was = load_acquire(word); /* [N4] */
@@ -383,8 +383,8 @@ void sync_begin(struct process *process, uint32_t cell, const struct policy *pol
 {
     struct sync_states *syncs = &process->syncs;
     struct sync_compact *compact = &syncs->compacts[cell];
-    struct kept_key kept;
-    key_keep(&kept, policy, key);
+    struct key_name kept;
+    key_name_make(&kept, policy, key);
     memcpy(compact->key, kept.bytes, min_u64(kept.length, COMPACT_KEY));
     if (kept.length > COMPACT_KEY) {
         memcpy(syncs->tails[cell], kept.bytes + COMPACT_KEY, kept.length - (size_t) COMPACT_KEY);
@@ -449,7 +449,7 @@ void sync_evict(struct process *process, uint32_t cell, const struct rule *rule,
 void sync_clear(struct process *process, uint32_t cell)
 {
     /* Relaxed: the cell is claimed. */
-    if ((load_relaxed(&process->table.metas[cell].marks) & MARK_REFUNDED) != 0) {
+    if ((load_relaxed(&process->table.metas[cell].events) & EVENT_REFUNDED) != 0) {
         struct refund_ledger *ledger = &process->syncs.spills[cell].ledger;
         store_relaxed(&ledger->refunds[0], 0);
         store_relaxed(&ledger->refunds[1], 0);
@@ -474,7 +474,7 @@ void sync_move(struct process *process, uint32_t from, uint32_t to)
     if (old->key_length > COMPACT_KEY) {
         memcpy(syncs->tails[to], syncs->tails[from], sizeof(syncs->tails[to]));
     }
-    if ((load_relaxed(&process->table.metas[from].marks) & MARK_REFUNDED) != 0) {
+    if ((load_relaxed(&process->table.metas[from].events) & EVENT_REFUNDED) != 0) {
         const struct refund_ledger *was = &syncs->spills[from].ledger;
         struct refund_ledger *is = &syncs->spills[to].ledger;
         store_relaxed(&is->refunds[0], load_relaxed(&was->refunds[0]));

@@ -183,9 +183,9 @@ struct sync_states {
     bool all;      /* a note for every cell, at its index */
     uint32_t hand; /* where the search for one to take away goes on; the background thread's */
     _Atomic uint64_t incarnations;
-    struct sync_spill *spills; /* by cell; touched where MARK_REFUNDED or COMPACT_SPILLED says so */
+    struct sync_spill *spills; /* by cell; touched where EVENT_REFUNDED or COMPACT_SPILLED says so */
     size_t spills_size;
-    unsigned char (*tails)[KEPT_SIZE - COMPACT_KEY]; /* by cell: of keys longer than a stub's */
+    unsigned char (*tails)[KEY_NAME_SIZE - COMPACT_KEY]; /* by cell: of keys longer than a stub's */
     size_t tails_size;
     void *memory;
     size_t memory_size;
@@ -210,7 +210,7 @@ static inline bool compact_is(const struct sync_compact *compact, uint8_t flag)
 }
 
 /* Counts units denied, for what the key tells of its demand. */
-void sync_denied(const struct sync_states *syncs, uint32_t cell, uint64_t units);
+void sync_add_denied(const struct sync_states *syncs, uint32_t cell, uint64_t units);
 
 /*
  * Of the units that a state counts in its windows those that are the others' (net), and own ones of `now` (or of the
@@ -241,7 +241,7 @@ static inline uint32_t compact_seq(const struct sync_compact *compact)
 }
 
 /* What is kept of a pinned or claimed cell's key. */
-struct kept_key sync_key(const struct process *process, uint32_t cell);
+struct key_name sync_key(const struct process *process, uint32_t cell);
 
 /*
  * Of a claimed cell.

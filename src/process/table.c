@@ -19,22 +19,22 @@
 /* The parts of a table's memory, in this order. */
 enum { PART_CELLS, PART_METAS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
 
-static size_t groups_for(size_t max_keys, bool fleet)
+static size_t sets_for(size_t max_keys, bool fleet)
 {
     const size_t cells =
         fleet ? max_keys * FLEET_NUMERATOR / FLEET_DENOMINATOR : max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR;
-    return cells / GROUP_CELLS + 2;
+    return cells / SET_CELLS + 2;
 }
 
 /* Writes the parts' sizes; returns the bytes of all parts. */
-static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
+static size_t part_sizes(size_t set_count, bool fleet, size_t sizes[PARTS])
 {
-    const size_t cells = group_count * GROUP_CELLS;
+    const size_t cells = set_count * SET_CELLS;
     const size_t bitmap_bytes = fleet ? bitmap_size(cells) * sizeof(uint64_t) : 0;
     size_t sum = 0;
     sizes[PART_CELLS] = cells * sizeof(struct cell);
     sizes[PART_METAS] = cells * sizeof(struct cell_meta);
-    sizes[PART_LOCKS] = group_count * sizeof(_Atomic uint32_t);
+    sizes[PART_LOCKS] = set_count * sizeof(_Atomic uint32_t);
     sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_DEFERRED] = bitmap_bytes;
     for (size_t i = 0; i < PARTS; i++) {
         sum += arena_padded(sizes[i]);
@@ -44,13 +44,13 @@ static size_t part_sizes(size_t group_count, bool fleet, size_t sizes[PARTS])
 
 size_t table_cells(size_t max_keys, bool fleet)
 {
-    return groups_for(max_keys, fleet) * GROUP_CELLS;
+    return sets_for(max_keys, fleet) * SET_CELLS;
 }
 
 size_t table_size(size_t max_keys, bool fleet)
 {
     size_t sizes[PARTS];
-    return part_sizes(groups_for(max_keys, fleet), fleet, sizes);
+    return part_sizes(sets_for(max_keys, fleet), fleet, sizes);
 }
 
 int table_open(struct table *table, size_t max_keys, bool fleet)
@@ -58,9 +58,9 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     memset(table, 0, sizeof(*table));
     size_t sizes[PARTS];
     table->max_keys = max_keys;
-    table->group_count = groups_for(max_keys, fleet);
-    table->cell_count = table->group_count * GROUP_CELLS;
-    table->memory_size = part_sizes(table->group_count, fleet, sizes);
+    table->set_count = sets_for(max_keys, fleet);
+    table->cell_count = table->set_count * SET_CELLS;
+    table->memory_size = part_sizes(table->set_count, fleet, sizes);
     table->memory = pages_reserve(table->memory_size, true);
     if (table->memory == NULL) {
         return -ENOMEM;
@@ -102,20 +102,20 @@ static inline uint32_t find_among(const struct table *table, size_t first, size_
 uint32_t table_find(const struct table *table, uint64_t hash)
 {
     bool full = false;
-    uint32_t at = find_among(table, table_line(table, hash), LINE_CELLS, hash, &full);
+    uint32_t at = find_among(table, table_pair(table, hash), PAIR_CELLS, hash, &full);
     if (at != TABLE_NONE || !full) {
         return at; /* I6. A cell that is changing hands looks empty: adding a key therefore searches everywhere */
     }
-    at = find_among(table, table_second_line(table, hash), LINE_CELLS, hash, &full);
+    at = find_among(table, table_second_pair(table, hash), PAIR_CELLS, hash, &full);
     return at != TABLE_NONE || !full ? at : table_find_all(table, hash);
 }
 
 uint32_t table_find_all(const struct table *table, uint64_t hash)
 {
     bool full;
-    uint32_t at = find_among(table, table_first_group(table, hash) * GROUP_CELLS, GROUP_CELLS, hash, &full);
-    at = at != TABLE_NONE ? at : find_among(table, table_second_line(table, hash), LINE_CELLS, hash, &full);
-    return at != TABLE_NONE ? at : find_among(table, table_other_group(table, hash), GROUP_CELLS, hash, &full);
+    uint32_t at = find_among(table, table_first_set(table, hash) * SET_CELLS, SET_CELLS, hash, &full);
+    at = at != TABLE_NONE ? at : find_among(table, table_second_pair(table, hash), PAIR_CELLS, hash, &full);
+    return at != TABLE_NONE ? at : find_among(table, table_other_set(table, hash), SET_CELLS, hash, &full);
 }
 
 bool cell_pin(struct cell *cell, uint64_t hash)
@@ -152,15 +152,15 @@ struct state cell_vacate(struct table *table, struct cell *cell)
     }
     /* [T1][T2] before the generation: whoever reads the new generation then finds the hash gone. */
     store_release(&cell->hash, 0);
-    struct pair_value last = dwcas_read(&cell->state);
-    while (!dwcas_swap(&cell->state, &last, (struct pair_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
+    struct dwcas_value last = dwcas_read(&cell->state);
+    while (!dwcas_swap(&cell->state, &last, (struct dwcas_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
     }
     return cell_state(last);
 }
 
 void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh)
 {
-    struct pair_value vacant = dwcas_read(&cell->state);
+    struct dwcas_value vacant = dwcas_read(&cell->state);
     while (!dwcas_swap(&cell->state, &vacant, cell_value(fresh, vacant))) {
     }
     (void) add_relaxed(&table->key_count, 1);

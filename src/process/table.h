@@ -53,9 +53,9 @@
 
 #define TABLE_NONE UINT32_MAX
 
-#define GROUP_CELLS 8
-#define LINE_CELLS  2
-#define PAGE_LINES  64 /* of 4 KiB: the least that is translated at a time */
+#define SET_CELLS  8
+#define PAIR_CELLS 2
+#define PAGE_PAIRS 64 /* of 4 KiB: the least that is translated at a time */
 
 /*
  * held: version (8 bits), claimed (1), pins (12), units (43). Pins: one by a slot of every thread, one by what every
@@ -85,16 +85,16 @@ struct cell_meta {
     _Atomic uint32_t limit_tag; /* of the limit: POLICY_LIMIT_TAG of its salt */
     _Atomic uint16_t group;     /* of the policy and its tiers */
     _Atomic uint8_t flags;      /* OWNER_* */
-    _Atomic uint8_t marks;      /* MARK_*; set by anyone (statistics) */
+    _Atomic uint8_t events;     /* EVENT_*; set by anyone (statistics) */
 };
 
 #define CELL_SHARED  1 /* has something to tell the fleet */
 #define CELL_HISTORY 2 /* is under a sliding log */
 #define CELL_BUCKET  4 /* is under a bucket */
 
-#define MARK_DENIED   1 /* there may be something of it in top_denied.h */
-#define MARK_REFUSED  2 /* more was asked for than there was room for */
-#define MARK_REFUNDED 4 /* there may be something of it in sync_state.h's struct refund_ledger */
+#define EVENT_DENIED   1 /* there may be something of it in top_denied.h */
+#define EVENT_REFUSED  2 /* more was asked for than there was room for */
+#define EVENT_REFUNDED 4 /* there may be something of it in sync_state.h's struct refund_ledger */
 
 static inline bool cell_meta_is(const struct cell_meta *meta, uint8_t flag)
 {
@@ -102,15 +102,15 @@ static inline bool cell_meta_is(const struct cell_meta *meta, uint8_t flag)
 }
 
 /* Written once, so that a flood of denials is answered from reads. */
-static inline void cell_meta_mark(struct cell_meta *meta, uint8_t mark)
+static inline void cell_meta_record(struct cell_meta *meta, uint8_t mark)
 {
-    if ((load_relaxed(&meta->marks) & mark) == 0) {
-        (void) or_seq_cst(&meta->marks, mark);
+    if ((load_relaxed(&meta->events) & mark) == 0) {
+        (void) or_seq_cst(&meta->events, mark);
     }
 }
 
 struct table {
-    size_t group_count, cell_count;
+    size_t set_count, cell_count;
     size_t max_keys; /* as many find room */
     struct cell *cells;
     struct cell_meta *metas;
@@ -136,31 +136,31 @@ static inline uint64_t table_hash(uint64_t key_hash, uint64_t salt)
 }
 
 /* A hash's group before the others. */
-static inline size_t table_first_group(const struct table *table, uint64_t hash)
+static inline size_t table_first_set(const struct table *table, uint64_t hash)
 {
-    return (size_t) (((wide_uint) hash * table->group_count) >> 64);
+    return (size_t) (((wide_uint) hash * table->set_count) >> 64);
 }
 
 /* The first cell of a hash's first line. */
-static inline size_t table_line(const struct table *table, uint64_t hash)
+static inline size_t table_pair(const struct table *table, uint64_t hash)
 {
-    return table_first_group(table, hash) * GROUP_CELLS + ((size_t) hash & (GROUP_CELLS - LINE_CELLS));
+    return table_first_set(table, hash) * SET_CELLS + ((size_t) hash & (SET_CELLS - PAIR_CELLS));
 }
 
 /* The same of its second line: in the same page, 64 lines, but for those at the end of the table. */
-static inline size_t table_second_line(const struct table *table, uint64_t hash)
+static inline size_t table_second_pair(const struct table *table, uint64_t hash)
 {
-    const size_t first = table_line(table, hash);
-    const size_t second = first ^ (((size_t) (hash >> 8) % PAGE_LINES | 1) * LINE_CELLS);
-    return second < table->cell_count ? second : first ^ LINE_CELLS;
+    const size_t first = table_pair(table, hash);
+    const size_t second = first ^ (((size_t) (hash >> 8) % PAGE_PAIRS | 1) * PAIR_CELLS);
+    return second < table->cell_count ? second : first ^ PAIR_CELLS;
 }
 
 /* The first cell of its other group. */
-static inline size_t table_other_group(const struct table *table, uint64_t hash)
+static inline size_t table_other_set(const struct table *table, uint64_t hash)
 {
-    const size_t first = table_first_group(table, hash);
-    const size_t other = table_first_group(table, hash * UINT64_C(0x9e3779b97f4a7c15));
-    return (other != first ? other : (first + 1) % table->group_count) * GROUP_CELLS;
+    const size_t first = table_first_set(table, hash);
+    const size_t other = table_first_set(table, hash * UINT64_C(0x9e3779b97f4a7c15));
+    return (other != first ? other : (first + 1) % table->set_count) * SET_CELLS;
 }
 
 /* The cell of a hash, or TABLE_NONE. It may change hands at any time: see cell_read. */
@@ -169,16 +169,16 @@ uint32_t table_find(const struct table *table, uint64_t hash);
 /* Asks for both lines. */
 static inline void table_prefetch(const struct table *table, uint64_t hash)
 {
-    __builtin_prefetch(&table->cells[table_line(table, hash)], 1);
-    __builtin_prefetch(&table->cells[table_second_line(table, hash)], 1);
+    __builtin_prefetch(&table->cells[table_pair(table, hash)], 1);
+    __builtin_prefetch(&table->cells[table_second_pair(table, hash)], 1);
 }
 
 /* Asks for both groups: for one key in thirty, and for new ones. */
 static inline void table_prefetch_far(const struct table *table, uint64_t hash)
 {
-    for (size_t line = 0; line < GROUP_CELLS; line += LINE_CELLS) {
-        __builtin_prefetch(&table->cells[table_line(table, hash) ^ line], 1);
-        __builtin_prefetch(&table->cells[table_other_group(table, hash) + line], 1);
+    for (size_t line = 0; line < SET_CELLS; line += PAIR_CELLS) {
+        __builtin_prefetch(&table->cells[table_pair(table, hash) ^ line], 1);
+        __builtin_prefetch(&table->cells[table_other_set(table, hash) + line], 1);
     }
 }
 
@@ -186,21 +186,21 @@ static inline void table_prefetch_far(const struct table *table, uint64_t hash)
 uint32_t table_find_all(const struct table *table, uint64_t hash);
 
 /* The state, where the cell still is this hash's. False: it is not. */
-static inline bool cell_read(const struct cell *cell, uint64_t hash, struct pair_value *value)
+static inline bool cell_read(const struct cell *cell, uint64_t hash, struct dwcas_value *value)
 {
     *value = dwcas_read(&cell->state);
     /* Relaxed: ordered behind the state by [T2]. */
     return load_relaxed(&cell->hash) == hash;
 }
 
-static inline struct state cell_state(struct pair_value value)
+static inline struct state cell_state(struct dwcas_value value)
 {
     return (struct state){value.a, value.b & STATE_B_MASK};
 }
 
-static inline struct pair_value cell_value(struct state state, struct pair_value like)
+static inline struct dwcas_value cell_value(struct state state, struct dwcas_value like)
 {
-    return (struct pair_value){state.a, (like.b & ~STATE_B_MASK) | (state.b & STATE_B_MASK)};
+    return (struct dwcas_value){state.a, (like.b & ~STATE_B_MASK) | (state.b & STATE_B_MASK)};
 }
 
 /* [T3] Changes held by `delta` (units, pins; may be negative) and its version; returns what it was. */

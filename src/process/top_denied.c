@@ -9,9 +9,9 @@
 #include "process/key_name.h"
 #include "process/process.h"
 
-_Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_TEXT_SIZE, "a key's text fits");
+_Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_NAME_TEXT_SIZE, "a key's text fits");
 _Static_assert(WEIR_TOP_OFFENDERS <= TOP_K_COUNT, "there are as many");
-_Static_assert(1 + KEPT_SIZE <= TOP_K_KEY_SIZE, "a key, after its flags");
+_Static_assert(1 + KEY_NAME_SIZE <= TOP_K_KEY_SIZE, "a key, after its flags");
 
 int top_denied_open(struct top_denied *top_denied, size_t cell_count)
 {
@@ -78,10 +78,10 @@ void top_denied_name(struct process *process, const struct policy *policy, const
     /* Relaxed: while the cell is pinned there is one who finds it unnamed. */
     uint8_t naming = NAMING_NONE;
     if (cas_relaxed(&entry->naming, &naming, NAMING_BEGUN)) {
-        key_keep(&entry->key, policy, key);
+        key_name_make(&entry->key, policy, key);
         store_release(&entry->naming, NAMING_DONE); /* [O4] */
     }
-    cell_meta_mark(meta, MARK_DENIED);
+    cell_meta_record(meta, EVENT_DENIED);
     cell_unpin(at);
 }
 
@@ -93,7 +93,7 @@ void top_denied_add(struct process *process, uint32_t cell, uint64_t units)
     while (!cas_seq_cst(&entry->units, &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
     }
     if (was == 0) { /* else O2 */
-        cell_meta_mark(&process->table.metas[cell], MARK_DENIED);
+        cell_meta_record(&process->table.metas[cell], EVENT_DENIED);
         mark(top_denied, cell);
     }
 }
@@ -103,7 +103,7 @@ void top_denied_evict(struct process *process, uint32_t cell)
     const struct cell_meta *meta = &process->table.metas[cell];
     struct denied_entry *entry = &process->top_denied.entries[cell];
     /* Relaxed: the cell is claimed, so it is nobody's who would count or name; O1 names the exception. */
-    if ((load_relaxed(&meta->marks) & MARK_DENIED) != 0) {
+    if ((load_relaxed(&meta->events) & EVENT_DENIED) != 0) {
         store_relaxed(&entry->naming, NAMING_NONE);
         drop_units(&process->top_denied, cell);
     }
@@ -113,7 +113,7 @@ void top_denied_move(struct process *process, uint32_t from, uint32_t to)
 {
     struct denied_entry *old = &process->top_denied.entries[from];
     struct denied_entry *new = &process->top_denied.entries[to];
-    if ((load_relaxed(&process->table.metas[from].marks) & MARK_DENIED) == 0) {
+    if ((load_relaxed(&process->table.metas[from].events) & EVENT_DENIED) == 0) {
         return; /* and `to` is no offender's, either: it is empty */
     }
     new->key = old->key;
@@ -144,7 +144,7 @@ static void count_cell(struct process *process, uint32_t cell)
         return;
     }
     /* What is kept of keys can be the same text and another key; so the flags are a part of it. */
-    unsigned char key[1 + KEPT_SIZE];
+    unsigned char key[1 + KEY_NAME_SIZE];
     key[0] = entry->key.flags;
     memcpy(key + 1, entry->key.bytes, entry->key.length);
     top_k_add(&top_denied->lists[group], key, (size_t) 1 + entry->key.length, units);
@@ -248,9 +248,9 @@ size_t top_denied_list(const struct top_k *list, const weir_key_form *form, weir
     for (size_t i = 0; i < count; i++) {
         const struct heavy_key *key = &list->keys[top[i]];
         memset(&out[i], 0, sizeof(out[i]));
-        struct kept_key kept = {.flags = key->bytes[0], .length = (uint8_t) (key->length - 1)};
+        struct key_name kept = {.flags = key->bytes[0], .length = (uint8_t) (key->length - 1)};
         memcpy(kept.bytes, key->bytes + 1, kept.length);
-        (void) key_text_write(out[i].key, &kept, form);
+        (void) key_name_write(out[i].key, &kept, form);
         out[i].denied_units = list->counts[top[i]];
         out[i].error_units = list->counts[top[i]] - list->sure[top[i]];
     }

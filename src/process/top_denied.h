@@ -54,7 +54,7 @@
 struct denied_entry {
     _Atomic uint32_t units; /* denied since the last collection; saturates */
     _Atomic uint8_t naming; /* NAMING_* */
-    struct kept_key key;
+    struct key_name key;
 };
 
 enum { NAMING_NONE, NAMING_BEGUN, NAMING_DONE };

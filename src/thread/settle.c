@@ -55,7 +55,7 @@ static bool tell_denied(struct process *process, const struct slot *slot, struct
         return false;
     }
     for (size_t i = 0; i < account->limit_count; i++) {
-        sync_denied(&process->syncs, account->cells[i], news);
+        sync_add_denied(&process->syncs, account->cells[i], news);
     }
     return true;
 }
@@ -90,7 +90,7 @@ void slot_settle(struct weir_thread *t, size_t index)
             (void) history_store_charge(process, account->cells[i], &late, late_time(t->limiter, account), passed);
             continue;
         }
-        struct pair_value value = dwcas_read(&cell->state);
+        struct dwcas_value value = dwcas_read(&cell->state);
         struct state charged;
         do {
             charged = rule_charge_late(rule, cell_state(value), account->granted_ns, passed);

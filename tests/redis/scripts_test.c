@@ -326,10 +326,10 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
         r.count = r.demand = r.count + more;
         const uint64_t before = r.sum;
         assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
-        assert_int_equal(r.mine, count_told(r.count));
+        assert_int_equal(r.mine, count_wire(r.count));
         assert_int_equal(count_growth(before, r.sum), more);
         assert_int_equal(count_remote(78, r.sum, r.mine), 78);
-        assert_int_equal(count_remote(0, r.sum, 78) % COUNT_AGAIN, r.count % COUNT_AGAIN);
+        assert_int_equal(count_remote(0, r.sum, 78) % COUNT_RESTART, r.count % COUNT_RESTART);
         assert_int_equal(r.tat_answer_us, kind == REPORT_BUCKET ? tat_us + 10 * 1000 : tat_us);
         tat_us = r.tat_answer_us;
     }

@@ -103,7 +103,7 @@ static uint64_t counted(weir *w, const weir_key *key, const struct policy_limit 
     assert_int_not_equal(at, TABLE_NONE);
     const struct cell *cell = &w->limiter.process.table.cells[at];
     assert_int_equal(load_acquire(&cell->held) & HELD_IN_USE, 0);
-    struct pair_value value;
+    struct dwcas_value value;
     assert_true(cell_read(cell, hash, &value));
     return limit->rule.algorithm == WEIR_TOKEN_BUCKET ? bucket_total(cell_state(value))
                                                       : window_count(cell_state(value));

@@ -345,7 +345,7 @@ static inline uint64_t room(struct node *node)
 static inline void serve_whole(struct cell *cell, const struct sync_full *sync, const struct rule *rule,
                                uint64_t now_ns)
 {
-    struct pair_value value = dwcas_read(&cell->state);
+    struct dwcas_value value = dwcas_read(&cell->state);
     struct state state = cell_state(value);
     const uint64_t since = (bucket_total(state) - sync->demand.known_total) & BUCKET_TOTAL_MASK;
     const uint64_t refunds = load_relaxed(&sync->ledger->refunds[0]) - sync->demand.known_refunds;

@@ -38,7 +38,7 @@ static void forget_key(struct subject *s, struct node *node)
 {
     const uint32_t at = cell_of(node);
     assert_int_not_equal(at, TABLE_NONE);
-    cell_meta_mark(&node->w->limiter.process.table.metas[at], MARK_REFUSED);
+    cell_meta_record(&node->w->limiter.process.table.metas[at], EVENT_REFUSED);
     weir_detach(node->t); /* its slots hold keys in the table */
     node->t = weir_attach(node->w);
     const weir_policy_id filler = weir_find_policy(node->w, "filler");

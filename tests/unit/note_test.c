@@ -122,7 +122,7 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
             sync->demand.learned_ns = START_NS - random_below(&rng, HOUR);
             sync->demand.again = random_below(&rng, 2) == 0;
             was = *sync;
-            const struct kept_key key = sync_key(s.process, s.at);
+            const struct key_name key = sync_key(s.process, s.at);
             subject_take(&s, sync);
             assert_null(sync_of(&s.process->syncs, s.at));
             struct sync_full room;
@@ -139,7 +139,7 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
                 assert_in_range(now->demand.learned_ns + SECOND, was.demand.learned_ns + SECOND / 2,
                                 was.demand.learned_ns + 3 * SECOND / 2);
             }
-            const struct kept_key kept = sync_key(s.process, s.at);
+            const struct key_name kept = sync_key(s.process, s.at);
             assert_memory_equal(&kept, &key, sizeof(kept));
         }
         nodes_stop(&s.n);
@@ -157,7 +157,7 @@ static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
         const uint64_t own = 1234567;
         const uint32_t seq = window_seq_at(s.rule, START_NS);
         struct dwcas *pair = &s.process->table.cells[s.at].state;
-        struct pair_value value = dwcas_read(pair);
+        struct dwcas_value value = dwcas_read(pair);
         assert_true(dwcas_swap(pair, &value, cell_value(window_state(seq, 5, own + remote * 77777), value)));
         counts_clear(&sync->now);
         counts_clear(&sync->before);
@@ -183,15 +183,15 @@ static void test_units_denied_without_a_note_are_counted(void **state)
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
     struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
     subject_take(&s, sync);
-    sync_denied(&s.process->syncs, s.at, 40);
-    sync_denied(&s.process->syncs, s.at, 2);
+    sync_add_denied(&s.process->syncs, s.at, 40);
+    sync_add_denied(&s.process->syncs, s.at, 2);
     sync = sync_at(s.process, s.at, s.rule, START_NS);
     assert_int_equal(load_relaxed(&sync->denied), 42);
-    sync_denied(&s.process->syncs, s.at, 8);
+    sync_add_denied(&s.process->syncs, s.at, 8);
     assert_int_equal(load_relaxed(&sync->denied), 50);
     /* And when it is taken away again; as many as fit. */
     subject_take(&s, sync);
-    sync_denied(&s.process->syncs, s.at, UINT64_MAX);
+    sync_add_denied(&s.process->syncs, s.at, UINT64_MAX);
     assert_null(sync_of(&s.process->syncs, s.at));
     sync = sync_at(s.process, s.at, s.rule, START_NS);
     assert_int_equal(load_relaxed(&sync->denied), COMPACT_HAS_FULL - 1);
@@ -204,15 +204,15 @@ static void test_keys_of_any_length_keep_their_names(void **state)
     (void) state;
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
-    char name[KEPT_SIZE + 8];
+    char name[KEY_NAME_SIZE + 8];
     memset(name, 'x', sizeof(name));
     for (size_t length = 1; length <= sizeof(name); length++) {
         name[0] = (char) ('A' + length % 26);
         const uint32_t at = subject_use(&s, name, length);
-        struct kept_key expected;
+        struct key_name expected;
         memset(&expected, 0, sizeof(expected));
-        key_keep(&expected, s.inside, &s.n.node[0].key);
-        const struct kept_key kept = sync_key(s.process, at);
+        key_name_make(&expected, s.inside, &s.n.node[0].key);
+        const struct key_name kept = sync_key(s.process, at);
         assert_int_equal(kept.flags, expected.flags);
         assert_int_equal(kept.length, expected.length);
         assert_memory_equal(kept.bytes, expected.bytes, expected.length);
@@ -298,7 +298,7 @@ static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
         }
         const uint64_t incarnation = sync->incarnation;
         sync_move(s.process, s.at, to);
-        cell_meta_mark(&s.process->table.metas[to], MARK_REFUNDED);
+        cell_meta_record(&s.process->table.metas[to], EVENT_REFUNDED);
         const struct refund_ledger *is = refund_ledger_of(s.process, to);
         assert_int_equal(load_relaxed(&is->refunds[0]), 11);
         assert_int_equal(load_relaxed(&is->refunds[1]), 12);

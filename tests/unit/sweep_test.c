@@ -231,7 +231,7 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
         const struct rule *rule = &policy->limits[0].rule;
         const uint64_t now = bucket_time(rule, limiter_time(limiter));
         struct dwcas *word = &limiter->process.table.cells[at].state;
-        struct pair_value value = dwcas_read(word);
+        struct dwcas_value value = dwcas_read(word);
         struct state used = cell_state(value);
         used.a = now + 100 * rule->unit;
         const bool set = dwcas_swap(word, &value, cell_value(used, value));

@@ -82,8 +82,8 @@ static void test_most_keys_are_in_their_lines(void **state)
     for (uint32_t at = 0; at < table->cell_count; at++) {
         const uint64_t hash = load_acquire(&table->cells[at].hash);
         if (hash != 0) {
-            first += at / LINE_CELLS == table_line(table, hash) / LINE_CELLS;
-            second += at / LINE_CELLS == table_second_line(table, hash) / LINE_CELLS;
+            first += at / PAIR_CELLS == table_pair(table, hash) / PAIR_CELLS;
+            second += at / PAIR_CELLS == table_second_pair(table, hash) / PAIR_CELLS;
             assert_int_equal(table_find(table, hash), at); /* I6 */
         }
     }
@@ -107,7 +107,7 @@ static void test_a_denied_key_that_moves_stays_denied_and_listed(void **state)
     const struct table *table = &w->limiter.process.table;
     for (size_t at = 0; at < table->cell_count; at++) {
         if (load_relaxed(&table->cells[at].hash) != 0) {
-            assert_int_equal(load_relaxed(&table->metas[at].marks), MARK_DENIED | MARK_REFUSED);
+            assert_int_equal(load_relaxed(&table->metas[at].events), EVENT_DENIED | EVENT_REFUSED);
         }
     }
     for (uint32_t i = 0; i < KEYS; i++) {

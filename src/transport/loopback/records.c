@@ -426,19 +426,19 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         report->status = -ENOMEM;
         return;
     }
-    const uint64_t acked = count_told(report->acked);
-    const uint64_t acked_refunds = count_told(report->acked_refunds);
-    const uint64_t more = count_growth(author->count, count_told(report->count));
-    const uint64_t more_asked = count_growth(author->demand, count_told(report->demand));
-    const uint64_t more_back = count_growth(author->refunds, count_told(report->refunds));
-    const uint64_t count = more != 0 ? count_told(report->count) : author->count;
-    const uint64_t refunds = more_back != 0 ? count_told(report->refunds) : author->refunds;
-    const uint64_t unseen_refunds = count_growth(count_told(report->known_refunds), record->sum_refunds);
+    const uint64_t acked = count_wire(report->acked);
+    const uint64_t acked_refunds = count_wire(report->acked_refunds);
+    const uint64_t more = count_growth(author->count, count_wire(report->count));
+    const uint64_t more_asked = count_growth(author->demand, count_wire(report->demand));
+    const uint64_t more_back = count_growth(author->refunds, count_wire(report->refunds));
+    const uint64_t count = more != 0 ? count_wire(report->count) : author->count;
+    const uint64_t refunds = more_back != 0 ? count_wire(report->refunds) : author->refunds;
+    const uint64_t unseen_refunds = count_growth(count_wire(report->known_refunds), record->sum_refunds);
     record->net = net_add(record->net, more) - (int64_t) more_back;
     record->sum_demand = count_add(record->sum_demand, more_asked);
     record->sum_refunds = count_add(record->sum_refunds, more_back);
     if (record->net + (int64_t) record->sum_refunds < 0) {
-        record->net += (int64_t) COUNT_AGAIN; /* one of them has begun again */
+        record->net += (int64_t) COUNT_RESTART; /* one of them has begun again */
     }
     if (report->kind == REPORT_BUCKET) {
         const bool lost = count_growth(author->count, acked) != 0;
@@ -451,7 +451,7 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
     }
     author->count = count;
-    author->demand = more_asked != 0 ? count_told(report->demand) : author->demand;
+    author->demand = more_asked != 0 ? count_wire(report->demand) : author->demand;
     author->refunds = refunds;
     if (report->reset_us > author->reset_us) {
         reset_record(record, author, report, report->now_us);

@@ -115,15 +115,15 @@ static void put_log(struct arguments *a, const struct report *report)
 
 static void put_counts(struct arguments *a, const struct report *report)
 {
-    put_number(a, count_told(report->count));
-    put_number(a, count_told(report->demand));
-    put_number(a, count_told(report->refunds));
+    put_number(a, count_wire(report->count));
+    put_number(a, count_wire(report->demand));
+    put_number(a, count_wire(report->refunds));
     put_number(a, report->reset_us);
     put_number(a, report->reset_kept);
     if (report->kind == REPORT_BUCKET) {
-        put_number(a, count_told(report->acked));
-        put_number(a, count_told(report->acked_refunds));
-        put_number(a, count_told(report->known_refunds));
+        put_number(a, count_wire(report->acked));
+        put_number(a, count_wire(report->acked_refunds));
+        put_number(a, count_wire(report->known_refunds));
         put_number(a, report->tat_us);
         put_number(a, report->moves != 0 ? report->most_us : report->from_us);
         put_number(a, report->moves);
