@@ -29,7 +29,7 @@ static inline bool policy_snapshot_is_plain(const struct policy_snapshot *snapsh
 
 static inline uint64_t policy_snapshot_hash(const struct policy_snapshot *snapshot, const weir_key *key)
 {
-    return table_hash(key->hash, snapshot->mix);
+    return cell_hash_salted(key->hash, snapshot->mix);
 }
 
 /* How a key stands after it was counted, for a verdict. */

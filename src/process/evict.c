@@ -79,7 +79,7 @@ static void remember(struct process *process, uint32_t at, const struct rule *ru
                      uint64_t now_ns)
 {
     const struct usage usage = rule_usage(rule, state, now_ns);
-    const bool refused = (load_relaxed(&process->table.metas[at].events) & EVENT_REFUSED) != 0;
+    const bool refused = cell_meta_had(&process->table.metas[at], EVENT_REFUSED);
     const bool much = usage.units >= rule->limit - min_u64(usage.units, rule->limit);
     /* Who was refused long ago, and has used little since, is like any other. */
     const enum sketch_priority weight = !much ? SKETCH_LITTLE : refused ? SKETCH_REFUSED : SKETCH_MUCH;
@@ -104,7 +104,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
     if (tells) {
         (void) add_seq_cst(&process->evicted_reports.begun, 1); /* whoever finds the cell vacant, sees this */
     }
-    evicted.state = cell_vacate(&process->table, cell);
+    evicted.state = table_vacate(&process->table, at);
     if (limit != NULL && (evicted.state.a != before.a || evicted.state.b != before.b)) {
         /* Charged in between. Who comes back just now begins without that. */
         remember(process, at, &limit->rule, hash, evicted.state, now_ns);

@@ -63,16 +63,12 @@ static void move_key(struct process *process, uint32_t from, uint32_t to)
     const uint64_t hash = load_relaxed(&table->cells[from].hash);
     const struct cell_meta *meta = &table->metas[from];
     struct cell_meta *here = &table->metas[to];
-    /* Both are claimed: nobody else writes them. Relaxed: others read the owner as a guess. */
-    store_relaxed(&here->limit_tag, load_relaxed(&meta->limit_tag));
-    store_relaxed(&here->group, load_relaxed(&meta->group));
-    store_relaxed(&here->flags, load_relaxed(&meta->flags));
-    store_relaxed(&here->events, load_relaxed(&meta->events));
+    cell_meta_copy(here, meta);
     if (process->fleet) {
         sync_move(process, from, to);
     }
     top_denied_move(process, from, to);
-    cell_occupy(table, &table->cells[to], hash, cell_vacate(table, &table->cells[from]));
+    table_occupy(table, to, hash, table_vacate(table, from));
     if (cell_meta_is(here, CELL_SHARED)) {
         table_set_dirty(table, to); /* an answer under way finds another key there, and this one is told again */
     }
@@ -182,7 +178,7 @@ static void move_in(struct process *process, uint32_t at, const struct policy *p
                     const weir_key *key, uint64_t hash, uint64_t now_ns)
 {
     struct table *table = &process->table;
-    (void) cell_vacate(table, &table->cells[at]);
+    (void) table_vacate(table, at);
     top_denied_evict(process, at);
     if (process->fleet) {
         sync_clear(process, at);
@@ -196,7 +192,7 @@ static void move_in(struct process *process, uint32_t at, const struct policy *p
     if (process->fleet) {
         sync_begin_full(process, at, &limit->rule, now_ns);
     }
-    cell_occupy(table, &table->cells[at], hash, first);
+    table_occupy(table, at, hash, first);
     history_store_resume(process, at, &limit->rule, now_ns);
     if (fleet && limit->rule.calendar != WEIR_CALENDAR_NONE) { /* it may have been used up elsewhere, or before */
         table_set_dirty(table, at);

@@ -13,12 +13,6 @@
 
 struct process;
 
-/* What keeps one policy's key apart from all others. */
-static inline uint64_t cell_hash(const struct policy *policy, const weir_key *key, size_t limit_index)
-{
-    return table_hash(key->hash ^ policy->share, policy->limits[limit_index].salt);
-}
-
 uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
                     uint64_t now_ns);
 /* Finds or makes the cells of a key, one per limit. False: the table has no room for it. */

@@ -10,7 +10,7 @@ static struct refund_ledger nothing_refunded; /* read alone */
 struct refund_ledger *refund_ledger_of(const struct process *process, uint32_t cell)
 {
     /* Relaxed: who sees the mark too late sees units that are not yet known to be given back, as [A1] says. */
-    const bool any = (load_relaxed(&process->table.metas[cell].events) & EVENT_REFUNDED) != 0;
+    const bool any = cell_meta_had(&process->table.metas[cell], EVENT_REFUNDED);
     return any ? &process->syncs.spills[cell].ledger : &nothing_refunded;
 }
 

@@ -449,7 +449,7 @@ void sync_evict(struct process *process, uint32_t cell, const struct rule *rule,
 void sync_clear(struct process *process, uint32_t cell)
 {
     /* Relaxed: the cell is claimed. */
-    if ((load_relaxed(&process->table.metas[cell].events) & EVENT_REFUNDED) != 0) {
+    if (cell_meta_had(&process->table.metas[cell], EVENT_REFUNDED)) {
         struct refund_ledger *ledger = &process->syncs.spills[cell].ledger;
         store_relaxed(&ledger->refunds[0], 0);
         store_relaxed(&ledger->refunds[1], 0);
@@ -474,7 +474,7 @@ void sync_move(struct process *process, uint32_t from, uint32_t to)
     if (old->key_length > COMPACT_KEY) {
         memcpy(syncs->tails[to], syncs->tails[from], sizeof(syncs->tails[to]));
     }
-    if ((load_relaxed(&process->table.metas[from].events) & EVENT_REFUNDED) != 0) {
+    if (cell_meta_had(&process->table.metas[from], EVENT_REFUNDED)) {
         const struct refund_ledger *was = &syncs->spills[from].ledger;
         struct refund_ledger *is = &syncs->spills[to].ledger;
         store_relaxed(&is->refunds[0], load_relaxed(&was->refunds[0]));

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See table.h. */
 #include "process/table.h"
 
 #include <errno.h>
@@ -8,26 +9,27 @@
 #include "base/pages.h"
 #include "base/spin.h"
 
-/* Cells per key asked for. Of as many keys one in ten million finds no room in its groups, nor in those that their keys
- * can move to; one in thirteen is in its second group. Where there is a fleet a cell takes more memory, and one in a
- * million finds no room. */
-#define SPARE_NUMERATOR   5
-#define SPARE_DENOMINATOR 4
-#define FLEET_NUMERATOR   6
-#define FLEET_DENOMINATOR 5
+/*
+ * Cells per key asked for. In one process 5/4: when all keys are present one in ten million finds no room, even after
+ * moving others, and one in thirteen is in its second pair or further. In a fleet a cell takes more memory; there 6/5,
+ * and one key in a million finds no room.
+ */
+#define PROCESS_CELLS 5
+#define PROCESS_KEYS  4
+#define FLEET_CELLS   6
+#define FLEET_KEYS    5
 
 /* The parts of a table's memory, in this order. */
 enum { PART_CELLS, PART_METAS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
 
 static size_t sets_for(size_t max_keys, bool fleet)
 {
-    const size_t cells =
-        fleet ? max_keys * FLEET_NUMERATOR / FLEET_DENOMINATOR : max_keys * SPARE_NUMERATOR / SPARE_DENOMINATOR;
+    const size_t cells = fleet ? max_keys * FLEET_CELLS / FLEET_KEYS : max_keys * PROCESS_CELLS / PROCESS_KEYS;
     return cells / SET_CELLS + 2;
 }
 
 /* Writes the parts' sizes; returns the bytes of all parts. */
-static size_t part_sizes(size_t set_count, bool fleet, size_t sizes[PARTS])
+static size_t table_part_sizes(size_t set_count, bool fleet, size_t sizes[PARTS])
 {
     const size_t cells = set_count * SET_CELLS;
     const size_t bitmap_bytes = fleet ? bitmap_size(cells) * sizeof(uint64_t) : 0;
@@ -50,7 +52,7 @@ size_t table_cells(size_t max_keys, bool fleet)
 size_t table_size(size_t max_keys, bool fleet)
 {
     size_t sizes[PARTS];
-    return part_sizes(sets_for(max_keys, fleet), fleet, sizes);
+    return table_part_sizes(sets_for(max_keys, fleet), fleet, sizes);
 }
 
 int table_open(struct table *table, size_t max_keys, bool fleet)
@@ -60,7 +62,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     table->max_keys = max_keys;
     table->set_count = sets_for(max_keys, fleet);
     table->cell_count = table->set_count * SET_CELLS;
-    table->memory_size = part_sizes(table->set_count, fleet, sizes);
+    table->memory_size = table_part_sizes(table->set_count, fleet, sizes);
     table->memory = pages_reserve(table->memory_size, true);
     if (table->memory == NULL) {
         return -ENOMEM;
@@ -83,7 +85,7 @@ void table_close(struct table *table)
     table->memory = NULL;
 }
 
-/* The cell of a hash among `count`, or TABLE_NONE; *full: none of those is empty. */
+/* The cell of a hash among `count` cells, or TABLE_NONE; *full: none of the cells is empty. */
 static inline uint32_t find_among(const struct table *table, size_t first, size_t count, uint64_t hash, bool *full)
 {
     bool all = true;
@@ -104,7 +106,7 @@ uint32_t table_find(const struct table *table, uint64_t hash)
     bool full = false;
     uint32_t at = find_among(table, table_pair(table, hash), PAIR_CELLS, hash, &full);
     if (at != TABLE_NONE || !full) {
-        return at; /* I6. A cell that is changing hands looks empty: adding a key therefore searches everywhere */
+        return at; /* I6. A cell between two keys looks empty: adding a key therefore searches everywhere */
     }
     at = find_among(table, table_second_pair(table, hash), PAIR_CELLS, hash, &full);
     return at != TABLE_NONE || !full ? at : table_find_all(table, hash);
@@ -118,39 +120,13 @@ uint32_t table_find_all(const struct table *table, uint64_t hash)
     return at != TABLE_NONE ? at : find_among(table, table_other_set(table, hash), SET_CELLS, hash, &full);
 }
 
-bool cell_pin(struct cell *cell, uint64_t hash)
+struct state table_vacate(struct table *table, uint32_t at)
 {
-    const uint64_t old = cell_hold(cell, HELD_PIN);
-    /* [T1] acquire by the read-modify-write: a claim made before is seen here, one made later fails (I2). */
-    if ((old & HELD_LOCKED) == 0 && load_acquire(&cell->hash) == hash) {
-        return true;
-    }
-    cell_unpin(cell);
-    return false;
-}
-
-void cell_unpin(struct cell *cell)
-{
-    (void) cell_hold(cell, (uint64_t) 0 - HELD_PIN);
-}
-
-bool cell_lock(struct cell *cell)
-{
-    uint64_t held = load_acquire(&cell->held);
-    return (held & HELD_IN_USE) == 0 && cas_seq_cst(&cell->held, &held, (held + HELD_VERSION) | HELD_LOCKED);
-}
-
-void cell_unlock(struct cell *cell)
-{
-    (void) cell_hold(cell, (uint64_t) 0 - HELD_LOCKED);
-}
-
-struct state cell_vacate(struct table *table, struct cell *cell)
-{
+    struct cell *cell = &table->cells[at];
     if (load_relaxed(&cell->hash) != 0) {
         (void) add_relaxed(&table->key_count, (uint64_t) -1);
     }
-    /* [T1][T2] before the generation: whoever reads the new generation then finds the hash gone. */
+    /* [T1][T2] before the generation: a thread that reads the new generation then finds the hash gone. */
     store_release(&cell->hash, 0);
     struct dwcas_value last = dwcas_read(&cell->state);
     while (!dwcas_swap(&cell->state, &last, (struct dwcas_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
@@ -158,26 +134,27 @@ struct state cell_vacate(struct table *table, struct cell *cell)
     return cell_state(last);
 }
 
-void cell_occupy(struct table *table, struct cell *cell, uint64_t hash, struct state fresh)
+void table_occupy(struct table *table, uint32_t at, uint64_t hash, struct state state)
 {
+    struct cell *cell = &table->cells[at];
     struct dwcas_value vacant = dwcas_read(&cell->state);
-    while (!dwcas_swap(&cell->state, &vacant, cell_value(fresh, vacant))) {
+    while (!dwcas_swap(&cell->state, &vacant, cell_value(state, vacant))) {
     }
     (void) add_relaxed(&table->key_count, 1);
     store_release(&cell->hash, hash); /* [T1] */
 }
 
-void table_lock(struct table *table, size_t group)
+void table_lock(struct table *table, size_t set)
 {
-    spin_lock(&table->locks[group]);
+    spin_lock(&table->locks[set]);
 }
 
-bool table_trylock(struct table *table, size_t group)
+bool table_trylock(struct table *table, size_t set)
 {
-    return spin_trylock(&table->locks[group]);
+    return spin_trylock(&table->locks[set]);
 }
 
-void table_unlock(struct table *table, size_t group)
+void table_unlock(struct table *table, size_t set)
 {
-    spin_unlock(&table->locks[group]);
+    spin_unlock(&table->locks[set]);
 }

@@ -103,7 +103,7 @@ void top_denied_evict(struct process *process, uint32_t cell)
     const struct cell_meta *meta = &process->table.metas[cell];
     struct denied_entry *entry = &process->top_denied.entries[cell];
     /* Relaxed: the cell is claimed, so it is nobody's who would count or name; O1 names the exception. */
-    if ((load_relaxed(&meta->events) & EVENT_DENIED) != 0) {
+    if (cell_meta_had(meta, EVENT_DENIED)) {
         store_relaxed(&entry->naming, NAMING_NONE);
         drop_units(&process->top_denied, cell);
     }
@@ -113,7 +113,7 @@ void top_denied_move(struct process *process, uint32_t from, uint32_t to)
 {
     struct denied_entry *old = &process->top_denied.entries[from];
     struct denied_entry *new = &process->top_denied.entries[to];
-    if ((load_relaxed(&process->table.metas[from].events) & EVENT_DENIED) == 0) {
+    if (!cell_meta_had(&process->table.metas[from], EVENT_DENIED)) {
         return; /* and `to` is no offender's, either: it is empty */
     }
     new->key = old->key;
