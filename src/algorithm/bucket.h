@@ -36,6 +36,16 @@ static inline uint64_t bucket_total(struct state s)
     return s.b & BUCKET_TOTAL_MASK;
 }
 
+static inline uint64_t bucket_tat(struct state s)
+{
+    return s.a;
+}
+
+static inline struct state bucket_with_tat(struct state s, uint64_t tat)
+{
+    return (struct state){tat, s.b};
+}
+
 static inline uint8_t bucket_rate_id(struct state s)
 {
     return (uint8_t) (s.b >> BUCKET_TOTAL_BITS);

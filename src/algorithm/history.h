@@ -85,6 +85,12 @@ struct state history_summary(struct history *history, const struct rule *rule);
 /* Of the summary alone. */
 struct state history_fresh(void);
 
+/* When the last unit of a summary leaves the window; fleet time. */
+static inline uint64_t history_state_until(struct state s)
+{
+    return s.a;
+}
+
 /* Units in the window, everybody's. */
 static inline uint64_t history_state_count(struct state s)
 {

@@ -37,7 +37,59 @@ struct allowance {
 #define ALLOWANCE_AWAITS_PEERS   1 /* the others may not have told yet what they have just begun */
 #define ALLOWANCE_DEMAND_UNKNOWN 2 /* what others ask for is not known yet */
 
-_Static_assert(sizeof(struct allowance) == 64, "a check reads one line of it");
+_Static_assert(sizeof(struct allowance) == 64, "a check reads one cache line of it");
+
+/* All fields of struct allowance, and what they are while the fleet has not answered of a key. */
+#define ALLOWANCE_FIELDS(X)                                                                                            \
+    X(remote_rate, 0)                                                                                                  \
+    X(since_ns, 0)                                                                                                     \
+    X(inspected_ns, 0)                                                                                                 \
+    X(seen, 0)                                                                                                         \
+    X(urgent_threshold, UINT64_MAX)                                                                                    \
+    X(level, 0)                                                                                                        \
+    X(remote_fraction, 0)                                                                                              \
+    X(fraction, 0)                                                                                                     \
+    X(seq, SEQ_NONE)                                                                                                   \
+    X(dither, 0)                                                                                                       \
+    X(quota_unacked, 0)                                                                                                \
+    X(flags, ALLOWANCE_DEMAND_UNKNOWN)
+
+#define ALLOWANCE_SIZE(field, initial) +sizeof(((struct allowance *) NULL)->field)
+_Static_assert(sizeof(struct allowance) == 0 ALLOWANCE_FIELDS(ALLOWANCE_SIZE), "ALLOWANCE_FIELDS lists every field");
+
+/* Both relaxed: checks read estimates. */
+static inline void allowance_clear(struct allowance *allowance)
+{
+#define ALLOWANCE_CLEAR(field, initial) store_relaxed(&allowance->field, initial);
+    ALLOWANCE_FIELDS(ALLOWANCE_CLEAR)
+}
+
+static inline void allowance_copy(struct allowance *to, const struct allowance *from)
+{
+#define ALLOWANCE_COPY(field, initial) store_relaxed(&to->field, load_relaxed(&from->field));
+    ALLOWANCE_FIELDS(ALLOWANCE_COPY)
+}
+
+/*
+ * The level of a sliding window, in one word: presumed units of the window, and of the window before, each as a
+ * fraction of the limit in 2^-32. Kept apart, they slide out between two answers as all other units do.
+ */
+static inline uint64_t presumed_pack(uint64_t limit, uint64_t now, uint64_t before)
+{
+    const uint64_t whole = max_u64(limit, 1);
+    const uint64_t most = UINT32_MAX;
+    return min_u64(muldiv_ceil(now, most, whole), most) << 32 | min_u64(muldiv_ceil(before, most, whole), most);
+}
+
+static inline uint64_t presumed_now(uint64_t limit, uint64_t packed)
+{
+    return muldiv_floor(limit, packed >> 32, UINT32_MAX);
+}
+
+static inline uint64_t presumed_before(uint64_t limit, uint64_t packed)
+{
+    return muldiv_floor(limit, packed & UINT32_MAX, UINT32_MAX);
+}
 
 struct process;
 

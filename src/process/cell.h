@@ -100,6 +100,28 @@ static inline bool cell_meta_is(const struct cell_meta *meta, uint8_t flag)
     return (load_relaxed(&meta->flags) & flag) != 0;
 }
 
+/* The flag of a kind of rules, and back. */
+static inline uint8_t cell_kind_flag(enum rule_kind kind)
+{
+    switch (kind) {
+    case RULE_WINDOW:
+        return 0;
+    case RULE_HISTORY:
+        return CELL_HISTORY;
+    case RULE_BUCKET:
+        return CELL_BUCKET;
+    }
+    return 0;
+}
+
+static inline enum rule_kind cell_meta_kind(const struct cell_meta *meta)
+{
+    if (cell_meta_is(meta, CELL_BUCKET)) {
+        return RULE_BUCKET;
+    }
+    return cell_meta_is(meta, CELL_HISTORY) ? RULE_HISTORY : RULE_WINDOW;
+}
+
 static inline bool cell_meta_had(const struct cell_meta *meta, uint8_t event)
 {
     return (load_relaxed(&meta->events) & event) != 0;

@@ -15,6 +15,7 @@
 #include "process/evict.h"
 #include "process/evicted_sketch.h"
 #include "process/history_store.h"
+#include "process/sync_pool.h"
 #include "process/sync_state.h"
 #include "process/table.h"
 #include "process/top_denied.h"

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See sync_pool.h. */
+#include "process/sync_pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "algorithm/bucket.h"
+#include "algorithm/history.h"
+#include "algorithm/window.h"
+#include "base/arena.h"
+#include "base/pages.h"
+#include "process/process.h"
+
+/*
+ * Full states: one for each cell of a table of SYNCS_LEAST cells, else one for SYNCS_DIVISOR cells. Keys that need one
+ * are near their limit, or were not reported for long: one key in a hundred, of a million by Zipf's law.
+ */
+#define SYNCS_LEAST   16384
+#define SYNCS_DIVISOR 64
+
+/* States looked at to find one to demote, and searches before sync_promote gives up. */
+#define SAMPLE   8
+#define SEARCHES 4
+
+enum { PART_COMPACTS, PART_POOL, PARTS };
+
+static size_t pool_count(size_t cell_count)
+{
+    const size_t some = max_u64(cell_count / SYNCS_DIVISOR, SYNCS_LEAST);
+    return min_u64(some, cell_count);
+}
+
+static size_t sync_part_sizes(size_t cell_count, size_t sizes[PARTS])
+{
+    sizes[PART_COMPACTS] = cell_count * sizeof(struct sync_compact);
+    sizes[PART_POOL] = pool_count(cell_count) * sizeof(struct sync_full);
+    return arena_padded(sizes[PART_COMPACTS]) + arena_padded(sizes[PART_POOL]);
+}
+
+size_t syncs_size(size_t cell_count)
+{
+    size_t sizes[PARTS];
+    return sync_part_sizes(cell_count, sizes);
+}
+
+int syncs_open(struct sync_states *syncs, size_t cell_count)
+{
+    size_t sizes[PARTS];
+    syncs->memory_size = sync_part_sizes(cell_count, sizes);
+    syncs->count = (uint32_t) pool_count(cell_count);
+    syncs->all = syncs->count == cell_count;
+    syncs->spills_size = cell_count * sizeof(*syncs->spills);
+    syncs->tails_size = cell_count * sizeof(*syncs->tails);
+    syncs->memory = pages_reserve(syncs->memory_size, true);
+    syncs->spills = pages_reserve_sparse(syncs->spills_size);
+    syncs->tails = pages_reserve_sparse(syncs->tails_size);
+    if (syncs->memory == NULL || syncs->spills == NULL || syncs->tails == NULL) {
+        return -ENOMEM;
+    }
+    unsigned char *next = syncs->memory;
+    syncs->compacts = arena_carve(&next, sizes[PART_COMPACTS]);
+    syncs->pool = arena_carve(&next, sizes[PART_POOL]);
+    for (uint32_t i = 0; i < syncs->count; i++) {
+        store_relaxed(&syncs->pool[i].cell, syncs->all ? i : TABLE_NONE);
+        store_relaxed(&syncs->pool[i].allowance.seq, SEQ_NONE);
+    }
+    return 0;
+}
+
+void syncs_close(struct sync_states *syncs)
+{
+    pages_release(syncs->memory, syncs->memory_size);
+    pages_release(syncs->spills, syncs->spills_size);
+    pages_release(syncs->tails, syncs->tails_size);
+    syncs->memory = NULL;
+    syncs->spills = NULL;
+    syncs->tails = NULL;
+}
+
+void sync_store(struct process *process, uint32_t cell, const struct sync_full *sync)
+{
+    if (sync != sync_of(&process->syncs, cell)) {
+        sync_compress(process, cell, sync);
+        sync_add_denied(&process->syncs, cell, load_relaxed(&sync->denied));
+    }
+}
+
+void sync_add_denied(const struct sync_states *syncs, uint32_t cell, uint64_t units)
+{
+    _Atomic uint32_t *word = &syncs->compacts[cell].sync;
+    uint32_t was = load_acquire(word); /* [N4] */
+    while ((was & COMPACT_HAS_FULL) == 0) {
+        if (cas_acquire(word, &was, (uint32_t) min_u64(saturating_add(was, units), COMPACT_HAS_FULL - 1))) {
+            return;
+        }
+    }
+    (void) add_relaxed(&syncs->pool[was & ~COMPACT_HAS_FULL].denied, units);
+}
+
+/* Gives a full state to a cell. */
+static void attach(struct sync_states *syncs, struct sync_full *sync, uint32_t cell)
+{
+    store_relaxed(&sync->cell, cell);
+    const uint32_t index = (uint32_t) (sync - syncs->pool);
+    (void) add_relaxed(&sync->denied,
+                       exchange_release(&syncs->compacts[cell].sync, index | COMPACT_HAS_FULL)); /* [N4] */
+}
+
+/* Takes the full state from a cell; `denied`: units that the compact state counts from now on. */
+static void detach(struct sync_states *syncs, uint32_t cell, uint64_t denied)
+{
+    store_relaxed(&syncs->compacts[cell].sync, (uint32_t) min_u64(denied, COMPACT_HAS_FULL - 1));
+}
+
+void sync_begin(struct process *process, uint32_t cell, const struct policy *policy, const weir_key *key)
+{
+    struct sync_states *syncs = &process->syncs;
+    struct sync_compact *compact = &syncs->compacts[cell];
+    struct key_name kept;
+    key_name_make(&kept, policy, key);
+    memcpy(compact->key, kept.bytes, min_u64(kept.length, COMPACT_KEY));
+    if (kept.length > COMPACT_KEY) {
+        memcpy(syncs->tails[cell], kept.bytes + COMPACT_KEY, kept.length - (size_t) COMPACT_KEY);
+    }
+    compact->key_length = kept.length;
+    detach(syncs, cell, 0);
+    /* Relaxed: the number only has to be new. */
+    store_relaxed(&compact->residency, (add_relaxed(&syncs->incarnations, 1) + 1) << RESIDENCY_SHIFT);
+    store_relaxed(&compact->now, 0);
+    store_relaxed(&compact->before, 0);
+    store_relaxed(&compact->acked_at, 0);
+    store_relaxed(&compact->flags, (uint8_t) (kept.flags << COMPACT_KEY_SHIFT));
+}
+
+void sync_restore(struct process *process, uint32_t cell, const struct rule *rule, struct state state)
+{
+    struct sync_compact *compact = &process->syncs.compacts[cell];
+    unsigned flags = load_relaxed(&compact->flags) | COMPACT_RESTORED_NOW;
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        flags |= COMPACT_RESTORED_BEFORE | COMPACT_HAS_SEQ;
+        store_relaxed(&compact->now, window_count(state));
+        store_relaxed(&compact->before, window_previous(state));
+        store_relaxed(&compact->residency, load_relaxed(&compact->residency) | window_seq(state));
+        break;
+    case RULE_HISTORY:
+        flags |= COMPACT_RESTORED_BEFORE;
+        store_relaxed(&compact->now, history_state_count(state));
+        store_relaxed(&compact->before, history_state_until(state));
+        break;
+    case RULE_BUCKET:
+        store_relaxed(&compact->now, bucket_tat(state));
+        break;
+    }
+    store_relaxed(&compact->flags, (uint8_t) flags);
+}
+
+void sync_begin_full(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns)
+{
+    struct sync_states *syncs = &process->syncs;
+    if (syncs->all) {
+        struct sync_full *sync = &syncs->pool[cell];
+        sync_expand(process, cell, rule, now_ns, sync);
+        sync->round = 0;
+        attach(syncs, sync, cell);
+    }
+}
+
+void sync_evict(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns, struct sync_full *out)
+{
+    struct sync_states *syncs = &process->syncs;
+    struct sync_full *sync = sync_of(syncs, cell);
+    if (out != NULL && sync != NULL) {
+        sync_copy(out, sync);
+    } else if (out != NULL) {
+        sync_expand(process, cell, rule, now_ns, out);
+    }
+    if (sync != NULL) {
+        detach(syncs, cell, 0);
+        if (!syncs->all) {
+            store_release(&sync->cell, TABLE_NONE); /* [N5] */
+        }
+    }
+}
+
+void sync_clear(struct process *process, uint32_t cell)
+{
+    if (cell_meta_had(&process->table.metas[cell], EVENT_REFUNDED)) {
+        refund_ledger_clear(&process->syncs.spills[cell].ledger);
+    }
+}
+
+void sync_move(struct process *process, uint32_t from, uint32_t to)
+{
+    struct sync_states *syncs = &process->syncs;
+    struct sync_full *sync = sync_of(syncs, from);
+    sync_copy_compact(syncs, from, to);
+    if (cell_meta_had(&process->table.metas[from], EVENT_REFUNDED)) {
+        refund_ledger_copy(&syncs->spills[to].ledger, &syncs->spills[from].ledger);
+    }
+    if (sync == NULL) {
+        detach(syncs, to, load_relaxed(&syncs->compacts[from].sync));
+        return;
+    }
+    detach(syncs, from, 0);
+    detach(syncs, to, 0);
+    if (syncs->all) {
+        sync_copy(&syncs->pool[to], sync);
+        sync = &syncs->pool[to];
+    }
+    attach(syncs, sync, to);
+}
+
+struct sync_full *sync_load(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                            struct sync_full *room)
+{
+    struct sync_full *sync = sync_of(&process->syncs, cell);
+    if (sync != NULL) {
+        sync->ledger = refund_ledger_of(process, cell);
+        return sync;
+    }
+    sync_expand(process, cell, rule, now_ns, room);
+    store_relaxed(&room->denied, exchange_relaxed(&process->syncs.compacts[cell].sync, 0)); /* statistics */
+    return room;
+}
+
+bool sync_demote(struct process *process, uint32_t index)
+{
+    struct sync_states *syncs = &process->syncs;
+    struct sync_full *sync = &syncs->pool[index];
+    const uint32_t at = load_acquire(&sync->cell); /* [N5] */
+    if (at == TABLE_NONE) {
+        return true;
+    }
+    struct cell *cell = &process->table.cells[at];
+    const uint64_t hash = load_acquire(&cell->hash);
+    if (hash == 0 || !cell_pin(cell, hash)) {
+        return false;
+    }
+    /* The report of a reset needs the full state of the bucket; the reset is acknowledged soon. */
+    const bool busy = load_relaxed(&refund_ledger_of(process, at)->reset) != 0;
+    const bool current = !busy && load_relaxed(&syncs->compacts[at].sync) ==
+                                      (index | COMPACT_HAS_FULL); /* else the key has just moved, or was evicted (N1) */
+    if (current) {
+        sync_compress(process, at, sync);
+        detach(syncs, at, load_relaxed(&sync->denied));
+        store_relaxed(&sync->cell, TABLE_NONE);
+    }
+    cell_unpin(cell);
+    return current;
+}
+
+/* Of SAMPLE full states the one inspected longest ago, but not in this round; `count`: none. */
+static uint32_t oldest_sync(struct sync_states *syncs, uint32_t round)
+{
+    uint32_t oldest = syncs->count;
+    uint32_t oldest_age = 0;
+    for (unsigned i = 0; i < SAMPLE; i++) {
+        const uint32_t index = syncs->hand;
+        const struct sync_full *sync = &syncs->pool[index];
+        syncs->hand = index + 1 < syncs->count ? index + 1 : 0;
+        const uint32_t age = load_relaxed(&sync->cell) == TABLE_NONE ? UINT32_MAX : round - sync->round;
+        if (age > oldest_age) {
+            oldest = index;
+            oldest_age = age;
+        }
+    }
+    /* The next search begins here. */
+    for (uint32_t i = 0; i < SAMPLE; i++) {
+        const uint32_t next = syncs->hand + i;
+        __builtin_prefetch(&syncs->pool[next < syncs->count ? next : next - syncs->count].cell);
+    }
+    return oldest;
+}
+
+struct sync_full *sync_promote(struct process *process, uint32_t cell, const struct sync_full *room, uint32_t round)
+{
+    struct sync_states *syncs = &process->syncs;
+    for (unsigned i = 0; i < SEARCHES; i++) {
+        const uint32_t index = oldest_sync(syncs, round);
+        if (index < syncs->count && sync_demote(process, index)) {
+            struct sync_full *sync = &syncs->pool[index];
+            sync_copy(sync, room);
+            sync->round = round;
+            attach(syncs, sync, cell);
+            return sync;
+        }
+    }
+    return NULL;
+}
