@@ -239,7 +239,7 @@ static void compare_entry(const struct sim *sim, unsigned i, size_t key, size_t 
     const uint64_t now = node->alive ? node_number(node, rule) : window_span_at(rule, sim_fleet_wall(sim)).number;
     for (uint64_t of = now - 1; of <= now; of++) {
         /* A fixed window that is over counts for nothing, and is not told again after it was lost. */
-        const bool kept = of == now || rule->algorithm == WEIR_SLIDING_WINDOW || !sim->forgot;
+        const bool kept = of == now || rule_slides(rule) || !sim->forgot;
         c.window = of;
         c.passed = ledger_units(own, of);
         c.found = ledger_units(found, of);

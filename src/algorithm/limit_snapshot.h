@@ -23,10 +23,10 @@
 #include "algorithm/window.h"
 #include "base/numbers.h"
 
-enum moment_kind { LIMIT_SNAPSHOT_NONE, LIMIT_SNAPSHOT_BUCKET, MOMENT_FIXED, LIMIT_SNAPSHOT_SLIDING };
+enum limit_snapshot_kind { LIMIT_SNAPSHOT_NONE, LIMIT_SNAPSHOT_BUCKET, LIMIT_SNAPSHOT_FIXED, LIMIT_SNAPSHOT_SLIDING };
 
 struct limit_snapshot {
-    enum moment_kind kind;
+    enum limit_snapshot_kind kind;
     uint32_t seq;       /* window: the present one's */
     struct state empty; /* a state that nothing is counted in, of this window, or by this rate */
     uint64_t limit;     /* units */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which algorithm does what: one switch per question, over window.h, bucket.h and log.h.
+ * One switch by kind for each question, over window.h, history.h and bucket.h. None has a default: the compiler names
+ * each of them for a new kind.
  */
 #include "algorithm/rule.h"
 
@@ -25,12 +26,17 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns)
     } else if (limit->calendar == WEIR_CALENDAR_MONTH) {
         rule.period_ns = 31 * DAY_NS;
     }
-    if (rule_is_bucket(&rule)) {
+    switch (rule_kind(&rule)) {
+    case RULE_WINDOW:
+    case RULE_HISTORY:
+        break;
+    case RULE_BUCKET:
         rule.limit = limit->burst != 0 ? limit->burst : limit->limit;
-        /* Up, so that the rate is never above the one asked for. */
+        /* Rounded up, so that the rate is never above the configured one. */
         rule.unit = muldiv_ceil(limit->period_ns, UINT64_C(1) << BUCKET_FRACTION_BITS, limit->limit);
         rule.tolerance = saturating_mul(rule.limit, rule.unit);
         rule.ahead = limit->delay;
+        break;
     }
     return rule;
 }
@@ -45,72 +51,141 @@ void rule_convert_rate(struct rule *rule, uint8_t rate_id)
 
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns)
 {
-    return rule_is_bucket(rule)     ? bucket_fresh()
-           : rule_has_history(rule) ? history_fresh()
-                                    : window_fresh(rule, now_ns);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_fresh(rule, now_ns);
+    case RULE_HISTORY:
+        return history_fresh();
+    case RULE_BUCKET:
+        return bucket_fresh();
+    }
+    return (struct state){0, 0};
 }
 
 uint64_t rule_headroom(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return rule_is_bucket(rule)     ? bucket_headroom(rule, state, now_ns)
-           : rule_has_history(rule) ? history_headroom(rule, state, now_ns)
-                                    : window_headroom(rule, state, now_ns);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_headroom(rule, state, now_ns);
+    case RULE_HISTORY:
+        return history_headroom(rule, state, now_ns);
+    case RULE_BUCKET:
+        return bucket_headroom(rule, state, now_ns);
+    }
+    return 0;
 }
 
 struct state rule_charge(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units)
 {
-    return rule_is_bucket(rule) ? bucket_charge(rule, state, now_ns, units) : window_charge(rule, state, now_ns, units);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_charge(rule, state, now_ns, units);
+    case RULE_HISTORY:
+        return state;
+    case RULE_BUCKET:
+        return bucket_charge(rule, state, now_ns, units);
+    }
+    return state;
 }
 
 struct state rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units)
 {
-    return rule_is_bucket(rule) ? bucket_charge_late(rule, state, then_ns, units)
-                                : window_charge_seq(state, window_seq_at(rule, then_ns), units);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_charge_seq(state, window_seq_at(rule, then_ns), units);
+    case RULE_HISTORY:
+        return state;
+    case RULE_BUCKET:
+        return bucket_charge_late(rule, state, then_ns, units);
+    }
+    return state;
 }
 
 struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
                          uint64_t most_now, uint64_t most_before, uint64_t *given, uint64_t *given_before)
 {
-    *given_before = 0;
-    return rule_is_bucket(rule) ? bucket_refund(rule, state, now_ns, units, given)
-                                : window_refund(rule, state, now_ns, units, most_now, most_before, given, given_before);
+    *given = *given_before = 0;
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_refund(rule, state, now_ns, units, most_now, most_before, given, given_before);
+    case RULE_HISTORY:
+        return state;
+    case RULE_BUCKET:
+        return bucket_refund(rule, state, now_ns, units, given);
+    }
+    return state;
 }
 
-bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                uint64_t max_wait_ns, uint64_t *wait_ns)
+/* Without a queue: a request passes now, or not at all. */
+static bool pass_now(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                     uint64_t *wait_ns)
 {
-    if (rule_is_bucket(rule)) {
-        return bucket_queue(rule, state, now_ns, cost, ahead, max_wait_ns, wait_ns);
-    }
     const bool room = saturating_sub(rule_headroom(rule, state, now_ns), ahead) >= cost;
     *wait_ns = room ? 0 : rule_retry_after(rule, state, now_ns, cost);
     return room;
 }
 
+bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+                uint64_t max_wait_ns, uint64_t *wait_ns)
+{
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+    case RULE_HISTORY:
+        return pass_now(rule, state, now_ns, cost, ahead, wait_ns);
+    case RULE_BUCKET:
+        return bucket_queue(rule, state, now_ns, cost, ahead, max_wait_ns, wait_ns);
+    }
+    return false;
+}
+
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost)
 {
-    return rule_is_bucket(rule)     ? bucket_retry_after(rule, state, now_ns, cost)
-           : rule_has_history(rule) ? history_state_retry_after(rule, state, now_ns, cost)
-                                    : window_retry_after(rule, state, now_ns, cost);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_retry_after(rule, state, now_ns, cost);
+    case RULE_HISTORY:
+        return history_state_retry_after(rule, state, now_ns, cost);
+    case RULE_BUCKET:
+        return bucket_retry_after(rule, state, now_ns, cost);
+    }
+    return 0;
 }
 
 uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return rule_is_bucket(rule)     ? bucket_reset_after(rule, state, now_ns)
-           : rule_has_history(rule) ? history_reset_after(state, now_ns)
-                                    : window_reset_after(rule, state, now_ns);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_reset_after(rule, state, now_ns);
+    case RULE_HISTORY:
+        return history_reset_after(state, now_ns);
+    case RULE_BUCKET:
+        return bucket_reset_after(rule, state, now_ns);
+    }
+    return 0;
 }
 
 struct usage rule_usage(const struct rule *rule, struct state state, uint64_t now_ns)
 {
-    return rule_is_bucket(rule)     ? bucket_usage(rule, state, now_ns)
-           : rule_has_history(rule) ? history_usage(state, now_ns)
-                                    : window_usage(rule, state, now_ns);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_usage(rule, state, now_ns);
+    case RULE_HISTORY:
+        return history_usage(state, now_ns);
+    case RULE_BUCKET:
+        return bucket_usage(rule, state, now_ns);
+    }
+    return (struct usage){0, 0};
 }
 
 struct state rule_resume(const struct rule *rule, struct usage usage, uint64_t now_ns)
 {
-    return rule_is_bucket(rule)     ? bucket_resume(rule, usage, now_ns)
-           : rule_has_history(rule) ? history_resume(usage, now_ns)
-                                    : window_resume(rule, usage, now_ns);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_resume(rule, usage, now_ns);
+    case RULE_HISTORY:
+        return history_resume(usage, now_ns);
+    case RULE_BUCKET:
+        return bucket_resume(rule, usage, now_ns);
+    }
+    return (struct state){0, 0};
 }

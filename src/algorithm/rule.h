@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "algorithm/algorithm.h"
 #include "weir/weir.h"
 
 /*
@@ -48,27 +49,9 @@ struct rule {
     const struct rate_table *rate_table; /* bucket; NULL: all one */
 };
 
-/* What a key's state counts: the one thing that most of the library needs to know of an algorithm. */
-enum rule_kind {
-    RULE_WINDOW,  /* units of the window now and of the one before: window.h */
-    RULE_HISTORY, /* the time of every unit; the state is a summary: history.h */
-    RULE_BUCKET,  /* the time until which the bucket refills: bucket.h */
-};
-
-/* Without a default: the compiler names this place to whoever adds an algorithm. */
 static inline enum rule_kind rule_kind(const struct rule *rule)
 {
-    switch (rule->algorithm) {
-    case WEIR_FIXED_WINDOW:
-    case WEIR_SLIDING_WINDOW:
-        return RULE_WINDOW;
-    case WEIR_SLIDING_LOG:
-        return RULE_HISTORY;
-    case WEIR_TOKEN_BUCKET:
-    case WEIR_LEAKY_BUCKET:
-        return RULE_BUCKET;
-    }
-    return RULE_WINDOW; /* validated rules do not come here */
+    return algorithm_kind(rule->algorithm);
 }
 
 static inline bool rule_is_bucket(const struct rule *rule)
@@ -81,19 +64,14 @@ static inline bool rule_has_history(const struct rule *rule)
     return rule_kind(rule) == RULE_HISTORY;
 }
 
-/* Requests stand in a queue: what may pass now is no number of units that could be handed out. Without a default. */
 static inline bool rule_is_queue(const struct rule *rule)
 {
-    switch (rule->algorithm) {
-    case WEIR_FIXED_WINDOW:
-    case WEIR_SLIDING_WINDOW:
-    case WEIR_SLIDING_LOG:
-    case WEIR_TOKEN_BUCKET:
-        return false;
-    case WEIR_LEAKY_BUCKET:
-        return true;
-    }
-    return false;
+    return algorithm_is_queue(rule->algorithm);
+}
+
+static inline bool rule_slides(const struct rule *rule)
+{
+    return algorithm_slides(rule->algorithm);
 }
 
 /*

@@ -49,7 +49,7 @@ struct state window_roll(const struct rule *rule, struct state s, uint64_t now_n
 /* Units of the window before that still count, `into_ns` into this one. */
 static uint64_t carried(const struct rule *rule, struct state s, uint64_t into_ns)
 {
-    if (rule->algorithm != WEIR_SLIDING_WINDOW || window_previous(s) == 0) {
+    if (!rule_slides(rule) || window_previous(s) == 0) {
         return 0;
     }
     return muldiv_ceil(window_previous(s), rule->period_ns - into_ns, rule->period_ns);
@@ -143,7 +143,7 @@ uint64_t window_retry_after(const struct rule *rule, struct state s, uint64_t no
     /* From now to where `into_ns` counts from is more than nothing when the state is ahead of the clock. */
     const struct window_span span = window_span_of(rule, window_number(rule, window_seq(s), now_ns));
     const uint64_t next_ns = span.end_ns;
-    if (rule->algorithm == WEIR_FIXED_WINDOW) {
+    if (!rule_slides(rule)) {
         return next_ns - now_ns;
     }
     if (count <= room) {
@@ -163,7 +163,7 @@ uint64_t window_reset_after(const struct rule *rule, struct state s, uint64_t no
     uint64_t into_ns;
     s = window_roll(rule, s, now_ns, &into_ns);
     const uint64_t next_ns = window_span_of(rule, window_number(rule, window_seq(s), now_ns)).end_ns;
-    const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
+    const bool slides = rule_slides(rule);
     if (window_count(s) != 0) {
         return next_ns + (slides ? rule->period_ns : 0) - now_ns;
     }
@@ -191,7 +191,7 @@ struct state window_resume(const struct rule *rule, struct usage usage, uint64_t
     if (usage.until_ns < span.end_ns) {
         return window_state(seq, 0, 0);
     }
-    if (rule->algorithm == WEIR_SLIDING_WINDOW && usage.until_ns < span.end_ns + rule->period_ns) {
+    if (rule_slides(rule) && usage.until_ns < span.end_ns + rule->period_ns) {
         return window_state(seq, 0, units);
     }
     return window_state(seq, units, 0);

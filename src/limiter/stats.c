@@ -154,16 +154,11 @@ static const struct {
 /* Limits are told apart by their number, as two names may be the same. */
 static void add_limit(struct text *text, enum limit_metric metric, const struct policy *policy, size_t index)
 {
-    static const char *const algorithms[] = {[WEIR_FIXED_WINDOW] = "fixed_window",
-                                             [WEIR_SLIDING_WINDOW] = "sliding_window",
-                                             [WEIR_SLIDING_LOG] = "sliding_log",
-                                             [WEIR_TOKEN_BUCKET] = "token_bucket",
-                                             [WEIR_LEAKY_BUCKET] = "leaky_bucket"};
     const struct policy_limit *limit = &policy->limits[index];
     const uint64_t period_ns = limit->rule.period_ns;
     text_add(text, "%s{policy=\"%s\",limit=\"%zu\",name=", limit_metrics[metric].name, policy->name, index + 1);
     text_add_quoted(text, limit->name);
-    text_add(text, ",algorithm=\"%s\"} ", algorithms[limit->rule.algorithm]);
+    text_add(text, ",algorithm=\"%s\"} ", algorithm_name(limit->rule.algorithm));
     if (metric == LIMIT_PERIOD) {
         text_add(text, "%" PRIu64 ".%09" PRIu64 "\n", period_ns / NS_PER_S, period_ns % NS_PER_S);
     } else {

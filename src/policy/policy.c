@@ -42,11 +42,6 @@ static void label_write(char label[POLICY_LABEL_SIZE], const weir_limit *limit, 
                  {NS_PER_MS, "ms"},
                  {NS_PER_US, "us"},
                  {1, "ns"}};
-    static const char letters[] = {[WEIR_FIXED_WINDOW] = 'f',
-                                   [WEIR_SLIDING_WINDOW] = 's',
-                                   [WEIR_SLIDING_LOG] = 'l',
-                                   [WEIR_TOKEN_BUCKET] = 'b',
-                                   [WEIR_LEAKY_BUCKET] = 'q'};
     if (limit->calendar == WEIR_CALENDAR_MONTH) {
         (void) snprintf(label, POLICY_LABEL_SIZE, "fmonth");
         return;
@@ -55,8 +50,8 @@ static void label_write(char label[POLICY_LABEL_SIZE], const weir_limit *limit, 
     while (period_ns % units[unit].ns != 0) {
         unit++;
     }
-    (void) snprintf(label, POLICY_LABEL_SIZE, "%c%" PRIu64 "%s", letters[limit->algorithm], period_ns / units[unit].ns,
-                    units[unit].name);
+    (void) snprintf(label, POLICY_LABEL_SIZE, "%c%" PRIu64 "%s", algorithm_letter(limit->algorithm),
+                    period_ns / units[unit].ns, units[unit].name);
 }
 
 /* Which of the rates that a limit has seen this one is; a new one is added, where there is room. */
@@ -116,22 +111,28 @@ static void limit_compile(struct policy_limit *out, const struct policy *policy,
     limit_activate(out);
 }
 
-/* What a decision by the tick must not be longer than. */
-static uint64_t span_ns(const struct rule *rule)
+/* True: deciding by the tick would be visible. A history is exact, and a queue spaces requests evenly. */
+static bool needs_clock(const struct rule *rule, uint64_t tick_ns)
 {
-    return rule_is_bucket(rule) ? rule->tolerance >> BUCKET_FRACTION_BITS : rule->period_ns;
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return rule->period_ns < COARSE_TICKS * tick_ns;
+    case RULE_HISTORY:
+        return true;
+    case RULE_BUCKET:
+        return rule_is_queue(rule) || rule->tolerance >> BUCKET_FRACTION_BITS < COARSE_TICKS * tick_ns;
+    }
+    return true;
 }
 
-/* What follows from the limits. A queue spaces requests, and a tick would be seen in the gaps; a log
- * is exact. */
+/* Sets what follows from the limits. */
 static void policy_derive(struct policy *policy, uint64_t tick_ns)
 {
     policy->fine_clock = false;
     policy->grants = true;
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule *rule = &policy->limits[i].rule;
-        policy->fine_clock = policy->fine_clock || rule_is_queue(rule) || rule_has_history(rule) ||
-                             span_ns(rule) < COARSE_TICKS * tick_ns;
+        policy->fine_clock = policy->fine_clock || needs_clock(rule, tick_ns);
         policy->grants = policy->grants && !rule_is_queue(rule);
     }
 }

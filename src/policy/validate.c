@@ -7,11 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "algorithm/algorithm.h"
 #include "base/error.h"
 #include "base/numbers.h"
+#include "policy/words.h"
 
 #define FILL_MAX_S UINT64_C(63072000)
 #define RATE_MAX   UINT64_C(640000000)
+
+static const char *const algorithm_names[] = {ALGORITHM_TABLE(ALGORITHM_NAME_ENTRY)};
+static const struct words algorithm_words = {.names = algorithm_names,
+                                             .count = sizeof(algorithm_names) / sizeof(algorithm_names[0])};
 
 /* Who is at fault, in words. */
 struct subject {
@@ -123,7 +129,7 @@ static int check_bucket(struct subject *s, const weir_limit *l)
 
 static bool is_bucket(const weir_limit *l)
 {
-    return l->algorithm == WEIR_TOKEN_BUCKET || l->algorithm == WEIR_LEAKY_BUCKET;
+    return algorithm_kind(l->algorithm) == RULE_BUCKET;
 }
 
 /* A period, or a calendar in its place. */
@@ -135,7 +141,7 @@ static int check_period(struct subject *s, const weir_limit *l)
                          (int) l->calendar);
     }
     if (l->calendar != WEIR_CALENDAR_NONE) {
-        if (l->algorithm == WEIR_FIXED_WINDOW) {
+        if (algorithm_has_calendar(l->algorithm)) {
             return 0; /* it takes the period's place */
         }
         at_field(s, "calendar");
@@ -172,11 +178,11 @@ static int check_limit_name(struct subject *s, const weir_limit *l)
 static int check_queue(struct subject *s, const weir_limit *l)
 {
     const uint64_t burst = l->burst != 0 ? l->burst : l->limit;
-    if (l->delay == 0 || (l->algorithm == WEIR_LEAKY_BUCKET && l->delay <= burst)) {
+    if (l->delay == 0 || (algorithm_is_queue(l->algorithm) && l->delay <= burst)) {
         return 0;
     }
     at_field(s, "delay");
-    if (l->algorithm != WEIR_LEAKY_BUCKET) {
+    if (!algorithm_is_queue(l->algorithm)) {
         return error_set(s->error, -EINVAL,
                          "%s has delay %" PRIu64 ", which only leaky_bucket has; leave it out, or use leaky_bucket",
                          s->who, l->delay);
@@ -187,19 +193,18 @@ static int check_queue(struct subject *s, const weir_limit *l)
 
 static int check_limit(struct subject *s, const weir_limit *l)
 {
-    if ((int) l->algorithm < WEIR_FIXED_WINDOW || l->algorithm > WEIR_LEAKY_BUCKET) {
+    if (algorithm_name(l->algorithm) == NULL) {
+        char list[120];
         at_field(s, "algorithm");
-        return error_set(s->error, -EINVAL,
-                         "%s has algorithm %d, which there is not; use fixed_window, sliding_window, sliding_log, "
-                         "token_bucket or leaky_bucket",
-                         s->who, (int) l->algorithm);
+        return error_set(s->error, -EINVAL, "%s has algorithm %d, which there is not; use one of %s", s->who,
+                         (int) l->algorithm, words_list(&algorithm_words, list, sizeof(list)));
     }
     if (l->limit == 0 || l->limit > WEIR_MAX_UNITS) {
         at_field(s, "limit");
         return error_set(s->error, -EINVAL, "%s has limit %" PRIu64 "; give 1 to %" PRIu64 " units", s->who, l->limit,
                          WEIR_MAX_UNITS);
     }
-    if (l->algorithm == WEIR_SLIDING_LOG && l->limit > WEIR_MAX_LOG_UNITS) {
+    if (algorithm_kind(l->algorithm) == RULE_HISTORY && l->limit > WEIR_MAX_LOG_UNITS) {
         at_field(s, "limit");
         return error_set(s->error, -EINVAL,
                          "%s has limit %" PRIu64 ", but a sliding log remembers every unit: give 1 to %d, or use "

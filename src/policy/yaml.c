@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "algorithm/algorithm.h"
 #include "base/error.h"
 #include "base/numbers.h"
 #include "policy/fields.h"
@@ -35,11 +36,7 @@ struct policy_file {
     size_t entry_count;
 };
 
-static const char *const algorithm_names[] = {[WEIR_FIXED_WINDOW] = "fixed_window",
-                                              [WEIR_SLIDING_WINDOW] = "sliding_window",
-                                              [WEIR_SLIDING_LOG] = "sliding_log",
-                                              [WEIR_TOKEN_BUCKET] = "token_bucket",
-                                              [WEIR_LEAKY_BUCKET] = "leaky_bucket"};
+static const char *const algorithm_names[] = {ALGORITHM_TABLE(ALGORITHM_NAME_ENTRY)};
 static const char *const calendar_names[] = {[WEIR_CALENDAR_DAY] = "day", [WEIR_CALENDAR_MONTH] = "month"};
 static const char *const mode_names[] = {[WEIR_ENFORCE] = "enforce", [WEIR_SHADOW] = "shadow"};
 static const char *const scope_names[] = {[WEIR_SCOPE_FLEET] = "fleet", [WEIR_SCOPE_PROCESS] = "process"};
