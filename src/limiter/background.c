@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "limiter/denial_log.h"
-#include "limiter/overrides.h"
+#include "limiter/key_overrides.h"
 #include "thread/settle.h"
 
 /* Without a slow pass for so long, it sleeps. */

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/plain.h"
 #include "base/rcu.h"
-#include "limiter/overrides.h"
+#include "limiter/key_overrides.h"
 
 struct weir_policies {
     size_t count;

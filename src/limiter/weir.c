@@ -18,7 +18,7 @@
 #include "check/reset.h"
 #include "limiter/background.h"
 #include "limiter/bucket_origin.h"
-#include "limiter/overrides.h"
+#include "limiter/key_overrides.h"
 #include "policy/file_entries.h"
 #include "policy/validate.h"
 #include "thread/handle.h"

@@ -4,7 +4,7 @@
  * present policies, and published within the set that checks read. A new set takes them over before it is published, so
  * that every check sees both of one time.
  */
-#include "limiter/overrides.h"
+#include "limiter/key_overrides.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of single keys, from the program and from the fleet to the policy set in force. */
-#ifndef WEIR_LIMITER_OVERRIDES_H
-#define WEIR_LIMITER_OVERRIDES_H
+#ifndef WEIR_LIMITER_KEY_OVERRIDES_H
+#define WEIR_LIMITER_KEY_OVERRIDES_H
 
 #include "limiter/weir_private.h"
 #include "policy/override_set.h"
