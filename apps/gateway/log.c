@@ -203,30 +203,31 @@ static void write_message(weir_log_level level, const char *message, const struc
     end(&line);
 }
 
+__attribute__((format(printf, 4, 0))) static void write_format(weir_log_level level, const struct log_field *fields,
+                                                               size_t field_count, const char *format,
+                                                               va_list arguments)
+{
+    char message[MESSAGE_SIZE];
+    if (level <= most_level) {
+        (void) vsnprintf(message, sizeof(message), format, arguments);
+        write_message(level, message, fields, field_count, NULL);
+    }
+}
+
 void log_event(weir_log_level level, const struct log_field *fields, size_t field_count, const char *format, ...)
 {
-    if (level > most_level) {
-        return;
-    }
-    char message[MESSAGE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    (void) vsnprintf(message, sizeof(message), format, arguments);
+    write_format(level, fields, field_count, format, arguments);
     va_end(arguments);
-    write_message(level, message, fields, field_count, NULL);
 }
 
 void log_line(weir_log_level level, const char *format, ...)
 {
-    if (level > most_level) {
-        return;
-    }
-    char message[MESSAGE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    (void) vsnprintf(message, sizeof(message), format, arguments);
+    write_format(level, NULL, 0, format, arguments);
     va_end(arguments);
-    write_message(level, message, NULL, 0, NULL);
 }
 
 void log_library(void *arg, weir_log_level level, const char *message)

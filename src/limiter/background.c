@@ -92,7 +92,7 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet.served);
         fleet_step(&w->fleet, now_ns, w->asleep, ready);
-        weir_take_overrides(w);
+        key_overrides_take(w);
         if (load_relaxed(&w->fleet.served) != served) {
             (void) pthread_mutex_lock(&w->sync_lock);
             (void) pthread_cond_broadcast(&w->sync_done);

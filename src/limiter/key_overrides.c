@@ -14,15 +14,14 @@
 #include "base/error.h"
 #include "base/plain.h"
 #include "base/rcu.h"
-#include "limiter/bucket_origin.h"
+#include "limiter/set_policies.h"
 #include "policy/entry.h"
 #include "policy/validate.h"
 
 /* Of an entry that is malformed so much is said. */
 #define QUOTED_SIZE 81
 
-int weir_compile_overrides(weir *w, const struct policy_set *set, struct overrides **out,
-                           struct override_faults *faults)
+int key_overrides_compile(weir *w, const struct policy_set *set, struct overrides **out, struct override_faults *faults)
 {
     const struct override_context context = {
         .set = set, .names = &w->names, .secret = &w->secret, .tick_ns = w->limiter.tick_ns};
@@ -34,7 +33,7 @@ static int publish(weir *w, struct override_faults *faults)
 {
     struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the lock */
     struct overrides *compiled = NULL;
-    if (weir_compile_overrides(w, set, &compiled, faults) != 0) {
+    if (key_overrides_compile(w, set, &compiled, faults) != 0) {
         return -ENOMEM;
     }
     outage_follow(set, compiled);
@@ -65,7 +64,7 @@ static void tell_left_out(struct fleet *fleet)
     store_relaxed(&fleet->stats.overrides_left_out, left_out);
 }
 
-void weir_take_overrides(weir *w)
+void key_overrides_take(weir *w)
 {
     struct fleet *fleet = &w->fleet;
     /* Somebody is changing policies, and may wait long for readers: next time. */
@@ -232,7 +231,7 @@ static int set_key_form(weir *w, const char *policy, const weir_key_form *form, 
     if (policy_names_set_form(&w->names, policy, form) != 0) {
         return error_set(error, -ENOMEM, "out of memory for the form of policy \"%s\"", policy);
     }
-    const int result = weir_publish_again(w, error);
+    const int result = policies_publish_again(w, error);
     if (result != 0) {
         (void) policy_names_set_form(&w->names, policy, old);
     }

@@ -7,10 +7,10 @@
 #include "policy/override_set.h"
 
 /* Compiles the entries there are against a set. Under the policy lock. 0 or -ENOMEM; NULL: there are none. */
-int weir_compile_overrides(weir *w, const struct policy_set *set, struct overrides **out,
-                           struct override_faults *faults);
+int key_overrides_compile(weir *w, const struct policy_set *set, struct overrides **out,
+                          struct override_faults *faults);
 
 /* Takes in what the fleet has told, if that is new. By the background thread, outside of RCU sections. */
-void weir_take_overrides(weir *w);
+void key_overrides_take(weir *w);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The policies in force, as a program is told of them: what they were given as, and what the library made of that. */
-#include "limiter/bucket_origin.h"
+#include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 
 /* A limit with nothing left to a default. Each of these numbers is one that the limit could have been given with. */
@@ -31,7 +31,7 @@ size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg)
     (void) pthread_mutex_lock(&unlocked->policy_lock);
     const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* changed only under the lock */
     for (size_t i = 0; i < set->count && each != NULL; i++) {
-        tell(weir_policies_at(w->kept, i), &set->policies[i], each, arg); /* compiled in the same order */
+        tell(configured_policies_at(w->configured, i), &set->policies[i], each, arg); /* compiled in the same order */
     }
     const size_t count = set->count;
     (void) pthread_mutex_unlock(&unlocked->policy_lock);

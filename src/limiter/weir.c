@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The public entry points: thin over the tiers. weir_check and weir_peek are in check.c, weir_write_metrics in
- * stats.c, the background thread in background.c.
+ * weir_open, weir_close, weir_sync and weir_poll, and the public calls that are thin over other modules. The calls of
+ * a check are in check/; those of policies in set_policies.c; the background thread in background.c.
  */
 #include "limiter/weir_private.h"
 
@@ -18,13 +18,11 @@
 #include "check/reset.h"
 #include "limiter/background.h"
 #include "limiter/bucket_origin.h"
-#include "limiter/key_overrides.h"
-#include "policy/file_entries.h"
-#include "policy/validate.h"
+#include "limiter/set_policies.h"
 #include "thread/handle.h"
 #include "transport/redis/redis.h"
 
-/* Bucket times are kept from a year before open: a key may be charged for the time before it. See origin.h. */
+/* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */
 #define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
 
 #define KEY_LENGTH_MAX 65535
@@ -88,7 +86,7 @@ static void weir_free(weir *w)
     }
     policy_set_free(load_relaxed(&w->limiter.process.policies));
     policy_names_free(&w->names);
-    weir_policies_free(w->kept);
+    configured_policies_free(w->configured);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
         overrides_drop(w->overrides[i].texts, w->overrides[i].count);
     }
@@ -170,7 +168,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
             return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
         }
         w->has_fleet = true;
-        w->fleet.move_origin = weir_move_origin;
+        w->fleet.move_origin = bucket_origin_move;
         w->fleet.move_arg = w;
     }
     if (!complete.no_thread) {
@@ -246,83 +244,6 @@ void weir_close(weir *w)
         report_last(w);
     }
     weir_free(w);
-}
-
-/* Puts policies in force, and the entries that come with them. Takes over `entries` where it returns 0. */
-static int put_policies(weir *w, const weir_policy *policies, size_t count, struct override_list entries,
-                        weir_error *error)
-{
-    struct weir_policies *kept = weir_policies_copy(policies, count);
-    if (kept == NULL) {
-        return error_set(error, -ENOMEM, "out of memory");
-    }
-    const struct override_list before = w->overrides[OVERRIDES_FILE];
-    w->overrides[OVERRIDES_FILE] = entries;
-    const int result = weir_publish(w, policies, count, error);
-    if (result != 0) {
-        w->overrides[OVERRIDES_FILE] = before;
-        weir_policies_free(kept);
-        return result;
-    }
-    struct weir_policies *old = w->kept;
-    w->kept = kept;
-    weir_policies_free(old);
-    overrides_drop(before.texts, before.count);
-    return error_clear(error);
-}
-
-int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error)
-{
-    int result = policy_validate(policies, count, NULL, error);
-    if (result != 0) {
-        return result;
-    }
-    (void) pthread_mutex_lock(&w->policy_lock);
-    result = put_policies(w, policies, count, (struct override_list){NULL, 0}, error);
-    (void) pthread_mutex_unlock(&w->policy_lock);
-    return result;
-}
-
-int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
-{
-    if (yaml_path == NULL) {
-        return error_set(error, -EINVAL, "yaml_path is NULL; give the path of a policy file");
-    }
-    struct policy_file *file = NULL;
-    int result = policy_file_load(yaml_path, &file, error);
-    if (result != 0) {
-        return result;
-    }
-    size_t count = 0;
-    const weir_policy *policies = policy_file_policies(file, &count);
-    struct override_list entries;
-    (void) pthread_mutex_lock(&w->policy_lock);
-    result = file_entries_read(file, yaml_path, &w->names, &entries, error);
-    if (result == 0) {
-        result = put_policies(w, policies, count, entries, error);
-        if (result != 0) {
-            overrides_drop(entries.texts, entries.count);
-        }
-    }
-    (void) pthread_mutex_unlock(&w->policy_lock);
-    policy_file_free(file);
-    return result;
-}
-
-weir_policy_id weir_find_policy(const weir *w, const char *name)
-{
-    if (name == NULL) {
-        return WEIR_NO_POLICY;
-    }
-    weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
-    (void) pthread_mutex_lock(&unlocked->policy_lock);
-    weir_policy_id id = policy_names_find(&w->names, name);
-    /* Relaxed: changed only under the lock. */
-    if (load_relaxed(&w->limiter.process.policies)->by_id[id] == NULL) {
-        id = WEIR_NO_POLICY;
-    }
-    (void) pthread_mutex_unlock(&unlocked->policy_lock);
-    return id;
 }
 
 /* Lists are of groups. Under the policy lock. */

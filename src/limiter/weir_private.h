@@ -16,7 +16,7 @@
 #include "thread/limiter.h"
 #include "weir/weir.h"
 
-struct weir_policies;
+struct configured_policies;
 
 /* Where entries of single keys come from; of two of one key the earlier is in force. */
 enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
@@ -25,15 +25,15 @@ struct weir {
     struct limiter limiter;
     struct fleet fleet;
     bool has_fleet;
-    weir_options options; /* every default filled in; strings are not kept */
+    weir_options options; /* every default filled in; its strings are NULL once weir_open has returned */
     weir_clock clock;     /* the host's, where it has one */
     struct hash_secret secret;
     struct record_hash record_hash;
     uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
-    pthread_mutex_t
-        policy_lock; /* guards names, kept, override texts, the origin, and changes of limiter.process.policies */
+    /* Guards names, configured, the texts of overrides, the bucket origin, and changes of limiter.process.policies. */
+    pthread_mutex_t policy_lock;
     struct policy_names names;
-    struct weir_policies *kept;                     /* what the policies in force were given as; NULL: none were */
+    struct configured_policies *configured;         /* what the policies in force were given as; NULL: none were */
     struct override_list overrides[OVERRIDE_LISTS]; /* by where they come from */
     _Atomic uint64_t override_count;
     pid_t pid;

@@ -19,16 +19,6 @@
  */
 #define COARSE_TICKS 8
 
-weir_policy_id policy_names_find(const struct policy_names *names, const char *name)
-{
-    for (size_t id = 1; id <= names->count; id++) {
-        if (strcmp(names->names[id], name) == 0) {
-            return (weir_policy_id) id;
-        }
-    }
-    return WEIR_NO_POLICY;
-}
-
 /* "f1s": the algorithm's letter, and the period in the largest unit that divides it. */
 static void label_write(char label[POLICY_LABEL_SIZE], const weir_limit *limit, uint64_t period_ns)
 {
@@ -52,32 +42,6 @@ static void label_write(char label[POLICY_LABEL_SIZE], const weir_limit *limit, 
     }
     (void) snprintf(label, POLICY_LABEL_SIZE, "%c%" PRIu64 "%s", algorithm_letter(limit->algorithm),
                     period_ns / units[unit].ns, units[unit].name);
-}
-
-/* Which of the rates that a limit has seen this one is; a new one is added, where there is room. */
-static void scale_find(struct rule *rule, struct policy_names *names, weir_policy_id group, uint64_t salt)
-{
-    struct policy_scales *at = names->rate_table;
-    while (at != NULL && (at->group != group || at->salt != salt)) {
-        at = at->next;
-    }
-    if (at == NULL && (at = calloc(1, sizeof(*at))) != NULL) {
-        at->group = group;
-        at->salt = salt;
-        at->next = names->rate_table;
-        names->rate_table = at;
-    }
-    rule->rate_table = at != NULL ? &at->rate_table : NULL;
-    for (unsigned i = 1; i < RATE_COUNT && at != NULL; i++) {
-        /* Written before the set that uses it is published, and never again. */
-        if (at->rate_table.units[i] == 0) {
-            at->rate_table.units[i] = rule->unit;
-        }
-        if (at->rate_table.units[i] == rule->unit) {
-            rule->rate_id = (uint8_t) i;
-            return;
-        }
-    }
 }
 
 static void limit_activate(struct policy_limit *limit)
@@ -106,7 +70,7 @@ static void limit_compile(struct policy_limit *out, const struct policy *policy,
         (void) snprintf(out->name, sizeof(out->name), "%.*s-%u", WEIR_MAX_NAME - 2, from->name, (unsigned) index + 1);
     }
     if (rule_is_bucket(&out->rule)) {
-        scale_find(&out->rule, names, policy->group->id, out->salt);
+        rate_list_find(&names->rates, policy->group->id, out->salt, &out->rule);
     }
     limit_activate(out);
 }
@@ -191,7 +155,7 @@ void policy_override(struct policy *out, const struct policy *like, const uint64
         limit->rule = rule_make(&other, rule->origin_ns);
         limit->per_period = limits[i];
         if (rule_is_bucket(&limit->rule)) {
-            scale_find(&limit->rule, names, like->group->id, limit->salt);
+            rate_list_find(&names->rates, like->group->id, limit->salt, &limit->rule);
         }
         limit_activate(limit);
         share_log_most(like->group, limit->salt, limit->rule.limit);
@@ -200,83 +164,15 @@ void policy_override(struct policy *out, const struct policy *like, const uint64
     policy_derive(out, tick_ns);
 }
 
-/* The name of a policy's group: what stands before the first '/'. */
-static void base_name(char base[WEIR_MAX_NAME + 1], const char *name)
-{
-    size_t length = strcspn(name, "/");
-    length = length != 0 ? length : strlen(name);
-    (void) snprintf(base, WEIR_MAX_NAME + 1, "%.*s", (int) length, name);
-}
-
-/* The id of a name, new where it has none. */
-static weir_policy_id name_add(struct policy_names *names, const char *name)
-{
-    weir_policy_id id = policy_names_find(names, name);
-    if (id == WEIR_NO_POLICY) {
-        id = (weir_policy_id) ++names->count;
-        (void) snprintf(names->names[id], sizeof(names->names[id]), "%s", name);
-    }
-    return id;
-}
-
-/* The form that is set for the group of a policy of that name; NULL: none is. */
-static struct policy_form *find_form(const struct policy_names *names, const char *name)
-{
-    char base[WEIR_MAX_NAME + 1];
-    base_name(base, name);
-    for (size_t i = 0; i < names->form_count; i++) {
-        if (strcmp(names->forms[i].policy, base) == 0) {
-            return &names->forms[i];
-        }
-    }
-    return NULL;
-}
-
-const weir_key_form *policy_names_form(const struct policy_names *names, const char *name)
-{
-    const struct policy_form *found = find_form(names, name);
-    return found != NULL ? found->form : NULL;
-}
-
-int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form)
-{
-    struct policy_form *found = find_form(names, name);
-    if (found == NULL) {
-        struct policy_form *more = realloc(names->forms, (names->form_count + 1) * sizeof(*more));
-        if (more == NULL) {
-            return -ENOMEM;
-        }
-        names->forms = more;
-        found = &more[names->form_count++];
-        base_name(found->policy, name);
-    }
-    found->form = form;
-    return 0;
-}
-
-/* Names that these policies and their groups would add. At most: a group's may be counted more than once. */
-static size_t count_new_names(const struct policy_names *names, const weir_policy *policies, size_t count)
-{
-    size_t added = 0;
-    for (size_t i = 0; i < count; i++) {
-        char base[WEIR_MAX_NAME + 1];
-        base_name(base, policies[i].name);
-        const bool tier = strcmp(base, policies[i].name) != 0;
-        added += policy_names_find(names, policies[i].name) == WEIR_NO_POLICY;
-        added += tier && policy_names_find(names, base) == WEIR_NO_POLICY;
-    }
-    return added;
-}
-
 /* Gives policies their ids and groups. */
 static void set_arrange(struct policy_set *set, const weir_policy *policies, struct policy_names *names)
 {
     weir_policy_id *groups = set->group_ids;
     for (size_t i = 0; i < set->count; i++) {
         char base[WEIR_MAX_NAME + 1];
-        base_name(base, policies[i].name);
-        groups[i] = name_add(names, base);
-        set->policies[i].id = name_add(names, policies[i].name);
+        policy_names_group(base, policies[i].name);
+        groups[i] = policy_names_add(names, base);
+        set->policies[i].id = policy_names_add(names, policies[i].name);
         set->by_id[set->policies[i].id] = &set->policies[i];
     }
     size_t placed = 0;
@@ -316,7 +212,7 @@ const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_p
 int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_ns, uint64_t origin_ns,
                        struct policy_names *names, struct policy_set **out, weir_error *error)
 {
-    if (names->count + count_new_names(names, policies, count) > WEIR_MAX_POLICIES) {
+    if (names->count + policy_names_count_new(names, policies, count) > WEIR_MAX_POLICIES) {
         return error_set(error, -ENOSPC, "more than %d different policy names since open; reopen, or reuse names",
                          WEIR_MAX_POLICIES);
     }
@@ -358,14 +254,4 @@ void policy_set_free(struct policy_set *set)
         free(set->group_ids);
         free(set);
     }
-}
-
-void policy_names_free(struct policy_names *names)
-{
-    while (names->rate_table != NULL) {
-        struct policy_scales *next = names->rate_table->next;
-        free(names->rate_table);
-        names->rate_table = next;
-    }
-    free(names->forms);
 }

@@ -14,6 +14,7 @@
 
 #include "algorithm/rule.h"
 #include "base/atomics.h"
+#include "policy/policy_names.h"
 #include "weir/weir.h"
 
 #define POLICY_LABEL_SIZE 32
@@ -90,44 +91,6 @@ struct policy_set {
 /* The limit that a note names, of whichever tier has it; NULL: it is gone, and so is what it limited. */
 const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_tag,
                                             const struct policy **policy);
-
-/* The rates a limit has seen. */
-struct policy_scales {
-    struct policy_scales *next;
-    weir_policy_id group;
-    uint64_t salt;
-    struct rate_table rate_table;
-};
-
-/* How the keys of a policy and its tiers are written; the policy need not be there. */
-struct policy_form {
-    char policy[WEIR_MAX_NAME + 1];
-    const weir_key_form *form;
-};
-
-/* What outlives the sets: the names this weir has ever seen, in the order of their ids. Guarded by the caller's lock.
- */
-struct policy_names {
-    size_t count;
-    uint64_t set_count;                                   /* compiled so far */
-    char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
-    struct policy_scales *rate_table;
-    const uint64_t *salts;                 /* by id: what keeps the policies' keys apart */
-    const struct record_hash *record_hash; /* as the salts, the caller's */
-    struct policy_form *forms;             /* of keys */
-    size_t form_count;
-};
-
-void policy_names_free(struct policy_names *names);
-
-/* The form of the keys of a policy of that name; NULL: bytes. */
-const weir_key_form *policy_names_form(const struct policy_names *names, const char *name);
-
-/* Sets it. 0 or -ENOMEM. */
-int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form);
-
-/* The id of a name; WEIR_NO_POLICY where it was never seen. */
-weir_policy_id policy_names_find(const struct policy_names *names, const char *name);
 
 /*
  * Compiles valid policies. New names get ids. 0; -ENOSPC, -ENOMEM with a sentence, and no name was added.

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weir_set_policies, weir_load_policies and weir_find_policy. See set_policies.h.
+ */
+#include "limiter/set_policies.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/plain.h"
+#include "base/rcu.h"
+#include "limiter/key_overrides.h"
+#include "policy/file_entries.h"
+#include "policy/validate.h"
+
+struct configured_policies {
+    size_t count;
+    struct {
+        weir_policy policy;
+        char name[WEIR_MAX_NAME + 1];
+        weir_limit limits[WEIR_MAX_LIMITS];
+        char limit_names[WEIR_MAX_LIMITS][WEIR_MAX_NAME + 1];
+    } of[];
+};
+
+/* What is valid fits. */
+static const char *copy_name(char to[WEIR_MAX_NAME + 1], const char *name)
+{
+    if (name == NULL) {
+        return NULL;
+    }
+    (void) strncpy(to, name, WEIR_MAX_NAME);
+    return to;
+}
+
+struct configured_policies *configured_policies_copy(const weir_policy *policies, size_t count)
+{
+    struct configured_policies *configured = calloc(1, sizeof(*configured) + count * sizeof(configured->of[0]));
+    if (configured == NULL) {
+        return NULL;
+    }
+    configured->count = count;
+    for (size_t i = 0; i < count; i++) {
+        configured->of[i].policy = policies[i];
+        configured->of[i].policy.name = copy_name(configured->of[i].name, policies[i].name);
+        configured->of[i].policy.limits = configured->of[i].limits;
+        for (size_t j = 0; j < policies[i].limit_count; j++) {
+            configured->of[i].limits[j] = policies[i].limits[j];
+            configured->of[i].limits[j].name = copy_name(configured->of[i].limit_names[j], policies[i].limits[j].name);
+        }
+    }
+    return configured;
+}
+
+void configured_policies_free(struct configured_policies *configured)
+{
+    free(configured);
+}
+
+const weir_policy *configured_policies_at(const struct configured_policies *configured, size_t index)
+{
+    return configured != NULL && index < configured->count ? &configured->of[index].policy : NULL;
+}
+
+int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
+{
+    struct policy_set *set = NULL;
+    const int result =
+        policy_set_compile(policies, count, w->limiter.tick_ns, w->limiter.process.origin_ns, &w->names, &set, error);
+    if (result != 0) {
+        return result;
+    }
+    struct overrides *overrides = NULL;
+    struct override_faults faults;
+    if (key_overrides_compile(w, set, &overrides, &faults) != 0) {
+        policy_set_free(set);
+        return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
+    }
+    struct policy_set *old = load_relaxed(&w->limiter.process.policies); /* under the lock */
+    outage_keep(&w->limiter.process, set, old);
+    /* Entries of single keys follow their policies. */
+    outage_follow(set, overrides);
+    store_relaxed(&set->overrides, overrides);
+    store_relaxed(&w->override_count, overrides_count(overrides));
+    store_release(&w->limiter.process.policies, set); /* [S4] the set, then the epoch */
+    tick_epoch(&w->limiter);
+    rcu_synchronize();
+    policy_set_free(old);
+    return 0;
+}
+
+int policies_publish_again(weir *w, weir_error *error)
+{
+    const size_t count = w->configured != NULL ? w->configured->count : 0;
+    weir_policy *policies = calloc(count + 1, sizeof(*policies));
+    if (policies == NULL) {
+        return error_set(error, -ENOMEM, "out of memory for %zu %s", count, plain_number(count, "policy", "policies"));
+    }
+    for (size_t i = 0; i < count; i++) {
+        policies[i] = w->configured->of[i].policy;
+    }
+    const int result = policies_publish(w, policies, count, error);
+    free(policies);
+    return result;
+}
+
+/* Puts policies in force, and the entries that come with them. Takes over `entries` where it returns 0. */
+static int put_policies(weir *w, const weir_policy *policies, size_t count, struct override_list entries,
+                        weir_error *error)
+{
+    struct configured_policies *configured = configured_policies_copy(policies, count);
+    if (configured == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    const struct override_list before = w->overrides[OVERRIDES_FILE];
+    w->overrides[OVERRIDES_FILE] = entries;
+    const int result = policies_publish(w, policies, count, error);
+    if (result != 0) {
+        w->overrides[OVERRIDES_FILE] = before;
+        configured_policies_free(configured);
+        return result;
+    }
+    struct configured_policies *old = w->configured;
+    w->configured = configured;
+    configured_policies_free(old);
+    overrides_drop(before.texts, before.count);
+    return error_clear(error);
+}
+
+int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error)
+{
+    int result = policy_validate(policies, count, NULL, error);
+    if (result != 0) {
+        return result;
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = put_policies(w, policies, count, (struct override_list){NULL, 0}, error);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return result;
+}
+
+int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
+{
+    if (yaml_path == NULL) {
+        return error_set(error, -EINVAL, "yaml_path is NULL; give the path of a policy file");
+    }
+    struct policy_file *file = NULL;
+    int result = policy_file_load(yaml_path, &file, error);
+    if (result != 0) {
+        return result;
+    }
+    size_t count = 0;
+    const weir_policy *policies = policy_file_policies(file, &count);
+    struct override_list entries;
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = file_entries_read(file, yaml_path, &w->names, &entries, error);
+    if (result == 0) {
+        result = put_policies(w, policies, count, entries, error);
+        if (result != 0) {
+            overrides_drop(entries.texts, entries.count);
+        }
+    }
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_file_free(file);
+    return result;
+}
+
+weir_policy_id weir_find_policy(const weir *w, const char *name)
+{
+    if (name == NULL) {
+        return WEIR_NO_POLICY;
+    }
+    weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
+    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    weir_policy_id id = policy_names_find(&w->names, name);
+    /* Relaxed: changed only under the lock. */
+    if (load_relaxed(&w->limiter.process.policies)->by_id[id] == NULL) {
+        id = WEIR_NO_POLICY;
+    }
+    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    return id;
+}

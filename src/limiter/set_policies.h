@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The policies in force: how they are compiled and published, and a copy of what they were configured as.
+ *
+ * Names: policies_, configured_policies_.
+ */
+#ifndef WEIR_LIMITER_SET_POLICIES_H
+#define WEIR_LIMITER_SET_POLICIES_H
+
+#include "limiter/weir_private.h"
+
+/* A copy, with all that its pointers name; NULL: out of memory. */
+struct configured_policies *configured_policies_copy(const weir_policy *policies, size_t count);
+void configured_policies_free(struct configured_policies *configured); /* NULL is allowed */
+
+/* The policies of a copy, in order; NULL behind the last, and where `configured` is NULL. */
+const weir_policy *configured_policies_at(const struct configured_policies *configured, size_t index);
+
+/* Compiles policies and publishes them. Under the policy lock. 0, or a negative errno with a sentence. */
+int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error);
+
+/* The same, of those in force. */
+int policies_publish_again(weir *w, weir_error *error);
+
+#endif

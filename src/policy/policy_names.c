@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See policy_names.h. */
+#include "policy/policy_names.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+weir_policy_id policy_names_find(const struct policy_names *names, const char *name)
+{
+    for (size_t id = 1; id <= names->count; id++) {
+        if (strcmp(names->names[id], name) == 0) {
+            return (weir_policy_id) id;
+        }
+    }
+    return WEIR_NO_POLICY;
+}
+
+void policy_names_group(char group[WEIR_MAX_NAME + 1], const char *name)
+{
+    size_t length = strcspn(name, "/");
+    length = length != 0 ? length : strlen(name);
+    (void) snprintf(group, WEIR_MAX_NAME + 1, "%.*s", (int) length, name);
+}
+
+weir_policy_id policy_names_add(struct policy_names *names, const char *name)
+{
+    weir_policy_id id = policy_names_find(names, name);
+    if (id == WEIR_NO_POLICY) {
+        id = (weir_policy_id) ++names->count;
+        (void) snprintf(names->names[id], sizeof(names->names[id]), "%s", name);
+    }
+    return id;
+}
+
+/* The form that is set for the group of a policy of that name; NULL: none is. */
+static struct policy_form *find_form(const struct policy_names *names, const char *name)
+{
+    char base[WEIR_MAX_NAME + 1];
+    policy_names_group(base, name);
+    for (size_t i = 0; i < names->form_count; i++) {
+        if (strcmp(names->forms[i].policy, base) == 0) {
+            return &names->forms[i];
+        }
+    }
+    return NULL;
+}
+
+const weir_key_form *policy_names_form(const struct policy_names *names, const char *name)
+{
+    const struct policy_form *found = find_form(names, name);
+    return found != NULL ? found->form : NULL;
+}
+
+int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form)
+{
+    struct policy_form *found = find_form(names, name);
+    if (found == NULL) {
+        struct policy_form *more = realloc(names->forms, (names->form_count + 1) * sizeof(*more));
+        if (more == NULL) {
+            return -ENOMEM;
+        }
+        names->forms = more;
+        found = &more[names->form_count++];
+        policy_names_group(found->policy, name);
+    }
+    found->form = form;
+    return 0;
+}
+
+size_t policy_names_count_new(const struct policy_names *names, const weir_policy *policies, size_t count)
+{
+    size_t added = 0;
+    for (size_t i = 0; i < count; i++) {
+        char base[WEIR_MAX_NAME + 1];
+        policy_names_group(base, policies[i].name);
+        const bool tier = strcmp(base, policies[i].name) != 0;
+        added += policy_names_find(names, policies[i].name) == WEIR_NO_POLICY;
+        added += tier && policy_names_find(names, base) == WEIR_NO_POLICY;
+    }
+    return added;
+}
+
+void policy_names_free(struct policy_names *names)
+{
+    rate_list_free(names->rates);
+    free(names->forms);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What outlives the policy sets: the names of policies, their ids, and the forms of their keys. */
+#ifndef WEIR_POLICY_POLICY_NAMES_H
+#define WEIR_POLICY_POLICY_NAMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "policy/rate_list.h"
+#include "weir/weir.h"
+
+struct record_hash;
+
+/* How the keys of a policy and its tiers are written; the policy need not be there. */
+struct policy_form {
+    char policy[WEIR_MAX_NAME + 1];
+    const weir_key_form *form;
+};
+
+/* What outlives the sets: the names this weir has ever seen, in the order of their ids. Guarded by the caller's lock.
+ */
+struct policy_names {
+    size_t count;
+    uint64_t set_count;                                   /* compiled so far */
+    char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
+    struct rate_list *rates;                              /* of each limit */
+    const uint64_t *salts;                                /* by id: what keeps the policies' keys apart */
+    const struct record_hash *record_hash;                /* as the salts, the caller's */
+    struct policy_form *forms;                            /* of keys */
+    size_t form_count;
+};
+
+void policy_names_free(struct policy_names *names);
+
+/* The form of the keys of a policy of that name; NULL: bytes. */
+const weir_key_form *policy_names_form(const struct policy_names *names, const char *name);
+
+/* Sets it. 0 or -ENOMEM. */
+int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form);
+
+/* The id of a name; WEIR_NO_POLICY where it was never seen. */
+weir_policy_id policy_names_find(const struct policy_names *names, const char *name);
+
+/* The id of a name; a new name gets the next id. The caller has checked that there is room. */
+weir_policy_id policy_names_add(struct policy_names *names, const char *name);
+
+/* Writes the name of a policy's group: the part before the first '/'. */
+void policy_names_group(char group[WEIR_MAX_NAME + 1], const char *name);
+
+/* At most so many names are new among these policies and their groups; a group may be counted more than once. */
+size_t policy_names_count_new(const struct policy_names *names, const weir_policy *policies, size_t count);
+
+#endif
