@@ -2,7 +2,7 @@
 /*
  * The policies in force, as a program is told of them.
  *
- * Guards: src/limiter/listing.c, src/limiter/bucket_origin.c
+ * Guards: src/limiter/list_policies.c, src/limiter/bucket_origin.c
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Entries of single keys that the program sets, and how keys are written for people: forms, networks, hashes. (Entries
  * of the fleet: share_policies_test.c.)
  *
- * Guards: src/limiter/overrides.c, src/policy/override_set.c, src/policy/entry.c, src/policy/key_form.c,
+ * Guards: src/limiter/key_overrides.c, src/policy/override_set.c, src/policy/entry.c, src/policy/key_form.c,
  * src/base/percent.c
  */
 #include <arpa/inet.h>
