@@ -26,10 +26,15 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "src" / "transport" / "redis" / "scripts"
+ADAPTER = pathlib.Path(__file__).resolve().parent.parent / "src" / "transport" / "redis"
+sys.path.insert(0, str(ADAPTER))
+from embed import code  # noqa: E402  (the scripts as the build puts them into the library)
+
+SCRIPTS = ADAPTER / "scripts"
 BATCH = 500
 RECORDS = 5000
 PASSES = 11
@@ -108,12 +113,6 @@ def pack(*arguments):
         data = argument if isinstance(argument, bytes) else str(argument).encode()
         parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
     return b"".join(parts)
-
-
-def code(path):
-    """The script as src/transport/redis/embed.py puts it into the library."""
-    lines = (line.strip() for line in path.read_text(encoding="ascii").splitlines())
-    return "".join(line + "\n" for line in lines if line and not line.startswith("--"))
 
 
 def record(kind, number, generation):

@@ -1,234 +1,244 @@
 -- SPDX-License-Identifier: Apache-2.0
--- One node is alive, and what time is it here?
+-- A node's heartbeat. The answer has fleet time and the nodes that are live.
 --
--- KEYS[1]  sorted set of nodes by their last heartbeat, milliseconds. A member is "node:suspect:lifetime": after so many
---          milliseconds without a heartbeat the node is suspect, and after so many it has failed
--- ARGV     the node's member, its `suspect` and `lifetime`, what it says (0: up to now it has told what it let pass; 1: it
---          leaves; 2: it only asks), fleet time by the node, microseconds (0: it knows none), its host's clock,
+-- KEYS[1]  sorted set of nodes by their last heartbeat, milliseconds. A member is "node:suspect:lifetime": after `suspect`
+--          milliseconds without a heartbeat the node is suspect, and after `lifetime` it has failed
+-- ARGV     the node's member, its `suspect` and `lifetime`, what the node does (0: it has reported its use up to now;
+--          1: it leaves; 2: it only asks), fleet time by the node, microseconds (0: it knows none), its host's clock,
 --          microseconds (0: not told)
 -- Returns  {seconds, microseconds of fleet time, the node's last heartbeat here (0: none), live nodes (with this one),
---          suspect ones, the watermark (the earliest of all their last heartbeats, milliseconds), when this set was begun
+--          suspect nodes, the watermark (the earliest of all last heartbeats, milliseconds), when this set was created
 --          (microseconds), by how much fleet time is ahead of the server's clock (milliseconds)}
 --
--- A heartbeat stands at the time up to which its node has told, by the node. So one that comes late, as a server that
--- hung works off what it was sent, makes nobody live that is not.
+-- The time of a heartbeat is the fleet time up to which the node has reported, by the node. So a late heartbeat does not
+-- make a failed node live. Heartbeats are late when a server that hung works off its queue.
 --
--- The set keeps its own beginning as a member "!microseconds" beside the nodes, at the end: one that was lost and came
--- again has another. The set outlives its nodes by far: where Redis evicts what would expire next, it is not the first.
+-- The set keeps the time of its creation as a member "!microseconds" at its end. A set that was lost and created again
+-- has another one. The set lives much longer than its nodes. So a Redis that evicts the keys that expire next does not
+-- evict the set first.
 --
--- Fleet time goes on by this server's clock, and never goes back. Where the clock does (it was set, or another server's is
--- behind), to before the latest heartbeat, the member says how far: "!microseconds:offset:clock when it was noted". Fleet
--- time is then ahead by the offset, and runs slower by 1/256 until that is gone: less than what nodes slew
--- (fleet/skew.c), so those that are up follow, and those that join find the same. A set that is lost begins where the
--- first node is, if that is ahead by more than a guess. A node that leaves notes the time for the case that it is the last.
+-- Fleet time runs by the server's clock and never steps back. The clock can step back: somebody sets it, or another
+-- server's clock is behind. If the clock is then before the latest heartbeat, the member says by how much:
+-- "!microseconds:offset:clock when it was noted". Fleet time is then ahead by the offset and runs slower by 1/256 until
+-- the offset is gone. Nodes slew faster than that (fleet/fleet_clock.c), so the nodes that are up follow. Nodes that
+-- join read the same time. A set that was lost starts at the first node's fleet time, if that is ahead by more than a
+-- guess. A node that leaves notes the time, because it may be the last node.
 --
--- A step of more than an hour has to have a witness, as a member that is not weir's looks like one. Back: the node's own
--- fleet time, which runs by its host's uptime; of a node that knows none, that all heartbeats are later than the clock.
--- Forward: fleet time follows, by up to two years, where the clock of the node's host has gone forward as well (the machines
--- were suspended). Else it stays, and the offset is less than 0; until the clock comes back, or a host's agrees with it.
--- Nodes keep buckets' times in a range of nine years.
+-- A step of more than an hour needs a witness, because a member that weir did not write looks like such a step.
+--   back      the witness is the node's own fleet time, which runs by its host's uptime. If the node knows none, it is
+--             that all heartbeats are later than the clock
+--   forward   the witness is the clock of the node's host, if that has stepped forward as well (the machines were
+--             suspended). Fleet time then follows, by up to two years. Without a witness fleet time stays, and the
+--             offset is less than 0, until the clock comes back or a host's clock agrees with it. Nodes keep buckets'
+--             times in a range of nine years
 --
--- Whatever else stands under the name costs no heartbeat. A key of another type, or a set of more members than a fleet has
--- nodes, is taken away, and the set begins anew. Members that no node writes are taken away: at the set's end, when they
--- are seen there, all of them at once; others when they are late.
+-- Whatever else lies under the name costs no heartbeat. A key of another type is deleted, and so is a set of more
+-- members than a fleet has nodes; the set is then created again. Members that no node writes are removed: at the end of
+-- the set, all of them at once when one is seen there; elsewhere, when they are late.
+-- include common.lua
 local KEEP_MS, NODES_MOST, LIFETIME_MOST_MS, PAGE = '86400000', 10000, 1200000, 100
-local SLOWER, GUESS_US, MOST_US, OFFSET_MOST_US = 256, 50000, 3600000000, 3155760000000000 -- 100 years
+local SLOWER, GUESS_US = 256, 50000
+local STEP_MOST_US = 3600000000 -- an hour: a larger step needs a witness
+local OFFSET_MOST_US = 3155760000000000 -- 100 years
 local FOLLOW_MOST_US = 63072000000000 -- two years: nodes tell times apart by up to four
-local MOST, NAME_MOST, match = 9007199254740992, 64, string.match -- 2^53
-local BEGUN, NODE = '^!(%d+):?(%-?%d*):?(%d*)$', '^[^:!][^:]*:(%d+):(%d+)$'
+local NAME_MOST = 64
+local CREATED, NODE = '^!(%d+):?(%-?%d*):?(%d*)$', '^[^:!][^:]*:(%d+):(%d+)$'
 local key, member, suspect_ms, lifetime_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local clock = redis.call('TIME')
+local leaves, asks = ARGV[4] == '1', ARGV[4] == '2'
+local clock = call('TIME')
 local clock_us = clock[1] * 1000000 + clock[2]
-local count = redis.pcall('ZCARD', key)
-if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
+local count = pcall('ZCARD', key)
+if type(count) == 'table' and not is_wrong_type(count) then
     return count
 end
 if type(count) == 'table' or count > NODES_MOST then
-    redis.call('DEL', key)
+    call('DEL', key)
 end
 
--- Of a member that keeps the set's beginning: the member, and its numbers. Nothing: it is none.
-local function beginning(name, score)
-    local begun, noted, noted_us = match(name, BEGUN)
-    if begun and tonumber(score) == math.huge and tonumber(begun) <= MOST then
-        return name, begun, noted, noted_us
+-- If a member keeps the time of the set's creation: the member, and its numbers. Else nothing.
+local function creation(name, score)
+    local created, offset, noted = match(name, CREATED)
+    if created and tonumber(score) == math.huge and tonumber(created) <= MOST then
+        return name, created, offset, noted
     end
 end
 
--- The times after which a node is suspect, and has failed. Nothing: no node has such a member.
-local function times(name, score)
-    local its_suspect, its_lifetime = match(name, NODE)
-    its_suspect, its_lifetime, score = tonumber(its_suspect), tonumber(its_lifetime), tonumber(score)
-    if its_lifetime and its_lifetime <= LIFETIME_MOST_MS and #name <= NAME_MOST and score >= 0 and score <= MOST then
-        return its_suspect, its_lifetime
+-- If a member can be a node's: the times after which the node is suspect, and has failed. Else nothing.
+local function node_times(name, score)
+    local suspect, lifetime = match(name, NODE)
+    suspect, lifetime, score = tonumber(suspect), tonumber(lifetime), tonumber(score)
+    if lifetime and lifetime <= LIFETIME_MOST_MS and #name <= NAME_MOST and score >= 0 and score <= MOST then
+        return suspect, lifetime
     end
 end
 
--- The last two members: of the latest heartbeat when it was, and the set's own. Nothing: there is something else.
-local function look()
-    local tail = redis.call('ZRANGE', key, -2, -1, 'WITHSCORES')
-    local was, begun, noted, noted_us = nil, nil, '', ''
-    if #tail > 0 then
-        was, begun, noted, noted_us = beginning(tail[#tail - 1], tail[#tail])
+-- Reads the last two members, which should be the latest heartbeat and the creation. False if one of them is neither;
+-- else true, the time of the heartbeat, and the creation with its numbers.
+local function read_end()
+    local last_two = call('ZRANGE', key, -2, -1, 'WITHSCORES')
+    local creation_member, created, offset, noted = nil, nil, '', ''
+    if #last_two > 0 then
+        creation_member, created, offset, noted = creation(last_two[#last_two - 1], last_two[#last_two])
     end
-    if #tail > 0 and (not was or (#tail > 2 and not times(tail[1], tail[2]))) then
-        return
+    if #last_two > 0 and (not creation_member or (#last_two > 2 and not node_times(last_two[1], last_two[2]))) then
+        return false
     end
-    return true, tonumber(tail[#tail - 2]), was, begun, noted, noted_us
+    return true, tonumber(last_two[#last_two - 2]), creation_member, created, offset, noted
 end
 
--- Takes away all that neither a node nor the set itself writes.
+-- Removes every member that neither a node nor this script has written.
 local function clean()
     local from, found, page = 0, false, nil
     repeat
-        page = redis.call('ZRANGE', key, from, from + PAGE - 1, 'WITHSCORES')
+        page = call('ZRANGE', key, from, from + PAGE - 1, 'WITHSCORES')
         for i = 1, #page, 2 do
-            local own = not found and beginning(page[i], page[i + 1])
-            if own or times(page[i], page[i + 1]) then
-                from, found = from + 1, found or own
+            local is_creation = not found and creation(page[i], page[i + 1])
+            if is_creation or node_times(page[i], page[i + 1]) then
+                from, found = from + 1, found or is_creation
             else
-                redis.call('ZREM', key, page[i])
+                call('ZREM', key, page[i])
             end
         end
     until #page == 0
 end
 
-local sane, latest_ms, was, begun, noted, noted_us = look()
-if not sane then
+local is_clean, latest_ms, creation_member, created, offset, noted = read_end()
+if not is_clean then
     clean()
-    sane, latest_ms, was, begun, noted, noted_us = look()
+    is_clean, latest_ms, creation_member, created, offset, noted = read_end()
 end
-if not sane then
-    -- Nodes, and no beginning.
-    latest_ms, was, begun, noted, noted_us = nil, nil, nil, '', ''
+if not is_clean then
+    -- There are nodes, and no creation.
+    latest_ms, creation_member, created, offset, noted = nil, nil, nil, '', ''
 end
-local last = tonumber(redis.call('ZSCORE', key, member) or 0)
-last = last >= 0 and last <= MOST and last or 0
-local by_node_us, by_host_us = tonumber(ARGV[5] or 0), tonumber(ARGV[6] or 0)
-noted_us = tonumber(noted_us) or 0
-local offset_us = tonumber(noted) or 0
+local last_ms = tonumber(call('ZSCORE', key, member) or 0)
+last_ms = last_ms >= 0 and last_ms <= MOST and last_ms or 0
+local node_us, host_us = tonumber(ARGV[5] or 0), tonumber(ARGV[6] or 0)
+local has_offset = offset ~= ''
+local noted_us = tonumber(noted) or 0
+local offset_us = tonumber(offset) or 0
 offset_us = math.abs(offset_us) <= OFFSET_MOST_US and offset_us or 0
 local latest_us = latest_ms and latest_ms * 1000
-if not latest_us and noted ~= '' and noted_us <= MOST then
-    latest_us = noted_us + offset_us
+if not latest_us and has_offset and noted_us <= MOST then
+    latest_us = noted_us + offset_us -- a node that left has noted the time
 end
 if offset_us > 0 then
     local passed_us = clock_us - noted_us
-    offset_us = math.max(offset_us - math.floor(math.max(passed_us, 0) / SLOWER), 0)
-    offset_us = passed_us < -MOST_US and 0 or offset_us -- of a clock that has gone back by more since
+    offset_us = max(offset_us - floor(max(passed_us, 0) / SLOWER), 0)
+    if passed_us < -STEP_MOST_US then
+        offset_us = 0 -- the clock has stepped back by more than an hour since
+    end
 end
-local changed, shift_us, astray = not begun or (noted ~= '' and offset_us == 0), 0, false
-local confirmed = by_host_us > 0 and math.abs(by_host_us - clock_us) <= MOST_US
+-- changed: the creation is to be written again. shift_us: by how much the heartbeats move with fleet time.
+-- is_unreal: the latest heartbeat is one that no node has made.
+local changed, shift_us, is_unreal = not created or (has_offset and offset_us == 0), 0, false
+local is_confirmed = host_us > 0 and math.abs(host_us - clock_us) <= STEP_MOST_US
 
--- Whether fleet time goes forward to the server's clock.
+-- True if fleet time goes forward from this time to the server's clock.
 local function follows(from_us)
-    return (confirmed or by_host_us == 0) and clock_us - from_us <= FOLLOW_MOST_US
+    return (is_confirmed or host_us == 0) and clock_us - from_us <= FOLLOW_MOST_US
 end
 
 local ahead_us = latest_us and latest_us - (clock_us + offset_us)
 if not latest_us then
-    -- Where the first node is.
-    local least_us, most_us = clock_us + offset_us - MOST_US, clock_us + OFFSET_MOST_US
-    if by_node_us > clock_us + offset_us + GUESS_US and by_node_us <= most_us then
-        offset_us, changed = by_node_us - clock_us, true
-    elseif by_node_us > 0 and by_node_us < least_us and not follows(by_node_us) then
-        offset_us, changed = by_node_us - clock_us, true
+    -- There is no heartbeat: fleet time is the first node's.
+    local least_us, most_us = clock_us + offset_us - STEP_MOST_US, clock_us + OFFSET_MOST_US
+    if node_us > clock_us + offset_us + GUESS_US and node_us <= most_us then
+        offset_us, changed = node_us - clock_us, true
+    elseif node_us > 0 and node_us < least_us and not follows(node_us) then
+        offset_us, changed = node_us - clock_us, true
     end
 elseif ahead_us > 0 then
-    local real = true
-    if ahead_us > MOST_US and by_node_us > 0 then
-        real = by_node_us > clock_us + offset_us + MOST_US
-    elseif ahead_us > MOST_US and latest_ms then
-        real = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] * 1000 > clock_us + offset_us
+    local is_real = true
+    if ahead_us > STEP_MOST_US and node_us > 0 then
+        is_real = node_us > clock_us + offset_us + STEP_MOST_US
+    elseif ahead_us > STEP_MOST_US and latest_ms then
+        is_real = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] * 1000 > clock_us + offset_us
     end
-    if real and latest_us <= clock_us + OFFSET_MOST_US then
-        -- The node knows how long ago that was.
-        if by_node_us > latest_us and by_node_us < latest_us + lifetime_ms * 1000 then
-            latest_us = by_node_us
+    if is_real and latest_us <= clock_us + OFFSET_MOST_US then
+        -- The node knows how long ago the latest heartbeat was.
+        if node_us > latest_us and node_us < latest_us + lifetime_ms * 1000 then
+            latest_us = node_us
         end
         offset_us, changed = latest_us - clock_us, true
     else
-        astray = true
+        is_unreal = true
     end
-elseif math.max(by_node_us, latest_us) - (clock_us + offset_us) < -MOST_US then
-    local there_us = math.max(by_node_us, latest_us)
+elseif max(node_us, latest_us) - (clock_us + offset_us) < -STEP_MOST_US then
+    local there_us = max(node_us, latest_us)
     changed = true
-    if clock_us <= there_us + MOST_US then
-        offset_us = math.max(there_us - clock_us, 0)
+    if clock_us <= there_us + STEP_MOST_US then
+        offset_us = max(there_us - clock_us, 0)
     elseif not follows(there_us) then
         offset_us = there_us - clock_us
     else
         offset_us, shift_us = 0, clock_us - there_us
     end
-elseif offset_us < 0 and confirmed and follows(clock_us + offset_us) then
+elseif offset_us < 0 and is_confirmed and follows(clock_us + offset_us) then
     offset_us, shift_us, changed = 0, -offset_us, true
 end
-if offset_us < 0 and offset_us >= -MOST_US then
+if offset_us < 0 and offset_us >= -STEP_MOST_US then
     offset_us, changed = 0, true
 end
-if changed or ARGV[4] == '1' then
-    if begun then
-        redis.call('ZREM', key, was)
+if changed or leaves then
+    if created then
+        call('ZREM', key, creation_member)
     end
-    begun = begun or string.format('%.0f', clock_us)
-    local note = offset_us ~= 0 or ARGV[4] == '1'
-    local offset = note and string.format(':%.0f:%.0f', offset_us, clock_us) or ''
-    redis.call('ZADD', key, '+inf', '!' .. begun .. offset)
+    created = created or format('%.0f', clock_us)
+    local note = (offset_us ~= 0 or leaves) and format(':%.0f:%.0f', offset_us, clock_us) or ''
+    call('ZADD', key, '+inf', '!' .. created .. note)
 end
 local now_us = clock_us + offset_us
-local now_ms = math.floor(now_us / 1000)
-if astray or shift_us > 0 then
-    -- Whoever spoke by the time before has spoken by this one.
-    local all = redis.call('ZRANGE', key, 0, -2, 'WITHSCORES')
+local now_ms = floor(now_us / 1000)
+if is_unreal or shift_us > 0 then
+    -- The heartbeats were made by the time before: they move with it.
+    local all = call('ZRANGE', key, 0, -2, 'WITHSCORES')
     for i = 1, #all, 2 do
-        local then_ms = math.min(tonumber(all[i + 1]) + math.floor(shift_us / 1000), now_ms)
-        redis.call('ZADD', key, string.format('%.0f', then_ms), all[i])
+        local then_ms = min(tonumber(all[i + 1]) + floor(shift_us / 1000), now_ms)
+        call('ZADD', key, format('%.0f', then_ms), all[i])
     end
 end
-local own_ms = last
-if ARGV[4] == '1' then
-    redis.call('ZREM', key, member)
+local own_ms = last_ms
+if leaves then
+    call('ZREM', key, member)
     own_ms = now_ms
-elseif ARGV[4] ~= '2' then
-    local told_ms = by_node_us > 0 and math.floor(by_node_us / 1000) or now_ms
-    own_ms = math.min(math.max(told_ms, own_ms), now_ms)
-    redis.call('ZADD', key, string.format('%.0f', own_ms), member)
+elseif not asks then
+    local reported_ms = node_us > 0 and floor(node_us / 1000) or now_ms
+    own_ms = min(max(reported_ms, own_ms), now_ms)
+    call('ZADD', key, format('%.0f', own_ms), member)
 end
--- From the one that has been silent longest on. Mostly that is not long, so it is read alone.
-local suspect, watermark, from, page, late = 0, now_ms, 0, 0, true
-while late do
-    local members = redis.call('ZRANGE', key, from, from + page, 'WITHSCORES')
-    late = #members > 0
+-- The nodes, the longest silent first. Mostly that one is not late, so the first page is one node.
+local suspect, watermark, from, page, is_late = 0, now_ms, 0, 0, true
+while is_late do
+    local members = call('ZRANGE', key, from, from + page, 'WITHSCORES')
+    is_late = #members > 0
     for i = 1, #members, 2 do
         local beat_ms = tonumber(members[i + 1])
-        local quiet_ms = now_ms - beat_ms
-        late = quiet_ms > suspect_ms
-        if not late then
-            watermark = math.min(watermark, beat_ms)
+        local silent_ms = now_ms - beat_ms
+        is_late = silent_ms > suspect_ms
+        if not is_late then
+            watermark = min(watermark, beat_ms)
             break
         end
-        local its_suspect, its_lifetime = times(members[i], members[i + 1])
-        if not its_lifetime or quiet_ms > its_lifetime then
-            redis.call('ZREM', key, members[i])
+        local node_suspect_ms, node_lifetime_ms = node_times(members[i], members[i + 1])
+        if not node_lifetime_ms or silent_ms > node_lifetime_ms then
+            call('ZREM', key, members[i])
         else
             from = from + 1
-            suspect = suspect + (quiet_ms > its_suspect and 1 or 0)
-            watermark = math.min(watermark, beat_ms)
+            suspect = suspect + (silent_ms > node_suspect_ms and 1 or 0)
+            watermark = min(watermark, beat_ms)
         end
     end
     page = 99
 end
-local done = redis.pcall('PEXPIRE', key, KEEP_MS)
-if type(done) == 'table' then
-    if redis.call('PTTL', key) < 0 then
-        redis.call('DEL', key) -- one that gets no time to live must not stay
-    end
-    return done
+local failed = expire(key, KEEP_MS)
+if failed then
+    return failed
 end
-local live = redis.call('ZCARD', key) - 1 - suspect
+local live = call('ZCARD', key) - 1 - suspect
 if now_ms - own_ms > suspect_ms then
-    live = live + 1 -- it speaks, but has not told yet
-    suspect = math.max(suspect - (now_ms - own_ms <= lifetime_ms and 1 or 0), 0)
+    live = live + 1 -- the node runs, but has not reported yet
+    suspect = max(suspect - (now_ms - own_ms <= lifetime_ms and 1 or 0), 0)
 end
-return {math.floor(now_us / 1000000), now_us % 1000000, last, live, suspect, watermark,
-        tonumber(begun), math.floor(offset_us / 1000)}
+return {floor(now_us / 1000000), now_us % 1000000, last_ms, live, suspect, watermark,
+        tonumber(created), floor(offset_us / 1000)}

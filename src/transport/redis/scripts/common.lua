@@ -1,0 +1,24 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What every script uses. A line "-- include FILE" of a script stands for the text of the file (embed.py).
+local KEYS, ARGV = KEYS, ARGV
+local call, pcall = redis.call, redis.pcall
+local tonumber, type, match, format = tonumber, type, string.match, string.format
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+local MOST = 9007199254740992 -- 2^53: every integer up to it is exact
+
+-- True if an error says that the key holds another type.
+local function is_wrong_type(reply)
+    return string.sub(reply.err, 1, 9) == 'WRONGTYPE'
+end
+
+-- Sets the time to live of a key. Returns the error, if there is one. A key that has no time to live then is deleted,
+-- because such a key would stay for ever.
+local function expire(key, ms)
+    local reply = pcall('PEXPIRE', key, ms)
+    if type(reply) == 'table' then
+        if call('PTTL', key) < 0 then
+            call('DEL', key)
+        end
+        return reply
+    end
+end
