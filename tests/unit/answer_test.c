@@ -17,7 +17,7 @@
 /* A transport with one batch under way, and room for its answer. */
 struct scene {
     struct redis_transport t;
-    struct peer peer;
+    struct server_conn server;
     struct batch batch;
     struct round round;
     struct report reports[COUNT];
@@ -30,16 +30,16 @@ struct scene {
 static void scene_init(struct scene *s, enum script script)
 {
     memset(s, 0, sizeof(*s));
-    s->peer.stage = PEER_READY;
-    s->peer.link.fd = -1;
-    s->peer.index = PEERS_MAX - 1;
+    s->server.stage = SERVER_READY;
+    s->server.socket.fd = -1;
+    s->server.index = SERVERS_MAX - 1;
     s->batch = (struct batch){.script = script, .state = BATCH_SENT, .count = COUNT};
     s->round = (struct round){.reports = s->reports, .report_count = COUNT, .node = "n"};
-    s->t.peers[s->peer.index] = &s->peer;
+    s->t.servers[s->server.index] = &s->server;
     s->t.round = &s->round;
     s->t.batches = &s->batch;
-    s->t.batch_count = s->t.batch_size = s->t.round_open = 1;
-    s->t.order = s->order;
+    s->t.batch_count = s->t.batch_size = s->t.open_count = 1;
+    s->t.report_order = s->order;
     for (uint32_t i = 0; i < COUNT; i++) {
         s->order[i] = i;
         s->reports[i].status = 1;
@@ -55,7 +55,7 @@ static void scene_init(struct scene *s, enum script script)
 /* Answers each record with so many numbers, of which the first is the status. */
 static void scene_answer(struct scene *s, size_t each)
 {
-    const bool histories = s->batch.script == SCRIPT_LOG;
+    const bool histories = s->batch.script == SCRIPT_HISTORY;
     for (size_t i = 0; i < COUNT; i++) {
         s->integers[i * each].integer = 0;
         s->arrays[i].type = REDIS_REPLY_ARRAY;
@@ -71,7 +71,7 @@ static void scene_answer(struct scene *s, size_t each)
 static const struct {
     enum script script;
     size_t each;
-} kinds[] = {{SCRIPT_WINDOW, 6}, {SCRIPT_BUCKET, 7}, {SCRIPT_LOG, 6}, {SCRIPT_LOG, 10}};
+} kinds[] = {{SCRIPT_WINDOW, 6}, {SCRIPT_BUCKET, 7}, {SCRIPT_HISTORY, 6}, {SCRIPT_HISTORY, 10}};
 
 static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
 {
@@ -84,10 +84,10 @@ static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
                 scene_init(&s, kinds[k].script);
                 scene_answer(&s, kinds[k].each);
                 s.integers[at].integer = odd[i];
-                answer_batch(&s.t, &s.peer, 0, &s.whole, SECOND);
-                assert_int_equal(s.peer.stage, PEER_READY);
+                answer_batch(&s.t, &s.server, 0, &s.whole, SECOND);
+                assert_int_equal(s.server.stage, SERVER_READY);
                 assert_int_equal(s.batch.state, BATCH_DONE);
-                assert_int_equal(s.t.round_open, 0);
+                assert_int_equal(s.t.open_count, 0);
                 assert_int_equal(s.t.problem[0], '\0');
                 for (size_t n = 0; n < COUNT; n++) {
                     const bool refused = n == at / kinds[k].each;
@@ -118,8 +118,8 @@ static void test_an_answer_of_another_shape_costs_the_connection(void **state)
                 s.whole.element = s.elements;
                 s.outer[1] = &s.integers[0];
             }
-            answer_batch(&s.t, &s.peer, 0, &s.whole, SECOND);
-            assert_int_equal(s.peer.stage, PEER_OFF);
+            answer_batch(&s.t, &s.server, 0, &s.whole, SECOND);
+            assert_int_equal(s.server.stage, SERVER_OFF);
             assert_int_equal(s.batch.state, BATCH_LOST);
             assert_int_equal(s.reports[0].status, -EAGAIN);
             assert_non_null(strstr(s.t.problem, "not weir's"));
@@ -135,7 +135,7 @@ static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now
 {
     const uint64_t answer[] = {now_ms / 1000, now_ms % 1000 * 1000, last_ms, 1, 0, now_ms, 12345, 0};
     s->batch.state = BATCH_SENT;
-    s->t.round_open = 1;
+    s->t.open_count = 1;
     s->t.forgot = false;
     s->round.fleet_ns = told_ms * MILLISECOND;
     s->round.node_lifetime_ms = LIFETIME_MS;
@@ -144,7 +144,7 @@ static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now
     for (size_t i = 0; i < 8; i++) {
         s->integers[i].integer = (long long) answer[i];
     }
-    answer_batch(&s->t, &s->peer, 0, &s->whole, SECOND);
+    answer_batch(&s->t, &s->server, 0, &s->whole, SECOND);
     assert_int_equal(s->batch.state, BATCH_DONE);
     return s->t.forgot;
 }

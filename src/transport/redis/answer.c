@@ -15,7 +15,7 @@
 #define HEARTBEAT_ANSWERS 8 /* the last may be less than 0 */
 #define WINDOW_ANSWERS    6
 #define BUCKET_ANSWERS    7
-#define LOG_ANSWERS       6 /* and two per group */
+#define HISTORY_ANSWERS   6 /* and two per group */
 
 /* Fleet time is no further from a server's clock (heartbeat.lua says 100 years). */
 #define AHEAD_MOST_MS (INT64_C(3155760000) * 1000)
@@ -54,19 +54,19 @@ static uint64_t number_at(const redisReply *reply, size_t i)
 }
 
 /* Whether a primary of this identity is still there: then what it served was moved, and not lost. */
-static bool still_there(const struct redis_transport *t, const char *identity)
+static bool is_still_primary(const struct redis_transport *t, const char *identity)
 {
-    for (size_t i = 0; i < PEERS_MAX; i++) {
-        const struct peer *peer = t->peers[i];
-        if (t->cluster && peer != NULL && peer->in_map && peer->stage == PEER_READY &&
-            strcmp(peer->identity, identity) == 0) {
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        const struct server_conn *server = t->servers[i];
+        if (t->cluster && server != NULL && server->in_slot_map && server->stage == SERVER_READY &&
+            strcmp(server->identity, identity) == 0) {
             return true;
         }
     }
     return false;
 }
 
-static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, const struct batch *batch,
+static bool take_heartbeat(struct redis_transport *t, const struct server_conn *server, const struct batch *batch,
                            const redisReply *reply, uint64_t now_ns)
 {
     if (!are_integers(reply, HEARTBEAT_ANSWERS) || !in_range(reply, 0, HEARTBEAT_ANSWERS - 1)) {
@@ -77,29 +77,30 @@ static bool take_heartbeat(struct redis_transport *t, const struct peer *peer, c
         return false;
     }
     struct round *round = t->round;
-    struct beat *beat = &t->beats[batch->first];
-    const bool another = strcmp(peer->identity, beat->identity) != 0;
+    struct heartbeat *heartbeat = &t->heartbeats[batch->first];
+    const bool another = strcmp(server->identity, heartbeat->identity) != 0;
     /* Our heartbeat may be there again because a late copy of an old round has come: then the memory is younger. */
     const uint64_t last_ms = number_at(reply, 2);
     const uint64_t now_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
-    const bool older = last_ms < beat->last_ms && now_ms >= beat->last_ms; /* else it is the clock that went back */
+    const bool older =
+        last_ms < heartbeat->last_ms && now_ms >= heartbeat->last_ms; /* else it is the clock that went back */
     /* Who was away for longer than that has been taken away by others. */
-    const bool failed = last_ms == 0 && now_ms > beat->last_ms + round->node_lifetime_ms;
-    const bool lost = (older && !failed) || number_at(reply, 6) != beat->begun_us;
-    if (beat->known && !round->leaves && (lost || (another && !still_there(t, beat->identity)))) {
+    const bool failed = last_ms == 0 && now_ms > heartbeat->last_ms + round->node_lifetime_ms;
+    const bool lost = (older && !failed) || number_at(reply, 6) != heartbeat->begun_us;
+    if (heartbeat->known && !round->leaves && (lost || (another && !is_still_primary(t, heartbeat->identity)))) {
         t->forgot = true;
     }
-    beat->known = true;
+    heartbeat->known = true;
     const uint64_t told_ms = round->fleet_ns != 0 ? min_u64(round->fleet_ns / NS_PER_MS, now_ms) : now_ms;
     /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
      * has told of. */
-    beat->last_ms = round->asks ? last_ms : max_u64(told_ms, last_ms);
-    beat->begun_us = number_at(reply, 6);
-    memcpy(beat->identity, peer->identity, sizeof(beat->identity));
+    heartbeat->last_ms = round->asks ? last_ms : max_u64(told_ms, last_ms);
+    heartbeat->begun_us = number_at(reply, 6);
+    memcpy(heartbeat->identity, server->identity, sizeof(heartbeat->identity));
     /* The clock is that of the first beat's server; another's where that one is lost. */
-    if (!t->timed || (batch->first == 0 && !t->timed_first)) {
-        t->timed = true;
-        t->timed_first = batch->first == 0;
+    if (!t->has_time || (batch->first == 0 && !t->has_first_time)) {
+        t->has_time = true;
+        t->has_first_time = batch->first == 0;
         round->received_ns = now_ns;
         round->fleet_wall_ns = number_at(reply, 0) * NS_PER_S + number_at(reply, 1) * NS_PER_US;
         round->ahead_ns = ahead_ms * (int64_t) NS_PER_MS;
@@ -148,13 +149,13 @@ static bool take_overrides(struct redis_transport *t, const redisReply *reply, u
         return true;
     }
     struct override_text *texts = calloc(count + 1, sizeof(*texts));
-    bool whole = texts != NULL;
-    for (size_t i = 0; i < count && whole; i++) {
+    bool complete = texts != NULL;
+    for (size_t i = 0; i < count && complete; i++) {
         texts[i].field = strdup(reply->element[2 + 2 * i]->str);
         texts[i].value = strdup(reply->element[3 + 2 * i]->str);
-        whole = texts[i].field != NULL && texts[i].value != NULL;
+        complete = texts[i].field != NULL && texts[i].value != NULL;
     }
-    if (!whole) {
+    if (!complete) {
         overrides_drop(texts, count); /* the version stays, so it is tried again */
         return true;
     }
@@ -166,10 +167,10 @@ static bool take_overrides(struct redis_transport *t, const redisReply *reply, u
     return true;
 }
 
-static bool take_log(struct report *report, const redisReply *reply)
+static bool take_history(struct report *report, const redisReply *reply)
 {
-    const size_t groups = reply->elements >= LOG_ANSWERS ? (reply->elements - LOG_ANSWERS) / 2 : 0;
-    if (groups > HISTORY_GROUPS || !are_integers(reply, LOG_ANSWERS + 2 * groups)) {
+    const size_t groups = reply->elements >= HISTORY_ANSWERS ? (reply->elements - HISTORY_ANSWERS) / 2 : 0;
+    if (groups > HISTORY_GROUPS || !are_integers(reply, HISTORY_ANSWERS + 2 * groups)) {
         return false;
     }
     if (number_at(reply, 0) != 0 || !in_range(reply, 0, reply->elements)) {
@@ -184,33 +185,33 @@ static bool take_log(struct report *report, const redisReply *reply)
     report->history->authors = (uint32_t) number_at(reply, 5);
     report->history->group_count = (uint32_t) groups;
     for (size_t i = 0; i < groups; i++) {
-        report->history->groups[i] = (struct log_group){.time_ns = number_at(reply, LOG_ANSWERS + 2 * i),
-                                                        .units = number_at(reply, LOG_ANSWERS + 2 * i + 1)};
+        report->history->groups[i] = (struct log_group){.time_ns = number_at(reply, HISTORY_ANSWERS + 2 * i),
+                                                        .units = number_at(reply, HISTORY_ANSWERS + 2 * i + 1)};
     }
     return true;
 }
 
-static bool take_logs(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
+static bool take_histories(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != batch->count) {
         return false;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        if (!take_log(&t->round->reports[t->order[batch->first + i]], reply->element[i])) {
+        if (!take_history(&t->round->reports[t->report_order[batch->first + i]], reply->element[i])) {
             return false;
         }
     }
     return true;
 }
 
-static bool take_batch(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
+static bool take_counts(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
 {
     const size_t answers = batch->script == SCRIPT_BUCKET ? BUCKET_ANSWERS : WINDOW_ANSWERS;
     if (!are_integers(reply, batch->count * answers)) {
         return false;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        struct report *report = &t->round->reports[t->order[batch->first + i]];
+        struct report *report = &t->round->reports[t->report_order[batch->first + i]];
         const size_t at = i * answers;
         if (number_at(reply, at) != 0 || !in_range(reply, at, answers)) {
             report->status = -EPROTO;
@@ -233,11 +234,12 @@ static bool begins(const char *text, const char *word)
 }
 
 /* The script is not there: the call brings it, unless one before it in the queue already does. */
-static void bring_script(struct redis_transport *t, const struct peer *peer, uint32_t number, uint64_t now_ns)
+static void retry_with_source(struct redis_transport *t, const struct server_conn *server, uint32_t number,
+                              uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
-    batch->whole = batch->sequence > peer->evaluated[batch->script];
-    round_again(t, number, false, now_ns);
+    batch->with_source = batch->sequence > server->sourced_at[batch->script];
+    batch_retry(t, number, false, now_ns);
 }
 
 /* What an error is about: Redis 6.2 says first, at length, which line of the script it came from. */
@@ -253,47 +255,47 @@ static const char *cause_of(const char *text)
     return at + strspn(at, ": -");
 }
 
-static void answer_error(struct redis_transport *t, struct peer *peer, uint32_t number, const char *text,
+static void answer_error(struct redis_transport *t, struct server_conn *server, uint32_t number, const char *text,
                          uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
     const bool moved = begins(text, "MOVED ");
     if (begins(text, "NOSCRIPT")) {
-        bring_script(t, peer, number, now_ns);
+        retry_with_source(t, server, number, now_ns);
     } else if (!t->cluster && (moved || begins(text, "CROSSSLOT"))) {
-        route_is_cluster(t); /* it did not say so: its INFO is not for us */
-        round_lost(t, number);
+        topology_is_cluster(t); /* it did not say so: its INFO is not for us */
+        batch_lost(t, number);
     } else if (moved || begins(text, "ASK ")) {
-        uint16_t slot = 0;
-        struct peer *to = route_redirect(t, peer, text, &slot);
+        uint16_t cluster_slot = 0;
+        struct server_conn *to = topology_redirect(t, server, text, &cluster_slot);
         if (to == NULL) {
-            round_lost(t, number);
-            route_refresh(t);
+            batch_lost(t, number);
+            topology_refresh(t);
             return;
         }
         batch->asking = !moved;
-        batch->peer = to->index;
+        batch->server = to->index;
         if (moved) {
-            route_refresh(t);
+            topology_refresh(t);
         }
-        round_again(t, number, false, now_ns);
+        batch_retry(t, number, false, now_ns);
         batch->asking = false; /* once: the slot may be anywhere the next time */
     } else if (begins(text, "TRYAGAIN")) {
-        round_again(t, number, true, now_ns); /* its keys are on both sides just now; one alone is on one */
+        batch_retry(t, number, true, now_ns); /* its keys are on both sides just now; one alone is on one */
     } else if (begins(text, "CLUSTERDOWN")) {
-        problem_set(t, peer, "%.150s", text);
-        route_refresh(t);
-        round_lost(t, number);
+        problem_set(t, server, "%.150s", text);
+        topology_refresh(t);
+        batch_lost(t, number);
     } else {
         text = cause_of(text);
         const bool rights = begins(text, "NOPERM") || strstr(text, "ACL") != NULL || strstr(text, "user executing");
-        problem_set(t, peer, "%.110s%s", text, rights ? " (docs/redis.md lists the rights that are needed)" : "");
-        round_lost(t, number);
-        peer_drop(t, peer, now_ns);
+        problem_set(t, server, "%.110s%s", text, rights ? " (docs/redis.md lists the rights that are needed)" : "");
+        batch_lost(t, number);
+        server_drop(t, server, now_ns);
     }
 }
 
-void answer_batch(struct redis_transport *t, struct peer *peer, uint32_t number, const redisReply *reply,
+void answer_batch(struct redis_transport *t, struct server_conn *server, uint32_t number, const redisReply *reply,
                   uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
@@ -301,20 +303,20 @@ void answer_batch(struct redis_transport *t, struct peer *peer, uint32_t number,
         return;
     }
     if (reply->type == REDIS_REPLY_ERROR) {
-        answer_error(t, peer, number, reply->str, now_ns);
+        answer_error(t, server, number, reply->str, now_ns);
         return;
     }
-    const bool good = batch->script == SCRIPT_HEARTBEAT   ? take_heartbeat(t, peer, batch, reply, now_ns)
+    const bool good = batch->script == SCRIPT_HEARTBEAT   ? take_heartbeat(t, server, batch, reply, now_ns)
                       : batch->script == SCRIPT_OVERRIDES ? take_overrides(t, reply, now_ns)
-                      : batch->script == SCRIPT_LOG       ? take_logs(t, batch, reply)
-                                                          : take_batch(t, batch, reply);
+                      : batch->script == SCRIPT_HISTORY   ? take_histories(t, batch, reply)
+                                                          : take_counts(t, batch, reply);
     if (!good) {
-        problem_set(t, peer, "an answer that is not weir's: is this a Redis?");
-        round_lost(t, number);
-        peer_drop(t, peer, now_ns);
+        problem_set(t, server, "an answer that is not weir's: is this a Redis?");
+        batch_lost(t, number);
+        server_drop(t, server, now_ns);
         return;
     }
     batch->state = BATCH_DONE;
-    t->round_open--;
-    peer->good = true;
+    t->open_count--;
+    server->answered = true;
 }

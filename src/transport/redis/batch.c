@@ -16,13 +16,14 @@
 #include "transport/redis/state.h"
 
 /* Arguments of a report, beside its key; as the scripts say. */
-#define WINDOW_ARGUMENTS 7
-#define BUCKET_ARGUMENTS 14
-#define LOG_ARGUMENTS    (11 + REPORT_HISTORY_TIMES) /* at most */
+#define WINDOW_ARGUMENTS  7
+#define BUCKET_ARGUMENTS  14
+#define HISTORY_ARGUMENTS (11 + REPORT_HISTORY_TIMES) /* at most */
 
 #define ARGUMENTS_MAX (4 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
 
-_Static_assert(BATCH_LOGS *(2 + LOG_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS), "a batch of logs fits");
+_Static_assert(BATCH_HISTORIES *(2 + HISTORY_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS),
+               "a batch of logs fits");
 
 /* More entries of single keys than are read cost Redis some 30 ms, so they are asked for so seldom. */
 #define OVERRIDES_PAUSE_NS (5 * NS_PER_S)
@@ -37,7 +38,7 @@ static const struct {
     [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},
     [SCRIPT_WINDOW] = {script_report_window, script_report_window_sha},
     [SCRIPT_BUCKET] = {script_report_bucket, script_report_bucket_sha},
-    [SCRIPT_LOG] = {script_report_history, script_report_history_sha},
+    [SCRIPT_HISTORY] = {script_report_history, script_report_history_sha},
 };
 
 /* Grows what a round of `count` reports needs; kept from round to round. */
@@ -51,21 +52,21 @@ static int reserve(struct redis_transport *t, size_t count)
             return -ENOMEM;
         }
     }
-    if (count > t->order_size) {
-        uint32_t *order = realloc(t->order, count * sizeof(*order));
+    if (count > t->report_order_size) {
+        uint32_t *order = realloc(t->report_order, count * sizeof(*order));
         if (order == NULL) {
             return -ENOMEM;
         }
-        t->order = order;
-        uint16_t *slots = realloc(t->slots, count * sizeof(*slots));
-        if (slots == NULL) {
+        t->report_order = order;
+        uint16_t *cluster_slots = realloc(t->cluster_slots, count * sizeof(*cluster_slots));
+        if (cluster_slots == NULL) {
             return -ENOMEM;
         }
-        t->slots = slots;
-        t->order_size = count;
+        t->cluster_slots = cluster_slots;
+        t->report_order_size = count;
     }
     /* In a Cluster every report may have a batch of its own, and another one when batches are split. */
-    const size_t batches = 1 + BEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_LOGS);
+    const size_t batches = 1 + HEARTBEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_HISTORIES);
     if (batches > t->batch_size) {
         struct batch *grown = realloc(t->batches, batches * sizeof(*grown));
         if (grown == NULL) {
@@ -95,7 +96,7 @@ static void put_number(struct arguments *a, uint64_t value)
     a->t->lengths[a->count++] = decimal_write(text, value);
 }
 
-static void put_log(struct arguments *a, const struct report *report)
+static void put_history(struct arguments *a, const struct report *report)
 {
     const struct log_news *history = report->history;
     put_number(a, history->first);
@@ -135,49 +136,49 @@ static void put_counts(struct arguments *a, const struct report *report)
 static void put_reports(struct arguments *a, const struct batch *batch)
 {
     const struct redis_transport *t = a->t;
-    const struct report *first = &t->round->reports[t->order[batch->first]];
-    const bool logs = first->kind == REPORT_HISTORY;
-    put_number(a, logs ? UINT64_C(2) * batch->count : batch->count);
+    const struct report *first = &t->round->reports[t->report_order[batch->first]];
+    const bool histories = first->kind == REPORT_HISTORY;
+    put_number(a, histories ? UINT64_C(2) * batch->count : batch->count);
     for (size_t i = 0; i < batch->count; i++) {
-        put(a, t->round->reports[t->order[batch->first + i]].record);
+        put(a, t->round->reports[t->report_order[batch->first + i]].record);
     }
-    for (size_t i = 0; logs && i < batch->count; i++) {
-        put(a, t->round->reports[t->order[batch->first + i]].history->demand_record);
+    for (size_t i = 0; histories && i < batch->count; i++) {
+        put(a, t->round->reports[t->report_order[batch->first + i]].history->demand_record);
     }
     if (first->kind == REPORT_BUCKET) {
         put_number(a, first->now_us); /* all of a round are of one time */
     }
     for (size_t i = 0; i < batch->count; i++) {
-        const struct report *report = &t->round->reports[t->order[batch->first + i]];
+        const struct report *report = &t->round->reports[t->report_order[batch->first + i]];
         put(a, report->author);
         if (report->kind == REPORT_HISTORY) {
-            put_log(a, report);
+            put_history(a, report);
         } else {
             put_counts(a, report);
         }
     }
 }
 
-/* Sends a batch to a peer that is ready. */
-static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t number, uint64_t now_ns)
+/* Sends a batch to a server that is ready. */
+static void send_batch(struct redis_transport *t, struct server_conn *server, uint32_t number, uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
     struct arguments a = {t, 0};
     if (batch->asking) {
         put(&a, "ASKING");
-        peer_call(t, peer, (struct call){.kind = CALL_ASKING}, a.count, t->argv, t->lengths, now_ns);
+        server_call(t, server, (struct call){.kind = CALL_ASKING}, a.count, t->argv, t->lengths, now_ns);
         a.count = 0;
     }
-    if (peer->stage != PEER_READY) {
-        round_lost(t, number); /* out of memory */
+    if (server->stage != SERVER_READY) {
+        batch_lost(t, number); /* out of memory */
         return;
     }
     char member[REPORT_AUTHOR_SIZE + 24];
-    put(&a, batch->whole ? "EVAL" : "EVALSHA");
-    put(&a, batch->whole ? scripts[batch->script].text : scripts[batch->script].sha);
+    put(&a, batch->with_source ? "EVAL" : "EVALSHA");
+    put(&a, batch->with_source ? scripts[batch->script].text : scripts[batch->script].sha);
     if (batch->script == SCRIPT_HEARTBEAT) {
         put(&a, "1");
-        put(&a, t->beats[batch->first].key);
+        put(&a, t->heartbeats[batch->first].key);
         const uint32_t suspect_ms = t->round->suspect_ms != 0 ? t->round->suspect_ms : t->round->node_lifetime_ms;
         (void) snprintf(member, sizeof(member), "%s:%" PRIu32 ":%" PRIu32, t->round->node, suspect_ms,
                         t->round->node_lifetime_ms);
@@ -195,34 +196,34 @@ static void send_batch(struct redis_transport *t, struct peer *peer, uint32_t nu
         put_reports(&a, batch);
     }
     batch->state = BATCH_SENT;
-    batch->peer = peer->index;
-    batch->sequence = peer->sequence + 1;
-    if (batch->whole) {
-        peer->evaluated[batch->script] = batch->sequence;
+    batch->server = server->index;
+    batch->sequence = server->sequence + 1;
+    if (batch->with_source) {
+        server->sourced_at[batch->script] = batch->sequence;
     }
-    peer_call(t, peer, (struct call){CALL_BATCH, number}, a.count, t->argv, t->lengths, now_ns);
+    server_call(t, server, (struct call){CALL_BATCH, number}, a.count, t->argv, t->lengths, now_ns);
 }
 
-/* Sends a batch to whom its slot belongs, or lets it wait for that peer to be ready; else it is lost. */
-static void place_batch(struct redis_transport *t, uint32_t number, uint64_t now_ns)
+/* Sends a batch to whom its slot belongs, or lets it wait for that server to be ready; else it is lost. */
+static void dispatch(struct redis_transport *t, uint32_t number, uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
-    struct peer *peer = batch->asking ? t->peers[batch->peer] : route_owner(t, batch->slot);
-    if (peer == NULL) {
-        round_lost(t, number);
-        route_refresh(t);
-    } else if (peer->stage == PEER_READY) {
-        send_batch(t, peer, number, now_ns);
-    } else if (peer->failures == 0 && peer->wanted) {
+    struct server_conn *server = batch->asking ? t->servers[batch->server] : topology_owner(t, batch->cluster_slot);
+    if (server == NULL) {
+        batch_lost(t, number);
+        topology_refresh(t);
+    } else if (server->stage == SERVER_READY) {
+        send_batch(t, server, number, now_ns);
+    } else if (server->failures == 0 && server->wanted) {
         batch->state = BATCH_WAITING;
-        batch->peer = peer->index;
+        batch->server = server->index;
         t->waiting_count++;
     } else {
-        round_lost(t, number);
+        batch_lost(t, number);
     }
 }
 
-void round_send_waiting(struct redis_transport *t, uint64_t now_ns)
+void batch_send_waiting(struct redis_transport *t, uint64_t now_ns)
 {
     if (t->waiting_count == 0) {
         return;
@@ -231,102 +232,106 @@ void round_send_waiting(struct redis_transport *t, uint64_t now_ns)
     const size_t count = t->batch_count;
     for (uint32_t i = 0; i < count; i++) {
         if (t->batches[i].state == BATCH_WAITING) {
-            place_batch(t, i, now_ns);
+            dispatch(t, i, now_ns);
         }
     }
 }
 
-void round_lost(struct redis_transport *t, uint32_t number)
+void batch_lost(struct redis_transport *t, uint32_t number)
 {
     struct batch *batch = &t->batches[number];
     if (t->round == NULL || batch->state == BATCH_LOST || batch->state == BATCH_DONE) {
         return;
     }
     batch->state = BATCH_LOST;
-    t->round_open--;
+    t->open_count--;
     t->lost_count++;
     for (size_t i = 0; i < batch->count; i++) {
-        t->round->reports[t->order[batch->first + i]].status = -EAGAIN;
+        t->round->reports[t->report_order[batch->first + i]].status = -EAGAIN;
     }
 }
 
-static uint32_t batch_add(struct redis_transport *t, enum script script, size_t first, size_t count, uint16_t slot)
+static uint32_t batch_add(struct redis_transport *t, enum script script, size_t first, size_t count,
+                          uint16_t cluster_slot)
 {
     const uint32_t number = (uint32_t) t->batch_count++;
-    t->batches[number] = (struct batch){
-        .script = script, .first = (uint32_t) first, .count = (uint32_t) count, .slot = slot, .state = BATCH_WAITING};
-    t->round_open++;
+    t->batches[number] = (struct batch){.script = script,
+                                        .first = (uint32_t) first,
+                                        .count = (uint32_t) count,
+                                        .cluster_slot = cluster_slot,
+                                        .state = BATCH_WAITING};
+    t->open_count++;
     return number;
 }
 
-void round_again(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns)
+void batch_retry(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
     if (++batch->tries > TRIES_MAX) {
-        round_lost(t, number);
+        batch_lost(t, number);
         return;
     }
     if (!split || batch->count < 2) {
-        place_batch(t, number, now_ns);
+        dispatch(t, number, now_ns);
         return;
     }
-    const struct batch whole = *batch;
+    const struct batch all = *batch;
     batch->state = BATCH_DONE;
     batch->count = 0;
-    t->round_open--;
-    for (uint32_t i = 0; i < whole.count; i++) {
-        const uint32_t part = batch_add(t, whole.script, whole.first + i, 1, whole.slot);
-        t->batches[part].tries = whole.tries;
-        place_batch(t, part, now_ns);
+    t->open_count--;
+    for (uint32_t i = 0; i < all.count; i++) {
+        const uint32_t part = batch_add(t, all.script, all.first + i, 1, all.cluster_slot);
+        t->batches[part].tries = all.tries;
+        dispatch(t, part, now_ns);
     }
 }
 
-void round_expire(struct redis_transport *t, uint64_t now_ns)
+void batch_expire(struct redis_transport *t, uint64_t now_ns)
 {
-    for (size_t i = 0; i < PEERS_MAX && t->round_open != 0; i++) {
-        struct peer *peer = t->peers[i];
+    for (size_t i = 0; i < SERVERS_MAX && t->open_count != 0; i++) {
+        struct server_conn *server = t->servers[i];
         bool awaited = false;
-        for (size_t c = 0; peer != NULL && c < peer->call_count && !awaited; c++) {
-            awaited = peer->calls[(peer->call_first + c) % peer->call_size].kind == CALL_BATCH;
+        for (size_t c = 0; server != NULL && c < server->call_count && !awaited; c++) {
+            awaited = server->calls[(server->call_first + c) % server->call_size].kind == CALL_BATCH;
         }
         if (awaited) {
-            problem_set(t, peer, "no answer after %" PRIu64 " ms", t->timeout_ns / NS_PER_MS);
-            peer_drop(t, peer, now_ns);
+            problem_set(t, server, "no answer after %" PRIu64 " ms", t->timeout_ns / NS_PER_MS);
+            server_drop(t, server, now_ns);
         }
     }
-    for (uint32_t i = 0; i < t->batch_count && t->round_open != 0; i++) {
-        round_lost(t, i); /* what still waits */
+    for (uint32_t i = 0; i < t->batch_count && t->open_count != 0; i++) {
+        batch_lost(t, i); /* what still waits */
     }
 }
 
-struct by_slot {
-    uint16_t slot;
+struct by_cluster_slot {
+    uint16_t cluster_slot;
     uint32_t report;
 };
 
-static int compare_slots(const void *a, const void *b)
+static int compare_cluster_slots(const void *a, const void *b)
 {
-    const struct by_slot *x = a;
-    const struct by_slot *y = b;
-    const int slots = (x->slot > y->slot) - (x->slot < y->slot);
-    return slots != 0 ? slots : (x->report > y->report) - (x->report < y->report);
+    const struct by_cluster_slot *x = a;
+    const struct by_cluster_slot *y = b;
+    const int cluster_slots = (x->cluster_slot > y->cluster_slot) - (x->cluster_slot < y->cluster_slot);
+    return cluster_slots != 0 ? cluster_slots : (x->report > y->report) - (x->report < y->report);
 }
 
 /* Brings order[first, ordered) into the order of slots. 0 or -ENOMEM. */
-static int sort_by_slot(struct redis_transport *t, size_t first, size_t ordered)
+static int sort_by_cluster_slot(struct redis_transport *t, size_t first, size_t ordered)
 {
-    struct by_slot *by_slot = malloc((ordered - first + 1) * sizeof(*by_slot));
-    if (by_slot == NULL) {
+    struct by_cluster_slot *by_cluster_slot = malloc((ordered - first + 1) * sizeof(*by_cluster_slot));
+    if (by_cluster_slot == NULL) {
         return -ENOMEM;
     }
     for (size_t i = first; i < ordered; i++) {
-        by_slot[i - first] = (struct by_slot){t->slots[t->order[i]], t->order[i]};
+        by_cluster_slot[i - first] = (struct by_cluster_slot){t->cluster_slots[t->report_order[i]], t->report_order[i]};
     }
-    qsort(by_slot, ordered - first, sizeof(*by_slot), compare_slots);
+    qsort(by_cluster_slot, ordered - first, sizeof(*by_cluster_slot), compare_cluster_slots);
     for (size_t i = first; i < ordered; i++) {
-        t->order[i] = by_slot[i - first].report;
+        t->report_order[i] = by_cluster_slot[i - first].report;
     }
-    free(by_slot);
+    free(by_cluster_slot);
     return 0;
 }
 
@@ -334,49 +339,49 @@ static int sort_by_slot(struct redis_transport *t, size_t first, size_t ordered)
 static int batch_kind(struct redis_transport *t, enum report_kind kind, enum script script, size_t *ordered)
 {
     const size_t first = *ordered;
-    const size_t most = kind == REPORT_HISTORY ? BATCH_LOGS : BATCH_REPORTS;
+    const size_t most = kind == REPORT_HISTORY ? BATCH_HISTORIES : BATCH_REPORTS;
     for (uint32_t i = 0; i < t->round->report_count; i++) {
         if (t->round->reports[i].kind == kind) {
-            t->slots[i] = t->cluster ? route_slot(t->round->reports[i].record) : 0;
-            t->order[(*ordered)++] = i;
+            t->cluster_slots[i] = t->cluster ? topology_cluster_slot(t->round->reports[i].record) : 0;
+            t->report_order[(*ordered)++] = i;
         }
     }
-    if (t->cluster && sort_by_slot(t, first, *ordered) != 0) {
+    if (t->cluster && sort_by_cluster_slot(t, first, *ordered) != 0) {
         return -ENOMEM;
     }
     for (size_t at = first; at < *ordered;) {
-        const uint16_t slot = t->slots[t->order[at]];
+        const uint16_t cluster_slot = t->cluster_slots[t->report_order[at]];
         size_t end = at + 1;
-        while (end < *ordered && end - at < most && t->slots[t->order[end]] == slot) {
+        while (end < *ordered && end - at < most && t->cluster_slots[t->report_order[end]] == cluster_slot) {
             end++;
         }
-        (void) batch_add(t, script, at, end - at, slot);
+        (void) batch_add(t, script, at, end - at, cluster_slot);
         at = end;
     }
     return 0;
 }
 
-int round_queue(struct redis_transport *t, uint64_t now_ns)
+int batch_queue(struct redis_transport *t, uint64_t now_ns)
 {
     size_t ordered = 0;
-    t->batch_count = t->round_open = t->waiting_count = t->lost_count = 0;
-    t->timed = t->timed_first = false;
+    t->batch_count = t->open_count = t->waiting_count = t->lost_count = 0;
+    t->has_time = t->has_first_time = false;
     int result = reserve(t, t->round->report_count);
     if (result != 0) {
         return result;
     }
-    for (size_t i = 0; i < t->beat_count; i++) {
-        (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->beats[i].slot);
+    for (size_t i = 0; i < t->heartbeat_count; i++) {
+        (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->heartbeats[i].cluster_slot);
     }
     if (t->overrides_left_out == 0 || now_ns >= t->overrides_ns + OVERRIDES_PAUSE_NS) {
-        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, route_slot(t->overrides_key));
+        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, topology_cluster_slot(t->overrides_key));
     }
     result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
-    result = result != 0 ? result : batch_kind(t, REPORT_HISTORY, SCRIPT_LOG, &ordered);
+    result = result != 0 ? result : batch_kind(t, REPORT_HISTORY, SCRIPT_HISTORY, &ordered);
     for (uint32_t i = 0; result == 0 && i < t->batch_count; i++) {
         if (t->batches[i].state == BATCH_WAITING) {
-            place_batch(t, i, now_ns);
+            dispatch(t, i, now_ns);
         }
     }
     return result;

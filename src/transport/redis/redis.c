@@ -17,7 +17,7 @@
 #include "base/numbers.h"
 #include "transport/redis/state.h"
 
-/* Turns of one step: an answer of one peer may be what another one waits for. */
+/* Turns of one step: an answer of one server may be what another one waits for. */
 #define TURNS_MAX 16
 
 static struct redis_transport *of(struct transport *t)
@@ -33,16 +33,16 @@ static const struct redis_transport *of_const(const struct transport *t)
 static enum transport_event finish(struct redis_transport *t)
 {
     struct round *round = t->round;
-    const bool good = t->cluster ? t->timed : t->timed && t->lost_count == 0;
+    const bool good = t->cluster ? t->has_time : t->has_time && t->lost_count == 0;
     round->sent_size = 0;
-    for (size_t i = 0; i < PEERS_MAX; i++) {
-        struct peer *peer = t->peers[i];
-        if (peer == NULL) {
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        struct server_conn *server = t->servers[i];
+        if (server == NULL) {
             continue;
         }
-        round->sent_size += peer->link.sent - peer->sent_before;
-        if (good && peer->stage == PEER_READY && peer->good) {
-            peer->failures = 0;
+        round->sent_size += server->socket.sent - server->sent_before;
+        if (good && server->stage == SERVER_READY && server->answered) {
+            server->failures = 0;
         }
     }
     t->round = NULL;
@@ -64,50 +64,50 @@ static enum transport_event redis_step(struct transport *transport, uint64_t now
 {
     struct redis_transport *t = of(transport);
     for (int turn = 0; turn < TURNS_MAX; turn++) {
-        t->again = false;
-        route_step(t, now_ns);
-        for (size_t i = 0; i < PEERS_MAX; i++) {
-            if (t->peers[i] != NULL) {
-                peer_step(t, t->peers[i], now_ns);
+        t->progressed = false;
+        topology_step(t, now_ns);
+        for (size_t i = 0; i < SERVERS_MAX; i++) {
+            if (t->servers[i] != NULL) {
+                server_step(t, t->servers[i], now_ns);
             }
         }
         if (t->round != NULL) {
-            round_send_waiting(t, now_ns);
+            batch_send_waiting(t, now_ns);
         }
-        if (!t->again) {
+        if (!t->progressed) {
             break;
         }
     }
-    if (t->round != NULL && t->round_open != 0 && now_ns >= t->deadline_ns) {
-        round_expire(t, now_ns);
+    if (t->round != NULL && t->open_count != 0 && now_ns >= t->deadline_ns) {
+        batch_expire(t, now_ns);
     }
-    return t->round != NULL && t->round_open == 0 ? finish(t) : TRANSPORT_NOTHING;
+    return t->round != NULL && t->open_count == 0 ? finish(t) : TRANSPORT_NOTHING;
 }
 
 static int redis_begin(struct transport *transport, struct round *round, uint64_t now_ns)
 {
     struct redis_transport *t = of(transport);
-    if (t->round != NULL || !route_ready(t)) {
+    if (t->round != NULL || !topology_ready(t)) {
         return t->round != NULL ? -EBUSY : -ENOTCONN;
     }
     t->round = round;
     round->sent_ns = now_ns;
     t->deadline_ns = now_ns + t->timeout_ns;
-    for (size_t i = 0; i < PEERS_MAX; i++) {
-        if (t->peers[i] != NULL) {
-            t->peers[i]->sent_before = t->peers[i]->link.sent;
-            t->peers[i]->good = false;
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        if (t->servers[i] != NULL) {
+            t->servers[i]->sent_before = t->servers[i]->socket.sent;
+            t->servers[i]->answered = false;
         }
     }
-    if (round_queue(t, now_ns) != 0) {
+    if (batch_queue(t, now_ns) != 0) {
         problem_set(t, NULL, "out of memory");
         t->round = NULL;
         return -ENOTCONN;
     }
     /* Whoever is found lost here is dropped by the next step. */
-    for (size_t i = 0; i < PEERS_MAX; i++) {
-        if (t->peers[i] != NULL && t->peers[i]->stage == PEER_READY) {
-            (void) link_flush(&t->peers[i]->link);
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        if (t->servers[i] != NULL && t->servers[i]->stage == SERVER_READY) {
+            (void) socket_flush(&t->servers[i]->socket);
         }
     }
     return 0;
@@ -116,27 +116,28 @@ static int redis_begin(struct transport *transport, struct round *round, uint64_
 static enum transport_state redis_state(const struct transport *transport)
 {
     const struct redis_transport *t = of_const(transport);
-    return t->round != NULL ? TRANSPORT_BUSY : route_ready(t) ? TRANSPORT_READY : TRANSPORT_DOWN;
+    return t->round != NULL ? TRANSPORT_BUSY : topology_ready(t) ? TRANSPORT_READY : TRANSPORT_DOWN;
 }
 
 static size_t redis_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
 {
     const struct redis_transport *t = of_const(transport);
     size_t count = 0;
-    *deadline_ns = min_u64(*deadline_ns, route_deadline(t));
+    *deadline_ns = min_u64(*deadline_ns, topology_deadline(t));
     if (t->round != NULL) {
-        *deadline_ns = min_u64(*deadline_ns, t->round_open == 0 ? 0 : t->deadline_ns);
+        *deadline_ns = min_u64(*deadline_ns, t->open_count == 0 ? 0 : t->deadline_ns);
     }
-    for (size_t i = 0; i < PEERS_MAX; i++) {
-        const struct peer *peer = t->peers[i];
-        if (peer == NULL) {
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        const struct server_conn *server = t->servers[i];
+        if (server == NULL) {
             continue;
         }
-        if (peer->stage != PEER_OFF) {
-            link_wait_for(&peer->link, &fds[count++]);
+        if (server->stage != SERVER_OFF) {
+            socket_wait_for(&server->socket, &fds[count++]);
         }
-        if (peer->stage == PEER_OFF ? peer->wanted : peer->stage != PEER_READY || peer->call_count != 0) {
-            *deadline_ns = min_u64(*deadline_ns, peer->stage == PEER_OFF ? peer->next_try_ns : peer->deadline_ns);
+        if (server->stage == SERVER_OFF ? server->wanted : server->stage != SERVER_READY || server->call_count != 0) {
+            *deadline_ns =
+                min_u64(*deadline_ns, server->stage == SERVER_OFF ? server->next_try_ns : server->deadline_ns);
         }
     }
     return count;
@@ -165,14 +166,14 @@ static struct transport_counts redis_counts(const struct transport *transport)
 static void redis_close(struct transport *transport)
 {
     struct redis_transport *t = of(transport);
-    for (size_t i = 0; i < PEERS_MAX; i++) {
-        if (t->peers[i] != NULL) {
-            peer_free(t, t->peers[i]);
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        if (t->servers[i] != NULL) {
+            server_free(t, t->servers[i]);
         }
     }
     tls_context_close(t->tls);
-    free(t->order);
-    free(t->slots);
+    free(t->report_order);
+    free(t->cluster_slots);
     free(t->batches);
     free(t->argv);
     free(t->lengths);
@@ -210,11 +211,11 @@ static int add_seeds(struct redis_transport *t)
     const bool sentinels = t->url.kind == REDIS_SENTINEL;
     for (size_t i = 0; i < t->url.seed_count || i == 0; i++) {
         const struct redis_seed *seed = &t->url.seeds[i];
-        struct peer *peer = peer_at(t, seed->host, seed->port, sentinels);
-        if (peer == NULL) {
+        struct server_conn *server = server_at(t, seed->host, seed->port, sentinels);
+        if (server == NULL) {
             return -ENOMEM;
         }
-        peer->seed = true;
+        server->seed = true;
     }
     return 0;
 }
@@ -237,13 +238,13 @@ int redis_transport_open(const struct transport_config *config, struct transport
     }
     t->timeout_ns = config->timeout_ms * NS_PER_MS;
     t->random = config->jitter_seed;
-    t->cluster = t->map_wanted = t->url.kind == REDIS_CLUSTER;
+    t->cluster = t->slot_map_wanted = t->url.kind == REDIS_CLUSTER;
     (void) snprintf(t->prefix, sizeof(t->prefix), "%s", config->prefix);
     (void) snprintf(t->overrides_key, sizeof(t->overrides_key), "%s:overrides", t->prefix);
-    (void) snprintf(t->beats[0].key, sizeof(t->beats[0].key), "%s:nodes", t->prefix);
-    t->beats[0].slot = route_slot(t->beats[0].key);
-    t->beat_count = 1;
-    route_open(t, config->now_ns);
+    (void) snprintf(t->heartbeats[0].key, sizeof(t->heartbeats[0].key), "%s:nodes", t->prefix);
+    t->heartbeats[0].cluster_slot = topology_cluster_slot(t->heartbeats[0].key);
+    t->heartbeat_count = 1;
+    topology_open(t, config->now_ns);
     *out = &t->base;
     return error_clear(error);
 }

@@ -21,14 +21,14 @@
 /* A Sentinel is asked again sooner: a failover takes seconds, and a question costs it nothing. */
 #define BACKOFF_SENTINEL_NS (500 * NS_PER_MS)
 
-void problem_set(struct redis_transport *t, const struct peer *peer, const char *format, ...)
+void problem_set(struct redis_transport *t, const struct server_conn *server, const char *format, ...)
 {
-    const uint8_t of = peer != NULL ? peer->index : PEER_NONE;
-    if (t->problem[0] != '\0' && of != t->problem_of) {
+    const uint8_t of = server != NULL ? server->index : SERVER_NONE;
+    if (t->problem[0] != '\0' && of != t->problem_index) {
         return; /* of several, the first one stays: the log is not to alternate between them */
     }
-    t->problem_of = of;
-    (void) snprintf(t->problem_server, sizeof(t->problem_server), "%s", peer != NULL ? peer->name : "redis");
+    t->problem_index = of;
+    (void) snprintf(t->problem_server, sizeof(t->problem_server), "%s", server != NULL ? server->name : "redis");
     char text[sizeof(t->problem)];
     va_list arguments;
     va_start(arguments, format);
@@ -38,122 +38,123 @@ void problem_set(struct redis_transport *t, const struct peer *peer, const char 
 }
 
 /* What the log calls a server. */
-static void name_peer(const struct redis_transport *t, struct peer *peer)
+static void name_server(const struct redis_transport *t, struct server_conn *server)
 {
-    char text[sizeof(peer->name)];
-    const bool brackets = strchr(peer->host, ':') != NULL; /* an IPv6 address, as a URL has it */
-    if (peer->host[0] == '\0') {
+    char text[sizeof(server->name)];
+    const bool brackets = strchr(server->host, ':') != NULL; /* an IPv6 address, as a URL has it */
+    if (server->host[0] == '\0') {
         (void) snprintf(text, sizeof(text), "redis %s", t->url.path);
     } else {
-        (void) snprintf(text, sizeof(text), "redis %s%s%.80s%s:%s", peer->sentinel ? "sentinel " : "",
-                        brackets ? "[" : "", peer->host, brackets ? "]" : "", peer->port);
+        (void) snprintf(text, sizeof(text), "redis %s%s%.80s%s:%s", server->sentinel ? "sentinel " : "",
+                        brackets ? "[" : "", server->host, brackets ? "]" : "", server->port);
     }
-    (void) plain_line(peer->name, sizeof(peer->name), text); /* likewise */
+    (void) plain_line(server->name, sizeof(server->name), text); /* likewise */
 }
 
-struct peer *peer_at(struct redis_transport *t, const char *host, const char *port, bool sentinel)
+struct server_conn *server_at(struct redis_transport *t, const char *host, const char *port, bool sentinel)
 {
-    size_t vacant = PEERS_MAX;
-    for (size_t i = PEERS_MAX; i-- > 0;) {
-        struct peer *peer = t->peers[i];
-        if (peer == NULL) {
+    size_t vacant = SERVERS_MAX;
+    for (size_t i = SERVERS_MAX; i-- > 0;) {
+        struct server_conn *server = t->servers[i];
+        if (server == NULL) {
             vacant = i;
-        } else if (peer->sentinel == sentinel && strcmp(peer->host, host) == 0 && strcmp(peer->port, port) == 0) {
-            return peer;
+        } else if (server->sentinel == sentinel && strcmp(server->host, host) == 0 && strcmp(server->port, port) == 0) {
+            return server;
         }
     }
-    struct peer *peer = vacant < PEERS_MAX ? calloc(1, sizeof(*peer)) : NULL;
-    if (peer == NULL) {
+    struct server_conn *server = vacant < SERVERS_MAX ? calloc(1, sizeof(*server)) : NULL;
+    if (server == NULL) {
         return NULL;
     }
-    (void) snprintf(peer->host, sizeof(peer->host), "%s", host);
-    (void) snprintf(peer->port, sizeof(peer->port), "%s", port);
-    peer->index = (uint8_t) vacant;
-    peer->sentinel = sentinel;
-    name_peer(t, peer);
-    link_init(&peer->link);
-    t->peers[vacant] = peer;
-    return peer;
+    (void) snprintf(server->host, sizeof(server->host), "%s", host);
+    (void) snprintf(server->port, sizeof(server->port), "%s", port);
+    server->index = (uint8_t) vacant;
+    server->sentinel = sentinel;
+    name_server(t, server);
+    socket_init(&server->socket);
+    t->servers[vacant] = server;
+    return server;
 }
 
-void peer_free(struct redis_transport *t, struct peer *peer)
+void server_free(struct redis_transport *t, struct server_conn *server)
 {
-    link_free(&peer->link);
-    t->peers[peer->index] = NULL;
-    free(peer->calls);
-    free(peer);
+    socket_free(&server->socket);
+    t->servers[server->index] = NULL;
+    free(server->calls);
+    free(server);
 }
 
-void peer_close(struct peer *peer)
+void server_close(struct server_conn *server)
 {
-    link_close(&peer->link);
-    peer->stage = PEER_OFF;
-    peer->call_count = 0;
+    socket_close(&server->socket);
+    server->stage = SERVER_OFF;
+    server->call_count = 0;
 }
 
-void peer_drop(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
+void server_drop(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
-    link_close(&peer->link);
-    peer->stage = PEER_OFF;
-    const unsigned doublings = peer->failures < 6 ? peer->failures : 6;
-    const uint64_t most_ns = peer->sentinel ? BACKOFF_SENTINEL_NS : BACKOFF_MOST_NS;
+    socket_close(&server->socket);
+    server->stage = SERVER_OFF;
+    const unsigned doublings = server->failures < 6 ? server->failures : 6;
+    const uint64_t most_ns = server->sentinel ? BACKOFF_SENTINEL_NS : BACKOFF_MOST_NS;
     const uint64_t wait_ns = min_u64(BACKOFF_FIRST_NS << doublings, most_ns);
-    peer->failures++;
+    server->failures++;
     t->counts.failures++;
     t->random = hash_mix(t->random + UINT64_C(0x9e3779b97f4a7c15));
-    peer->next_try_ns = now_ns + wait_ns / 2 + t->random % (wait_ns / 2 + 1);
-    while (peer->call_count != 0) {
-        const struct call call = peer->calls[peer->call_first];
-        peer->call_first = (peer->call_first + 1) % peer->call_size;
-        peer->call_count--;
+    server->next_try_ns = now_ns + wait_ns / 2 + t->random % (wait_ns / 2 + 1);
+    while (server->call_count != 0) {
+        const struct call call = server->calls[server->call_first];
+        server->call_first = (server->call_first + 1) % server->call_size;
+        server->call_count--;
         if (call.kind == CALL_BATCH) {
-            round_lost(t, call.batch);
+            batch_lost(t, call.batch);
         }
     }
-    t->again = true;
-    route_peer_lost(t, peer, now_ns);
+    t->progressed = true;
+    topology_server_lost(t, server, now_ns);
 }
 
-static void lost(struct redis_transport *t, struct peer *peer, int result, uint64_t now_ns)
+static void lost(struct redis_transport *t, struct server_conn *server, int result, uint64_t now_ns)
 {
-    const char *tls = tls_problem(peer->link.tls);
+    const char *tls = tls_problem(server->socket.tls);
     if (result == -EPROTO) {
-        problem_set(t, peer, "an answer that is not Redis's protocol");
+        problem_set(t, server, "an answer that is not Redis's protocol");
     } else if (tls != NULL) {
-        problem_set(t, peer, "connection lost: %s", tls);
+        problem_set(t, server, "connection lost: %s", tls);
     } else {
-        problem_set(t, peer, "connection lost: %s", strerror(-result));
+        problem_set(t, server, "connection lost: %s", strerror(-result));
     }
-    peer_drop(t, peer, now_ns);
+    server_drop(t, server, now_ns);
 }
 
 /* An answer that ends the connection. */
-static void refused(struct redis_transport *t, struct peer *peer, const redisReply *reply, uint64_t now_ns)
+static void refused(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
 {
     if (reply->type == REDIS_REPLY_ERROR) {
-        problem_set(t, peer, "%.150s", reply->str);
+        problem_set(t, server, "%.150s", reply->str);
     } else {
-        problem_set(t, peer, "an answer that is not weir's: is this a Redis?");
+        problem_set(t, server, "an answer that is not weir's: is this a Redis?");
     }
-    peer_drop(t, peer, now_ns);
+    server_drop(t, server, now_ns);
 }
 
 /* The greeting: what is said, in order. */
 enum { GREET_HELLO, GREET_AUTH, GREET_SELECT, GREET_SERVER, GREET_REPLICATION, GREET_ROLE, GREET_END };
 
 /* Whether a replica is of no use: there is somewhere else to go. */
-static bool wants_role(const struct redis_transport *t, const struct peer *peer)
+static bool wants_role(const struct redis_transport *t, const struct server_conn *server)
 {
-    return !peer->sentinel && t->url.kind != REDIS_CLUSTER && (t->url.kind == REDIS_SENTINEL || t->url.seed_count > 1);
+    return !server->sentinel && t->url.kind != REDIS_CLUSTER &&
+           (t->url.kind == REDIS_SENTINEL || t->url.seed_count > 1);
 }
 
 /* The arguments of one step; 0: it is not needed. */
-static int greeting_step(const struct redis_transport *t, const struct peer *peer, unsigned step, const char *argv[5],
-                         char number[16])
+static int greeting_step(const struct redis_transport *t, const struct server_conn *server, unsigned step,
+                         const char *argv[5], char number[16])
 {
     const struct redis_url *url = &t->url;
-    const char *user = peer->sentinel ? url->sentinel_user : url->user;
-    const char *password = peer->sentinel ? url->sentinel_password : url->password;
+    const char *user = server->sentinel ? url->sentinel_user : url->user;
+    const char *password = server->sentinel ? url->sentinel_password : url->password;
     switch (step) {
     case GREET_HELLO:
         argv[0] = "HELLO";
@@ -171,40 +172,40 @@ static int greeting_step(const struct redis_transport *t, const struct peer *pee
         (void) snprintf(number, 16, "%d", url->database);
         argv[0] = "SELECT";
         argv[1] = number;
-        return url->database != 0 && !peer->sentinel ? 2 : 0;
+        return url->database != 0 && !server->sentinel ? 2 : 0;
     case GREET_SERVER:
     case GREET_REPLICATION:
         argv[0] = "INFO";
         argv[1] = step == GREET_SERVER ? "server" : "replication";
-        return peer->sentinel ? 0 : 2;
+        return server->sentinel ? 0 : 2;
     default:
         argv[0] = "ROLE";
-        return wants_role(t, peer) ? 1 : 0;
+        return wants_role(t, server) ? 1 : 0;
     }
 }
 
-static int greet(const struct redis_transport *t, struct peer *peer)
+static int greet(const struct redis_transport *t, struct server_conn *server)
 {
-    peer->greeting = 0;
-    peer->greetings_due = 0;
-    peer->identity[0] = '\0';
-    peer->cluster = peer->replica = false;
-    peer->good = false;
-    peer->sequence = 0;
-    memset(peer->evaluated, 0, sizeof(peer->evaluated));
+    server->greeting = 0;
+    server->greetings_due = 0;
+    server->identity[0] = '\0';
+    server->cluster = server->replica = false;
+    server->answered = false;
+    server->sequence = 0;
+    memset(server->sourced_at, 0, sizeof(server->sourced_at));
     for (unsigned step = 0; step < GREET_END; step++) {
         const char *argv[5] = {NULL};
         size_t lengths[5];
         char number[16];
-        const int argc = greeting_step(t, peer, step, argv, number);
+        const int argc = greeting_step(t, server, step, argv, number);
         for (int i = 0; i < argc; i++) {
             lengths[i] = strlen(argv[i]);
         }
-        const int result = argc != 0 ? link_command(&peer->link, argc, argv, lengths) : 0;
+        const int result = argc != 0 ? socket_command(&server->socket, argc, argv, lengths) : 0;
         if (result != 0) {
             return result;
         }
-        peer->greetings_due += argc != 0;
+        server->greetings_due += argc != 0;
     }
     return 0;
 }
@@ -220,98 +221,100 @@ static bool is_text(const redisReply *reply)
 }
 
 /* Takes in what INFO says. */
-static void take_info(struct peer *peer, const char *info, const char *identity_field)
+static void take_info(struct server_conn *server, const char *info, const char *identity_field)
 {
     const char *at = strstr(info, identity_field);
     if (at != NULL) {
         at += strlen(identity_field);
-        const size_t used = strlen(peer->identity);
-        (void) snprintf(peer->identity + used, sizeof(peer->identity) - used, "%.*s ", (int) strcspn(at, "\r\n"), at);
+        const size_t used = strlen(server->identity);
+        (void) snprintf(server->identity + used, sizeof(server->identity) - used, "%.*s ", (int) strcspn(at, "\r\n"),
+                        at);
     }
     /* Redis's word for it, and Valkey's. */
-    peer->cluster =
-        peer->cluster || strstr(info, "redis_mode:cluster") != NULL || strstr(info, "server_mode:cluster") != NULL;
-    peer->replica = peer->replica || strstr(info, "\nrole:slave") != NULL;
+    server->cluster =
+        server->cluster || strstr(info, "redis_mode:cluster") != NULL || strstr(info, "server_mode:cluster") != NULL;
+    server->replica = server->replica || strstr(info, "\nrole:slave") != NULL;
 }
 
-/* Takes in the next answer of the greeting. False: it is none, and the peer is dropped. */
-static bool greeting_reply(struct redis_transport *t, struct peer *peer, const redisReply *reply, uint64_t now_ns)
+/* Takes in the next answer of the greeting. False: it is none, and the server is dropped. */
+static bool greeting_reply(struct redis_transport *t, struct server_conn *server, const redisReply *reply,
+                           uint64_t now_ns)
 {
     const char *argv[5];
     char number[16];
-    while (peer->greeting < GREET_END && greeting_step(t, peer, peer->greeting, argv, number) == 0) {
-        peer->greeting++;
+    while (server->greeting < GREET_END && greeting_step(t, server, server->greeting, argv, number) == 0) {
+        server->greeting++;
     }
-    const unsigned step = peer->greeting++;
+    const unsigned step = server->greeting++;
     const bool informs = step >= GREET_SERVER;
     if (reply->type == REDIS_REPLY_ERROR) {
         /* A user may not be told who it speaks to: then a loss is noticed by the heartbeats alone. */
         if (informs && strncmp(reply->str, "NOPERM", 6) == 0) {
-            peer->greetings_due--;
+            server->greetings_due--;
             return true;
         }
-        refused(t, peer, reply, now_ns);
+        refused(t, server, reply, now_ns);
         return false;
     }
     if (step == GREET_ROLE && reply->type == REDIS_REPLY_ARRAY && reply->elements != 0 && is_text(reply->element[0])) {
-        peer->replica = strcmp(reply->element[0]->str, "master") != 0;
+        server->replica = strcmp(reply->element[0]->str, "master") != 0;
     } else if (step == GREET_ROLE || (informs && !is_text(reply))) {
-        refused(t, peer, reply, now_ns);
+        refused(t, server, reply, now_ns);
         return false;
     } else if (informs) {
-        take_info(peer, reply->str, step == GREET_SERVER ? "run_id:" : "master_replid:");
+        take_info(server, reply->str, step == GREET_SERVER ? "run_id:" : "master_replid:");
     }
-    peer->greetings_due--;
+    server->greetings_due--;
     return true;
 }
 
-static void begin(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
+static void begin(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
-    struct link_target target = {.host = peer->host, .port = peer->port, .tls = t->tls};
-    target.path = peer->host[0] == '\0' ? t->url.path : NULL;
-    target.name = t->url.servername[0] != '\0' ? t->url.servername : peer->host;
-    peer->deadline_ns = now_ns + t->timeout_ns;
+    struct socket_target target = {.host = server->host, .port = server->port, .tls = t->tls};
+    target.path = server->host[0] == '\0' ? t->url.path : NULL;
+    target.name = t->url.servername[0] != '\0' ? t->url.servername : server->host;
+    server->deadline_ns = now_ns + t->timeout_ns;
     t->counts.attempts++;
-    const int result = link_open(&peer->link, &target);
+    const int result = socket_open(&server->socket, &target);
     if (result != 0) {
-        problem_set(t, peer, "cannot connect: %s", link_failure(&peer->link, result));
-        peer_drop(t, peer, now_ns);
+        problem_set(t, server, "cannot connect: %s", socket_failure(&server->socket, result));
+        server_drop(t, server, now_ns);
         return;
     }
-    peer->stage = PEER_CONNECTING;
+    server->stage = SERVER_CONNECTING;
 }
 
-static void step_connecting(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
+static void step_connecting(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
-    const int result = link_connected(&peer->link);
+    const int result = socket_connected(&server->socket);
     if (result == -EINPROGRESS) {
         return;
     }
     if (result != 0) {
-        problem_set(t, peer, "cannot connect: %s", strerror(-result));
-        peer_drop(t, peer, now_ns);
+        problem_set(t, server, "cannot connect: %s", strerror(-result));
+        server_drop(t, server, now_ns);
         return;
     }
     t->counts.connections++;
-    peer->stage = PEER_GREETING;
-    if (greet(t, peer) != 0) {
-        problem_set(t, peer, "out of memory");
-        peer_drop(t, peer, now_ns);
+    server->stage = SERVER_GREETING;
+    if (greet(t, server) != 0) {
+        problem_set(t, server, "out of memory");
+        server_drop(t, server, now_ns);
     }
 }
 
-static void step_greeting(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
+static void step_greeting(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
-    int result = link_flush(&peer->link);
-    while (result == 0 && peer->greetings_due != 0) {
+    int result = socket_flush(&server->socket);
+    while (result == 0 && server->greetings_due != 0) {
         redisReply *reply = NULL;
-        result = link_reply(&peer->link, &reply);
+        result = socket_reply(&server->socket, &reply);
         if (result == 0) {
             return;
         }
         if (result > 0) {
-            const bool good = greeting_reply(t, peer, reply, now_ns);
-            link_free_reply(&peer->link, reply);
+            const bool good = greeting_reply(t, server, reply, now_ns);
+            socket_free_reply(&server->socket, reply);
             if (!good) {
                 return;
             }
@@ -319,114 +322,114 @@ static void step_greeting(struct redis_transport *t, struct peer *peer, uint64_t
         }
     }
     if (result != 0) {
-        lost(t, peer, result, now_ns);
+        lost(t, server, result, now_ns);
         return;
     }
-    peer->stage = PEER_READY;
-    t->again = true;
-    route_peer_ready(t, peer, now_ns);
+    server->stage = SERVER_READY;
+    t->progressed = true;
+    topology_server_ready(t, server, now_ns);
 }
 
-void peer_call(struct redis_transport *t, struct peer *peer, struct call call, int argc, const char **argv,
-               const size_t *lengths, uint64_t now_ns)
+void server_call(struct redis_transport *t, struct server_conn *server, struct call call, int argc, const char **argv,
+                 const size_t *lengths, uint64_t now_ns)
 {
-    if (peer->call_count == peer->call_size) {
-        const size_t size = peer->call_size != 0 ? 2 * peer->call_size : 16;
+    if (server->call_count == server->call_size) {
+        const size_t size = server->call_size != 0 ? 2 * server->call_size : 16;
         struct call *calls = malloc(size * sizeof(*calls));
         if (calls == NULL) {
             goto failed;
         }
-        for (size_t i = 0; i < peer->call_count; i++) {
-            calls[i] = peer->calls[(peer->call_first + i) % peer->call_size];
+        for (size_t i = 0; i < server->call_count; i++) {
+            calls[i] = server->calls[(server->call_first + i) % server->call_size];
         }
-        free(peer->calls);
-        peer->calls = calls;
-        peer->call_size = size;
-        peer->call_first = 0;
+        free(server->calls);
+        server->calls = calls;
+        server->call_size = size;
+        server->call_first = 0;
     }
-    if (link_command(&peer->link, argc, argv, lengths) != 0) {
+    if (socket_command(&server->socket, argc, argv, lengths) != 0) {
         goto failed;
     }
-    if (peer->call_count == 0) {
-        peer->deadline_ns = now_ns + t->timeout_ns;
+    if (server->call_count == 0) {
+        server->deadline_ns = now_ns + t->timeout_ns;
     }
-    peer->calls[(peer->call_first + peer->call_count++) % peer->call_size] = call;
-    peer->sequence++;
+    server->calls[(server->call_first + server->call_count++) % server->call_size] = call;
+    server->sequence++;
     return;
 failed:
     if (call.kind == CALL_BATCH) {
-        round_lost(t, call.batch);
+        batch_lost(t, call.batch);
     }
-    problem_set(t, peer, "out of memory");
-    peer_drop(t, peer, now_ns);
+    problem_set(t, server, "out of memory");
+    server_drop(t, server, now_ns);
 }
 
 /* An answer to the oldest call. */
-static void answer(struct redis_transport *t, struct peer *peer, const redisReply *reply, uint64_t now_ns)
+static void answer(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
 {
-    if (peer->call_count == 0) {
-        problem_set(t, peer, reply->type == REDIS_REPLY_ERROR ? "%.150s" : "an answer to no question",
+    if (server->call_count == 0) {
+        problem_set(t, server, reply->type == REDIS_REPLY_ERROR ? "%.150s" : "an answer to no question",
                     reply->type == REDIS_REPLY_ERROR ? reply->str : "");
-        peer_drop(t, peer, now_ns);
+        server_drop(t, server, now_ns);
         return;
     }
-    const struct call call = peer->calls[peer->call_first];
-    peer->call_first = (peer->call_first + 1) % peer->call_size;
-    peer->call_count--;
-    peer->deadline_ns = now_ns + t->timeout_ns; /* of the next one; a round has its own */
+    const struct call call = server->calls[server->call_first];
+    server->call_first = (server->call_first + 1) % server->call_size;
+    server->call_count--;
+    server->deadline_ns = now_ns + t->timeout_ns; /* of the next one; a round has its own */
     if (call.kind == CALL_BATCH) {
-        answer_batch(t, peer, call.batch, reply, now_ns);
-    } else if (call.kind == CALL_MAP) {
-        route_map(t, peer, reply, now_ns);
+        answer_batch(t, server, call.batch, reply, now_ns);
+    } else if (call.kind == CALL_SLOT_MAP) {
+        topology_take_slot_map(t, server, reply, now_ns);
     } else if (call.kind == CALL_PRIMARY) {
-        route_primary(t, peer, reply, now_ns);
+        topology_take_primary(t, server, reply, now_ns);
     } else if (reply->type == REDIS_REPLY_ERROR) {
-        refused(t, peer, reply, now_ns);
+        refused(t, server, reply, now_ns);
     }
 }
 
-static void step_ready(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
+static void step_ready(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
-    int result = link_flush(&peer->link);
-    while (result == 0 && peer->stage == PEER_READY) {
+    int result = socket_flush(&server->socket);
+    while (result == 0 && server->stage == SERVER_READY) {
         redisReply *reply = NULL;
-        result = link_reply(&peer->link, &reply);
+        result = socket_reply(&server->socket, &reply);
         if (result == 0) {
             /* What an answer asked for anew. */
-            result = link_flush(&peer->link);
+            result = socket_flush(&server->socket);
             break;
         }
         if (result > 0) {
-            answer(t, peer, reply, now_ns);
-            link_free_reply(&peer->link, reply);
+            answer(t, server, reply, now_ns);
+            socket_free_reply(&server->socket, reply);
             result = 0;
         }
     }
     if (result != 0) {
-        lost(t, peer, result, now_ns);
+        lost(t, server, result, now_ns);
     }
 }
 
-void peer_step(struct redis_transport *t, struct peer *peer, uint64_t now_ns)
+void server_step(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
-    const bool due = peer->stage == PEER_READY ? peer->call_count != 0 : peer->stage != PEER_OFF;
-    if (due && now_ns >= peer->deadline_ns) {
-        problem_set(t, peer, "%s after %" PRIu64 " ms", peer->stage == PEER_CONNECTING ? "no connection" : "no answer",
-                    t->timeout_ns / NS_PER_MS);
-        peer_drop(t, peer, now_ns);
+    const bool due = server->stage == SERVER_READY ? server->call_count != 0 : server->stage != SERVER_OFF;
+    if (due && now_ns >= server->deadline_ns) {
+        problem_set(t, server, "%s after %" PRIu64 " ms",
+                    server->stage == SERVER_CONNECTING ? "no connection" : "no answer", t->timeout_ns / NS_PER_MS);
+        server_drop(t, server, now_ns);
         return;
     }
     /* Each stage may lead straight to the next. */
-    if (peer->stage == PEER_OFF && peer->wanted && now_ns >= peer->next_try_ns) {
-        begin(t, peer, now_ns);
+    if (server->stage == SERVER_OFF && server->wanted && now_ns >= server->next_try_ns) {
+        begin(t, server, now_ns);
     }
-    if (peer->stage == PEER_CONNECTING) {
-        step_connecting(t, peer, now_ns);
+    if (server->stage == SERVER_CONNECTING) {
+        step_connecting(t, server, now_ns);
     }
-    if (peer->stage == PEER_GREETING) {
-        step_greeting(t, peer, now_ns);
+    if (server->stage == SERVER_GREETING) {
+        step_greeting(t, server, now_ns);
     }
-    if (peer->stage == PEER_READY) {
-        step_ready(t, peer, now_ns);
+    if (server->stage == SERVER_READY) {
+        step_ready(t, server, now_ns);
     }
 }

@@ -22,28 +22,28 @@
 /* Nor has more elements: of what fits there, an entry's field and value are the shortest there is. */
 #define ELEMENTS_MAX (1 << 18)
 
-/* Integers of one reply that the link has memory for: those of the largest batch. */
+/* Integers of one reply that the socket has memory for: those of the largest batch. */
 #define INTEGERS_MAX 4096
 
-void link_init(struct link *link)
+void socket_init(struct socket *sock)
 {
-    memset(link, 0, sizeof(*link));
-    link->fd = -1;
-    link->unread_max = UNREAD_MAX;
+    memset(sock, 0, sizeof(*sock));
+    sock->fd = -1;
+    sock->unread_max = UNREAD_MAX;
 }
 
-static int connect_to(struct link *link, int family, const struct sockaddr *address, socklen_t length)
+static int connect_to(struct socket *sock, int family, const struct sockaddr *address, socklen_t length)
 {
-    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (link->fd < 0) {
+    sock->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (sock->fd < 0) {
         return -errno;
     }
     if (family != AF_UNIX) {
         const int on = 1;
-        (void) setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        (void) setsockopt(link->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+        (void) setsockopt(sock->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        (void) setsockopt(sock->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     }
-    if (connect(link->fd, address, length) == 0) {
+    if (connect(sock->fd, address, length) == 0) {
         return 0;
     }
     return errno == EINPROGRESS || errno == EINTR ? 0 : -errno;
@@ -62,31 +62,31 @@ static const struct addrinfo *address_at(const struct addrinfo *list, unsigned p
     return list;
 }
 
-static int open_socket(struct link *link, const struct link_target *target)
+static int open_socket(struct socket *sock, const struct socket_target *target)
 {
     if (target->path != NULL) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s", target->path);
-        return connect_to(link, AF_UNIX, (const struct sockaddr *) &address, sizeof(address));
+        return connect_to(sock, AF_UNIX, (const struct sockaddr *) &address, sizeof(address));
     }
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     if (getaddrinfo(target->host, target->port, &hints, &found) != 0) {
         hints.ai_flags = AI_NUMERICSERV;
-        link->unresolved = getaddrinfo(target->host, target->port, &hints, &found);
-        if (link->unresolved != 0) {
-            return link->unresolved == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
+        sock->unresolved = getaddrinfo(target->host, target->port, &hints, &found);
+        if (sock->unresolved != 0) {
+            return sock->unresolved == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
         }
     }
     /* One that refuses at once is passed over; one that does so later has its turn again after the others. */
-    const struct addrinfo *first = address_at(found, link->attempts++);
+    const struct addrinfo *first = address_at(found, sock->attempts++);
     const struct addrinfo *a = first;
     int result = -EHOSTUNREACH;
     do {
-        if (link->fd >= 0) {
-            (void) close(link->fd);
+        if (sock->fd >= 0) {
+            (void) close(sock->fd);
         }
-        result = connect_to(link, a->ai_family, a->ai_addr, a->ai_addrlen);
+        result = connect_to(sock, a->ai_family, a->ai_addr, a->ai_addrlen);
         a = a->ai_next != NULL ? a->ai_next : found;
     } while (result != 0 && a != first);
     freeaddrinfo(found);
@@ -105,34 +105,34 @@ typedef int element_count;
 /* An array takes memory when its length is read, before anything of it has come. */
 static void *create_array(const redisReadTask *task, element_count count)
 {
-    const struct link *link = task->privdata;
-    return count > (element_count) ELEMENTS_MAX ? NULL : link->theirs->createArray(task, count);
+    const struct socket *sock = task->privdata;
+    return count > (element_count) ELEMENTS_MAX ? NULL : sock->hiredis_functions->createArray(task, count);
 }
 
-/* Marks an integer that lies in the link's own memory: `len` is a string's. */
-#define OWN SIZE_MAX
+/* Marks an integer that lies in the socket's own memory: `len` is a string's. */
+#define OWN_INTEGER SIZE_MAX
 
 /* A round's answers are thousands of integers: those are not worth an allocation each. */
 static void *create_integer(const redisReadTask *task, long long value)
 {
-    struct link *link = task->privdata;
-    const size_t at = link->integer_count++;
-    if (task->parent == NULL || at >= link->integer_size) {
-        return link->theirs->createInteger(task, value);
+    struct socket *sock = task->privdata;
+    const size_t at = sock->integer_count++;
+    if (task->parent == NULL || at >= sock->integer_size) {
+        return sock->hiredis_functions->createInteger(task, value);
     }
     redisReply *const array = task->parent->obj;
-    redisReply *const reply = &link->integers[at];
-    *reply = (redisReply){.type = REDIS_REPLY_INTEGER, .integer = value, .len = OWN};
+    redisReply *const reply = &sock->integers[at];
+    *reply = (redisReply){.type = REDIS_REPLY_INTEGER, .integer = value, .len = OWN_INTEGER};
     array->element[task->idx] = reply;
     return reply;
 }
 
-/* Takes the link's own integers out of a reply, so that hiredis can free the rest. */
+/* Takes the socket's own integers out of a reply, so that hiredis can free the rest. */
 static void disown(redisReply *reply)
 {
     for (size_t i = 0; reply->element != NULL && i < reply->elements; i++) {
         redisReply *const element = reply->element[i];
-        if (element != NULL && element->type == REDIS_REPLY_INTEGER && element->len == OWN) {
+        if (element != NULL && element->type == REDIS_REPLY_INTEGER && element->len == OWN_INTEGER) {
             reply->element[i] = NULL;
         } else if (element != NULL) {
             disown(element);
@@ -146,41 +146,41 @@ static void free_reply(void *reply)
     freeReplyObject(reply);
 }
 
-void link_free_reply(struct link *link, redisReply *reply)
+void socket_free_reply(struct socket *sock, redisReply *reply)
 {
     free_reply(reply);
-    if (link->integer_count > link->integer_size && link->integer_size < INTEGERS_MAX) {
+    if (sock->integer_count > sock->integer_size && sock->integer_size < INTEGERS_MAX) {
         /* Its like is to come again. Without memory it goes on as it was. */
-        const size_t size = link->integer_count < INTEGERS_MAX ? link->integer_count : INTEGERS_MAX;
+        const size_t size = sock->integer_count < INTEGERS_MAX ? sock->integer_count : INTEGERS_MAX;
         redisReply *grown = malloc(size * sizeof(*grown));
         if (grown != NULL) {
-            free(link->integers);
-            link->integers = grown;
-            link->integer_size = size;
+            free(sock->integers);
+            sock->integers = grown;
+            sock->integer_size = size;
         }
     }
-    link->integer_count = 0;
+    sock->integer_count = 0;
 }
 
-static bool make_reader(struct link *link)
+static bool make_reader(struct socket *sock)
 {
-    link->reader = redisReaderCreate();
-    if (link->reader == NULL) {
+    sock->reader = redisReaderCreate();
+    if (sock->reader == NULL) {
         return false;
     }
-    link->theirs = link->reader->fn;
-    link->functions = *link->theirs;
-    link->functions.createArray = create_array;
-    link->functions.createInteger = create_integer;
-    link->functions.freeObject = free_reply;
-    link->reader->fn = &link->functions;
-    link->reader->privdata = link;
+    sock->hiredis_functions = sock->reader->fn;
+    sock->functions = *sock->hiredis_functions;
+    sock->functions.createArray = create_array;
+    sock->functions.createInteger = create_integer;
+    sock->functions.freeObject = free_reply;
+    sock->reader->fn = &sock->functions;
+    sock->reader->privdata = sock;
     return true;
 }
 
-const char *link_failure(const struct link *link, int result)
+const char *socket_failure(const struct socket *sock, int result)
 {
-    switch (link->unresolved) {
+    switch (sock->unresolved) {
     case 0:
     case EAI_SYSTEM:
         return strerror(-result);
@@ -192,90 +192,90 @@ const char *link_failure(const struct link *link, int result)
     case EAI_AGAIN:
         return "name lookup failed for now (the name servers do not answer)";
     default:
-        return gai_strerror(link->unresolved);
+        return gai_strerror(sock->unresolved);
     }
 }
 
-int link_open(struct link *link, const struct link_target *target)
+int socket_open(struct socket *sock, const struct socket_target *target)
 {
-    link_close(link);
-    link->target = *target;
-    link->unresolved = 0;
-    if (!make_reader(link)) {
+    socket_close(sock);
+    sock->target = *target;
+    sock->unresolved = 0;
+    if (!make_reader(sock)) {
         return -ENOMEM;
     }
-    const int result = open_socket(link, target);
+    const int result = open_socket(sock, target);
     if (result != 0) {
-        link_close(link);
+        socket_close(sock);
         return result;
     }
-    link->connecting = true;
+    sock->connecting = true;
     return 0;
 }
 
-void link_close(struct link *link)
+void socket_close(struct socket *sock)
 {
-    tls_close(link->tls);
-    link->tls = NULL;
-    if (link->fd >= 0) {
-        (void) close(link->fd);
-        link->fd = -1;
+    tls_close(sock->tls);
+    sock->tls = NULL;
+    if (sock->fd >= 0) {
+        (void) close(sock->fd);
+        sock->fd = -1;
     }
-    if (link->reader != NULL) {
-        redisReaderFree(link->reader);
-        link->reader = NULL;
+    if (sock->reader != NULL) {
+        redisReaderFree(sock->reader);
+        sock->reader = NULL;
     }
-    free(link->out);
-    link->out = NULL;
-    link->out_size = link->out_length = link->out_sent = link->received = 0;
-    link->connecting = false;
+    free(sock->out);
+    sock->out = NULL;
+    sock->out_size = sock->out_length = sock->out_sent = sock->received = 0;
+    sock->connecting = false;
 }
 
-void link_free(struct link *link)
+void socket_free(struct socket *sock)
 {
-    link_close(link);
-    free(link->integers);
-    link->integers = NULL;
-    link->integer_size = link->integer_count = 0;
+    socket_close(sock);
+    free(sock->integers);
+    sock->integers = NULL;
+    sock->integer_size = sock->integer_count = 0;
 }
 
-int link_connected(struct link *link)
+int socket_connected(struct socket *sock)
 {
-    if (!link->connecting) {
+    if (!sock->connecting) {
         return 0;
     }
-    struct pollfd fd = {.fd = link->fd, .events = POLLOUT};
+    struct pollfd fd = {.fd = sock->fd, .events = POLLOUT};
     if (poll(&fd, 1, 0) <= 0) {
         return -EINPROGRESS;
     }
     int error = 0;
     socklen_t length = sizeof(error);
-    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+    if (getsockopt(sock->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
         return -errno;
     }
-    if (error == 0 && link->target.tls != NULL) {
-        error = -tls_open(link->target.tls, link->fd, link->target.name, &link->tls);
+    if (error == 0 && sock->target.tls != NULL) {
+        error = -tls_open(sock->target.tls, sock->fd, sock->target.name, &sock->tls);
     }
-    link->connecting = error != 0;
+    sock->connecting = error != 0;
     return -error;
 }
 
 /* Room for so many bytes more, behind what is queued; NULL: out of memory. */
-static char *out_room(struct link *link, size_t length)
+static char *out_room(struct socket *sock, size_t length)
 {
-    if (link->out_sent == link->out_length) {
-        link->out_sent = link->out_length = 0;
+    if (sock->out_sent == sock->out_length) {
+        sock->out_sent = sock->out_length = 0;
     }
-    if (link->out_length + length > link->out_size) {
-        const size_t size = (link->out_length + length) * 2;
-        char *grown = realloc(link->out, size);
+    if (sock->out_length + length > sock->out_size) {
+        const size_t size = (sock->out_length + length) * 2;
+        char *grown = realloc(sock->out, size);
         if (grown == NULL) {
             return NULL;
         }
-        link->out = grown;
-        link->out_size = size;
+        sock->out = grown;
+        sock->out_size = size;
     }
-    return link->out + link->out_length;
+    return sock->out + sock->out_length;
 }
 
 /* "*2\r\n" and the like. */
@@ -288,13 +288,13 @@ static char *write_length(char *to, char kind, size_t length)
     return to;
 }
 
-int link_command(struct link *link, int argc, const char **argv, const size_t *lengths)
+int socket_command(struct socket *sock, int argc, const char **argv, const size_t *lengths)
 {
     size_t most = LENGTH_MOST;
     for (int i = 0; i < argc; i++) {
         most += LENGTH_MOST + lengths[i] + 2;
     }
-    char *const begin = out_room(link, most);
+    char *const begin = out_room(sock, most);
     if (begin == NULL) {
         return -ENOMEM;
     }
@@ -306,43 +306,43 @@ int link_command(struct link *link, int argc, const char **argv, const size_t *l
         *to++ = '\r';
         *to++ = '\n';
     }
-    link->out_length += (size_t) (to - begin);
+    sock->out_length += (size_t) (to - begin);
     return 0;
 }
 
 /* Bytes sent; 0: none can be now; else why the connection is lost. */
-static ssize_t send_some(struct link *link, const char *bytes, size_t size)
+static ssize_t send_some(struct socket *sock, const char *bytes, size_t size)
 {
-    if (link->tls != NULL) {
-        return tls_write(link->tls, bytes, size);
+    if (sock->tls != NULL) {
+        return tls_write(sock->tls, bytes, size);
     }
-    const ssize_t sent = send(link->fd, bytes, size, MSG_NOSIGNAL);
+    const ssize_t sent = send(sock->fd, bytes, size, MSG_NOSIGNAL);
     if (sent < 0) {
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
     }
     return sent;
 }
 
-int link_flush(struct link *link)
+int socket_flush(struct socket *sock)
 {
-    while (link->out_sent < link->out_length) {
-        const ssize_t sent = send_some(link, link->out + link->out_sent, link->out_length - link->out_sent);
+    while (sock->out_sent < sock->out_length) {
+        const ssize_t sent = send_some(sock, sock->out + sock->out_sent, sock->out_length - sock->out_sent);
         if (sent <= 0) {
             return (int) sent;
         }
-        link->out_sent += (size_t) sent;
-        link->sent += (size_t) sent;
+        sock->out_sent += (size_t) sent;
+        sock->sent += (size_t) sent;
     }
-    return link->tls != NULL ? tls_flush(link->tls) : 0;
+    return sock->tls != NULL ? tls_flush(sock->tls) : 0;
 }
 
 /* Bytes read; 0: none now; else why the connection is lost. */
-static ssize_t read_some(struct link *link, char *buffer, size_t size)
+static ssize_t read_some(struct socket *sock, char *buffer, size_t size)
 {
-    if (link->tls != NULL) {
-        return tls_read(link->tls, buffer, size);
+    if (sock->tls != NULL) {
+        return tls_read(sock->tls, buffer, size);
     }
-    const ssize_t got = recv(link->fd, buffer, size, 0);
+    const ssize_t got = recv(sock->fd, buffer, size, 0);
     if (got < 0) {
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
     }
@@ -350,48 +350,48 @@ static ssize_t read_some(struct link *link, char *buffer, size_t size)
 }
 
 /* Takes in what has come: 1: something; 0: nothing; else why the connection is lost. */
-static int receive(struct link *link)
+static int receive(struct socket *sock)
 {
     char buffer[RECEIVE_SIZE];
-    const ssize_t got = read_some(link, buffer, sizeof(buffer));
+    const ssize_t got = read_some(sock, buffer, sizeof(buffer));
     if (got <= 0) {
         return (int) got;
     }
-    link->received += (size_t) got;
-    if (link->received > link->unread_max || redisReaderFeed(link->reader, buffer, (size_t) got) != REDIS_OK) {
+    sock->received += (size_t) got;
+    if (sock->received > sock->unread_max || redisReaderFeed(sock->reader, buffer, (size_t) got) != REDIS_OK) {
         return -EPROTO;
     }
     return 1;
 }
 
-int link_reply(struct link *link, redisReply **reply)
+int socket_reply(struct socket *sock, redisReply **reply)
 {
     for (;;) {
         void *complete = NULL;
-        if (redisReaderGetReply(link->reader, &complete) != REDIS_OK) {
+        if (redisReaderGetReply(sock->reader, &complete) != REDIS_OK) {
             return -EPROTO;
         }
         if (complete != NULL) {
-            link->received = 0;
+            sock->received = 0;
 #ifdef REDIS_REPLY_PUSH
             if (((redisReply *) complete)->type == REDIS_REPLY_PUSH) {
-                link_free_reply(link, complete); /* RESP3: it answers nothing */
+                socket_free_reply(sock, complete); /* RESP3: it answers nothing */
                 continue;
             }
 #endif
             *reply = complete;
             return 1;
         }
-        const int result = receive(link);
+        const int result = receive(sock);
         if (result <= 0) {
             return result;
         }
     }
 }
 
-void link_wait_for(const struct link *link, struct pollfd *fd)
+void socket_wait_for(const struct socket *sock, struct pollfd *fd)
 {
     const bool writes =
-        link->connecting || link->out_sent < link->out_length || (link->tls != NULL && tls_unsent(link->tls));
-    *fd = (struct pollfd){.fd = link->fd, .events = (short) (POLLIN | (writes ? POLLOUT : 0))};
+        sock->connecting || sock->out_sent < sock->out_length || (sock->tls != NULL && tls_unsent(sock->tls));
+    *fd = (struct pollfd){.fd = sock->fd, .events = (short) (POLLIN | (writes ? POLLOUT : 0))};
 }

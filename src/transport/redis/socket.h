@@ -14,23 +14,23 @@
 
 #include "transport/redis/tls.h"
 
-/* Where a link leads. What it points to outlives the link. */
-struct link_target {
+/* Where a socket leads. What it points to outlives the socket. */
+struct socket_target {
     const char *host, *port;
     const char *path;        /* a socket's; NULL: host and port */
     struct tls_context *tls; /* NULL: plain */
     const char *name;        /* for TLS: whom the certificate must name */
 };
 
-struct link {
+struct socket {
     int fd; /* -1: closed */
     bool connecting;
-    struct link_target target;
+    struct socket_target target;
     struct tls *tls; /* once connected, where the target has TLS */
     redisReader *reader;
-    redisReplyObjectFunctions functions;     /* the reader's */
-    const redisReplyObjectFunctions *theirs; /* hiredis's own */
-    redisReply *integers;                    /* memory for those of one reply */
+    redisReplyObjectFunctions functions;                /* the reader's */
+    const redisReplyObjectFunctions *hiredis_functions; /* hiredis's own */
+    redisReply *integers;                               /* memory for those of one reply */
     size_t integer_size, integer_count;
     char *out;
     size_t out_size, out_length, out_sent;
@@ -41,38 +41,38 @@ struct link {
     unsigned attempts; /* of link_open, so that each takes another one of a name's addresses first */
 };
 
-void link_init(struct link *link); /* closed */
+void socket_init(struct socket *sock); /* closed */
 
 /* Begins to connect. 0, or a negative errno value. A host name is looked up here, which can block for as long as
  * the system's resolver does: give an address where that matters. */
-int link_open(struct link *link, const struct link_target *target);
+int socket_open(struct socket *sock, const struct socket_target *target);
 
 /* Why link_open failed, in words; `result` is what it returned. Valid until the next call of anything here. */
-const char *link_failure(const struct link *link, int result);
+const char *socket_failure(const struct socket *sock, int result);
 
 /* A reply that the caller still has stays his. */
-void link_close(struct link *link);
+void socket_close(struct socket *sock);
 
-/* The last of a link, of which the caller has no reply. */
-void link_free(struct link *link);
+/* The last of a socket, of which the caller has no reply. */
+void socket_free(struct socket *sock);
 
 /* Connected by now? 0: yes; -EINPROGRESS: not yet; else why not. A TLS handshake may still be under way. */
-int link_connected(struct link *link);
+int socket_connected(struct socket *sock);
 
 /* Queues a command. 0 or -ENOMEM. */
-int link_command(struct link *link, int argc, const char **argv, const size_t *lengths);
+int socket_command(struct socket *sock, int argc, const char **argv, const size_t *lengths);
 
 /* Sends what is queued and can be sent. 0, or why the connection is lost. */
-int link_flush(struct link *link);
+int socket_flush(struct socket *sock);
 
 /*
  * The next reply: 1 and *reply (the caller's until link_free_reply, one at a time); 0: not there yet; else why the
  * connection is lost, -EPROTO for what is not the protocol.
  */
-int link_reply(struct link *link, redisReply **reply);
+int socket_reply(struct socket *sock, redisReply **reply);
 
-void link_free_reply(struct link *link, redisReply *reply);
+void socket_free_reply(struct socket *sock, redisReply *reply);
 
-void link_wait_for(const struct link *link, struct pollfd *fd);
+void socket_wait_for(const struct socket *sock, struct pollfd *fd);
 
 #endif

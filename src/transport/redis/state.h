@@ -9,10 +9,9 @@
  *   answer.c    what it hears
  *
  * Invariants
- *   T1  every call sent stands in its peer's queue until it is answered, in the order of sending; a peer that is lost
- *       loses them all, so that a late answer can never be taken for another's
- *   T2  round_open = batches WAITING or SENT; a round ends when it is 0
- *   T3  peers are freed outside rounds alone, so a batch's peer stays what it is
+ *   T1  every call sent stands in its server's queue until it is answered, in the order of sending; a server that is
+ * lost loses them all, so that a late answer can never be taken for another's T2  round_open = batches WAITING or SENT;
+ * a round ends when it is 0 T3  servers are freed outside rounds alone, so a batch's server stays what it is
  */
 #ifndef WEIR_TRANSPORT_REDIS_STATE_H
 #define WEIR_TRANSPORT_REDIS_STATE_H
@@ -25,25 +24,25 @@
 /* As long as the path of a socket can be; host names are cut to it. */
 #define SERVER_NAME_SIZE 128
 #define BATCH_REPORTS    500
-#define BATCH_LOGS       16
+#define BATCH_HISTORIES  16
 
-#define CLUSTER_SLOTS 16384
-#define CLUSTER_TAGS  1024 /* partitions of our records: {000} to {3ff} */
-#define PRIMARIES_MAX 64
-#define PEERS_MAX     (PRIMARIES_MAX + URL_SEEDS_MAX)
-#define PEER_NONE     UINT8_MAX
-#define BEATS_MAX     (PRIMARIES_MAX + 32)
+#define CLUSTER_SLOTS  16384
+#define CLUSTER_TAGS   1024 /* partitions of our records: {000} to {3ff} */
+#define PRIMARIES_MAX  64
+#define SERVERS_MAX    (PRIMARIES_MAX + URL_SEEDS_MAX)
+#define SERVER_NONE    UINT8_MAX
+#define HEARTBEATS_MAX (PRIMARIES_MAX + 32)
 
-_Static_assert(PEERS_MAX <= TRANSPORT_MAX_POLLFDS && PEERS_MAX < PEER_NONE, "every peer can be waited for");
+_Static_assert(SERVERS_MAX <= TRANSPORT_MAX_POLLFDS && SERVERS_MAX < SERVER_NONE, "every peer can be waited for");
 
-enum script { SCRIPT_HEARTBEAT, SCRIPT_OVERRIDES, SCRIPT_WINDOW, SCRIPT_BUCKET, SCRIPT_LOG, SCRIPT_COUNT };
+enum script { SCRIPT_HEARTBEAT, SCRIPT_OVERRIDES, SCRIPT_WINDOW, SCRIPT_BUCKET, SCRIPT_HISTORY, SCRIPT_COUNT };
 
 /* What an answer is to. */
 enum call_kind {
     CALL_BATCH,
-    CALL_ASKING,  /* allows the batch after it */
-    CALL_MAP,     /* CLUSTER SLOTS */
-    CALL_PRIMARY, /* SENTINEL GET-MASTER-ADDR-BY-NAME */
+    CALL_ASKING,   /* allows the batch after it */
+    CALL_SLOT_MAP, /* CLUSTER SLOTS */
+    CALL_PRIMARY,  /* SENTINEL GET-MASTER-ADDR-BY-NAME */
 };
 
 struct call {
@@ -51,25 +50,25 @@ struct call {
     uint32_t batch;
 };
 
-enum peer_stage {
-    PEER_OFF, /* not connected; where it is wanted, an attempt is due at next_try_ns */
-    PEER_CONNECTING,
-    PEER_GREETING, /* saying who we are, asking who it is */
-    PEER_READY,
+enum server_stage {
+    SERVER_OFF, /* not connected; where it is wanted, an attempt is due at next_try_ns */
+    SERVER_CONNECTING,
+    SERVER_GREETING, /* saying who we are, asking who it is */
+    SERVER_READY,
 };
 
 /* A server that we speak to, or may. */
-struct peer {
+struct server_conn {
     char host[URL_FIELD_SIZE]; /* empty: the URL's socket */
     char port[8];
     char name[SERVER_NAME_SIZE]; /* for the log: "redis host:port", "redis sentinel host:port", "redis /path" */
-    uint8_t index;               /* in `peers` */
+    uint8_t index;               /* in `servers` */
     bool sentinel;
-    bool seed;   /* named in the URL: never freed */
-    bool wanted; /* to be connected */
-    bool in_map; /* serves slots of a Cluster */
-    struct link link;
-    enum peer_stage stage;
+    bool seed;        /* named in the URL: never freed */
+    bool wanted;      /* to be connected */
+    bool in_slot_map; /* serves slots of a Cluster */
+    struct socket socket;
+    enum server_stage stage;
     uint64_t deadline_ns; /* of connecting and greeting; of the calls under way, where there are any */
     uint64_t next_try_ns;
     unsigned failures; /* in a row; the last one ends with an answer that is good */
@@ -81,14 +80,14 @@ struct peer {
     /* Calls under way: a ring. */
     struct call *calls;
     size_t call_first, call_count, call_size;
-    uint64_t sequence;                /* of calls sent */
-    uint64_t evaluated[SCRIPT_COUNT]; /* the call that last brought the script; 0: none */
-    size_t sent_before;               /* bytes, when the round began */
-    bool good;                        /* has answered the round well, on this connection */
+    uint64_t sequence;                 /* of calls sent */
+    uint64_t sourced_at[SCRIPT_COUNT]; /* the call that last brought the script; 0: none */
+    size_t sent_before;                /* bytes, when the round began */
+    bool answered;                     /* has answered the round well, on this connection */
 };
 
 enum batch_state {
-    BATCH_WAITING, /* for its peer to be ready */
+    BATCH_WAITING, /* for its server to be ready */
     BATCH_SENT,
     BATCH_DONE,
     BATCH_LOST, /* not told, as far as we know */
@@ -100,17 +99,17 @@ struct batch {
     enum batch_state state;
     uint32_t first, count; /* of `order`; a heartbeat: the beat's number, and 0 */
     uint64_t sequence;     /* its call's */
-    uint16_t slot;
-    uint8_t peer;  /* where it is or was sent */
-    uint8_t tries; /* so far */
-    bool asking;   /* `peer` is to take it though the slot is not its own yet */
-    bool whole;    /* say the script itself, not its name */
+    uint16_t cluster_slot;
+    uint8_t server;   /* where it is or was sent */
+    uint8_t tries;    /* so far */
+    bool asking;      /* `server` is to take it though the slot is not its own yet */
+    bool with_source; /* say the script itself, not its name */
 };
 
 /* A heartbeat: the fleet's own, and in a Cluster one more for every shard, to notice that it forgot. */
-struct beat {
+struct heartbeat {
     char key[64];
-    uint16_t slot;
+    uint16_t cluster_slot;
     bool known; /* it was answered before, by: */
     char identity[IDENTITY_SIZE];
     uint64_t last_ms;  /* when, by the server's clock */
@@ -125,45 +124,45 @@ struct redis_transport {
     uint64_t random;
     struct transport_counts counts;
     char problem[200];                     /* "": none since the last good round */
-    char problem_server[SERVER_NAME_SIZE]; /* the name of the peer that the problem is of */
-    uint8_t problem_of;                    /* its index; PEER_NONE: of no single peer */
-    bool again;                            /* a step brought about something that others may be waiting for */
-    struct peer *peers[PEERS_MAX];
+    char problem_server[SERVER_NAME_SIZE]; /* the name of the server that the problem is of */
+    uint8_t problem_index;                 /* its index; PEER_NONE: of no single server */
+    bool progressed;                       /* a step brought about something that others may be waiting for */
+    struct server_conn *servers[SERVERS_MAX];
     /* Route. */
     bool cluster;
-    struct peer *primary;   /* not in a Cluster; NULL: none */
-    struct peer *candidate; /* named by a Sentinel, and not yet found to be a primary */
-    struct peer *sentinel;  /* the one that is asked */
+    struct server_conn *primary;   /* not in a Cluster; NULL: none */
+    struct server_conn *candidate; /* named by a Sentinel, and not yet found to be a primary */
+    struct server_conn *sentinel;  /* the one that is asked */
     bool sentinel_asked;
-    uint64_t ask_ns;       /* when it is asked again */
-    struct peer *probe;    /* a seed connected for the map's sake */
-    struct peer *map_peer; /* who is asked for the map; NULL: nobody */
-    bool map_known, map_wanted;
-    unsigned map_turn;
-    uint64_t map_ns;              /* not before then is it asked for again */
-    uint64_t map_due_ns;          /* but then it is */
-    uint8_t owner[CLUSTER_SLOTS]; /* a peer's index */
-    uint16_t tag_slots[CLUSTER_TAGS];
+    uint64_t sentinel_due_ns;            /* when it is asked again */
+    struct server_conn *probe;           /* a seed connected for the map's sake */
+    struct server_conn *slot_map_server; /* who is asked for the map; NULL: nobody */
+    bool slot_map_known, slot_map_wanted;
+    unsigned slot_map_turn;
+    uint64_t slot_map_earliest_ns;     /* not before then is it asked for again */
+    uint64_t slot_map_due_ns;          /* but then it is */
+    uint8_t slot_owner[CLUSTER_SLOTS]; /* a server's index */
+    uint16_t tag_cluster_slots[CLUSTER_TAGS];
     /* Round. */
     struct round *round;
     uint64_t deadline_ns;
     char prefix[40];
     char overrides_key[64];
-    uint64_t overrides_left_out;  /* of the entries last heard of: how many were not among them */
-    uint64_t overrides_ns;        /* when that was */
-    struct beat beats[BEATS_MAX]; /* the first is the fleet's own */
-    size_t beat_count;
+    uint64_t overrides_left_out;                 /* of the entries last heard of: how many were not among them */
+    uint64_t overrides_ns;                       /* when that was */
+    struct heartbeat heartbeats[HEARTBEATS_MAX]; /* the first is the fleet's own */
+    size_t heartbeat_count;
     uint32_t live_nodes, suspect_nodes; /* last heard */
     uint64_t watermark_ms;              /* likewise: the earliest last heartbeat */
     bool forgot;                        /* noticed, and not yet told to the caller */
-    bool timed;                         /* the round has its time, and: */
-    bool timed_first;                   /* from the first beat */
-    uint32_t *order;                    /* reports, by kind and slot */
-    uint16_t *slots;                    /* of the reports */
-    size_t order_size;
+    bool has_time;                      /* the round has its time, and: */
+    bool has_first_time;                /* from the first beat */
+    uint32_t *report_order;             /* reports, by kind and slot */
+    uint16_t *cluster_slots;            /* of the reports */
+    size_t report_order_size;
     struct batch *batches;
     size_t batch_size, batch_count;
-    size_t round_open, waiting_count, lost_count;
+    size_t open_count, waiting_count, lost_count;
     const char **argv; /* of the command being formatted */
     size_t *lengths;
     char (*numbers)[24];
@@ -171,60 +170,63 @@ struct redis_transport {
 
 /* server.c */
 
-/* The peer at this address; made where there is none yet. NULL: out of memory, or there are PEERS_MAX. */
-struct peer *peer_at(struct redis_transport *t, const char *host, const char *port, bool sentinel);
-void peer_free(struct redis_transport *t, struct peer *peer);
+/* The server at this address; made where there is none yet. NULL: out of memory, or there are PEERS_MAX. */
+struct server_conn *server_at(struct redis_transport *t, const char *host, const char *port, bool sentinel);
+void server_free(struct redis_transport *t, struct server_conn *server);
 
-/* Sends one command. A failure drops the peer. */
-void peer_call(struct redis_transport *t, struct peer *peer, struct call call, int argc, const char **argv,
-               const size_t *lengths, uint64_t now_ns);
+/* Sends one command. A failure drops the server. */
+void server_call(struct redis_transport *t, struct server_conn *server, struct call call, int argc, const char **argv,
+                 const size_t *lengths, uint64_t now_ns);
 
 /* Does what can be done without waiting. */
-void peer_step(struct redis_transport *t, struct peer *peer, uint64_t now_ns);
+void server_step(struct redis_transport *t, struct server_conn *server, uint64_t now_ns);
 
 /* Drops the connection: its calls are lost, and the next attempt is due after a wait that doubles, and differs. */
-void peer_drop(struct redis_transport *t, struct peer *peer, uint64_t now_ns);
+void server_drop(struct redis_transport *t, struct server_conn *server, uint64_t now_ns);
 
 /* Closes it without a failure; not while calls are under way. */
-void peer_close(struct peer *peer);
+void server_close(struct server_conn *server);
 
-/* What is wrong with a peer (NULL: with all), in words for the log; the first thing stays until it is over. */
-void problem_set(struct redis_transport *t, const struct peer *peer, const char *format, ...)
+/* What is wrong with a server (NULL: with all), in words for the log; the first thing stays until it is over. */
+void problem_set(struct redis_transport *t, const struct server_conn *server, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* topology.c */
 
-uint16_t route_slot(const char *key);
-void route_open(struct redis_transport *t, uint64_t now_ns);
-void route_step(struct redis_transport *t, uint64_t now_ns);
-bool route_ready(const struct redis_transport *t);
-uint64_t route_deadline(const struct redis_transport *t);
-struct peer *route_owner(const struct redis_transport *t, uint16_t slot); /* NULL: nobody's */
-void route_peer_ready(struct redis_transport *t, struct peer *peer, uint64_t now_ns);
-void route_peer_lost(struct redis_transport *t, const struct peer *peer, uint64_t now_ns);
-void route_map(struct redis_transport *t, struct peer *peer, const redisReply *reply, uint64_t now_ns);
-void route_primary(struct redis_transport *t, struct peer *peer, const redisReply *reply, uint64_t now_ns);
+uint16_t topology_cluster_slot(const char *key);
+void topology_open(struct redis_transport *t, uint64_t now_ns);
+void topology_step(struct redis_transport *t, uint64_t now_ns);
+bool topology_ready(const struct redis_transport *t);
+uint64_t topology_deadline(const struct redis_transport *t);
+struct server_conn *topology_owner(const struct redis_transport *t, uint16_t cluster_slot); /* NULL: nobody's */
+void topology_server_ready(struct redis_transport *t, struct server_conn *server, uint64_t now_ns);
+void topology_server_lost(struct redis_transport *t, const struct server_conn *server, uint64_t now_ns);
+void topology_take_slot_map(struct redis_transport *t, struct server_conn *server, const redisReply *reply,
+                            uint64_t now_ns);
+void topology_take_primary(struct redis_transport *t, struct server_conn *server, const redisReply *reply,
+                           uint64_t now_ns);
 /* The map is out of date. */
-void route_refresh(struct redis_transport *t);
+void topology_refresh(struct redis_transport *t);
 /* A server that turns out to be of a Cluster. */
-void route_is_cluster(struct redis_transport *t);
+void topology_is_cluster(struct redis_transport *t);
 /* Takes in "MOVED slot host:port" or "ASK ...". NULL: malformed, or no room. */
-struct peer *route_redirect(struct redis_transport *t, const struct peer *from, const char *text, uint16_t *slot);
+struct server_conn *topology_redirect(struct redis_transport *t, const struct server_conn *from, const char *text,
+                                      uint16_t *cluster_slot);
 
 /* batch.c */
 
-int round_queue(struct redis_transport *t, uint64_t now_ns); /* 0 or -ENOMEM */
-/* Sends the batches that wait for a peer which is ready by now; gives up those whose peer is not coming. */
-void round_send_waiting(struct redis_transport *t, uint64_t now_ns);
+int batch_queue(struct redis_transport *t, uint64_t now_ns); /* 0 or -ENOMEM */
+/* Sends the batches that wait for a server which is ready by now; gives up those whose server is not coming. */
+void batch_send_waiting(struct redis_transport *t, uint64_t now_ns);
 /* Once more, where it is to go now. `split`: each report by itself. */
-void round_again(struct redis_transport *t, uint32_t batch, bool split, uint64_t now_ns);
-void round_lost(struct redis_transport *t, uint32_t batch);
+void batch_retry(struct redis_transport *t, uint32_t batch, bool split, uint64_t now_ns);
+void batch_lost(struct redis_transport *t, uint32_t batch);
 /* The time is over: whoever has not answered is dropped. */
-void round_expire(struct redis_transport *t, uint64_t now_ns);
+void batch_expire(struct redis_transport *t, uint64_t now_ns);
 
 /* answer.c */
 
-void answer_batch(struct redis_transport *t, struct peer *peer, uint32_t batch, const redisReply *reply,
+void answer_batch(struct redis_transport *t, struct server_conn *server, uint32_t batch, const redisReply *reply,
                   uint64_t now_ns);
 
 #endif
