@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "support/support.h"
-#include "transport/redis/state.h"
+#include "transport/redis/answer.h"
 
 #define COUNT   3 /* records of a batch */
 #define NUMBERS 80
@@ -136,7 +136,7 @@ static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now
     const uint64_t answer[] = {now_ms / 1000, now_ms % 1000 * 1000, last_ms, 1, 0, now_ms, 12345, 0};
     s->batch.state = BATCH_SENT;
     s->t.open_count = 1;
-    s->t.forgot = false;
+    s->t.lost_state = false;
     s->round.fleet_ns = told_ms * MILLISECOND;
     s->round.node_lifetime_ms = LIFETIME_MS;
     s->round.asks = asks;
@@ -146,7 +146,7 @@ static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now
     }
     answer_batch(&s->t, &s->server, 0, &s->whole, SECOND);
     assert_int_equal(s->batch.state, BATCH_DONE);
-    return s->t.forgot;
+    return s->t.lost_state;
 }
 
 /* All times are after NOW_MS. A round leaves a heartbeat in the server; the next round is told where it stands. */

@@ -3,13 +3,18 @@
  * What a round hears: the scripts' answers, and errors, which say where else to ask or that this server is of no use
  * now.
  */
+#include "transport/redis/answer.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/numbers.h"
-#include "transport/redis/state.h"
+#include "transport/redis/batch.h"
+#include "transport/redis/problem.h"
+#include "transport/redis/server.h"
+#include "transport/redis/topology.h"
 
 /* Numbers that the scripts answer for each report. */
 #define HEARTBEAT_ANSWERS 8 /* the last may be less than 0 */
@@ -86,16 +91,16 @@ static bool take_heartbeat(struct redis_transport *t, const struct server_conn *
         last_ms < heartbeat->last_ms && now_ms >= heartbeat->last_ms; /* else it is the clock that went back */
     /* Who was away for longer than that has been taken away by others. */
     const bool failed = last_ms == 0 && now_ms > heartbeat->last_ms + round->node_lifetime_ms;
-    const bool lost = (older && !failed) || number_at(reply, 6) != heartbeat->begun_us;
+    const bool lost = (older && !failed) || number_at(reply, 6) != heartbeat->created_us;
     if (heartbeat->known && !round->leaves && (lost || (another && !is_still_primary(t, heartbeat->identity)))) {
-        t->forgot = true;
+        t->lost_state = true;
     }
     heartbeat->known = true;
     const uint64_t told_ms = round->fleet_ns != 0 ? min_u64(round->fleet_ns / NS_PER_MS, now_ms) : now_ms;
     /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
      * has told of. */
     heartbeat->last_ms = round->asks ? last_ms : max_u64(told_ms, last_ms);
-    heartbeat->begun_us = number_at(reply, 6);
+    heartbeat->created_us = number_at(reply, 6);
     memcpy(heartbeat->identity, server->identity, sizeof(heartbeat->identity));
     /* The clock is that of the first beat's server; another's where that one is lost. */
     if (!t->has_time || (batch->first == 0 && !t->has_first_time)) {

@@ -3,6 +3,8 @@
  * What a round says, and to whom: heartbeats, the entries of single keys where they have changed, then the reports in
  * script calls of up to BATCH_REPORTS (of logs BATCH_LOGS), each of one slot where there is a Cluster.
  */
+#include "transport/redis/batch.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +14,10 @@
 #include "base/count.h"
 #include "base/decimal.h"
 #include "base/numbers.h"
+#include "transport/redis/problem.h"
 #include "transport/redis/scripts.h"
-#include "transport/redis/state.h"
+#include "transport/redis/server.h"
+#include "transport/redis/topology.h"
 
 /* Arguments of a report, beside its key; as the scripts say. */
 #define WINDOW_ARGUMENTS  7
@@ -166,7 +170,8 @@ static void send_batch(struct redis_transport *t, struct server_conn *server, ui
     struct arguments a = {t, 0};
     if (batch->asking) {
         put(&a, "ASKING");
-        server_call(t, server, (struct call){.kind = CALL_ASKING}, a.count, t->argv, t->lengths, now_ns);
+        server_call(t, server, (struct call){.kind = CALL_ASKING}, &(struct command){a.count, t->argv, t->lengths},
+                    now_ns);
         a.count = 0;
     }
     if (server->stage != SERVER_READY) {
@@ -201,7 +206,7 @@ static void send_batch(struct redis_transport *t, struct server_conn *server, ui
     if (batch->with_source) {
         server->sourced_at[batch->script] = batch->sequence;
     }
-    server_call(t, server, (struct call){CALL_BATCH, number}, a.count, t->argv, t->lengths, now_ns);
+    server_call(t, server, (struct call){CALL_BATCH, number}, &(struct command){a.count, t->argv, t->lengths}, now_ns);
 }
 
 /* Sends a batch to whom its slot belongs, or lets it wait for that server to be ready; else it is lost. */

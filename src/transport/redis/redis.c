@@ -15,7 +15,10 @@
 
 #include "base/error.h"
 #include "base/numbers.h"
-#include "transport/redis/state.h"
+#include "transport/redis/batch.h"
+#include "transport/redis/problem.h"
+#include "transport/redis/server.h"
+#include "transport/redis/topology.h"
 
 /* Turns of one step: an answer of one server may be what another one waits for. */
 #define TURNS_MAX 16
@@ -52,8 +55,8 @@ static enum transport_event finish(struct redis_transport *t)
     round->live_nodes = t->live_nodes;
     round->suspect_nodes = t->suspect_nodes;
     round->watermark_ns = t->watermark_ms * NS_PER_MS;
-    round->forgot = t->forgot && !round->first;
-    t->forgot = false;
+    round->forgot = t->lost_state && !round->first;
+    t->lost_state = false;
     if (t->lost_count == 0) {
         t->problem[0] = '\0';
     }

@@ -3,9 +3,10 @@
  * The life of a connection: attempts with jittered backoff, a greeting (authentication, database, who are you), then
  * calls. Whatever goes wrong, the connection is dropped, so that a late answer can never be taken for another's.
  */
+#include "transport/redis/server.h"
+
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +14,16 @@
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "base/plain.h"
-#include "transport/redis/state.h"
+#include "transport/redis/answer.h"
+#include "transport/redis/batch.h"
+#include "transport/redis/problem.h"
+#include "transport/redis/topology.h"
 
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
 #define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
 
 /* A Sentinel is asked again sooner: a failover takes seconds, and a question costs it nothing. */
 #define BACKOFF_SENTINEL_NS (500 * NS_PER_MS)
-
-void problem_set(struct redis_transport *t, const struct server_conn *server, const char *format, ...)
-{
-    const uint8_t of = server != NULL ? server->index : SERVER_NONE;
-    if (t->problem[0] != '\0' && of != t->problem_index) {
-        return; /* of several, the first one stays: the log is not to alternate between them */
-    }
-    t->problem_index = of;
-    (void) snprintf(t->problem_server, sizeof(t->problem_server), "%s", server != NULL ? server->name : "redis");
-    char text[sizeof(t->problem)];
-    va_list arguments;
-    va_start(arguments, format);
-    (void) vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    (void) plain_line(t->problem, sizeof(t->problem), text); /* it may hold what a stranger sent */
-}
 
 /* What the log calls a server. */
 static void name_server(const struct redis_transport *t, struct server_conn *server)
@@ -201,7 +189,7 @@ static int greet(const struct redis_transport *t, struct server_conn *server)
         for (int i = 0; i < argc; i++) {
             lengths[i] = strlen(argv[i]);
         }
-        const int result = argc != 0 ? socket_command(&server->socket, argc, argv, lengths) : 0;
+        const int result = argc != 0 ? socket_command(&server->socket, &(struct command){argc, argv, lengths}) : 0;
         if (result != 0) {
             return result;
         }
@@ -330,8 +318,8 @@ static void step_greeting(struct redis_transport *t, struct server_conn *server,
     topology_server_ready(t, server, now_ns);
 }
 
-void server_call(struct redis_transport *t, struct server_conn *server, struct call call, int argc, const char **argv,
-                 const size_t *lengths, uint64_t now_ns)
+void server_call(struct redis_transport *t, struct server_conn *server, struct call call, const struct command *command,
+                 uint64_t now_ns)
 {
     if (server->call_count == server->call_size) {
         const size_t size = server->call_size != 0 ? 2 * server->call_size : 16;
@@ -347,7 +335,7 @@ void server_call(struct redis_transport *t, struct server_conn *server, struct c
         server->call_size = size;
         server->call_first = 0;
     }
-    if (socket_command(&server->socket, argc, argv, lengths) != 0) {
+    if (socket_command(&server->socket, command) != 0) {
         goto failed;
     }
     if (server->call_count == 0) {

@@ -288,8 +288,10 @@ static char *write_length(char *to, char kind, size_t length)
     return to;
 }
 
-int socket_command(struct socket *sock, int argc, const char **argv, const size_t *lengths)
+int socket_command(struct socket *sock, const struct command *command)
 {
+    const int argc = command->argc;
+    const size_t *const lengths = command->lengths;
     size_t most = LENGTH_MOST;
     for (int i = 0; i < argc; i++) {
         most += LENGTH_MOST + lengths[i] + 2;
@@ -301,7 +303,7 @@ int socket_command(struct socket *sock, int argc, const char **argv, const size_
     char *to = write_length(begin, '*', (size_t) argc);
     for (int i = 0; i < argc; i++) {
         to = write_length(to, '$', lengths[i]);
-        memcpy(to, argv[i], lengths[i]);
+        memcpy(to, command->argv[i], lengths[i]);
         to += lengths[i];
         *to++ = '\r';
         *to++ = '\n';

@@ -41,6 +41,13 @@ struct socket {
     unsigned attempts; /* of link_open, so that each takes another one of a name's addresses first */
 };
 
+/* The words of a command: text and length of each. */
+struct command {
+    int argc;
+    const char **argv;
+    const size_t *lengths;
+};
+
 void socket_init(struct socket *sock); /* closed */
 
 /* Begins to connect. 0, or a negative errno value. A host name is looked up here, which can block for as long as
@@ -60,7 +67,7 @@ void socket_free(struct socket *sock);
 int socket_connected(struct socket *sock);
 
 /* Queues a command. 0 or -ENOMEM. */
-int socket_command(struct socket *sock, int argc, const char **argv, const size_t *lengths);
+int socket_command(struct socket *sock, const struct command *command);
 
 /* Sends what is queued and can be sent. 0, or why the connection is lost. */
 int socket_flush(struct socket *sock);

@@ -12,13 +12,16 @@
  * Cluster: any server that is ready is asked for the map; with none, a seed. What a redirection says holds until the
  * next map. The map is asked for again after redirections and losses, and every half minute.
  */
+#include "transport/redis/topology.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/numbers.h"
-#include "transport/redis/state.h"
+#include "transport/redis/problem.h"
+#include "transport/redis/server.h"
 
 #define ASK_EVERY_NS (1 * NS_PER_S)
 
@@ -121,7 +124,7 @@ static void ask_sentinel(struct redis_transport *t, uint64_t now_ns)
     const char *argv[3] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", t->url.primary};
     const size_t lengths[3] = {strlen(argv[0]), strlen(argv[1]), strlen(argv[2])};
     t->sentinel_asked = true;
-    server_call(t, t->sentinel, (struct call){.kind = CALL_PRIMARY}, 3, argv, lengths, now_ns);
+    server_call(t, t->sentinel, (struct call){.kind = CALL_PRIMARY}, &(struct command){3, argv, lengths}, now_ns);
 }
 
 /* Somebody who can be asked for the map; everyone has a turn, as one may know less than the others. */
@@ -149,7 +152,7 @@ static void step_cluster(struct redis_transport *t, uint64_t now_ns)
         const size_t lengths[2] = {7, 5};
         t->slot_map_server = server;
         t->slot_map_earliest_ns = now_ns + SLOT_MAP_LEAST_NS;
-        server_call(t, server, (struct call){.kind = CALL_SLOT_MAP}, 2, argv, lengths, now_ns);
+        server_call(t, server, (struct call){.kind = CALL_SLOT_MAP}, &(struct command){2, argv, lengths}, now_ns);
     } else if (t->probe == NULL) {
         t->probe = next_seed(t);
         if (t->probe != NULL) {

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands of a round: script calls, each for one server. */
+#ifndef WEIR_TRANSPORT_REDIS_BATCH_H
+#define WEIR_TRANSPORT_REDIS_BATCH_H
+
+#include "transport/redis/state.h"
+
+/* Makes the batches of t->round, and sends those whose server is ready. 0 or -ENOMEM. */
+int batch_queue(struct redis_transport *t, uint64_t now_ns);
+
+/* Sends the batches whose server has become ready. A batch whose server has failed is lost. */
+void batch_send_waiting(struct redis_transport *t, uint64_t now_ns);
+
+/* Sends a batch again, to the server that owns its slot now. `split`: each report in a batch of its own. */
+void batch_retry(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns);
+
+/* Gives a batch up: its reports are answered with -EAGAIN. */
+void batch_lost(struct redis_transport *t, uint32_t number);
+
+/* The round's time is over: drops every server that owes an answer, and gives the open batches up. */
+void batch_expire(struct redis_transport *t, uint64_t now_ns);
+
+#endif
