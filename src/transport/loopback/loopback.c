@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fleet within one process: what its users and its transports do with it. The records are in loopback_records.c, the
- * messages in loopback_network.c.
+ * A fleet within one process: what its users and its transports do with it. The records are in records.c, the
+ * nodes in nodes.c, the messages in network.c.
  *
  * Every call takes the fleet's lock, so that nodes with background threads can share one too.
  */
@@ -23,6 +23,7 @@
 
 struct loopback_snapshot {
     struct records records;
+    struct nodes nodes;
 };
 
 static struct loopback_fleet *lock(const struct loopback_fleet *fleet)
@@ -53,6 +54,7 @@ void loopback_fleet_free(struct loopback_fleet *fleet)
 {
     network_clear(fleet);
     records_clear(&fleet->records);
+    nodes_clear(&fleet->nodes);
     for (size_t i = 0; i < fleet->override_count; i++) {
         free(fleet->overrides[i].field);
         free(fleet->overrides[i].value);
@@ -118,6 +120,7 @@ void loopback_fleet_forget(struct loopback_fleet *fleet)
 {
     (void) lock(fleet);
     records_clear(&fleet->records);
+    nodes_clear(&fleet->nodes);
     fleet->run++;
     unlock(fleet);
 }
@@ -126,6 +129,7 @@ void loopback_fleet_flush(struct loopback_fleet *fleet)
 {
     (void) lock(fleet);
     records_clear(&fleet->records);
+    nodes_clear(&fleet->nodes);
     unlock(fleet);
 }
 
@@ -137,6 +141,18 @@ void loopback_fleet_refuse(struct loopback_fleet *fleet, const char *part, int s
     unlock(fleet);
 }
 
+/* Copies records and nodes. False: out of memory, and the copies are empty. */
+static bool copy_state(struct records *records, struct nodes *nodes, const struct records *from_records,
+                       const struct nodes *from_nodes)
+{
+    if (records_copy(records, from_records) && nodes_copy(nodes, from_nodes)) {
+        return true;
+    }
+    records_clear(records);
+    nodes_clear(nodes);
+    return false;
+}
+
 struct loopback_snapshot *loopback_fleet_snapshot(struct loopback_fleet *fleet)
 {
     struct loopback_snapshot *snapshot = calloc(1, sizeof(*snapshot));
@@ -144,9 +160,9 @@ struct loopback_snapshot *loopback_fleet_snapshot(struct loopback_fleet *fleet)
         return NULL;
     }
     (void) lock(fleet);
-    const bool whole = records_copy(&snapshot->records, &fleet->records);
+    const bool complete = copy_state(&snapshot->records, &snapshot->nodes, &fleet->records, &fleet->nodes);
     unlock(fleet);
-    if (!whole) {
+    if (!complete) {
         free(snapshot);
         return NULL;
     }
@@ -157,6 +173,7 @@ void loopback_snapshot_free(struct loopback_snapshot *snapshot)
 {
     if (snapshot != NULL) {
         records_clear(&snapshot->records);
+        nodes_clear(&snapshot->nodes);
         free(snapshot);
     }
 }
@@ -164,10 +181,10 @@ void loopback_snapshot_free(struct loopback_snapshot *snapshot)
 bool loopback_fleet_restore(struct loopback_fleet *fleet, const struct loopback_snapshot *snapshot, bool same_run)
 {
     (void) lock(fleet);
-    const bool whole = records_copy(&fleet->records, &snapshot->records);
+    const bool complete = copy_state(&fleet->records, &fleet->nodes, &snapshot->records, &snapshot->nodes);
     fleet->run += same_run ? 0 : 1;
     unlock(fleet);
-    return whole;
+    return complete;
 }
 
 void loopback_fleet_set_override(struct loopback_fleet *fleet, const char *field, const char *value)

@@ -90,8 +90,8 @@ static struct message *message_copy(struct loopback_transport *t)
     (void) snprintf(message->node, sizeof(message->node), "%s", round->node);
     message->round.node = message->node;
     message->run = t->run;
-    message->beat_ns = t->beat_ns;
-    message->begun_ns = t->begun_ns;
+    message->heartbeat_ns = t->heartbeat_ns;
+    message->created_ns = t->created_ns;
     return message;
 }
 
@@ -228,7 +228,7 @@ static void apply(struct loopback_fleet *fleet, struct message *message)
     struct round *round = &message->round;
     struct loopback_transport *t = message->from;
     const uint64_t now_ns = fleet->wall_ns(fleet->arg);
-    const uint64_t last_ns = records_beat(&fleet->records, round, now_ns);
+    const uint64_t last_ns = nodes_heartbeat(&fleet->nodes, round, now_ns);
     for (size_t i = 0; i < round->report_count; i++) {
         struct report *report = &round->reports[i];
         if (fleet->refused[0] != '\0' && strstr(report->record, fleet->refused) != NULL) {
@@ -243,13 +243,14 @@ static void apply(struct loopback_fleet *fleet, struct message *message)
     if (t != NULL) {
         answer_overrides(fleet, round);
     }
-    const uint64_t failed_ns = message->beat_ns + round->node_lifetime_ms * NS_PER_MS;
+    const uint64_t failed_ns = message->heartbeat_ns + round->node_lifetime_ms * NS_PER_MS;
     const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* taken away by others */
-    const bool older = last_ns < message->beat_ns && round->fleet_wall_ns >= message->beat_ns;
-    round->forgot = !round->first && !round->leaves &&
-                    ((older && !failed) || message->run != fleet->run || message->begun_ns != fleet->records.begun_ns);
+    const bool older = last_ns < message->heartbeat_ns && round->fleet_wall_ns >= message->heartbeat_ns;
+    round->forgot =
+        !round->first && !round->leaves &&
+        ((older && !failed) || message->run != fleet->run || message->created_ns != fleet->nodes.created_ns);
     message->run = fleet->run;
-    message->begun_ns = fleet->records.begun_ns;
+    message->created_ns = fleet->nodes.created_ns;
     message->last_ns = last_ns;
 }
 
@@ -345,8 +346,8 @@ void network_deliver(struct loopback_transport *t)
     /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
      * has told of. */
     const uint64_t told_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;
-    t->beat_ns = from->asks ? t->answer->last_ns : told_ns;
-    t->begun_ns = t->answer->begun_ns;
+    t->heartbeat_ns = from->asks ? t->answer->last_ns : told_ns;
+    t->created_ns = t->answer->created_ns;
     network_abandon(t);
 }
 

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "transport/loopback/nodes.h"
 #include "transport/loopback/records.h"
 
 struct loopback_transport;
@@ -16,8 +17,9 @@ struct message {
     struct message *next;
     struct loopback_transport *from; /* who waits for the answer; NULL: nobody does any more */
     uint64_t due_ns, number;         /* of those that are due at the same time the lower number is first */
-    uint64_t run, beat_ns, begun_ns; /* of the fleet, of the last heartbeat there, of its memory, as the sender knew */
-    uint64_t last_ns;                /* the last heartbeat that was there, as it is answered */
+    uint64_t run, heartbeat_ns,
+        created_ns;   /* of the fleet, of the last heartbeat there, of its memory, as the sender knew */
+    uint64_t last_ns; /* the last heartbeat that was there, as it is answered */
     char node[REPORT_AUTHOR_SIZE];
     struct round round; /* with reports and logs of its own */
     struct log_news *logs;
@@ -34,6 +36,7 @@ struct loopback_fleet {
     uint64_t random, transport_count, message_count;
     struct loopback_link link; /* of new transports */
     struct records records;
+    struct nodes nodes;
     uint64_t run;          /* changes when everything is forgotten */
     struct message *queue; /* on their way, the next to arrive first */
     struct override_text *overrides;
@@ -60,7 +63,7 @@ struct loopback_transport {
     unsigned failures;                       /* in a row */
     uint64_t next_try_ns;                    /* no round begins before then */
     uint64_t stepped_ns, stepped_network_ns; /* the node's time and the network's, as of the last step */
-    uint64_t run, beat_ns, begun_ns;         /* of the last good round */
+    uint64_t run, heartbeat_ns, created_ns;  /* of the last good round */
     const char *problem;
     struct transport_counts counts; /* each round is a connection of its own */
 };

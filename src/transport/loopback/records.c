@@ -23,14 +23,6 @@
 /* How long it stands what an author of a log was asked for. */
 #define ASKED_US UINT64_C(120000000)
 
-/* As heartbeat.lua: how fast an offset of fleet time goes; of a new set, what is none; and the greatest. A step of more
- * than STEP_MOST_NS has to have a witness. */
-#define OFFSET_SLOWER   256
-#define OFFSET_GUESS_NS ((int64_t) 50 * (int64_t) NS_PER_MS)
-#define OFFSET_MOST_NS  (INT64_C(3155760000) * (int64_t) NS_PER_S)
-#define STEP_MOST_NS    (INT64_C(3600) * (int64_t) NS_PER_S)
-#define FOLLOW_MOST_NS  (INT64_C(63072000) * (int64_t) NS_PER_S)
-
 #define CHAINS_FIRST 4096
 
 /* What one author says of one record. */
@@ -63,13 +55,6 @@ struct record {
     uint64_t expires_ns; /* by the fleet's clock */
 };
 
-struct member {
-    struct member *next;
-    char node[REPORT_AUTHOR_SIZE];
-    uint64_t beat_ns;
-    uint32_t suspect_ms, lifetime_ms;
-};
-
 static void record_free(struct record *record)
 {
     for (struct author *author = record->authors; author != NULL;) {
@@ -97,13 +82,6 @@ void records_clear(struct records *records)
     free(records->chains);
     records->chains = NULL;
     records->chain_count = records->record_count = 0;
-    records->begun_ns = records->noted_ns = 0;
-    records->offset_ns = 0;
-    while (records->members != NULL) {
-        struct member *next = records->members->next;
-        free(records->members);
-        records->members = next;
-    }
 }
 
 /* A copy of one link of a list, without its successor; NULL: out of memory. */
@@ -155,18 +133,6 @@ bool records_copy(struct records *to, const struct records *from)
                 (*at)->next = NULL;
                 at = &(*at)->next;
             }
-        }
-    }
-    to->begun_ns = from->begun_ns;
-    to->offset_ns = from->offset_ns;
-    to->noted_ns = from->noted_ns;
-    struct member **member = &to->members;
-    for (const struct member *next = from->members; next != NULL && all; next = next->next) {
-        *member = copy_of(next, sizeof(*next));
-        all = *member != NULL;
-        if (all) {
-            (*member)->next = NULL;
-            member = &(*member)->next;
         }
     }
     if (!all) {
@@ -463,168 +429,6 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     report->sum_demand = record->sum_demand;
     report->sum_refunds = record->sum_refunds;
     report->tat_answer_us = record->tat_us;
-}
-
-static uint64_t member_beat(const struct records *records, const char *node)
-{
-    for (const struct member *member = records->members; member != NULL; member = member->next) {
-        if (strcmp(member->node, node) == 0) {
-            return member->beat_ns;
-        }
-    }
-    return 0;
-}
-
-/* Takes a node's heartbeat away; returns when that was. */
-static uint64_t member_remove(struct records *records, const char *node)
-{
-    for (struct member **at = &records->members; *at != NULL; at = &(*at)->next) {
-        struct member *member = *at;
-        if (strcmp(member->node, node) == 0) {
-            const uint64_t beat_ns = member->beat_ns;
-            *at = member->next;
-            free(member);
-            return beat_ns;
-        }
-    }
-    return 0;
-}
-
-static void member_add(struct records *records, const struct round *round, uint64_t now_ns)
-{
-    struct member *member = calloc(1, sizeof(*member));
-    if (member != NULL) {
-        (void) snprintf(member->node, sizeof(member->node), "%s", round->node);
-        member->beat_ns = now_ns;
-        member->suspect_ms = round->suspect_ms != 0 ? round->suspect_ms : round->node_lifetime_ms;
-        member->lifetime_ms = round->node_lifetime_ms;
-        member->next = records->members;
-        records->members = member;
-    }
-}
-
-/* The earliest and the latest heartbeat; where there is none, what a node that left has noted. False: nothing. */
-static bool look_at_beats(const struct records *records, int64_t *earliest_ns, int64_t *latest_ns)
-{
-    *earliest_ns = INT64_MAX;
-    *latest_ns = 0;
-    for (const struct member *member = records->members; member != NULL; member = member->next) {
-        *earliest_ns = (int64_t) member->beat_ns < *earliest_ns ? (int64_t) member->beat_ns : *earliest_ns;
-        *latest_ns = (int64_t) member->beat_ns > *latest_ns ? (int64_t) member->beat_ns : *latest_ns;
-    }
-    if (records->members == NULL && records->noted_ns != 0) {
-        *latest_ns = (int64_t) records->noted_ns + records->offset_ns;
-    }
-    return *latest_ns != 0;
-}
-
-/* Fleet time, as heartbeat.lua keeps it. */
-static uint64_t fleet_time(struct records *records, const struct round *round, uint64_t wall_ns)
-{
-    const int64_t clock_ns = (int64_t) wall_ns;
-    const int64_t by_node_ns = (int64_t) round->fleet_ns;
-    const int64_t host_ahead_ns = (int64_t) round->wall_ns - clock_ns;
-    const bool confirmed = round->wall_ns != 0 && host_ahead_ns <= STEP_MOST_NS && host_ahead_ns >= -STEP_MOST_NS;
-    const bool agrees = confirmed || round->wall_ns == 0;
-    int64_t earliest_ns;
-    int64_t latest_ns;
-    const bool heard = look_at_beats(records, &earliest_ns, &latest_ns);
-    const int64_t was_ns = records->offset_ns;
-    int64_t offset_ns = was_ns;
-    if (offset_ns > 0) {
-        const int64_t passed_ns = clock_ns - (int64_t) records->noted_ns;
-        const int64_t left_ns = offset_ns - (passed_ns > 0 ? passed_ns / OFFSET_SLOWER : 0);
-        offset_ns = passed_ns < -STEP_MOST_NS || left_ns < 0 ? 0 : left_ns;
-    }
-    const int64_t now_ns = clock_ns + offset_ns;
-    const int64_t there_ns = by_node_ns > latest_ns ? by_node_ns : latest_ns;
-    bool noted = offset_ns == 0 && was_ns != 0;
-    bool astray = false;
-    int64_t shift_ns = 0;
-    if (!heard) {
-        /* Where the first node is. */
-        if ((by_node_ns > now_ns + OFFSET_GUESS_NS && by_node_ns <= clock_ns + OFFSET_MOST_NS) ||
-            (by_node_ns > 0 && by_node_ns < now_ns - STEP_MOST_NS &&
-             !(agrees && clock_ns - by_node_ns <= FOLLOW_MOST_NS))) {
-            offset_ns = by_node_ns - clock_ns;
-            noted = true;
-        }
-    } else if (latest_ns > now_ns) {
-        bool real = true;
-        if (latest_ns - now_ns > STEP_MOST_NS && by_node_ns > 0) {
-            real = by_node_ns > now_ns + STEP_MOST_NS;
-        } else if (latest_ns - now_ns > STEP_MOST_NS) {
-            real = earliest_ns > now_ns;
-        }
-        if (real && latest_ns <= clock_ns + OFFSET_MOST_NS) {
-            /* The node knows how long ago that was. */
-            const bool knows =
-                by_node_ns > latest_ns && by_node_ns < latest_ns + (int64_t) (round->node_lifetime_ms * NS_PER_MS);
-            offset_ns = (knows ? by_node_ns : latest_ns) - clock_ns;
-            noted = true;
-        } else {
-            astray = true;
-        }
-    } else if (there_ns < now_ns - STEP_MOST_NS) {
-        noted = true;
-        if (clock_ns <= there_ns + STEP_MOST_NS) {
-            offset_ns = there_ns > clock_ns ? there_ns - clock_ns : 0;
-        } else if (!agrees || clock_ns - there_ns > FOLLOW_MOST_NS) {
-            offset_ns = there_ns - clock_ns;
-        } else {
-            offset_ns = 0;
-            shift_ns = clock_ns - there_ns;
-        }
-    } else if (offset_ns < 0 && confirmed && -offset_ns <= FOLLOW_MOST_NS) {
-        shift_ns = -offset_ns;
-        offset_ns = 0;
-        noted = true;
-    }
-    if (offset_ns < 0 && offset_ns >= -STEP_MOST_NS) {
-        offset_ns = 0;
-        noted = true;
-    }
-    if (noted || round->leaves) {
-        records->offset_ns = offset_ns;
-        records->noted_ns = offset_ns != 0 || round->leaves ? wall_ns : 0;
-    }
-    for (struct member *member = records->members; member != NULL && (astray || shift_ns != 0); member = member->next) {
-        member->beat_ns = min_u64(member->beat_ns + (uint64_t) shift_ns, (uint64_t) (clock_ns + offset_ns));
-    }
-    records->begun_ns = records->begun_ns != 0 ? records->begun_ns : wall_ns;
-    return (uint64_t) (clock_ns + offset_ns);
-}
-
-uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns)
-{
-    const uint64_t now_ns = fleet_time(records, round, clock_ns);
-    const uint64_t last_ns = round->asks ? member_beat(records, round->node) : member_remove(records, round->node);
-    round->fleet_wall_ns = now_ns;
-    round->ahead_ns = (int64_t) (now_ns - clock_ns);
-    if (!round->leaves && !round->asks) {
-        const uint64_t told_ns = max_u64(round->fleet_ns != 0 ? round->fleet_ns : now_ns, last_ns);
-        member_add(records, round, min_u64(told_ns, now_ns));
-    }
-    round->live_nodes = round->suspect_nodes = 0;
-    round->watermark_ns = now_ns;
-    for (struct member **at = &records->members; *at != NULL;) {
-        struct member *member = *at;
-        const uint64_t quiet_ns = saturating_sub(now_ns, member->beat_ns);
-        if (quiet_ns > member->lifetime_ms * NS_PER_MS) {
-            *at = member->next;
-            free(member);
-            continue;
-        }
-        /* One that speaks, and has not told yet, is live to itself. */
-        const bool own = strcmp(member->node, round->node) == 0;
-        const bool suspect = !own && quiet_ns > member->suspect_ms * NS_PER_MS;
-        round->suspect_nodes += suspect;
-        round->live_nodes += !own && !suspect;
-        round->watermark_ns = min_u64(round->watermark_ns, member->beat_ns);
-        at = &member->next;
-    }
-    round->live_nodes += !round->leaves;
-    return last_ns;
 }
 
 void records_each(const struct records *records, uint64_t now_ns, loopback_record_fn call, void *arg)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a fleet within one process remembers: records and heartbeats. Plain data, guarded by the fleet's lock.
+ * The records of a fleet within one process. Plain data, guarded by the fleet's lock.
  */
 #ifndef WEIR_TRANSPORT_LOOPBACK_RECORDS_H
 #define WEIR_TRANSPORT_LOOPBACK_RECORDS_H
@@ -8,15 +8,10 @@
 #include "transport/loopback/loopback.h"
 
 struct record;
-struct member;
 
 struct records {
     struct record **chains; /* by the hash of the name; as many as there are records, or more */
     size_t chain_count, record_count;
-    struct member *members;
-    uint64_t begun_ns; /* when the first of them came */
-    int64_t offset_ns; /* fleet time was so far ahead of the clock, when that said this (0: nothing is noted): */
-    uint64_t noted_ns; /* as heartbeat.lua */
 };
 
 /* All zero is none. */
@@ -27,9 +22,6 @@ bool records_copy(struct records *to, const struct records *from);
 
 /* Takes one report and fills in the answer. */
 void records_apply(struct records *records, struct report *report, uint64_t now_ns);
-
-/* A round's heartbeat, and its answers. Returns when the node's last one was; 0: that is not there. */
-uint64_t records_beat(struct records *records, struct round *round, uint64_t clock_ns);
 
 /* Calls for each author of each record that has not expired. */
 void records_each(const struct records *records, uint64_t now_ns, loopback_record_fn call, void *arg);
