@@ -87,8 +87,14 @@ static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine
     const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
     opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->level, r->now_ns), others);
     if (mirrored) {
-        opinion->left = allowance_left(process, claim->policy, &claim->rules[i], at, opinion->state, opinion->left,
-                                       others, asked, r->now_ns);
+        opinion->left = allowance_left(process, &(struct allowance_query){.policy = claim->policy,
+                                                                          .rule = &claim->rules[i],
+                                                                          .state = opinion->state,
+                                                                          .headroom = opinion->left,
+                                                                          .held = others,
+                                                                          .asked = asked,
+                                                                          .now_ns = r->now_ns,
+                                                                          .cell = at});
     }
     if (others != 0 && rule_is_queue(&claim->rules[i])) {
         opinion->left = 0;

@@ -16,8 +16,14 @@ bool direct_charge_shared(struct process *process, const struct policy_snapshot 
     struct state state = cell_state(value);
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
     const uint64_t headroom = saturating_sub(rule_headroom(rule, state, snapshot->now_ns), held);
-    const uint64_t left =
-        allowance_left(process, snapshot->policy, rule, at, state, headroom, held, cost, snapshot->now_ns);
+    const uint64_t left = allowance_left(process, &(struct allowance_query){.policy = snapshot->policy,
+                                                                            .rule = rule,
+                                                                            .state = state,
+                                                                            .headroom = headroom,
+                                                                            .held = held,
+                                                                            .asked = cost,
+                                                                            .now_ns = snapshot->now_ns,
+                                                                            .cell = at});
     if (left < cost || !limit_snapshot_charge(&snapshot->limit_at, &state, held, cost)) {
         top_denied_prefetch(&process->top_denied, at);
         return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a check may let pass of a key that other nodes use as well; see allowance.c. */
+/* The units that a check may let pass of a key that other nodes use as well; see allowance.c. Names: presumed_. */
 #ifndef WEIR_PROCESS_ALLOWANCE_H
 #define WEIR_PROCESS_ALLOWANCE_H
 
@@ -13,29 +13,30 @@
 #include "base/numbers.h"
 #include "policy/policy.h"
 
-#define SEQ_NONE UINT32_MAX /* no window's */
+#define SEQ_NONE UINT32_MAX /* no window's number */
 
-/* What the fleet last told of a key's demand, for checks (allowance.c). Written by the background thread alone. */
+/* What checks know of a key's use by the other nodes. Written by the background thread; see sync_state.h. */
 struct allowance {
     _Alignas(64) _Atomic uint64_t remote_rate; /* see struct estimate */
-    _Atomic uint64_t since_ns;                 /* likewise; 0: it has told nothing yet */
-    _Atomic uint64_t inspected_ns; /* when the background thread last found that the answer does, or was given one */
-    _Atomic uint64_t seen; /* what the state counted then: of the note's window, a bucket's total, or a log's end */
-    _Atomic uint64_t urgent_threshold; /* so many units later the fleet's news is too old to go by */
-    /* Of a bucket: what its a was taken to be at since_ns, with what others had not told yet. Of a window or a log:
-     * what silent nodes are presumed to have used that counts; of a sliding window as presumed_pack says. */
+    _Atomic uint64_t since_ns;                 /* see struct estimate; 0: the fleet has not answered of the key */
+    _Atomic uint64_t inspected_ns; /* when the background thread last found the answer current, or merged one */
+    _Atomic uint64_t seen; /* what the state counted then: units of the window `seq`, a bucket's total, a log's end */
+    _Atomic uint64_t urgent_threshold; /* unseen units that make the answer too old */
+    /*
+     * Of a bucket: its tat at since_ns, with the remote units unreported then. Of a window or a log: the units that
+     * silent nodes are presumed to have used; of a sliding window packed by presumed_pack.
+     */
     _Atomic uint64_t level;
-    _Atomic uint32_t remote_fraction;
-    /* Not 0: what the others have is not known, and this part of the limit may pass here; of 2^32. */
-    _Atomic uint32_t fraction;
-    _Atomic uint32_t seq;          /* the window of `seen`, and of the note's `now`; SEQ_NONE: none yet */
-    _Atomic uint16_t dither;       /* see struct estimate */
-    _Atomic uint8_t quota_unacked; /* 1: a quota's key that may have been used up before this process began */
-    _Atomic uint8_t flags;         /* MIRROR_* */
+    _Atomic uint32_t remote_fraction; /* see struct estimate */
+    _Atomic uint32_t fraction; /* not 0: remote units are unknown, and this fraction of the limit is in force; 2^-32 */
+    _Atomic uint32_t seq;      /* the window of `seen`, and of the sync state's `now`; SEQ_NONE: none yet */
+    _Atomic uint16_t dither;   /* see struct estimate */
+    _Atomic uint8_t quota_unacked; /* 1: a quota that may have been used up before this process started */
+    _Atomic uint8_t flags;         /* ALLOWANCE_* */
 };
 
-#define ALLOWANCE_AWAITS_PEERS   1 /* the others may not have told yet what they have just begun */
-#define ALLOWANCE_DEMAND_UNKNOWN 2 /* what others ask for is not known yet */
+#define ALLOWANCE_AWAITS_PEERS   1 /* first contact: other nodes may use the key and not have reported yet */
+#define ALLOWANCE_DEMAND_UNKNOWN 2 /* the remote demand is not known yet */
 
 _Static_assert(sizeof(struct allowance) == 64, "a check reads one cache line of it");
 
@@ -94,48 +95,63 @@ static inline uint64_t presumed_before(uint64_t limit, uint64_t packed)
 struct process;
 
 /*
- * An answer is old when the ones after it have not come, and the background thread has not found that it will do: the
- * key was not used here. Others may have used it since, whatever they did before; as with a new key no more than an
- * even part passes before the next one.
+ * Intervals after which an answer is stale: no later one came, and no inspection found it current, as the key was not
+ * used here. Other nodes may have used the key since. So, as of a new key, an equal share passes before the next one.
  */
 #define STALE_INTERVALS 3
 
-/* Units of an even part that pass before the fleet is asked at once. */
+/* Units of an equal share that pass before a sync is requested at once: 1/128, and at least 2. */
 #define URGENT_DIVISOR 128
 #define URGENT_UNITS   2
 
-static inline uint64_t allowance_urgent_units(uint64_t fraction)
+static inline uint64_t allowance_urgent_units(uint64_t share)
 {
-    return max_u64(fraction / URGENT_DIVISOR, URGENT_UNITS);
+    return max_u64(share / URGENT_DIVISOR, URGENT_UNITS);
 }
 
-/* A rule where this part of it may pass (of FRACTION_WHOLE; 0: all), for a request of so many units. */
+/* A rule of which this fraction is in force (of FRACTION_WHOLE; 0: all), for a request of `asked` units. */
 struct rule allowance_fraction_rule(const struct rule *rule, uint64_t fraction, uint64_t asked);
-/* This node's part of the demand last seen; 0: all of it. */
+
+/* This node's fraction of the demand last seen; 0: all of it. */
 uint32_t allowance_demand_fraction(const struct process *process, const struct allowance *allowance);
-/* The part of a key that has no note. `told`: the fleet has told of it. */
-uint32_t allowance_compact_fraction(const struct process *process, const struct rule *rule, bool counts);
-/* Whether a key is decided by the limit as it is configured: not in part, nor by the outage ladder. */
+
+/* The fraction of a key without a full state. `acked`: the fleet has answered of it. */
+uint32_t allowance_compact_fraction(const struct process *process, const struct rule *rule, bool acked);
+
+/* Whether a key is decided by its configured limit: no fraction and no outage mode is in force. */
 bool allowance_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
                         uint32_t cell);
-/* The rule in force for one limit of any policy at a cell, for a request of so many units. */
+
+/* The rule in force for one limit of any policy at a cell, for a request of `asked` units. */
 struct rule allowance_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
                            uint64_t asked);
+
 /*
- * What a state comes to by that rule, of a policy that it concerns: of a queue, and in an outage of any bucket, with
- * the others' units that nobody has told of; where each node has the whole limit, without the others' units.
+ * The state that decides by that rule, of a policy that the fleet shares. A queue's, and in an outage any bucket's,
+ * includes estimated remote units. In the outage mode `local` a window's is without the remote units.
  */
 struct state allowance_level(const struct process *process, const struct policy *policy, const struct rule *rule,
                              uint32_t cell, struct state state, uint64_t now_ns);
-/*
- * Of a headroom by that rule and level, less the units that are held, the units that may pass, of which `asked` are
- * wanted now. It concerns the policy.
- */
-uint64_t allowance_left(struct process *process, const struct policy *policy, const struct rule *rule, uint32_t cell,
-                        struct state state, uint64_t headroom, uint64_t held, uint64_t asked, uint64_t now_ns);
-/* The wait until the fleet's next answer at the latest, where that can let more pass; else 0. */
-/* Units of a bucket were given back here. */
+
+/* A request at a cell of a policy that the fleet shares. */
+struct allowance_query {
+    const struct policy *policy;
+    const struct rule *rule; /* from allowance_rule */
+    struct state state;
+    uint64_t headroom; /* by `rule` and allowance_level, less `held` */
+    uint64_t held;     /* units that other threads hold */
+    uint64_t asked;    /* units wanted now */
+    uint64_t now_ns;
+    uint32_t cell;
+};
+
+/* The units of the headroom that may pass here. */
+uint64_t allowance_left(struct process *process, const struct allowance_query *query);
+
+/* Units of a bucket were refunded here. */
 void allowance_refund(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t units);
+
+/* The longest wait until the fleet's next answer, if that can let more pass; else 0. */
 uint64_t allowance_retry_after(const struct process *process, const struct policy *policy, uint32_t cell,
                                uint64_t now_ns);
 

@@ -269,8 +269,14 @@ static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous
     const uint32_t at = cell_at(&b->n.node[0], &policy);
     const struct state state = window_state(b->seq, 0, previous);
     const uint64_t now_ns = b->start_ns + into_ns;
-    const uint64_t left = allowance_left(&b->n.node[0].w->limiter.process, policy, &b->rule, at, state,
-                                         rule_headroom(&b->rule, state, now_ns), 0, 1, now_ns);
+    const struct allowance_query query = {.policy = policy,
+                                          .rule = &b->rule,
+                                          .state = state,
+                                          .headroom = rule_headroom(&b->rule, state, now_ns),
+                                          .asked = 1,
+                                          .now_ns = now_ns,
+                                          .cell = at};
+    const uint64_t left = allowance_left(&b->n.node[0].w->limiter.process, &query);
     rcu_leave();
     return left;
 }
