@@ -318,7 +318,7 @@ int adjust_reset(struct limiter *limiter, const weir_key *key, bool reachable)
         as.policy = member->id;
         uint32_t cells[WEIR_MAX_LIMITS];
         for (size_t i = 0; i < member->limit_count; i++) {
-            sketch_forget(&limiter->process.sketch,
+            sketch_erase(&limiter->process.sketch,
                           cell_hash(member, &as, i)); /* else it comes back when the key is forgotten */
         }
         if (!insert_pin(&limiter->process, member, &as, limiter_time(limiter), cells)) {

@@ -2,10 +2,10 @@
 /*
  * Taking a cell from its key.
  *
- * What a forgotten key had not told the fleet yet goes to the background thread first, through a ring of fixed size;
- * where that is full, the report is lost and counted.
+ * The usage of an evicted key goes to the sketch (evicted_sketch.c). Its unreported units go to the background thread,
+ * through a ring of fixed size; when the ring is full, the report is lost and counted.
  *
- * Progress: the insertion lock of the cell's group is held throughout; the ring has a lock of its own.
+ * Progress: the lock of the key's first set is held throughout; the ring has a lock of its own.
  */
 #include "process/evict.h"
 
@@ -15,11 +15,11 @@
 #include "base/spin.h"
 #include "process/process.h"
 
-/* The rule a cell is counted by; NULL: its policy is gone, and so is what it limits. */
+/* The limit of a cell; NULL: its policy, or the limit, was removed. */
 static const struct policy_limit *limit_of(const struct policy_set *set, const struct cell_meta *meta)
 {
     const struct policy *policy;
-    /* Relaxed: a guess made without a claim, made again with it. */
+    /* Relaxed: a guess while the cell is not locked, made again when it is. */
     return policy_set_limit(set, load_relaxed(&meta->group), load_relaxed(&meta->limit_tag), &policy);
 }
 
@@ -37,30 +37,30 @@ uint64_t evict_worth(const struct process *process, const struct policy_set *set
     return 1 + muldiv_floor(saturating_sub(limit->rule.limit, left), 65536, limit->rule.limit);
 }
 
-static void evicted_put(struct process *process, const struct evicted_report *evicted)
+static void put_report(struct process *process, const struct evicted_report *evicted)
 {
-    struct evicted_reports *evicted_reports = &process->evicted_reports;
-    spin_lock(&evicted_reports->lock);
-    if (evicted_reports->count < EVICTED_COUNT) {
-        memcpy((void *) &evicted_reports->ring[(evicted_reports->first + evicted_reports->count++) % EVICTED_COUNT],
-               (const void *) evicted, sizeof(*evicted));
+    struct evicted_reports *reports = &process->evicted_reports;
+    spin_lock(&reports->lock);
+    if (reports->count < EVICTED_COUNT) {
+        memcpy((void *) &reports->ring[(reports->first + reports->count++) % EVICTED_COUNT], (const void *) evicted,
+               sizeof(*evicted));
     } else {
         (void) add_relaxed(&process->lost_report_count, 1);
     }
-    spin_unlock(&evicted_reports->lock);
+    spin_unlock(&reports->lock);
 }
 
 bool evict_take_report(struct process *process, struct evicted_report *out)
 {
-    struct evicted_reports *evicted_reports = &process->evicted_reports;
-    spin_lock(&evicted_reports->lock);
-    const bool any = evicted_reports->count != 0;
+    struct evicted_reports *reports = &process->evicted_reports;
+    spin_lock(&reports->lock);
+    const bool any = reports->count != 0;
     if (any) {
-        memcpy((void *) out, (const void *) &evicted_reports->ring[evicted_reports->first], sizeof(*out));
-        evicted_reports->first = (evicted_reports->first + 1) % EVICTED_COUNT;
-        evicted_reports->count--;
+        memcpy((void *) out, (const void *) &reports->ring[reports->first], sizeof(*out));
+        reports->first = (reports->first + 1) % EVICTED_COUNT;
+        reports->count--;
     }
-    spin_unlock(&evicted_reports->lock);
+    spin_unlock(&reports->lock);
     return any;
 }
 
@@ -74,16 +74,19 @@ uint64_t evict_ended_count(const struct process *process)
     return load_seq_cst(&process->evicted_reports.ended);
 }
 
-/* Puts what a claimed cell has used into the sketch. */
-static void remember(struct process *process, uint32_t at, const struct rule *rule, uint64_t hash, struct state state,
-                     uint64_t now_ns)
+/* Puts the usage of a locked cell's key into the sketch. */
+static void record_usage(struct process *process, uint32_t at, const struct rule *rule, uint64_t hash,
+                         struct state state, uint64_t now_ns)
 {
     const struct usage usage = rule_usage(rule, state, now_ns);
     const bool refused = cell_meta_had(&process->table.metas[at], EVENT_REFUSED);
-    const bool much = usage.units >= rule->limit - min_u64(usage.units, rule->limit);
-    /* Who was refused long ago, and has used little since, is like any other. */
-    const enum sketch_priority weight = !much ? SKETCH_LITTLE : refused ? SKETCH_REFUSED : SKETCH_MUCH;
-    if (!sketch_put(&process->sketch, hash, usage, weight, now_ns)) {
+    const bool half = usage.units >= rule->limit - min_u64(usage.units, rule->limit);
+    enum sketch_priority priority =
+        SKETCH_UNDER_HALF; /* of a key, too, that was refused long ago and used little since */
+    if (half) {
+        priority = refused ? SKETCH_REFUSED : SKETCH_HALF;
+    }
+    if (!sketch_record(&process->sketch, hash, usage, priority, now_ns)) {
         (void) add_relaxed(&process->evicted_unrecorded_count, 1);
     }
 }
@@ -99,15 +102,15 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
     const uint64_t hash = load_relaxed(&cell->hash);
     const struct state before = cell_state(dwcas_read(&cell->state));
     if (limit != NULL) {
-        remember(process, at, &limit->rule, hash, before, now_ns); /* [K1] */
+        record_usage(process, at, &limit->rule, hash, before, now_ns); /* [K2] */
     }
     if (tells) {
-        (void) add_seq_cst(&process->evicted_reports.begun, 1); /* whoever finds the cell vacant, sees this */
+        (void) add_seq_cst(&process->evicted_reports.begun, 1); /* seen by all that find the cell vacant */
     }
     evicted.state = table_vacate(&process->table, at);
     if (limit != NULL && (evicted.state.a != before.a || evicted.state.b != before.b)) {
-        /* Charged in between. Who comes back just now begins without that. */
-        remember(process, at, &limit->rule, hash, evicted.state, now_ns);
+        /* Charged in between. A key that returns before this record begins without the charge. */
+        record_usage(process, at, &limit->rule, hash, evicted.state, now_ns);
     }
     evicted.time_count = 0;
     const uint64_t lost = cell_meta_is(meta, CELL_HISTORY) ? history_store_evict(process, at, &evicted) : 0;
@@ -115,11 +118,11 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
         sync_evict(process, at, tells ? &limit->rule : NULL, now_ns, tells ? &evicted.sync : NULL);
     }
     if (tells) {
-        /* The cell is claimed: nobody writes them. */
+        /* The cell is locked: no other thread writes them. */
         memcpy((void *) &evicted.meta, (const void *) meta, sizeof(*meta));
         memcpy((void *) &evicted.ledger, (const void *) refund_ledger_of(process, at), sizeof(evicted.ledger));
         evicted.key = sync_key(process, at);
-        evicted_put(process, &evicted);
+        put_report(process, &evicted);
         (void) add_seq_cst(&process->evicted_reports.ended, 1);
         (void) add_relaxed(&process->lost_report_count, lost != 0);
     }
@@ -129,7 +132,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
                            uint64_t now_ns)
 {
-    const struct usage usage = sketch_take(&process->sketch, hash, rule->limit, now_ns); /* [K1] */
+    const struct usage usage = sketch_find_returned(&process->sketch, hash, rule->limit, now_ns); /* [K2] */
     const struct state fresh = rule_fresh(rule, now_ns);
     if (usage.units == 0) {
         return fresh;

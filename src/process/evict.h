@@ -14,44 +14,48 @@
 #include "process/sync_state.h"
 #include "process/table.h"
 
-/* Latest times of a forgotten log that the fleet has not had. */
+/* The latest unreported times of an evicted log that its last report keeps: 128 bytes in each of the reports. */
 #define EVICTED_TIMES 16
 
-/* A key that was forgotten with something still to tell the fleet. */
+/* The last report of an evicted key. */
 struct evicted_report {
     struct cell_meta meta;
     struct sync_full sync;
     struct refund_ledger ledger;
     struct key_name key;
     struct state state;
-    uint64_t times[EVICTED_TIMES], first; /* a log's: of its units first, first + 1, ... */
+    uint64_t times[EVICTED_TIMES], first; /* of a log's units number first, first + 1, ... */
     uint32_t time_count;
 };
 
+/* Reports that wait for the background thread; when there are more, reports are lost and counted. */
 #define EVICTED_COUNT 4096
 
 struct evicted_reports {
     _Atomic uint32_t lock;
     size_t first, count;
     struct evicted_report *ring;
-    /* Keys whose forgetting has begun, before their cell was vacated; and ended, after they were put here. */
+    /* Shared keys whose eviction has begun (counted before the cell is vacated) and ended (after the report is here).
+     */
     _Atomic uint64_t begun, ended;
 };
 
 struct process;
 
-/* What would be lost with a cell: 0: nothing; else the used part of its limit, in 65536ths, at least 1. */
+/* What is lost when a cell's key is evicted: 0 (nothing), or the used part of its limit in 65536ths, at least 1. */
 uint64_t evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
 
-/* Empties a claimed cell, and sees to what it had still to tell. */
+/* Vacates a locked cell; its usage goes to the sketch, and its last report to the ring. */
 void evict_cell(struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
 
-/* What a key that is given a claimed cell begins with: what is remembered of it. */
+/* The first state of a key that gets a locked cell: fresh, or restored from the sketch. */
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
                            uint64_t now_ns);
 
+/* Takes the oldest report. False: there is none. */
 bool evict_take_report(struct process *process, struct evicted_report *out);
-/* Keys whose forgetting has begun, and ended, so far: as many, and none can be between the table and the ring. */
+
+/* Evictions begun and ended so far. While the numbers are equal, no report is between the table and the ring. */
 uint64_t evict_begun_count(const struct process *process);
 uint64_t evict_ended_count(const struct process *process);
 

@@ -53,8 +53,8 @@
  * three significant digits, as in decode_units), a print of the hash (12). So words compare as what is lost with them.
  *
  * Ordering. All relaxed: a word stands for itself, and changes by compare-and-swap. What insert.c relies on:
- *   [K1] a key's trace is put before its cell is vacated, which is a release; who gives the key a cell again looks for
- *        its trace after it has looked for the key with acquire, and not found it.
+ *   [K2] A key's record is put before its cell is vacated, which is a release. A thread that inserts the key again
+ * looks for the record after it has looked for the key with acquire, and not found it.
  */
 #include "process/evicted_sketch.h"
 
@@ -197,7 +197,7 @@ static struct look look_at(_Atomic uint64_t *line, uint64_t print, uint64_t now)
 static bool give_way(_Atomic uint64_t *line, uint64_t word, uint64_t now)
 {
     if (word_priority(word) != SKETCH_REFUSED) {
-        return word_priority(word) == SKETCH_BACK;
+        return word_priority(word) == SKETCH_RETURNED;
     }
     uint64_t rest = load_relaxed(&line[REST]);
     uint64_t next;
@@ -207,13 +207,14 @@ static bool give_way(_Atomic uint64_t *line, uint64_t word, uint64_t now)
     return true;
 }
 
-bool sketch_put(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority weight, uint64_t now_ns)
+bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority weight,
+                   uint64_t now_ns)
 {
     if (usage.units == 0) {
         return true;
     }
     if (load_relaxed(&sketch->used) == 0) {
-        store_relaxed(&sketch->used, 1); /* [K1] with the word */
+        store_relaxed(&sketch->used, 1); /* [K2] with the word */
     }
     uint64_t print;
     _Atomic uint64_t *line = line_of(sketch, hash, &print);
@@ -247,7 +248,7 @@ bool sketch_put(struct sketch *sketch, uint64_t hash, struct usage usage, enum s
 static struct usage find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns, bool refunds)
 {
     struct usage usage = {0, 0};
-    if (load_relaxed(&sketch->used) == 0) { /* [K1] */
+    if (load_relaxed(&sketch->used) == 0) { /* [K2] */
         return usage;
     }
     uint64_t print;
@@ -262,7 +263,7 @@ static struct usage find(const struct sketch *sketch, uint64_t hash, uint64_t li
         if (refunds && i != REST) {
             /* Once: where it was just raised, it stays as it is. */
             uint64_t seen = word;
-            (void) cas_relaxed(&line[i], &seen, word_make(print, word_units(word), word_time(word), SKETCH_BACK));
+            (void) cas_relaxed(&line[i], &seen, word_make(print, word_units(word), word_time(word), SKETCH_RETURNED));
         }
         const uint64_t units = decode_units(word_units(word));
         /* The rest may be of a limit of other numbers. */
@@ -286,12 +287,12 @@ struct usage sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t li
     return find(sketch, hash, limit, now_ns, false);
 }
 
-struct usage sketch_take(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
+struct usage sketch_find_returned(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
 {
     return find(sketch, hash, limit, now_ns, true);
 }
 
-void sketch_forget(struct sketch *sketch, uint64_t hash)
+void sketch_erase(struct sketch *sketch, uint64_t hash)
 {
     uint64_t print;
     _Atomic uint64_t *line = line_of(sketch, hash, &print);

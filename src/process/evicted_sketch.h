@@ -17,10 +17,10 @@
 
 /* How much is lost with a trace, least first. */
 enum sketch_priority {
-    SKETCH_BACK,   /* nothing: the key is in the table again */
-    SKETCH_LITTLE, /* less than half of its limit was used */
-    SKETCH_MUCH,   /* half of it or more */
-    SKETCH_REFUSED /* likewise, and more was asked for than there was room for */
+    SKETCH_RETURNED,   /* nothing: the key is in the table again */
+    SKETCH_UNDER_HALF, /* less than half of its limit was used */
+    SKETCH_HALF,       /* half of it or more */
+    SKETCH_REFUSED     /* likewise, and more was asked for than there was room for */
 };
 
 struct sketch {
@@ -40,7 +40,8 @@ void sketch_close(struct sketch *sketch);
  * Remembers a trace of a cell's hash. False: there was no room, and what the key of least weight had used (this one's,
  * or another's) is forgiven. One that was refused never is.
  */
-bool sketch_put(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority weight, uint64_t now_ns);
+bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority weight,
+                   uint64_t now_ns);
 
 /* Asks for the line of a hash. */
 void sketch_prefetch(const struct sketch *sketch, uint64_t hash);
@@ -49,10 +50,10 @@ void sketch_prefetch(const struct sketch *sketch, uint64_t hash);
 struct usage sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
 
 /* The same for a key that is in the table again: its trace is the first to give way from now on. */
-struct usage sketch_take(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
+struct usage sketch_find_returned(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns);
 
 /* Forgets a hash's own trace, and one in some ten thousand of others'. */
-void sketch_forget(struct sketch *sketch, uint64_t hash);
+void sketch_erase(struct sketch *sketch, uint64_t hash);
 
 /* Moves all times, when fleet time is stepped. As fast for many as for none. */
 void sketch_shift(struct sketch *sketch, int64_t delta_ns);

@@ -2,46 +2,58 @@
 /*
  * Giving a key a cell.
  *
- * A key that is new takes an empty cell of its first line, or of its second. When both are full a key in its first line
- * there makes room by moving to its own second one (one step of cuckoo hashing: Pagh and Rodler, Cuckoo Hashing, J.
- * Algorithms 51, 2004); when none of those can, the same is tried with both groups; so the table holds as many keys as
- * it was opened for. When none can, or there are as many already, another key is forgotten: one whose state equals a
- * fresh one, where there is one (nothing is lost), else the one with the smallest part of its limit used. Keys that a
- * thread holds units of are not forgotten. What a forgotten key had used goes into the sketch (evicted_sketch.c), and a
- * key that comes back begins with that. In a fleet these units are not this stay's own, to be reported: they count as
- * the others', until the fleet tells of as many (told.remembered).
+ * A new key takes an empty cell of its first pair, or of its second. When both are full, a key of the first pair moves
+ * to its own second pair. This is one step of cuckoo hashing (Pagh and Rodler, Cuckoo Hashing, J. Algorithms 51, 2004).
+ * When no such key can move, both sets are tried in the same way. So the table holds as many keys as it was opened for.
  *
- * Progress: the first group's insertion lock is held throughout; see table.h.
+ * When no key can move, or the table holds that many keys already, another key is evicted (evict.c). A key whose state
+ * equals a fresh one comes first, as nothing is lost; then the key with the smallest part of its limit used. Keys of
+ * which a thread holds units are not evicted.
+ *
+ * A key that returns after it was evicted begins with the usage that the sketch kept (evicted_sketch.c). In a fleet
+ * these units are not reported by this stay of the key. They count as remote units until the fleet reports as many
+ * (sync_counts.restored).
+ *
+ * Progress: the lock of the key's first set is held throughout; see table.h.
  */
 #include "process/insert.h"
 
 #include "base/numbers.h"
 #include "process/process.h"
 
-/* Who lives in a claimed, vacant cell from now on. */
-static void cell_meta_write(const struct process *process, struct cell_meta *meta, const struct policy *policy,
-                            const struct policy_limit *limit)
-{
-    store_relaxed(&meta->group, (uint16_t) policy->group->id);
-    store_relaxed(&meta->limit_tag, POLICY_LIMIT_TAG(limit->salt));
-    store_relaxed(&meta->events, 0);
-    store_relaxed(&meta->flags, (uint8_t) ((process->fleet && policy->scope == WEIR_SCOPE_FLEET ? CELL_SHARED : 0) |
-                                           (rule_has_history(&limit->rule) ? CELL_HISTORY : 0) |
-                                           (rule_is_bucket(&limit->rule) ? CELL_BUCKET : 0)));
-}
-
-/* Where a key may live: the first cells of its lines and of its groups. */
-struct candidates {
-    size_t lines[2], groups[2];
+/* A key to be inserted, and where it may live. */
+struct insertion {
+    const struct policy *policy;
+    const struct policy_limit *limit;
+    const weir_key *key;
+    uint64_t hash, now_ns;
+    size_t pairs[2], sets[2]; /* the first cell of each */
 };
 
-static struct candidates candidates_of(const struct table *table, uint64_t hash)
+static struct insertion insertion_of(const struct table *table, const struct policy *policy, size_t limit_index,
+                                     const weir_key *key, uint64_t now_ns)
 {
-    return (struct candidates){{table_pair(table, hash), table_second_pair(table, hash)},
-                               {table_first_set(table, hash) * SET_CELLS, table_other_set(table, hash)}};
+    const uint64_t hash = cell_hash(policy, key, limit_index);
+    return (struct insertion){.policy = policy,
+                              .limit = &policy->limits[limit_index],
+                              .key = key,
+                              .hash = hash,
+                              .now_ns = now_ns,
+                              .pairs = {table_pair(table, hash), table_second_pair(table, hash)},
+                              .sets = {table_first_set(table, hash) * SET_CELLS, table_other_set(table, hash)}};
 }
 
-/* Claims an empty one of some cells; TABLE_NONE: there is none. */
+/* Writes the metadata of a locked, vacant cell for its next key. */
+static void write_meta(const struct process *process, struct cell_meta *meta, const struct insertion *new)
+{
+    const uint8_t shared = process_shares(process, new->policy) ? CELL_SHARED : 0;
+    store_relaxed(&meta->group, (uint16_t) new->policy->group->id);
+    store_relaxed(&meta->limit_tag, POLICY_LIMIT_TAG(new->limit->salt));
+    store_relaxed(&meta->events, 0);
+    store_relaxed(&meta->flags, shared | cell_kind_flag(rule_kind(&new->limit->rule)));
+}
+
+/* Locks an empty cell among `count`; TABLE_NONE: none is empty. */
 static uint32_t lock_empty(struct table *table, size_t first, size_t count)
 {
     for (size_t at = first; at < first + count; at++) {
@@ -50,48 +62,49 @@ static uint32_t lock_empty(struct table *table, size_t first, size_t count)
             if (load_relaxed(&cell->hash) == 0) {
                 return (uint32_t) at;
             }
-            cell_unlock(cell); /* it was given to another key in between */
+            cell_unlock(cell); /* another key took the cell in between */
         }
     }
     return TABLE_NONE;
 }
 
-/* Moves a key from one claimed cell to another, which is empty; the first is vacant then. */
+/* Moves a key between two locked cells, of which the second is empty; then unlocks the second. The first is vacant. */
 static void move_key(struct process *process, uint32_t from, uint32_t to)
 {
     struct table *table = &process->table;
     const uint64_t hash = load_relaxed(&table->cells[from].hash);
-    const struct cell_meta *meta = &table->metas[from];
-    struct cell_meta *here = &table->metas[to];
-    cell_meta_copy(here, meta);
+    cell_meta_copy(&table->metas[to], &table->metas[from]);
     if (process->fleet) {
         sync_move(process, from, to);
     }
     top_denied_move(process, from, to);
     table_occupy(table, to, hash, table_vacate(table, from));
-    if (cell_meta_is(here, CELL_SHARED)) {
-        table_set_dirty(table, to); /* an answer under way finds another key there, and this one is told again */
+    if (cell_meta_is(&table->metas[to], CELL_SHARED)) {
+        table_set_dirty(table, to); /* an answer under way will not find the key: it is reported again */
     }
     cell_unlock(&table->cells[to]);
 }
 
-/*
- * Claims one of some cells of a locked group, whose key is where it was to live first, and has room in its second line,
- * or (`far`) its other group; moves it there.
- */
+/* An empty cell that a key can move to, locked: in its second pair, or (`far`) in its other set. */
+static uint32_t lock_target(struct table *table, uint64_t hash, bool far)
+{
+    const uint32_t to = lock_empty(table, table_second_pair(table, hash), PAIR_CELLS); /* I6: before any other */
+    return to != TABLE_NONE || !far ? to : lock_empty(table, table_other_set(table, hash), SET_CELLS);
+}
+
+/* Locks a cell of a locked set after moving its key, which must be in its first set, elsewhere; TABLE_NONE: none. */
 static uint32_t lock_movable(struct process *process, size_t first, size_t count, bool far)
 {
     struct table *table = &process->table;
     for (size_t from = first; from < first + count; from++) {
         struct cell *cell = &table->cells[from];
         const uint64_t hash = load_acquire(&cell->hash);
-        const bool history = cell_meta_is(&table->metas[from], CELL_HISTORY); /* a guess, as yet */
+        const bool history = cell_meta_is(&table->metas[from], CELL_HISTORY); /* a guess, until the cell is locked */
         if (hash == 0 || history || table_first_set(table, hash) != from / SET_CELLS ||
             (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
             continue;
         }
-        uint32_t to = lock_empty(table, table_second_pair(table, hash), PAIR_CELLS); /* I6: before any other */
-        to = to != TABLE_NONE || !far ? to : lock_empty(table, table_other_set(table, hash), SET_CELLS);
+        const uint32_t to = lock_target(table, hash, far);
         if (to == TABLE_NONE) {
             continue;
         }
@@ -107,44 +120,53 @@ static uint32_t lock_movable(struct process *process, size_t first, size_t count
     return TABLE_NONE;
 }
 
-/* The same of two places, of which the first one's group is locked. */
-static uint32_t lock_moved(struct process *process, const size_t firsts[2], size_t count, bool far)
+/* As lock_movable, in two places; the set of the first is locked. */
+static uint32_t lock_movable_of_two(struct process *process, const size_t firsts[2], size_t count, bool far)
 {
     uint32_t at = lock_movable(process, firsts[0], count, far);
-    const size_t group = firsts[1] / SET_CELLS;
-    /* Who holds the second's lock may wait for the first's. */
-    if (at == TABLE_NONE && table_trylock(&process->table, group)) {
+    const size_t set = firsts[1] / SET_CELLS;
+    /* Only tried: the thread that holds the second set's lock may wait for the first's. */
+    if (at == TABLE_NONE && table_trylock(&process->table, set)) {
         at = lock_movable(process, firsts[1], count, far);
-        table_unlock(&process->table, group);
+        table_unlock(&process->table, set);
     }
     return at;
 }
 
-/* Claims and empties the cell with the least to lose of two groups; TABLE_NONE: all are in use. */
-static uint32_t lock_least(struct process *process, const struct policy_set *set, const size_t groups[2],
-                           uint64_t now_ns)
+/* The cell of two sets whose key has the least to lose; TABLE_NONE: all are in use. */
+static uint32_t least_worth(const struct process *process, const struct policy_set *policies, const size_t sets[2],
+                            uint64_t now_ns)
+{
+    const struct table *table = &process->table;
+    uint32_t best = TABLE_NONE;
+    uint64_t best_worth = UINT64_MAX;
+    for (size_t i = 0; i < 2 * (size_t) SET_CELLS && best_worth != 0; i++) {
+        const uint32_t at = (uint32_t) (sets[i / SET_CELLS] + i % SET_CELLS);
+        if ((load_relaxed(&table->cells[at].held) & HELD_IN_USE) != 0) {
+            continue;
+        }
+        const uint64_t worth = evict_worth(process, policies, at, now_ns);
+        if (worth < best_worth) {
+            best = at;
+            best_worth = worth;
+        }
+    }
+    return best;
+}
+
+/* Evicts the key with the least to lose and locks its cell; TABLE_NONE: all cells are in use. */
+static uint32_t lock_evicted(struct process *process, const struct policy_set *policies, const size_t sets[2],
+                             uint64_t now_ns)
 {
     struct table *table = &process->table;
     for (unsigned attempt = 0; attempt < 2 * SET_CELLS; attempt++) {
-        uint32_t best = TABLE_NONE;
-        uint64_t best_worth = UINT64_MAX;
-        for (size_t i = 0; i < 2 * (size_t) SET_CELLS && best_worth != 0; i++) {
-            const uint32_t at = (uint32_t) (groups[i / SET_CELLS] + i % SET_CELLS);
-            if ((load_relaxed(&table->cells[at].held) & HELD_IN_USE) != 0) {
-                continue;
-            }
-            const uint64_t worth = evict_worth(process, set, at, now_ns);
-            if (worth < best_worth) {
-                best = at;
-                best_worth = worth;
-            }
-        }
+        const uint32_t best = least_worth(process, policies, sets, now_ns);
         if (best == TABLE_NONE) {
             return TABLE_NONE;
         }
         if (cell_lock(&table->cells[best])) {
             if (load_relaxed(&table->cells[best].hash) != 0) {
-                evict_cell(process, set, best, now_ns);
+                evict_cell(process, policies, best, now_ns);
             }
             return best;
         }
@@ -152,49 +174,52 @@ static uint32_t lock_least(struct process *process, const struct policy_set *set
     return TABLE_NONE;
 }
 
-/* Claims a cell for a key that has none, vacant or not; TABLE_NONE: there is none to be had. */
-static uint32_t lock_any(struct process *process, const struct candidates *candidates, uint64_t now_ns)
+/* Locks a cell for a new key; it may not be vacant. TABLE_NONE: no cell is to be had. */
+static uint32_t lock_any(struct process *process, const struct insertion *new)
 {
     struct table *table = &process->table;
-    /* In a table that is full to the last cell a search for one that can move reads sixteen groups in vain, for each
-     * key of a flood. */
+    /* In a full table the search for a key that can move reads sixteen sets in vain, for each key of a flood. */
     const bool moves = load_relaxed(&table->key_count) < table->max_keys;
     for (unsigned far = 0; far < 2; far++) {
-        const size_t *firsts = far != 0 ? candidates->groups : candidates->lines;
+        const size_t *firsts = far != 0 ? new->sets : new->pairs;
         const size_t count = far != 0 ? SET_CELLS : PAIR_CELLS;
         uint32_t at = lock_empty(table, firsts[0], count);
-        at = at != TABLE_NONE ? at : lock_empty(table, firsts[1], count);
-        at = at != TABLE_NONE || !moves ? at : lock_moved(process, firsts, count, far != 0);
+        if (at == TABLE_NONE) {
+            at = lock_empty(table, firsts[1], count);
+        }
+        if (at == TABLE_NONE && moves) {
+            at = lock_movable_of_two(process, firsts, count, far != 0);
+        }
         if (at != TABLE_NONE) {
             return at;
         }
     }
     /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
-    return lock_least(process, load_acquire(&process->policies), candidates->groups, now_ns);
+    return lock_evicted(process, load_acquire(&process->policies), new->sets, new->now_ns);
 }
 
-/* Gives a claimed cell to a key, and releases it. */
-static void move_in(struct process *process, uint32_t at, const struct policy *policy, const struct policy_limit *limit,
-                    const weir_key *key, uint64_t hash, uint64_t now_ns)
+/* Gives a locked cell to a key, and unlocks it. */
+static void occupy(struct process *process, uint32_t at, const struct insertion *new)
 {
     struct table *table = &process->table;
+    const struct rule *rule = &new->limit->rule;
     (void) table_vacate(table, at);
     top_denied_evict(process, at);
     if (process->fleet) {
         sync_clear(process, at);
     }
-    cell_meta_write(process, &table->metas[at], policy, limit);
-    const bool fleet = cell_meta_is(&table->metas[at], CELL_SHARED);
+    write_meta(process, &table->metas[at], new);
+    const bool shared = cell_meta_is(&table->metas[at], CELL_SHARED);
     if (process->fleet) {
-        sync_begin(process, at, policy, key); /* of a process's key, too: a sweep looks at every stub */
+        sync_begin(process, at, new->policy, new->key); /* of a key that is not shared, too: sweeps read every cell */
     }
-    const struct state first = evict_restore(process, &limit->rule, hash, at, now_ns);
+    const struct state state = evict_restore(process, rule, new->hash, at, new->now_ns);
     if (process->fleet) {
-        sync_begin_full(process, at, &limit->rule, now_ns);
+        sync_begin_full(process, at, rule, new->now_ns);
     }
-    table_occupy(table, at, hash, first);
-    history_store_resume(process, at, &limit->rule, now_ns);
-    if (fleet && limit->rule.calendar != WEIR_CALENDAR_NONE) { /* it may have been used up elsewhere, or before */
+    table_occupy(table, at, new->hash, state);
+    history_store_resume(process, at, rule, new->now_ns);
+    if (shared && rule->calendar != WEIR_CALENDAR_NONE) { /* the quota may be used up elsewhere, or before a restart */
         table_set_dirty(table, at);
         bitmap_set(&table->urgent, at);
         store_relaxed(&process->urgent, 1);
@@ -202,41 +227,39 @@ static void move_in(struct process *process, uint32_t at, const struct policy *p
     cell_unlock(&table->cells[at]);
 }
 
-/* Asks for all that a new key is looked for in, and that is looked at for who gives way, so that the misses overlap. */
-static void prefetch(const struct process *process, const struct candidates *candidates, uint64_t hash)
+/* Prefetches the cells searched for the key and the candidates for eviction, so that their cache misses overlap. */
+static void prefetch(const struct process *process, const struct insertion *new)
 {
     const struct table *table = &process->table;
-    __builtin_prefetch(&table->locks[candidates->groups[0] / SET_CELLS], 1);
-    __builtin_prefetch(&table->cells[candidates->lines[1]]);
+    __builtin_prefetch(&table->locks[new->sets[0] / SET_CELLS], 1);
+    __builtin_prefetch(&table->cells[new->pairs[1]]);
     for (size_t i = 0; i < 2; i++) {
-        const size_t first = candidates->groups[i];
+        const size_t first = new->sets[i];
         __builtin_prefetch(&table->metas[first]);
         for (size_t at = first; at < first + SET_CELLS; at += PAIR_CELLS) {
             __builtin_prefetch(&table->cells[at]);
         }
     }
-    sketch_prefetch(&process->sketch, hash);
+    sketch_prefetch(&process->sketch, new->hash);
 }
 
 uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
                     uint64_t now_ns)
 {
     struct table *table = &process->table;
-    const struct policy_limit *limit = &policy->limits[limit_index];
-    const uint64_t hash = cell_hash(policy, key, limit_index);
-    const struct candidates candidates = candidates_of(table, hash);
-    const size_t group = table_first_set(table, hash);
+    const struct insertion new = insertion_of(table, policy, limit_index, key, now_ns);
+    const size_t set = new.sets[0] / SET_CELLS;
 
-    prefetch(process, &candidates, hash);
-    table_lock(table, group);
-    uint32_t at = table_find_all(table, hash);
+    prefetch(process, &new);
+    table_lock(table, set);
+    uint32_t at = table_find_all(table, new.hash);
     if (at == TABLE_NONE) {
-        at = lock_any(process, &candidates, now_ns);
+        at = lock_any(process, &new);
         if (at != TABLE_NONE) {
-            move_in(process, at, policy, limit, key, hash, now_ns);
+            occupy(process, at, &new);
         }
     }
-    table_unlock(table, group);
+    table_unlock(table, set);
     return at;
 }
 
@@ -262,7 +285,7 @@ void insert_unpin(struct process *process, const struct policy *policy, const ui
     }
 }
 
-/* Tries to pin cells that may have changed hands since they were found. */
+/* Pins cells, which may have other keys since they were found. False: one has, and none is pinned. */
 static bool pin_located(struct process *process, const struct policy *policy, const weir_key *key,
                         const uint32_t cells[WEIR_MAX_LIMITS])
 {
@@ -280,7 +303,7 @@ static bool pin_located(struct process *process, const struct policy *policy, co
 bool insert_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                 uint32_t cells[WEIR_MAX_LIMITS])
 {
-    /* A cell that was just found is lost only to a key that came in between. */
+    /* A cell that was just found is lost only to a key inserted in between. */
     while (insert_locate(process, policy, key, now_ns, cells)) {
         if (pin_located(process, policy, key, cells)) {
             return true;

@@ -13,13 +13,15 @@
 
 struct process;
 
+/* The cell of a key under one limit, after inserting the key if needed. TABLE_NONE: the table has no room. */
 uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
                     uint64_t now_ns);
-/* Finds or makes the cells of a key, one per limit. False: the table has no room for it. */
+
+/* The cells of a key, one per limit; missing ones are inserted. False: the table has no room. */
 bool insert_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                    uint32_t cells[WEIR_MAX_LIMITS]);
 
-/* Locates and pins. False: there is no room. */
+/* As insert_locate, and pins the cells until insert_unpin. */
 bool insert_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                 uint32_t cells[WEIR_MAX_LIMITS]);
 void insert_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS]);

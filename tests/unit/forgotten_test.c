@@ -171,8 +171,8 @@ static void remember_wrongly(struct node *node, uint64_t units)
     const struct state used = rule_has_history(rule) ? (struct state){now_ns + rule->period_ns, units}
                                                      : rule_charge(rule, rule_fresh(rule, now_ns), now_ns, units);
     const struct usage usage = rule_usage(rule, used, now_ns);
-    (void) sketch_put(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), usage, SKETCH_REFUSED,
-                      now_ns);
+    (void) sketch_record(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), usage, SKETCH_REFUSED,
+                         now_ns);
     rcu_leave();
 }
 

@@ -95,9 +95,9 @@ static struct memory random_memory(uint64_t *rng, uint64_t now_ns)
     const uint64_t units = 1 + random_below(rng, 1000);
     static const uint64_t periods[] = {100 * MILLISECOND, SECOND, 60 * SECOND, 24 * HOUR};
     return (struct memory){{units, now_ns + 1 + random_below(rng, periods[random_below(rng, 4)])},
-                           units < 500                 ? SKETCH_LITTLE
+                           units < 500                 ? SKETCH_UNDER_HALF
                            : random_below(rng, 3) == 0 ? SKETCH_REFUSED
-                                                       : SKETCH_MUCH};
+                                                       : SKETCH_HALF};
 }
 
 /* Random keys of all periods, and time that passes: what is found is never less than what was put. */
@@ -118,7 +118,7 @@ static void never_too_little(uint64_t *rng, size_t max_keys, uint64_t keys)
             continue;
         }
         *memory = next;
-        forgiven = !sketch_put(&sketch, hash_of(key), next.usage, next.weight, now_ns) || forgiven;
+        forgiven = !sketch_record(&sketch, hash_of(key), next.usage, next.weight, now_ns) || forgiven;
         now_ns += random_below(rng, 20) == 0 ? random_below(rng, 5 * MILLISECOND) : 0;
         const uint64_t other = random_below(rng, keys);
         const struct memory *there = &map[other];
@@ -151,7 +151,7 @@ static void test_what_is_remembered_is_over_with_its_time(void **state)
     struct sketch sketch = {0};
     assert_int_equal(sketch_open(&sketch, 1000, ORIGIN_NS), 0);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS).units, 0);
-    assert_true(sketch_put(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_MUCH, START_NS));
+    assert_true(sketch_record(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_HALF, START_NS));
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND - 1).units, 9);
     assert_in_range(sketch_find(&sketch, 1, 10, START_NS).until_ns, START_NS + SECOND,
                     START_NS + SECOND + 3 * MILLISECOND);
@@ -162,8 +162,8 @@ static void test_what_is_remembered_is_over_with_its_time(void **state)
     sketch_shift(&sketch, -(int64_t) HOUR);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND - 1).units, 9);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND + 10 * MILLISECOND).units, 0);
-    assert_true(sketch_put(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_MUCH, START_NS));
-    sketch_forget(&sketch, 1);
+    assert_true(sketch_record(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_HALF, START_NS));
+    sketch_erase(&sketch, 1);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS).units, 0);
     sketch_close(&sketch);
 }
@@ -176,10 +176,10 @@ static void test_units_are_kept_to_one_in_128_and_never_less(void **state)
     assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS), 0);
     for (int i = 0; i < 100000; i++) {
         const uint64_t units = i < 1000 ? (uint64_t) i + 1 : 1 + (random_next(&rng) >> (14 + random_below(&rng, 50)));
-        assert_true(sketch_put(&sketch, 1, (struct usage){units, START_NS + SECOND}, SKETCH_MUCH, START_NS));
+        assert_true(sketch_record(&sketch, 1, (struct usage){units, START_NS + SECOND}, SKETCH_HALF, START_NS));
         const uint64_t found = sketch_find(&sketch, 1, 1, START_NS).units;
         assert_in_range(found, units, units + units / 128);
-        sketch_forget(&sketch, 1);
+        sketch_erase(&sketch, 1);
     }
     sketch_close(&sketch);
 }
@@ -215,7 +215,7 @@ static void test_few_new_keys_begin_with_what_others_have_used(void **state)
         assert_int_equal(sketch_open(&sketch, WORDS, ORIGIN_NS), 0);
         for (uint64_t key = 0; key < WORDS * loads[i].percent / 100; key++) {
             const struct usage usage = {10, START_NS + SECOND};
-            assert_true(sketch_put(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
+            assert_true(sketch_record(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
         }
         double any;
         double all;
@@ -233,11 +233,11 @@ static void test_a_flood_of_little_use_neither_hides_who_was_refused_nor_harms_w
     assert_int_equal(sketch_open(&sketch, 4096, ORIGIN_NS), 0);
     for (uint64_t key = 0; key < 400; key++) {
         const struct usage usage = {10, START_NS + SECOND};
-        assert_true(sketch_put(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
+        assert_true(sketch_record(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
     }
     for (uint64_t key = 1000; key < 1000000; key++) {
         const struct usage usage = {1, START_NS + SECOND};
-        (void) sketch_put(&sketch, hash_of(key), usage, SKETCH_LITTLE, START_NS);
+        (void) sketch_record(&sketch, hash_of(key), usage, SKETCH_UNDER_HALF, START_NS);
     }
     for (uint64_t key = 0; key < 400; key++) {
         assert_int_equal(sketch_find(&sketch, hash_of(key), 10, START_NS).units, 10);
@@ -265,9 +265,9 @@ static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **st
         }
         hashes[i] = hash++;
         if (i == 7) {
-            assert_int_equal(sketch_take(&sketch, hashes[3], 10, START_NS).units, 5);
+            assert_int_equal(sketch_find_returned(&sketch, hashes[3], 10, START_NS).units, 5);
         }
-        assert_true(sketch_put(&sketch, hashes[i], usage, SKETCH_REFUSED, START_NS));
+        assert_true(sketch_record(&sketch, hashes[i], usage, SKETCH_REFUSED, START_NS));
     }
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(sketch_find(&sketch, hashes[i], 10, START_NS).units, i == 3 ? 0 : 5);
