@@ -1,61 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
- * Forgotten keys. A trace (rule.h) is two numbers: how many units a key had used at most, and until when that matters.
+ * The usage of evicted keys. A usage record (struct usage, rule.h) is two numbers: the most units that a key may have
+ * used, and until when they count.
  *
- * It is an elastic sketch (Yang et al.: Elastic Sketch, SIGCOMM 2018): exact where there is room, a count-min sketch
- * (Cormode and Muthukrishnan: An Improved Data Stream Summary, J. Algorithms 55, 2005) for what there is none for. A
- * hash names a line, of eight words. Seven hold a trace each, with twelve more bits of its hash. When they are full,
- * the one with the least weight gives way:
+ * It is an elastic sketch (Yang et al.: Elastic Sketch, SIGCOMM 2018): exact while there is room, and a count-min
+ * sketch (Cormode and Muthukrishnan: An Improved Data Stream Summary, J. Algorithms 55, 2005) for what has no room. A
+ * hash names a row of eight words, a cache line. Seven words hold a record each, with a fingerprint of twelve bits of
+ * its hash. When they are full, the record of the least priority gives way:
  *
- * - A key that is back in the table has no need of a trace.
+ * - The record of a key that is back in the table is not needed.
  *
- * - One that was refused, and has half of its limit used or more, is added to the eighth word, the rest, which any hash
- *   of the line is then taken to have used.
+ * - The record of a key that was refused, and has half of its limit used or more, is added to the eighth word, the
+ *   overflow. Any hash of the row is then taken to have used as much.
  *
- * - Any other is forgiven: there is no trace of it any more.
+ * - Any other record is dropped, and counted (weir_stats.evicted_unrecorded_count).
  *
- * Why not count-min alone. Its cells are shared by all keys there are, and a flood of keys that used one unit each
- * leaves one unit in every cell: whoever comes next begins with one, leaves two, and so on until new keys find nothing
- * left. So it must not be told of those who have done no harm; but who that is can only be said by comparing them, and
- * for that they must be told apart. And cells shared by limits of a second and of a day keep the units of the first as
- * long as the second's.
+ * Why not count-min alone. All keys would share its cells. A flood of keys that use one unit each leaves one unit in
+ * every cell; the next keys begin with one unit and leave two, until new keys find nothing left. So keys that did no
+ * harm must not be added. But harm shows only by comparing keys, and to be compared they must be told apart. Also,
+ * cells shared by limits of a second and of a day would keep the units of the first as long as those of the second.
  *
- * The estimate. A key's trace is an absolute number, not a stream of increments; so what Estan and Varghese (New
- * Directions in Traffic Measurement and Accounting, SIGCOMM 2002) call the conservative update is here to raise a word
- * to the greater of each of its numbers and the trace's. A word that a key's trace went to is from then on at least
- * that trace, until it gives way to the rest or is forgiven. Hence, while a line has forgiven nobody,
+ * The estimate. A key's usage is an absolute number, not a stream of increments. So the conservative update (Estan and
+ * Varghese, New Directions in Traffic Measurement and Accounting, SIGCOMM 2002) here raises a word to the greater of
+ * each of its numbers and the record's. A word that has taken a key's record stays at least that record until it moves
+ * to the overflow or is dropped. Hence, while a row has dropped no record,
  *
- *   E1  sketch_find(h).units    >= the units put last for h, or all of its limit; if those are not over
- *   E2  sketch_find(h).until_ns >= until when they matter
+ *   E1  sketch_find(h).units    >= the units last recorded for h, or all of its limit; if those still count
+ *   E2  sketch_find(h).until_ns >= until when they count
  *
- * and for those that were refused always; but when another key has the same line and print (seven in 4,096), and is
- * back in the table, or was reset.
+ * For refused keys both hold always. The exception: another key of the same row and fingerprint (7 in 4,096) returned
+ * to the table, or was reset.
  *
- * What it over-counts:
+ * What it counts too much:
  *
- * - Units from 128 on are rounded up, by less than one in 128; times by 2.1 ms. Windows longer than
- *   that lose nothing by it (they know when they end), a bucket begins so much emptier.
+ * - Units from 128 on are rounded up, by less than one in 128; times by 2.1 ms. Longer windows lose nothing by that, as
+ *   they know their own end; a bucket is emptier by so much.
  *
- * - A key that is in no word of its line finds another's by its twelve bits: less than seven times in 4,096.
+ * - A key without a record finds another key's by the fingerprint: less than seven times in 4,096.
  *
- * - In a line from which a key that was refused had to give way, every new key begins with what that one had used, at
- *   most with all of its limit, until that is over. Of n refused keys n / lines come to a line, so this is the part of
- *   lines with eight or more (Poisson): with as many refused keys as a third of the words 0.6%, a half 5%. A plain
- *   count-min of four rows in the same memory would have every second new key wrong by then.
+ * - In a row whose overflow is in use, every new key begins with the usage there, at most with all of its limit, until
+ *   it no longer counts. Refused keys spread over the rows by Poisson's law; a row of eight or more overflows. With a
+ *   third as many refused keys as words these are 0.6% of the rows, with half as many 5%. With a plain count-min of
+ *   four rows in the same memory every second new key would be wrong by then.
  *
- * What it forgives, while a line has seven of greater weight: at most the whole limit, of keys that were not refused,
- * and less than half of it of those that were. Each time is counted (weir_stats.evicted_unrecorded_count).
+ * What it drops, while a row has seven records of greater priority: at most the whole limit of keys that were not
+ * refused, and less than half of it of refused ones.
  *
- * Among traces of one weight those that are over soonest give way first: the rest is soon over, too, and a line full of
- * keys of one-second limits keeps those of a day. Traces that are over are free.
+ * Among records of one priority the record that ends soonest gives way first. So the overflow ends soon too, and a row
+ * full of keys of one-second limits keeps those of a day. Records that have ended are free.
  *
- * A word, from the top: weight (2 bits), until when (37: in 2^21 ns, so for nine years from the origin), units (13:
- * three significant digits, as in decode_units), a print of the hash (12). So words compare as what is lost with them.
+ * A word, from the top: priority (2 bits); until when (37 bits, in 2^21 ns: nine years from the origin); units (13
+ * bits, three significant digits: decode_units); fingerprint (12 bits). So words compare by what is lost with them.
  *
- * Ordering. All relaxed: a word stands for itself, and changes by compare-and-swap. What insert.c relies on:
- *   [K2] A key's record is put before its cell is vacated, which is a release. A thread that inserts the key again
- * looks for the record after it has looked for the key with acquire, and not found it.
+ * Ordering. All accesses are relaxed: a word stands for itself, and changes by compare-and-swap. evict.c relies on:
+ *   [K2] A key's record is put before its cell is vacated, which is a release. A thread that inserts the key again looks
+ *        for the record after it has looked for the key with acquire, and not found it.
  */
+/* clang-format on */
 #include "process/evicted_sketch.h"
 
 #include <errno.h>
@@ -64,9 +66,11 @@
 #include "base/numbers.h"
 #include "base/pages.h"
 
-#define LINE_WORDS 8
-#define REST       (LINE_WORDS - 1)
+/* 64-bit words of a row: one cache line. */
+#define ROW_WORDS     8
+#define OVERFLOW_WORD (ROW_WORDS - 1)
 
+/* The fields of a word; see above. */
 #define FINGERPRINT_BITS 12
 #define UNITS_BITS       13
 #define TIME_BITS        37
@@ -78,9 +82,9 @@
 #define TIME_AT          (UNITS_AT + UNITS_BITS)
 #define PRIORITY_AT      (TIME_AT + TIME_BITS)
 
-_Static_assert(PRIORITY_AT + 2 == 64, "the weight is on top");
+_Static_assert(PRIORITY_AT + 2 == 64, "the priority is on top");
 
-/* Units are kept as a number of eight significant bits and an exponent. */
+/* Units are kept as eight significant bits and an exponent. UNITS_MOST: the greatest that UNITS_BITS hold. */
 #define MANTISSA_BITS 7
 #define UNITS_MOST    (UINT64_C(1) << 50)
 
@@ -94,7 +98,7 @@ static uint64_t encode_units(uint64_t units)
     while (units >> shift >> (MANTISSA_BITS + 1) != 0) {
         shift++;
     }
-    const uint64_t up = (units + (UINT64_C(1) << shift) - 1) >> shift; /* 128 to 256, and that is the next exponent */
+    const uint64_t up = (units + (UINT64_C(1) << shift) - 1) >> shift; /* 128 to 256; 256 is the next exponent */
     return ((shift + 1) << MANTISSA_BITS) + (up - (UINT64_C(1) << MANTISSA_BITS));
 }
 
@@ -125,9 +129,9 @@ static uint64_t word_priority(uint64_t word)
     return word >> PRIORITY_AT;
 }
 
-static uint64_t word_make(uint64_t print, uint64_t units, uint64_t time, uint64_t weight)
+static uint64_t word_make(uint64_t fingerprint, uint64_t units, uint64_t time, uint64_t priority)
 {
-    return weight << PRIORITY_AT | time << TIME_AT | units << UNITS_AT | print;
+    return priority << PRIORITY_AT | time << TIME_AT | units << UNITS_AT | fingerprint;
 }
 
 /* The conservative update. */
@@ -137,7 +141,7 @@ static uint64_t word_join(uint64_t a, uint64_t b)
                      max_u64(word_priority(a), word_priority(b)));
 }
 
-/* What a time is kept as: of something that is over then, `up`. */
+/* A time in a word's unit, rounded up or down. */
 static uint64_t time_of(const struct sketch *sketch, uint64_t ns, bool up)
 {
     const uint64_t since_ns = saturating_sub(ns, load_relaxed(&sketch->origin_ns));
@@ -145,17 +149,17 @@ static uint64_t time_of(const struct sketch *sketch, uint64_t ns, bool up)
     return min_u64(time, TIME_MASK);
 }
 
-static _Atomic uint64_t *line_of(const struct sketch *sketch, uint64_t hash, uint64_t *print)
+static _Atomic uint64_t *row_of(const struct sketch *sketch, uint64_t hash, uint64_t *fingerprint)
 {
     const uint64_t mixed = hash_mix(hash);
-    *print = mixed & FINGERPRINT_MASK;
-    return &sketch->words[(size_t) (((wide_uint) mixed * sketch->line_count) >> 64) * LINE_WORDS];
+    *fingerprint = mixed & FINGERPRINT_MASK;
+    return &sketch->words[(size_t) (((wide_uint) mixed * sketch->row_count) >> 64) * ROW_WORDS];
 }
 
 int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns)
 {
-    sketch->line_count = max_keys / LINE_WORDS + 1;
-    sketch->memory_size = sketch->line_count * LINE_WORDS * sizeof(uint64_t);
+    sketch->row_count = max_keys / ROW_WORDS + 1;
+    sketch->memory_size = sketch->row_count * ROW_WORDS * sizeof(uint64_t);
     sketch->memory = pages_reserve(sketch->memory_size, true);
     sketch->words = sketch->memory;
     store_relaxed(&sketch->origin_ns, origin_ns);
@@ -168,46 +172,47 @@ void sketch_close(struct sketch *sketch)
     sketch->memory = NULL;
 }
 
-/* What the words of a line are to one that is put there. */
-struct look {
-    unsigned same, free, least; /* REST: none */
-    uint64_t words[REST];
+/* How the words of a row stand to a new record. */
+struct row_state {
+    unsigned same, free,
+        least; /* indices: of its fingerprint, of no record, of the least priority; OVERFLOW_WORD: none */
+    uint64_t words[OVERFLOW_WORD];
 };
 
-static struct look look_at(_Atomic uint64_t *line, uint64_t print, uint64_t now)
+static struct row_state inspect_row(_Atomic uint64_t *row, uint64_t fingerprint, uint64_t now)
 {
-    struct look look = {.same = REST, .free = REST, .least = REST};
+    struct row_state state = {.same = OVERFLOW_WORD, .free = OVERFLOW_WORD, .least = OVERFLOW_WORD};
     uint64_t least = UINT64_MAX;
-    for (unsigned i = 0; i < REST; i++) {
-        const uint64_t word = load_relaxed(&line[i]);
-        look.words[i] = word;
+    for (unsigned i = 0; i < OVERFLOW_WORD; i++) {
+        const uint64_t word = load_relaxed(&row[i]);
+        state.words[i] = word;
         if (word_time(word) <= now) {
-            look.free = i;
-        } else if (word_fingerprint(word) == print) {
-            look.same = i;
+            state.free = i;
+        } else if (word_fingerprint(word) == fingerprint) {
+            state.same = i;
         } else if (word >> FINGERPRINT_BITS < least) {
             least = word >> FINGERPRINT_BITS;
-            look.least = i;
+            state.least = i;
         }
     }
-    return look;
+    return state;
 }
 
-/* One that was refused goes to the rest. False: it is forgiven. */
-static bool give_way(_Atomic uint64_t *line, uint64_t word, uint64_t now)
+/* Makes room for another record: adds a refused key's to the overflow. False: the record is dropped. */
+static bool give_way(_Atomic uint64_t *row, uint64_t word, uint64_t now)
 {
     if (word_priority(word) != SKETCH_REFUSED) {
         return word_priority(word) == SKETCH_RETURNED;
     }
-    uint64_t rest = load_relaxed(&line[REST]);
+    uint64_t overflow = load_relaxed(&row[OVERFLOW_WORD]);
     uint64_t next;
     do {
-        next = word_time(rest) <= now ? word : word_join(rest, word);
-    } while (next != rest && !cas_relaxed(&line[REST], &rest, next));
+        next = word_time(overflow) <= now ? word : word_join(overflow, word);
+    } while (next != overflow && !cas_relaxed(&row[OVERFLOW_WORD], &overflow, next));
     return true;
 }
 
-bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority weight,
+bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority priority,
                    uint64_t now_ns)
 {
     if (usage.units == 0) {
@@ -216,58 +221,61 @@ bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enu
     if (load_relaxed(&sketch->used) == 0) {
         store_relaxed(&sketch->used, 1); /* [K2] with the word */
     }
-    uint64_t print;
-    _Atomic uint64_t *line = line_of(sketch, hash, &print);
+    uint64_t fingerprint;
+    _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
     const uint64_t now = time_of(sketch, now_ns, false);
-    const uint64_t word = word_make(print, encode_units(usage.units), time_of(sketch, usage.until_ns, true), weight);
+    const uint64_t word =
+        word_make(fingerprint, encode_units(usage.units), time_of(sketch, usage.until_ns, true), priority);
     for (;;) {
-        struct look look = look_at(line, print, now);
-        if (look.same != REST) {
-            const uint64_t joined = word_join(look.words[look.same], word);
-            if (joined == look.words[look.same] || cas_relaxed(&line[look.same], &look.words[look.same], joined)) {
+        struct row_state state = inspect_row(row, fingerprint, now);
+        if (state.same != OVERFLOW_WORD) {
+            const uint64_t joined = word_join(state.words[state.same], word);
+            if (joined == state.words[state.same] || cas_relaxed(&row[state.same], &state.words[state.same], joined)) {
                 return true;
             }
-        } else if (look.free != REST) {
-            /* Two threads may put one hash into two words; who looks takes both. */
-            if (cas_relaxed(&line[look.free], &look.words[look.free], word)) {
+        } else if (state.free != OVERFLOW_WORD) {
+            /* Two threads may put one hash into two words; a search takes the greater numbers of both. */
+            if (cas_relaxed(&row[state.free], &state.words[state.free], word)) {
                 return true;
             }
-        } else if (look.words[look.least] >> FINGERPRINT_BITS >= word >> FINGERPRINT_BITS) {
-            return give_way(line, word, now); /* of equals the one that was there stays */
+        } else if (state.words[state.least] >> FINGERPRINT_BITS >= word >> FINGERPRINT_BITS) {
+            return give_way(row, word, now); /* of equal records the older one stays */
         } else {
-            /* Before it is gone, so that it is always in one of the two. */
-            const bool kept = give_way(line, look.words[look.least], now);
-            if (cas_relaxed(&line[look.least], &look.words[look.least], word)) {
+            /* Before the word changes, so that the record is always in one of the two words. */
+            const bool kept = give_way(row, state.words[state.least], now);
+            if (cas_relaxed(&row[state.least], &state.words[state.least], word)) {
                 return kept;
             }
         }
     }
 }
 
-/* Looks for a hash; `back`: its key is in the table again. */
-static struct usage find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns, bool refunds)
+/* Looks for a hash; `returned`: its key is in the table again. */
+static struct usage find_usage(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns,
+                               bool returned)
 {
     struct usage usage = {0, 0};
     if (load_relaxed(&sketch->used) == 0) { /* [K2] */
         return usage;
     }
-    uint64_t print;
-    _Atomic uint64_t *line = line_of(sketch, hash, &print);
+    uint64_t fingerprint;
+    _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
     const uint64_t now = time_of(sketch, now_ns, false);
     uint64_t time = 0;
-    for (unsigned i = 0; i < LINE_WORDS; i++) {
-        const uint64_t word = load_relaxed(&line[i]);
-        if (word_time(word) <= now || (i != REST && word_fingerprint(word) != print)) {
+    for (unsigned i = 0; i < ROW_WORDS; i++) {
+        const uint64_t word = load_relaxed(&row[i]);
+        if (word_time(word) <= now || (i != OVERFLOW_WORD && word_fingerprint(word) != fingerprint)) {
             continue;
         }
-        if (refunds && i != REST) {
-            /* Once: where it was just raised, it stays as it is. */
+        if (returned && i != OVERFLOW_WORD) {
+            /* Tried once: a record that was just raised keeps its priority. */
             uint64_t seen = word;
-            (void) cas_relaxed(&line[i], &seen, word_make(print, word_units(word), word_time(word), SKETCH_RETURNED));
+            (void) cas_relaxed(&row[i], &seen,
+                               word_make(fingerprint, word_units(word), word_time(word), SKETCH_RETURNED));
         }
         const uint64_t units = decode_units(word_units(word));
-        /* The rest may be of a limit of other numbers. */
-        usage.units = max_u64(usage.units, i != REST ? units : min_u64(units, limit));
+        /* The overflow may be of another limit. */
+        usage.units = max_u64(usage.units, i != OVERFLOW_WORD ? units : min_u64(units, limit));
         time = max_u64(time, word_time(word));
     }
     usage.until_ns = saturating_add(load_relaxed(&sketch->origin_ns), time << TIME_UNIT_BITS);
@@ -276,35 +284,35 @@ static struct usage find(const struct sketch *sketch, uint64_t hash, uint64_t li
 
 void sketch_prefetch(const struct sketch *sketch, uint64_t hash)
 {
-    uint64_t print;
+    uint64_t fingerprint;
     if (load_relaxed(&sketch->used) != 0) {
-        __builtin_prefetch(line_of(sketch, hash, &print), 1);
+        __builtin_prefetch(row_of(sketch, hash, &fingerprint), 1);
     }
 }
 
 struct usage sketch_find(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
 {
-    return find(sketch, hash, limit, now_ns, false);
+    return find_usage(sketch, hash, limit, now_ns, false);
 }
 
 struct usage sketch_find_returned(struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns)
 {
-    return find(sketch, hash, limit, now_ns, true);
+    return find_usage(sketch, hash, limit, now_ns, true);
 }
 
 void sketch_erase(struct sketch *sketch, uint64_t hash)
 {
-    uint64_t print;
-    _Atomic uint64_t *line = line_of(sketch, hash, &print);
-    for (unsigned i = 0; i < REST && load_relaxed(&sketch->used) != 0; i++) {
-        uint64_t word = load_relaxed(&line[i]);
-        while (word_fingerprint(word) == print && word != 0 && !cas_relaxed(&line[i], &word, 0)) {
+    uint64_t fingerprint;
+    _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
+    for (unsigned i = 0; i < OVERFLOW_WORD && load_relaxed(&sketch->used) != 0; i++) {
+        uint64_t word = load_relaxed(&row[i]);
+        while (word_fingerprint(word) == fingerprint && word != 0 && !cas_relaxed(&row[i], &word, 0)) {
         }
     }
 }
 
 void sketch_shift(struct sketch *sketch, int64_t delta_ns)
 {
-    /* All times move with the one that they are kept from. Relaxed: it stands for itself. */
+    /* All times are kept from the origin. Relaxed: the origin stands for itself. */
     (void) add_relaxed(&sketch->origin_ns, (uint64_t) delta_ns);
 }
