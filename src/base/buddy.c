@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See buddy.h. */
 #include "base/buddy.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See error.h. */
 #include "base/error.h"
 
 #include <stdarg.h>

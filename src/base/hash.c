@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See hash.h. */
 #include "base/hash_inl.h"
 
 #include <errno.h>

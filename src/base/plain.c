@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See plain.h. */
 #include "base/plain.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See record_hash.h. */
 #include "base/record_hash.h"
 
 #include <string.h>

@@ -4,9 +4,9 @@
  * The units that may pass at a key that other nodes use as well, between two answers of the fleet.
  *
  *   answered keys   A part of the key's headroom is left to the other nodes, by an estimate of their use since the
- *                   last answer (algorithm/estimate.c). In an outage the estimate goes on without answers: the node
- *                   has its fraction of the demand last seen, of what was left at the last answer, and of each later
- *                   window or refill.
+ *                   last answer (algorithm/estimate.c). In an outage the estimate goes on without answers. The node
+ *                   then has its fraction of the demand last seen: of what was left at the last answer, and of each
+ *                   later window or refill.
  *   new keys        An equal share of the limit. So a burst that reaches all nodes before any has heard of the others
  *                   stays within the limit.
  *

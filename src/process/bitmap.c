@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See bitmap.h. */
 #include "process/bitmap.h"
 
 #include "base/numbers.h"
@@ -24,7 +25,7 @@ void bitmap_set(struct bitmap *bitmap, uint32_t cell)
 {
     const size_t word = cell / 64;
     const uint64_t bit = UINT64_C(1) << (cell % 64);
-    /* [T4] The change before was a full barrier, so this load is not ahead of it. */
+    /* [T4] The change before it was a full barrier, so this load is not earlier. */
     if ((load_seq_cst(&bitmap->words[word]) & bit) != 0) {
         return;
     }
@@ -85,7 +86,7 @@ uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end)
             const unsigned at = (unsigned) __builtin_ctzll(bits);
             (void) and_seq_cst(&bitmap->words[word], ~(UINT64_C(1) << at)); /* [T4] */
             if ((bits & (bits - 1)) != 0) {
-                /* More in this word: keep its summary bit, for a cursor that ends here. */
+                /* Other bits of this word stay: so does its summary bit, for a cursor that ends here. */
                 (void) or_seq_cst(&bitmap->summary[word / 64], word_bit);
             }
             *cursor = (uint32_t) (word * 64 + at + 1);

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * A set of cells: a bit each, and above them a summary of the words that may not be empty.
  *
- * Any thread sets bits; one thread takes them out.
+ * Any thread sets bits; one thread at a time takes them out.
  *
  * Ordering
- *   [T4] A bit is set after the change it tells of, which ends in a full barrier (dwcas_swap), by whoever finds it
- * clear; it is cleared by a seq_cst operation before the changed thing is read. Either the setter sees it clear and
- *        sets it, or the reader sees the change. The summary likewise: it is cleared before its word is read.
+ *   [T4] A bit is set after the change that it stands for, which ends in a full barrier (dwcas_swap). A bit is cleared
+ *        by a seq_cst operation before the changed cell is read. So either the setter finds the bit clear and sets it,
+ *        or the reader sees the change. A summary bit relates to its word in this way, too: it is cleared before its
+ *        word is read.
  *
  * Progress: wait-free.
  */
+/* clang-format on */
 #ifndef WEIR_PROCESS_BITMAP_H
 #define WEIR_PROCESS_BITMAP_H
 
@@ -27,7 +30,7 @@ struct bitmap {
     size_t word_count;
 };
 
-/* 64-bit words that a bitmap of so many cells takes in all. */
+/* The 64-bit words of a bitmap of so many cells, with its summary. */
 size_t bitmap_size(size_t cell_count);
 
 /* `memory`: bitmap_size() words, zero. */
@@ -35,7 +38,7 @@ void bitmap_init(struct bitmap *bitmap, _Atomic uint64_t *memory, size_t cell_co
 
 void bitmap_set(struct bitmap *bitmap, uint32_t cell);
 
-/* Takes a cell out, whether it is there or not. */
+/* Takes a cell out, if it is there. */
 void bitmap_clear(struct bitmap *bitmap, uint32_t cell);
 
 /* Cells in it; statistics. */
@@ -47,7 +50,7 @@ size_t bitmap_count(const struct bitmap *bitmap);
  */
 uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end);
 
-/* The bit that bitmap_next will probably find, where it is near; it stays as it is. */
+/* The cell that bitmap_next will probably return, if it is near; else BITMAP_NONE. A hint to prefetch. */
 uint32_t bitmap_ahead(const struct bitmap *bitmap, uint32_t cursor);
 
 #endif

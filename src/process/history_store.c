@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * The memory of the sliding logs.
  *
- * A log lies outside the table, in a block that is taken when its key is first counted, grows with the units in the
- * window up to what its limit needs, and is given back when the key is forgotten or, when memory runs out, when nothing
- * is left in its window. A key that comes back after it was forgotten (insert.c) has a log of one group, of units that
- * leave together. The cell's state is the log's summary, so that whoever only wants to know whether a key can be
- * forgotten need not look here.
+ * A log lies outside the table, in a block. The block is taken when the key's first unit is counted, and grows with the
+ * units in the window up to what the limit needs. It is freed when the key is evicted; or, when memory runs out, when
+ * no unit is left in the window. A key that returns after an eviction has a log of one group: its units leave together.
+ * The cell's state is the log's summary, so evictions read the state alone.
  *
  * Invariants
- *   G1  a log and its cell's state are changed under the lock of its place, and agree when it is given up
- *   G2  a cell that is changing hands has no block: it is freed, under the lock, after the cell was vacated
+ *   G1  A log and its cell's state change under the lock of the log's place. They agree when the lock is released.
+ *   G2  A cell without a key has no block: the block is freed, under the lock, after the cell was vacated.
  *
- * Progress: a lock per key, held for some 50 ns and one store per unit; the lock of the blocks within it.
+ * Progress: a lock per key, held for some 50 ns and one store per unit; the lock of the blocks is taken within it.
  */
+/* clang-format on */
 #include "process/history_store.h"
 
 #include <errno.h>
@@ -23,13 +24,13 @@
 #include "base/spin.h"
 #include "process/process.h"
 
-/* A ring begins with as many units. */
+/* Units of a new ring. More would waste memory of keys with few units; fewer mean more copies of growing rings. */
 #define FIRST_CAPACITY 8
 
-/* Blocks looked at for logs that are over, when there is no memory for a new one: some 0.1 ms. */
+/* Blocks inspected for empty logs when there is no memory for a new one: some 0.1 ms. */
 #define RECLAIM_BLOCKS 4096
 
-/* Memory for logs is reserved, and present only when it is used. */
+/* Memory for logs is reserved, and becomes present where it is used. */
 int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count)
 {
     const size_t wanted = max_units * sizeof(uint64_t);
@@ -55,14 +56,14 @@ void history_store_close(struct history_store *histories)
     histories->places = NULL;
 }
 
-static struct history_place *place_of(struct process *process, uint32_t cell)
+static struct history_place *history_place_of(struct process *process, uint32_t cell)
 {
     return &process->histories.places[cell];
 }
 
 void history_store_lock(struct process *process, uint32_t cell)
 {
-    spin_lock(&place_of(process, cell)->lock);
+    spin_lock(&history_place_of(process, cell)->lock);
 }
 
 void history_store_unlock(struct process *process, uint32_t cell)
@@ -72,12 +73,12 @@ void history_store_unlock(struct process *process, uint32_t cell)
     if (sync != NULL) {
         store_relaxed(&sync->history_end, history->end);
     }
-    spin_unlock(&place_of(process, cell)->lock);
+    spin_unlock(&history_place_of(process, cell)->lock);
 }
 
 struct history *history_store_get(struct process *process, uint32_t cell)
 {
-    const uint32_t block = place_of(process, cell)->block;
+    const uint32_t block = history_place_of(process, cell)->block;
     return block != 0 ? buddy_at(&process->histories.blocks, block) : NULL;
 }
 
@@ -99,7 +100,7 @@ static void block_give(struct process *process, uint32_t block)
     spin_unlock(&process->histories.lock);
 }
 
-/* The next block in use from where the last search ended, and whose it is; 0: none. */
+/* The next block in use after the last search, and its cell; 0: none. */
 static uint32_t block_next(struct process *process, uint32_t *meta)
 {
     struct history_store *histories = &process->histories;
@@ -112,25 +113,32 @@ static uint32_t block_next(struct process *process, uint32_t *meta)
     return block;
 }
 
-/* Gives back the memory of a log whose window is empty, if it is that still. */
+/* When the last unit of a log's cell leaves the window. Relaxed: stable under the lock of the log, else a guess. */
+static uint64_t cell_until(const struct cell *cell)
+{
+    return history_state_until((struct state){load_relaxed(&cell->state.a), 0});
+}
+
+/* Frees the block of a log, if no unit is left in its window. */
 static void block_reclaim(struct process *process, uint32_t block, uint32_t meta, uint64_t now_ns)
 {
     const struct cell *cell = &process->table.cells[meta];
-    struct history_place *place = place_of(process, meta);
+    struct history_place *place = history_place_of(process, meta);
     if (!spin_trylock(&place->lock)) {
         return;
     }
-    /* Only a log's cell has a block, and only under the lock its state changes. Who holds units there has been promised
-     * room (acquire: the hold came before the promise, which was made under this lock). */
-    if (place->block == block && load_relaxed(&cell->state.a) <= now_ns &&
-        (load_acquire(&cell->held) & HELD_UNITS) == 0) {
+    /*
+     * Only a log's cell has a block, and its state changes only under the lock. A thread that holds units of it was
+     * promised room. Acquire: the hold came before the promise, which was made under this lock.
+     */
+    if (place->block == block && cell_until(cell) <= now_ns && (load_acquire(&cell->held) & HELD_UNITS) == 0) {
         block_give(process, block);
         place->block = 0;
     }
     spin_unlock(&place->lock);
 }
 
-/* A block for a cell, if need be from logs whose windows are empty; the caller has the lock of the cell's log. */
+/* A block for a cell, if needed from empty logs; 0: none. The caller has locked the cell's log. */
 static uint32_t block_find(struct process *process, uint32_t cell, size_t size, uint64_t now_ns)
 {
     uint32_t block = block_take(process, cell, size);
@@ -163,7 +171,7 @@ static uint32_t ring_for(const struct rule *rule, uint64_t units)
 struct history *history_store_room(struct process *process, uint32_t cell, const struct rule *rule, uint64_t units,
                                    uint64_t now_ns)
 {
-    struct history_place *place = place_of(process, cell);
+    struct history_place *place = history_place_of(process, cell);
     struct history *history = history_store_get(process, cell);
     const uint64_t own = history != NULL ? history->end - history->first : 0;
     const uint32_t capacity = ring_for(rule, saturating_add(own, units));
@@ -171,9 +179,11 @@ struct history *history_store_room(struct process *process, uint32_t cell, const
         return history;
     }
     const struct state state = cell_state(dwcas_read(&process->table.cells[cell].state));
-    const bool resumed = history == NULL && state.a > now_ns; /* only then is there a state without a log */
-    const uint32_t own_groups = resumed ? 1 : history != NULL ? history->group_capacity : 0;
-    const uint32_t groups = process->fleet ? (uint32_t) min_u64(capacity, HISTORY_GROUPS) : own_groups;
+    const bool resumed = history == NULL && history_state_until(state) > now_ns; /* a state without a log */
+    uint32_t groups = history != NULL ? history->group_capacity : resumed;
+    if (process->fleet) {
+        groups = (uint32_t) min_u64(capacity, HISTORY_GROUPS);
+    }
     const size_t size = history_size(capacity, groups);
     const uint32_t block = block_find(process, cell, size, now_ns);
     if (block == 0) {
@@ -186,8 +196,9 @@ struct history *history_store_room(struct process *process, uint32_t cell, const
         block_give(process, place->block);
     }
     if (resumed) {
-        /* When each passed is not known: they leave together, when the last one would. */
-        const struct log_group all = {.time_ns = saturating_sub(state.a, rule->period_ns), .units = state.b};
+        /* The time of each unit is not known: all leave together, when the last one would. */
+        const struct log_group all = {.time_ns = saturating_sub(history_state_until(state), rule->period_ns),
+                                      .units = history_state_count(state)};
         history_set_remote(grown, &all, 1);
     }
     place->block = block;
@@ -196,16 +207,16 @@ struct history *history_store_room(struct process *process, uint32_t cell, const
 
 void history_store_resume(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns)
 {
-    if (rule_has_history(rule) && load_relaxed(&process->table.cells[cell].state.a) > now_ns) {
+    if (rule_has_history(rule) && cell_until(&process->table.cells[cell]) > now_ns) {
         history_store_lock(process, cell);
         (void) history_store_room(process, cell, rule, 1, now_ns);
         history_store_unlock(process, cell);
     }
 }
 
-/* The state becomes the log's summary. False: the cell is not this hash's (0: it is pinned). */
-static bool publish(struct process *process, uint32_t at, uint64_t hash, struct history *history,
-                    const struct rule *rule)
+/* Writes the log's summary to the state. `hash` 0: the cell is pinned. False: the cell is not this hash's. */
+static bool publish_summary(struct process *process, uint32_t at, uint64_t hash, struct history *history,
+                            const struct rule *rule)
 {
     struct cell *cell = &process->table.cells[at];
     const struct state summary = history_summary(history, rule);
@@ -225,7 +236,7 @@ static bool publish(struct process *process, uint32_t at, uint64_t hash, struct 
 bool history_store_refresh(struct process *process, uint32_t cell, uint64_t hash, const struct rule *rule,
                            uint64_t now_ns)
 {
-    /* [T1] the lock's acquire: who vacated the cell before is seen here; who does after waits with the block. */
+    /* [T1] A thread that vacated the cell before is seen by the lock's acquire; a later one waits to free the block. */
     if (load_acquire(&process->table.cells[cell].hash) != hash) {
         return false;
     }
@@ -234,14 +245,14 @@ bool history_store_refresh(struct process *process, uint32_t cell, uint64_t hash
         return true;
     }
     history_expire(history, rule, now_ns);
-    return publish(process, cell, hash, history, rule);
+    return publish_summary(process, cell, hash, history, rule);
 }
 
 void history_store_publish(struct process *process, uint32_t cell, const struct rule *rule)
 {
     struct history *history = history_store_get(process, cell);
     if (history != NULL) {
-        (void) publish(process, cell, 0, history, rule);
+        (void) publish_summary(process, cell, 0, history, rule);
     }
 }
 
@@ -254,10 +265,10 @@ bool history_store_charge(struct process *process, uint32_t cell, const struct r
         history_expire(history, rule, now_ns);
     }
     struct history *room = history_store_room(process, cell, rule, units, now_ns);
-    history = room != NULL ? room : history; /* no memory: the oldest units give way */
+    history = room != NULL ? room : history; /* no memory: the new units replace the oldest */
     if (history != NULL) {
         history_push(history, now_ns, units);
-        (void) publish(process, cell, 0, history, rule);
+        (void) publish_summary(process, cell, 0, history, rule);
     }
     history_store_unlock(process, cell);
     return history != NULL;
@@ -265,7 +276,7 @@ bool history_store_charge(struct process *process, uint32_t cell, const struct r
 
 uint64_t history_store_evict(struct process *process, uint32_t cell, struct evicted_report *evicted)
 {
-    struct history_place *place = place_of(process, cell);
+    struct history_place *place = history_place_of(process, cell);
     uint64_t lost = 0;
     history_store_lock(process, cell);
     struct history *history = history_store_get(process, cell);

@@ -12,20 +12,20 @@
 #include "base/atomics.h"
 #include "base/buddy.h"
 
-/* Where a cell's log is. */
+/* The place of a cell's log. */
 struct history_place {
     _Atomic uint32_t lock;
-    uint32_t block; /* 0: none. Under the lock */
+    uint32_t block; /* 0: none. Guarded by the lock */
 };
 
 /* The memory of the sliding logs. */
 struct history_store {
-    _Atomic uint32_t lock;        /* guards the blocks; a log itself is guarded by its place's */
-    struct history_place *places; /* by cell; touched under limits that are logs alone */
+    _Atomic uint32_t lock;        /* guards the blocks; a log is guarded by the lock of its place */
+    struct history_place *places; /* by cell; touched only for limits that are sliding logs */
     size_t places_size;
     struct buddy blocks;
     uint32_t *metas; /* by block: its cell */
-    uint32_t cursor; /* where the last search for logs that are over ended */
+    uint32_t cursor; /* where the last search for empty logs ended */
     void *memory;
     size_t memory_size;
 };
@@ -37,25 +37,32 @@ struct evicted_report;
 int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count);
 void history_store_close(struct history_store *histories);
 
-/* A log is looked at, and its cell's state changed, under its lock. */
+/* A log is read, and its cell's state changed, under this lock. Unlocking publishes the log's end to checks. */
 void history_store_lock(struct process *process, uint32_t cell);
 void history_store_unlock(struct process *process, uint32_t cell);
-/* NULL: nothing was ever counted there. */
+
+/* The log of a cell, under its lock; NULL: none. */
 struct history *history_store_get(struct process *process, uint32_t cell);
-/* The log with room for so many more units; NULL: no memory. */
+
+/* The log with room for `units` more, under its lock; NULL: no memory. */
 struct history *history_store_room(struct process *process, uint32_t cell, const struct rule *rule, uint64_t units,
                                    uint64_t now_ns);
-/* Gives a cell that begins with what its key is remembered to have used its log, if there is room. */
+
+/* Gives a locked cell with a restored state a log, if there is memory. */
 void history_store_resume(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns);
-/* Drops what has left the window, and brings the state up to date. False: the cell is not this hash's. */
+
+/* Drops units that have left the window, and updates the state; under the lock. False: the cell is not this hash's. */
 bool history_store_refresh(struct process *process, uint32_t cell, uint64_t hash, const struct rule *rule,
                            uint64_t now_ns);
-/* Brings the state of a pinned cell up to date with its log. */
+
+/* Updates the state of a pinned cell from its log, under the lock. */
 void history_store_publish(struct process *process, uint32_t cell, const struct rule *rule);
-/* Charges a pinned cell, whether there is room or not. False: there was no memory to count it in. */
+
+/* Charges a pinned cell, whether the units fit or not. False: there was no memory to count them. */
 bool history_store_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
                           uint64_t units);
-/* Frees the log of a claimed, vacant cell; keeps what the fleet has not had. Returns how many units that lost. */
+
+/* Frees the log of a locked, vacant cell; copies its unreported times. Returns how many unreported units are lost. */
 uint64_t history_store_evict(struct process *process, uint32_t cell, struct evicted_report *evicted);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See key_name.h. */
 #include "process/key_name.h"
 
 #include <string.h>

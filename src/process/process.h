@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process layer: the table of keys, and what it keeps of each. It knows no thread and no fleet.
+ * The process layer: the table of keys, with everything that is kept of a key. It calls no thread and no fleet.
  */
 #ifndef WEIR_PROCESS_PROCESS_H
 #define WEIR_PROCESS_PROCESS_H
@@ -25,24 +25,25 @@ struct process {
     struct sync_states syncs; /* where there is a fleet */
     struct sketch sketch;
     _Atomic(struct policy_set *) policies;
-    uint64_t origin_ns;       /* of bucket times; see struct rule */
-    bool fleet;               /* there is a fleet to tell */
-    _Atomic uint32_t nodes;   /* that share the limits; 1 and up */
-    uint64_t interval_ns;     /* between two answers of the fleet */
+    uint64_t origin_ns;       /* of the buckets' times; see struct rule */
+    bool fleet;               /* this process is a node of a fleet */
+    _Atomic uint32_t nodes;   /* live nodes that share the limits; at least 1 */
+    uint64_t interval_ns;     /* between two syncs */
     _Atomic uint64_t news_ns; /* fleet time of the last good sync; 0: none yet */
-    /* From here on, what is written while others read what stands above. */
+    /* Written by many threads from here on; the fields above are mostly read. */
     _Alignas(CACHE_LINE) struct evicted_reports evicted_reports;
     struct history_store histories;
     struct top_denied top_denied;
-    _Alignas(CACHE_LINE) _Atomic uint32_t oversized; /* lock: of the one request that holds more than HOLD_MOST units */
-    _Atomic uint32_t urgent;                         /* 1: table.urgent is not empty */
+    _Alignas(
+        CACHE_LINE) _Atomic uint32_t oversized; /* lock of the one request that may hold more than HOLD_MOST units */
+    _Atomic uint32_t urgent;                    /* 1: table.urgent is not empty */
     _Alignas(CACHE_LINE) _Atomic uint64_t evicted_unused_count, evicted_used_count, lost_report_count,
         evicted_restored_count, evicted_unrecorded_count;
     void *memory;
     size_t memory_size;
 };
 
-/* Asks for all that is known of a cell's key but its note, for the background thread. */
+/* Prefetches all of a cell but its full sync state, for the background thread. */
 static inline void process_prefetch(const struct process *process, uint32_t cell)
 {
     __builtin_prefetch(&process->table.cells[cell], 1);
@@ -50,7 +51,7 @@ static inline void process_prefetch(const struct process *process, uint32_t cell
     __builtin_prefetch(&process->syncs.compacts[cell], 1);
 }
 
-/* Whether a policy's keys are used by other nodes as well. */
+/* Whether the fleet shares a policy's limits. */
 static inline bool process_shares(const struct process *process, const struct policy *policy)
 {
     return process->fleet && policy->scope == WEIR_SCOPE_FLEET;
@@ -60,10 +61,10 @@ static inline bool process_shares(const struct process *process, const struct po
 int process_open(struct process *process, size_t max_keys, size_t max_log_units, bool fleet);
 void process_close(struct process *process);
 
-/* Bytes of address space that it has reserved. */
+/* Bytes of reserved address space. */
 size_t process_reserved(const struct process *process);
 
-/* Bytes of what grows with the keys: roughly what process_open takes. */
+/* Bytes that grow with the keys: most of what process_open takes. */
 size_t process_size(size_t max_keys, bool fleet);
 
 #endif

@@ -10,9 +10,9 @@
 #include "base/spin.h"
 
 /*
- * Cells per key asked for. In one process 5/4: when all keys are present one in ten million finds no room, even after
- * moving others, and one in thirteen is in its second pair or further. In a fleet a cell takes more memory; there 6/5,
- * and one key in a million finds no room.
+ * Cells per key asked for. In one process 5/4: of a full table's keys one in ten million finds no room, even after
+ * moving others, and one in thirteen is in its other set. In a fleet, where a cell takes more memory, 6/5: there one
+ * key in a million finds no room.
  */
 #define PROCESS_CELLS 5
 #define PROCESS_KEYS  4

@@ -38,6 +38,7 @@
 
 #define TABLE_NONE UINT32_MAX
 
+/* A pair is one cache line; a set is one eight-way bucket of the hash table. */
 #define SET_CELLS  8
 #define PAIR_CELLS 2
 #define PAGE_PAIRS 64 /* of 4 KiB, the smallest unit of address translation */

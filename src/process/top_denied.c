@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See top_denied.h. */
 #include "process/top_denied.h"
 
 #include <errno.h>
@@ -49,16 +50,16 @@ void top_denied_close(struct top_denied *top_denied)
     top_denied->lists = NULL;
 }
 
-/* The cell is to be collected. */
-static void mark(struct top_denied *top_denied, uint32_t cell)
+/* Asks for a collection of the cell. */
+static void request_collection(struct top_denied *top_denied, uint32_t cell)
 {
     bitmap_set(&top_denied->denied, cell);     /* [O3] */
-    if (load_seq_cst(&top_denied->any) == 0) { /* [O3]; a line that is mostly read */
+    if (load_seq_cst(&top_denied->any) == 0) { /* [O3]; mostly read: no write to a shared line */
         (void) exchange_seq_cst(&top_denied->any, 1);
     }
 }
 
-/* Units that are nobody's. */
+/* Drops units whose key is not known. */
 static void drop_units(struct top_denied *top_denied, uint32_t cell)
 {
     struct denied_entry *entry = &top_denied->entries[cell];
@@ -73,9 +74,9 @@ void top_denied_name(struct process *process, const struct policy *policy, const
     struct cell_meta *meta = &process->table.metas[cell];
     struct cell *at = &process->table.cells[cell];
     if (load_relaxed(&entry->naming) == NAMING_DONE || !cell_pin(at, cell_hash(policy, key, 0))) {
-        return; /* it has a name, or it has changed hands */
+        return; /* it has a name, or the cell has another key */
     }
-    /* Relaxed: while the cell is pinned there is one who finds it unnamed. */
+    /* Relaxed: the cell is pinned, and only one thread can win. */
     uint8_t naming = NAMING_NONE;
     if (cas_relaxed(&entry->naming, &naming, NAMING_BEGUN)) {
         key_name_make(&entry->key, policy, key);
@@ -89,12 +90,12 @@ void top_denied_add(struct process *process, uint32_t cell, uint64_t units)
 {
     struct top_denied *top_denied = &process->top_denied;
     struct denied_entry *entry = &top_denied->entries[cell];
-    uint32_t was = load_relaxed(&entry->units); /* looked at again by the exchange */
+    uint32_t was = load_relaxed(&entry->units); /* confirmed by the compare-and-swap */
     while (!cas_seq_cst(&entry->units, &was, (uint32_t) min_u64(saturating_add(was, units), UINT32_MAX))) {
     }
     if (was == 0) { /* else O2 */
         cell_meta_record(&process->table.metas[cell], EVENT_DENIED);
-        mark(top_denied, cell);
+        request_collection(top_denied, cell);
     }
 }
 
@@ -102,7 +103,7 @@ void top_denied_evict(struct process *process, uint32_t cell)
 {
     const struct cell_meta *meta = &process->table.metas[cell];
     struct denied_entry *entry = &process->top_denied.entries[cell];
-    /* Relaxed: the cell is claimed, so it is nobody's who would count or name; O1 names the exception. */
+    /* Relaxed: the cell is locked, so no thread counts or names its key; O1 has the exception. */
     if (cell_meta_had(meta, EVENT_DENIED)) {
         store_relaxed(&entry->naming, NAMING_NONE);
         drop_units(&process->top_denied, cell);
@@ -114,7 +115,7 @@ void top_denied_move(struct process *process, uint32_t from, uint32_t to)
     struct denied_entry *old = &process->top_denied.entries[from];
     struct denied_entry *new = &process->top_denied.entries[to];
     if (!cell_meta_had(&process->table.metas[from], EVENT_DENIED)) {
-        return; /* and `to` is no offender's, either: it is empty */
+        return; /* `to` is empty, so it has no count either */
     }
     new->key = old->key;
     store_release(&new->naming, load_relaxed(&old->naming)); /* [O4] */
@@ -124,7 +125,7 @@ void top_denied_move(struct process *process, uint32_t from, uint32_t to)
     }
 }
 
-/* Adds what the key of a pinned cell was denied to its policy's list; under the lock. */
+/* Adds the denied units of a pinned cell's key to its policy's list; under the lock. */
 static void count_cell(struct process *process, uint32_t cell)
 {
     struct top_denied *top_denied = &process->top_denied;
@@ -136,14 +137,14 @@ static void count_cell(struct process *process, uint32_t cell)
     }
     const uint8_t naming = load_acquire(&entry->naming); /* [O4] */
     if (naming == NAMING_BEGUN) {
-        top_denied_add(process, cell, units); /* by another thread than the one that is writing its name: next time */
+        top_denied_add(process, cell, units); /* another thread is writing the name: next time */
         return;
     }
     if (naming == NAMING_NONE) {
-        (void) add_relaxed(&top_denied->evicted_denied_units, units); /* it changed hands in the middle of a denial */
+        (void) add_relaxed(&top_denied->evicted_denied_units, units); /* the cell got another key during a denial */
         return;
     }
-    /* What is kept of keys can be the same text and another key; so the flags are a part of it. */
+    /* Keys that differ in their flags alone are different keys. */
     unsigned char key[1 + KEY_NAME_SIZE];
     key[0] = entry->key.flags;
     memcpy(key + 1, entry->key.bytes, entry->key.length);
@@ -160,18 +161,18 @@ static void collect_cell(struct process *process, uint32_t cell)
     struct cell *at = &process->table.cells[cell];
     const uint64_t hash = load_acquire(&at->hash); /* [T1] */
     if (hash == 0) {
-        drop_units(&process->top_denied, cell); /* it is changing hands */
+        drop_units(&process->top_denied, cell); /* no key, or between two keys */
         return;
     }
     if (!cell_pin(at, hash)) {
-        mark(&process->top_denied, cell); /* it is changing hands, or not after all */
+        request_collection(&process->top_denied, cell); /* locked: it may keep its key */
         return;
     }
     count_cell(process, cell);
     cell_unpin(at);
 }
 
-/* Collects from the cursor to `end`. False: that was enough for now. */
+/* Collects from the cursor to `end`. False: *room is used up. */
 static bool collect_until(struct process *process, uint32_t end, uint32_t *room)
 {
     struct top_denied *top_denied = &process->top_denied;
@@ -185,8 +186,8 @@ static bool collect_until(struct process *process, uint32_t end, uint32_t *room)
     return false;
 }
 
-/* From where it ended last time, and once around: in a flood every key has its turn. */
-static void collect(struct process *process)
+/* Begins where the last collection ended, and goes once around: in a flood every key has its turn. */
+static void collect_denials(struct process *process)
 {
     struct top_denied *top_denied = &process->top_denied;
     const uint32_t first = top_denied->cursor;
@@ -223,13 +224,13 @@ void top_denied_step(struct process *process, uint64_t monotonic_ns)
     if (top_denied->halve_ns == 0) {
         top_denied->halve_ns = monotonic_ns + TOP_DENIED_HALF_LIFE_NS;
     }
-    /* First what is old: what is collected now was denied since. */
+    /* Halved first: what is collected now was denied since. */
     if (monotonic_ns >= top_denied->halve_ns) {
         const uint64_t times = (monotonic_ns - top_denied->halve_ns) / TOP_DENIED_HALF_LIFE_NS + 1;
         top_denied->halve_ns += times * TOP_DENIED_HALF_LIFE_NS;
         halve(top_denied, times);
     }
-    collect(process);
+    collect_denials(process);
     (void) pthread_mutex_unlock(&top_denied->lock);
 }
 
