@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * C11 atomics through names that carry their ordering; the only place that spells memory orders out.
+ * C11 atomics through names that carry their ordering. No other file spells memory orders out.
  *
- * Whoever uses one that is not relaxed says in a comment what it pairs with; whoever uses a relaxed one on shared
- * data says why that is enough.
+ * A comment at each use says what a non-relaxed operation pairs with, or why a relaxed one on shared data is enough.
+ *
+ * Names: load_, store_, add_, or_, and_, exchange_, cas_, fence_, counter_, raise_.
  */
 #ifndef WEIR_BASE_ATOMICS_H
 #define WEIR_BASE_ATOMICS_H
@@ -42,7 +43,7 @@ static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)
     store_relaxed(counter, load_relaxed(counter) + n);
 }
 
-/* Raises *p to v, if it is lower. Relaxed: for values that stand for themselves, like times. */
+/* Raises *p to v, if *p is lower. Relaxed: for values that stand for themselves, such as times. */
 static inline void raise_relaxed(_Atomic uint64_t *p, uint64_t v)
 {
     uint64_t seen = load_relaxed(p);

@@ -11,9 +11,9 @@
 bool barrier_available(void);
 
 /*
- * When it returns, every thread of the process that was running has gone through a full memory barrier since the
- * call began, and every other one goes through one before it runs again (the scheduler's). Costs an interrupt
- * on every core that runs a thread of this process: microseconds.
+ * On return, every thread of the process that was running has passed a full memory barrier since the call began. A
+ * thread that was not running passes one (the scheduler's) before it runs again. Costs an interrupt on every core that
+ * runs a thread of this process: microseconds.
  */
 void barrier_all_threads(void);
 

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#define BUDDY_FREE 0x80
+#define BUDDY_FREE 0x80 /* a flag of struct buddy.orders; orders stay below it */
 
 /* A free block begins with its neighbours in the list. */
 struct links {

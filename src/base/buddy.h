@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BUDDY_SMALLEST 256 /* bytes */
+#define BUDDY_SMALLEST 256 /* bytes: a log of a few units with its header */
 #define BUDDY_ORDERS   13  /* 256 bytes to 1 MiB */
 #define BUDDY_LARGEST  ((size_t) BUDDY_SMALLEST << (BUDDY_ORDERS - 1))
 
@@ -25,7 +25,7 @@ struct buddy {
     size_t used;                 /* bytes handed out */
 };
 
-/* Bytes that buddy_init wants beside a region of `size`. */
+/* Bytes that buddy_init needs beside a region of `size`. */
 size_t buddy_overhead(size_t size);
 
 /* `orders`: buddy_overhead bytes of zeros. */

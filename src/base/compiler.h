@@ -9,7 +9,8 @@
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Defined in a build under ThreadSanitizer, which sees no ordering in assembly: gcc and clang tell of it differently.
+/* A switch, set in a build under ThreadSanitizer, which sees no ordering in assembly: gcc and clang tell of it
+ * differently.
  */
 #if defined(__SANITIZE_THREAD__)
 #define COMPILER_THREAD_SANITIZER 1

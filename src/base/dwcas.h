@@ -2,8 +2,8 @@
 /*
  * Two words that change together: Concurrency Kit's double-word compare-and-swap.
  *
- * What we rely on: ck_pr_cas_64_2_value is one atomic compare-and-swap of sixteen aligned bytes. On x86-64 it is a
- * lock cmpxchg16b, a full barrier. On the other machines ck orders nothing, so the fences here do. Under
+ * What this file relies on: ck_pr_cas_64_2_value is one atomic compare-and-swap of sixteen aligned bytes. On x86-64
+ * that is a lock cmpxchg16b, a full barrier. On other machines ck orders nothing, so the fences here do. Under
  * ThreadSanitizer and the static analyser, which cannot see into ck's assembly, the compiler's own sixteen-byte atomic
  * takes its place.
  */
@@ -26,14 +26,14 @@ struct dwcas_value {
     uint64_t a, b;
 };
 
-_Static_assert(sizeof(struct dwcas) == 16, "a pair is one double word");
+_Static_assert(sizeof(struct dwcas) == 16, "one double word");
 
 #if defined(COMPILER_THREAD_SANITIZER) || defined(__clang_analyzer__)
-#define DWCAS_BY_COMPILER 1
+#define DWCAS_BY_COMPILER 1 /* a switch */
 #endif
 
 /*
- * Where *p is *expected: makes it `desired`, returns true. Else stores what it is in *expected, returns false.
+ * If *p is *expected, writes `desired` and returns true. Else stores *p in *expected and returns false.
  * Ordering: sequentially consistent and a full barrier, also when it fails.
  */
 static inline bool dwcas_swap(struct dwcas *p, struct dwcas_value *expected, struct dwcas_value desired)
@@ -69,8 +69,8 @@ static inline bool dwcas_swap(struct dwcas *p, struct dwcas_value *expected, str
 }
 
 /*
- * Both words as they were at one moment: read twice until both readings agree. (Not proof against a value that
- * changed and changed back in between; whoever acts on the value confirms it with dwcas_swap.)
+ * Both words as they were at one moment: read twice until both readings agree. A value that changed and changed back
+ * in between is not noticed; a caller that acts on the value confirms it with dwcas_swap.
  */
 static inline struct dwcas_value dwcas_read(const struct dwcas *p)
 {
@@ -84,8 +84,8 @@ static inline struct dwcas_value dwcas_read(const struct dwcas *p)
 }
 
 /*
- * Both words, perhaps of two moments: for whoever does nothing by them but a dwcas_swap, which then finds them
- * otherwise. b is read first, and what the caller reads after this is no older than either.
+ * Both words, perhaps of two moments. For callers whose only act is a dwcas_swap, which fails if they are. b is read
+ * first; what the caller reads afterwards is no older than either word.
  */
 static inline struct dwcas_value dwcas_guess(const struct dwcas *p)
 {

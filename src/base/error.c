@@ -13,7 +13,7 @@ int error_set(weir_error *error, int code, const char *format, ...)
         va_start(arguments, format);
         (void) vsnprintf(error->message, sizeof(error->message), format, arguments);
         va_end(arguments);
-        /* It may quote what a stranger wrote, and is shown to people. */
+        /* The sentence may quote text from outside, and is shown to people. */
         for (char *c = error->message; *c != '\0'; c++) {
             *c = (unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f ? '?' : *c;
         }

@@ -5,7 +5,7 @@
 
 #include "weir/weir.h"
 
-/* Fills in *error (where there is one) and returns `code`, a negative errno value. A sentence too long is cut. */
+/* Fills in *error, if not NULL, and returns `code`, a negative errno value. A sentence that does not fit is cut. */
 int error_set(weir_error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Clears *error; returns 0. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hashes. Adapter to xxHash: XXH3 with a random secret for everything that stays in the process (nobody outside can
- * aim at one set of the table), and without one for names that all nodes must agree on.
+ * Hashes: the adapter to xxHash. What stays in the process is hashed by XXH3 with a random secret, so that no outsider
+ * can aim at one set of the table. Names that all nodes must agree on are hashed without a secret.
  */
 #ifndef WEIR_BASE_HASH_H
 #define WEIR_BASE_HASH_H
@@ -9,18 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HASH_SECRET_SIZE 192 /* XXH3 asks for at least 136 */
+#define HASH_SECRET_SIZE 192 /* bytes; XXH3 needs at least 136, and its own secret has 192 */
 
 struct hash_secret {
     unsigned char bytes[HASH_SECRET_SIZE];
 };
 
-/* Fills the secret from the kernel's random numbers. 0, or a negative errno value. */
+/* Fills the secret with the kernel's random numbers. 0, or a negative errno value. */
 int hash_secret_fill(struct hash_secret *secret);
 
 uint64_t hash_keyed(const struct hash_secret *secret, const void *data, size_t length);
 
-/* The same on every node; 128 bits in two words. */
+/* 128 bits in two words, equal on every node. */
 void hash_shared(const void *data, size_t length, uint64_t out[2]);
 
 /* A bijection that spreads every bit over the word (the finalizer of MurmurHash3, in Stafford's variant 13). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hash_keyed of short keys, for the one place where a call takes a good part of the hashing: making a key. Part of the
- * adapter to xxHash.
+ * hash_keyed of short keys, inlined where keys are made: there a call costs as much as the hash itself. Part of the
+ * adapter to xxHash. Names: hash_.
  */
 #ifndef WEIR_BASE_HASH_INL_H
 #define WEIR_BASE_HASH_INL_H
@@ -12,7 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Up to so many bytes a hash is a few multiplications. */
+/* Bytes of a key whose hash is a few multiplications. */
 #define HASH_SHORT 16
 
 /* As hash_keyed, of up to HASH_SHORT bytes. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Integer arithmetic that cannot overflow. */
+/* Integer arithmetic that cannot overflow. Names: min_, max_, saturating_, muldiv_. */
 #ifndef WEIR_BASE_NUMBERS_H
 #define WEIR_BASE_NUMBERS_H
 
 #include <stdint.h>
 
+/* Nanoseconds. */
 #define NS_PER_US UINT64_C(1000)
 #define NS_PER_MS UINT64_C(1000000)
 #define NS_PER_S  UINT64_C(1000000000)
@@ -31,7 +32,7 @@ static inline uint64_t saturating_add(uint64_t a, uint64_t b)
 static inline uint64_t saturating_sub(uint64_t a, uint64_t b)
 {
     uint64_t difference;
-    /* One subtraction: the compiler does not see that a > b is in it. */
+    /* One subtraction: from a > b the compiler makes a second one. */
     return __builtin_sub_overflow(a, b, &difference) ? 0 : difference;
 }
 

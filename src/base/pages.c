@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Below this, a huge page would cost more memory than the fewer misses are worth. */
+/* Bytes from which huge pages are worth their memory: smaller reservations have few address translations to miss. */
 #define HUGE_FROM ((size_t) 4 << 20)
 #define HUGE_SIZE ((size_t) 2 << 20)
 
@@ -14,7 +14,7 @@
 #define MADV_POPULATE_WRITE 23 /* headers older than the kernel */
 #endif
 
-/* Where the kernel (before Linux 5.14) cannot do it in one call: writes to every page. */
+/* Writes to every page, where the kernel (before Linux 5.14) cannot populate them in one call. */
 static void touch(unsigned char *memory, size_t size)
 {
     for (size_t at = 0; at < size; at += 4096) {
@@ -24,7 +24,7 @@ static void touch(unsigned char *memory, size_t size)
 
 static void *map(size_t size)
 {
-    /* cppcheck-suppress invalidFunctionArg ; -1 is what an anonymous mapping takes */
+    /* cppcheck-suppress invalidFunctionArg ; an anonymous mapping takes -1 */
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         return NULL;
@@ -33,9 +33,8 @@ static void *map(size_t size)
 }
 
 /*
- * From the beginning of a huge page on, and what is no whole one at the end on small ones. Else the kernel makes one of
- * the end of a mapping and the beginning of the next, some minutes later, and memory that nobody has touched is
- * present.
+ * Begins at a huge page; the remainder at the end is on small pages. Otherwise the kernel would, some minutes later,
+ * make one huge page of the end of a mapping and the beginning of the next, and untouched memory would become present.
  */
 static void *map_huge(size_t size)
 {
@@ -53,7 +52,7 @@ static void *map_huge(size_t size)
         return NULL;
     }
     const size_t huge = size / HUGE_SIZE * HUGE_SIZE;
-    /* Wishes: without them the table is slower, not wrong. */
+    /* Without them the table is slower, not wrong: so failures are ignored. */
     (void) madvise(memory, huge, MADV_HUGEPAGE);
     if (huge != pages) {
         (void) madvise(memory + huge, pages - huge, MADV_NOHUGEPAGE);
@@ -65,7 +64,7 @@ void *pages_reserve_sparse(size_t size)
 {
     void *memory = map(size);
     if (memory != NULL) {
-        (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a wish */
+        (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a failure costs memory alone */
     }
     return memory;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them. None of these pages is
- * shared by two reservations, so what is not present stays so until it is touched.
+ * Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them. Two reservations never
+ * share a page, so a page that was never touched is not present.
  */
 #ifndef WEIR_BASE_PAGES_H
 #define WEIR_BASE_PAGES_H
@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* NULL: none to be had. `present`: every page is there at once, so that no first touch of one stalls a check. */
+/* NULL: no memory. `present`: all pages are present at once, so that no check stalls at the first touch of one. */
 void *pages_reserve(size_t size, bool present);
 
-/* The same for what is hardly ever used, here and there: small pages, present where they are touched. */
+/* A reservation that is touched seldom and here and there: small pages, each present when it is touched. */
 void *pages_reserve_sparse(size_t size);
 
 /* NULL is allowed. */

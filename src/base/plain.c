@@ -8,13 +8,26 @@
 
 #include "base/hex.h"
 
-#define ESCAPE_SIZE 4 /* \xNN */
+#define ESCAPE_SIZE 4 /* bytes of \xNN */
 
-/* Bytes of the UTF-8 character that begins at `text` (RFC 3629, section 4), and the character; 0: there is none. */
-static size_t decode(const unsigned char *text, uint32_t *character)
+/* The length that the first byte of a UTF-8 character announces; 0: not a first byte. */
+static size_t utf8_length(unsigned char first)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: what is below has a shorter form */
-    const size_t length = text[0] < 0x80 ? 1 : text[0] < 0xc0 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+    if (first < 0x80) {
+        return 1;
+    }
+    if (first < 0xc0) {
+        return 0;
+    }
+    return first < 0xe0 ? 2 : 3 + (size_t) (first >= 0xf0);
+}
+
+/* The length of the UTF-8 character at `text` (RFC 3629, section 4), and the character; 0: not UTF-8. */
+static size_t decode_utf8(const unsigned char *text, uint32_t *character)
+{
+    /* The least character of each length; smaller ones have a shorter form. */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const size_t length = utf8_length(text[0]);
     if (length < 2) {
         *character = text[0];
         return length;
@@ -22,7 +35,7 @@ static size_t decode(const unsigned char *text, uint32_t *character)
     *character = text[0] & (0x7fU >> length);
     for (size_t i = 1; i < length; i++) {
         if ((text[i] & 0xc0) != 0x80) {
-            return 0; /* the terminator, too, so nothing behind it is read */
+            return 0; /* also at the terminator, so nothing behind it is read */
         }
         *character = *character << 6 | (text[i] & 0x3f);
     }
@@ -30,7 +43,7 @@ static size_t decode(const unsigned char *text, uint32_t *character)
     return *character >= least[length] && *character <= 0x10ffff && text[0] < 0xf8 && !surrogate ? length : 0;
 }
 
-/* Whether a character controls, ends or turns around a line. */
+/* Whether a character controls or ends a line, or reverses its direction. */
 static bool is_control(uint32_t character)
 {
     return character < ' ' || (character >= 0x7f && character < 0xa0) || character == 0x61c || character == 0x200e ||
@@ -43,7 +56,7 @@ static size_t write_plain(char *out, size_t size, const char *text, const char *
     size_t at = 0;
     for (const unsigned char *from = (const unsigned char *) text; *from != '\0';) {
         uint32_t character;
-        const size_t length = decode(from, &character);
+        const size_t length = decode_utf8(from, &character);
         const bool stays =
             length != 0 && !is_control(character) && (character >= 0x80 || strchr(escaped, (int) character) == NULL);
         const size_t bytes = length != 0 ? length : 1;

@@ -8,7 +8,7 @@
 
 #include "base/atomics.h"
 
-/* Some microseconds: far longer than any holder that runs. */
+/* Spins before yielding: some microseconds, far longer than a running holder needs. */
 #define SPIN_LIMIT 2000
 
 static inline void spin_lock(_Atomic uint32_t *lock)

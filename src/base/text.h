@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that is counted whole and kept as far as it fits. */
+/* Text written to a buffer as far as it fits; its whole length is counted. */
 #ifndef WEIR_BASE_TEXT_H
 #define WEIR_BASE_TEXT_H
 
@@ -22,8 +22,10 @@ __attribute__((format(printf, 2, 3))) static inline void text_add(struct text *t
     text->length += added > 0 ? (size_t) added : 0;
 }
 
-/* In quotes, with quotes and backslashes escaped: a string of a structured field, and, of printable ASCII, the value of
- * a label. */
+/*
+ * Adds a value in quotes, with quotes and backslashes escaped: a string of a structured field; and, of printable ASCII,
+ * the value of a label.
+ */
 static inline void text_add_quoted(struct text *text, const char *value)
 {
     text_add(text, "\"");

@@ -81,7 +81,7 @@ static void own_of_both(const struct process *process, uint32_t at, bool fleet, 
         return;
     }
     /* A guess: it decides between two windows to give back to, and no more. */
-    const struct merged_counts merged = sync_merged(process, at);
+    const struct merged_counts merged = sync_state_merged(process, at);
     const uint32_t behind = (window_seq(state) - merged.seq) & WINDOW_SEQ_MASK;
     if (behind == 0) {
         *now = saturating_sub(*now, merged.now);
@@ -319,7 +319,7 @@ int adjust_reset(struct limiter *limiter, const weir_key *key, bool reachable)
         uint32_t cells[WEIR_MAX_LIMITS];
         for (size_t i = 0; i < member->limit_count; i++) {
             sketch_erase(&limiter->process.sketch,
-                          cell_hash(member, &as, i)); /* else it comes back when the key is forgotten */
+                         cell_hash(member, &as, i)); /* else it comes back when the key is forgotten */
         }
         if (!insert_pin(&limiter->process, member, &as, limiter_time(limiter), cells)) {
             continue; /* no room: it cannot have been counted here */

@@ -520,7 +520,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
         table_set_dirty(table, at);
         return true;
     }
-    const struct key_name key = sync_key(process, at);
+    const struct key_name key = compact_key(process, at);
     if (log) {
         return report_log(fleet, at, sync, &key, policy, limit, now_ns, urge == URGE_AGAIN);
     }

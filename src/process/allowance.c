@@ -176,7 +176,7 @@ static uint64_t units_since(const struct allowance *allowance, struct state stat
 /* A window's state without the remote units. */
 static struct state local_state(const struct process *process, uint32_t cell, struct state state)
 {
-    const struct merged_counts merged = sync_merged(process, cell);
+    const struct merged_counts merged = sync_state_merged(process, cell);
     if (merged.seq == SEQ_NONE) {
         return state;
     }
@@ -282,7 +282,7 @@ static uint64_t compact_units(const struct process *process, const struct allowa
         *unreported = used;
         return used;
     }
-    const struct merged_counts merged = sync_merged(process, query->cell);
+    const struct merged_counts merged = sync_state_merged(process, query->cell);
     if (rule_is_bucket(query->rule)) {
         *unreported = (bucket_total(query->state) - merged.acked) & BUCKET_TOTAL_MASK;
         return used;
@@ -365,7 +365,7 @@ static uint64_t unseen_before(const struct process *process, const struct allowa
         if (estimate.since_ns + process->interval_ns >= end_ns) {
             return 0; /* the answer is of this window, or of its last interval before */
         }
-        const struct merged_counts merged = sync_merged(process, query->cell);
+        const struct merged_counts merged = sync_state_merged(process, query->cell);
         known = merged_before = merged.seq == window_seq(state) ? merged.before : 0;
     }
     estimate.since_ns = ago <= 1 ? max_u64(estimate.since_ns, start_ns) : start_ns;

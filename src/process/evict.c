@@ -121,7 +121,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
         /* The cell is locked: no other thread writes them. */
         memcpy((void *) &evicted.meta, (const void *) meta, sizeof(*meta));
         memcpy((void *) &evicted.ledger, (const void *) refund_ledger_of(process, at), sizeof(evicted.ledger));
-        evicted.key = sync_key(process, at);
+        evicted.key = compact_key(process, at);
         put_report(process, &evicted);
         (void) add_seq_cst(&process->evicted_reports.ended, 1);
         (void) add_relaxed(&process->lost_report_count, lost != 0);

@@ -81,7 +81,7 @@ void syncs_close(struct sync_states *syncs)
 void sync_store(struct process *process, uint32_t cell, const struct sync_full *sync)
 {
     if (sync != sync_of(&process->syncs, cell)) {
-        sync_compress(process, cell, sync);
+        compact_write(process, cell, sync);
         sync_add_denied(&process->syncs, cell, load_relaxed(&sync->denied));
     }
 }
@@ -161,7 +161,7 @@ void sync_begin_full(struct process *process, uint32_t cell, const struct rule *
     struct sync_states *syncs = &process->syncs;
     if (syncs->all) {
         struct sync_full *sync = &syncs->pool[cell];
-        sync_expand(process, cell, rule, now_ns, sync);
+        compact_expand(process, cell, rule, now_ns, sync);
         sync->round = 0;
         attach(syncs, sync, cell);
     }
@@ -172,9 +172,9 @@ void sync_evict(struct process *process, uint32_t cell, const struct rule *rule,
     struct sync_states *syncs = &process->syncs;
     struct sync_full *sync = sync_of(syncs, cell);
     if (out != NULL && sync != NULL) {
-        sync_copy(out, sync);
+        sync_state_copy(out, sync);
     } else if (out != NULL) {
-        sync_expand(process, cell, rule, now_ns, out);
+        compact_expand(process, cell, rule, now_ns, out);
     }
     if (sync != NULL) {
         detach(syncs, cell, 0);
@@ -195,7 +195,7 @@ void sync_move(struct process *process, uint32_t from, uint32_t to)
 {
     struct sync_states *syncs = &process->syncs;
     struct sync_full *sync = sync_of(syncs, from);
-    sync_copy_compact(syncs, from, to);
+    compact_copy(syncs, from, to);
     if (cell_meta_had(&process->table.metas[from], EVENT_REFUNDED)) {
         refund_ledger_copy(&syncs->spills[to].ledger, &syncs->spills[from].ledger);
     }
@@ -206,7 +206,7 @@ void sync_move(struct process *process, uint32_t from, uint32_t to)
     detach(syncs, from, 0);
     detach(syncs, to, 0);
     if (syncs->all) {
-        sync_copy(&syncs->pool[to], sync);
+        sync_state_copy(&syncs->pool[to], sync);
         sync = &syncs->pool[to];
     }
     attach(syncs, sync, to);
@@ -220,7 +220,7 @@ struct sync_full *sync_load(struct process *process, uint32_t cell, const struct
         sync->ledger = refund_ledger_of(process, cell);
         return sync;
     }
-    sync_expand(process, cell, rule, now_ns, room);
+    compact_expand(process, cell, rule, now_ns, room);
     store_relaxed(&room->denied, exchange_relaxed(&process->syncs.compacts[cell].sync, 0)); /* statistics */
     return room;
 }
@@ -243,7 +243,7 @@ bool sync_demote(struct process *process, uint32_t index)
     const bool current = !busy && load_relaxed(&syncs->compacts[at].sync) ==
                                       (index | COMPACT_HAS_FULL); /* else the key has just moved, or was evicted (N1) */
     if (current) {
-        sync_compress(process, at, sync);
+        compact_write(process, at, sync);
         detach(syncs, at, load_relaxed(&sync->denied));
         store_relaxed(&sync->cell, TABLE_NONE);
     }
@@ -281,7 +281,7 @@ struct sync_full *sync_promote(struct process *process, uint32_t cell, const str
         const uint32_t index = oldest_sync(syncs, round);
         if (index < syncs->count && sync_demote(process, index)) {
             struct sync_full *sync = &syncs->pool[index];
-            sync_copy(sync, room);
+            sync_state_copy(sync, room);
             sync->round = round;
             attach(syncs, sync, cell);
             return sync;

@@ -33,22 +33,22 @@ void counts_copy(struct sync_counts *to, const struct sync_counts *from)
     SYNC_COUNTS_ATOMIC(COPY_ATOMIC)
 }
 
-void sync_clear_remote(struct sync_full *sync)
+void sync_state_clear_remote(struct sync_full *sync)
 {
     sync->demand = (struct demand_stats){.learned_ns = 0};
     allowance_clear(&sync->allowance);
     store_relaxed(&sync->history_end, 0);
 }
 
-/* Of struct sync_full, every field that sync_copy names, and `cell`. */
+/* Of struct sync_full, every field that sync_state_copy names, and `cell`. */
 #define FULL_SIZE(field) sizeof(((struct sync_full *) NULL)->field)
 _Static_assert(offsetof(struct sync_full, round) + FULL_SIZE(round) ==
                    FULL_SIZE(allowance) + FULL_SIZE(denied) + FULL_SIZE(incarnation) + FULL_SIZE(now) +
                        FULL_SIZE(before) + FULL_SIZE(demand) + FULL_SIZE(history_end) + FULL_SIZE(ledger) +
                        FULL_SIZE(cell) + FULL_SIZE(round),
-               "sync_copy copies every field; `round` stays the last one");
+               "sync_state_copy copies every field; `round` stays the last one");
 
-void sync_copy(struct sync_full *to, const struct sync_full *from)
+void sync_state_copy(struct sync_full *to, const struct sync_full *from)
 {
     allowance_copy(&to->allowance, &from->allowance);
     store_relaxed(&to->denied, load_relaxed(&from->denied));
@@ -61,7 +61,7 @@ void sync_copy(struct sync_full *to, const struct sync_full *from)
     to->round = from->round;
 }
 
-void sync_copy_compact(struct sync_states *syncs, uint32_t from, uint32_t to)
+void compact_copy(struct sync_states *syncs, uint32_t from, uint32_t to)
 {
     const struct sync_compact *old = &syncs->compacts[from];
     struct sync_compact *new = &syncs->compacts[to];
@@ -78,7 +78,7 @@ void sync_copy_compact(struct sync_states *syncs, uint32_t from, uint32_t to)
     }
 }
 
-struct key_name sync_key(const struct process *process, uint32_t cell)
+struct key_name compact_key(const struct process *process, uint32_t cell)
 {
     const struct sync_compact *compact = &process->syncs.compacts[cell];
     struct key_name key = {.flags = load_relaxed(&compact->flags) >> COMPACT_KEY_SHIFT, .length = compact->key_length};
@@ -152,7 +152,7 @@ static void expand_counts(const struct process *process, uint32_t cell, struct s
     set_demand(before);
 }
 
-struct merged_counts sync_merged(const struct process *process, uint32_t cell)
+struct merged_counts sync_state_merged(const struct process *process, uint32_t cell)
 {
     const struct sync_full *sync = sync_of(&process->syncs, cell);
     struct sync_counts room[2];
@@ -170,8 +170,8 @@ struct merged_counts sync_merged(const struct process *process, uint32_t cell)
 
 /*
  * Of a bucket that is served in part: computes the tat that the fleet knows. The result is exact if all units since the
- * last report were charged without a pause between them, else too early, which is harmless: of two tats Redis keeps
- * the later one.
+ * last report were charged without a pause between them. Else it is too early, which is harmless: of two tats Redis
+ * keeps the later one.
  */
 static void expand_known(const struct process *process, uint32_t cell, const struct rule *whole, uint64_t now_ns,
                          struct sync_full *sync)
@@ -200,8 +200,8 @@ static uint64_t expand_seen(const struct rule *rule, const struct sync_counts *n
     return 0;
 }
 
-void sync_expand(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
-                 struct sync_full *sync)
+void compact_expand(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                    struct sync_full *sync)
 {
     const struct sync_compact *compact = &process->syncs.compacts[cell];
     const bool acked = compact_is(compact, COMPACT_ACKED);
@@ -209,7 +209,7 @@ void sync_expand(const struct process *process, uint32_t cell, const struct rule
     store_relaxed(&sync->denied, (denied & COMPACT_HAS_FULL) == 0 ? denied : 0);
     sync->incarnation = load_relaxed(&compact->residency) >> RESIDENCY_SHIFT;
     sync->ledger = refund_ledger_of(process, cell);
-    sync_clear_remote(sync);
+    sync_state_clear_remote(sync);
     expand_counts(process, cell, &sync->now, &sync->before);
     store_relaxed(&sync->allowance.seq, compact_seq(compact));
     store_relaxed(&sync->allowance.seen, expand_seen(rule, &sync->now));
@@ -270,7 +270,7 @@ static bool compress_counts(enum rule_kind kind, const struct sync_counts *now, 
     return false;
 }
 
-void sync_compress(struct process *process, uint32_t cell, const struct sync_full *sync)
+void compact_write(struct process *process, uint32_t cell, const struct sync_full *sync)
 {
     struct sync_compact *compact = &process->syncs.compacts[cell];
     const uint32_t seq = load_relaxed(&sync->allowance.seq);

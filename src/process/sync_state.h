@@ -45,7 +45,7 @@
  *   [N5] full.cell: TABLE_NONE with release when the key is evicted, after its last report was copied; read with
  *        acquire by the background thread, which then owns the full state.
  *
- * Names: sync_, syncs_, counts_, compact_.
+ * Names: sync_state_, counts_, compact_.
  */
 /* clang-format on */
 #ifndef WEIR_PROCESS_SYNC_STATE_H
@@ -127,8 +127,10 @@ struct demand_stats {
     uint64_t changed_ns;                  /* when demand was last seen to move between the nodes */
     uint64_t own;                         /* local units then, of the window or the bucket */
     uint64_t local_seen;                  /* of these, the units that the remote counts take account of */
-    /* Of a bucket of which a fraction is served here: its tat as the fleet knows it, without the fraction's slower
-     * rate; its total at that time; and the local refunds that are taken off the total. */
+    /*
+     * Of a bucket of which a fraction is served here: its tat as the fleet knows it, without the fraction's slower
+     * rate. Then its total at that time, and the local refunds that are taken off the total.
+     */
     uint64_t known_time, known_total, known_refunds;
     uint64_t fraction_ns;  /* when the fraction was last computed */
     bool shared;           /* in an outage, and no answer has been merged since it ended */
@@ -200,6 +202,7 @@ struct sync_spill {
     struct sync_counts now, before;
 };
 
+/* A flag of sync_compact.sync, above any index. */
 #define COMPACT_HAS_FULL (UINT32_C(1) << 31)
 
 struct sync_states {
@@ -253,36 +256,36 @@ static inline uint32_t compact_seq(const struct sync_compact *compact)
 #define RESIDENCY_SHIFT    WINDOW_SEQ_BITS
 
 /*
- * Of the units that a state counts in its windows: the remote ones, less refunds; and the acknowledged local ones of
- * `now` or of the bucket (0 if the cell has a full state). An estimate.
+ * An estimate of the units that a state counts: in `now` and `before` the remote ones, less refunds. In `acked` the
+ * acknowledged local ones of `now` or of the bucket; 0 if the cell has a full state.
  */
 struct merged_counts {
     uint32_t seq; /* of `now`; SEQ_NONE: none is known */
     uint64_t now, before, acked;
 };
 
-struct merged_counts sync_merged(const struct process *process, uint32_t cell);
+struct merged_counts sync_state_merged(const struct process *process, uint32_t cell);
 
 /* The name of a pinned or locked cell's key. */
-struct key_name sync_key(const struct process *process, uint32_t cell);
+struct key_name compact_key(const struct process *process, uint32_t cell);
 
 void counts_clear(struct sync_counts *counts);
 void counts_copy(struct sync_counts *to, const struct sync_counts *from);
 
 /* Makes a full state that of a key of which the fleet has reported nothing yet; the counts stay. */
-void sync_clear_remote(struct sync_full *sync);
+void sync_state_clear_remote(struct sync_full *sync);
 
 /* Copies all but the cell. */
-void sync_copy(struct sync_full *to, const struct sync_full *from);
+void sync_state_copy(struct sync_full *to, const struct sync_full *from);
 
 /* Copies all but `sync`, the reference to a full state. */
-void sync_copy_compact(struct sync_states *syncs, uint32_t from, uint32_t to);
+void compact_copy(struct sync_states *syncs, uint32_t from, uint32_t to);
 
 /* Writes a cell's compact and spilled state in the form of a full state. */
-void sync_expand(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
-                 struct sync_full *sync);
+void compact_expand(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                    struct sync_full *sync);
 
 /* Writes a full state to the compact and, if needed, the spilled state of a cell. */
-void sync_compress(struct process *process, uint32_t cell, const struct sync_full *sync);
+void compact_write(struct process *process, uint32_t cell, const struct sync_full *sync);
 
 #endif

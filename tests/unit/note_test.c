@@ -122,7 +122,7 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
             sync->demand.learned_ns = START_NS - random_below(&rng, HOUR);
             sync->demand.again = random_below(&rng, 2) == 0;
             was = *sync;
-            const struct key_name key = sync_key(s.process, s.at);
+            const struct key_name key = compact_key(s.process, s.at);
             subject_take(&s, sync);
             assert_null(sync_of(&s.process->syncs, s.at));
             struct sync_full room;
@@ -139,7 +139,7 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
                 assert_in_range(now->demand.learned_ns + SECOND, was.demand.learned_ns + SECOND / 2,
                                 was.demand.learned_ns + 3 * SECOND / 2);
             }
-            const struct key_name kept = sync_key(s.process, s.at);
+            const struct key_name kept = compact_key(s.process, s.at);
             assert_memory_equal(&kept, &key, sizeof(kept));
         }
         nodes_stop(&s.n);
@@ -212,7 +212,7 @@ static void test_keys_of_any_length_keep_their_names(void **state)
         struct key_name expected;
         memset(&expected, 0, sizeof(expected));
         key_name_make(&expected, s.inside, &s.n.node[0].key);
-        const struct key_name kept = sync_key(s.process, at);
+        const struct key_name kept = compact_key(s.process, at);
         assert_int_equal(kept.flags, expected.flags);
         assert_int_equal(kept.length, expected.length);
         assert_memory_equal(kept.bytes, expected.bytes, expected.length);
