@@ -13,10 +13,10 @@
  * differently.
  */
 #if defined(__SANITIZE_THREAD__)
-#define COMPILER_THREAD_SANITIZER 1
+#define COMPILER_THREAD_SANITIZER
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define COMPILER_THREAD_SANITIZER 1
+#define COMPILER_THREAD_SANITIZER
 #endif
 #endif
 

@@ -40,6 +40,7 @@
 #include "base/numbers.h"
 #include "fleet/fleet.h"
 #include "fleet/report.h"
+#include "process/fraction.h"
 #include "process/key_name.h"
 
 #define SLOT_TAGS 1024
@@ -366,7 +367,7 @@ static void seen_bucket(const struct fleet *fleet, const struct sync_full *sync,
 static void tell_of_outage(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
                            struct state state, uint64_t unreported, uint64_t now_ns, bool last, struct report *report)
 {
-    const uint32_t fraction = allowance_demand_fraction(fleet->process, &sync->allowance);
+    const uint32_t fraction = fraction_demand(fleet->process, &sync->allowance);
     const uint64_t now = bucket_time(rule, now_ns);
     const uint64_t debt = saturating_sub(state.a, now);
     const uint64_t own = fraction != 0 ? muldiv_ceil(debt, fraction, FRACTION_WHOLE) : debt;

@@ -35,6 +35,7 @@
 #include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
+#include "process/fraction.h"
 #include "process/process.h"
 
 /* The fraction of its equal share of a quota that a node may use before it knows what was used before it started. */
@@ -49,31 +50,9 @@
 /* Of a key without a full state: the part of a share whose use requests a sync. Above what is due anyway (report.c). */
 #define COMPACT_URGENT_DIVISOR 4
 
-static enum outage_mode outage_mode_of(const struct policy *policy)
+static enum outage_mode mode_of_policy(const struct policy *policy)
 {
     return (enum outage_mode) load_relaxed(&policy->outage_mode);
-}
-
-static uint32_t equal_share(const struct process *process)
-{
-    /* Relaxed: while nodes come and go, both numbers are right. */
-    const uint64_t nodes = load_relaxed(&process->nodes);
-    /* Rounded up: an equal share of a limit that is a multiple of the nodes is whole units. */
-    return nodes == 1 ? 0 : (uint32_t) ((FRACTION_WHOLE + nodes - 1) / nodes);
-}
-
-uint32_t allowance_compact_fraction(const struct process *process, const struct rule *rule, bool acked)
-{
-    return acked && !rule_is_queue(rule) ? 0 : equal_share(process);
-}
-
-uint32_t allowance_demand_fraction(const struct process *process, const struct allowance *allowance)
-{
-    const uint32_t remote_fraction = load_relaxed(&allowance->remote_fraction);
-    if (load_relaxed(&allowance->flags) != 0) {
-        return equal_share(process);
-    }
-    return remote_fraction == 0 ? 0 : (uint32_t) (FRACTION_WHOLE - remote_fraction);
 }
 
 /* Whether the fleet has answered of a cell's key. */
@@ -100,56 +79,35 @@ static uint64_t fraction_of(const struct process *process, const struct policy *
                             uint32_t cell)
 {
     const struct sync_full *sync = sync_of(&process->syncs, cell);
-    const enum outage_mode outage_mode = outage_mode_of(policy);
+    const enum outage_mode outage_mode = mode_of_policy(policy);
     const bool on_fleet = outage_mode == OUTAGE_MODE_NONE;
     const bool acked = is_acked(process, sync, cell);
     if (!on_fleet && outage_mode != OUTAGE_MODE_SHARE) {
         return 0;
     }
     if (acked && sync != NULL && !on_fleet) {
-        return rule_is_bucket(rule) ? allowance_demand_fraction(process, &sync->allowance) : 0;
+        return rule_is_bucket(rule) ? fraction_demand(process, &sync->allowance) : 0;
     }
     if (acked && sync != NULL) {
         return load_relaxed(&sync->allowance.fraction);
     }
-    const uint32_t fraction =
-        sync != NULL && on_fleet
-            ? load_relaxed(&sync->allowance.fraction)
-            : allowance_compact_fraction(process, rule, acked && (on_fleet || !rule_is_bucket(rule)));
+    const uint32_t fraction = sync != NULL && on_fleet
+                                  ? load_relaxed(&sync->allowance.fraction)
+                                  : fraction_compact(process, rule, acked && (on_fleet || !rule_is_bucket(rule)));
     return acked ? fraction : unconfirmed_fraction(process, rule, on_fleet, fraction);
 }
 
 bool allowance_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
                         uint32_t cell)
 {
-    return outage_mode_of(policy) == OUTAGE_MODE_NONE && fraction_of(process, policy, rule, cell) == 0;
-}
-
-struct rule allowance_fraction_rule(const struct rule *whole, uint64_t fraction, uint64_t asked)
-{
-    struct rule rule = *whole;
-    if (fraction == 0) {
-        return rule;
-    }
-    rule.limit = max_u64(muldiv_floor(rule.limit, fraction, FRACTION_WHOLE), 1);
-    if (rule_is_bucket(&rule)) {
-        /* A request above the fraction of the burst passes when the fraction is full; its time pays for it. */
-        rule.limit = max_u64(rule.limit, min_u64(asked, whole->limit));
-        /* A unit takes the time of all units that pass in the fleet beside it; but one passes in each period. */
-        const uint64_t most = max_u64(saturating_mul(rule.period_ns, UINT64_C(1) << BUCKET_FRACTION_BITS), rule.unit);
-        rule.unit = min_u64(muldiv_floor(rule.unit, FRACTION_WHOLE, fraction), most);
-        /* The fraction of the burst, and at least what the whole rule tolerates. */
-        rule.tolerance = max_u64(saturating_mul(rule.limit, rule.unit), max_u64(whole->tolerance, 1));
-    }
-    return rule;
+    return mode_of_policy(policy) == OUTAGE_MODE_NONE && fraction_of(process, policy, rule, cell) == 0;
 }
 
 struct rule allowance_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
                            uint64_t asked)
 {
     const struct rule rule = policy_rule(&policy->limits[limit]);
-    return allowance_fraction_rule(
-        &rule, process_shares(process, policy) ? fraction_of(process, policy, &rule, cell) : 0, asked);
+    return fraction_rule(&rule, process_shares(process, policy) ? fraction_of(process, policy, &rule, cell) : 0, asked);
 }
 
 static void request_sync(struct process *process, uint32_t cell)
@@ -199,7 +157,7 @@ static uint64_t remote_time(const struct process *process, const struct allowanc
 {
     struct estimate estimate = estimate_of(allowance);
     if (is_stale(process, allowance, now_ns)) {
-        const uint32_t share = equal_share(process);
+        const uint32_t share = fraction_equal_share(process);
         estimate.remote_rate = share != 0 ? RATE_MOST : 0;
         estimate.remote_fraction = share != 0 ? (uint32_t) (FRACTION_WHOLE - share) : 0;
     }
@@ -209,7 +167,7 @@ static uint64_t remote_time(const struct process *process, const struct allowanc
 static struct state raise_to_level(const struct process *process, const struct policy *policy, const struct rule *rule,
                                    const struct allowance *allowance, struct state state, uint64_t now_ns)
 {
-    const enum outage_mode outage_mode = outage_mode_of(policy);
+    const enum outage_mode outage_mode = mode_of_policy(policy);
     const uint64_t level = load_relaxed(&allowance->level);
     const bool known = load_relaxed(&allowance->flags) == 0 && load_relaxed(&allowance->fraction) == 0;
     const bool queued = outage_mode == OUTAGE_MODE_NONE && rule_is_queue(rule) && known;
@@ -231,7 +189,7 @@ struct state allowance_level(const struct process *process, const struct policy 
     const struct sync_full *sync = sync_of(&process->syncs, cell);
     switch (rule_kind(rule)) {
     case RULE_WINDOW:
-        return outage_mode_of(policy) == OUTAGE_MODE_LOCAL ? local_state(process, cell, state) : state;
+        return mode_of_policy(policy) == OUTAGE_MODE_LOCAL ? local_state(process, cell, state) : state;
     case RULE_HISTORY:
         return state;
     case RULE_BUCKET:
@@ -376,8 +334,8 @@ static uint64_t unseen_before(const struct process *process, const struct allowa
 }
 
 /* Presumed units of a window, as far as they count now. */
-static uint64_t presumed_in_window(const struct allowance *allowance, const struct allowance_query *query,
-                                   uint64_t presumed)
+static uint64_t presumed_left_in_window(const struct allowance *allowance, const struct allowance_query *query,
+                                        uint64_t presumed)
 {
     const struct rule *rule = query->rule;
     uint64_t into_ns;
@@ -395,7 +353,7 @@ static uint64_t presumed_in_window(const struct allowance *allowance, const stru
 }
 
 /* Units of nodes that have not reported lately, as far as they count now. */
-static uint64_t presumed_units(const struct allowance *allowance, const struct allowance_query *query)
+static uint64_t presumed_left(const struct allowance *allowance, const struct allowance_query *query)
 {
     const uint64_t presumed = load_relaxed(&allowance->level);
     if (presumed == 0) {
@@ -407,7 +365,7 @@ static uint64_t presumed_units(const struct allowance *allowance, const struct a
         const uint64_t age_ns = saturating_sub(query->now_ns, load_relaxed(&allowance->since_ns));
         return muldiv_ceil(presumed, saturating_sub(period_ns, age_ns), period_ns);
     }
-    return presumed_in_window(allowance, query, presumed);
+    return presumed_left_in_window(allowance, query, presumed);
 }
 
 /* In an outage: this node's fraction of what was left at the last answer, and of what was refilled since. */
@@ -419,12 +377,12 @@ static uint64_t outage_left(const struct process *process, const struct sync_ful
     }
     uint64_t since_ns = 0;
     const uint64_t unseen = unseen_units(sync, query, &since_ns);
-    const uint32_t fraction = allowance_demand_fraction(process, &sync->allowance);
+    const uint32_t fraction = fraction_demand(process, &sync->allowance);
     const struct estimate estimate = {.remote_rate = RATE_MOST,
                                       .remote_fraction = fraction != 0 ? (uint32_t) (FRACTION_WHOLE - fraction) : 0,
                                       .dither = load_relaxed(&sync->allowance.dither)};
     const uint64_t headroom = saturating_sub(query->headroom, unseen_before(process, &sync->allowance, query, true) +
-                                                                  presumed_units(&sync->allowance, query));
+                                                                  presumed_left(&sync->allowance, query));
     return fraction == 0 ? headroom : estimate_left(&estimate, headroom, unseen, query->now_ns);
 }
 
@@ -466,8 +424,8 @@ static uint64_t answered_left(struct process *process, const struct sync_full *s
     if (token) {
         room = level_room(allowance, query, unseen + query->held);
     } else if (!rule_is_bucket(rule)) {
-        headroom = room = saturating_sub(headroom, unseen_before(process, allowance, query, false) +
-                                                       presumed_units(allowance, query));
+        headroom = room =
+            saturating_sub(headroom, unseen_before(process, allowance, query, false) + presumed_left(allowance, query));
     }
     const bool stale = is_stale(process, allowance, query->now_ns);
     const bool awaits = (load_relaxed(&allowance->flags) & ALLOWANCE_AWAITS_PEERS) != 0;
@@ -491,7 +449,7 @@ static uint64_t answered_left(struct process *process, const struct sync_full *s
 uint64_t allowance_left(struct process *process, const struct allowance_query *query)
 {
     const struct sync_full *sync = sync_of(&process->syncs, query->cell);
-    const enum outage_mode outage_mode = outage_mode_of(query->policy);
+    const enum outage_mode outage_mode = mode_of_policy(query->policy);
     const uint64_t fraction = fraction_of(process, query->policy, query->rule, query->cell);
     const bool on_fleet = outage_mode == OUTAGE_MODE_NONE;
     if ((!on_fleet && outage_mode != OUTAGE_MODE_SHARE) || (load_relaxed(&process->nodes) == 1 && fraction == 0)) {
@@ -511,7 +469,7 @@ uint64_t allowance_retry_after(const struct process *process, const struct polic
                                uint64_t now_ns)
 {
     const struct sync_full *sync = sync_of(&process->syncs, cell);
-    if (outage_mode_of(policy) != OUTAGE_MODE_NONE) {
+    if (mode_of_policy(policy) != OUTAGE_MODE_NONE) {
         return 0;
     }
     const uint64_t since_ns = sync != NULL ? load_relaxed(&sync->allowance.since_ns) : 0;

@@ -109,15 +109,6 @@ static inline uint64_t allowance_urgent_units(uint64_t share)
     return max_u64(share / URGENT_DIVISOR, URGENT_UNITS);
 }
 
-/* A rule of which this fraction is in force (of FRACTION_WHOLE; 0: all), for a request of `asked` units. */
-struct rule allowance_fraction_rule(const struct rule *rule, uint64_t fraction, uint64_t asked);
-
-/* This node's fraction of the demand last seen; 0: all of it. */
-uint32_t allowance_demand_fraction(const struct process *process, const struct allowance *allowance);
-
-/* The fraction of a key without a full state. `acked`: the fleet has answered of it. */
-uint32_t allowance_compact_fraction(const struct process *process, const struct rule *rule, bool acked);
-
 /* Whether a key is decided by its configured limit: no fraction and no outage mode is in force. */
 bool allowance_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
                         uint32_t cell);

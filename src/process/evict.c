@@ -102,7 +102,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
     const uint64_t hash = load_relaxed(&cell->hash);
     const struct state before = cell_state(dwcas_read(&cell->state));
     if (limit != NULL) {
-        record_usage(process, at, &limit->rule, hash, before, now_ns); /* [K2] */
+        record_usage(process, at, &limit->rule, hash, before, now_ns); /* [E3] */
     }
     if (tells) {
         (void) add_seq_cst(&process->evicted_reports.begun, 1); /* seen by all that find the cell vacant */
@@ -132,7 +132,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
                            uint64_t now_ns)
 {
-    const struct usage usage = sketch_find_returned(&process->sketch, hash, rule->limit, now_ns); /* [K2] */
+    const struct usage usage = sketch_find_returned(&process->sketch, hash, rule->limit, now_ns); /* [E3] */
     const struct state fresh = rule_fresh(rule, now_ns);
     if (usage.units == 0) {
         return fresh;

@@ -17,14 +17,14 @@
  * - Any other record is dropped, and counted (weir_stats.evicted_unrecorded_count).
  *
  * Why not count-min alone. All keys would share its cells. A flood of keys that use one unit each leaves one unit in
- * every cell; the next keys begin with one unit and leave two, until new keys find nothing left. So keys that did no
+ * every cell. The next keys begin with one unit and leave two, until new keys find nothing left. So keys that did no
  * harm must not be added. But harm shows only by comparing keys, and to be compared they must be told apart. Also,
  * cells shared by limits of a second and of a day would keep the units of the first as long as those of the second.
  *
- * The estimate. A key's usage is an absolute number, not a stream of increments. So the conservative update (Estan and
- * Varghese, New Directions in Traffic Measurement and Accounting, SIGCOMM 2002) here raises a word to the greater of
- * each of its numbers and the record's. A word that has taken a key's record stays at least that record until it moves
- * to the overflow or is dropped. Hence, while a row has dropped no record,
+ * The estimate. A key's usage is an absolute number, not a stream of increments. So a word is raised to the greater of
+ * each of its numbers and the record's. (This is the conservative update of Estan and Varghese, New Directions in
+ * Traffic Measurement and Accounting, SIGCOMM 2002.) A word that has taken a key's record stays at least that record
+ * until it moves to the overflow or is dropped. Hence, while a row has dropped no record,
  *
  *   E1  sketch_find(h).units    >= the units last recorded for h, or all of its limit; if those still count
  *   E2  sketch_find(h).until_ns >= until when they count
@@ -45,7 +45,7 @@
  *   four rows in the same memory every second new key would be wrong by then.
  *
  * What it drops, while a row has seven records of greater priority: at most the whole limit of keys that were not
- * refused, and less than half of it of refused ones.
+ * refused. Of refused keys less than half of the limit.
  *
  * Among records of one priority the record that ends soonest gives way first. So the overflow ends soon too, and a row
  * full of keys of one-second limits keeps those of a day. Records that have ended are free.
@@ -54,7 +54,7 @@
  * bits, three significant digits: decode_units); fingerprint (12 bits). So words compare by what is lost with them.
  *
  * Ordering. All accesses are relaxed: a word stands for itself, and changes by compare-and-swap. evict.c relies on:
- *   [K2] A key's record is put before its cell is vacated, which is a release. A thread that inserts the key again looks
+ *   [E3] A key's record is put before its cell is vacated, which is a release. A thread that inserts the key again looks
  *        for the record after it has looked for the key with acquire, and not found it.
  */
 /* clang-format on */
@@ -219,7 +219,7 @@ bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enu
         return true;
     }
     if (load_relaxed(&sketch->used) == 0) {
-        store_relaxed(&sketch->used, 1); /* [K2] with the word */
+        store_relaxed(&sketch->used, 1); /* [E3] with the word */
     }
     uint64_t fingerprint;
     _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
@@ -255,7 +255,7 @@ static struct usage find_usage(const struct sketch *sketch, uint64_t hash, uint6
                                bool returned)
 {
     struct usage usage = {0, 0};
-    if (load_relaxed(&sketch->used) == 0) { /* [K2] */
+    if (load_relaxed(&sketch->used) == 0) { /* [E3] */
         return usage;
     }
     uint64_t fingerprint;

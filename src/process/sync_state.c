@@ -8,6 +8,7 @@
 #include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/minifloat.h"
+#include "process/fraction.h"
 #include "process/process.h"
 
 /*
@@ -178,7 +179,7 @@ static void expand_known(const struct process *process, uint32_t cell, const str
 {
     const struct state state = cell_state(dwcas_read(&process->table.cells[cell].state));
     const uint64_t since = (bucket_total(state) - sync->now.acked) & BUCKET_TOTAL_MASK;
-    const struct rule rule = allowance_fraction_rule(whole, load_relaxed(&sync->allowance.fraction), 1);
+    const struct rule rule = fraction_rule(whole, load_relaxed(&sync->allowance.fraction), 1);
     sync->demand.known_total = sync->now.acked & BUCKET_TOTAL_MASK;
     sync->demand.known_time = saturating_sub(bucket_tat(state), saturating_mul(since, rule.unit));
     sync->demand.known_refunds = load_relaxed(&sync->ledger->refunds[0]);
@@ -215,7 +216,7 @@ void compact_expand(const struct process *process, uint32_t cell, const struct r
     store_relaxed(&sync->allowance.seen, expand_seen(rule, &sync->now));
     sync->demand.again = compact_is(compact, COMPACT_AGAIN);
     sync->demand.own = sync->demand.local_seen = sync->now.acked;
-    store_relaxed(&sync->allowance.fraction, allowance_compact_fraction(process, rule, acked));
+    store_relaxed(&sync->allowance.fraction, fraction_compact(process, rule, acked));
     store_relaxed(&sync->allowance.quota_unacked, !acked && rule->calendar != WEIR_CALENDAR_NONE);
     if (acked) {
         sync->demand.learned_ns = max_u64(saturating_sub(now_ns, compact_age_ns(compact, now_ns)), 1);

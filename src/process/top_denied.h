@@ -17,9 +17,9 @@
  * Invariants
  *   O1  A cell's units are those that its key was denied since the last collection; 0 after the cell got another key.
  *       (A denial without a slot pins no cell. If the cell gets another key meanwhile, the denial counts for that key.)
- *   O2  If a cell's units are not 0, one of these holds: the cell is in `denied`; the thread that raised the units from
- *       0 is about to put it there; the background thread has taken it from there and is about to take the units; or
- *       the cell gets another key, and the units are dropped. So only a thread that raises units from 0 sets the bit.
+ *   O2  If a cell's units are not 0, the cell is in `denied`; but for three moments. The thread that raised the units
+ *       from 0 is about to put the cell there. The background thread has taken the cell and is about to take the units.
+ *       The cell gets another key, and the units are dropped. So only a thread that raises units from 0 sets the bit.
  *
  * Ordering
  *   [O3] Units before bit, as [T4] of bitmap.h: units are added by a seq_cst operation before the bit is looked at; the

@@ -3,7 +3,7 @@
  * What a node lets pass without the fleet's news, on the in-memory fleet: the rungs of the outage ladder, and the way
  * back. Keys that the fleet has not told of yet: new_keys_test.c.
  *
- * Guards: src/fleet/outage.c, src/process/allowance.c
+ * Guards: src/fleet/outage.c, src/process/allowance.c, src/process/fraction.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of a key when it has no note: nothing of its counts is lost, and nothing is told more often. Tables
- * here have fewer notes than cells. (The suites of the fleet run with such tables as well: see tests/meson.build.)
+ * Keys without a full sync state: no count is lost, and no report is sent more often. Tables here have fewer full
+ * states than cells. (The suites of the fleet run with such tables as well: see tests/meson.build.)
  *
- * Guards: src/process/sync_state.c, src/process/key_name.c, src/base/minifloat.h
+ * Guards: src/process/sync_state.c, src/process/sync_pool.c, src/process/key_name.c,
+ * src/base/minifloat.h
  */
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /*
  * What a key is called in Redis where its bytes are not told: by which hash, and under which secret.
  *
- * Guards: src/base/record_hash.c, src/base/percent.c
+ * Guards: src/base/record_hash.c, src/base/percent.c, src/base/hex.h
  */
 #include <errno.h>
 #include <stdio.h>

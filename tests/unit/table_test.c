@@ -3,7 +3,8 @@
  * A table that is filled: as many keys as were asked for have room, and none loses by making room for another. (But for
  * one in some millions, which finds all that could move pinned by slots.)
  *
- * Guards: src/process/table.c, src/process/insert.c, src/base/hash.c, src/base/hash_inl.h
+ * Guards: src/process/table.c, src/process/cell.c, src/process/insert.c, src/base/hash.c, src/base/hash_inl.h,
+ * src/base/arena.h
  */
 #include "support/nodes.h"
 

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See fraction.h. */
+#include "process/fraction.h"
+
+#include "algorithm/bucket.h"
+#include "base/numbers.h"
+#include "process/process.h"
+
+uint32_t fraction_equal_share(const struct process *process)
+{
+    /* Relaxed: while nodes come and go, both numbers are right. */
+    const uint64_t nodes = load_relaxed(&process->nodes);
+    /* Rounded up: an equal share of a limit that is a multiple of the nodes is whole units. */
+    return nodes == 1 ? 0 : (uint32_t) ((FRACTION_WHOLE + nodes - 1) / nodes);
+}
+
+uint32_t fraction_compact(const struct process *process, const struct rule *rule, bool acked)
+{
+    return acked && !rule_is_queue(rule) ? 0 : fraction_equal_share(process);
+}
+
+uint32_t fraction_demand(const struct process *process, const struct allowance *allowance)
+{
+    const uint32_t remote_fraction = load_relaxed(&allowance->remote_fraction);
+    if (load_relaxed(&allowance->flags) != 0) {
+        return fraction_equal_share(process);
+    }
+    return remote_fraction == 0 ? 0 : (uint32_t) (FRACTION_WHOLE - remote_fraction);
+}
+
+struct rule fraction_rule(const struct rule *whole, uint64_t fraction, uint64_t asked)
+{
+    struct rule rule = *whole;
+    if (fraction == 0) {
+        return rule;
+    }
+    rule.limit = max_u64(muldiv_floor(rule.limit, fraction, FRACTION_WHOLE), 1);
+    if (rule_is_bucket(&rule)) {
+        /* A request above the fraction of the burst passes when the fraction is full; its time pays for it. */
+        rule.limit = max_u64(rule.limit, min_u64(asked, whole->limit));
+        /* A unit takes the time of all units that pass in the fleet beside it; but one passes in each period. */
+        const uint64_t most = max_u64(saturating_mul(rule.period_ns, UINT64_C(1) << BUCKET_FRACTION_BITS), rule.unit);
+        rule.unit = min_u64(muldiv_floor(rule.unit, FRACTION_WHOLE, fraction), most);
+        /* The fraction of the burst, and at least what the whole rule tolerates. */
+        rule.tolerance = max_u64(saturating_mul(rule.limit, rule.unit), max_u64(whole->tolerance, 1));
+    }
+    return rule;
+}
