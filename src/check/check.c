@@ -31,7 +31,7 @@
 #include "thread/settle.h"
 #include "thread/slot.h"
 
-bool thread_allow_unattached(weir_verdict *verdict)
+bool check_allow_unattached(weir_verdict *verdict)
 {
     if (verdict != NULL) {
         *verdict =
@@ -40,13 +40,13 @@ bool thread_allow_unattached(weir_verdict *verdict)
     return true;
 }
 
-bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict)
+bool check_allow_unknown(struct weir_thread *t, weir_verdict *verdict)
 {
     counter_add(&t->unknown_count, 1);
-    return thread_allow_unattached(verdict);
+    return check_allow_unattached(verdict);
 }
 
-void thread_tally(struct weir_thread *t, const struct policy *policy, bool allowed)
+void check_tally(struct weir_thread *t, const struct policy *policy, bool allowed)
 {
     struct tally *tally = &t->tallies[policy->id];
     if (allowed || policy->mode == WEIR_SHADOW) {
@@ -57,7 +57,7 @@ void thread_tally(struct weir_thread *t, const struct policy *policy, bool allow
     }
 }
 
-const struct policy *thread_policy(const struct policy_set *set, const weir_key *key)
+const struct policy *check_policy(const struct policy_set *set, const weir_key *key)
 {
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
     const struct overrides *overrides = load_acquire(&set->overrides); /* pairs with their publication */
@@ -68,14 +68,14 @@ const struct policy *thread_policy(const struct policy_set *set, const weir_key 
     return policy;
 }
 
-bool thread_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict)
+bool check_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict)
 {
     const bool allowed = policy->override == OVERRIDE_ALLOW;
     const uint64_t most = policy->limits[0].rule.limit;
     const struct decision decision = {
         .allowed = allowed, .limit = most, .remaining = allowed ? most : 0, .retry_after_ns = UINT64_MAX};
     if (take) {
-        thread_tally(t, policy, allowed);
+        check_tally(t, policy, allowed);
     }
     if (verdict != NULL) {
         verdict_write(verdict, t, policy, &decision, load_relaxed(&t->line->now_ns));
@@ -96,20 +96,20 @@ static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct
         claim.cells = t->accounts[index].cells;
         claim.pinned = true;
         claim.want = want;
-        process_decide(&r, take);
+        decide_request(&r, take);
         if (take && !decision.untracked) {
             slot_learn_decision(t, index, epoch, &r, &claim);
         }
         slot_unlock(&t->accounts[index]);
     } else {
-        process_decide(&r, take);
+        decide_request(&r, take);
         if (take && claim.short_of && !decision.untracked && decision.retry_after_ns != UINT64_MAX) {
             slot_learn_denial(t, policy, key, cells, cost);
         }
     }
     if (take) {
         counter_add(&t->untracked_count, decision.untracked);
-        thread_tally(t, policy, decision.allowed);
+        check_tally(t, policy, decision.allowed);
     }
     if (verdict != NULL) {
         verdict_write(verdict, t, policy, &decision, now_ns);
@@ -149,7 +149,7 @@ static bool check_slot(const struct pass *p, const struct policy_snapshot *snaps
 {
     const bool is_short = policy_snapshot_is_plain(snapshot) && p->cost != 0;
     const uint64_t want = p->hint.sized ? p->hint.want : slot_grant_size(p->t, index, p->epoch, is_short ? p->cost : 0);
-    if (is_short && renew_grant_check(p->t, index, snapshot, p->key, p->cost, want, p->epoch, p->verdict)) {
+    if (is_short && renew_grant(p->t, index, snapshot, p->key, p->cost, want, p->epoch, p->verdict)) {
         counter_add(&p->t->tallies[p->policy->id].allowed, 1);
         return true;
     }
@@ -173,7 +173,7 @@ static bool check_slotless(const struct pass *p, const struct policy_snapshot *s
     return decide(p->t, p->policy, p->key, p->cost, true, SLOT_NONE, 0, p->epoch, p->now_ns, p->verdict);
 }
 
-static bool check_policy(const struct pass *p, bool take, const struct slot *slot)
+static bool check_with_policy(const struct pass *p, bool take, const struct slot *slot)
 {
     if (!take) {
         const size_t locked = slot_take(p->t, p->policy, p->key, EPOCH_ASLEEP, p->now_ns);
@@ -234,7 +234,7 @@ static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, ui
         const size_t index = (size_t) (slot - t->slots);
         hint->sized = true;
         hint->want = slot_grant_size(t, index, epoch, cost);
-        pass = renew_grant_check(t, index, snapshot, key, cost, hint->want, epoch, verdict);
+        pass = renew_grant(t, index, snapshot, key, cost, hint->want, epoch, verdict);
     } else {
         hint->slotless = !slot_is_recent(t, key->hash, epoch) || *set_busy_epoch(t, key->hash) == epoch;
         pass = hint->slotless && direct_check(t, snapshot, key, cost, verdict);
@@ -247,22 +247,22 @@ static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, ui
 }
 
 /* A slow pass, within an RCU section. `slot`: the key's; NULL: it has none. */
-static bool check_within(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take, struct slot *slot,
-                         const struct hint *hint, weir_verdict *verdict)
+static bool check_in_section(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take, struct slot *slot,
+                             const struct hint *hint, weir_verdict *verdict)
 {
     struct pass p = {.t = t, .key = key, .cost = cost, .hint = *hint, .verdict = verdict};
     counter_add(&t->slow_count, 1);
     p.epoch = load_acquire(&t->line->epoch);     /* [S4] */
     p.set = load_acquire(&t->process->policies); /* [S4] */
-    p.policy = thread_policy(p.set, key);
+    p.policy = check_policy(p.set, key);
     if (p.policy == NULL) {
-        return thread_allow_unknown(t, verdict);
+        return check_allow_unknown(t, verdict);
     }
     if (p.policy->override != OVERRIDE_NONE) {
-        return thread_answer_override(t, p.policy, take, verdict);
+        return check_answer_override(t, p.policy, take, verdict);
     }
     p.now_ns = tick_now(t, p.policy);
-    return check_policy(&p, take, slot);
+    return check_with_policy(&p, take, slot);
 }
 
 static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
@@ -274,7 +274,7 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
         return hit == HIT_PASS;
     }
     rcu_enter();
-    const bool pass = check_within(t, key, cost, take, slot, &hint, verdict);
+    const bool pass = check_in_section(t, key, cost, take, slot, &hint, verdict);
     rcu_leave();
     return pass;
 }
@@ -319,7 +319,7 @@ __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_
 {
     struct slot *slot;
     if (unlikely(t == NULL)) {
-        return thread_allow_unattached(verdict);
+        return check_allow_unattached(verdict);
     }
     if (unlikely(!slot_get(t, key->hash, &slot))) {
         return check_slow(t, key, cost, true, NULL, verdict);
@@ -328,17 +328,17 @@ __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_
     return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_slow(t, key, cost, true, slot, verdict);
 }
 
-bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost)
+bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
     struct slot *slot = NULL;
     struct hint hint = {.slotless = false};
     enum hit hit = slot_get(t, key->hash, &slot) ? check_hit(t, slot, cost, NULL) : HIT_NONE;
     hit = hit != HIT_NONE ? hit : check_kept(t, key, cost, slot, NULL, &hint);
-    return hit != HIT_NONE ? hit == HIT_PASS : check_within(t, key, cost, true, slot, &hint, NULL);
+    return hit != HIT_NONE ? hit == HIT_PASS : check_in_section(t, key, cost, true, slot, &hint, NULL);
 }
 
-bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                       uint64_t now_ns)
+bool check_without_slot(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
+                        uint64_t now_ns)
 {
     counter_add(&t->slow_count, 1);
     return decide(t, policy, key, cost, true, SLOT_NONE, 0, EPOCH_ASLEEP, now_ns, NULL);
@@ -346,5 +346,5 @@ bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    return t != NULL ? check_slow(t, key, cost, false, NULL, verdict) : thread_allow_unattached(verdict);
+    return t != NULL ? check_slow(t, key, cost, false, NULL, verdict) : check_allow_unattached(verdict);
 }

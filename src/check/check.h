@@ -12,18 +12,18 @@
 #include "weir/weir.h"
 
 /* What a call without a handle is answered. */
-bool thread_allow_unattached(weir_verdict *verdict);
+bool check_allow_unattached(weir_verdict *verdict);
 
 /* The policy of a key in a set, with an entry of the key's own where there is one; NULL: none. */
-const struct policy *thread_policy(const struct policy_set *set, const weir_key *key);
+const struct policy *check_policy(const struct policy_set *set, const weir_key *key);
 /* As weir_check, within an RCU section. */
-bool thread_check_within(struct weir_thread *t, const weir_key *key, uint64_t cost);
+bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost);
 /* The same of a key that has no slot, and is given none. */
-bool thread_check_cold(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                       uint64_t now_ns);
-bool thread_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
+bool check_without_slot(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
+                        uint64_t now_ns);
+bool check_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
 /* A key that is always allowed, or always denied. */
-bool thread_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict);
-void thread_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
+bool check_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict);
+void check_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
 
 #endif

@@ -68,7 +68,7 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
                         const uint64_t *costs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct policy *policy = thread_policy(set, &keys[i]);
+        const struct policy *policy = check_policy(set, &keys[i]);
         if (policy == NULL) {
             counter_add(&t->unknown_count, 1);
         } else if (policy->override != OVERRIDE_NONE) {
@@ -119,7 +119,7 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
         } else if (claim->short_of && !claim->placeless) {
             slot_learn_denial(t, claim->policy, claim->key, claim->cells, claim->cost);
         }
-        thread_tally(t, claim->policy, claim->optional ? !claim->short_of : r->out->allowed);
+        check_tally(t, claim->policy, claim->optional ? !claim->short_of : r->out->allowed);
     }
 }
 
@@ -128,10 +128,10 @@ static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
 {
     for (size_t i = 0; i < all->entry_count; i++) {
         const struct policy *policy = all->entries[i];
-        thread_tally(t, policy, policy->mode == WEIR_SHADOW ? policy->override == OVERRIDE_ALLOW : pass);
+        check_tally(t, policy, policy->mode == WEIR_SHADOW ? policy->override == OVERRIDE_ALLOW : pass);
     }
     for (size_t i = 0; i < all->count && all->denied; i++) {
-        thread_tally(t, all->claims[i].policy, all->claims[i].policy->mode == WEIR_SHADOW);
+        check_tally(t, all->claims[i].policy, all->claims[i].policy->mode == WEIR_SHADOW);
     }
 }
 
@@ -153,7 +153,7 @@ static bool all_decide(struct weir_thread *t, struct all *all, uint32_t epoch, w
     struct request r = {
         .t = t, .claims = all->claims, .count = all->count, .now_ns = all_now(t, all), .out = &decision};
     all_take_slots(t, all, epoch, r.now_ns);
-    process_decide(&r, true);
+    decide_request(&r, true);
     all_learn_decisions(t, all, epoch, &r);
     counter_add(&t->untracked_count, decision.untracked);
     if (verdict != NULL) {
@@ -179,7 +179,7 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, cons
     all_collect(t, set, &all, keys, costs, count);
     bool pass = !all.denied;
     if (all.denied) {
-        (void) thread_answer_override(t, thread_policy(set, &keys[all.denied_by]), false, verdict);
+        (void) check_answer_override(t, check_policy(set, &keys[all.denied_by]), false, verdict);
         if (verdict != NULL) {
             verdict->key_index = all.denied_by;
         }
@@ -201,7 +201,7 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
 {
     size_t slots[WEIR_MAX_KEYS_AT_ONCE];
     if (t == NULL) {
-        return thread_allow_unattached(verdict);
+        return check_allow_unattached(verdict);
     }
     if (count > WEIR_MAX_KEYS_AT_ONCE) {
         if (verdict != NULL) {

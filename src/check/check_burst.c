@@ -44,7 +44,7 @@ struct ahead {
     struct policy_snapshot *snapshot; /* NULL: it is decided by itself */
     uint64_t cost;
     union {
-        struct cold_swap swap;
+        struct direct_swap swap;
         struct cell *noted; /* where other nodes use the key too: its cell, perhaps; there is nothing to swap ahead */
     };
 };
@@ -73,7 +73,7 @@ struct burst {
 /* The policy of a key at this moment; `none`: the key does not go the short way, or there is no place for another. */
 static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burst *b, const weir_key *key)
 {
-    const struct policy *policy = thread_policy(b->set, key);
+    const struct policy *policy = check_policy(b->set, key);
     struct policy_snapshot *snapshot = NULL;
     for (size_t i = 0; i < b->direct_count && snapshot == NULL; i++) {
         snapshot = b->snapshots[i].policy == policy ? &b->snapshots[i] : NULL;
@@ -206,10 +206,10 @@ static __attribute__((noinline)) bool decide_long(struct burst *b, const struct 
 {
     struct policy_snapshot *snapshot = ahead->snapshot;
     if (snapshot == NULL) {
-        return thread_check_within(b->t, key, cost);
+        return check_one_of_burst(b->t, key, cost);
     }
     snapshot->allowed -= ahead->cell != NULL;
-    struct cold_answer how;
+    struct direct_answer how;
     const bool found = snapshot->fleet && load_relaxed(&ahead->noted->hash) == ahead->hash;
     if (found ? direct_charge(b->t->process, snapshot, ahead->noted, ahead->hash, cost, &how)
               : direct_check(b->t, snapshot, key, cost, NULL)) {
@@ -218,8 +218,8 @@ static __attribute__((noinline)) bool decide_long(struct burst *b, const struct 
     }
     /* It may have been given a slot since it was chosen: when it came twice. */
     return slot_find(b->t, key->hash) != SLOT_NONE
-               ? thread_check_within(b->t, key, cost)
-               : thread_check_cold(b->t, snapshot->policy, key, cost, snapshot->now_ns);
+               ? check_one_of_burst(b->t, key, cost)
+               : check_without_slot(b->t, snapshot->policy, key, cost, snapshot->now_ns);
 }
 
 static uint64_t decide(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)

@@ -69,35 +69,35 @@ static void take_over(const struct request *r, const struct claim *claim, size_t
 static bool hear(struct request *r, struct claim *claim, size_t i, uint64_t mine, struct dwcas_value *value)
 {
     const struct cell *cell = cell_of(r, claim, i);
-    struct opinion *opinion = &claim->opinions[i];
-    opinion->held = load_acquire(&cell->held); /* [T3] before the state, for the denial rule */
+    struct limit_reading *reading = &claim->readings[i];
+    reading->held = load_acquire(&cell->held); /* [T3] before the state, for the denial rule */
     if (!cell_read(cell, cell_hash(claim->policy, claim->key, i), value)) {
         return false;
     }
-    opinion->state = cell_state(*value);
-    opinion->level = opinion->state;
+    reading->state = cell_state(*value);
+    reading->level = reading->state;
     struct process *process = r->t->process;
     const uint32_t at = claim->cells[i];
     const uint64_t asked = claim_asked(claim);
     const bool mirrored = process_shares(process, claim->policy);
     if (mirrored) {
         claim->rules[i] = allowance_rule(process, claim->policy, i, at, asked);
-        opinion->level = allowance_level(process, claim->policy, &claim->rules[i], at, opinion->state, r->now_ns);
+        reading->level = allowance_level(process, claim->policy, &claim->rules[i], at, reading->state, r->now_ns);
     }
     const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
-    opinion->left = saturating_sub(rule_headroom(&claim->rules[i], opinion->level, r->now_ns), others);
+    reading->left = saturating_sub(rule_headroom(&claim->rules[i], reading->level, r->now_ns), others);
     if (mirrored) {
-        opinion->left = allowance_left(process, &(struct allowance_query){.policy = claim->policy,
+        reading->left = allowance_left(process, &(struct allowance_query){.policy = claim->policy,
                                                                           .rule = &claim->rules[i],
-                                                                          .state = opinion->state,
-                                                                          .headroom = opinion->left,
+                                                                          .state = reading->state,
+                                                                          .headroom = reading->left,
                                                                           .held = others,
                                                                           .asked = asked,
                                                                           .now_ns = r->now_ns,
                                                                           .cell = at});
     }
     if (others != 0 && rule_is_queue(&claim->rules[i])) {
-        opinion->left = 0;
+        reading->left = 0;
     }
     return true;
 }
@@ -120,14 +120,14 @@ static bool ask_one(struct request *r, struct claim *claim, size_t i, uint64_t m
     return hear(r, claim, i, mine, value);
 }
 
-bool process_ask(struct request *r, struct claim *claim, uint64_t mine)
+bool claim_read(struct request *r, struct claim *claim, uint64_t mine)
 {
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
         struct dwcas_value value;
         if (!ask_one(r, claim, i, mine, &value)) {
             return false;
         }
-        claim->opinions[i].left = saturating_sub(claim->opinions[i].left, claim->before[i]);
+        claim->readings[i].left = saturating_sub(claim->readings[i].left, claim->before[i]);
     }
     return true;
 }
@@ -138,8 +138,8 @@ static size_t tightest(const struct claim *claim, size_t *denied)
     size_t least = 0;
     *denied = 0;
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        *denied += claim->opinions[i].left < claim_asked(claim);
-        if (claim->opinions[i].left < claim->opinions[least].left) {
+        *denied += claim->readings[i].left < claim_asked(claim);
+        if (claim->readings[i].left < claim->readings[least].left) {
             least = i;
         }
     }
@@ -150,9 +150,9 @@ static size_t tightest(const struct claim *claim, size_t *denied)
 static bool denial_is_sure(const struct request *r, const struct claim *claim)
 {
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        const uint64_t held = claim->opinions[i].held;
+        const uint64_t held = claim->readings[i].held;
         /* [T3] after the state, which was read with acquire. */
-        if (claim->opinions[i].left < claim_asked(claim) && (held & HELD_UNITS) == 0 &&
+        if (claim->readings[i].left < claim_asked(claim) && (held & HELD_UNITS) == 0 &&
             load_acquire(&cell_of(r, claim, i)->held) == held) {
             return true;
         }
@@ -169,7 +169,7 @@ static void deny(struct request *r)
         if (!r->claims[c].short_of || r->claims[c].optional) {
             continue;
         }
-        process_denial(r, &r->claims[c], &one);
+        denial_of_claim(r, &r->claims[c], &one);
         if (one.retry_after_ns > strictest.retry_after_ns) {
             strictest = one;
             strictest.key_index = (uint8_t) c;
@@ -184,30 +184,30 @@ static void mark_refused(struct request *r)
     for (size_t c = 0; c < r->count; c++) {
         const struct claim *claim = &r->claims[c];
         for (size_t i = 0; claim->short_of && !claim->placeless && i < claim->policy->limit_count; i++) {
-            if (claim->opinions[i].left < claim_asked(claim)) {
+            if (claim->readings[i].left < claim_asked(claim)) {
                 cell_meta_record(&r->t->process->table.metas[claim->cells[i]], EVENT_REFUSED);
             }
         }
     }
 }
 
-struct state process_base(const struct request *r, const struct claim *claim, size_t i)
+struct state claim_charge_base(const struct request *r, const struct claim *claim, size_t i)
 {
-    const struct opinion *opinion = &claim->opinions[i];
+    const struct limit_reading *reading = &claim->readings[i];
     const struct rule *rule = &claim->rules[i];
     /* In parts every unit takes the time of those that pass elsewhere, from the level on. */
     const bool in_parts = rule_is_bucket(rule) && process_shares(r->t->process, claim->policy) &&
                           load_relaxed(&claim->policy->outage_mode) == OUTAGE_MODE_SHARE;
-    return in_parts ? opinion->level : opinion->state;
+    return in_parts ? reading->level : reading->state;
 }
 
-enum charge process_charge(struct request *r, struct claim *claim, size_t i, uint64_t cost, uint64_t mine,
-                           uint64_t wanted, uint64_t add)
+enum charge claim_charge_cell(struct request *r, struct claim *claim, size_t i, uint64_t cost, uint64_t mine,
+                              uint64_t wanted, uint64_t add)
 {
     struct process *process = r->t->process;
     struct cell *cell = cell_of(r, claim, i);
     const struct rule *rule = &claim->rules[i];
-    struct opinion *opinion = &claim->opinions[i];
+    struct limit_reading *reading = &claim->readings[i];
     const bool is_log = rule_has_history(rule);
     const uint32_t at = claim->cells[i];
     enum charge result;
@@ -221,11 +221,11 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
             result = CHARGE_LOST;
             break;
         }
-        if (opinion->left < wanted) {
+        if (reading->left < wanted) {
             result = CHARGE_NO_ROOM;
             break;
         }
-        struct state charged = process_base(r, claim, i);
+        struct state charged = claim_charge_base(r, claim, i);
         if (is_log) {
             /* Beside what others have been promised by the same word. */
             const uint64_t others = wanted != 0 ? (load_acquire(&cell->held) & HELD_UNITS) - mine : 0;
@@ -245,10 +245,10 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
         struct dwcas_value next = cell_value(charged, value);
         next.b += add;
         if (dwcas_swap(&cell->state, &value, next)) {
-            opinion->state = opinion->level = charged;
-            opinion->left -= min_u64(cost, opinion->left);
+            reading->state = reading->level = charged;
+            reading->left -= min_u64(cost, reading->left);
             if (rule_is_queue(rule)) {
-                opinion->left = rule_headroom(rule, charged, r->now_ns);
+                reading->left = rule_headroom(rule, charged, r->now_ns);
             }
             result = CHARGE_DONE;
             break;
@@ -264,7 +264,7 @@ enum charge process_charge(struct request *r, struct claim *claim, size_t i, uin
     return result;
 }
 
-void process_hold(struct request *r, const struct claim *claim, uint64_t delta)
+void claim_hold(struct request *r, const struct claim *claim, uint64_t delta)
 {
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
         (void) cell_hold(cell_of(r, claim, i), delta);
@@ -284,7 +284,7 @@ static void hold_all(struct request *r, bool account)
         struct claim *claim = &r->claims[c];
         if (takes(claim)) {
             const uint64_t all = claim->cost + claim->granted;
-            process_hold(r, claim, account ? (uint64_t) 0 - all : all);
+            claim_hold(r, claim, account ? (uint64_t) 0 - all : all);
         }
     }
 }
@@ -313,7 +313,7 @@ static enum charge look_all(struct request *r, struct claim **placeless)
             const uint64_t mine = held_in(r, r->count, claim->cells[i]);
             const uint64_t wanted = held_in(r, c + 1, claim->cells[i]);
             /* Nothing is charged yet: what changes is the generation [P1]. */
-            const enum charge seen = process_charge(r, claim, i, 0, mine, wanted, GENERATION_ONE);
+            const enum charge seen = claim_charge_cell(r, claim, i, 0, mine, wanted, GENERATION_ONE);
             if (seen != CHARGE_DONE) {
                 *placeless = seen == CHARGE_NO_MEMORY && claim->optional ? claim : NULL;
                 return seen;
@@ -347,9 +347,9 @@ static enum charge charge_held(struct request *r)
         struct claim *claim = &r->claims[c];
         for (size_t i = 0; i < claim->policy->limit_count && takes(claim); i++) {
             /* A log has made room when it was looked at. */
-            (void) process_charge(r, claim, i, claim->cost, claim->cost + claim->granted, 0, 0);
+            (void) claim_charge_cell(r, claim, i, claim->cost, claim->cost + claim->granted, 0, 0);
             (void) cell_hold(cell_of(r, claim, i), (uint64_t) 0 - claim->cost); /* I4: after it was charged */
-            claim->opinions[i].left -= min_u64(claim->granted, claim->opinions[i].left);
+            claim->readings[i].left -= min_u64(claim->granted, claim->readings[i].left);
         }
     }
     if (giant) {
@@ -358,7 +358,7 @@ static enum charge charge_held(struct request *r)
     return seen;
 }
 
-void process_dirty(const struct request *r, const struct claim *claim)
+void claim_set_dirty(const struct request *r, const struct claim *claim)
 {
     if (claim->policy->scope != WEIR_SCOPE_FLEET || !r->t->process->fleet) {
         return;
@@ -373,10 +373,10 @@ static enum charge charge_all(struct request *r)
 {
     struct claim *first = &r->claims[0];
     const bool plain = r->count == 1 && first->granted == 0 && first->policy->limit_count == 1;
-    const enum charge result = plain ? process_charge(r, first, 0, first->cost, 0, first->cost, 0) : charge_held(r);
+    const enum charge result = plain ? claim_charge_cell(r, first, 0, first->cost, 0, first->cost, 0) : charge_held(r);
     for (size_t c = 0; c < r->count && result == CHARGE_DONE; c++) {
         if (takes(&r->claims[c])) {
-            process_dirty(r, &r->claims[c]);
+            claim_set_dirty(r, &r->claims[c]);
         }
     }
     return result;
@@ -408,13 +408,13 @@ static void allow(struct request *r)
         size_t denied;
         const size_t least = tightest(claim, &denied);
         const uint64_t limit = claim->policy->limits[least].rule.limit;
-        const uint64_t left = min_u64(claim->opinions[least].left + granted_in(r, claim->cells[least]), limit);
+        const uint64_t left = min_u64(claim->readings[least].left + granted_in(r, claim->cells[least]), limit);
         if (left < out->remaining || out->limit == 0) {
             out->key_index = (uint8_t) c;
             out->limit_index = (uint8_t) least;
             out->limit = limit;
             out->remaining = left;
-            out->reset_after_ns = rule_reset_after(&claim->rules[least], claim->opinions[least].level, r->now_ns);
+            out->reset_after_ns = rule_reset_after(&claim->rules[least], claim->readings[least].level, r->now_ns);
         }
     }
     if (out->limit == 0) {
@@ -424,7 +424,7 @@ static void allow(struct request *r)
     out->remaining = min_u64(out->remaining, out->limit);
 }
 
-bool process_wait(struct request *r, const struct claim *claim, unsigned *fruitless)
+bool decide_wait(struct request *r, const struct claim *claim, unsigned *fruitless)
 {
     return settle_key(r->t->limiter, r->t, claim->policy, claim->key) || settle_wait(fruitless);
 }
@@ -458,20 +458,20 @@ static enum answer ask_all(struct request *r, unsigned *fruitless)
             continue;
         }
         count_before(r, c);
-        if (!process_ask(r, claim, 0)) {
+        if (!claim_read(r, claim, 0)) {
             return ANSWER_LOST;
         }
         const size_t least = tightest(claim, &denied);
         claim->short_of = denied != 0;
         claim->granted = 0;
         if (claim->short_of) {
-            if (!denial_is_sure(r, claim) && process_wait(r, claim, fruitless)) {
+            if (!denial_is_sure(r, claim) && decide_wait(r, claim, fruitless)) {
                 return ANSWER_AGAIN;
             }
             answer = claim->optional ? answer : ANSWER_DENIED;
         } else if (claim->want != 0 && claim->cost != 0 && claim->policy->grants) {
-            const uint64_t left = claim->opinions[least].left;
-            claim->granted = min_u64(claim->want, process_grant_share(r->t, left - claim->cost));
+            const uint64_t left = claim->readings[least].left;
+            claim->granted = min_u64(claim->want, decide_grant_share(r->t, left - claim->cost));
         }
     }
     return answer;
@@ -595,7 +595,7 @@ static bool find_all(struct request *r, bool pin)
     return true;
 }
 
-void process_decide(struct request *r, bool take)
+void decide_request(struct request *r, bool take)
 {
     for (size_t c = 0; c < r->count; c++) {
         struct claim *claim = &r->claims[c];

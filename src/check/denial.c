@@ -7,15 +7,15 @@
 #include "process/insert.h"
 #include "thread/limiter.h"
 
-uint64_t process_retry_after(const struct request *r, const struct claim *claim, size_t i)
+uint64_t denial_retry_after(const struct request *r, const struct claim *claim, size_t i)
 {
     const struct rule *rule = &claim->rules[i];
     const uint64_t asked = claim_asked(claim) + claim->before[i];
     if (!rule_has_history(rule)) {
-        return rule_retry_after(rule, claim->opinions[i].level, r->now_ns, asked);
+        return rule_retry_after(rule, claim->readings[i].level, r->now_ns, asked);
     }
     struct process *process = r->t->process;
-    uint64_t retry_ns = history_state_retry_after(rule, claim->opinions[i].state, r->now_ns, asked);
+    uint64_t retry_ns = history_state_retry_after(rule, claim->readings[i].state, r->now_ns, asked);
     history_store_lock(process, claim->cells[i]);
     struct history *history = history_store_get(process, claim->cells[i]);
     /* Relaxed: under the lock a log is its cell's for as long as the hash is there. */
@@ -27,15 +27,15 @@ uint64_t process_retry_after(const struct request *r, const struct claim *claim,
     return retry_ns;
 }
 
-void process_denial(const struct request *r, const struct claim *claim, struct decision *out)
+void denial_of_claim(const struct request *r, const struct claim *claim, struct decision *out)
 {
     *out = (struct decision){.allowed = false, .remaining = UINT64_MAX};
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        out->remaining = min_u64(out->remaining, claim->opinions[i].left);
-        if (claim->opinions[i].left >= claim_asked(claim)) {
+        out->remaining = min_u64(out->remaining, claim->readings[i].left);
+        if (claim->readings[i].left >= claim_asked(claim)) {
             continue;
         }
-        uint64_t retry_ns = process_retry_after(r, claim, i);
+        uint64_t retry_ns = denial_retry_after(r, claim, i);
         if (retry_ns == UINT64_MAX && claim_asked(claim) + claim->before[i] <= claim->policy->limits[i].rule.limit) {
             /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
             retry_ns = NS_PER_S;
@@ -52,7 +52,7 @@ void process_denial(const struct request *r, const struct claim *claim, struct d
             out->retry_after_ns = retry_ns;
             out->limit_index = (uint8_t) i;
             out->limit = claim->policy->limits[i].rule.limit;
-            out->reset_after_ns = rule_reset_after(&claim->rules[i], claim->opinions[i].level, r->now_ns);
+            out->reset_after_ns = rule_reset_after(&claim->rules[i], claim->readings[i].level, r->now_ns);
         }
     }
     out->remaining = min_u64(out->remaining, out->limit);

@@ -6,6 +6,6 @@
 #include "check/request.h"
 
 /* Of one claim alone. */
-void process_denial(const struct request *r, const struct claim *claim, struct decision *out);
+void denial_of_claim(const struct request *r, const struct claim *claim, struct decision *out);
 
 #endif

@@ -5,7 +5,7 @@
 #include "check/verdict.h"
 
 bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
-                          uint64_t hash, uint64_t cost, struct cold_answer *out)
+                          uint64_t hash, uint64_t cost, struct direct_answer *out)
 {
     const uint32_t at = (uint32_t) (cell - process->table.cells);
     const struct rule *rule = &snapshot->rule;
@@ -32,7 +32,7 @@ bool direct_charge_shared(struct process *process, const struct policy_snapshot 
         return false;
     }
     table_set_dirty(&process->table, at);
-    *out = (struct cold_answer){.state = state, .held = held, .left = left - cost};
+    *out = (struct direct_answer){.state = state, .held = held, .left = left - cost};
     return true;
 }
 
@@ -44,11 +44,11 @@ void direct_write(weir_verdict *verdict, const struct weir_thread *t, const stru
                               .limit = snapshot->rule.limit,
                               .remaining = min_u64(left, snapshot->rule.limit),
                               .reset_after_ns = reset_after_ns,
-                              .fleet_age_ns = fleet_age(t->process, snapshot->now_ns)};
+                              .fleet_age_ns = verdict_fleet_age(t->process, snapshot->now_ns)};
 }
 
 void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
-                    const struct cold_answer *how)
+                    const struct direct_answer *how)
 {
     const struct rule *rule = &snapshot->rule;
     const uint64_t left =
@@ -65,7 +65,7 @@ bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot,
     }
     const uint64_t hash = policy_snapshot_hash(snapshot, key);
     const uint32_t at = table_find(&process->table, hash);
-    struct cold_answer how;
+    struct direct_answer how;
     if (at == TABLE_NONE || !direct_charge(process, snapshot, &process->table.cells[at], hash, cost, &how)) {
         return false;
     }

@@ -5,7 +5,7 @@
  * instructions: a search, a look, and one compare-and-swap of the state.
  *
  * It only ever says yes. Whatever else there is to say (no room, a new key, a queue, a log, a bucket of another rate, a
- * part of the limit, somebody in between) is said by process_decide, as if nobody had been here.
+ * part of the limit, somebody in between) is said by decide_request, as if nobody had been here.
  *
  * What is the same for all keys of a policy at one moment is worked out once (policy_snapshot_of): a burst does it once
  * for all of its keys.
@@ -33,7 +33,7 @@ static inline uint64_t policy_snapshot_hash(const struct policy_snapshot *snapsh
 }
 
 /* How a key stands after it was counted, for a verdict. */
-struct cold_answer {
+struct direct_answer {
     struct state state;
     uint64_t held;
     uint64_t left; /* units; set where other nodes use the key as well */
@@ -41,10 +41,10 @@ struct cold_answer {
 
 /* As direct_charge, where other nodes use the key as well. `cost`: 1 to the limit. */
 bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
-                          uint64_t hash, uint64_t cost, struct cold_answer *out);
+                          uint64_t hash, uint64_t cost, struct direct_answer *out);
 
 /* What a charge is to make of a cell's state, its generation included. */
-struct cold_swap {
+struct direct_swap {
     struct dwcas_value from, to;
 };
 
@@ -53,7 +53,7 @@ struct cold_swap {
  * easily. *held: beside how many units that threads hold. No other node uses the key.
  */
 static inline bool direct_look(const struct policy_snapshot *snapshot, const struct cell *cell, uint64_t hash,
-                               uint64_t cost, struct cold_swap *swap, uint64_t *held)
+                               uint64_t cost, struct direct_swap *swap, uint64_t *held)
 {
     const struct dwcas_value from = dwcas_guess(&cell->state);
     /* Relaxed: ordered behind the state by [T2]. */
@@ -75,7 +75,7 @@ static inline bool direct_look(const struct policy_snapshot *snapshot, const str
  * was done.
  */
 static inline bool direct_charge(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
-                                 uint64_t hash, uint64_t cost, struct cold_answer *out)
+                                 uint64_t hash, uint64_t cost, struct direct_answer *out)
 {
     if (cost > snapshot->limit_at.limit) {
         return false;
@@ -83,13 +83,13 @@ static inline bool direct_charge(struct process *process, const struct policy_sn
     if (snapshot->fleet) {
         return direct_charge_shared(process, snapshot, cell, hash, cost, out);
     }
-    struct cold_swap swap;
+    struct direct_swap swap;
     uint64_t held;
     if (!direct_look(snapshot, cell, hash, cost, &swap, &held)) {
         top_denied_prefetch(&process->top_denied, (uint32_t) (cell - process->table.cells));
         return false;
     }
-    *out = (struct cold_answer){.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};
+    *out = (struct direct_answer){.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};
     return dwcas_swap(&cell->state, &swap.from, swap.to);
 }
 
@@ -98,10 +98,10 @@ void direct_write(weir_verdict *verdict, const struct weir_thread *t, const stru
                   uint64_t left, uint64_t reset_after_ns);
 /* The same of what direct_charge has counted. */
 void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
-                    const struct cold_answer *how);
+                    const struct direct_answer *how);
 
 /*
- * The same for a key of which nothing has been looked at yet, and answers. False: nothing was done, and process_decide
+ * The same for a key of which nothing has been looked at yet, and answers. False: nothing was done, and decide_request
  * is to be asked.
  */
 bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot, const weir_key *key, uint64_t cost,

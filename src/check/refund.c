@@ -190,7 +190,7 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&t->process->policies), key);
+    const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
     if (policy == NULL || policy->override != OVERRIDE_NONE || cost == 0 || !subject_take(&s, t, policy, key)) {
         rcu_leave();
         return;
@@ -220,7 +220,7 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
     }
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&t->process->policies), key);
+    const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
     if (policy == NULL || policy->override != OVERRIDE_NONE || units == 0) {
         rcu_leave();
         return;
@@ -297,7 +297,7 @@ static void reset_cell(struct process *process, const struct policy *policy, siz
     }
 }
 
-int adjust_reset(struct limiter *limiter, const weir_key *key, bool reachable)
+int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
 {
     rcu_enter();
     const struct policy_set *set = load_acquire(&limiter->process.policies);

@@ -8,7 +8,7 @@
 #include "thread/slot.h"
 
 /* One key's slot and cell; the slot is locked, and has no grant. */
-struct warm {
+struct renewal {
     struct weir_thread *t;
     size_t index;
     const struct policy_snapshot *snapshot;
@@ -19,10 +19,10 @@ struct warm {
 
 /* The state after what passed on the last grant, and what is left of it beside what others hold; `mine`: all that the
  * cell holds for this thread. */
-static uint64_t look(const struct warm *w, uint64_t mine, struct dwcas_value *value, struct state *state)
+static uint64_t look(const struct renewal *w, uint64_t mine, struct dwcas_value *value, struct state *state)
 {
     const struct rule *rule = &w->snapshot->rule;
-    const struct slot_back *account = &w->t->accounts[w->index];
+    const struct slot_account *account = &w->t->accounts[w->index];
     *value = dwcas_read(&w->cell->state);
     *state = cell_state(*value);
     if (w->passed != 0) {
@@ -33,7 +33,7 @@ static uint64_t look(const struct warm *w, uint64_t mine, struct dwcas_value *va
 }
 
 /* How much of `want` there is room for beside the cost; false: not even for that. */
-static bool size_grant(struct warm *w, uint64_t want)
+static bool size_grant(struct renewal *w, uint64_t want)
 {
     struct dwcas_value value;
     struct state state;
@@ -42,12 +42,12 @@ static bool size_grant(struct warm *w, uint64_t want)
     if (left < w->cost || (rule_is_bucket(rule) && bucket_rate_id(state) != rule->rate_id && state.a != 0)) {
         return false;
     }
-    w->granted = min_u64(want, process_grant_share(w->t, left - w->cost));
+    w->granted = min_u64(want, decide_grant_share(w->t, left - w->cost));
     return true;
 }
 
 /* Charges what passed and the cost, where there is room for what is held. *left: what may pass then. */
-static bool charge(const struct warm *w, uint64_t mine, struct state *charged, uint64_t *left)
+static bool charge(const struct renewal *w, uint64_t mine, struct state *charged, uint64_t *left)
 {
     const struct rule *rule = &w->snapshot->rule;
     struct dwcas_value value;
@@ -64,10 +64,10 @@ static bool charge(const struct warm *w, uint64_t mine, struct state *charged, u
 }
 
 /* Settles the slot and grants anew. */
-static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *verdict)
+static bool renew(struct renewal *w, uint32_t epoch, uint64_t want, weir_verdict *verdict)
 {
     struct slot *slot = &w->t->slots[w->index];
-    struct slot_back *account = &w->t->accounts[w->index];
+    struct slot_account *account = &w->t->accounts[w->index];
     const uint64_t now_ns = w->snapshot->now_ns;
     const struct rule *rule = &w->snapshot->rule;
     const uint64_t used = load_relaxed(&slot->used);
@@ -113,7 +113,7 @@ static bool renew(struct warm *w, uint32_t epoch, uint64_t want, weir_verdict *v
 }
 
 /* The cell that a slot pins for a hash; NULL: it is not this hash's. */
-static struct cell *cell_of(const struct weir_thread *t, const struct slot_back *account, uint64_t hash)
+static struct cell *cell_of(const struct weir_thread *t, const struct slot_account *account, uint64_t hash)
 {
     /* The owner's own. The cell is pinned, so it does not change hands. */
     struct cell *cell = &t->process->table.cells[account->cells[0]];
@@ -124,7 +124,7 @@ static struct cell *cell_of(const struct weir_thread *t, const struct slot_back 
  * Whether a slot has nothing to settle, and denies nothing that has yet to be denied anew. Relaxed: what others settle
  * meanwhile leaves it so.
  */
-static bool is_idle(const struct slot *slot, const struct slot_back *account, uint32_t epoch)
+static bool is_idle(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
 {
     return load_relaxed(&account->granted) == 0 && load_relaxed(&account->accounted) == load_relaxed(&slot->used) &&
            (uint32_t) (load_relaxed(&slot->grant) >> 32) != epoch;
@@ -133,10 +133,10 @@ static bool is_idle(const struct slot *slot, const struct slot_back *account, ui
 bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_snapshot *snapshot, const weir_key *key,
                   uint64_t cost, uint32_t epoch, weir_verdict *verdict)
 {
-    struct slot_back *account = &t->accounts[slot - t->slots];
+    struct slot_account *account = &t->accounts[slot - t->slots];
     const uint64_t hash = policy_snapshot_hash(snapshot, key);
     struct cell *cell = cell_of(t, account, hash);
-    struct cold_answer how;
+    struct direct_answer how;
     if (cell == NULL || !is_idle(slot, account, epoch) ||
         !direct_charge(t->process, snapshot, cell, hash, cost, &how)) {
         return false;
@@ -149,11 +149,11 @@ bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_
     return true;
 }
 
-bool renew_grant_check(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
-                       uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict)
+bool renew_grant(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
+                 uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     if (want == 0 && renew_direct(t, slot, snapshot, key, cost, epoch, verdict)) {
         return true;
     }
@@ -164,7 +164,7 @@ bool renew_grant_check(struct weir_thread *t, size_t index, const struct policy_
         return false;
     }
     store_relaxed(&slot->grant, 0); /* the owner's own: no barrier */
-    struct warm w = {.t = t, .index = index, .snapshot = snapshot, .cell = cell, .cost = cost};
+    struct renewal w = {.t = t, .index = index, .snapshot = snapshot, .cell = cell, .cost = cost};
     const bool pass = renew(&w, epoch, want, verdict);
     slot_unlock(account);
     if (pass) {

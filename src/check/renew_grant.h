@@ -30,9 +30,9 @@ bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_
 
 /*
  * Counts a request (of a cost that is not 0) of a key with a slot, and answers; `want`: see slot_grant_size. False:
- * nothing was done but, perhaps, that the slot's grant was taken back; process_decide is to be asked.
+ * nothing was done but, perhaps, that the slot's grant was taken back; decide_request is to be asked.
  */
-bool renew_grant_check(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
-                       uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict);
+bool renew_grant(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
+                 uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict);
 
 #endif

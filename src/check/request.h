@@ -13,7 +13,7 @@
 #include "weir/weir.h"
 
 /* What one limit says. */
-struct opinion {
+struct limit_reading {
     uint64_t held;      /* the cell's word, read before its state */
     struct state state; /* as it was read */
     struct state level; /* as it is decided by: allowance_level */
@@ -36,7 +36,7 @@ struct claim {
     uint64_t granted;                 /* units beyond the cost, held */
     uint64_t before[WEIR_MAX_LIMITS]; /* units that earlier claims of the request take from the same cells */
     struct rule rules[WEIR_MAX_LIMITS];
-    struct opinion opinions[WEIR_MAX_LIMITS];
+    struct limit_reading readings[WEIR_MAX_LIMITS];
 };
 
 /* Units a claim needs room for. */

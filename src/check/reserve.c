@@ -37,20 +37,20 @@ static bool hear_queue(struct request *r, uint64_t mine, uint64_t max_wait_ns, s
 {
     struct claim *claim = &r->claims[0];
     *out = (struct place){0, false, false};
-    if (!process_ask(r, claim, mine)) {
+    if (!claim_read(r, claim, mine)) {
         return false;
     }
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        const struct opinion *opinion = &claim->opinions[i];
-        const uint64_t ahead = saturating_sub(opinion->held & HELD_UNITS, mine);
+        const struct limit_reading *reading = &claim->readings[i];
+        const uint64_t ahead = saturating_sub(reading->held & HELD_UNITS, mine);
         uint64_t wait_ns = 0;
-        if (rule_queue(&claim->rules[i], opinion->level, r->now_ns, claim->cost != 0 ? claim->cost : 1, ahead,
+        if (rule_queue(&claim->rules[i], reading->level, r->now_ns, claim->cost != 0 ? claim->cost : 1, ahead,
                        max_wait_ns, &wait_ns)) {
             /* It waits with those that refuse, too. */
             out->wait_ns = max_u64(out->wait_ns, wait_ns);
         } else {
             out->refused = true;
-            wait_ns = rule_has_history(&claim->rules[i]) ? process_retry_after(r, claim, i) : wait_ns;
+            wait_ns = rule_has_history(&claim->rules[i]) ? denial_retry_after(r, claim, i) : wait_ns;
             out->wait_ns = max_u64(out->wait_ns, max_u64(wait_ns, 1));
         }
         out->others = out->others || ahead != 0;
@@ -70,11 +70,11 @@ static enum charge charge_plain(struct request *r)
     const struct state state = cell_state(value);
     /* [P1] held after the state: who holds units has looked at it already, and will charge them. */
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS;
-    if (state.a != claim->opinions[0].state.a || state.b != claim->opinions[0].state.b ||
-        held != (claim->opinions[0].held & HELD_UNITS)) {
+    if (state.a != claim->readings[0].state.a || state.b != claim->readings[0].state.b ||
+        held != (claim->readings[0].held & HELD_UNITS)) {
         return CHARGE_NO_ROOM;
     }
-    const struct state charged = rule_charge(&claim->rules[0], process_base(r, claim, 0), r->now_ns, claim->cost);
+    const struct state charged = rule_charge(&claim->rules[0], claim_charge_base(r, claim, 0), r->now_ns, claim->cost);
     return dwcas_swap(&cell->state, &value, cell_value(charged, value)) ? CHARGE_DONE : CHARGE_NO_ROOM;
 }
 
@@ -88,19 +88,19 @@ static enum charge charge_held(struct request *r, uint64_t max_wait_ns, uint64_t
     if (giant) {
         spin_lock(&r->t->process->oversized);
     }
-    process_hold(r, claim, claim->cost);
+    claim_hold(r, claim, claim->cost);
     for (size_t i = 0; i < claim->policy->limit_count && result == CHARGE_DONE; i++) {
         const uint64_t wanted = rule_is_bucket(&claim->rules[i]) ? 0 : claim->cost;
-        result = process_charge(r, claim, i, 0, claim->cost, wanted, GENERATION_ONE); /* [P1] */
+        result = claim_charge_cell(r, claim, i, 0, claim->cost, wanted, GENERATION_ONE); /* [P1] */
     }
     if (result == CHARGE_DONE && (!hear_queue(r, claim->cost, max_wait_ns, &place) || place.refused || place.others)) {
         result = CHARGE_NO_ROOM;
     }
     for (size_t i = 0; i < claim->policy->limit_count && result == CHARGE_DONE; i++) {
-        result = process_charge(r, claim, i, claim->cost, claim->cost, 0, 0);
+        result = claim_charge_cell(r, claim, i, claim->cost, claim->cost, 0, 0);
         *wait_ns = place.wait_ns;
     }
-    process_hold(r, claim, (uint64_t) 0 - claim->cost);
+    claim_hold(r, claim, (uint64_t) 0 - claim->cost);
     if (giant) {
         spin_unlock(&r->t->process->oversized);
     }
@@ -117,7 +117,7 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         if (!hear_queue(r, 0, max_wait_ns, &place)) {
             return false;
         }
-        if (place.others && process_wait(r, claim, &fruitless)) {
+        if (place.others && decide_wait(r, claim, &fruitless)) {
             continue;
         }
         const bool plain = claim->policy->limit_count == 1 && !rule_has_history(&claim->rules[0]);
@@ -137,7 +137,7 @@ static bool decide(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
         /* A log is charged where it has room, by the way of several cells. */
         const enum charge result = plain ? charge_plain(r) : charge_held(r, max_wait_ns, wait_ns);
         if (result == CHARGE_DONE) {
-            process_dirty(r, claim);
+            claim_set_dirty(r, claim);
             return true;
         }
         if (result == CHARGE_LOST) {
@@ -186,13 +186,13 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
     }
     counter_add(&t->slow_count, 1);
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&t->process->policies), key);
+    const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
     bool pass = true;
     if (policy == NULL) {
-        (void) thread_allow_unknown(t, NULL);
+        (void) check_allow_unknown(t, NULL);
     } else if (policy->override != OVERRIDE_NONE) {
         const bool allowed = policy->override == OVERRIDE_ALLOW;
-        thread_tally(t, policy, allowed);
+        check_tally(t, policy, allowed);
         pass = allowed || policy->mode == WEIR_SHADOW;
         *wait = pass ? 0 : UINT64_MAX;
     } else {
@@ -215,7 +215,7 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
             slot_unlock(&t->accounts[index]);
         }
         counter_add(&t->untracked_count, decision.untracked);
-        thread_tally(t, policy, decision.allowed);
+        check_tally(t, policy, decision.allowed);
         pass = decision.allowed || policy->mode == WEIR_SHADOW;
         *wait = decision.allowed || policy->mode != WEIR_SHADOW ? *wait : 0;
     }

@@ -10,6 +10,6 @@
 struct limiter;
 
 /* Makes a reset known: to the fleet, if there is one and it can be reached; else it is done at once. -ENOENT. */
-int adjust_reset(struct limiter *limiter, const weir_key *key, bool reachable);
+int reset_key(struct limiter *limiter, const weir_key *key, bool reachable);
 
 #endif

@@ -11,7 +11,7 @@
 static void slot_learn_grant(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim,
                              uint64_t now_ns)
 {
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     const struct policy *policy = claim->policy;
     if (claim->granted == 0) {
         return;
@@ -19,14 +19,14 @@ static void slot_learn_grant(struct weir_thread *t, size_t index, uint32_t epoch
     size_t least = 0;
     for (size_t i = 0; i < policy->limit_count; i++) {
         account->rules[i] = claim->rules[i];
-        least = claim->opinions[i].left < claim->opinions[least].left ? i : least;
+        least = claim->readings[i].left < claim->readings[least].left ? i : least;
     }
     const struct slot_terms terms = {.now_ns = now_ns,
                                      .granted = claim->granted,
                                      .limit = policy->limits[least].rule.limit,
-                                     .left = claim->opinions[least].left + claim->granted,
+                                     .left = claim->readings[least].left + claim->granted,
                                      .reset_after_ns =
-                                         rule_reset_after(&claim->rules[least], claim->opinions[least].level, now_ns),
+                                         rule_reset_after(&claim->rules[least], claim->readings[least].level, now_ns),
                                      .limit_index = (uint8_t) least,
                                      .about = slot_meta(policy)};
     slot_publish(t, index, epoch, &terms);
@@ -37,7 +37,7 @@ static void slot_learn_deny(struct weir_thread *t, size_t index, uint32_t epoch,
                             uint64_t cost, const struct decision *decision)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     const uint64_t asked = cost != 0 ? cost : 1;
     const bool never = decision->retry_after_ns == UINT64_MAX;
     const bool shadow = policy->mode == WEIR_SHADOW;
@@ -79,7 +79,7 @@ void slot_learn_decision(struct weir_thread *t, size_t index, uint32_t epoch, co
 {
     if (claim->short_of) {
         struct decision alone;
-        process_denial(r, claim, &alone);
+        denial_of_claim(r, claim, &alone);
         slot_learn_deny(t, index, epoch, claim->policy, claim->cost, &alone);
         top_denied_name(t->process, claim->policy, claim->key, claim->cells[0]);
     } else if (r->out->allowed) {

@@ -11,7 +11,7 @@
 #include "thread/tick.h"
 
 /* How old the fleet's news is at `now_ns`. */
-static inline uint64_t fleet_age(const struct process *process, uint64_t now_ns)
+static inline uint64_t verdict_fleet_age(const struct process *process, uint64_t now_ns)
 {
     const uint64_t news_ns = load_relaxed(&process->news_ns); /* a number that stands for itself */
     return news_ns == 0 ? UINT64_MAX : saturating_sub(now_ns, news_ns);
@@ -31,7 +31,7 @@ static inline void verdict_write(weir_verdict *verdict, const struct weir_thread
         .remaining = decision->remaining,
         .retry_after_ns = decision->allowed ? 0 : decision->retry_after_ns,
         .reset_after_ns = decision->reset_after_ns,
-        .fleet_age_ns = fleet_age(t->process, now_ns),
+        .fleet_age_ns = verdict_fleet_age(t->process, now_ns),
         .key_index = decision->key_index,
     };
 }

@@ -38,7 +38,7 @@ static int publish(weir *w, struct override_faults *faults)
     }
     outage_follow(set, compiled);
     struct overrides *old = load_relaxed(&set->overrides);
-    /* Pairs with thread_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
+    /* Pairs with check_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
     store_release(&set->overrides, compiled);
     store_relaxed(&w->override_count, overrides_count(compiled));
     tick_epoch(&w->limiter);

@@ -312,13 +312,13 @@ weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, s
 int weir_reset(weir *w, const weir_key *key)
 {
     const bool reachable = w->has_fleet && load_relaxed(&w->fleet.stats.link) == WEIR_LINK_UP;
-    int result = adjust_reset(&w->limiter, key, reachable);
+    int result = reset_key(&w->limiter, key, reachable);
     if (result != 0 || !w->has_fleet) {
         return result;
     }
     result = reachable ? weir_sync(w, w->options.redis_timeout_ms) : -ENOTCONN;
     if (result != 0) {
-        (void) adjust_reset(&w->limiter, key, false);
+        (void) reset_key(&w->limiter, key, false);
     }
     return result;
 }

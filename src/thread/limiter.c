@@ -30,7 +30,7 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
 {
     const size_t slots = slots_per_thread(max_keys, max_threads);
     const size_t slots_size = slots * sizeof(struct slot);
-    const size_t accounts_size = slots * sizeof(struct slot_back);
+    const size_t accounts_size = slots * sizeof(struct slot_account);
     const size_t tallies_size = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
     const size_t recent_size = arena_padded(RECENT_COUNT * sizeof(uint32_t));
     const size_t tags_size = arena_padded(slots / SLOT_WAYS * sizeof(uint64_t));
@@ -62,9 +62,9 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
         t->slots = arena_carve(&next, slots_size);
         t->accounts = arena_carve(&next, accounts_size);
         t->tallies = arena_carve(&next, tallies_size);
-        t->seen = arena_carve(&next, recent_size);
-        t->tags = arena_carve(&next, tags_size);
-        t->full = arena_carve(&next, busy_size);
+        t->recent_keys = arena_carve(&next, recent_size);
+        t->fingerprints = arena_carve(&next, tags_size);
+        t->set_busy_epochs = arena_carve(&next, busy_size);
         t->snapshots = arena_carve(&next, snapshots_size);
     }
     limiter->max_threads = max_threads;

@@ -31,19 +31,19 @@
 /* Slots that one barrier serves in a pass of the background thread. */
 #define SETTLE_BATCH 256
 
-bool slot_trylock(struct slot_back *account)
+bool slot_trylock(struct slot_account *account)
 {
     uint32_t free = 0;
     return load_relaxed(&account->lock) == 0 && cas_acquire(&account->lock, &free, 1); /* [S2] */
 }
 
-void slot_unlock(struct slot_back *account)
+void slot_unlock(struct slot_account *account)
 {
     store_release(&account->lock, 0); /* [S2] */
 }
 
 /* Adds a slot's denials to what is collected of its key, and to what that tells the fleet. True: it tells. */
-static bool tell_denied(struct process *process, const struct slot *slot, struct slot_back *account)
+static bool tell_denied(struct process *process, const struct slot *slot, struct slot_account *account)
 {
     const uint64_t denied = slot_denied(slot, account);
     const uint64_t news = denied - load_relaxed(&account->denied_counted);
@@ -64,17 +64,17 @@ static bool tell_denied(struct process *process, const struct slot *slot, struct
  * When units of a grant passed, for a log: it must not be earlier than they did. By a clock of the host's own time has
  * stood still since.
  */
-static uint64_t late_time(const struct limiter *limiter, const struct slot_back *account)
+static uint64_t late_time(const struct limiter *limiter, const struct slot_account *account)
 {
     return limiter->host_time ? account->granted_ns
                               : clock_monotonic_ns(limiter->clock) + load_relaxed(&limiter->line.offset_ns);
 }
 
-void slot_settle(struct weir_thread *t, size_t index)
+void settle_slot(struct weir_thread *t, size_t index)
 {
     struct process *process = t->process;
     struct slot *slot = &t->slots[index];
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     const uint64_t used = load_acquire(&slot->used); /* [S1] */
     const uint64_t passed = used - load_relaxed(&account->accounted);
     const uint64_t granted = load_relaxed(&account->granted);
@@ -110,12 +110,12 @@ void slot_settle(struct weir_thread *t, size_t index)
     }
 }
 
-void slot_release_owner(struct weir_thread *t, size_t index)
+void settle_release_owner(struct weir_thread *t, size_t index)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     store_relaxed(&slot->grant, 0); /* its owner's own: no barrier */
-    slot_settle(t, index);
+    settle_slot(t, index);
     slot_set_hash(t, index, 0);
     for (size_t i = 0; i < account->limit_count; i++) {
         cell_unpin(&t->process->table.cells[account->cells[i]]);
@@ -167,7 +167,7 @@ static bool settle_hash(struct limiter *limiter, const struct weir_thread *but, 
         }
         barrier_all_threads(); /* [S1] */
         for (size_t i = 0; i < count; i++) {
-            slot_settle(locked[i].thread, locked[i].index);
+            settle_slot(locked[i].thread, locked[i].index);
             slot_unlock(&locked[i].thread->accounts[locked[i].index]);
         }
         given_back = true;
@@ -232,13 +232,13 @@ void settle_denials(struct limiter *limiter, const struct policy *policy, const 
 }
 
 /* Whether only a settler whom the owner has passed a barrier for can settle it. */
-static bool needs_barrier(const struct slot *slot, const struct slot_back *account)
+static bool needs_barrier(const struct slot *slot, const struct slot_account *account)
 {
     return load_relaxed(&account->granted) != 0 || load_relaxed(&account->accounted) != load_relaxed(&slot->used);
 }
 
 /* Whether a slot has something lapsed to settle, as far as one can see without its lock. */
-static bool wants_settling(const struct slot *slot, const struct slot_back *account, uint32_t epoch)
+static bool wants_settling(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
 {
     const uint32_t granted_in = (uint32_t) (load_relaxed(&slot->grant) >> 32);
     const bool lapsed = granted_in != epoch && needs_barrier(slot, account);
@@ -257,7 +257,7 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
             continue;
         }
         struct slot *slot = &t->slots[*index];
-        struct slot_back *account = &t->accounts[*index];
+        struct slot_account *account = &t->accounts[*index];
         if (!wants_settling(slot, account, epoch)) {
             continue;
         }
@@ -275,7 +275,7 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
             taken[count++] = (uint16_t) *index;
             continue;
         }
-        slot_settle(t, *index);
+        settle_slot(t, *index);
         slot_unlock(account);
     }
     return count;
@@ -295,7 +295,7 @@ size_t settle_lapsed(struct limiter *limiter)
             }
             barrier_all_threads(); /* [S1] */
             for (size_t i = 0; i < count; i++) {
-                slot_settle(t, taken[i]);
+                settle_slot(t, taken[i]);
                 slot_unlock(&t->accounts[taken[i]]);
             }
         }

@@ -13,12 +13,12 @@
 
 struct limiter;
 
-bool slot_trylock(struct slot_back *account);
-void slot_unlock(struct slot_back *account);
+bool slot_trylock(struct slot_account *account);
+void slot_unlock(struct slot_account *account);
 /* Settles a locked slot whose grant is taken back, and whose owner is the caller or has passed a barrier since. */
-void slot_settle(struct weir_thread *t, size_t index);
+void settle_slot(struct weir_thread *t, size_t index);
 /* Takes a locked slot back from its key: settled, unpinned, free. By its owner. */
-void slot_release_owner(struct weir_thread *t, size_t index);
+void settle_release_owner(struct weir_thread *t, size_t index);
 /*
  * Takes back what other threads hold of a key of this policy, and what any thread does under other tiers of it.
  * `asking` has settled its own slot of this key (NULL: nobody has). True: something was given back.

@@ -30,8 +30,8 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
                         uint64_t now_ns)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *account = &t->accounts[index];
-    slot_release_owner(t, index);
+    struct slot_account *account = &t->accounts[index];
+    settle_release_owner(t, index);
     if (!insert_pin(t->process, policy, key, now_ns, account->cells)) {
         return false;
     }
@@ -47,7 +47,7 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
 }
 
 /* Whether a slot's cells are still those of the policy's limits. */
-static bool slot_fits(const struct weir_thread *t, const struct slot_back *account, const struct policy *policy,
+static bool slot_fits(const struct weir_thread *t, const struct slot_account *account, const struct policy *policy,
                       const weir_key *key)
 {
     if (account->limit_count != policy->limit_count) {
@@ -110,12 +110,12 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
         return epoch != EPOCH_ASLEEP && slot_is_recent(t, key->hash, epoch) ? slot_give(t, policy, key, epoch, now_ns)
                                                                             : SLOT_NONE;
     }
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     if (!slot_trylock(account)) {
         return SLOT_NONE;
     }
     store_relaxed(&t->slots[index].grant, 0); /* the owner's own: no barrier */
-    slot_settle(t, index);
+    settle_slot(t, index);
     if (!slot_fits(t, account, policy, key) && !slot_assign(t, index, policy, key, now_ns)) {
         slot_unlock(account);
         return SLOT_NONE;
@@ -146,7 +146,7 @@ static uint64_t next_size(uint64_t direct, uint64_t last_size, uint64_t direct_u
 
 uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t direct_cost)
 {
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     const uint64_t used = load_relaxed(&t->slots[index].used);
     const uint64_t direct_units = saturating_mul(direct_cost, DIRECT_BELOW);
     if (!t->limiter->grants || epoch == EPOCH_ASLEEP || account->deny_epoch == epoch ||
@@ -168,7 +168,7 @@ uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epo
 void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms)
 {
     struct slot *slot = &t->slots[index];
-    struct slot_back *account = &t->accounts[index];
+    struct slot_account *account = &t->accounts[index];
     const struct rule *rule = &account->rules[terms->limit_index];
     const uint64_t used = load_relaxed(&slot->used);
     const uint64_t remaining = min_u64(terms->left, terms->limit);

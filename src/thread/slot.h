@@ -69,7 +69,7 @@ _Static_assert(WEIR_MAX_LIMITS <= 4 && WEIR_BASIS_OUTAGE < 4, "they have two bit
 _Static_assert(WEIR_MAX_POLICIES * sizeof(struct tally) <= SLOT_TALLY, "a slot has room for where it lies");
 
 /* What settling needs of a slot. All under `lock` but where marked. */
-struct slot_back {
+struct slot_account {
     _Alignas(CACHE_LINE) _Atomic uint32_t lock; /* 1: someone settles it. Never waited for */
     uint32_t limit_count;                       /* cells pinned; 0: none */
     /* Atomic so that the background thread can see without the lock whether there is anything to settle. */
@@ -113,7 +113,7 @@ _Static_assert(SLOT_WAYS *TAG_BITS == 64, "a set's tags are one word");
 /* Whether a hash may have a slot: true where it has one, and of some 200 other hashes of a full set for one. */
 static inline bool slot_may_have(const struct weir_thread *t, uint64_t hash)
 {
-    const uint64_t zero_where_same = t->tags[slot_set(t, hash) / SLOT_WAYS] ^ hash;
+    const uint64_t zero_where_same = t->fingerprints[slot_set(t, hash) / SLOT_WAYS] ^ hash;
     return ((zero_where_same - TAG_LOW) & ~zero_where_same & TAG_HIGH) != 0;
 }
 
@@ -121,7 +121,7 @@ static inline bool slot_may_have(const struct weir_thread *t, uint64_t hash)
 static inline void slot_set_hash(struct weir_thread *t, size_t index, uint64_t hash)
 {
     const uint64_t mask = TAG_MASK << index % SLOT_WAYS * TAG_BITS;
-    uint64_t *tags = &t->tags[index / SLOT_WAYS];
+    uint64_t *tags = &t->fingerprints[index / SLOT_WAYS];
     *tags = (*tags & ~mask) | (hash & mask);
     store_release(&t->slots[index].hash, hash); /* pairs with nothing: others look again under the lock */
 }
@@ -129,7 +129,7 @@ static inline void slot_set_hash(struct weir_thread *t, size_t index, uint64_t h
 /* Where a thread remembers that a key without a slot has come. */
 static inline uint32_t *recent_key(const struct weir_thread *t, uint64_t hash)
 {
-    return &t->seen[(hash >> 40) % RECENT_COUNT];
+    return &t->recent_keys[(hash >> 40) % RECENT_COUNT];
 }
 
 /* What a thread remembers of a key that has come in an epoch. */
@@ -153,7 +153,7 @@ static inline bool slot_is_recent(struct weir_thread *t, uint64_t hash, uint32_t
 /* An epoch in which all slots that a hash could have were of use. */
 static inline uint32_t *set_busy_epoch(const struct weir_thread *t, uint64_t hash)
 {
-    return &t->full[slot_set(t, hash) / SLOT_WAYS];
+    return &t->set_busy_epochs[slot_set(t, hash) / SLOT_WAYS];
 }
 
 /* The cost from which on requests are denied while the grant's epoch lasts; 0: none are. */
@@ -172,7 +172,7 @@ static inline struct tally *slot_tally(const struct weir_thread *t, uint64_t abo
  * Units denied from a slot, cumulative: while it denies they stand in the slot, whose one line is then all that a
  * denial writes. Under the lock; without it, a hint. Relaxed: statistics.
  */
-static inline uint64_t slot_denied(const struct slot *slot, const struct slot_back *account)
+static inline uint64_t slot_denied(const struct slot *slot, const struct slot_account *account)
 {
     return slot_denies_from(slot) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&account->denied);
 }

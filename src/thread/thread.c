@@ -29,7 +29,7 @@ struct weir_thread *thread_attach(struct limiter *limiter)
 }
 
 /* Takes the owner's lock of a slot, however long that takes: for detaching alone. */
-static void slot_lock_owner(struct slot_back *account)
+static void slot_lock_owner(struct slot_account *account)
 {
     while (!slot_trylock(account)) {
         ck_pr_stall();
@@ -41,7 +41,7 @@ void thread_leave(struct weir_thread *t)
     for (size_t i = 0; i < t->slot_count; i++) {
         if (load_relaxed(&t->slots[i].hash) != 0) {
             slot_lock_owner(&t->accounts[i]);
-            slot_release_owner(t, i);
+            settle_release_owner(t, i);
             slot_unlock(&t->accounts[i]);
         }
     }

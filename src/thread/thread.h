@@ -27,7 +27,7 @@ struct tally {
 };
 
 struct slot;
-struct slot_back;
+struct slot_account;
 struct tick_line;
 struct policy_snapshot;
 struct limiter;
@@ -37,13 +37,13 @@ struct weir_thread {
     struct process *process; /* of the same */
     struct tick_line *line;
     struct slot *slots;
-    struct slot_back *accounts;
+    struct slot_account *accounts;
     size_t slot_count;     /* a power of two */
     size_t slot_mask;      /* of the first slot of a set: slot_count - SLOT_WAYS */
     struct tally *tallies; /* by policy id */
-    uint32_t *seen;
-    uint64_t *tags;                    /* by set of slots: see slot.h */
-    uint32_t *full;                    /* by set of slots: an epoch in which all were of use */
+    uint32_t *recent_keys;
+    uint64_t *fingerprints;            /* by set of slots: see slot.h */
+    uint32_t *set_busy_epochs;         /* by set of slots: an epoch in which all were of use */
     struct policy_snapshot *snapshots; /* by policy: see direct_charge.h */
     uint32_t index;
     _Atomic uint64_t owner; /* the thread it belongs to: see handle.h */

@@ -245,7 +245,7 @@ static bool told_of(const struct play *p, const weir_key *key)
     const struct process *process = &p->shared->limiter.process;
     bool counts = true;
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&process->policies), key);
+    const struct policy *policy = check_policy(load_acquire(&process->policies), key);
     for (size_t l = 0; l < policy->limit_count; l++) {
         const uint32_t at = table_find(&process->table, cell_hash(policy, key, l));
         const struct sync_full *sync = at != TABLE_NONE ? sync_of(&process->syncs, at) : NULL;
@@ -424,7 +424,7 @@ static bool outage_now(const struct play *p, size_t policy, size_t key)
 {
     rcu_enter();
     const struct process *process = &p->shared->limiter.process;
-    const struct policy *its = thread_policy(load_acquire(&process->policies), &p->shared_keys[policy][key]);
+    const struct policy *its = check_policy(load_acquire(&process->policies), &p->shared_keys[policy][key]);
     const bool fleet = load_relaxed(&its->outage_mode) == OUTAGE_MODE_NONE;
     rcu_leave();
     return !fleet || load_relaxed(&p->shared->fleet.stats.link) != WEIR_LINK_UP;
@@ -438,14 +438,14 @@ static void reset_both(struct play *p, size_t policy, size_t key)
     for (size_t i = 0; i < p->policies[policy].limit_count && outage_now(p, policy, key); i++) {
         p->over = p->over || is_bucket(&p->limits[policy][i]);
     }
-    assert_int_equal(adjust_reset(&p->shared->limiter, &p->shared_keys[policy][key], reachable), 0);
+    assert_int_equal(reset_key(&p->shared->limiter, &p->shared_keys[policy][key], reachable), 0);
     if (reachable) {
         const uint64_t request = fleet_wait_begin(fleet);
         for (int i = 0; i < 40 && load_acquire(&fleet->served) < request; i++) {
             pass(p, p->timeout_ms * MILLISECOND / 40, 1);
         }
         if (load_acquire(&fleet->served) < request) {
-            assert_int_equal(adjust_reset(&p->shared->limiter, &p->shared_keys[policy][key], false), 0);
+            assert_int_equal(reset_key(&p->shared->limiter, &p->shared_keys[policy][key], false), 0);
             p->over = true;
         }
         fleet_wait_end(fleet);

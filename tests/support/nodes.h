@@ -91,7 +91,7 @@ static inline weir_verdict look(struct node *node)
 /* The inside: where a node keeps its key, of one limit. */
 static inline uint32_t cell_at(const struct node *node, const struct policy **policy)
 {
-    *policy = thread_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
+    *policy = check_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     assert_non_null(*policy);
     return table_find(&node->w->limiter.process.table, cell_hash(*policy, &node->key, 0));
 }
@@ -366,7 +366,7 @@ static inline void know_all(struct node *node)
 {
     struct process *process = &node->w->limiter.process;
     rcu_enter();
-    const struct policy *policy = thread_policy(load_acquire(&process->policies), &node->key);
+    const struct policy *policy = check_policy(load_acquire(&process->policies), &node->key);
     assert_non_null(policy);
     const uint64_t now_ns = tick_now(node->t, policy);
     uint32_t cells[WEIR_MAX_LIMITS];

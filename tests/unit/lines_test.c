@@ -20,10 +20,12 @@
 #define CHECKS  1000
 
 _Static_assert(_Alignof(struct slot) == CACHE_LINE && sizeof(struct slot) == CACHE_LINE, "a slot is a line");
-_Static_assert(_Alignof(struct slot_back) == CACHE_LINE && sizeof(struct slot_back) % CACHE_LINE == 0, "whole lines");
+_Static_assert(_Alignof(struct slot_account) == CACHE_LINE && sizeof(struct slot_account) % CACHE_LINE == 0,
+               "whole lines");
 _Static_assert(_Alignof(struct weir_thread) == CACHE_LINE && sizeof(struct weir_thread) % CACHE_LINE == 0,
                "threads side by side in an array share no line");
-_Static_assert(offsetof(struct weir_thread, seen) / CACHE_LINE < offsetof(struct weir_thread, slow_count) / CACHE_LINE,
+_Static_assert(offsetof(struct weir_thread, recent_keys) / CACHE_LINE <
+                   offsetof(struct weir_thread, slow_count) / CACHE_LINE,
                "what every check reads of its thread is not on a line that slow ones write");
 _Static_assert(_Alignof(struct tick_line) == CACHE_LINE && sizeof(struct tick_line) == CACHE_LINE,
                "what every check of every thread reads is a line of its own");
@@ -178,9 +180,9 @@ static void test_what_checks_write_begins_on_a_line_of_its_own(void **state)
         assert_int_equal((uintptr_t) t->slots % LINE, 0);
         assert_int_equal((uintptr_t) t->accounts % LINE, 0);
         assert_int_equal((uintptr_t) t->tallies % LINE, 0);
-        assert_int_equal((uintptr_t) t->seen % LINE, 0);
-        assert_int_equal((uintptr_t) t->tags % LINE, 0);
-        assert_int_equal((uintptr_t) t->full % LINE, 0);
+        assert_int_equal((uintptr_t) t->recent_keys % LINE, 0);
+        assert_int_equal((uintptr_t) t->fingerprints % LINE, 0);
+        assert_int_equal((uintptr_t) t->set_busy_epochs % LINE, 0);
         assert_int_equal((uintptr_t) t->snapshots % LINE, 0);
     }
     weir_close(s.w);

@@ -191,7 +191,7 @@ static void test_the_first_slot_behind_a_word_without_any_is_settled(void **stat
             end();
         }
     }
-    const struct slot_back *refunds = &d.t->accounts[index];
+    const struct slot_account *refunds = &d.t->accounts[index];
     assert_true(load_relaxed(&refunds->accounted) < load_relaxed(&d.t->slots[index].used));
     fake_clock_advance(&d.clock, SECOND);
     assert_true(weir_poll(d.w) >= 0);
