@@ -184,45 +184,44 @@ static bool check_with_policy(const struct pass *p, bool take, const struct slot
     return slot != NULL ? check_slot(p, &snapshot, (size_t) (slot - p->t->slots)) : check_slotless(p, &snapshot);
 }
 
-/* What a slot answers by itself. */
-enum hit { HIT_NONE, HIT_PASS, HIT_DENY };
-
 /*
- * A denial by a slot that is other than most (see SLOT_DENIES), or of a greater cost than the one that was denied: that
- * is denied as well, but has another retry_after.
+ * A denial by a slot that is other than most (see meta.plain_denial), or of a greater cost than the one that was
+ * denied: that is denied as well, but has another retry_after.
  */
-static enum hit deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t cost, weir_verdict *verdict)
+static enum slot_answer deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t cost, weir_verdict *verdict)
 {
-    const uint64_t about = load_relaxed(&slot->about);
-    const uint64_t denies_from = about >> SLOT_COST_AT;
-    const bool live = (uint32_t) (load_relaxed(&slot->grant) >> 32) == load_relaxed(&t->line->epoch);
+    const uint64_t word = load_relaxed(&slot->meta);
+    const struct slot_meta meta = slot_meta_unpack(word);
+    const uint64_t denies_from = meta.denies_from;
+    const bool live = grant_epoch(load_relaxed(&slot->grant)) == load_relaxed(&t->line->epoch);
     if (!live || denies_from == 0 || cost < denies_from || (cost != denies_from && verdict != NULL)) {
-        return HIT_NONE;
+        return SLOT_NO_ANSWER;
     }
-    struct tally *tally = slot_tally(t, about);
+    struct tally *tally = slot_tally(t, word);
     const bool never = slot->retry_after_ns == UINT64_MAX;
-    const bool shadow = (about & SLOT_SHADOW) != 0;
+    const bool shadow = meta.shadow;
     counter_add(&slot->denied, never ? 0 : denies_from); /* what can never pass is no demand */
     counter_add(shadow ? &tally->allowed : &tally->denied, 1);
     counter_add(&tally->would_deny, shadow);
     if (verdict != NULL) {
-        verdict_denial(verdict, t->line, slot, about, shadow, t->accounts[slot - t->slots].denied_remaining);
+        slot_verdict_denied(verdict, t->line, slot, word, shadow, t->accounts[slot - t->slots].denied_remaining);
     }
-    return shadow ? HIT_PASS : HIT_DENY;
+    return shadow ? SLOT_ALLOWED : SLOT_DENIED;
 }
 
 /*
  * What many slow passes come to, outside of an RCU section: a denial of another kind; or, by what is kept of the
- * policy, a key without a slot that is not given one is charged straight, and one that has a slot by that. HIT_NONE:
- * nothing was done but to find out what is in *hint.
+ * policy, a key without a slot that is not given one is charged straight, and one that has a slot by that.
+ * SLOT_NO_ANSWER: nothing was done but to find out what is in *hint.
  */
-static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, uint64_t cost, struct slot *slot,
-                                  weir_verdict *verdict, struct hint *hint)
+static inline enum slot_answer check_kept(struct weir_thread *t, const weir_key *key, uint64_t cost, struct slot *slot,
+                                          weir_verdict *verdict, struct hint *hint)
 {
     const uint32_t epoch = load_acquire(&t->line->epoch); /* [S4] */
     const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
-    const enum hit hit = slot != NULL ? deny_seldom(t, slot, cost, verdict) : HIT_NONE;
-    if (hit != HIT_NONE || snapshot->epoch != epoch || snapshot->id != key->policy || cost == 0 || tick_wants_look(t)) {
+    const enum slot_answer hit = slot != NULL ? deny_seldom(t, slot, cost, verdict) : SLOT_NO_ANSWER;
+    if (hit != SLOT_NO_ANSWER || snapshot->epoch != epoch || snapshot->id != key->policy || cost == 0 ||
+        tick_wants_look(t)) {
         return hit;
     }
     bool pass;
@@ -243,7 +242,7 @@ static inline enum hit check_kept(struct weir_thread *t, const weir_key *key, ui
         counter_add(&t->slow_count, 1);
         counter_add(&t->tallies[snapshot->id].allowed, 1);
     }
-    return pass ? HIT_PASS : HIT_NONE;
+    return pass ? SLOT_ALLOWED : SLOT_NO_ANSWER;
 }
 
 /* A slow pass, within an RCU section. `slot`: the key's; NULL: it has none. */
@@ -269,48 +268,14 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
                                                  struct slot *slot, weir_verdict *verdict)
 {
     struct hint hint = {.slotless = false};
-    const enum hit hit = take ? check_kept(t, key, cost, slot, verdict, &hint) : HIT_NONE;
-    if (hit != HIT_NONE) {
-        return hit == HIT_PASS;
+    const enum slot_answer hit = take ? check_kept(t, key, cost, slot, verdict, &hint) : SLOT_NO_ANSWER;
+    if (hit != SLOT_NO_ANSWER) {
+        return hit == SLOT_ALLOWED;
     }
     rcu_enter();
     const bool pass = check_in_section(t, key, cost, take, slot, &hint, verdict);
     rcu_leave();
     return pass;
-}
-
-/* What most checks come to, of a key that has a slot. */
-static inline __attribute__((always_inline)) enum hit check_hit(struct weir_thread *t, struct slot *slot, uint64_t cost,
-                                                                weir_verdict *verdict)
-{
-    const struct tick_line *line = t->line;
-    /* [S1] grant before used. Relaxed: a grant is checked against the epoch alone, and taking it back needs no answer
-     * from here. */
-    const uint64_t grant = load_relaxed(&slot->grant);
-    if (unlikely((uint32_t) (grant >> 32) != load_relaxed(&line->epoch))) {
-        return HIT_NONE;
-    }
-    const uint64_t used = load_relaxed(&slot->used);
-    const uint32_t left = (uint32_t) grant - (uint32_t) used;
-    if (likely(cost - 1 < left)) {
-        const uint64_t about = load_relaxed(&slot->about); /* the owner's own */
-        store_release(&slot->used, used + cost);           /* [S1] */
-        counter_add(&slot_tally(t, about)->allowed, 1);
-        if (verdict != NULL) {
-            verdict_hit(verdict, line, slot, about, load_relaxed(&slot->credit) - used - cost);
-        }
-        return HIT_PASS;
-    }
-    const uint64_t about = load_relaxed(&slot->about);
-    if (about >> SLOT_COST_AT != cost || (about & SLOT_DENIES) == 0) {
-        return HIT_NONE;
-    }
-    counter_add(&slot->denied, cost);
-    counter_add(&slot_tally(t, about)->denied, 1);
-    if (verdict != NULL) {
-        verdict_denial(verdict, line, slot, about, false, 0);
-    }
-    return HIT_DENY;
 }
 
 /* Its few lines begin one of the cache: wherever the functions before it end, a hit takes as long. */
@@ -324,17 +289,17 @@ __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_
     if (unlikely(!slot_get(t, key->hash, &slot))) {
         return check_slow(t, key, cost, true, NULL, verdict);
     }
-    const enum hit hit = check_hit(t, slot, cost, verdict);
-    return likely(hit != HIT_NONE) ? hit == HIT_PASS : check_slow(t, key, cost, true, slot, verdict);
+    const enum slot_answer hit = slot_answer(t, slot, cost, verdict);
+    return likely(hit != SLOT_NO_ANSWER) ? hit == SLOT_ALLOWED : check_slow(t, key, cost, true, slot, verdict);
 }
 
 bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
     struct slot *slot = NULL;
     struct hint hint = {.slotless = false};
-    enum hit hit = slot_get(t, key->hash, &slot) ? check_hit(t, slot, cost, NULL) : HIT_NONE;
-    hit = hit != HIT_NONE ? hit : check_kept(t, key, cost, slot, NULL, &hint);
-    return hit != HIT_NONE ? hit == HIT_PASS : check_in_section(t, key, cost, true, slot, &hint, NULL);
+    enum slot_answer hit = slot_get(t, key->hash, &slot) ? slot_answer(t, slot, cost, NULL) : SLOT_NO_ANSWER;
+    hit = hit != SLOT_NO_ANSWER ? hit : check_kept(t, key, cost, slot, NULL, &hint);
+    return hit != SLOT_NO_ANSWER ? hit == SLOT_ALLOWED : check_in_section(t, key, cost, true, slot, &hint, NULL);
 }
 
 bool check_without_slot(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,

@@ -30,15 +30,14 @@ static bool find_granted(const struct weir_thread *t, const weir_key *keys, cons
             return false;
         }
         const struct slot *slot = &t->slots[slots[i]];
-        const uint64_t grant = load_relaxed(&slot->grant); /* [S1] as in weir_check */
-        const uint32_t left = (uint32_t) grant - (uint32_t) load_relaxed(&slot->used);
+        const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
         const uint64_t cost = costs != NULL ? costs[i] : 1;
-        if ((uint32_t) (grant >> 32) != epoch || cost - 1 >= left) {
+        if (grant_epoch(grant) != epoch || !grant_covers(grant, load_relaxed(&slot->used), cost)) {
             return false;
         }
-        /* Between the publication of a policy set and the epoch that follows it, grants by both have this epoch. There
-         * are never more than two sets at a time. */
-        if (((load_relaxed(&slot->about) ^ load_relaxed(&t->slots[slots[0]].about)) & SLOT_SET) != 0) {
+        /* Between the publication of a policy set and the epoch that follows it, grants of both sets have this epoch.
+         * There are never more than two sets at a time. */
+        if (!slot_meta_same_set(load_relaxed(&slot->meta), load_relaxed(&t->slots[slots[0]].meta))) {
             return false;
         }
         for (size_t j = 0; j < i; j++) {
@@ -218,10 +217,9 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
     uint64_t least_left = UINT64_MAX;
     for (size_t i = 0; i < count; i++) {
         struct slot *slot = &t->slots[slots[i]];
-        const uint64_t used = load_relaxed(&slot->used) + (costs != NULL ? costs[i] : 1);
-        store_release(&slot->used, used); /* [S1] */
-        counter_add(&slot_tally(t, load_relaxed(&slot->about))->allowed, 1);
-        const uint64_t left = load_relaxed(&slot->credit) - used; /* the owner's own */
+        const uint64_t meta = load_relaxed(&slot->meta); /* the owner's own */
+        const uint64_t used = slot_spend(t, slot, meta, load_relaxed(&slot->used), costs != NULL ? costs[i] : 1);
+        const uint64_t left = load_relaxed(&slot->remaining_base) - used;
         if (left < least_left) {
             least_left = left;
             least = i;
@@ -229,7 +227,7 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
     }
     if (verdict != NULL) {
         const struct slot *slot = &t->slots[slots[least]];
-        verdict_hit(verdict, t->line, slot, load_relaxed(&slot->about), least_left);
+        slot_verdict_allowed(verdict, t->line, slot, load_relaxed(&slot->meta), least_left);
         verdict->key_index = (uint8_t) least;
     }
     return true;

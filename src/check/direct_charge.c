@@ -40,7 +40,7 @@ void direct_write(weir_verdict *verdict, const struct weir_thread *t, const stru
                   uint64_t left, uint64_t reset_after_ns)
 {
     *verdict = (weir_verdict){.allowed = true,
-                              .basis = (weir_basis) ((snapshot->about & SLOT_BASIS) >> SLOT_BASIS_AT),
+                              .basis = (weir_basis) slot_meta_unpack(snapshot->meta).basis,
                               .limit = snapshot->rule.limit,
                               .remaining = min_u64(left, snapshot->rule.limit),
                               .reset_after_ns = reset_after_ns,

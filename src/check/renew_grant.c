@@ -103,7 +103,7 @@ static bool renew(struct renewal *w, uint32_t epoch, uint64_t want, weir_verdict
                                          .limit = rule->limit,
                                          .left = left,
                                          .reset_after_ns = reset_after_ns,
-                                         .about = w->snapshot->about};
+                                         .meta = w->snapshot->meta};
         slot_publish(w->t, w->index, epoch, &terms);
     }
     if (verdict != NULL) {
@@ -127,7 +127,7 @@ static struct cell *cell_of(const struct weir_thread *t, const struct slot_accou
 static bool is_idle(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
 {
     return load_relaxed(&account->granted) == 0 && load_relaxed(&account->accounted) == load_relaxed(&slot->used) &&
-           (uint32_t) (load_relaxed(&slot->grant) >> 32) != epoch;
+           grant_epoch(load_relaxed(&slot->grant)) != epoch;
 }
 
 bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_snapshot *snapshot, const weir_key *key,

@@ -21,6 +21,8 @@ static void slot_learn_grant(struct weir_thread *t, size_t index, uint32_t epoch
         account->rules[i] = claim->rules[i];
         least = claim->readings[i].left < claim->readings[least].left ? i : least;
     }
+    struct slot_meta meta = slot_meta_of(policy);
+    meta.limit_index = (uint8_t) least;
     const struct slot_terms terms = {.now_ns = now_ns,
                                      .granted = claim->granted,
                                      .limit = policy->limits[least].rule.limit,
@@ -28,7 +30,7 @@ static void slot_learn_grant(struct weir_thread *t, size_t index, uint32_t epoch
                                      .reset_after_ns =
                                          rule_reset_after(&claim->rules[least], claim->readings[least].level, now_ns),
                                      .limit_index = (uint8_t) least,
-                                     .about = slot_meta(policy)};
+                                     .meta = slot_meta_pack(meta)};
     slot_publish(t, index, epoch, &terms);
 }
 
@@ -45,7 +47,7 @@ static void slot_learn_deny(struct weir_thread *t, size_t index, uint32_t epoch,
     account->deny_epoch = epoch;
     /* By the tick nothing is lost by denying until the next one: see fine_clock. */
     const bool lasts = !policy->fine_clock || t->limiter->host_time || decision->retry_after_ns >= t->limiter->tick_ns;
-    if (epoch == EPOCH_ASLEEP || !lasts || asked > SLOT_COST_MOST) {
+    if (epoch == EPOCH_ASLEEP || !lasts || asked > META_DENIES_MOST) {
         store_relaxed(slot_denies_from(slot) != 0 ? &slot->denied : &account->denied, denied);
         return;
     }
@@ -54,9 +56,12 @@ static void slot_learn_deny(struct weir_thread *t, size_t index, uint32_t epoch,
     slot->reset_after_ns = decision->reset_after_ns;
     slot->limit = decision->limit;
     store_relaxed(&slot->denied, denied);
-    store_relaxed(&slot->about,
-                  slot_meta(policy) | (uint64_t) decision->limit_index << SLOT_LIMIT_AT | (shadow ? SLOT_SHADOW : 0) |
-                      (shadow || never || decision->remaining != 0 ? 0 : SLOT_DENIES) | asked << SLOT_COST_AT);
+    struct slot_meta meta = slot_meta_of(policy);
+    meta.limit_index = decision->limit_index;
+    meta.shadow = shadow;
+    meta.plain_denial = !shadow && !never && decision->remaining == 0;
+    meta.denies_from = asked;
+    store_relaxed(&slot->meta, slot_meta_pack(meta));
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
 }
 

@@ -55,7 +55,7 @@ struct policy {
     uint64_t share;               /* a key's hash, with this, is the same for all tiers */
     enum override override;
     bool grants;  /* what may pass can be handed out in advance */
-    bool odd_set; /* the number of its set is odd: see SLOT_SET */
+    bool odd_set; /* the number of its set is odd: see struct slot_meta */
     char name[WEIR_MAX_NAME + 1];
     weir_mode mode;
     weir_scope scope;

@@ -13,7 +13,7 @@ struct policy_snapshot policy_snapshot_of(const struct process *process, const s
     if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
         snapshot.mix = policy->share ^ policy->limits[0].salt;
         snapshot.rule = policy->limits[0].rule;
-        snapshot.about = slot_meta(policy);
+        snapshot.meta = slot_meta_pack(slot_meta_of(policy));
         snapshot.limit_at = limit_snapshot_of(&snapshot.rule, now_ns);
     }
     return snapshot;

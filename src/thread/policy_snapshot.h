@@ -20,7 +20,7 @@ struct policy_snapshot {
     uint64_t now_ns;             /* fleet time */
     uint64_t allowed;            /* requests counted so far, for who collects them */
     bool fleet;
-    uint64_t about; /* slot_meta */
+    uint64_t meta; /* of a slot under the policy: slot_meta_of() */
     weir_policy_id id;
     uint32_t epoch;                 /* of what a thread keeps: see policy_snapshot_keep; 0: nothing */
     struct limit_snapshot limit_at; /* of no kind: its keys do not go this way */

@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off: it would join the entries of the list. */
 /*
- * Settling slots: what passed on a grant is charged to its key, and what was held for it is let go.
+ * Settling slots: what passed on a grant is charged to the key's cells, and what the cells hold for it is released.
  *
- * A slot is settled under its lock, by its owner at the next slow use, by the background thread when the grant has
- * lapsed, or by a thread that would otherwise have to deny. Whoever it is does the same sum: charge used - accounted,
- * as of the time of the grant; then lower `held` by what was granted. Units that pass after a grant was taken back are
- * in the next settling's sum: late, never lost.
+ * A slot is settled under its lock: by its owner at the next slow use; by the background thread when the grant has
+ * lapsed; or by a thread that would otherwise have to deny. Each of them charges used - accounted, as of the time of
+ * the grant, and then lowers `held` by what was granted. Units that pass after a grant was taken back are part of the
+ * next settling: late, never lost.
  *
  * The protocol, its model and its bound: docs/decisions/001-grants.md.
  *
  * Ordering
- *   [S1] A settler who is not the owner stores grant = 0, then has every thread pass a barrier, then loads used. The
- * owner loads grant, then stores used, with no fence. After the barrier all that the owner stored before it is visible,
- * and every check it begins finds the grant gone. Only the one check that had loaded the grant and not yet stored
- *        `used` can come late.
- *   [S2] lock: taken with acquire, given up with release; passes `accounted` and the rest of slot_account from settler
- * to settler. [S3] State before held (I4 in table.h): first what passed is charged, then held is lowered.
+ *   [S1] grant and used. A settler that is not the owner stores grant = 0, makes every thread pass a barrier
+ *        (membarrier), and then loads `used` with acquire. The owner loads grant, then stores `used` with release,
+ *        and no fence between. After the barrier all that the owner stored before the barrier is visible, and every
+ *        check the owner begins finds the grant gone. Only the one check that had loaded the grant and not yet
+ *        stored `used` can come late. Partner: slot_answer() and slot_spend() in slot_word.h.
+ *   [S2] lock: taken with acquire (slot_trylock), given up with release (slot_unlock). It passes `accounted` and the
+ *        rest of struct slot_account from one settler to the next.
+ *   [S3] State before held (I4 in table.h): what passed is charged first, and held is lowered after that. Partner:
+ *        the readers of held [P1] in decide.c.
  *
  * Progress: the lock is only ever tried.
  */
+/* clang-format on */
 #include <sched.h>
 #include <time.h>
 
@@ -240,7 +245,7 @@ static bool needs_barrier(const struct slot *slot, const struct slot_account *ac
 /* Whether a slot has something lapsed to settle, as far as one can see without its lock. */
 static bool wants_settling(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
 {
-    const uint32_t granted_in = (uint32_t) (load_relaxed(&slot->grant) >> 32);
+    const uint32_t granted_in = grant_epoch(load_relaxed(&slot->grant));
     const bool lapsed = granted_in != epoch && needs_barrier(slot, account);
     return load_relaxed(&slot->hash) != 0 &&
            (lapsed || load_relaxed(&account->denied_counted) != slot_denied(slot, account));
@@ -265,7 +270,7 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
             (*missed)++;
             continue;
         }
-        const bool live = (uint32_t) (load_relaxed(&slot->grant) >> 32) == epoch;
+        const bool live = grant_epoch(load_relaxed(&slot->grant)) == epoch;
         if (live && needs_barrier(slot, account)) {
             slot_unlock(account); /* granted since; its denials can wait for it to lapse */
             continue;

@@ -175,8 +175,8 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     account->granted_ns = terms->now_ns;
     store_relaxed(&account->granted, terms->granted);
     store_relaxed(&account->denied, slot_denied(slot, account));
-    store_relaxed(&slot->about, terms->about | (uint64_t) terms->limit_index << SLOT_LIMIT_AT);
-    store_relaxed(&slot->credit, remaining + used);
+    store_relaxed(&slot->meta, terms->meta);
+    store_relaxed(&slot->remaining_base, remaining + used);
     slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
     /* Modulo 2^64, as all that is made of it. */
     slot->reset = ((terms->now_ns + terms->reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;

@@ -8,65 +8,8 @@
 #include <stdint.h>
 
 #include "policy/policy.h"
+#include "thread/slot_word.h"
 #include "thread/thread.h"
-
-/* Most units in one grant: `end` and `used` are told apart by their low 32 bits. */
-#define GRANT_MAX (UINT64_C(1) << 20)
-
-/*
- * One thread's private account of one key.
- *
- * Invariants
- *   used is written by the owner alone and never decreases.
- *   What the key's cells have been charged for this slot is `accounted`, to the unit; used - accounted passed since.
- *   While a grant is live, `granted` of the cells' held units are its own, and used - accounted <= granted. What passes
- *   after another thread took the grant back is late: charged at the next settling.
- *
- * The first line is what a hit reads and writes; all of it but `grant` is written by the owner alone.
- */
-struct slot {
-    _Alignas(CACHE_LINE) _Atomic uint64_t hash; /* the key's; 0: free. Changed under `lock` */
-    _Atomic uint64_t
-        grant;             /* epoch << 32 | low 32 bits of the `used` at which it ends; 0: none. Changed under `lock` */
-    _Atomic uint64_t used; /* units, cumulative */
-    /* What a grant is answered by, or a denial. */
-    union {
-        _Atomic uint64_t credit; /* remaining = credit - used */
-        _Atomic uint64_t denied; /* units denied from this slot, cumulative; see slot_denied */
-    };
-    union {
-        uint64_t reset; /* the key is as if never used at (reset - remaining * unit) / 64, in ns of fleet time */
-        uint64_t reset_after_ns; /* of a denial, as it was found: what is answered may be one tick old */
-    };
-    union {
-        uint64_t unit;           /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
-        uint64_t retry_after_ns; /* likewise; UINT64_MAX: never */
-    };
-    uint64_t limit;
-    _Atomic uint64_t about; /* SLOT_*. Changed under `lock` */
-};
-
-_Static_assert(sizeof(struct slot) == CACHE_LINE, "a hit touches one line of its own");
-
-/*
- * A slot in a word, so that a verdict's first word is this one's with a mask over it (verdict_head). From the lowest:
- * where its policy's tally lies (16 bits), the index of the limit, flags, the basis (at 32), and the cost from which on
- * requests were denied in the grant's epoch (at 34; 0: none were).
- */
-#define SLOT_TALLY     UINT64_C(0xffff)
-#define SLOT_LIMIT_AT  16
-#define SLOT_LIMIT     (UINT64_C(3) << SLOT_LIMIT_AT)
-#define SLOT_SHADOW    (UINT64_C(1) << 18)
-#define SLOT_SET       (UINT64_C(1) << 19) /* the parity of the policy set its grant is by: see check_all.c */
-#define SLOT_DENIES    (UINT64_C(1) << 20) /* a denial like most: not in shadow mode, not for good, with no units left */
-#define SLOT_BASIS_AT  32
-#define SLOT_BASIS     (UINT64_C(3) << SLOT_BASIS_AT)
-#define SLOT_COST_AT   34
-#define SLOT_COST_MOST (UINT64_MAX >> SLOT_COST_AT)
-
-_Static_assert(WEIR_MAX_LIMITS <= 4 && WEIR_BASIS_OUTAGE < 4, "they have two bits each");
-
-_Static_assert(WEIR_MAX_POLICIES * sizeof(struct tally) <= SLOT_TALLY, "a slot has room for where it lies");
 
 /* What settling needs of a slot. All under `lock` but where marked. */
 struct slot_account {
@@ -91,12 +34,6 @@ struct slot_account {
 };
 
 #define SLOT_NONE SIZE_MAX
-
-/* The first slot of the set a hash belongs to. */
-static inline size_t slot_set(const struct weir_thread *t, uint64_t hash)
-{
-    return (size_t) (hash * SLOT_WAYS) & t->slot_mask;
-}
 
 /*
  * Of the hash of each way's slot sixteen bits stand in one word per set, of the first way the lowest, of the next one
@@ -156,16 +93,10 @@ static inline uint32_t *set_busy_epoch(const struct weir_thread *t, uint64_t has
     return &t->set_busy_epochs[slot_set(t, hash) / SLOT_WAYS];
 }
 
-/* The cost from which on requests are denied while the grant's epoch lasts; 0: none are. */
+/* Whether a slot denies: the cost from which on it does; 0: it does not. */
 static inline uint64_t slot_denies_from(const struct slot *slot)
 {
-    return load_relaxed(&slot->about) >> SLOT_COST_AT;
-}
-
-/* The tally of a slot's policy. */
-static inline struct tally *slot_tally(const struct weir_thread *t, uint64_t about)
-{
-    return (struct tally *) ((unsigned char *) t->tallies + (about & SLOT_TALLY));
+    return slot_meta_unpack(load_relaxed(&slot->meta)).denies_from;
 }
 
 /*
@@ -175,24 +106,6 @@ static inline struct tally *slot_tally(const struct weir_thread *t, uint64_t abo
 static inline uint64_t slot_denied(const struct slot *slot, const struct slot_account *account)
 {
     return slot_denies_from(slot) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&account->denied);
-}
-
-/* The slot of a hash. False: it has none. Relaxed: the owner reads its own stores, others look again under the lock. */
-static inline bool slot_get(const struct weir_thread *t, uint64_t hash, struct slot **slot)
-{
-    struct slot *set = &t->slots[slot_set(t, hash)];
-    /* Mostly the first. Said, as it lays a hit out in one piece: one cycle of twelve (hot/weir). */
-    if (__builtin_expect(load_relaxed(&set->hash) == hash, 1)) {
-        *slot = set;
-        return true;
-    }
-    for (size_t way = 1; way < SLOT_WAYS; way++) {
-        if (load_relaxed(&set[way].hash) == hash) {
-            *slot = &set[way];
-            return true;
-        }
-    }
-    return false;
 }
 
 static inline size_t slot_find(const struct weir_thread *t, uint64_t hash)
@@ -223,23 +136,10 @@ struct slot_terms {
     uint64_t left; /* units that may pass now, what was granted among them */
     uint64_t reset_after_ns;
     uint8_t limit_index; /* of the limit with the least left; its rule is in the slot's back */
-    uint64_t about;      /* slot_meta */
+    uint64_t meta;       /* meta word */
 };
-
-/* What a slot says of a policy, in `about`. */
-static inline uint64_t slot_meta(const struct policy *policy)
-{
-    /* Relaxed: a number that stands for itself. */
-    return policy->id * sizeof(struct tally) | (uint64_t) load_relaxed(&policy->basis) << SLOT_BASIS_AT |
-           (policy->odd_set ? SLOT_SET : 0);
-}
 
 /* Gives a locked, settled slot a grant that the cells hold already. */
 void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms);
-
-static inline uint64_t grant_make(uint32_t epoch, uint64_t end)
-{
-    return (uint64_t) epoch << 32 | (uint32_t) end;
-}
 
 #endif
