@@ -1,27 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread tier: weir_check and weir_peek. (weir_check_all is in check_all.c, the life of a slot in slot.c.)
+ * weir_check and weir_peek.
  *
- * A check that hits finds its key's slot, sees that the grant there is of the present epoch and has units left, and
- * adds its cost to `used`. It loads two shared words (the epoch, the tick's time), writes its own slot and its own
- * tally, and nothing else. A denial that was found in this epoch is answered in the same way.
+ * A check tries these in order, until one answers:
  *
- * Everything else is slow: the slot is settled, the table decides, and the slot gets what was granted or denied for the
- * rest of the epoch. A key gets a slot when it comes a second time within an epoch; until then it is charged straight
- * to the table. The slow have short ways (direct_charge.h, renew_grant.h), and what those need of a policy is kept for
- * the epoch.
+ *   slot_answer         The key has a slot, whose grant or denial is of this epoch (slot_word.h). Nearly every check.
+ *   try_cached_denial   The slot has a denial of this epoch that slot_answer() leaves out.
+ *   try_renew_grant     The key has a slot, its policy has one window or token bucket: settle the slot, charge the
+ *                       cost, and grant the next units, all in one compare-and-swap (renew_grant.h).
+ *   try_direct_charge   The key has no slot, its policy has one window or token bucket: charge the key's cell in one
+ *                       compare-and-swap (direct_charge.h).
+ *   decide_in_table     Any policy, any algorithm, and every denial that is not cached (decide.c).
  *
- * Invariants: see struct slot. Ordering: [S1] and [S2] in settle.c;
+ * Both charges need the policy's numbers at this time. A thread caches them for the epoch, so the charge is first
+ * tried without RCU. Where they are not cached the charge is tried within the RCU section. A charge is tried once.
  *
- *   [S4] epoch before policies: a slow pass loads the epoch (acquire), then the policy set; a change of policies
- *        publishes the set, then a new epoch. So a grant made by an old set carries an old epoch, and has lapsed.
+ * A key gets a slot when it comes a second time within an epoch. weir_peek goes to decide_in_table straight away.
  *
- * Progress: a hit is wait-free.
+ * Invariants: struct slot.
+ *
+ * Ordering: [S1] and [S2] in settle.c, and
+ *
+ *   [S4] epoch before policies: a slow pass loads the epoch (acquire), then the policy set. A change of policies
+ *        publishes the set, then a new epoch. So a grant made by an old set has an old epoch, and has lapsed.
+ *
+ * Progress: a hit is wait-free; decide_in_table as decide.c.
  */
 #include "check/check.h"
+
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "check/decide.h"
+#include "check/direct_charge.h"
 #include "check/renew_grant.h"
 #include "check/request.h"
 #include "check/slot_learn.h"
@@ -68,13 +78,13 @@ const struct policy *check_policy(const struct policy_set *set, const weir_key *
     return policy;
 }
 
-bool check_answer_override(struct weir_thread *t, const struct policy *policy, bool take, weir_verdict *verdict)
+bool check_answer_override(struct weir_thread *t, const struct policy *policy, bool commit, weir_verdict *verdict)
 {
     const bool allowed = policy->override == OVERRIDE_ALLOW;
     const uint64_t most = policy->limits[0].rule.limit;
     const struct decision decision = {
         .allowed = allowed, .limit = most, .remaining = allowed ? most : 0, .retry_after_ns = UINT64_MAX};
-    if (take) {
+    if (commit) {
         check_tally(t, policy, allowed);
     }
     if (verdict != NULL) {
@@ -83,202 +93,193 @@ bool check_answer_override(struct weir_thread *t, const struct policy *policy, b
     return allowed || policy->mode == WEIR_SHADOW;
 }
 
-/* A check that the table decides, for a slot (locked) or for SLOT_NONE. */
-static __attribute__((noinline)) bool decide(struct weir_thread *t, const struct policy *policy, const weir_key *key,
-                                             uint64_t cost, bool take, size_t index, uint64_t want, uint32_t epoch,
-                                             uint64_t now_ns, weir_verdict *verdict)
+/*
+ * Answers by a cached denial that slot_answer() leaves out: one that is not plain (struct slot_meta), or of a greater
+ * cost than the one that was denied. A greater cost is denied as well, but has another retry_after, so it is answered
+ * here only without a verdict.
+ */
+static inline enum slot_answer try_cached_denial(const struct check *c)
 {
+    struct slot *slot = c->slot;
+    const uint64_t word = load_relaxed(&slot->meta); /* the owner's own */
+    const struct slot_meta meta = slot_meta_unpack(word);
+    const bool live = grant_epoch(load_relaxed(&slot->grant)) == load_relaxed(&c->t->line->epoch);
+    if (!live || meta.denies_from == 0 || c->cost < meta.denies_from ||
+        (c->cost != meta.denies_from && c->verdict != NULL)) {
+        return SLOT_NO_ANSWER;
+    }
+    struct tally *tally = slot_tally(c->t, word);
+    const bool never = slot->retry_after_ns == UINT64_MAX;
+    counter_add(&slot->denied, never ? 0 : meta.denies_from); /* what can never pass is no demand */
+    counter_add(meta.shadow ? &tally->allowed : &tally->denied, 1);
+    counter_add(&tally->would_deny, meta.shadow);
+    if (c->verdict != NULL) {
+        const uint64_t remaining = c->t->accounts[slot - c->t->slots].denied_remaining;
+        slot_verdict_denied(c->verdict, c->t->line, slot, word, meta.shadow, remaining);
+    }
+    return meta.shadow ? SLOT_ALLOWED : SLOT_DENIED;
+}
+
+/* Renews the grant of a key that has a slot. Units wanted beside the cost are asked for once a check. */
+static inline bool try_renew_grant(struct check *c, const struct policy_snapshot *snapshot)
+{
+    const bool plain = policy_snapshot_is_plain(snapshot) && c->cost != 0;
+    c->grant_wanted = slot_grant_size(c->t, (size_t) (c->slot - c->t->slots), c->epoch, plain ? c->cost : 0);
+    return plain && renew_grant(c, snapshot);
+}
+
+/* Charges the cell of a key that has no slot. */
+static inline bool try_direct_charge(const struct check *c, const struct policy_snapshot *snapshot)
+{
+    return direct_check(c->t, snapshot, c->key, c->cost, c->verdict);
+}
+
+/* Tries the charge that the key is for. True: it was counted, and is allowed. */
+static inline bool try_charge(struct check *c, const struct policy_snapshot *snapshot)
+{
+    c->charge_tried = true;
+    const bool allowed = c->slot != NULL ? try_renew_grant(c, snapshot) : try_direct_charge(c, snapshot);
+    if (allowed) {
+        counter_add(&c->t->tallies[snapshot->id].allowed, 1);
+    }
+    return allowed;
+}
+
+/* Decides in the table: for the key's slot, which is locked meanwhile, or without one. */
+static __attribute__((noinline)) bool decide_in_table(const struct check *c)
+{
+    struct weir_thread *t = c->t;
     struct decision decision = {.allowed = false};
     uint32_t cells[WEIR_MAX_LIMITS];
-    struct claim claim = {.policy = policy, .key = key, .cost = cost, .cells = cells};
-    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = now_ns, .out = &decision};
+    struct claim claim = {.policy = c->policy, .key = c->key, .cost = c->cost, .cells = cells};
+    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = c->now_ns, .out = &decision};
+    const bool with_slot = c->slot != NULL || !c->commit;
+    const size_t index = with_slot ? slot_take(t, c->policy, c->key, c->epoch, c->now_ns) : SLOT_NONE;
     if (index != SLOT_NONE) {
         claim.cells = t->accounts[index].cells;
         claim.pinned = true;
-        claim.want = want;
-        decide_request(&r, take);
-        if (take && !decision.untracked) {
-            slot_learn_decision(t, index, epoch, &r, &claim);
-        }
-        slot_unlock(&t->accounts[index]);
-    } else {
-        decide_request(&r, take);
-        if (take && claim.short_of && !decision.untracked && decision.retry_after_ns != UINT64_MAX) {
-            slot_learn_denial(t, policy, key, cells, cost);
-        }
+        claim.want = c->grant_wanted;
     }
-    if (take) {
-        counter_add(&t->untracked_count, decision.untracked);
-        check_tally(t, policy, decision.allowed);
-    }
-    if (verdict != NULL) {
-        verdict_write(verdict, t, policy, &decision, now_ns);
-    }
-    return decision.allowed || policy->mode == WEIR_SHADOW;
-}
-
-/* What a slow pass has found out of a key before it began in earnest. */
-struct hint {
-    bool slotless; /* it is not given a slot now */
-    bool sized;    /* `want` was asked of slot_grant_size, which may be asked once */
-    uint64_t want;
-};
-
-/* A slow pass on its way. */
-struct pass {
-    struct weir_thread *t;
-    const struct policy_set *set;
-    const struct policy *policy;
-    const weir_key *key;
-    uint64_t cost;
-    uint32_t epoch;
-    uint64_t now_ns;
-    struct hint hint;
-    weir_verdict *verdict;
-};
-
-/* What has no short way, or found it closed. */
-static bool check_long(const struct pass *p, uint64_t want)
-{
-    const size_t index = slot_take(p->t, p->policy, p->key, p->epoch, p->now_ns);
-    return decide(p->t, p->policy, p->key, p->cost, true, index, want, p->epoch, p->now_ns, p->verdict);
-}
-
-/* A key whose slot did not answer. */
-static bool check_slot(const struct pass *p, const struct policy_snapshot *snapshot, size_t index)
-{
-    const bool is_short = policy_snapshot_is_plain(snapshot) && p->cost != 0;
-    const uint64_t want = p->hint.sized ? p->hint.want : slot_grant_size(p->t, index, p->epoch, is_short ? p->cost : 0);
-    if (is_short && renew_grant(p->t, index, snapshot, p->key, p->cost, want, p->epoch, p->verdict)) {
-        counter_add(&p->t->tallies[p->policy->id].allowed, 1);
-        return true;
-    }
-    return check_long(p, want);
-}
-
-/* A key without a slot: it is given one when it comes a second time within an epoch. */
-static bool check_slotless(const struct pass *p, const struct policy_snapshot *snapshot)
-{
-    if (!p->hint.slotless && p->epoch != EPOCH_ASLEEP && slot_is_recent(p->t, p->key->hash, p->epoch)) {
-        const size_t index = slot_give(p->t, p->policy, p->key, p->epoch, p->now_ns);
+    decide_request(&r, c->commit);
+    if (c->commit && !decision.untracked) {
         if (index != SLOT_NONE) {
-            slot_unlock(&p->t->accounts[index]);
-            return check_slot(p, snapshot, index);
+            slot_learn_decision(&r, &claim, index, c->epoch);
+        } else if (claim.short_of && decision.retry_after_ns != UINT64_MAX) {
+            slot_learn_count_denial(&r, &claim);
         }
     }
-    if (direct_check(p->t, snapshot, p->key, p->cost, p->verdict)) {
-        counter_add(&p->t->tallies[p->policy->id].allowed, 1);
-        return true;
+    if (c->commit) {
+        counter_add(&t->untracked_count, decision.untracked);
+        check_tally(t, c->policy, decision.allowed);
     }
-    return decide(p->t, p->policy, p->key, p->cost, true, SLOT_NONE, 0, p->epoch, p->now_ns, p->verdict);
+    if (index != SLOT_NONE) {
+        slot_unlock(&t->accounts[index]);
+    }
+    if (c->verdict != NULL) {
+        verdict_write(c->verdict, t, c->policy, &decision, c->now_ns);
+    }
+    return decision.allowed || c->policy->mode == WEIR_SHADOW;
 }
 
-static bool check_with_policy(const struct pass *p, bool take, const struct slot *slot)
-{
-    if (!take) {
-        const size_t locked = slot_take(p->t, p->policy, p->key, EPOCH_ASLEEP, p->now_ns);
-        return decide(p->t, p->policy, p->key, p->cost, false, locked, 0, p->epoch, p->now_ns, p->verdict);
-    }
-    const struct policy_snapshot snapshot = policy_snapshot_of(p->t->process, p->policy, p->now_ns);
-    policy_snapshot_keep(p->t, p->set, &snapshot, p->epoch);
-    return slot != NULL ? check_slot(p, &snapshot, (size_t) (slot - p->t->slots)) : check_slotless(p, &snapshot);
-}
-
-/*
- * A denial by a slot that is other than most (see meta.plain_denial), or of a greater cost than the one that was
- * denied: that is denied as well, but has another retry_after.
+/* The policy's numbers, as the thread has cached them for this epoch; NULL: it has not, or a look at the clock is due.
  */
-static enum slot_answer deny_seldom(struct weir_thread *t, struct slot *slot, uint64_t cost, weir_verdict *verdict)
+static inline const struct policy_snapshot *cached_snapshot(const struct check *c)
 {
-    const uint64_t word = load_relaxed(&slot->meta);
-    const struct slot_meta meta = slot_meta_unpack(word);
-    const uint64_t denies_from = meta.denies_from;
-    const bool live = grant_epoch(load_relaxed(&slot->grant)) == load_relaxed(&t->line->epoch);
-    if (!live || denies_from == 0 || cost < denies_from || (cost != denies_from && verdict != NULL)) {
+    const struct policy_snapshot *snapshot = policy_snapshot_place(c->t, c->key->policy);
+    const bool usable = snapshot->epoch == c->epoch && snapshot->id == c->key->policy && c->cost != 0;
+    return usable && !tick_wants_look(c->t) ? snapshot : NULL;
+}
+
+/* Whether a key without a slot is to get one now: it comes a second time, and a slot may be had. */
+static inline bool gets_slot(const struct check *c)
+{
+    return slot_is_recent(c->t, c->key->hash, c->epoch) && *set_busy_epoch(c->t, c->key->hash) != c->epoch;
+}
+
+/* The tries that need no RCU section: all that they read is the thread's own or a cell. */
+static inline enum slot_answer check_by_cache(struct check *c)
+{
+    c->epoch = load_acquire(&c->t->line->epoch); /* [S4] */
+    if (c->slot != NULL) {
+        const enum slot_answer answer = try_cached_denial(c);
+        if (answer != SLOT_NO_ANSWER) {
+            return answer;
+        }
+    }
+    const struct policy_snapshot *snapshot = cached_snapshot(c);
+    if (snapshot == NULL) {
         return SLOT_NO_ANSWER;
     }
-    struct tally *tally = slot_tally(t, word);
-    const bool never = slot->retry_after_ns == UINT64_MAX;
-    const bool shadow = meta.shadow;
-    counter_add(&slot->denied, never ? 0 : denies_from); /* what can never pass is no demand */
-    counter_add(shadow ? &tally->allowed : &tally->denied, 1);
-    counter_add(&tally->would_deny, shadow);
-    if (verdict != NULL) {
-        slot_verdict_denied(verdict, t->line, slot, word, shadow, t->accounts[slot - t->slots].denied_remaining);
+    if (c->slot == NULL) {
+        /* Both lines of the key: the misses are most of what follows, and one key in four is in the second. */
+        table_prefetch(&c->t->process->table, policy_snapshot_hash(snapshot, c->key));
+        if (gets_slot(c)) {
+            return SLOT_NO_ANSWER;
+        }
     }
-    return shadow ? SLOT_ALLOWED : SLOT_DENIED;
+    if (!try_charge(c, snapshot)) {
+        return SLOT_NO_ANSWER;
+    }
+    counter_add(&c->t->slow_count, 1);
+    return SLOT_ALLOWED;
 }
 
-/*
- * What many slow passes come to, outside of an RCU section: a denial of another kind; or, by what is kept of the
- * policy, a key without a slot that is not given one is charged straight, and one that has a slot by that.
- * SLOT_NO_ANSWER: nothing was done but to find out what is in *hint.
- */
-static inline enum slot_answer check_kept(struct weir_thread *t, const weir_key *key, uint64_t cost, struct slot *slot,
-                                          weir_verdict *verdict, struct hint *hint)
+/* Gives a slot to a key that comes a second time within an epoch, where there is one to be had. */
+static void give_slot(struct check *c)
 {
-    const uint32_t epoch = load_acquire(&t->line->epoch); /* [S4] */
-    const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
-    const enum slot_answer hit = slot != NULL ? deny_seldom(t, slot, cost, verdict) : SLOT_NO_ANSWER;
-    if (hit != SLOT_NO_ANSWER || snapshot->epoch != epoch || snapshot->id != key->policy || cost == 0 ||
-        tick_wants_look(t)) {
-        return hit;
+    if (c->epoch == EPOCH_ASLEEP || !slot_is_recent(c->t, c->key->hash, c->epoch)) {
+        return;
     }
-    bool pass;
-    if (slot == NULL) {
-        /* Its misses are most of what follows; both, as one key in four is not in its first line. */
-        table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
+    const size_t index = slot_give(c->t, c->policy, c->key, c->epoch, c->now_ns);
+    if (index != SLOT_NONE) {
+        slot_unlock(&c->t->accounts[index]);
+        c->slot = &c->t->slots[index];
     }
-    if (slot != NULL) {
-        const size_t index = (size_t) (slot - t->slots);
-        hint->sized = true;
-        hint->want = slot_grant_size(t, index, epoch, cost);
-        pass = renew_grant(t, index, snapshot, key, cost, hint->want, epoch, verdict);
-    } else {
-        hint->slotless = !slot_is_recent(t, key->hash, epoch) || *set_busy_epoch(t, key->hash) == epoch;
-        pass = hint->slotless && direct_check(t, snapshot, key, cost, verdict);
-    }
-    if (pass) {
-        counter_add(&t->slow_count, 1);
-        counter_add(&t->tallies[snapshot->id].allowed, 1);
-    }
-    return pass ? SLOT_ALLOWED : SLOT_NO_ANSWER;
 }
 
-/* A slow pass, within an RCU section. `slot`: the key's; NULL: it has none. */
-static bool check_in_section(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take, struct slot *slot,
-                             const struct hint *hint, weir_verdict *verdict)
+/* The tries within an RCU section. */
+static bool check_in_section(struct check *c)
 {
-    struct pass p = {.t = t, .key = key, .cost = cost, .hint = *hint, .verdict = verdict};
+    struct weir_thread *t = c->t;
     counter_add(&t->slow_count, 1);
-    p.epoch = load_acquire(&t->line->epoch);     /* [S4] */
-    p.set = load_acquire(&t->process->policies); /* [S4] */
-    p.policy = check_policy(p.set, key);
-    if (p.policy == NULL) {
-        return check_allow_unknown(t, verdict);
+    c->epoch = c->commit ? load_acquire(&t->line->epoch) : EPOCH_ASLEEP; /* [S4] */
+    const struct policy_set *set = load_acquire(&t->process->policies);  /* [S4] */
+    c->policy = check_policy(set, c->key);
+    if (c->policy == NULL) {
+        return check_allow_unknown(t, c->verdict);
     }
-    if (p.policy->override != OVERRIDE_NONE) {
-        return check_answer_override(t, p.policy, take, verdict);
+    if (c->policy->override != OVERRIDE_NONE) {
+        return check_answer_override(t, c->policy, c->commit, c->verdict);
     }
-    p.now_ns = tick_now(t, p.policy);
-    return check_with_policy(&p, take, slot);
+    c->now_ns = tick_now(t, c->policy);
+    if (c->commit && !c->charge_tried) {
+        const struct policy_snapshot snapshot = policy_snapshot_of(t->process, c->policy, c->now_ns);
+        policy_snapshot_keep(t, set, &snapshot, c->epoch);
+        if (c->slot == NULL) {
+            give_slot(c);
+        }
+        if (try_charge(c, &snapshot)) {
+            return true;
+        }
+    }
+    return decide_in_table(c);
 }
 
-static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost, bool take,
+static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
                                                  struct slot *slot, weir_verdict *verdict)
 {
-    struct hint hint = {.slotless = false};
-    const enum slot_answer hit = take ? check_kept(t, key, cost, slot, verdict, &hint) : SLOT_NO_ANSWER;
-    if (hit != SLOT_NO_ANSWER) {
-        return hit == SLOT_ALLOWED;
+    struct check c = {.t = t, .key = key, .cost = cost, .verdict = verdict, .slot = slot, .commit = true};
+    const enum slot_answer answer = check_by_cache(&c);
+    if (answer != SLOT_NO_ANSWER) {
+        return answer == SLOT_ALLOWED;
     }
     rcu_enter();
-    const bool pass = check_in_section(t, key, cost, take, slot, &hint, verdict);
+    const bool allowed = check_in_section(&c);
     rcu_leave();
-    return pass;
+    return allowed;
 }
 
-/* Its few lines begin one of the cache: wherever the functions before it end, a hit takes as long. */
+/* The function begins a cache line: then a hit takes as long wherever the functions before it end. */
 __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost,
                                                      weir_verdict *verdict)
 {
@@ -287,29 +288,39 @@ __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_
         return check_allow_unattached(verdict);
     }
     if (unlikely(!slot_get(t, key->hash, &slot))) {
-        return check_slow(t, key, cost, true, NULL, verdict);
+        return check_slow(t, key, cost, NULL, verdict);
     }
-    const enum slot_answer hit = slot_answer(t, slot, cost, verdict);
-    return likely(hit != SLOT_NO_ANSWER) ? hit == SLOT_ALLOWED : check_slow(t, key, cost, true, slot, verdict);
+    const enum slot_answer answer = slot_answer(t, slot, cost, verdict);
+    return likely(answer != SLOT_NO_ANSWER) ? answer == SLOT_ALLOWED : check_slow(t, key, cost, slot, verdict);
 }
 
 bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    struct slot *slot = NULL;
-    struct hint hint = {.slotless = false};
-    enum slot_answer hit = slot_get(t, key->hash, &slot) ? slot_answer(t, slot, cost, NULL) : SLOT_NO_ANSWER;
-    hit = hit != SLOT_NO_ANSWER ? hit : check_kept(t, key, cost, slot, NULL, &hint);
-    return hit != SLOT_NO_ANSWER ? hit == SLOT_ALLOWED : check_in_section(t, key, cost, true, slot, &hint, NULL);
+    struct check c = {.t = t, .key = key, .cost = cost, .commit = true};
+    enum slot_answer answer = slot_get(t, key->hash, &c.slot) ? slot_answer(t, c.slot, cost, NULL) : SLOT_NO_ANSWER;
+    if (answer == SLOT_NO_ANSWER) {
+        answer = check_by_cache(&c);
+    }
+    return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : check_in_section(&c);
 }
 
 bool check_without_slot(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
                         uint64_t now_ns)
 {
+    const struct check c = {
+        .t = t, .key = key, .cost = cost, .commit = true, .epoch = EPOCH_ASLEEP, .policy = policy, .now_ns = now_ns};
     counter_add(&t->slow_count, 1);
-    return decide(t, policy, key, cost, true, SLOT_NONE, 0, EPOCH_ASLEEP, now_ns, NULL);
+    return decide_in_table(&c);
 }
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    return t != NULL ? check_slow(t, key, cost, false, NULL, verdict) : check_allow_unattached(verdict);
+    if (t == NULL) {
+        return check_allow_unattached(verdict);
+    }
+    struct check c = {.t = t, .key = key, .cost = cost, .verdict = verdict, .commit = false};
+    rcu_enter();
+    const bool allowed = check_in_section(&c);
+    rcu_leave();
+    return allowed;
 }

@@ -112,11 +112,11 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
         if (all->slots[i] != SLOT_NONE) {
             /* A key that is named twice was short of both costs, and a slot would deny the one. */
             if (!r->out->untracked && !(claim->short_of && claim->before[0] != 0)) {
-                slot_learn_decision(t, all->slots[i], epoch, r, claim);
+                slot_learn_decision(r, claim, all->slots[i], epoch);
             }
             slot_unlock(&t->accounts[all->slots[i]]);
         } else if (claim->short_of && !claim->placeless) {
-            slot_learn_denial(t, claim->policy, claim->key, claim->cells, claim->cost);
+            slot_learn_count_denial(r, claim);
         }
         check_tally(t, claim->policy, claim->optional ? !claim->short_of : r->out->allowed);
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See renew_grant.h. */
 #include "check/renew_grant.h"
 
 #include "base/numbers.h"
@@ -9,167 +10,166 @@
 
 /* One key's slot and cell; the slot is locked, and has no grant. */
 struct renewal {
-    struct weir_thread *t;
-    size_t index;
+    const struct check *c;
     const struct policy_snapshot *snapshot;
+    struct slot *slot;
+    struct slot_account *account;
     struct cell *cell;
-    uint64_t cost, granted; /* asked for, and given beside it */
-    uint64_t passed, held;  /* on the last grant: what passed, and what the cell holds for it */
+    uint64_t granted; /* units of the new grant */
+    uint64_t passed;  /* on the last grant, and not charged yet */
+    uint64_t held;    /* by the cell, for the last grant */
 };
 
-/* The state after what passed on the last grant, and what is left of it beside what others hold; `mine`: all that the
- * cell holds for this thread. */
-static uint64_t look(const struct renewal *w, uint64_t mine, struct dwcas_value *value, struct state *state)
+/*
+ * Reads the cell. *state: as it is once what passed on the last grant is charged. Returns the units left beside what
+ * others hold; `own`: what the cell holds for this thread.
+ */
+static uint64_t read_cell(const struct renewal *w, uint64_t own, struct dwcas_value *value, struct state *state)
 {
-    const struct rule *rule = &w->snapshot->rule;
-    const struct slot_account *account = &w->t->accounts[w->index];
     *value = dwcas_read(&w->cell->state);
     *state = cell_state(*value);
     if (w->passed != 0) {
-        *state = rule_charge_late(&account->rules[0], *state, account->granted_ns, w->passed);
+        *state = rule_charge_late(&w->account->rules[0], *state, w->account->granted_ns, w->passed);
     }
-    const uint64_t others = (load_acquire(&w->cell->held) & HELD_UNITS) - mine; /* [P1] after the state */
-    return saturating_sub(rule_headroom(rule, *state, w->snapshot->now_ns), others);
+    const uint64_t others = (load_acquire(&w->cell->held) & HELD_UNITS) - own; /* [P1] after the state */
+    return saturating_sub(rule_headroom(&w->snapshot->rule, *state, w->snapshot->now_ns), others);
 }
 
-/* How much of `want` there is room for beside the cost; false: not even for that. */
-static bool size_grant(struct renewal *w, uint64_t want)
+/* Sizes the grant by the room beside the cost. False: there is no room for the cost, or the bucket has another rate. */
+static bool size_grant(struct renewal *w)
 {
     struct dwcas_value value;
     struct state state;
     const struct rule *rule = &w->snapshot->rule;
-    const uint64_t left = look(w, w->held, &value, &state);
-    if (left < w->cost || (rule_is_bucket(rule) && bucket_rate_id(state) != rule->rate_id && state.a != 0)) {
+    const uint64_t left = read_cell(w, w->held, &value, &state);
+    if (left < w->c->cost || (rule_is_bucket(rule) && bucket_rate_id(state) != rule->rate_id && state.a != 0)) {
         return false;
     }
-    w->granted = min_u64(want, decide_grant_share(w->t, left - w->cost));
+    w->granted = min_u64(w->c->grant_wanted, decide_grant_share(w->c->t, left - w->c->cost));
     return true;
 }
 
-/* Charges what passed and the cost, where there is room for what is held. *left: what may pass then. */
-static bool charge(const struct renewal *w, uint64_t mine, struct state *charged, uint64_t *left)
+/* Charges what passed and the cost, where there is room for what is held. *left: units left after that. */
+static bool charge_cell(const struct renewal *w, uint64_t own, struct state *charged, uint64_t *left)
 {
-    const struct rule *rule = &w->snapshot->rule;
     struct dwcas_value value;
     struct state state;
-    *left = look(w, mine, &value, &state);
-    if (*left < w->cost + w->granted) {
+    *left = read_cell(w, own, &value, &state);
+    if (*left < w->c->cost + w->granted) {
         return false;
     }
-    *left -= w->cost;
-    *charged = rule_charge(rule, state, w->snapshot->now_ns, w->cost);
+    *left -= w->c->cost;
+    *charged = rule_charge(&w->snapshot->rule, state, w->snapshot->now_ns, w->c->cost);
     struct dwcas_value next = cell_value(*charged, value);
     next.b += w->granted != 0 ? GENERATION_ONE : 0; /* [P1] */
     return dwcas_swap(&w->cell->state, &value, next);
 }
 
-/* Settles the slot and grants anew. */
-static bool renew(struct renewal *w, uint32_t epoch, uint64_t want, weir_verdict *verdict)
+/* Reserves cost and grant, charges what passed and the cost, and releases all but the grant. False: nothing was done.
+ */
+static bool swap_grants(const struct renewal *w, struct state *charged, uint64_t *left)
 {
-    struct slot *slot = &w->t->slots[w->index];
-    struct slot_account *account = &w->t->accounts[w->index];
-    const uint64_t now_ns = w->snapshot->now_ns;
-    const struct rule *rule = &w->snapshot->rule;
-    const uint64_t used = load_relaxed(&slot->used);
-    w->passed = used - load_relaxed(&account->accounted);
-    w->held = load_relaxed(&account->granted);
-    if (!size_grant(w, want)) {
-        return false;
-    }
-    const uint64_t raised = w->granted != 0 ? w->cost + w->granted : 0;
+    const uint64_t raised = w->granted != 0 ? w->c->cost + w->granted : 0;
     if (raised != 0) {
         (void) cell_hold(w->cell, raised); /* [P2] */
     }
-    struct state state;
-    uint64_t left;
-    const bool done = charge(w, w->held + raised, &state, &left);
+    const bool done = charge_cell(w, w->held + raised, charged, left);
     const uint64_t lowered = done ? raised - w->granted + w->held : raised;
     if (lowered != 0) {
         (void) cell_hold(w->cell, (uint64_t) 0 - lowered); /* [S3] */
     }
-    if (!done) {
+    return done;
+}
+
+/* Settles the slot, charges the cost and grants anew. */
+static bool renew_locked(struct renewal *w)
+{
+    const uint64_t used = load_relaxed(&w->slot->used);
+    w->passed = used - load_relaxed(&w->account->accounted);
+    w->held = load_relaxed(&w->account->granted);
+    struct state state;
+    uint64_t left;
+    if (!size_grant(w) || !swap_grants(w, &state, &left)) {
         return false;
     }
     if (w->passed > w->held) {
-        (void) add_relaxed(&w->t->late_units, w->passed - w->held);
+        (void) add_relaxed(&w->c->t->late_units, w->passed - w->held); /* statistics */
     }
-    store_relaxed(&account->accounted, used);
-    store_relaxed(&account->granted, 0);
-    const uint64_t reset_after_ns = rule_reset_after(rule, state, now_ns);
+    store_relaxed(&w->account->accounted, used);
+    store_relaxed(&w->account->granted, 0);
+    const struct rule *rule = &w->snapshot->rule;
+    const uint64_t reset_after_ns = rule_reset_after(rule, state, w->snapshot->now_ns);
     if (w->granted != 0) {
-        account->rules[0] = *rule;
-        const struct slot_terms terms = {.now_ns = now_ns,
+        w->account->rules[0] = *rule;
+        const struct slot_terms terms = {.now_ns = w->snapshot->now_ns,
                                          .granted = w->granted,
                                          .limit = rule->limit,
                                          .left = left,
                                          .reset_after_ns = reset_after_ns,
                                          .meta = w->snapshot->meta};
-        slot_publish(w->t, w->index, epoch, &terms);
+        slot_publish(w->c->t, (size_t) (w->slot - w->c->t->slots), w->c->epoch, &terms);
     }
-    if (verdict != NULL) {
-        direct_write(verdict, w->t, w->snapshot, left, reset_after_ns);
+    if (w->c->verdict != NULL) {
+        direct_write(w->c->verdict, w->c->t, w->snapshot, left, reset_after_ns);
     }
     return true;
 }
 
-/* The cell that a slot pins for a hash; NULL: it is not this hash's. */
-static struct cell *cell_of(const struct weir_thread *t, const struct slot_account *account, uint64_t hash)
+/* The cell that a slot pins for a hash; NULL: it pins another one, or several. */
+static struct cell *pinned_cell(const struct weir_thread *t, const struct slot_account *account, uint64_t hash)
 {
-    /* The owner's own. The cell is pinned, so it does not change hands. */
+    /* Relaxed: the slot is the owner's own, and its cell is pinned, so the cell does not change hands. */
     struct cell *cell = &t->process->table.cells[account->cells[0]];
     return account->limit_count == 1 && load_relaxed(&cell->hash) == hash ? cell : NULL;
 }
 
-/*
- * Whether a slot has nothing to settle, and denies nothing that has yet to be denied anew. Relaxed: what others settle
- * meanwhile leaves it so.
- */
+/* Whether a slot has nothing to settle, and no denial of this epoch. Relaxed: a settler leaves an idle slot idle. */
 static bool is_idle(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
 {
     return load_relaxed(&account->granted) == 0 && load_relaxed(&account->accounted) == load_relaxed(&slot->used) &&
            grant_epoch(load_relaxed(&slot->grant)) != epoch;
 }
 
-bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_snapshot *snapshot, const weir_key *key,
-                  uint64_t cost, uint32_t epoch, weir_verdict *verdict)
+/* Charges the cost alone, in the cell that an idle slot pins. */
+static bool charge_idle(const struct check *c, const struct policy_snapshot *snapshot, struct cell *cell, uint64_t hash)
 {
-    struct slot_account *account = &t->accounts[slot - t->slots];
-    const uint64_t hash = policy_snapshot_hash(snapshot, key);
-    struct cell *cell = cell_of(t, account, hash);
     struct direct_answer how;
-    if (cell == NULL || !is_idle(slot, account, epoch) ||
-        !direct_charge(t->process, snapshot, cell, hash, cost, &how)) {
+    if (!direct_charge(c->t->process, snapshot, cell, hash, c->cost, &how)) {
         return false;
     }
-    if (verdict != NULL) {
-        direct_verdict(verdict, t, snapshot, &how);
+    if (c->verdict != NULL) {
+        direct_verdict(c->verdict, c->t, snapshot, &how);
     }
-    account->direct += cost;
-    account->touched = epoch;
     return true;
 }
 
-bool renew_grant(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
-                 uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict)
+/* Whether a slot's grant may be renewed here: the table settles one with denials to report, and a shared policy's. */
+static bool may_renew(const struct check *c, const struct policy_snapshot *snapshot, const struct slot_account *account)
 {
-    struct slot *slot = &t->slots[index];
-    struct slot_account *account = &t->accounts[index];
-    if (want == 0 && renew_direct(t, slot, snapshot, key, cost, epoch, verdict)) {
-        return true;
-    }
-    struct cell *cell = cell_of(t, account, policy_snapshot_hash(snapshot, key));
-    /* Denials are told by who settles; a request so great is one of few (decide.c). */
-    if (cell == NULL || snapshot->fleet || cost > HOLD_MOST - GRANT_MAX ||
-        load_relaxed(&account->denied_counted) != slot_denied(slot, account) || !slot_trylock(account)) {
+    return !snapshot->fleet && c->cost <= HOLD_MOST - GRANT_MAX &&
+           load_relaxed(&account->denied_counted) == slot_denied(c->slot, account);
+}
+
+bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
+{
+    struct slot_account *account = &c->t->accounts[c->slot - c->t->slots];
+    const uint64_t hash = policy_snapshot_hash(snapshot, c->key);
+    struct cell *cell = pinned_cell(c->t, account, hash);
+    bool allowed = false;
+    if (cell == NULL) {
         return false;
     }
-    store_relaxed(&slot->grant, 0); /* the owner's own: no barrier */
-    struct renewal w = {.t = t, .index = index, .snapshot = snapshot, .cell = cell, .cost = cost};
-    const bool pass = renew(&w, epoch, want, verdict);
-    slot_unlock(account);
-    if (pass) {
-        account->direct += cost;
-        account->touched = epoch;
+    if (c->grant_wanted == 0 && is_idle(c->slot, account, c->epoch)) {
+        allowed = charge_idle(c, snapshot, cell, hash);
+    } else if (may_renew(c, snapshot, account) && slot_trylock(account)) {
+        store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */
+        struct renewal w = {.c = c, .snapshot = snapshot, .slot = c->slot, .account = account, .cell = cell};
+        allowed = renew_locked(&w);
+        slot_unlock(account);
     }
-    return pass;
+    if (allowed) {
+        account->direct += c->cost;
+        account->touched = c->epoch;
+    }
+    return allowed;
 }

@@ -1,38 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The short way through the table of a key that has a slot, under one window or token bucket that no other node uses: a
- * slow pass comes for every key and tick, so it is what many keys cost that are asked for some times a tick each.
+ * Renewing the grant of a key that has a slot, under one window or token bucket that no other node uses. A slow pass
+ * comes for every such key in every tick, so it is most of the cost of keys that are asked for a few times a tick.
  *
- * A key that has not been asked for often is charged straight, as one without a slot (direct_charge.h), in the cell
- * that its slot pins. Else its slot is settled and given its next grant in one step: what decide.c and settle.c do by
- * six locked instructions takes three here, as there is but one cell.
+ * A key that is asked for rarely is granted nothing: its cost is charged to the cell that its slot pins
+ * (direct_charge.h). Else the slot is settled and given its next grant in one step. decide.c and settle.c take six
+ * locked instructions for that; here three are enough, as there is one cell.
  *
- * It only ever says yes, as direct_charge.h.
+ *   reserve  held += cost + grant
+ *   commit   read the state and held; charge what passed on the last grant, as of its time; there must be room for
+ *            cost and grant beside what others hold; charge the cost; change the generation. One compare-and-swap
+ *   release  held -= cost + what was held for the last grant
+ *   publish  the grant
  *
- *   renew   held += cost + grant
- *           look: what passed on the last grant is charged (late); beside what others hold there is room for cost and
- *           grant; charge the cost; the generation changes. One compare-and-swap
- *           held -= cost + what was held for the last grant
- *           publish the grant
+ * The answer is "allowed" or none: for anything else the caller falls back to decide_request().
  *
- * Ordering: [P1] and [P2] of decide.c: held is raised before the look, and read again after the state; the state is
- * swapped with a new generation. [S3]: held is lowered after what passed was charged. [S2]: under the slot's lock.
- * Progress: wait-free; the lock is only ever tried.
+ * Ordering: [P1] and [P2] of decide.c: held is raised before the state is read, and read again after it; the state is
+ * swapped with a new generation. [S3] of settle.c: held is lowered after what passed was charged. [S2]: the slot is
+ * locked. Progress: wait-free; the lock is only ever tried.
+ * Names: renew_.
  */
 #ifndef WEIR_CHECK_RENEW_GRANT_H
 #define WEIR_CHECK_RENEW_GRANT_H
 
+#include "check/check.h"
 #include "check/direct_charge.h"
 
-/* Charges a request straight, where the slot has nothing to settle. False: nothing was done. */
-bool renew_direct(struct weir_thread *t, struct slot *slot, const struct policy_snapshot *snapshot, const weir_key *key,
-                  uint64_t cost, uint32_t epoch, weir_verdict *verdict);
-
 /*
- * Counts a request (of a cost that is not 0) of a key with a slot, and answers; `want`: see slot_grant_size. False:
- * nothing was done but, perhaps, that the slot's grant was taken back; decide_request is to be asked.
+ * Counts a check (of a cost that is not 0) of a key with a slot, and answers. `snapshot`: of the key's policy, plain.
+ * False: nothing was counted; the slot's grant may have been taken back. The caller decides in the table.
  */
-bool renew_grant(struct weir_thread *t, size_t index, const struct policy_snapshot *snapshot, const weir_key *key,
-                 uint64_t cost, uint64_t want, uint32_t epoch, weir_verdict *verdict);
+bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot);
 
 #endif

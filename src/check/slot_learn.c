@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See slot_learn.h. */
 #include "check/slot_learn.h"
 
 #include "base/numbers.h"
@@ -7,9 +8,8 @@
 #include "thread/limiter.h"
 #include "thread/slot.h"
 
-/* What a slot answers for the rest of the epoch after the table has allowed. */
-static void slot_learn_grant(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim,
-                             uint64_t now_ns)
+/* Gives a slot the grant that the table has reserved for it. */
+static void cache_grant(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim, uint64_t now_ns)
 {
     struct slot_account *account = &t->accounts[index];
     const struct policy *policy = claim->policy;
@@ -34,18 +34,19 @@ static void slot_learn_grant(struct weir_thread *t, size_t index, uint32_t epoch
     slot_publish(t, index, epoch, &terms);
 }
 
-/* The same after it has denied `cost`. */
-static void slot_learn_deny(struct weir_thread *t, size_t index, uint32_t epoch, const struct policy *policy,
-                            uint64_t cost, const struct decision *decision)
+/* Makes a slot answer for the rest of the epoch that a cost is denied. */
+static void cache_denial(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim,
+                         const struct decision *decision)
 {
+    const struct policy *policy = claim->policy;
     struct slot *slot = &t->slots[index];
     struct slot_account *account = &t->accounts[index];
-    const uint64_t asked = cost != 0 ? cost : 1;
+    const uint64_t asked = claim_asked(claim);
     const bool never = decision->retry_after_ns == UINT64_MAX;
     const bool shadow = policy->mode == WEIR_SHADOW;
     const uint64_t denied = slot_denied(slot, account) + (never ? 0 : asked);
     account->deny_epoch = epoch;
-    /* By the tick nothing is lost by denying until the next one: see fine_clock. */
+    /* Under a policy that goes by the tick nothing can be freed before the next one (fine_clock: by the clock). */
     const bool lasts = !policy->fine_clock || t->limiter->host_time || decision->retry_after_ns >= t->limiter->tick_ns;
     if (epoch == EPOCH_ASLEEP || !lasts || asked > META_DENIES_MOST) {
         store_relaxed(slot_denies_from(slot) != 0 ? &slot->denied : &account->denied, denied);
@@ -65,29 +66,29 @@ static void slot_learn_deny(struct weir_thread *t, size_t index, uint32_t epoch,
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
 }
 
-void slot_learn_denial(struct weir_thread *t, const struct policy *policy, const weir_key *key, const uint32_t *cells,
-                       uint64_t cost)
+void slot_learn_count_denial(const struct request *r, const struct claim *claim)
 {
-    top_denied_name(t->process, policy, key, cells[0]);
-    top_denied_add(t->process, cells[0], cost != 0 ? cost : 1);
-    if (!t->process->fleet || policy->scope != WEIR_SCOPE_FLEET) {
+    struct process *process = r->t->process;
+    const uint64_t units = claim_asked(claim);
+    top_denied_name(process, claim->policy, claim->key, claim->cells[0]);
+    top_denied_add(process, claim->cells[0], units);
+    if (!process_shares(process, claim->policy)) {
         return;
     }
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        sync_add_denied(&t->process->syncs, cells[i], cost != 0 ? cost : 1);
-        table_set_dirty(&t->process->table, cells[i]);
+    for (size_t i = 0; i < claim->policy->limit_count; i++) {
+        sync_add_denied(&process->syncs, claim->cells[i], units);
+        table_set_dirty(&process->table, claim->cells[i]);
     }
 }
 
-void slot_learn_decision(struct weir_thread *t, size_t index, uint32_t epoch, const struct request *r,
-                         const struct claim *claim)
+void slot_learn_decision(const struct request *r, const struct claim *claim, size_t index, uint32_t epoch)
 {
     if (claim->short_of) {
         struct decision alone;
         denial_of_claim(r, claim, &alone);
-        slot_learn_deny(t, index, epoch, claim->policy, claim->cost, &alone);
-        top_denied_name(t->process, claim->policy, claim->key, claim->cells[0]);
+        cache_denial(r->t, index, epoch, claim, &alone);
+        top_denied_name(r->t->process, claim->policy, claim->key, claim->cells[0]);
     } else if (r->out->allowed) {
-        slot_learn_grant(t, index, epoch, claim, r->now_ns);
+        cache_grant(r->t, index, epoch, claim, r->now_ns);
     }
 }
