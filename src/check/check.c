@@ -98,7 +98,7 @@ bool check_answer_override(struct weir_thread *t, const struct policy *policy, b
  * cost than the one that was denied. A greater cost is denied as well, but has another retry_after, so it is answered
  * here only without a verdict.
  */
-static inline enum slot_answer try_cached_denial(const struct check *c)
+static inline __attribute__((always_inline)) enum slot_answer try_cached_denial(const struct check *c)
 {
     struct slot *slot = c->slot;
     const uint64_t word = load_relaxed(&slot->meta); /* the owner's own */
@@ -125,7 +125,11 @@ static inline bool try_renew_grant(struct check *c, const struct policy_snapshot
 {
     const bool plain = policy_snapshot_is_plain(snapshot) && c->cost != 0;
     c->grant_wanted = slot_grant_size(c->t, (size_t) (c->slot - c->t->slots), c->epoch, plain ? c->cost : 0);
-    return plain && renew_grant(c, snapshot);
+    if (!plain) {
+        return false;
+    }
+    const struct check renewed = *c; /* a copy, so that a check without a slot stays in registers */
+    return renew_grant(&renewed, snapshot);
 }
 
 /* Charges the cell of a key that has no slot. */
@@ -197,7 +201,7 @@ static inline bool gets_slot(const struct check *c)
 }
 
 /* The tries that need no RCU section: all that they read is the thread's own or a cell. */
-static inline enum slot_answer check_by_cache(struct check *c)
+static inline __attribute__((always_inline)) enum slot_answer check_by_cache(struct check *c)
 {
     c->epoch = load_acquire(&c->t->line->epoch); /* [S4] */
     if (c->slot != NULL) {
@@ -265,6 +269,15 @@ static bool check_in_section(struct check *c)
     return decide_in_table(c);
 }
 
+/* By value: check_slow()'s own stays in registers. */
+static __attribute__((noinline)) bool check_under_rcu(struct check c)
+{
+    rcu_enter();
+    const bool allowed = check_in_section(&c);
+    rcu_leave();
+    return allowed;
+}
+
 static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
                                                  struct slot *slot, weir_verdict *verdict)
 {
@@ -273,10 +286,7 @@ static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const we
     if (answer != SLOT_NO_ANSWER) {
         return answer == SLOT_ALLOWED;
     }
-    rcu_enter();
-    const bool allowed = check_in_section(&c);
-    rcu_leave();
-    return allowed;
+    return check_under_rcu(c);
 }
 
 /* The function begins a cache line: then a hit takes as long wherever the functions before it end. */
@@ -318,9 +328,5 @@ bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict 
     if (t == NULL) {
         return check_allow_unattached(verdict);
     }
-    struct check c = {.t = t, .key = key, .cost = cost, .verdict = verdict, .commit = false};
-    rcu_enter();
-    const bool allowed = check_in_section(&c);
-    rcu_leave();
-    return allowed;
+    return check_under_rcu((struct check){.t = t, .key = key, .cost = cost, .verdict = verdict, .commit = false});
 }
