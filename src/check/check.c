@@ -162,13 +162,13 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
     if (index != SLOT_NONE) {
         claim.cells = t->accounts[index].cells;
         claim.pinned = true;
-        claim.want = c->grant_wanted;
+        claim.grant_wanted = c->grant_wanted;
     }
     decide_request(&r, c->commit);
     if (c->commit && !decision.untracked) {
         if (index != SLOT_NONE) {
             slot_learn_decision(&r, &claim, index, c->epoch);
-        } else if (claim.short_of && decision.retry_after_ns != UINT64_MAX) {
+        } else if (claim.status == CLAIM_NO_ROOM && decision.retry_after_ns != UINT64_MAX) {
             slot_learn_count_denial(&r, &claim);
         }
     }

@@ -100,7 +100,7 @@ static void all_take_slots(struct weir_thread *t, struct all *all, uint32_t epoc
         if (all->slots[i] != SLOT_NONE) {
             claim->cells = t->accounts[all->slots[i]].cells;
             claim->pinned = true;
-            claim->want = slot_grant_size(t, all->slots[i], epoch, 0);
+            claim->grant_wanted = slot_grant_size(t, all->slots[i], epoch, 0);
         }
     }
 }
@@ -111,14 +111,14 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
         const struct claim *claim = &all->claims[i];
         if (all->slots[i] != SLOT_NONE) {
             /* A key that is named twice was short of both costs, and a slot would deny the one. */
-            if (!r->out->untracked && !(claim->short_of && claim->before[0] != 0)) {
+            if (!r->out->untracked && !(claim->status != CLAIM_HAS_ROOM && claim->before[0] != 0)) {
                 slot_learn_decision(r, claim, all->slots[i], epoch);
             }
             slot_unlock(&t->accounts[all->slots[i]]);
-        } else if (claim->short_of && !claim->placeless) {
+        } else if (claim->status == CLAIM_NO_ROOM) {
             slot_learn_count_denial(r, claim);
         }
-        check_tally(t, claim->policy, claim->optional ? !claim->short_of : r->out->allowed);
+        check_tally(t, claim->policy, claim->optional ? claim->status == CLAIM_HAS_ROOM : r->out->allowed);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request on its way through the table: its claims, and what each limit says. */
+/* A request on its way through the table: its claims, what each limit reads, and the decision. */
 #ifndef WEIR_CHECK_REQUEST_H
 #define WEIR_CHECK_REQUEST_H
 
@@ -12,28 +12,35 @@
 #include "thread/thread.h"
 #include "weir/weir.h"
 
-/* What one limit says. */
+/* What one limit of a key reads. */
 struct limit_reading {
     uint64_t held;      /* the cell's word, read before its state */
     struct state state; /* as it was read */
-    struct state level; /* as it is decided by: allowance_level */
-    uint64_t left;
+    struct state level; /* as it is decided by: allowance_level() */
+    uint64_t left;      /* units that may pass now, beside what others hold */
+};
+
+/* How a claim stands. A claim that has no cell or no memory is optional: another one ends the request. */
+enum claim_status {
+    CLAIM_HAS_ROOM,  /* or it has not been read yet */
+    CLAIM_NO_ROOM,   /* one of its limits has fewer units left than it asks for */
+    CLAIM_NO_MEMORY, /* there was no memory for its log */
+    CLAIM_NO_CELL,   /* there was no cell for its key */
 };
 
 /* One key of a request. */
 struct claim {
+    /* The caller's. */
     const struct policy *policy;
     const weir_key *key;
-    uint64_t cost;   /* 0: as if for 1, and nothing is taken */
-    uint64_t want;   /* units of grant wanted beside the cost; 0 where it is not pinned by a slot */
-    uint32_t *cells; /* one per limit */
-    bool pinned;     /* by a slot of the caller's; else the cells are found here */
-    bool optional;   /* where it has no room it is left out */
-    bool unplaced;   /* there was no cell for it */
-    bool placeless;  /* nor, or no memory for its log: it is left out, being optional */
-    /* Answered. */
-    bool short_of;                    /* it had no room */
-    uint64_t granted;                 /* units beyond the cost, held */
+    uint64_t cost;         /* 0: asks for one unit, and takes none */
+    uint64_t grant_wanted; /* units of a grant beside the cost; 0 where no slot pins the cells */
+    uint32_t *cells;       /* one per limit */
+    bool pinned;           /* a slot of the caller's pins the cells; else they are found here */
+    bool optional;         /* left out where it has no room: in shadow mode */
+    /* The answer. */
+    enum claim_status status;
+    uint64_t granted;                 /* units beside the cost, held */
     uint64_t before[WEIR_MAX_LIMITS]; /* units that earlier claims of the request take from the same cells */
     struct rule rules[WEIR_MAX_LIMITS];
     struct limit_reading readings[WEIR_MAX_LIMITS];
@@ -47,18 +54,18 @@ static inline uint64_t claim_asked(const struct claim *claim)
 
 struct decision {
     bool allowed;
-    bool untracked; /* no cell, or no memory for a log, was to be had */
-    bool left_out;  /* an optional claim was */
+    bool untracked; /* there was no cell, or no memory for a log */
+    bool left_out;  /* an optional claim was left out */
     uint8_t key_index, limit_index;
     uint64_t limit, remaining, retry_after_ns, reset_after_ns;
 };
 
-/* A request on its way through the table. Within an RCU section. */
+/* Lives within an RCU section. */
 struct request {
     struct weir_thread *t;
     struct claim *claims;
     size_t count;
-    uint64_t now_ns;
+    uint64_t now_ns; /* fleet time */
     struct decision *out;
 };
 

@@ -83,7 +83,7 @@ void slot_learn_count_denial(const struct request *r, const struct claim *claim)
 
 void slot_learn_decision(const struct request *r, const struct claim *claim, size_t index, uint32_t epoch)
 {
-    if (claim->short_of) {
+    if (claim->status != CLAIM_HAS_ROOM) {
         struct decision alone;
         denial_of_claim(r, claim, &alone);
         cache_denial(r->t, index, epoch, claim, &alone);
