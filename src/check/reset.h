@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resets; see refund.c. */
+/* Resetting a key: forgetting what it has used. */
 #ifndef WEIR_CHECK_RESET_H
 #define WEIR_CHECK_RESET_H
 
@@ -9,7 +9,10 @@
 
 struct limiter;
 
-/* Makes a reset known: to the fleet, if there is one and it can be reached; else it is done at once. -ENOENT. */
+/*
+ * Resets a key under all policies of its group. `reachable`: the fleet takes part, at the next sync; else the key is
+ * emptied here at once. 0; -ENOENT: its policy is not in the set.
+ */
 int reset_key(struct limiter *limiter, const weir_key *key, bool reachable);
 
 #endif
