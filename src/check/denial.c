@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a denial says: which limit will be the last to let the request pass, and when. */
+/* See denial.h. */
 #include "check/denial.h"
 #include "base/numbers.h"
 #include "check/decide.h"
@@ -7,23 +7,37 @@
 #include "process/insert.h"
 #include "thread/limiter.h"
 
+/* The wait until a log has room for units, by its entries. */
+static uint64_t log_retry_after(const struct request *r, const struct claim *claim, size_t i, uint64_t units)
+{
+    struct process *process = r->t->process;
+    const struct rule *rule = &claim->rules[i];
+    uint64_t retry_ns = history_state_retry_after(rule, claim->readings[i].state, r->now_ns, units);
+    history_store_lock(process, claim->cells[i]);
+    struct history *history = history_store_get(process, claim->cells[i]);
+    /* Relaxed: under the lock a log is its cell's while the cell has the hash. */
+    if (history != NULL &&
+        load_relaxed(&process->table.cells[claim->cells[i]].hash) == cell_hash(claim->policy, claim->key, i)) {
+        retry_ns = history_retry_after(history, rule, r->now_ns, units);
+    }
+    history_store_unlock(process, claim->cells[i]);
+    return retry_ns;
+}
+
 uint64_t denial_retry_after(const struct request *r, const struct claim *claim, size_t i)
 {
     const struct rule *rule = &claim->rules[i];
-    const uint64_t asked = claim_asked(claim) + claim->before[i];
-    if (!rule_has_history(rule)) {
-        return rule_retry_after(rule, claim->readings[i].level, r->now_ns, asked);
+    const uint64_t units = claim_asked(claim) + claim->before[i];
+    uint64_t retry_ns = UINT64_MAX;
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+    case RULE_BUCKET:
+        retry_ns = rule_retry_after(rule, claim->readings[i].level, r->now_ns, units);
+        break;
+    case RULE_HISTORY:
+        retry_ns = log_retry_after(r, claim, i, units);
+        break;
     }
-    struct process *process = r->t->process;
-    uint64_t retry_ns = history_state_retry_after(rule, claim->readings[i].state, r->now_ns, asked);
-    history_store_lock(process, claim->cells[i]);
-    struct history *history = history_store_get(process, claim->cells[i]);
-    /* Relaxed: under the lock a log is its cell's for as long as the hash is there. */
-    if (history != NULL &&
-        load_relaxed(&r->t->process->table.cells[claim->cells[i]].hash) == cell_hash(claim->policy, claim->key, i)) {
-        retry_ns = history_retry_after(history, rule, r->now_ns, asked);
-    }
-    history_store_unlock(process, claim->cells[i]);
     return retry_ns;
 }
 
@@ -37,13 +51,13 @@ void denial_of_claim(const struct request *r, const struct claim *claim, struct 
         }
         uint64_t retry_ns = denial_retry_after(r, claim, i);
         if (retry_ns == UINT64_MAX && claim_asked(claim) + claim->before[i] <= claim->policy->limits[i].rule.limit) {
-            /* Only the outage ladder's numbers are too small for it: that can change with the next sync. */
+            /* Only the numbers of an outage mode are too small for the cost: the next sync can change that. */
             retry_ns = NS_PER_S;
         }
-        /* Relaxed: as allowance.c. What is left to the others may be had after the fleet's next answer. */
-        const bool mirrored = process_shares(r->t->process, claim->policy) && retry_ns != UINT64_MAX;
+        /* What is left to other nodes may be had after the fleet's next answer. */
+        const bool shared = process_shares(r->t->process, claim->policy) && retry_ns != UINT64_MAX;
         const uint64_t answer_ns =
-            mirrored ? allowance_retry_after(r->t->process, claim->policy, claim->cells[i], r->now_ns) : 0;
+            shared ? allowance_retry_after(r->t->process, claim->policy, claim->cells[i], r->now_ns) : 0;
         retry_ns = answer_ns != 0 && (retry_ns == 0 || claim->rules[i].limit < claim->policy->limits[i].rule.limit)
                        ? answer_ns
                        : retry_ns;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See direct_charge.h. */
 #include "check/direct_charge.h"
 
 #include "base/numbers.h"

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The short way through the table: a key that has no slot, is there, and has room, under one window or token bucket. It
- * is what a flood of addresses asks for, so it makes no request out of it (decide.c), which costs five times as many
+ * Charging a cell directly: a key without a slot that is in the table and has room, under one window or token bucket.
+ * A flood of addresses asks for nothing else, so no request is made of it (decide.c), which takes five times as many
  * instructions: a search, a look, and one compare-and-swap of the state.
  *
- * It only ever says yes. Whatever else there is to say (no room, a new key, a queue, a log, a bucket of another rate, a
- * part of the limit, somebody in between) is said by decide_request, as if nobody had been here.
+ * The answer is "allowed" or none. On false nothing has changed, and the caller falls back to decide_request(): there
+ * is no room; the key is new; the limit is a queue or a log; the bucket was charged by another rate; the node has an
+ * equal share alone; or another thread was in between.
  *
- * What is the same for all keys of a policy at one moment is worked out once (policy_snapshot_of): a burst does it once
- * for all of its keys.
+ * What all keys of a policy have in common at one time is worked out once (policy_snapshot_of).
  *
- * Ordering: as a plain charge of decide.c [P1]: the state is read, then held, then that state is swapped. The two
- * words of the state may have been read at two moments; the swap then fails. The hash is read behind both (I3).
+ * Ordering: [P1] of decide.c: the state is read, then held, then that state is swapped. The two words of the state may
+ * have been read at two times; then the swap fails. The hash is read after both (I3, [T2] of table.h).
  * Progress: wait-free.
+ * Names: direct_.
  */
 #ifndef WEIR_CHECK_DIRECT_CHARGE_H
 #define WEIR_CHECK_DIRECT_CHARGE_H
@@ -22,35 +23,25 @@
 #include "thread/policy_snapshot.h"
 #include "thread/slot.h"
 
-static inline bool policy_snapshot_is_plain(const struct policy_snapshot *snapshot)
-{
-    return snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE;
-}
-
-static inline uint64_t policy_snapshot_hash(const struct policy_snapshot *snapshot, const weir_key *key)
-{
-    return cell_hash_salted(key->hash, snapshot->mix);
-}
-
-/* How a key stands after it was counted, for a verdict. */
+/* How a key stands after the charge, for a verdict. */
 struct direct_answer {
     struct state state;
     uint64_t held;
-    uint64_t left; /* units; set where other nodes use the key as well */
+    uint64_t left; /* units; set where other nodes use the key too */
 };
 
-/* As direct_charge, where other nodes use the key as well. `cost`: 1 to the limit. */
+/* direct_charge() of a key that other nodes use too. `cost`: 1 to the limit. */
 bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
                           uint64_t hash, uint64_t cost, struct direct_answer *out);
 
-/* What a charge is to make of a cell's state, its generation included. */
+/* The swap that charges a cell: its state before and after, with the generation. */
 struct direct_swap {
     struct dwcas_value from, to;
 };
 
 /*
- * What counting `cost` units (1 to the limit) of a hash would make of the state of a cell that was its. False: not so
- * easily. *held: beside how many units that threads hold. No other node uses the key.
+ * Works out the swap that charges `cost` units (1 to the limit) to a cell that was this hash's. False: the charge needs
+ * more than one swap. *held: units that threads hold in the cell. No other node uses the key.
  */
 static inline bool direct_look(const struct policy_snapshot *snapshot, const struct cell *cell, uint64_t hash,
                                uint64_t cost, struct direct_swap *swap, uint64_t *held)
@@ -70,10 +61,7 @@ static inline bool direct_look(const struct policy_snapshot *snapshot, const str
     return true;
 }
 
-/*
- * Counts `cost` units (not 0) of a hash at a cell that was its, where that takes no more than one look. False: nothing
- * was done.
- */
+/* Charges `cost` units (not 0) to a cell that was this hash's. False: nothing was done. */
 static inline bool direct_charge(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
                                  uint64_t hash, uint64_t cost, struct direct_answer *out)
 {
@@ -93,17 +81,14 @@ static inline bool direct_charge(struct process *process, const struct policy_sn
     return dwcas_swap(&cell->state, &swap.from, swap.to);
 }
 
-/* A verdict on what was counted, of which so much may still pass. */
+/* The verdict on a charge after which `left` units may pass. */
 void direct_write(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
                   uint64_t left, uint64_t reset_after_ns);
-/* The same of what direct_charge has counted. */
+/* The verdict on what direct_charge() has charged. */
 void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
                     const struct direct_answer *how);
 
-/*
- * The same for a key of which nothing has been looked at yet, and answers. False: nothing was done, and decide_request
- * is to be asked.
- */
+/* Finds the key's cell, charges it and answers. False: nothing was done. */
 bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot, const weir_key *key, uint64_t cost,
                   weir_verdict *verdict);
 

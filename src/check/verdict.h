@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Filling in verdicts. */
+/* The verdict on what the table has decided. A slot's verdicts are in slot_word.h. */
 #ifndef WEIR_CHECK_VERDICT_H
 #define WEIR_CHECK_VERDICT_H
 
@@ -8,14 +8,14 @@
 #include "thread/slot.h"
 #include "thread/tick.h"
 
-/* How old the fleet's news is at `now_ns`. */
+/* The age of the last good sync at `now_ns`; UINT64_MAX: there was none. */
 static inline uint64_t verdict_fleet_age(const struct process *process, uint64_t now_ns)
 {
     const uint64_t news_ns = load_relaxed(&process->news_ns); /* a number that stands for itself */
     return news_ns == 0 ? UINT64_MAX : saturating_sub(now_ns, news_ns);
 }
 
-/* From what the table said. */
+/* The verdict of a decision. */
 static inline void verdict_write(weir_verdict *verdict, const struct weir_thread *t, const struct policy *policy,
                                  const struct decision *decision, uint64_t now_ns)
 {

@@ -2,17 +2,18 @@
 /*
  * Giving back the handles of threads that end: see handle.h.
  *
- * One key of thread-specific data for the library holds each thread's token. Its destructor looks through the weirs
- * that are open for handles with this token.
+ * One key of thread-specific data for the library holds each thread's token. Its destructor looks through the open
+ * weirs for handles with this token.
  *
  * Invariants
- *   Who changes `owner` from an attached value to HANDLE_LEAVING, by compare-and-swap, detaches, and nobody else does.
- *   The swap names the token that is expected: a handle that was given back and attached anew has another one.
- *   `watched` holds every weir between weir_open and weir_close of this process, and none of a parent's after fork: the
- *   locks of its slots may be held by threads that are not here.
+ *   The thread that changes `owner` from an attached value to HANDLE_LEAVING, by compare-and-swap, detaches the handle,
+ *   and no other thread does. The swap names the expected token: a handle that was given back and attached anew has
+ *   another one.
+ *   `watched` holds every weir of this process between weir_open and weir_close. After fork it holds none of the
+ *   parent's: the locks of their slots may be held by threads that the child does not have.
  *
- * Ordering: `watched` and its lists are under `watch_lock`, also while a destructor detaches. So weir_close, which
- * takes its weir out first, finds no destructor at work. fork takes the lock, so that a child finds it free.
+ * Ordering: `watched` is under `watch_lock`, also while a destructor detaches. So weir_close, which takes its weir out
+ * first, finds no destructor at work. fork takes the lock, so the child finds it free.
  *
  * Progress: blocking; no check comes here.
  */
@@ -22,6 +23,7 @@
 
 #include "thread/limiter.h"
 
+/* The low bits of the thread-specific value count the destructor's rounds, up to ROUNDS_WAITED. */
 #define TOKEN_STEP UINT64_C(4)
 
 /*
@@ -35,16 +37,16 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static _Atomic uint32_t has_key;
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct limiter *watched; /* by watched_next */
+static struct limiter *watched; /* linked by watched_next */
 static _Atomic uint64_t last_token;
 
 static void give_back(struct limiter *limiter, uint64_t token)
 {
-    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach */
+    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach() */
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         uint64_t owner = token;
-        /* Relaxed: what this thread has stored, it sees. */
+        /* Relaxed: a thread sees its own stores. */
         if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
             thread_leave(t);
         }
@@ -84,10 +86,10 @@ static void after_fork_child(void)
 static void prepare(void)
 {
     (void) pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-    store_relaxed(&has_key, pthread_key_create(&key, thread_ends) == 0); /* who reads it has passed `once` */
+    store_relaxed(&has_key, pthread_key_create(&key, thread_ends) == 0); /* its readers have passed `once` */
 }
 
-/* When the library is unloaded there is no thread_ends any more for threads that go on. */
+/* Once the library is unloaded, threads that go on must not call thread_ends(). */
 static __attribute__((destructor)) void unload(void)
 {
     if (load_relaxed(&has_key) != 0) {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of the threads' handles and slots: reserved once, at open. */
+/* See limiter.h. The memory of the threads' handles and slots is reserved once, at open. */
 #include "thread/limiter.h"
 
 #include <errno.h>
 
 #include "base/arena.h"
 #include "base/barrier.h"
+#include "base/clock.h"
 #include "base/pages.h"
 #include "thread/policy_snapshot.h"
 #include "thread/slot.h"
 
 /*
- * Slots pin cells, which then cannot be forgotten; so that the slots of all threads pin at most a quarter of the keys
- * asked for, there are fewer of them where the table is small.
+ * Slots pin cells, which then cannot be evicted. A small table gets fewer slots, so that the slots of all threads pin
+ * at most one of SLOT_TABLE_SHARE keys; but never fewer than SLOT_MIN, enough for the hot keys of a thread.
  */
 #define SLOT_TABLE_SHARE 4
 #define SLOT_MIN         64
@@ -70,6 +71,13 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
     limiter->max_threads = max_threads;
     limiter->grants = barrier_available();
     return 0;
+}
+
+uint64_t limiter_time(const struct limiter *limiter)
+{
+    const struct tick_line *line = &limiter->line;
+    return limiter->host_time ? load_relaxed(&line->now_ns)
+                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
 }
 
 void limiter_close(struct limiter *limiter)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The thread layer over the process layer: the table, the threads that check, and their clock.
- */
+/* What one weir is to its threads: the table of keys, the threads that check, and their clock. */
 #ifndef WEIR_THREAD_LIMITER_H
 #define WEIR_THREAD_LIMITER_H
 
@@ -27,13 +25,13 @@ struct limiter {
     bool grants;    /* false: no asymmetric barrier here, everything is decided in the table */
     void *memory;
     size_t memory_size;
-    struct limiter *watched_next; /* handle.c's */
+    struct limiter *watched_next; /* list of handle.c */
 };
 
 /* 0; -ENOMEM. Takes zeroed memory, but for process.origin_ns. */
 int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet);
 void limiter_close(struct limiter *limiter);
-/* Fleet time now, for whoever has no weir_thread. */
+/* Fleet time now, for a caller without a weir_thread. */
 uint64_t limiter_time(const struct limiter *limiter);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See policy_snapshot.h. */
 #include "thread/policy_snapshot.h"
 
 #include "process/allowance.h"
@@ -8,7 +9,7 @@ struct policy_snapshot policy_snapshot_of(const struct process *process, const s
 {
     struct policy_snapshot snapshot = {
         .policy = policy, .now_ns = now_ns, .fleet = process_shares(process, policy), .id = policy->id};
-    /* Relaxed: on another rung of the outage ladder there are other numbers than the configured ones. */
+    /* Relaxed: in an outage mode there are other numbers than the configured ones, from some check on. */
     const bool configured = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE;
     if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
         snapshot.mix = policy->share ^ policy->limits[0].salt;

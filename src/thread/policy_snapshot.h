@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A policy's numbers at one moment, worked out once for all of its keys.
+ * A policy's numbers at one time, worked out once for all of its keys. A thread caches the snapshots of its last slow
+ * passes for the epoch.
  */
 #ifndef WEIR_THREAD_POLICY_SNAPSHOT_H
 #define WEIR_THREAD_POLICY_SNAPSHOT_H
@@ -10,41 +11,55 @@
 
 #include "algorithm/limit_snapshot.h"
 #include "policy/policy.h"
+#include "process/table.h"
 #include "thread/thread.h"
 #include "thread/tick.h"
 
-/* A policy's keys at one moment. */
 struct policy_snapshot {
-    const struct policy *policy; /* within the RCU section it was found in */
-    uint64_t mix;                /* a key's hash, with this, is its cell's: see cell_hash */
+    const struct policy *policy; /* valid within the RCU section it was found in */
+    uint64_t mix;                /* a key's hash, xor this, is its cell's: see cell_hash() */
     uint64_t now_ns;             /* fleet time */
-    uint64_t allowed;            /* requests counted so far, for who collects them */
-    bool fleet;
-    uint64_t meta; /* of a slot under the policy: slot_meta_of() */
+    uint64_t allowed;            /* requests counted so far: check_burst.c collects them */
+    bool fleet;                  /* other nodes use the keys too */
+    uint64_t meta;               /* of a slot under the policy: slot_meta_of() */
     weir_policy_id id;
-    uint32_t epoch;                 /* of what a thread keeps: see policy_snapshot_keep; 0: nothing */
-    struct limit_snapshot limit_at; /* of no kind: its keys do not go this way */
+    uint32_t epoch;                 /* of a cached snapshot: see policy_snapshot_keep(); 0: none */
+    struct limit_snapshot limit_at; /* LIMIT_SNAPSHOT_NONE: the policy is not plain */
     struct rule rule;
 };
 
 struct policy_snapshot policy_snapshot_of(const struct process *process, const struct policy *policy, uint64_t now_ns);
 
+/* Whether the policy has one limit, a window or a token bucket with its configured numbers, for all of its keys. */
+static inline bool policy_snapshot_is_plain(const struct policy_snapshot *snapshot)
+{
+    return snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE;
+}
+
+/* The hash of a key's cell. */
+static inline uint64_t policy_snapshot_hash(const struct policy_snapshot *snapshot, const weir_key *key)
+{
+    return cell_hash_salted(key->hash, snapshot->mix);
+}
+
 /*
- * A thread keeps what its last slow passes worked out, for as long as the epoch stays: as a grant, by [S4], what was
- * made by an old set of policies has an old epoch. So it may be used outside of an RCU section, but for `policy`.
+ * Snapshots that a thread caches, a power of two: a thread that checks more policies in turn works them out again.
+ *
+ * A cached snapshot is valid while its epoch is the present one: by [S4] of check.c a snapshot of an old policy set has
+ * an old epoch, as a grant has. So it may be used outside of an RCU section, all but `policy`.
  */
-#define POLICY_SNAPSHOTS_KEPT 4 /* policies: a power of two */
+#define POLICY_SNAPSHOTS_KEPT 4
 
 static inline struct policy_snapshot *policy_snapshot_place(const struct weir_thread *t, weir_policy_id id)
 {
     return &t->snapshots[id % POLICY_SNAPSHOTS_KEPT];
 }
 
-/* Keeps it, where all keys of the policy have it: none has an entry of its own, and no other node uses them. */
+/* Caches a snapshot that holds for all keys of its policy: no key has an entry of its own, no other node uses them. */
 static inline void policy_snapshot_keep(struct weir_thread *t, const struct policy_set *set,
                                         const struct policy_snapshot *snapshot, uint32_t epoch)
 {
-    /* Relaxed: whether there are any. */
+    /* Relaxed: whether there are any entries. */
     if (epoch != EPOCH_ASLEEP && snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE && !snapshot->fleet &&
         !snapshot->policy->fine_clock && load_relaxed(&set->overrides) == NULL) {
         struct policy_snapshot *place = policy_snapshot_place(t, snapshot->policy->id);

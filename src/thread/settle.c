@@ -33,46 +33,69 @@
 #include "thread/settle.h"
 #include "thread/slot.h"
 
-/* Slots that one barrier serves in a pass of the background thread. */
+/*
+ * Slots that one barrier serves in a pass of the background thread. A barrier takes some microseconds, a settling some
+ * tens of nanoseconds: more slots a barrier would gain nothing, and their owners find them locked for longer.
+ */
 #define SETTLE_BATCH 256
 
-bool slot_trylock(struct slot_account *account)
-{
-    uint32_t free = 0;
-    return load_relaxed(&account->lock) == 0 && cas_acquire(&account->lock, &free, 1); /* [S2] */
-}
-
-void slot_unlock(struct slot_account *account)
-{
-    store_release(&account->lock, 0); /* [S2] */
-}
-
-/* Adds a slot's denials to what is collected of its key, and to what that tells the fleet. True: it tells. */
-static bool tell_denied(struct process *process, const struct slot *slot, struct slot_account *account)
+/*
+ * Adds a slot's denials to the list of the keys denied most, and to the demand that is reported to the fleet. True: the
+ * fleet has something to be told.
+ */
+static bool count_denied(struct process *process, const struct slot *slot, struct slot_account *account)
 {
     const uint64_t denied = slot_denied(slot, account);
-    const uint64_t news = denied - load_relaxed(&account->denied_counted);
+    const uint64_t uncounted = denied - load_relaxed(&account->denied_counted);
     store_relaxed(&account->denied_counted, denied);
-    if (news != 0 && account->limit_count != 0) {
-        top_denied_add(process, account->cells[0], news);
+    if (uncounted != 0 && account->limit_count != 0) {
+        top_denied_add(process, account->cells[0], uncounted);
     }
-    if (news == 0 || !account->fleet) {
+    if (uncounted == 0 || !account->fleet) {
         return false;
     }
     for (size_t i = 0; i < account->limit_count; i++) {
-        sync_add_denied(&process->syncs, account->cells[i], news);
+        sync_add_denied(&process->syncs, account->cells[i], uncounted);
     }
     return true;
 }
 
 /*
- * When units of a grant passed, for a log: it must not be earlier than they did. By a clock of the host's own time has
- * stood still since.
+ * The time at which units of a grant count for a log: not earlier than they passed, so now. Under the host's own time
+ * nothing has moved since the grant.
  */
 static uint64_t late_time(const struct limiter *limiter, const struct slot_account *account)
 {
     return limiter->host_time ? account->granted_ns
                               : clock_monotonic_ns(limiter->clock) + load_relaxed(&limiter->line.offset_ns);
+}
+
+/* Charges units that passed on a grant to one limit. */
+static void charge_passed(const struct weir_thread *t, const struct slot_account *account, size_t limit,
+                          uint64_t passed)
+{
+    struct process *process = t->process;
+    const uint32_t at = account->cells[limit];
+    const struct rule *rule = &account->rules[limit];
+    switch (rule_kind(rule)) {
+    case RULE_HISTORY: {
+        /* The units were granted: the log makes room for them, whatever the limit is by now. */
+        struct rule late = *rule;
+        late.limit = WEIR_MAX_LOG_UNITS;
+        (void) history_store_charge(process, at, &late, late_time(t->limiter, account), passed);
+        break;
+    }
+    case RULE_WINDOW:
+    case RULE_BUCKET: {
+        struct cell *cell = &process->table.cells[at];
+        struct dwcas_value value = dwcas_read(&cell->state);
+        struct state charged;
+        do {
+            charged = rule_charge_late(rule, cell_state(value), account->granted_ns, passed);
+        } while (!dwcas_swap(&cell->state, &value, cell_value(charged, value)));
+        break;
+    }
+    }
 }
 
 void settle_slot(struct weir_thread *t, size_t index)
@@ -83,23 +106,8 @@ void settle_slot(struct weir_thread *t, size_t index)
     const uint64_t used = load_acquire(&slot->used); /* [S1] */
     const uint64_t passed = used - load_relaxed(&account->accounted);
     const uint64_t granted = load_relaxed(&account->granted);
-    bool news = passed != 0;
-
     for (size_t i = 0; i < account->limit_count && passed != 0; i++) {
-        struct cell *cell = &process->table.cells[account->cells[i]];
-        const struct rule *rule = &account->rules[i];
-        if (rule_has_history(rule)) {
-            /* They were granted: there is room for them, whatever the limit is by now. */
-            struct rule late = *rule;
-            late.limit = WEIR_MAX_LOG_UNITS;
-            (void) history_store_charge(process, account->cells[i], &late, late_time(t->limiter, account), passed);
-            continue;
-        }
-        struct dwcas_value value = dwcas_read(&cell->state);
-        struct state charged;
-        do {
-            charged = rule_charge_late(rule, cell_state(value), account->granted_ns, passed);
-        } while (!dwcas_swap(&cell->state, &value, cell_value(charged, value)));
+        charge_passed(t, account, i, passed);
     }
     if (passed > granted) {
         (void) add_relaxed(&t->late_units, passed - granted);
@@ -109,8 +117,8 @@ void settle_slot(struct weir_thread *t, size_t index)
         (void) cell_hold(&process->table.cells[account->cells[i]], (uint64_t) 0 - granted); /* [S3] */
     }
     store_relaxed(&account->granted, 0);
-    news = tell_denied(process, slot, account) || news;
-    for (size_t i = 0; i < account->limit_count && news && account->fleet; i++) {
+    const bool denied = count_denied(process, slot, account);
+    for (size_t i = 0; i < account->limit_count && (passed != 0 || denied) && account->fleet; i++) {
         table_set_dirty(&process->table, account->cells[i]);
     }
 }
@@ -119,7 +127,7 @@ void settle_release_owner(struct weir_thread *t, size_t index)
 {
     struct slot *slot = &t->slots[index];
     struct slot_account *account = &t->accounts[index];
-    store_relaxed(&slot->grant, 0); /* its owner's own: no barrier */
+    store_relaxed(&slot->grant, 0); /* by its owner: no barrier */
     settle_slot(t, index);
     slot_set_hash(t, index, 0);
     for (size_t i = 0; i < account->limit_count; i++) {
@@ -129,7 +137,7 @@ void settle_release_owner(struct weir_thread *t, size_t index)
     account->fleet = false;
 }
 
-/* Slots that one barrier serves when a key is taken back. */
+/* Slots that one barrier serves when a key is taken back: one a thread, and few processes have more threads. */
 #define SETTLE_KEY_BATCH 64
 
 struct locked_slot {
@@ -154,18 +162,18 @@ static bool lock_granted(struct weir_thread *t, uint64_t key_hash, struct locked
     return true;
 }
 
-/* What any thread but `but` holds under this hash. */
-static bool settle_hash(struct limiter *limiter, const struct weir_thread *but, uint64_t key_hash)
+/* Takes back this key's grants from all threads except `except` (NULL: from all). True: there was one. */
+static bool settle_hash(struct limiter *limiter, const struct weir_thread *except, uint64_t key_hash)
 {
     struct locked_slot locked[SETTLE_KEY_BATCH];
     bool given_back = false;
-    /* Acquire: pairs with thread_attach; the slots below were set up. */
+    /* Acquire: pairs with thread_attach(); the slots of the threads below `high` are set up. */
     const uint32_t high = load_acquire(&limiter->thread_high);
     for (uint32_t next = 0; next < high;) {
         size_t count = 0;
         for (; next < high && count < SETTLE_KEY_BATCH; next++) {
             struct weir_thread *t = &limiter->threads[next];
-            count += t != but && lock_granted(t, key_hash, &locked[count]);
+            count += t != except && lock_granted(t, key_hash, &locked[count]);
         }
         if (count == 0) {
             continue;
@@ -193,31 +201,36 @@ bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const
     return given_back;
 }
 
+/*
+ * A holder that runs is done before the first yields are over. A preempted one runs again in some milliseconds: 64 naps
+ * of 0.1 ms, which take about 0.16 ms each, are some 10 ms in all.
+ */
 #define WAIT_YIELDS 64
 #define WAIT_NAPS   64
 #define WAIT_NAP_NS 100000
 
-bool settle_wait(unsigned *fruitless)
+bool settle_wait(unsigned *stalled_tries)
 {
-    if (++*fruitless <= WAIT_YIELDS) {
+    if (++*stalled_tries <= WAIT_YIELDS) {
         (void) sched_yield();
         return true;
     }
     const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
     (void) nanosleep(&nap, NULL);
-    return *fruitless < WAIT_YIELDS + WAIT_NAPS;
+    return *stalled_tries < WAIT_YIELDS + WAIT_NAPS;
 }
 
+/* Ends the denials that threads answer for a hash from their slots. */
 static void end_denials(struct limiter *limiter, uint64_t key_hash)
 {
-    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach */
+    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach() */
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         const size_t index = slot_find(t, key_hash);
         if (index == SLOT_NONE || !slot_trylock(&t->accounts[index])) {
-            continue; /* who has it is deciding anew */
+            continue; /* the thread that has it locked decides anew */
         }
-        /* A grant without units is a denial. The owner may answer one more check by it. */
+        /* A grant word without units is a denial. The owner may answer one more check from it. */
         if (load_relaxed(&t->slots[index].hash) == key_hash && load_relaxed(&t->accounts[index].granted) == 0) {
             store_relaxed(&t->slots[index].grant, 0);
         }
@@ -236,13 +249,13 @@ void settle_denials(struct limiter *limiter, const struct policy *policy, const 
     }
 }
 
-/* Whether only a settler whom the owner has passed a barrier for can settle it. */
+/* Whether settling this slot needs a barrier first [S1]. */
 static bool needs_barrier(const struct slot *slot, const struct slot_account *account)
 {
     return load_relaxed(&account->granted) != 0 || load_relaxed(&account->accounted) != load_relaxed(&slot->used);
 }
 
-/* Whether a slot has something lapsed to settle, as far as one can see without its lock. */
+/* Whether a slot has something lapsed to settle. Relaxed: a hint; it is looked at again under the lock. */
 static bool wants_settling(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
 {
     const uint32_t granted_in = grant_epoch(load_relaxed(&slot->grant));
@@ -251,7 +264,10 @@ static bool wants_settling(const struct slot *slot, const struct slot_account *a
            (lapsed || load_relaxed(&account->denied_counted) != slot_denied(slot, account));
 }
 
-/* Takes lapsed slots of one thread from *index on, up to `room`; settles at once what needs no barrier. */
+/*
+ * Locks lapsed slots of one thread from *index on, up to `room`, and takes their grants back; settles at once the slots
+ * that need no barrier. Returns how many are locked; *missed: slots that were locked already.
+ */
 static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken, size_t room, size_t *missed)
 {
     size_t count = 0;
@@ -272,7 +288,7 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
         }
         const bool live = grant_epoch(load_relaxed(&slot->grant)) == epoch;
         if (live && needs_barrier(slot, account)) {
-            slot_unlock(account); /* granted since; its denials can wait for it to lapse */
+            slot_unlock(account); /* granted since; the denials can wait until this grant lapses */
             continue;
         }
         if (needs_barrier(slot, account)) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a slot: given to a key that comes a second time within an epoch, taken by every slow pass of its key,
- * granted or denied for the rest of the epoch by what the table has said, and given to another key in its turn.
+ * The life of a slot. A key gets a slot when it comes a second time within an epoch. Every slow pass of the key takes
+ * the slot: settles it, and publishes a grant or a denial for the rest of the epoch. In the end the slot goes to
+ * another key of its set.
  *
- * What a slot is granted doubles from pass to pass within an epoch, begins the next one at half as much again as was
- * used in the last, and is nothing in the epoch after a denial. Where it can be charged straight to the table
- * (renew_grant.c), it is granted nothing until that has been done some times.
+ * The size of a grant. Within an epoch it doubles from pass to pass. The first one of an epoch is 1.5 times what the
+ * key used in its last epoch. In the epoch after a denial it is nothing. Where a request can be charged directly
+ * (renew_grant.c) it is nothing until DIRECT_BELOW requests were charged so.
  *
- * Invariants: see struct slot. Ordering: [S1] to [S3] in settle.c. Progress: wait-free, but for detaching.
+ * Invariants: struct slot. Ordering: [S1] to [S3] in settle.c. Progress: wait-free.
  */
 #include "thread/slot.h"
 
@@ -16,16 +17,17 @@
 #include "thread/limiter.h"
 #include "thread/settle.h"
 
-/* A key that used fewer units than this in its last epoch is cold again: a grant would cost more than it saves. */
+/* Without direct charges, a key that used fewer units than this in its last epoch gets no grant: it would save nothing.
+ */
 #define IDLE_BELOW 2
 
 /*
- * The same where the table can be charged straight, in requests. A grant and its settling take what some six charges
- * do, and a hit a third of one.
+ * With direct charges, a key gets a grant from so many requests an epoch on. A grant and its settling take as long as
+ * some six direct charges, and a hit as long as a third of one.
  */
 #define DIRECT_BELOW 6
 
-/* Gives a key a locked, empty slot in place of `index`'s present key. False: it has none, and the slot is free. */
+/* Gives a locked slot to a key, in place of its present one. False: the key has no cells, and the slot is free. */
 static bool slot_assign(struct weir_thread *t, size_t index, const struct policy *policy, const weir_key *key,
                         uint64_t now_ns)
 {
@@ -36,7 +38,7 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
         return false;
     }
     account->limit_count = (uint32_t) policy->limit_count;
-    account->fleet = t->process->fleet && policy->scope == WEIR_SCOPE_FLEET;
+    account->fleet = process_shares(t->process, policy);
     account->size = account->direct = 0;
     account->grant_epoch = account->deny_epoch = 0;
     account->used_before = load_relaxed(&slot->used);
@@ -63,9 +65,8 @@ static bool slot_fits(const struct weir_thread *t, const struct slot_account *ac
 }
 
 /*
- * The slot of a set that was not used for longest and is not being settled, locked; SLOT_NONE: all are, or all have
- * been of use in this epoch. To take one from a key that will soon be back, for another one like it, costs each of them
- * more than going to the table.
+ * The least recently used slot of a set, locked. SLOT_NONE: it is being settled, or all slots of the set were used in
+ * this epoch. Taking a slot from a key that soon comes again costs both keys more than going to the table.
  */
 static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t epoch)
 {
@@ -124,24 +125,28 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
     return index;
 }
 
-/* The first grant in an epoch, by what was spent in the last one that the key came in. */
+/* The first grant of an epoch. `spent`: units used in the last epoch that the key came in. */
 static uint64_t first_size(uint64_t spent, uint64_t last_size, uint64_t direct_units)
 {
     if (direct_units == 0) {
-        const bool snapshot = last_size != 0 && spent < IDLE_BELOW;
-        return snapshot ? 0 : max_u64(spent, 1);
+        const bool idle = last_size != 0 && spent < IDLE_BELOW;
+        return idle ? 0 : max_u64(spent, 1);
     }
-    /* Half as much again: a key that comes as often as before comes more often half of the time. */
+    /* 1.5 times: demand exceeds its mean in about half of all epochs, and a second grant costs more than an unused
+     * unit. */
     return spent < direct_units ? 0 : spent + spent / 2;
 }
 
-/* A further one in the same epoch. */
+/* A further grant in the same epoch. */
 static uint64_t next_size(uint64_t direct, uint64_t last_size, uint64_t direct_units)
 {
     if (last_size != 0) {
         return last_size * 2;
     }
-    return direct_units == 0 ? 1 : direct < direct_units ? 0 : direct;
+    if (direct_units == 0) {
+        return 1;
+    }
+    return direct < direct_units ? 0 : direct;
 }
 
 uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epoch, uint64_t direct_cost)
@@ -178,9 +183,9 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     store_relaxed(&slot->meta, terms->meta);
     store_relaxed(&slot->remaining_base, remaining + used);
     slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
-    /* Modulo 2^64, as all that is made of it. */
+    /* Modulo 2^64, as everything that is computed from it. */
     slot->reset = ((terms->now_ns + terms->reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;
     slot->limit = terms->limit;
-    /* Release: a settler that sees the grant sees the account; it has the lock besides. */
+    /* Release: the owner's words above are visible before the grant. Settlers have the lock besides [S2]. */
     store_release(&slot->grant, grant_make(epoch, used + terms->granted));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attaching and detaching a thread. */
+/* See thread.h. Progress: attaching is lock-free; detaching waits for settlers of its slots. */
 #include "thread/thread.h"
 
 #include "base/rcu.h"
@@ -16,7 +16,7 @@ struct weir_thread *thread_attach(struct limiter *limiter)
         if (load_relaxed(&t->owner) == HANDLE_FREE && cas_acquire(&t->owner, &free, token)) {
             (void) add_relaxed(&limiter->line.thread_count, 1);
             uint32_t high = load_relaxed(&limiter->thread_high);
-            /* Publishes the slots' set-up to settlers. */
+            /* Publishes the slots' set-up to settlers, which load thread_high with acquire. */
             while (high < i + 1 && !cas_seq_cst(&limiter->thread_high, &high, i + 1)) {
             }
             /* A thread's first read section registers it with liburcu, which allocates: here, and not in a check. */
@@ -28,7 +28,7 @@ struct weir_thread *thread_attach(struct limiter *limiter)
     return NULL;
 }
 
-/* Takes the owner's lock of a slot, however long that takes: for detaching alone. */
+/* Locks a slot, however long that takes: for detaching alone. */
 static void slot_lock_owner(struct slot_account *account)
 {
     while (!slot_trylock(account)) {
@@ -46,7 +46,7 @@ void thread_leave(struct weir_thread *t)
         }
     }
     (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
-    store_release(&t->owner, HANDLE_FREE); /* pairs with thread_attach */
+    store_release(&t->owner, HANDLE_FREE); /* pairs with the acquire of thread_attach() */
 }
 
 void thread_detach(struct weir_thread *t)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread's handle: its slots, its tallies, and the line that all threads read. See check.c. */
+/* A thread's handle: its slots, its tallies, and the line that all threads read. */
 #ifndef WEIR_THREAD_THREAD_H
 #define WEIR_THREAD_THREAD_H
 
@@ -13,11 +13,12 @@
 #include "process/process.h"
 #include "weir/weir.h"
 
-/* A thread's slots: sets of SLOT_WAYS, at most SLOT_MAX in all. */
+/* A thread's slots: sets of SLOT_WAYS, at most SLOT_MAX in all: 64 KiB of first lines, so they stay in a second cache.
+ */
 #define SLOT_WAYS 4
 #define SLOT_MAX  1024
 
-/* Fingerprints of keys a thread has charged straight to the table in this tick. */
+/* Fingerprints of keys that were checked without a slot: 8 KiB, twice as many as there are slots. */
 #define RECENT_COUNT 2048
 
 /* Checks of one policy by one thread. */
@@ -34,7 +35,7 @@ struct limiter;
 
 struct weir_thread {
     struct limiter *limiter;
-    struct process *process; /* of the same */
+    struct process *process; /* the limiter's */
     struct tick_line *line;
     struct slot *slots;
     struct slot_account *accounts;
@@ -43,22 +44,23 @@ struct weir_thread {
     struct tally *tallies; /* by policy id */
     uint32_t *recent_keys;
     uint64_t *fingerprints;            /* by set of slots: see slot.h */
-    uint32_t *set_busy_epochs;         /* by set of slots: an epoch in which all were of use */
-    struct policy_snapshot *snapshots; /* by policy: see direct_charge.h */
+    uint32_t *set_busy_epochs;         /* by set of slots: an epoch in which all were in use */
+    struct policy_snapshot *snapshots; /* by policy: see policy_snapshot.h */
     uint32_t index;
-    _Atomic uint64_t owner; /* the thread it belongs to: see handle.h */
+    _Atomic uint64_t owner; /* the thread that the handle belongs to: see handle.h */
     /* Counters of the owner. */
     _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
     uint64_t looked_count; /* slow_count when it last looked at the clock */
     _Atomic uint64_t unknown_count, untracked_count;
-    _Atomic uint64_t late_units;                /* added to by whoever settles */
+    _Atomic uint64_t late_units;                /* added to by settlers */
     _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
 };
 
+/* A handle for the calling thread; NULL: all are in use. */
 struct weir_thread *thread_attach(struct limiter *limiter);
-/* Nothing is done where the handle is not attached, or somebody else is detaching it. */
+/* Detaches a handle; does nothing where it is not attached, or another thread is detaching it. */
 void thread_detach(struct weir_thread *t);
-/* The same by who has claimed the handle: see handle.h. */
+/* Detaches a handle that the caller has claimed: see handle.h. */
 void thread_leave(struct weir_thread *t);
 
 #endif

@@ -1,37 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off: it would join the entries of the list. */
 /*
- * The tick: what time it is, and how long a grant holds.
+ * The tick: what time it is, and how long a grant is live.
  *
- * The background thread ticks; but a busy thread that finds a tick overdue (the background thread was preempted) does
- * it itself, so time never stands still for a server under load. When no thread decided anything for a while the
- * background thread sleeps: the epoch is 0, no grant holds, and every check reads the clock itself until it wakes.
+ * The background thread ticks. A busy thread that finds a tick overdue (the background thread was preempted) ticks
+ * itself, so time never stands still for a server under load. When no thread has decided anything for a while the
+ * background thread sleeps: the epoch is EPOCH_ASLEEP, no grant is live, and every check reads the clock itself until
+ * the background thread wakes.
  *
  * Ordering
- *   [K1] now_ns, offset_ns, age_ns: written before the epoch, which is stored with release; read relaxed by checks,
- *        which take them as numbers that may be one tick old.
- *   [K2] A step back: offset_ns, then now_ns with release. Who raises now_ns by the offset before, after that, has read
- *        it, and so reads the new offset, and takes it back: else time would stand until it is that late again.
+ *   [K1] now_ns, offset_ns and age_ns are written before the epoch, which is stored with release. Checks read them
+ *        relaxed, as numbers that may be one tick old. Partner: slot_verdict_allowed() and tick_now().
+ *   [K2] A step back: tick_set_offset() stores offset_ns, then now_ns with release. A thread that raises now_ns by the
+ *        old offset after that has read the new now_ns; so it reads the new offset too, and takes its value back. Else
+ *        time would stand still until the clock has caught up. Partner: tick_raise().
+ *
+ * Progress: lock-free.
  */
+/* clang-format on */
 #include "thread/tick.h"
 
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "thread/limiter.h"
 
-/* Less than this back is slewing. */
+/* An offset that moves back by less than this is slewing: time stands still for as long. */
 #define STEP_BACK_NS (10 * NS_PER_MS)
 
-/* 0 is in slots without a grant. */
+/* Never 0, the epoch of a slot without a grant. */
 static uint32_t epoch_after(uint32_t last)
 {
     return last + 1 != EPOCH_ASLEEP ? last + 1 : 1;
 }
 
-/* After a change of what it depends on. Who is overtaken here by another leaves a word that is one tick old. */
-static void tick_age(struct limiter *limiter)
+/* After a change of what age_ns depends on. A thread that is overtaken here leaves a value that is one tick old. */
+static void update_age(struct limiter *limiter)
 {
     struct tick_line *line = &limiter->line;
-    const uint64_t news_ns = load_relaxed(&limiter->process.news_ns); /* as now_ns, a number that stands for itself */
+    const uint64_t news_ns = load_relaxed(&limiter->process.news_ns); /* a number that stands for itself */
     const uint64_t age_ns = saturating_sub(load_relaxed(&line->now_ns), news_ns);
     store_relaxed(&line->age_ns, news_ns == 0 ? UINT64_MAX : age_ns);
 }
@@ -46,15 +52,15 @@ void tick_raise(struct limiter *limiter, uint64_t monotonic_ns)
     }
     const uint64_t after_ns = load_relaxed(&line->offset_ns);
     if (offset_ns - after_ns < UINT64_MAX / 2 && offset_ns - after_ns >= STEP_BACK_NS) {
-        store_release(&line->now_ns, monotonic_ns + after_ns); /* [K2], for another one as late */
+        store_release(&line->now_ns, monotonic_ns + after_ns); /* [K2] for other threads that raise now_ns late */
     }
-    tick_age(limiter);
+    update_age(limiter);
 }
 
 void tick_news(struct limiter *limiter, uint64_t news_ns)
 {
     store_relaxed(&limiter->process.news_ns, max_u64(news_ns, 1));
-    tick_age(limiter);
+    update_age(limiter);
 }
 
 void tick_epoch(struct limiter *limiter)
@@ -77,7 +83,7 @@ void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_
     struct tick_line *line = &limiter->line;
     store_relaxed(&line->offset_ns, offset_ns);
     store_relaxed(&line->now_ns, monotonic_ns + offset_ns);
-    tick_age(limiter);
+    update_age(limiter);
     store_relaxed(&line->next_ns, monotonic_ns + limiter->tick_ns);
     store_relaxed(&line->last_epoch, 1);
     store_release(&line->epoch, 1); /* [K1] */
@@ -118,18 +124,11 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
     store_relaxed(&line->offset_ns, offset_ns);
     if (step) {
         store_release(&line->now_ns, monotonic_ns + offset_ns); /* [K2] */
-        tick_age(limiter);
+        update_age(limiter);
     } else {
         tick_raise(limiter, monotonic_ns);
     }
     tick_epoch(limiter);
-}
-
-uint64_t limiter_time(const struct limiter *limiter)
-{
-    const struct tick_line *line = &limiter->line;
-    return limiter->host_time ? load_relaxed(&line->now_ns)
-                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
 }
 
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
