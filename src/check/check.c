@@ -15,7 +15,7 @@
  * Both charges need the policy's numbers at this time. A thread caches them for the epoch, so the charge is first
  * tried without RCU. Where they are not cached the charge is tried within the RCU section. A charge is tried once.
  *
- * A key gets a slot when it comes a second time within an epoch. weir_peek goes to decide_in_table straight away.
+ * A key gets a slot when it comes a second time within an epoch. weir_peek goes to decide_in_table at once.
  *
  * Invariants: struct slot.
  *

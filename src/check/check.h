@@ -15,7 +15,7 @@ struct check {
     struct weir_thread *t;
     const weir_key *key;
     uint64_t cost;
-    weir_verdict *verdict; /* NULL: nobody asks for one */
+    weir_verdict *verdict; /* NULL: not asked for */
     struct slot *slot;     /* the key's; NULL: it has none */
     bool commit;           /* false: weir_peek, which counts nothing */
     bool charge_tried;     /* a renewal or a direct charge was tried, and failed */

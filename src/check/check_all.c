@@ -3,8 +3,8 @@
  * weir_check_all: several keys, all or nothing.
  *
  * Where every key has a slot with a grant that covers its cost, the request is one store per key: the grants are this
- * thread's own, so nobody can spend them between the look and the stores. Else all keys are claims of one request,
- * which the table decides (decide.c), and their slots learn from the answer as from any other.
+ * thread's own, so no other thread can spend them between the test and the stores. Else all keys are claims of one
+ * request, which is decided in the table (decide.c), and their slots learn from the answer.
  *
  * Ordering: [S1] in settle.c, [S4] in check.c. Progress: as weir_check.
  */
@@ -19,7 +19,7 @@
 #include "thread/settle.h"
 #include "thread/slot.h"
 
-/* The slots of the keys of a request, where every one of them has a grant that covers its cost. */
+/* Finds the slots of all keys. False: one has no slot, or no grant that covers its cost; or a key is named twice. */
 static bool find_granted(const struct weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
                          size_t slots[WEIR_MAX_KEYS_AT_ONCE])
 {
@@ -42,27 +42,27 @@ static bool find_granted(const struct weir_thread *t, const weir_key *keys, cons
         }
         for (size_t j = 0; j < i; j++) {
             if (slots[j] == slots[i]) {
-                return false; /* a key that is named twice needs room for both */
+                return false; /* the grant must cover both costs */
             }
         }
     }
     return count != 0;
 }
 
-/* Everything of one check_all that needs the table; no more than the most keys. */
+/* One request that is decided in the table. */
 struct all {
     struct claim claims[WEIR_MAX_KEYS_AT_ONCE];
     uint32_t cells[WEIR_MAX_KEYS_AT_ONCE][WEIR_MAX_LIMITS];
     size_t slots[WEIR_MAX_KEYS_AT_ONCE];
-    uint8_t key_of[WEIR_MAX_KEYS_AT_ONCE];               /* claim to key */
+    uint8_t key_of[WEIR_MAX_KEYS_AT_ONCE];               /* by claim */
     size_t count;                                        /* of claims */
-    const struct policy *entries[WEIR_MAX_KEYS_AT_ONCE]; /* of keys that have one: allowed, or denied */
+    const struct policy *entries[WEIR_MAX_KEYS_AT_ONCE]; /* entries of single keys: allowed, or denied */
     size_t entry_count;
-    bool denied, would_deny; /* by one of them */
+    bool denied, would_deny; /* by one of the entries */
     uint8_t denied_by;
 };
 
-/* Makes the claims: one per key that has a policy to ask. */
+/* Makes the claims: one for each key of a policy with limits. */
 static void all_collect(struct weir_thread *t, const struct policy_set *set, struct all *all, const weir_key *keys,
                         const uint64_t *costs, size_t count)
 {
@@ -90,12 +90,12 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
     }
 }
 
-/* Gives the claims their slots: those that can be had. */
+/* Locks the slots of the claims, where they have one. */
 static void all_take_slots(struct weir_thread *t, struct all *all, uint32_t epoch, uint64_t now_ns)
 {
     for (size_t i = 0; i < all->count; i++) {
         struct claim *claim = &all->claims[i];
-        /* A slot that an earlier claim has is locked, and is not given twice. */
+        /* The slot of a key that is named twice is locked by its first claim; the second has none. */
         all->slots[i] = slot_take(t, claim->policy, claim->key, epoch, now_ns);
         if (all->slots[i] != SLOT_NONE) {
             claim->cells = t->accounts[all->slots[i]].cells;
@@ -110,7 +110,7 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
     for (size_t i = 0; i < all->count; i++) {
         const struct claim *claim = &all->claims[i];
         if (all->slots[i] != SLOT_NONE) {
-            /* A key that is named twice was short of both costs, and a slot would deny the one. */
+            /* A key that is named twice has no room for both costs: the slot must not deny one of them. */
             if (!r->out->untracked && !(claim->status != CLAIM_HAS_ROOM && claim->before[0] != 0)) {
                 slot_learn_decision(r, claim, all->slots[i], epoch);
             }
@@ -122,7 +122,7 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
     }
 }
 
-/* Counts the request for the keys that were not asked for, which entries of single keys have decided. */
+/* Counts the request for the keys that an entry has decided, and where one denies for all other keys. */
 static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
 {
     for (size_t i = 0; i < all->entry_count; i++) {
@@ -134,7 +134,7 @@ static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
     }
 }
 
-/* A time for a request of several policies: the clock's, where one of them wants that. */
+/* The time of a request of several policies: by the clock, where one of them goes by the clock. */
 static uint64_t all_now(struct weir_thread *t, const struct all *all)
 {
     for (size_t i = 0; i < all->count; i++) {
@@ -211,8 +211,7 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
     if (!find_granted(t, keys, costs, count, slots)) {
         return check_all_slow(t, keys, costs, count, verdict);
     }
-    /* The grants are this thread's own: nobody can spend them between the look and here. One that is being taken back
-     * is spent late, as by weir_check. */
+    /* The grants are this thread's own. One that is being taken back is spent late, as by weir_check [S1]. */
     size_t least = 0;
     uint64_t least_left = UINT64_MAX;
     for (size_t i = 0; i < count; i++) {

@@ -2,23 +2,23 @@
 /*
  * weir_check_burst: many keys at once, their cache misses overlapped.
  *
- * A key that has no slot costs a miss for its cell, one for its note where other nodes use it too, and a locked
- * instruction, which begins when all loads before it are done, and before all that come after it. So keys go in passes,
- * each of which needs no more than what the one before it has asked for, and all locked instructions are in the last:
+ * A key without a slot costs a miss for its cell, one for its sync state where other nodes use it too, and a locked
+ * instruction. That begins when all loads before it are done, and before all loads after it. So the keys go through
+ * four passes. Each pass needs no more than what the pass before it has prefetched, and all locked instructions are in
+ * the last:
  *
- *   ask          chooses those that go the short way, and asks for the first line of each;
- *   look         finds those that are there, and asks for the second lines of the others;
- *   work out     what is to be swapped for what, first of those that were found; meanwhile the others' lines come;
- *   decide       swaps, in order.
+ *   choose_direct   chooses the keys to be charged directly, and prefetches the first line of each;
+ *   find_lines      finds the keys that are in their first lines, and prefetches the second lines of the others;
+ *   prepare_swaps   works out each key's swap, first of the keys that were found, while the other lines come;
+ *   swap_all        swaps, in order.
  *
- * Where a key is cannot be predicted, so it is found out without branches.
+ * Where a key is cannot be predicted, so it is found without branches.
  *
- * Until it is decided a key's cell may have changed: by another thread, or as the key came twice. Then the swap fails,
- * by the state's generation also where the cell has changed hands (I3), and the key is decided anew in its turn, as by
- * weir_check. What a key has in common with the others of its policy (the policy, the time, what window it is) is
- * worked out once for all.
+ * Before its swap a cell may change: by another thread, or as the key came twice. Then the swap fails, by the state's
+ * generation also where the cell has become another key's (I3), and the key is checked in its turn as by weir_check.
+ * What the keys of a policy have in common is worked out once (policy_snapshot_of).
  *
- * Progress: as weir_check.
+ * Ordering: as direct_charge.h; [S4] in check.c. Progress: as weir_check.
  */
 #include "base/numbers.h"
 #include "base/rcu.h"
@@ -29,23 +29,23 @@
 #include "thread/slot.h"
 
 /*
- * Keys that are looked for ahead. Processors have 10 to 24 misses of one core under way (more with huge pages and the
- * second level's own), so more than two or three times that gain nothing, and must not push one another out of 32 KiB.
+ * Keys of one pass. A core has 10 to 24 misses under way, so more than two or three times as many keys gain nothing;
+ * and the lines of a pass must stay in a first cache of 32 KiB.
  */
 #define AHEAD 32
 
-/* Policies of a burst that are remembered. */
+/* Policies of a burst whose snapshots are kept; keys of any more are checked one by one. */
 #define POLICIES 4
 
-/* A key on its way. */
+/* A key on its way through the passes. */
 struct ahead {
     _Alignas(CACHE_LINE) uint64_t hash; /* of its cell */
-    struct cell *cell; /* its line; then where it was found; then where it is to be swapped; NULL: nowhere */
-    struct policy_snapshot *snapshot; /* NULL: it is decided by itself */
+    struct cell *cell;                  /* first its line; then where it was found; then the cell to swap; NULL: none */
+    struct policy_snapshot *snapshot;   /* NULL: the key is checked by itself */
     uint64_t cost;
     union {
         struct direct_swap swap;
-        struct cell *noted; /* where other nodes use the key too: its cell, perhaps; there is nothing to swap ahead */
+        struct cell *shared; /* where other nodes use the key too: probably its cell; no swap is worked out */
     };
 };
 
@@ -55,22 +55,22 @@ struct burst {
     struct weir_thread *t;
     struct table *table;
     const struct policy_set *set;
-    uint32_t print;         /* of the epoch: recent_fingerprint */
-    weir_policy_id last_id; /* of `last`; of no key: none yet */
+    uint32_t epoch_fingerprint; /* recent_fingerprint() of the epoch */
+    weir_policy_id last_id;     /* of `last`; NO_LAST: none yet */
     struct policy_snapshot *last;
     size_t direct_count;
     size_t found_count, missing_count;
     struct policy_snapshot snapshots[POLICIES];
-    struct policy_snapshot none; /* of keys that do not go the short way: its limit is 0, and no cost below that */
+    struct policy_snapshot none; /* of keys that are not charged directly: its limit is 0, below every cost */
     struct ahead ahead[AHEAD];
-    /* Those in their first lines, and the others; in order. One more is written than there are. */
+    /* The keys in their first lines, and the others, in order. One entry more is written than there are keys. */
     struct ahead *found[AHEAD + 1], *missing[AHEAD + 1];
 };
 
-/* No policy's. */
+/* The id of no policy. */
 #define NO_LAST UINT32_MAX
 
-/* The policy of a key at this moment; `none`: the key does not go the short way, or there is no place for another. */
+/* The snapshot of a key's policy; `none`: the key is not charged directly, or there is no place for another policy. */
 static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burst *b, const weir_key *key)
 {
     const struct policy *policy = check_policy(b->set, key);
@@ -85,7 +85,8 @@ static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burs
     if (snapshot == NULL || !policy_snapshot_is_plain(snapshot)) {
         return &b->none;
     }
-    /* Where keys have entries of their own, the next one of this policy may. Acquire: pairs with their publication. */
+    /* Where keys have entries of their own, the next key of the policy may have one. Acquire: pairs with
+     * override_set.h. */
     if (load_acquire(&b->set->overrides) == NULL) {
         b->last_id = key->policy;
         b->last = snapshot;
@@ -93,7 +94,7 @@ static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burs
     return snapshot;
 }
 
-/* A key with a slot, or that does not go the short way: asks for what weir_check will look at. */
+/* Prefetches what weir_check will read of a key that has a slot, or is not charged directly. */
 static __attribute__((noinline)) void prepare_alone(const struct burst *b, const weir_key *key)
 {
     const struct weir_thread *t = b->t;
@@ -109,29 +110,30 @@ static __attribute__((noinline)) void prepare_alone(const struct burst *b, const
     }
 }
 
-/* Chooses those that go the short way (without a slot, and not given one now), and asks for their first lines. */
-static void ask(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
+/* Chooses the keys without a slot that get none now, and prefetches their first lines. */
+static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
 {
     const struct weir_thread *t = b->t;
     const struct table *table = b->table;
-    const uint32_t epoch_fingerprint = b->print;
+    const uint32_t epoch_fingerprint = b->epoch_fingerprint;
     for (size_t i = 0; i < count; i++) {
         const weir_key *key = &keys[i];
         struct ahead *ahead = &b->ahead[i];
-        uint32_t *seen = recent_key(t, key->hash);
-        const uint32_t print = epoch_fingerprint ^ recent_fingerprint(key->hash, 0);
+        uint32_t *recent = recent_key(t, key->hash);
+        const uint32_t fingerprint = epoch_fingerprint ^ recent_fingerprint(key->hash, 0);
         struct policy_snapshot *snapshot = b->last;
         if (unlikely(key->policy != b->last_id)) {
             snapshot = policy_slow(b, key);
         }
-        /* Of no units, and of more than there ever are, others tell. */
-        if (unlikely(costs[i] - 1 >= snapshot->limit_at.limit || *seen == print || slot_may_have(t, key->hash))) {
+        /* A cost of 0, or above the limit, is for decide_request(). */
+        if (unlikely(costs[i] - 1 >= snapshot->limit_at.limit || *recent == fingerprint ||
+                     slot_may_have(t, key->hash))) {
             ahead->snapshot = NULL;
             ahead->cell = NULL;
             prepare_alone(b, key);
             continue;
         }
-        *seen = print;
+        *recent = fingerprint;
         ahead->snapshot = snapshot;
         ahead->cost = costs[i];
         ahead->hash = policy_snapshot_hash(snapshot, key);
@@ -140,20 +142,20 @@ static void ask(struct burst *b, const weir_key *keys, const uint64_t *costs, si
     }
 }
 
-/* The cell of a line that is a hash's, if any is. */
+/* The cell of a line that is a hash's, if either is. */
 static inline struct cell *in_line(struct cell *line, uint64_t hash)
 {
     return line + (load_acquire(&line->hash) != hash); /* [T1] acquire */
 }
 
-/* Whether a key may be beyond a line that it is not in (I6). */
+/* Whether a key that is not in this line may be elsewhere (I6). */
 static inline bool line_full(const struct cell *line)
 {
     return load_relaxed(&line[0].hash) != 0 && load_relaxed(&line[1].hash) != 0;
 }
 
-/* Finds those that are in their first lines, and asks for the others' second ones. */
-static void look(struct burst *b, size_t count)
+/* Finds the keys that are in their first lines, and prefetches the second lines of the others. */
+static void find_lines(struct burst *b, size_t count)
 {
     size_t found = 0;
     size_t missing = 0;
@@ -176,8 +178,8 @@ static void look(struct burst *b, size_t count)
     }
 }
 
-/* What is to be swapped for what in the lines of so many keys; the cell NULL: that is for others to say. */
-static void work_out(const struct burst *b, struct ahead *const *list, size_t count)
+/* Works out the swaps of so many keys. cell NULL after that: there is none. */
+static void prepare_swaps(const struct burst *b, struct ahead *const *list, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct ahead *ahead = list[i];
@@ -186,7 +188,7 @@ static void work_out(const struct burst *b, struct ahead *const *list, size_t co
         uint64_t held;
         if (unlikely(snapshot->fleet)) {
             __builtin_prefetch(&b->t->process->syncs.compacts[cell - b->table->cells]);
-            ahead->noted = cell;
+            ahead->shared = cell;
             ahead->cell = NULL;
         } else if (likely(direct_look(snapshot, cell, ahead->hash, ahead->cost, &ahead->swap, &held))) {
             ahead->cell = cell;
@@ -194,15 +196,15 @@ static void work_out(const struct burst *b, struct ahead *const *list, size_t co
         } else {
             ahead->cell = NULL;
             if (load_relaxed(&cell->hash) != ahead->hash) {
-                table_prefetch_far(b->table, ahead->hash); /* it is there, or new */
+                table_prefetch_far(b->table, ahead->hash); /* the key is there, or new */
             }
         }
     }
 }
 
-/* What the short way has not counted. */
-static __attribute__((noinline)) bool decide_long(struct burst *b, const struct ahead *ahead, const weir_key *key,
-                                                  uint64_t cost)
+/* Checks a key that was not swapped. */
+static __attribute__((noinline)) bool check_unswapped(struct burst *b, const struct ahead *ahead, const weir_key *key,
+                                                      uint64_t cost)
 {
     struct policy_snapshot *snapshot = ahead->snapshot;
     if (snapshot == NULL) {
@@ -210,32 +212,33 @@ static __attribute__((noinline)) bool decide_long(struct burst *b, const struct 
     }
     snapshot->allowed -= ahead->cell != NULL;
     struct direct_answer how;
-    const bool found = snapshot->fleet && load_relaxed(&ahead->noted->hash) == ahead->hash;
-    if (found ? direct_charge(b->t->process, snapshot, ahead->noted, ahead->hash, cost, &how)
+    const bool found = snapshot->fleet && load_relaxed(&ahead->shared->hash) == ahead->hash;
+    if (found ? direct_charge(b->t->process, snapshot, ahead->shared, ahead->hash, cost, &how)
               : direct_check(b->t, snapshot, key, cost, NULL)) {
         snapshot->allowed++;
         return true;
     }
-    /* It may have been given a slot since it was chosen: when it came twice. */
+    /* A key that came twice may have been given a slot since it was chosen. */
     return slot_find(b->t, key->hash) != SLOT_NONE
                ? check_one_of_burst(b->t, key, cost)
                : check_without_slot(b->t, snapshot->policy, key, cost, snapshot->now_ns);
 }
 
-static uint64_t decide(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
+/* Swaps, or checks one by one. Returns a bit per key: it is allowed. */
+static uint64_t swap_all(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
 {
     uint64_t denied = UINT64_MAX << count;
     for (size_t i = 0; i < count; i++) {
         struct ahead *ahead = &b->ahead[i];
         if (unlikely(ahead->cell == NULL || !dwcas_swap(&ahead->cell->state, &ahead->swap.from, ahead->swap.to))) {
-            denied |= (uint64_t) !decide_long(b, ahead, &keys[i], costs[i]) << i;
+            denied |= (uint64_t) !check_unswapped(b, ahead, &keys[i], costs[i]) << i;
         }
     }
     return ~denied;
 }
 
-/* Counts what went the short way. */
-static void collect(struct burst *b)
+/* Adds what was charged directly to the thread's counts. */
+static void collect_counts(struct burst *b)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < b->direct_count; i++) {
@@ -245,35 +248,35 @@ static void collect(struct burst *b)
     counter_add(&b->t->slow_count, count);
 }
 
-static void begin(struct burst *b, struct weir_thread *t)
+static void begin_burst(struct burst *b, struct weir_thread *t)
 {
     b->t = t;
     b->table = &t->process->table;
     b->none.limit_at.limit = 0;
     b->last_id = NO_LAST;
-    b->last = &b->none; /* a key's policy may be that */
+    b->last = &b->none; /* a key may be of the policy NO_LAST */
     b->direct_count = 0;
-    b->print = recent_fingerprint(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
+    b->epoch_fingerprint = recent_fingerprint(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
     b->set = load_acquire(&t->process->policies);
 }
 
-/* Up to AHEAD keys. */
+/* Checks up to AHEAD keys. Returns a bit per key: it is allowed. */
 static uint64_t check_part(struct weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count)
 {
     struct burst b;
-    rcu_enter(); /* once for all: it costs half a key */
-    begin(&b, t);
-    ask(&b, keys, costs, count);
-    look(&b, count);
-    work_out(&b, b.found, b.found_count);
-    work_out(&b, b.missing, b.missing_count);
-    const uint64_t bits = decide(&b, keys, costs, count);
-    collect(&b);
+    rcu_enter(); /* once for all keys: it costs half a key */
+    begin_burst(&b, t);
+    choose_direct(&b, keys, costs, count);
+    find_lines(&b, count);
+    prepare_swaps(&b, b.found, b.found_count);
+    prepare_swaps(&b, b.missing, b.missing_count);
+    const uint64_t bits = swap_all(&b, keys, costs, count);
+    collect_counts(&b);
     rcu_leave();
     return bits;
 }
 
-/* What keys cost that nothing is said of. */
+/* The costs where the caller gives none. */
 #define ONES_4 1, 1, 1, 1
 static const uint64_t ones[AHEAD] = {ONES_4, ONES_4, ONES_4, ONES_4, ONES_4, ONES_4, ONES_4, ONES_4};
 

@@ -15,7 +15,7 @@
 void slot_learn_decision(const struct request *r, const struct claim *claim, size_t index, uint32_t epoch);
 /*
  * Counts a denial of a key without a slot: for the list of the keys denied most, and in the demand that is reported to
- * the fleet. Not to be called for a cost that can never pass, which is no demand.
+ * the fleet.
  */
 void slot_learn_count_denial(const struct request *r, const struct claim *claim);
 
