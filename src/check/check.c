@@ -278,8 +278,9 @@ static __attribute__((noinline)) bool check_under_rcu(struct check c)
     return allowed;
 }
 
+/* The parameters are in the order of weir_check's: a hit then keeps them where they are. */
 static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
-                                                 struct slot *slot, weir_verdict *verdict)
+                                                 weir_verdict *verdict, struct slot *slot)
 {
     struct check c = {.t = t, .key = key, .cost = cost, .verdict = verdict, .slot = slot, .commit = true};
     const enum slot_answer answer = check_by_cache(&c);
@@ -298,10 +299,10 @@ __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_
         return check_allow_unattached(verdict);
     }
     if (unlikely(!slot_get(t, key->hash, &slot))) {
-        return check_slow(t, key, cost, NULL, verdict);
+        return check_slow(t, key, cost, verdict, NULL);
     }
     const enum slot_answer answer = slot_answer(t, slot, cost, verdict);
-    return likely(answer != SLOT_NO_ANSWER) ? answer == SLOT_ALLOWED : check_slow(t, key, cost, slot, verdict);
+    return likely(answer != SLOT_NO_ANSWER) ? answer == SLOT_ALLOWED : check_slow(t, key, cost, verdict, slot);
 }
 
 bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost)
