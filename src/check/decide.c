@@ -17,9 +17,10 @@
  *   release  lower `held` by the cost. The grant stays held.
  *
  * The denial rule. Units that another thread was granted and has not used are no reason to deny. So a request is
- * denied only if a limit had no room for it, and that cell's `held` counted no units and was the same word (it has a
- * version) before the state was read and after. Then no grant was live, made or given back in between, and all that is
- * charged has been used. Otherwise what the other threads hold is taken back (settle_key), and the request tries again.
+ * denied only by a limit that had no room for it, and whose cell's `held` counted no units. `held` must also be the
+ * same word before the state was read and after it (the word has a version). Then no grant was live, made or given
+ * back in between, and all that is charged has been used. Otherwise what the other threads hold is taken back
+ * (settle_key), and the request tries again.
  *
  * The exception. Units cannot be taken back while their thread is between raising `held` and publishing its grant, or
  * while another thread settles its slot. That takes some ten nanoseconds, or one barrier; but the thread may be

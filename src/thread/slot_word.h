@@ -216,7 +216,7 @@ static inline __attribute__((always_inline)) void slot_verdict_allowed(weir_verd
                                                                        const struct slot *slot, uint64_t meta,
                                                                        uint64_t remaining)
 {
-    const uint64_t now_ns = load_relaxed(&line->now_ns); /* [K1] relaxed: may be one tick old */
+    const uint64_t now_ns = load_relaxed(&line->now_ns); /* [C1] relaxed: may be one tick old */
     slot_verdict_head(verdict, slot, meta, true, false);
     verdict->remaining = remaining;
     verdict->retry_after_ns = 0;

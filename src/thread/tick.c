@@ -9,9 +9,9 @@
  * the background thread wakes.
  *
  * Ordering
- *   [K1] now_ns, offset_ns and age_ns are written before the epoch, which is stored with release. Checks read them
+ *   [C1] now_ns, offset_ns and age_ns are written before the epoch, which is stored with release. Checks read them
  *        relaxed, as numbers that may be one tick old. Partner: slot_verdict_allowed() and tick_now().
- *   [K2] A step back: tick_set_offset() stores offset_ns, then now_ns with release. A thread that raises now_ns by the
+ *   [C2] A step back: tick_set_offset() stores offset_ns, then now_ns with release. A thread that raises now_ns by the
  *        old offset after that has read the new now_ns; so it reads the new offset too, and takes its value back. Else
  *        time would stand still until the clock has caught up. Partner: tick_raise().
  *
@@ -48,11 +48,11 @@ void tick_raise(struct limiter *limiter, uint64_t monotonic_ns)
     const uint64_t offset_ns = load_relaxed(&line->offset_ns);
     const uint64_t now_ns = monotonic_ns + offset_ns;
     uint64_t seen_ns = load_relaxed(&line->now_ns);
-    while (seen_ns < now_ns && !cas_seq_cst(&line->now_ns, &seen_ns, now_ns)) { /* [K2] */
+    while (seen_ns < now_ns && !cas_seq_cst(&line->now_ns, &seen_ns, now_ns)) { /* [C2] */
     }
     const uint64_t after_ns = load_relaxed(&line->offset_ns);
     if (offset_ns - after_ns < UINT64_MAX / 2 && offset_ns - after_ns >= STEP_BACK_NS) {
-        store_release(&line->now_ns, monotonic_ns + after_ns); /* [K2] for other threads that raise now_ns late */
+        store_release(&line->now_ns, monotonic_ns + after_ns); /* [C2] for other threads that raise now_ns late */
     }
     update_age(limiter);
 }
@@ -86,7 +86,7 @@ void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_
     update_age(limiter);
     store_relaxed(&line->next_ns, monotonic_ns + limiter->tick_ns);
     store_relaxed(&line->last_epoch, 1);
-    store_release(&line->epoch, 1); /* [K1] */
+    store_release(&line->epoch, 1); /* [C1] */
 }
 
 void tick_if_due(struct limiter *limiter, uint64_t monotonic_ns)
@@ -98,7 +98,7 @@ void tick_if_due(struct limiter *limiter, uint64_t monotonic_ns)
         return;
     }
     tick_raise(limiter, monotonic_ns);
-    tick_epoch(limiter); /* [K1] */
+    tick_epoch(limiter); /* [C1] */
 }
 
 void tick_sleep(struct limiter *limiter)
@@ -114,7 +114,7 @@ void tick_wake(struct limiter *limiter, uint64_t monotonic_ns)
     if (load_relaxed(&line->epoch) == EPOCH_ASLEEP) {
         const uint32_t last = epoch_after(load_relaxed(&line->last_epoch));
         store_relaxed(&line->last_epoch, last);
-        store_release(&line->epoch, last); /* [K1] */
+        store_release(&line->epoch, last); /* [C1] */
     }
 }
 
@@ -123,7 +123,7 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
     struct tick_line *line = &limiter->line;
     store_relaxed(&line->offset_ns, offset_ns);
     if (step) {
-        store_release(&line->now_ns, monotonic_ns + offset_ns); /* [K2] */
+        store_release(&line->now_ns, monotonic_ns + offset_ns); /* [C2] */
         update_age(limiter);
     } else {
         tick_raise(limiter, monotonic_ns);

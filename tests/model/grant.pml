@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread tier's protocol: grants that are spent without a fence, taken back at any time, settled late.
- * docs/decisions/001-grants.md has it in words; the names are those of src/tier/.
+ * The protocol of src/thread/ and src/check/: grants that are spent without a fence, taken back at any time, and
+ * settled late.
+ * docs/decisions/001-grants.md has it in words; the names are those of the code.
  *
  * WORKERS threads make CHECKS checks of cost 1 each on one key of LIMIT units. A background process settles any slot at
  * any time, SETTLES times. `used` goes through a store buffer of BUFFER entries that drains whenever it likes; a locked
