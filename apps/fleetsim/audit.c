@@ -231,7 +231,9 @@ static void compare_entry(const struct sim *sim, unsigned i, size_t key, size_t 
         const bool kept = rule_is_bucket(rule) ? !sim->outlived : log_is_whole(sim, key, limit);
         c.passed = own->total;
         c.found = found->total;
-        c.least = !kept ? 0 : node->alive ? own->total : least->total;
+        if (kept) {
+            c.least = node->alive ? own->total : least->total;
+        }
         compare(sim, &c, audit);
         return;
     }
@@ -243,7 +245,10 @@ static void compare_entry(const struct sim *sim, unsigned i, size_t key, size_t 
         c.window = of;
         c.passed = ledger_units(own, of);
         c.found = ledger_units(found, of);
-        c.least = !kept ? 0 : node->alive ? c.passed : ledger_units(least, of);
+        c.least = 0;
+        if (kept) {
+            c.least = node->alive ? c.passed : ledger_units(least, of);
+        }
         compare(sim, &c, audit);
     }
 }

@@ -33,15 +33,20 @@ double demand_at(const struct sim *sim, unsigned rank, unsigned living, uint64_t
     const double now = (double) at_ns / 1e9;
     const double even = sim->rate / living;
     const unsigned turning = (living + 1 - rank % 2) / 2; /* nodes that have their turn when this one has */
+    unsigned active;
     switch (sim->options.pattern) {
     case SIM_SKEW:
-        return living == 1 ? sim->rate : rank == 0 ? 0.9 * sim->rate : 0.1 * sim->rate / (living - 1);
+        if (living == 1) {
+            return sim->rate;
+        }
+        return rank == 0 ? 0.9 * sim->rate : 0.1 * sim->rate / (living - 1);
     case SIM_ONOFF:
         return ((uint64_t) (now / ONOFF_S + rank * ONOFF_LATE_S)) % 2 != 0 ? 0 : even;
     case SIM_MOVE:
         return (uint64_t) (now / MOVE_S) % living == rank ? sim->rate : 0;
     case SIM_JUMP:
-        return rank == (at_ns < sim->options.jump_ns || living == 1 ? 0U : 1U) ? sim->rate : 0;
+        active = at_ns < sim->options.jump_ns || living == 1 ? 0 : 1;
+        return rank == active ? sim->rate : 0;
     case SIM_TURNS:
         if (living == 1) {
             return sim->rate;

@@ -11,11 +11,9 @@
 static void log_line(void *arg, weir_log_level level, const char *message)
 {
     (void) arg;
-    (void) fprintf(stderr, "%s: %s\n",
-                   level == WEIR_LOG_ERROR     ? "error"
-                   : level == WEIR_LOG_WARNING ? "warning"
-                                               : "info",
-                   message);
+    static const char *const names[] = {
+        [WEIR_LOG_ERROR] = "error", [WEIR_LOG_WARNING] = "warning", [WEIR_LOG_INFO] = "info"};
+    (void) fprintf(stderr, "%s: %s\n", names[level], message);
 }
 
 static const char *yes(bool is)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "algorithm/algorithm.h"
 #include "base/numbers.h"
 
 static const char usage[] =
@@ -176,8 +177,9 @@ static void limit(struct command *c, const char *option, const char *value)
         c->limit.burst = (uint64_t) take(option, value, &text, 1, 4e12);
     }
     take_end(option, value, text, form);
-    c->limit.delay =
-        c->limit.algorithm == WEIR_LEAKY_BUCKET ? (c->limit.burst != 0 ? c->limit.burst : c->limit.limit) : 0;
+    if (algorithm_is_queue(c->limit.algorithm)) {
+        c->limit.delay = c->limit.burst != 0 ? c->limit.burst : c->limit.limit;
+    }
     c->limit_given = true;
 }
 

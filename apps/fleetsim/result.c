@@ -67,9 +67,10 @@ void sim_get_result(const struct sim *sim, struct sim_result *result)
     result->rounds_rate = (double) (sim->counts_after.rounds - sim->counts_before.rounds) / seconds;
     result->reports_rate = (double) (sim->counts_after.reports - sim->counts_before.reports) / seconds;
     result->size_rate = (double) (sim->counts_after.size - sim->counts_before.size) / seconds;
-    result->recovered_s = sim->last_fault_ns == 0 ? 0
-                          : sim->recovered        ? (double) (sim->recovered_ns - sim->last_fault_ns) / 1e9
-                                                  : -1;
+    result->recovered_s = 0;
+    if (sim->last_fault_ns != 0) {
+        result->recovered_s = sim->recovered ? (double) (sim->recovered_ns - sim->last_fault_ns) / 1e9 : -1;
+    }
     result->digest = sim->digest;
 }
 

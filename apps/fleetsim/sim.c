@@ -398,8 +398,12 @@ static void init_windows(struct sim *sim)
     const uint64_t touched = window_span_at(&sim->rules[0], end_ns - 1).number - first + 1;
     const uint64_t whole = window_span_at(&sim->rules[0], end_ns).number - first;
     sim->window_count = touched;
-    sim->stat_first = touched > WINDOWS_LEFT_OUT + 1 ? WINDOWS_LEFT_OUT : 0;
-    sim->stat_end = touched > WINDOWS_LEFT_OUT + 1 ? touched - 1 : whole != 0 ? whole : touched;
+    sim->stat_first = 0;
+    sim->stat_end = whole != 0 ? whole : touched;
+    if (touched > WINDOWS_LEFT_OUT + 1) {
+        sim->stat_first = WINDOWS_LEFT_OUT;
+        sim->stat_end = touched - 1;
+    }
 }
 
 /* When the last fault is over, and which nodes are not there from the start. */

@@ -57,7 +57,8 @@ bool truth_has_room(struct sim *sim, struct truth *truths, size_t key, uint64_t 
                 return false;
             }
         } else if (rule_is_queue(rule)) {
-            if (!rule_queue(rule, truth->state, now_ns, cost, 0, 0, &wait_ns)) {
+            const struct queue_request request = {.cost = cost};
+            if (!rule_queue(rule, truth->state, now_ns, &request, &wait_ns)) {
                 return false;
             }
         } else if (rule_headroom(rule, truth->state, now_ns) < cost) {

@@ -99,7 +99,9 @@ __attribute__((format(printf, 2, 3))) static void add(struct line *line, const c
     const size_t room = sizeof(line->bytes) - 1 - line->length; /* but for the newline */
     const int n = vsnprintf(line->bytes + line->length, room, format, arguments);
     va_end(arguments);
-    line->length += n < 0 ? 0 : (size_t) n < room ? (size_t) n : room - 1;
+    if (n > 0) {
+        line->length += (size_t) n < room ? (size_t) n : room - 1;
+    }
 }
 
 /* The time in UTC, to the millisecond. */

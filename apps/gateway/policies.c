@@ -41,7 +41,9 @@ __attribute__((format(printf, 2, 3))) static void say(struct words *words, const
     const int n = vsnprintf(words->bytes + words->length, sizeof(words->bytes) - words->length, format, arguments);
     va_end(arguments);
     const size_t room = sizeof(words->bytes) - words->length - 1;
-    words->length += n < 0 ? 0 : (size_t) n < room ? (size_t) n : room;
+    if (n > 0) {
+        words->length += (size_t) n < room ? (size_t) n : room;
+    }
 }
 
 static void take_listed(void *arg, const weir_policy_info *info)

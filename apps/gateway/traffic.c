@@ -199,7 +199,8 @@ static void send_due(struct group *group, uint64_t elapsed_ns)
         const uint64_t owed = due - group->sent - group->unsent;
         /* One packet a client in turn, so that all send alike; more only where a slot owes them more than that. */
         const uint64_t each = owed / group->count + 1;
-        send_some(group, (unsigned) (each < OUTBOX_COUNT ? each < owed ? each : owed : OUTBOX_COUNT));
+        const uint64_t due_now = each < owed ? each : owed;
+        send_some(group, (unsigned) (due_now < OUTBOX_COUNT ? due_now : OUTBOX_COUNT));
     }
 }
 

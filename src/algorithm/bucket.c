@@ -88,20 +88,21 @@ struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now
     return bucket_state(rule, tat, bucket_total(s));
 }
 
-bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                  uint64_t max_wait_ns, uint64_t *wait_ns)
+bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, const struct queue_request *request,
+                  uint64_t *wait_ns)
 {
+    const uint64_t cost = request->cost;
     *wait_ns = cost <= rule->limit ? 0 : UINT64_MAX;
     if (rule->unit == 0 || cost > rule->limit) {
         return cost <= rule->limit;
     }
-    const uint64_t before = saturating_add(debt(rule, s, now_ns), saturating_mul(ahead, rule->unit));
+    const uint64_t before = saturating_add(debt(rule, s, now_ns), saturating_mul(request->ahead, rule->unit));
     const uint64_t over_ns =
         wait_ns_of(saturating_sub(saturating_add(before, saturating_mul(cost, rule->unit)), rule->tolerance));
     const bool queued = rule_is_queue(rule);
     const uint64_t turn_ns = queued ? wait_ns_of(saturating_sub(before, ahead_time(rule))) : over_ns;
     *wait_ns = max_u64(turn_ns, over_ns);
-    return turn_ns <= max_wait_ns && !(queued && over_ns != 0);
+    return turn_ns <= request->max_wait_ns && !(queued && over_ns != 0);
 }
 
 uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost)

@@ -80,8 +80,9 @@ uint64_t bucket_owed(const struct rule *rule, struct state s, uint64_t now_ns);
 uint64_t bucket_owed_up(const struct rule *rule, struct state s, uint64_t now_ns);
 /* Never fuller than full: *given is how many units were owed of those asked for. */
 struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t *given);
-bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                  uint64_t max_wait_ns, uint64_t *wait_ns);
+/* See rule_queue. */
+bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, const struct queue_request *request,
+                  uint64_t *wait_ns);
 uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost);
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns);
 

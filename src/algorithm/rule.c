@@ -101,39 +101,38 @@ struct state rule_charge_late(const struct rule *rule, struct state state, uint6
     return state;
 }
 
-struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
-                         uint64_t most_now, uint64_t most_before, uint64_t *given, uint64_t *given_before)
+struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, struct refund *refund)
 {
-    *given = *given_before = 0;
+    refund->refunded = refund->refunded_previous = 0;
     switch (rule_kind(rule)) {
     case RULE_WINDOW:
-        return window_refund(rule, state, now_ns, units, most_now, most_before, given, given_before);
+        return window_refund(rule, state, now_ns, refund);
     case RULE_HISTORY:
         return state;
     case RULE_BUCKET:
-        return bucket_refund(rule, state, now_ns, units, given);
+        return bucket_refund(rule, state, now_ns, refund->units, &refund->refunded);
     }
     return state;
 }
 
 /* Without a queue: a request passes now, or not at all. */
-static bool pass_now(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
+static bool pass_now(const struct rule *rule, struct state state, uint64_t now_ns, const struct queue_request *request,
                      uint64_t *wait_ns)
 {
-    const bool room = saturating_sub(rule_headroom(rule, state, now_ns), ahead) >= cost;
-    *wait_ns = room ? 0 : rule_retry_after(rule, state, now_ns, cost);
+    const bool room = saturating_sub(rule_headroom(rule, state, now_ns), request->ahead) >= request->cost;
+    *wait_ns = room ? 0 : rule_retry_after(rule, state, now_ns, request->cost);
     return room;
 }
 
-bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                uint64_t max_wait_ns, uint64_t *wait_ns)
+bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, const struct queue_request *request,
+                uint64_t *wait_ns)
 {
     switch (rule_kind(rule)) {
     case RULE_WINDOW:
     case RULE_HISTORY:
-        return pass_now(rule, state, now_ns, cost, ahead, wait_ns);
+        return pass_now(rule, state, now_ns, request, wait_ns);
     case RULE_BUCKET:
-        return bucket_queue(rule, state, now_ns, cost, ahead, max_wait_ns, wait_ns);
+        return bucket_queue(rule, state, now_ns, request, wait_ns);
     }
     return false;
 }

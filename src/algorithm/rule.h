@@ -103,20 +103,31 @@ struct state rule_charge(const struct rule *rule, struct state state, uint64_t n
  */
 struct state rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
 
-/*
- * The state after up to `units` are given back; *given: how many were, of them *given_before to the window before. A
- * window gives back at most `most_now`, and the one before at most `most_before`.
- */
-struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units,
-                         uint64_t most_now, uint64_t most_before, uint64_t *given, uint64_t *given_before);
+/* A refund: what the caller asks for, and what rule_refund did. */
+struct refund {
+    uint64_t units;             /* at most so many */
+    uint64_t current_max;       /* of a window: at most so many of the present window, */
+    uint64_t previous_max;      /* and of the one before */
+    uint64_t refunded;          /* result: so many were */
+    uint64_t refunded_previous; /* result: of them in the window before */
+};
+
+/* The state after the refund. Of a history: unchanged, and nothing is refunded. */
+struct state rule_refund(const struct rule *rule, struct state state, uint64_t now_ns, struct refund *refund);
+
+/* A request that may wait. */
+struct queue_request {
+    uint64_t cost;
+    uint64_t ahead; /* units promised before it that the state does not count */
+    uint64_t max_wait_ns;
+};
 
 /*
- * Whether a request that can wait so long may have a place in the queue, when `ahead` units stand there already that
- * the state does not count. *wait_ns: how long until it may go, 0: now; refused: when it could have one. What has no
- * queue must have room now.
+ * True: the request is accepted, and may go after *wait_ns; 0: now. False: it is refused, and could be accepted after
+ * *wait_ns; UINT64_MAX: never. An algorithm without a queue accepts only what may go now.
  */
-bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost, uint64_t ahead,
-                uint64_t max_wait_ns, uint64_t *wait_ns);
+bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, const struct queue_request *request,
+                uint64_t *wait_ns);
 
 /* Earliest wait after which `cost` fits if nobody else comes; 0: now; UINT64_MAX: never. */
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost);

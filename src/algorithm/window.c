@@ -75,21 +75,24 @@ struct state window_charge(const struct rule *rule, struct state s, uint64_t now
     return window_state(window_seq(s), count, window_previous(s));
 }
 
-struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t most_now,
-                           uint64_t most_before, uint64_t *given, uint64_t *given_before)
+struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, struct refund *refund)
 {
     uint64_t into_ns;
     s = window_roll(rule, s, now_ns, &into_ns);
-    const uint64_t from_now = min_u64(units, min_u64(window_count(s), most_now));
-    *given_before = min_u64(units - from_now, min_u64(window_previous(s), most_before));
-    *given = from_now + *given_before;
-    return window_state(window_seq(s), window_count(s) - from_now, window_previous(s) - *given_before);
+    const uint64_t current = min_u64(refund->units, min_u64(window_count(s), refund->current_max));
+    const uint64_t previous = min_u64(refund->units - current, min_u64(window_previous(s), refund->previous_max));
+    refund->refunded = current + previous;
+    refund->refunded_previous = previous;
+    return window_state(window_seq(s), window_count(s) - current, window_previous(s) - previous);
 }
 
 uint64_t window_count_seq(struct state s, uint32_t seq)
 {
     const uint32_t ago = (window_seq(s) - seq) & WINDOW_SEQ_MASK;
-    return ago == 0 ? window_count(s) : ago == 1 ? window_previous(s) : 0;
+    if (ago == 0) {
+        return window_count(s);
+    }
+    return ago == 1 ? window_previous(s) : 0;
 }
 
 struct state window_charge_seq(struct state s, uint32_t seq, uint64_t units)

@@ -79,8 +79,7 @@ uint64_t window_headroom(const struct rule *rule, struct state s, uint64_t now_n
 struct state window_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units);
 
 /* Gives back what the window has counted and it alone; the rest goes to the window before. See rule_refund. */
-struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t most_now,
-                           uint64_t most_before, uint64_t *given, uint64_t *given_before);
+struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, struct refund *refund);
 
 /* Units counted in the window with this tag; 0 where the state has nothing of it. */
 uint64_t window_count_seq(struct state s, uint32_t seq);

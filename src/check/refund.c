@@ -82,19 +82,19 @@ static uint64_t refund_bucket(struct process *process, uint32_t at, const struct
     struct refund_ledger *ledger = ledger_if_shared(process, at);
     struct dwcas_value value = dwcas_read(&cell->state);
     struct state next;
-    uint64_t refunded;
-    uint64_t before;
+    struct refund refund;
     do {
         const struct state state = cell_state(value);
         /* The last fraction of a unit is refunded once all that was used is known to be in the state. */
         const uint64_t most = scope == REFUND_NOW ? min_u64(units, bucket_owed(rule, state, now_ns)) : units;
-        next = rule_refund(rule, state, now_ns, most, UINT64_MAX, UINT64_MAX, &refunded, &before);
-    } while (refunded != 0 && !dwcas_swap(&cell->state, &value, cell_value(next, value)));
-    if (refunded != 0 && ledger != NULL) {
-        allowance_refund(process, at, rule, refunded);
-        (void) add_release(&ledger->refunds[0], refunded); /* [A1] */
+        refund = (struct refund){.units = most, .current_max = UINT64_MAX, .previous_max = UINT64_MAX};
+        next = rule_refund(rule, state, now_ns, &refund);
+    } while (refund.refunded != 0 && !dwcas_swap(&cell->state, &value, cell_value(next, value)));
+    if (refund.refunded != 0 && ledger != NULL) {
+        allowance_refund(process, at, rule, refund.refunded);
+        (void) add_release(&ledger->refunds[0], refund.refunded); /* [A1] */
     }
-    return refunded;
+    return refund.refunded;
 }
 
 static uint64_t refund_window(struct process *process, uint32_t at, const struct rule *rule, uint64_t units,
@@ -105,27 +105,26 @@ static uint64_t refund_window(struct process *process, uint32_t at, const struct
     struct dwcas_value value = dwcas_read(&cell->state);
     struct state state;
     struct state next;
-    uint64_t refunded;
-    uint64_t before;
+    struct refund refund;
     do {
         uint64_t into_ns;
-        uint64_t most_now = UINT64_MAX;
-        uint64_t most_before = UINT64_MAX;
+        refund = (struct refund){.units = units, .current_max = UINT64_MAX, .previous_max = UINT64_MAX};
         state = window_roll(rule, cell_state(value), now_ns, &into_ns);
         if (scope != REFUND_ALL) {
-            local_counts(process, at, ledger != NULL, state, &most_now, &most_before);
+            local_counts(process, at, ledger != NULL, state, &refund.current_max, &refund.previous_max);
         }
-        const uint64_t of_now = min_u64(most_now, window_count(state));
-        const uint64_t most = scope == REFUND_NOW ? min_u64(units, of_now) : units;
-        next = rule_refund(rule, state, now_ns, most, most_now, most_before, &refunded, &before);
-    } while (refunded != 0 && !dwcas_swap(&cell->state, &value, cell_value(next, value)));
-    if (ledger != NULL && refunded != before) {
-        refund_ledger_add_window(ledger, window_seq(state), refunded - before); /* [A1] */
+        if (scope == REFUND_NOW) {
+            refund.units = min_u64(units, min_u64(refund.current_max, window_count(state)));
+        }
+        next = rule_refund(rule, state, now_ns, &refund);
+    } while (refund.refunded != 0 && !dwcas_swap(&cell->state, &value, cell_value(next, value)));
+    if (ledger != NULL && refund.refunded != refund.refunded_previous) {
+        refund_ledger_add_window(ledger, window_seq(state), refund.refunded - refund.refunded_previous); /* [A1] */
     }
-    if (ledger != NULL && before != 0) {
-        refund_ledger_add_window(ledger, window_seq(state) - 1, before); /* [A1] */
+    if (ledger != NULL && refund.refunded_previous != 0) {
+        refund_ledger_add_window(ledger, window_seq(state) - 1, refund.refunded_previous); /* [A1] */
     }
-    return refunded;
+    return refund.refunded;
 }
 
 uint64_t refund_cell(struct process *process, uint32_t at, const struct rule *rule, uint64_t units, uint64_t now_ns,

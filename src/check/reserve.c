@@ -43,15 +43,17 @@ static bool read_queue(struct request *r, uint64_t own, uint64_t max_wait_ns, st
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
         const struct rule *rule = &claim->rules[i];
         const struct limit_reading *reading = &claim->readings[i];
-        const uint64_t ahead = saturating_sub(reading->held & HELD_UNITS, own);
+        const struct queue_request request = {.cost = claim_asked(claim),
+                                              .ahead = saturating_sub(reading->held & HELD_UNITS, own),
+                                              .max_wait_ns = max_wait_ns};
         uint64_t wait_ns = 0;
-        if (!rule_queue(rule, reading->level, r->now_ns, claim_asked(claim), ahead, max_wait_ns, &wait_ns)) {
+        if (!rule_queue(rule, reading->level, r->now_ns, &request, &wait_ns)) {
             out->refused = true;
             wait_ns = max_u64(rule_has_history(rule) ? denial_retry_after(r, claim, i) : wait_ns, 1);
         }
         /* A limit that lets the request pass counts in the wait of a refusal too. */
         out->wait_ns = max_u64(out->wait_ns, wait_ns);
-        out->others = out->others || ahead != 0;
+        out->others = out->others || request.ahead != 0;
     }
     return true;
 }

@@ -99,9 +99,12 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
             (void) pthread_mutex_unlock(&w->sync_lock);
         }
     }
-    uint64_t next_ns = w->asleep            ? now_ns + ASLEEP_LOOK_NS
-                       : limiter->host_time ? now_ns + limiter->tick_ns
-                                            : load_relaxed(&limiter->line.next_ns);
+    uint64_t next_ns = load_relaxed(&limiter->line.next_ns);
+    if (w->asleep) {
+        next_ns = now_ns + ASLEEP_LOOK_NS;
+    } else if (limiter->host_time) {
+        next_ns = now_ns + limiter->tick_ns;
+    }
     waiting->count = w->has_fleet ? fleet_wait_for(&w->fleet, waiting->fds, &next_ns) : 0;
     return next_ns;
 }

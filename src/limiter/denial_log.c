@@ -145,7 +145,10 @@ static void say(weir *w, weir_policy_id group, const weir_key_form *form, uint64
     const bool over = state->phase == DENIAL_SAID && !news;
     const struct denial_counts *from = over ? &state->before : &state->told;
     const bool enforces = state->counts.denied != from->denied;
-    const size_t phrase = over ? 2 : state->phase == DENIAL_SAID ? 1 : 0;
+    size_t phrase = state->phase == DENIAL_SAID ? 1 : 0;
+    if (over) {
+        phrase = 2;
+    }
     const uint64_t since_ns = state->phase == DENIAL_FOUND || over ? state->begun_ns : state->line_ns;
 
     char bytes[LINE_SIZE];

@@ -62,7 +62,10 @@ int poll_set_open(struct poll_set *set, bool timer)
         return 0;
     }
     set->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    const int result = set->epoll_fd < 0 ? -errno : timer ? add_timer(set) : 0;
+    int result = set->epoll_fd < 0 ? -errno : 0;
+    if (result == 0 && timer) {
+        result = add_timer(set);
+    }
     if (result != 0) {
         poll_set_close(set);
         return result;

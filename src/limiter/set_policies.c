@@ -66,9 +66,10 @@ const weir_policy *configured_policies_at(const struct configured_policies *conf
 
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
+    const struct policy_context context = {
+        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.origin_ns, .names = &w->names};
     struct policy_set *set = NULL;
-    const int result =
-        policy_set_compile(policies, count, w->limiter.tick_ns, w->limiter.process.origin_ns, &w->names, &set, error);
+    const int result = policy_set_compile(policies, count, &context, &set, error);
     if (result != 0) {
         return result;
     }

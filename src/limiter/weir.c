@@ -68,8 +68,9 @@ static int identity_init(weir *w)
     record_hash_init(&w->record_hash, w->options.fleet_secret);
     w->names.record_hash = &w->record_hash;
     struct policy_set *none = NULL;
-    const int compiled =
-        policy_set_compile(NULL, 0, w->limiter.tick_ns, w->limiter.process.origin_ns, &w->names, &none, NULL);
+    const struct policy_context context = {
+        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.origin_ns, .names = &w->names};
+    const int compiled = policy_set_compile(NULL, 0, &context, &none, NULL);
     store_release(&w->limiter.process.policies, none);
     return compiled;
 }

@@ -121,9 +121,11 @@ int entry_value_read(const weir_policy *policy, const char *text, struct entry_v
 {
     const char *at = text;
     memset(out, 0, sizeof(*out));
-    out->override = strcmp(text, "allow") == 0  ? OVERRIDE_ALLOW
-                    : strcmp(text, "deny") == 0 ? OVERRIDE_DENY
-                                                : OVERRIDE_NONE;
+    if (strcmp(text, "allow") == 0) {
+        out->override = OVERRIDE_ALLOW;
+    } else if (strcmp(text, "deny") == 0) {
+        out->override = OVERRIDE_DENY;
+    }
     bool good = true;
     for (size_t i = 0; i < policy->limit_count && out->override == OVERRIDE_NONE && good; i++) {
         at += strspn(at, " ,");

@@ -49,7 +49,10 @@ static int compare_fields(const void *left, const void *right)
     const struct override_text *const *a = left;
     const struct override_text *const *b = right;
     const int order = strcmp((*a)->field, (*b)->field);
-    return order != 0 ? order : (*a < *b ? -1 : 1); /* in the order of the file */
+    if (order != 0) {
+        return order;
+    }
+    return *a < *b ? -1 : 1; /* in the order of the file */
 }
 
 /* Finds a key that is named twice. */

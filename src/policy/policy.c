@@ -52,10 +52,10 @@ static void limit_activate(struct policy_limit *limit)
 }
 
 static void limit_compile(struct policy_limit *out, const struct policy *policy, const weir_policy *from, size_t index,
-                          uint64_t origin_ns, struct policy_names *names)
+                          const struct policy_context *context)
 {
     const weir_limit *limit = &from->limits[index];
-    out->rule = rule_make(limit, origin_ns);
+    out->rule = rule_make(limit, context->origin_ns);
     /* A calendar day counts as a window of a day does, and is the same limit. */
     const bool month = limit->calendar == WEIR_CALENDAR_MONTH;
     out->salt = hash_mix(out->rule.period_ns ^ (uint64_t) limit->algorithm << 60 ^ (uint64_t) month << 59);
@@ -70,7 +70,7 @@ static void limit_compile(struct policy_limit *out, const struct policy *policy,
         (void) snprintf(out->name, sizeof(out->name), "%.*s-%u", WEIR_MAX_NAME - 2, from->name, (unsigned) index + 1);
     }
     if (rule_is_bucket(&out->rule)) {
-        rate_list_find(&names->rates, policy->group->id, out->salt, &out->rule);
+        rate_list_find(&context->names->rates, policy->group->id, out->salt, &out->rule);
     }
     limit_activate(out);
 }
@@ -101,9 +101,9 @@ static void policy_derive(struct policy *policy, uint64_t tick_ns)
     }
 }
 
-static void policy_compile(struct policy *out, const weir_policy *policy, uint64_t tick_ns, uint64_t origin_ns,
-                           struct policy_names *names)
+static void policy_compile(struct policy *out, const weir_policy *policy, const struct policy_context *context)
 {
+    const struct policy_names *names = context->names;
     (void) snprintf(out->name, sizeof(out->name), "%s", policy->name);
     (void) snprintf(out->base, sizeof(out->base), "%s", names->names[out->group->id]);
     out->share = names->salts != NULL ? names->salts[out->id] ^ names->salts[out->group->id] : 0;
@@ -118,9 +118,9 @@ static void policy_compile(struct policy *out, const weir_policy *policy, uint64
     out->long_outage_ms = policy->long_outage_ms;
     out->limit_count = policy->limit_count;
     for (size_t i = 0; i < policy->limit_count; i++) {
-        limit_compile(&out->limits[i], out, policy, i, origin_ns, names);
+        limit_compile(&out->limits[i], out, policy, i, context);
     }
-    policy_derive(out, tick_ns);
+    policy_derive(out, context->tick_ns);
     out->odd_set = names->set_count % 2 != 0;
     store_relaxed(&out->outage_mode, OUTAGE_MODE_NONE);
     store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
@@ -209,9 +209,10 @@ const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_p
     return NULL;
 }
 
-int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_ns, uint64_t origin_ns,
-                       struct policy_names *names, struct policy_set **out, weir_error *error)
+int policy_set_compile(const weir_policy *policies, size_t count, const struct policy_context *context,
+                       struct policy_set **out, weir_error *error)
 {
+    struct policy_names *names = context->names;
     if (names->count + policy_names_count_new(names, policies, count) > WEIR_MAX_POLICIES) {
         return error_set(error, -ENOSPC, "more than %d different policy names since open; reopen, or reuse names",
                          WEIR_MAX_POLICIES);
@@ -232,7 +233,7 @@ int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_
     set_arrange(set, policies, names);
     names->set_count++;
     for (size_t i = 0; i < count; i++) {
-        policy_compile(&set->policies[i], &policies[i], tick_ns, origin_ns, names);
+        policy_compile(&set->policies[i], &policies[i], context);
     }
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < set->policies[i].limit_count; j++) {

@@ -92,12 +92,17 @@ struct policy_set {
 const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_tag,
                                             const struct policy **policy);
 
+/* What a policy is compiled with: the process's tick, the origin of bucket times, and the names of policies. */
+struct policy_context {
+    uint64_t tick_ns, origin_ns;
+    struct policy_names *names;
+};
+
 /*
- * Compiles valid policies. New names get ids. 0; -ENOSPC, -ENOMEM with a sentence, and no name was added.
- * `tick_ns` and `origin_ns` are the process's.
+ * Compiles valid policies. New names get ids. 0; -ENOSPC or -ENOMEM with a sentence, and then no name was added.
  */
-int policy_set_compile(const weir_policy *policies, size_t count, uint64_t tick_ns, uint64_t origin_ns,
-                       struct policy_names *names, struct policy_set **out, weir_error *error);
+int policy_set_compile(const weir_policy *policies, size_t count, const struct policy_context *context,
+                       struct policy_set **out, weir_error *error);
 
 void policy_set_free(struct policy_set *set); /* NULL is allowed */
 

@@ -238,7 +238,10 @@ static int check_limit(struct subject *s, const weir_limit *l)
 static uint64_t period_of(const weir_limit *l)
 {
     /* A calendar day counts as a day does. A month is no period: they begin at 1 ms. */
-    return l->calendar == WEIR_CALENDAR_DAY ? 86400 * NS_PER_S : l->calendar == WEIR_CALENDAR_MONTH ? 1 : l->period_ns;
+    if (l->calendar == WEIR_CALENDAR_NONE) {
+        return l->period_ns;
+    }
+    return l->calendar == WEIR_CALENDAR_DAY ? 86400 * NS_PER_S : 1;
 }
 
 static int check_limits(struct subject *s)

@@ -14,7 +14,10 @@ static bool fold(const char *text, char out[LETTERS_MAX + 1])
     const size_t length = strnlen(text, LETTERS_MAX + 1);
     for (size_t i = 0; i <= length && i <= LETTERS_MAX; i++) {
         const char c = text[i];
-        out[i] = (char) (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c == '-' || c == ' ' ? '_' : c);
+        out[i] = c == '-' || c == ' ' ? '_' : c;
+        if (c >= 'A' && c <= 'Z') {
+            out[i] = (char) (c - 'A' + 'a');
+        }
     }
     return length != 0 && length <= LETTERS_MAX;
 }

@@ -94,8 +94,9 @@ struct who {
 static struct who entry_of(const struct who *outer, const char *what, size_t number)
 {
     struct who who;
-    (void) snprintf(who.text, sizeof(who.text), "%.150s%s%.8s %zu", outer != NULL ? outer->text : "",
-                    outer != NULL ? ": " : "", what, number);
+    const char *before = outer != NULL ? outer->text : "";
+    const char *colon = outer != NULL ? ": " : "";
+    (void) snprintf(who.text, sizeof(who.text), "%.150s%s%.8s %zu", before, colon, what, number);
     return who;
 }
 
@@ -117,64 +118,68 @@ static int missing(const struct load *load, const struct tree_node *mapping, con
     return text_file_fail(&load->file, mapping->place, -EINVAL, "%s has no %s; give %s", who->text, field, give);
 }
 
-/* A field's value as text. False: the field is not there, or *result is an error. */
-static bool has_value(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
-                      struct value *out, int *result)
+/* A mapping whose fields are read one after the other. The first error stays in `result`. */
+struct reader {
+    const struct load *load;
+    const struct fields *fields;
+    const struct who *who;
+    int result;
+};
+
+/* A field's value as text. False: the field is absent, or there is an error. */
+static bool has_value(struct reader *r, size_t field, struct value *out)
 {
-    const struct tree_node *key = fields->keys[field];
-    const struct tree_node *value = fields->values[field];
-    if (key == NULL || *result != 0) {
+    const struct tree_node *key = r->fields->keys[field];
+    const struct tree_node *value = r->fields->values[field];
+    if (key == NULL || r->result != 0) {
         return false;
     }
+    const struct load *load = r->load;
     const char *name = tree_text(&load->out->tree, key);
     if (value->kind != TREE_VALUE) {
-        *result = text_file_fail(&load->file, value->place, -EINVAL, "%s has a %s as %s; give a single value",
-                                 who->text, value->kind == TREE_LIST ? "list" : "mapping", name);
+        r->result = text_file_fail(&load->file, value->place, -EINVAL, "%s has a %s as %s; give a single value",
+                                   r->who->text, value->kind == TREE_LIST ? "list" : "mapping", name);
         return false;
     }
     *out = (struct value){.file = &load->file,
                           .place = value->place,
-                          .who = who->text,
+                          .who = r->who->text,
                           .field = name,
                           .text = tree_text(&load->out->tree, value)};
     return true;
 }
 
-static void read_number(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
-                        uint64_t *out, int *result)
+static void read_number(struct reader *r, size_t field, uint64_t *out)
 {
     struct value value;
-    if (has_value(load, fields, field, who, &value, result)) {
-        *result = value_number(&value, out);
+    if (has_value(r, field, &value)) {
+        r->result = value_number(&value, out);
     }
 }
 
-/* 0 where the field is not there: of each enumeration that has a default, that is the default. */
-static unsigned read_word(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
-                          const struct words *words, int *result)
+/* 0 where the field is absent: the default of each enumeration that has one. */
+static unsigned read_word(struct reader *r, size_t field, const struct words *words)
 {
     struct value value;
     unsigned word = 0;
-    if (has_value(load, fields, field, who, &value, result)) {
-        *result = value_word(&value, words, &word);
+    if (has_value(r, field, &value)) {
+        r->result = value_word(&value, words, &word);
     }
     return word;
 }
 
-static const char *read_text(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
-                             int *result)
+static const char *read_text(struct reader *r, size_t field)
 {
     struct value value;
-    return has_value(load, fields, field, who, &value, result) ? value.text : NULL;
+    return has_value(r, field, &value) ? value.text : NULL;
 }
 
-static void read_ms(const struct load *load, const struct fields *fields, size_t field, const struct who *who,
-                    uint32_t most_ms, const char *give, uint32_t *out, int *result)
+static void read_ms(struct reader *r, size_t field, uint32_t most_ms, const char *give, uint32_t *out)
 {
     struct value value;
     uint64_t ns = 0;
-    if (has_value(load, fields, field, who, &value, result)) {
-        *result = value_duration(&value, 0, most_ms * NS_PER_MS, give, &ns);
+    if (has_value(r, field, &value)) {
+        r->result = value_duration(&value, 0, most_ms * NS_PER_MS, give, &ns);
         *out = (uint32_t) ((ns + NS_PER_MS - 1) / NS_PER_MS);
     }
 }
@@ -202,19 +207,19 @@ static int read_limit(const struct load *load, const struct tree_node *mapping, 
         return text_file_fail(&load->file, period->place.line > calendar->place.line ? period->place : calendar->place,
                               -EINVAL, "%s has a calendar and a period; give one of them", who->text);
     }
-    *out = (weir_limit){.algorithm =
-                            (weir_algorithm) read_word(load, &fields, LIMIT_ALGORITHM, who, &algorithms, &result)};
-    read_number(load, &fields, LIMIT_LIMIT, who, &out->limit, &result);
+    struct reader r = {load, &fields, who, 0};
+    *out = (weir_limit){.algorithm = (weir_algorithm) read_word(&r, LIMIT_ALGORITHM, &algorithms)};
+    read_number(&r, LIMIT_LIMIT, &out->limit);
     struct value value;
-    if (has_value(load, &fields, LIMIT_PERIOD, who, &value, &result)) {
-        result = value_duration(&value, POLICY_PERIOD_MIN_NS, POLICY_PERIOD_MAX_NS,
-                                "a period such as \"10s\", from 1ms to 366d", &out->period_ns);
+    if (has_value(&r, LIMIT_PERIOD, &value)) {
+        r.result = value_duration(&value, POLICY_PERIOD_MIN_NS, POLICY_PERIOD_MAX_NS,
+                                  "a period such as \"10s\", from 1ms to 366d", &out->period_ns);
     }
-    out->calendar = (weir_calendar) read_word(load, &fields, LIMIT_CALENDAR, who, &calendars, &result);
-    read_number(load, &fields, LIMIT_BURST, who, &out->burst, &result);
-    read_number(load, &fields, LIMIT_DELAY, who, &out->delay, &result);
-    out->name = read_text(load, &fields, LIMIT_NAME, who, &result);
-    return result;
+    out->calendar = (weir_calendar) read_word(&r, LIMIT_CALENDAR, &calendars);
+    read_number(&r, LIMIT_BURST, &out->burst);
+    read_number(&r, LIMIT_DELAY, &out->delay);
+    out->name = read_text(&r, LIMIT_NAME);
+    return r.result;
 }
 
 /* The list of limits of a policy or a tier, which `key` and `list` are. */
@@ -268,7 +273,9 @@ static int read_tier(const struct load *load, const struct tree_node *mapping, c
     if (fields.keys[TIER_NAME] == NULL) {
         return missing(load, mapping, &who, "name", "a word such as pro");
     }
-    const char *own = read_text(load, &fields, TIER_NAME, &who, &result);
+    struct reader r = {load, &fields, &who, 0};
+    const char *own = read_text(&r, TIER_NAME);
+    result = r.result;
     struct file_policy *detail = result == 0 ? add_policy(load, mapping, &result) : NULL;
     if (detail == NULL) {
         return result;
@@ -304,19 +311,19 @@ static int read_policy(const struct load *load, const struct tree_node *mapping,
     if (detail == NULL) {
         return result;
     }
-    weir_policy policy = {.name = read_text(load, &fields, POLICY_NAME, &who, &result)};
-    policy.mode = (weir_mode) read_word(load, &fields, POLICY_MODE, &who, &modes, &result);
-    policy.scope = (weir_scope) read_word(load, &fields, POLICY_SCOPE, &who, &scopes, &result);
-    policy.on_outage = (weir_outage) read_word(load, &fields, POLICY_ON_OUTAGE, &who, &outages, &result);
-    policy.on_long_outage = (weir_outage) read_word(load, &fields, POLICY_ON_LONG_OUTAGE, &who, &outages, &result);
-    read_ms(load, &fields, POLICY_OUTAGE_GRACE, &who, POLICY_GRACE_MAX_MS, "at most 1d", &policy.outage_grace_ms,
-            &result);
-    read_ms(load, &fields, POLICY_LONG_OUTAGE, &who, POLICY_LONG_MAX_MS, "at most 30d, or 0s for never",
-            &policy.long_outage_ms, &result);
+    struct reader r = {load, &fields, &who, 0};
+    weir_policy policy = {.name = read_text(&r, POLICY_NAME)};
+    policy.mode = (weir_mode) read_word(&r, POLICY_MODE, &modes);
+    policy.scope = (weir_scope) read_word(&r, POLICY_SCOPE, &scopes);
+    policy.on_outage = (weir_outage) read_word(&r, POLICY_ON_OUTAGE, &outages);
+    policy.on_long_outage = (weir_outage) read_word(&r, POLICY_ON_LONG_OUTAGE, &outages);
+    read_ms(&r, POLICY_OUTAGE_GRACE, POLICY_GRACE_MAX_MS, "at most 1d", &policy.outage_grace_ms);
+    read_ms(&r, POLICY_LONG_OUTAGE, POLICY_LONG_MAX_MS, "at most 30d, or 0s for never", &policy.long_outage_ms);
     struct value value;
-    if (has_value(load, &fields, POLICY_HASH_KEYS, &who, &value, &result)) {
-        result = value_flag(&value, &policy.hash_keys);
+    if (has_value(&r, POLICY_HASH_KEYS, &value)) {
+        r.result = value_flag(&value, &policy.hash_keys);
     }
+    result = r.result;
     if (result == 0) {
         result = read_limits(load, fields.keys[POLICY_LIMITS], fields.values[POLICY_LIMITS], &who, &policy, detail);
     }
@@ -419,10 +426,14 @@ static int read_policies(const struct load *load)
 /* The file's own name for a field of weir.h. */
 static const char *field_in_file(const char *field)
 {
-    return strcmp(field, "period_ns") == 0         ? "period"
-           : strcmp(field, "outage_grace_ms") == 0 ? "outage_grace"
-           : strcmp(field, "long_outage_ms") == 0  ? "long_outage"
-                                                   : field;
+    static const char *const names[][2] = {
+        {"period_ns", "period"}, {"outage_grace_ms", "outage_grace"}, {"long_outage_ms", "long_outage"}};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        if (strcmp(field, names[i][0]) == 0) {
+            return names[i][1];
+        }
+    }
+    return field;
 }
 
 /* Where a fault stands: the value of its field, or where that is not there, its limit or policy. */
