@@ -105,138 +105,178 @@ static void find_redis(struct gateway_options *options, const char *password_fil
     free(without_password);
 }
 
+static const struct option long_options[] = {
+    {"listen", required_argument, NULL, 'l'},
+    {"backend", required_argument, NULL, 'b'},
+    {"policies", required_argument, NULL, 'p'},
+    {"redis", required_argument, NULL, 'r'},
+    {"redis-prefix", required_argument, NULL, 'x'},
+    {"node-name", required_argument, NULL, 'n'},
+    {"threads", required_argument, NULL, 't'},
+    {"sessions", required_argument, NULL, 's'},
+    {"metrics", required_argument, NULL, 'm'},
+    {"sync-interval-ms", required_argument, NULL, 'i'},
+    {"expected-nodes", required_argument, NULL, 'e'},
+    {"allow-missing", no_argument, NULL, 'a'},
+    {"check", required_argument, NULL, 'c'},
+    {"max-keys", required_argument, NULL, 'k'},
+    {"idle", required_argument, NULL, 'd'},
+    {"redis-password-file", required_argument, NULL, 'w'},
+    {"fleet-secret-file", required_argument, NULL, 'f'},
+    {"proxy-protocol", no_argument, NULL, 'y'},
+    {"no-offload", no_argument, NULL, 'o'},
+    {"log-level", required_argument, NULL, 'L'},
+    {"log-format", required_argument, NULL, 'F'},
+    {"no-denial-log", no_argument, NULL, 'D'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'v'},
+    {NULL, 0, NULL, 0},
+};
+
+/* What the command line has beside the options of the gateway itself. */
+struct command {
+    struct gateway_options *out;
+    const char *check, *password_file;
+};
+
+/* Takes an option whose value is a text or a word. False: it is another one. */
+static bool take_text(struct command *command, int option, const char *value)
+{
+    struct gateway_options *out = command->out;
+    switch (option) {
+    case 'l':
+        out->listen_text = value;
+        return true;
+    case 'b':
+        out->backend_text = value;
+        return true;
+    case 'm':
+        out->metrics_text = value;
+        return true;
+    case 'p':
+        out->policies = value;
+        return true;
+    case 'x':
+        out->redis_prefix = value;
+        return true;
+    case 'n':
+        out->node_name = value;
+        return true;
+    case 'w':
+        command->password_file = value;
+        return true;
+    case 'c':
+        command->check = value;
+        return true;
+    case 'L':
+        level(value, &out->log_level);
+        return true;
+    case 'F':
+        format(value, &out->log_format);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Takes an option whose value is a number. False: it is another one. */
+static bool take_number(struct gateway_options *out, int option, const char *value)
+{
+    switch (option) {
+    case 'i':
+        out->sync_interval_ms = number("sync-interval-ms", value, 10, 60000);
+        return true;
+    case 'e':
+        out->expected_nodes = number("expected-nodes", value, 1, 65535);
+        return true;
+    case 't':
+        out->threads = number("threads", value, 1, GATEWAY_THREADS_MAX);
+        return true;
+    case 's':
+        out->sessions = number("sessions", value, GATEWAY_SESSIONS_MIN, 1000000);
+        return true;
+    case 'k':
+        out->max_keys = number("max-keys", value, 1000, 100000000);
+        return true;
+    case 'd':
+        out->idle_seconds = number("idle", value, 1, 86400);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Takes a secret, a flag, or an option after which the program ends. */
+static void take_other(struct gateway_options *out, int option, char *value)
+{
+    switch (option) {
+    case 'r':
+        out->redis_url = secret_take(value);
+        out->redis_origin = "--redis";
+        break;
+    case 'f':
+        free(out->fleet_secret);
+        out->fleet_secret = secret_read("fleet-secret-file", value);
+        break;
+    case 'y':
+        out->proxy_protocol = true;
+        break;
+    case 'a':
+        out->allow_missing = true;
+        break;
+    case 'o':
+        out->offload = false;
+        break;
+    case 'D':
+        out->no_denial_log = true;
+        break;
+    case 'h':
+        (void) fputs(usage, stdout);
+        exit(0);
+    case 'v':
+        (void) printf("weir-gateway %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
+        exit(0);
+    default:
+        (void) fputs("weir-gateway --help lists the options\n", stderr);
+        exit(2);
+    }
+}
+
+/* One worker for each core. */
+static unsigned default_threads(void)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (cores < 1) {
+        return 1;
+    }
+    return cores < GATEWAY_THREADS_MAX ? (unsigned) cores : GATEWAY_THREADS_MAX;
+}
+
 void options_parse(int argc, char **argv, struct gateway_options *out)
 {
-    static const struct option known[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"backend", required_argument, NULL, 'b'},
-        {"policies", required_argument, NULL, 'p'},
-        {"redis", required_argument, NULL, 'r'},
-        {"redis-prefix", required_argument, NULL, 'x'},
-        {"node-name", required_argument, NULL, 'n'},
-        {"threads", required_argument, NULL, 't'},
-        {"sessions", required_argument, NULL, 's'},
-        {"metrics", required_argument, NULL, 'm'},
-        {"sync-interval-ms", required_argument, NULL, 'i'},
-        {"expected-nodes", required_argument, NULL, 'e'},
-        {"allow-missing", no_argument, NULL, 'a'},
-        {"check", required_argument, NULL, 'c'},
-        {"max-keys", required_argument, NULL, 'k'},
-        {"idle", required_argument, NULL, 'd'},
-        {"redis-password-file", required_argument, NULL, 'w'},
-        {"fleet-secret-file", required_argument, NULL, 'f'},
-        {"proxy-protocol", no_argument, NULL, 'y'},
-        {"no-offload", no_argument, NULL, 'o'},
-        {"log-level", required_argument, NULL, 'L'},
-        {"log-format", required_argument, NULL, 'F'},
-        {"no-denial-log", no_argument, NULL, 'D'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},
-        {NULL, 0, NULL, 0},
-    };
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (struct gateway_options){.sessions = 4096,
                                     .max_keys = 262144,
                                     .idle_seconds = 30,
                                     .offload = true,
                                     .log_level = WEIR_LOG_INFO,
                                     .log_format = log_default_format(),
-                                    .threads = cores < 1                     ? 1
-                                               : cores < GATEWAY_THREADS_MAX ? (unsigned) cores
-                                                                             : GATEWAY_THREADS_MAX};
-    const char *check = NULL;
-    const char *password_file = NULL;
+                                    .threads = default_threads()};
+    struct command command = {.out = out};
     int option;
-    while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
-        switch (option) {
-        case 'l':
-            out->listen_text = optarg;
-            break;
-        case 'b':
-            out->backend_text = optarg;
-            break;
-        case 'm':
-            out->metrics_text = optarg;
-            break;
-        case 'p':
-            out->policies = optarg;
-            break;
-        case 'r':
-            out->redis_url = secret_take(optarg);
-            out->redis_origin = "--redis";
-            break;
-        case 'x':
-            out->redis_prefix = optarg;
-            break;
-        case 'n':
-            out->node_name = optarg;
-            break;
-        case 'i':
-            out->sync_interval_ms = number("sync-interval-ms", optarg, 10, 60000);
-            break;
-        case 'e':
-            out->expected_nodes = number("expected-nodes", optarg, 1, 65535);
-            break;
-        case 't':
-            out->threads = number("threads", optarg, 1, GATEWAY_THREADS_MAX);
-            break;
-        case 's':
-            out->sessions = number("sessions", optarg, GATEWAY_SESSIONS_MIN, 1000000);
-            break;
-        case 'k':
-            out->max_keys = number("max-keys", optarg, 1000, 100000000);
-            break;
-        case 'd':
-            out->idle_seconds = number("idle", optarg, 1, 86400);
-            break;
-        case 'w':
-            password_file = optarg;
-            break;
-        case 'f':
-            free(out->fleet_secret);
-            out->fleet_secret = secret_read("fleet-secret-file", optarg);
-            break;
-        case 'y':
-            out->proxy_protocol = true;
-            break;
-        case 'a':
-            out->allow_missing = true;
-            break;
-        case 'c':
-            check = optarg;
-            break;
-        case 'o':
-            out->offload = false;
-            break;
-        case 'L':
-            level(optarg, &out->log_level);
-            break;
-        case 'F':
-            format(optarg, &out->log_format);
-            break;
-        case 'D':
-            out->no_denial_log = true;
-            break;
-        case 'h':
-            (void) fputs(usage, stdout);
-            exit(0);
-        case 'v':
-            (void) printf("weir-gateway %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
-            exit(0);
-        default:
-            (void) fputs("weir-gateway --help lists the options\n", stderr);
-            exit(2);
+    while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
+        if (!take_text(&command, option, optarg) && !take_number(out, option, optarg)) {
+            take_other(out, option, optarg);
         }
     }
-    if (check != NULL && optind == argc) {
-        exit(policies_check(check, out->allow_missing) ? 0 : 2);
+    if (command.check != NULL && optind == argc) {
+        exit(policies_check(command.check, out->allow_missing) ? 0 : 2);
     }
     if (optind < argc || out->listen_text == NULL || out->backend_text == NULL) {
         (void) fprintf(stderr, "weir-gateway: %s; weir-gateway --help lists the options\n",
                        optind < argc ? "there is a word too many" : "--listen and --backend are needed");
         exit(2);
     }
-    find_redis(out, password_file);
+    find_redis(out, command.password_file);
     address("listen", out->listen_text, SOCK_DGRAM, &out->listen);
     address("backend", out->backend_text, SOCK_DGRAM, &out->backend);
     address("metrics", out->metrics_text, SOCK_STREAM, &out->metrics);

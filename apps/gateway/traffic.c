@@ -283,73 +283,82 @@ static void run(struct traffic *traffic)
     report(traffic, seconds);
 }
 
-int main(int argc, char **argv)
+static const struct option long_options[] = {
+    {"to", required_argument, NULL, 't'},
+    {"client", required_argument, NULL, 'c'},
+    {"seconds", required_argument, NULL, 's'},
+    {"echo", required_argument, NULL, 'e'},
+    {"offload", no_argument, NULL, 'o'},
+    {"json", no_argument, NULL, 'j'},
+    {"report-every", required_argument, NULL, 'r'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'v'},
+    {NULL, 0, NULL, 0},
+};
+
+/* Takes one option; --help and --version end the program. */
+static void take_option(struct traffic *traffic, struct address *echo_at, int option, const char *value)
 {
-    static const struct option known[] = {
-        {"to", required_argument, NULL, 't'},
-        {"client", required_argument, NULL, 'c'},
-        {"seconds", required_argument, NULL, 's'},
-        {"echo", required_argument, NULL, 'e'},
-        {"offload", no_argument, NULL, 'o'},
-        {"json", no_argument, NULL, 'j'},
-        {"report-every", required_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},
-        {NULL, 0, NULL, 0},
-    };
-    static struct traffic traffic = {.seconds = 10};
-    struct address echo_at = {.length = 0};
-    bool echoes = false;
-    int option;
-    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
-        switch (option) {
-        case 't':
-            if (!address_parse(optarg, &traffic.to)) {
-                wrong("--to takes an address such as 127.0.0.1:7000");
-            }
-            break;
-        case 'c':
-            parse_group(&traffic, optarg);
-            break;
-        case 's':
-            traffic.seconds =
-                parse_option(optarg, 1000000, "--seconds takes a whole number up to 1000000; 0: for ever");
-            break;
-        case 'e':
-            echoes = address_parse(optarg, &echo_at);
-            if (!echoes) {
-                wrong("--echo takes an address such as 127.0.0.1:7001");
-            }
-            break;
-        case 'o':
-            traffic.offload = true;
-            break;
-        case 'j':
-            traffic.json = true;
-            break;
-        case 'r':
-            traffic.report_ms =
-                parse_option(optarg, 1000000, "--report-every takes milliseconds up to 1000000; 0: never");
-            break;
-        case 'h':
-            (void) fputs(usage, stdout);
-            return 0;
-        case 'v':
-            (void) printf("weir-traffic %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
-            return 0;
-        default:
-            wrong("there is an unknown option");
+    switch (option) {
+    case 't':
+        if (!address_parse(value, &traffic->to)) {
+            wrong("--to takes an address such as 127.0.0.1:7000");
         }
+        break;
+    case 'c':
+        parse_group(traffic, value);
+        break;
+    case 's':
+        traffic->seconds = parse_option(value, 1000000, "--seconds takes a whole number up to 1000000; 0: for ever");
+        break;
+    case 'e':
+        if (!address_parse(value, echo_at)) {
+            wrong("--echo takes an address such as 127.0.0.1:7001");
+        }
+        break;
+    case 'o':
+        traffic->offload = true;
+        break;
+    case 'j':
+        traffic->json = true;
+        break;
+    case 'r':
+        traffic->report_ms = parse_option(value, 1000000, "--report-every takes milliseconds up to 1000000; 0: never");
+        break;
+    case 'h':
+        (void) fputs(usage, stdout);
+        exit(0);
+    case 'v':
+        (void) printf("weir-traffic %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
+        exit(0);
+    default:
+        wrong("there is an unknown option");
     }
+}
+
+/* As many sockets as the system permits. */
+static void raise_file_limit(void)
+{
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         (void) setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+int main(int argc, char **argv)
+{
+    static struct traffic traffic = {.seconds = 10};
+    struct address echo_at = {.length = 0};
+    int option;
+    while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+        take_option(&traffic, &echo_at, option, optarg);
+    }
+    raise_file_limit();
     if (optind < argc) {
         wrong("there is a word too many");
     }
-    if (echoes) {
+    if (echo_at.length != 0) {
         return echo_main(&echo_at, traffic.seconds, traffic.offload);
     }
     if (traffic.to.length == 0 || traffic.group_count == 0) {
