@@ -11,7 +11,7 @@ static struct state bucket_state(const struct rule *rule, uint64_t tat, uint64_t
 /* How far the bucket is from full, as time under this rule. */
 static uint64_t debt(const struct rule *rule, struct state s, uint64_t now_ns)
 {
-    const uint64_t time = saturating_sub(s.a, bucket_time(rule, now_ns));
+    const uint64_t time = saturating_sub(bucket_tat(s), bucket_time(rule, now_ns));
     const uint8_t rate_id = bucket_rate_id(s);
     if (time == 0 || rate_id == rule->rate_id || rate_id == 0 || rule->rate_id == 0 || rule->rate_table == NULL) {
         return time;
@@ -25,7 +25,8 @@ static uint64_t debt(const struct rule *rule, struct state s, uint64_t now_ns)
 static uint64_t tat_of(const struct rule *rule, struct state s, uint64_t now_ns)
 {
     const uint64_t now = bucket_time(rule, now_ns);
-    return bucket_rate_id(s) == rule->rate_id || s.a <= now ? s.a : saturating_add(now, debt(rule, s, now_ns));
+    return bucket_rate_id(s) == rule->rate_id || bucket_tat(s) <= now ? bucket_tat(s)
+                                                                      : saturating_add(now, debt(rule, s, now_ns));
 }
 
 /* 1/64 ns to ns, up: whoever waits that long has waited enough. */

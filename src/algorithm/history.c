@@ -7,14 +7,14 @@
 
 _Static_assert(sizeof(struct history) == 64, "what lies behind it begins on a cache line");
 
-static struct log_group *groups_of(struct history *history)
+static struct history_group *groups_of(struct history *history)
 {
-    return (struct log_group *) (void *) (history + 1);
+    return (struct history_group *) (void *) (history + 1);
 }
 
 size_t history_size(uint32_t capacity, uint32_t group_capacity)
 {
-    return sizeof(struct history) + group_capacity * sizeof(struct log_group) + capacity * sizeof(uint64_t);
+    return sizeof(struct history) + group_capacity * sizeof(struct history_group) + capacity * sizeof(uint64_t);
 }
 
 void history_init(struct history *history, uint32_t capacity, uint32_t group_capacity)
@@ -54,7 +54,7 @@ void history_clear(struct history *history, uint64_t until_ns)
         history->first++;
         history->dropped = 0; /* they were no later */
     }
-    const struct log_group *groups = groups_of(history);
+    const struct history_group *groups = groups_of(history);
     while (history->group_first < history->group_end && groups[history->group_first].time_ns <= until_ns) {
         history->remote -= groups[history->group_first++].units;
     }
@@ -90,9 +90,9 @@ uint64_t history_pop(struct history *history, uint64_t units)
     return dropped + taken;
 }
 
-void history_set_remote(struct history *history, const struct log_group *groups, size_t count)
+void history_set_remote(struct history *history, const struct history_group *groups, size_t count)
 {
-    struct log_group *own = groups_of(history);
+    struct history_group *own = groups_of(history);
     history->group_first = history->group_end = 0;
     history->remote = 0;
     /* `each` neighbours make one group. */
@@ -121,7 +121,7 @@ uint64_t history_retry_after(struct history *history, const struct rule *rule, u
      * of the two times; and of all j the earliest. */
     const uint64_t leave = units + cost - rule->limit;
     const uint64_t own = history->end - history->first;
-    const struct log_group *groups = groups_of(history);
+    const struct history_group *groups = groups_of(history);
     uint64_t best_ns = UINT64_MAX;
     uint64_t gone = 0;
     for (uint32_t j = history->group_first;; j++) {
@@ -162,12 +162,12 @@ struct state history_fresh(void)
 
 uint64_t history_headroom(const struct rule *rule, struct state s, uint64_t now_ns)
 {
-    return now_ns >= s.a ? rule->limit : saturating_sub(rule->limit, s.b);
+    return now_ns >= history_state_until(s) ? rule->limit : saturating_sub(rule->limit, history_state_count(s));
 }
 
 uint64_t history_reset_after(struct state s, uint64_t now_ns)
 {
-    return saturating_sub(s.a, now_ns);
+    return saturating_sub(history_state_until(s), now_ns);
 }
 
 uint64_t history_state_retry_after(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t cost)
@@ -180,7 +180,8 @@ uint64_t history_state_retry_after(const struct rule *rule, struct state s, uint
 
 struct usage history_usage(struct state s, uint64_t now_ns)
 {
-    return s.a > now_ns ? (struct usage){s.b, s.a} : (struct usage){0, 0};
+    return history_state_until(s) > now_ns ? (struct usage){history_state_count(s), history_state_until(s)}
+                                           : (struct usage){0, 0};
 }
 
 struct state history_resume(struct usage usage, uint64_t now_ns)

@@ -32,7 +32,7 @@
 /* Most groups that others' units are kept in; of more, neighbours are joined, at the later time. */
 #define HISTORY_GROUPS 64
 
-struct log_group {
+struct history_group {
     uint64_t time_ns, units;
 };
 
@@ -74,7 +74,7 @@ uint64_t history_pop(struct history *history, uint64_t units);
 void history_clear(struct history *history, uint64_t until_ns);
 
 /* Replaces the others' units: groups in the order of time. */
-void history_set_remote(struct history *history, const struct log_group *groups, size_t count);
+void history_set_remote(struct history *history, const struct history_group *groups, size_t count);
 
 /* The wait until `cost` fits, as of the last history_expire; 0: now; UINT64_MAX: never. */
 uint64_t history_retry_after(struct history *history, const struct rule *rule, uint64_t now_ns, uint64_t cost);

@@ -45,7 +45,7 @@ struct rule {
     uint64_t unit;          /* bucket: time one unit takes to refill, 1/64 ns; 0: units cost nothing (limit is off) */
     uint64_t tolerance;     /* bucket: time the whole burst takes to refill, 1/64 ns: burst * unit */
     uint64_t ahead;         /* leaky bucket: units that may pass ahead of their turn */
-    uint64_t history_most;  /* log: the greatest limit of all that share it; more need not be remembered */
+    uint64_t history_max;   /* log: the greatest limit of all that share it; more need not be remembered */
     const struct rate_table *rate_table; /* bucket; NULL: all one */
 };
 

@@ -100,7 +100,7 @@ int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
     for (size_t m = 0; m < policy->group->count; m++) {
         const struct policy *member = policy->group->members[m];
         weir_key member_key = *key;
-        member_key.hash ^= policy->share ^ member->share;
+        member_key.hash ^= policy->group_key_mask ^ member->group_key_mask;
         member_key.policy = member->id;
         reset_member(limiter, member, &member_key, reachable);
     }

@@ -196,7 +196,7 @@ static void merge_one(struct fleet *fleet, const struct policy_set *set, const s
         sync->ledger = refund_ledger_of(fleet->process, source->cell);
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
-        rule.history_most = load_relaxed(&limit->history_most);
+        rule.history_max = load_relaxed(&limit->history_max);
         const bool listens = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE && !fleet->awaits;
         sync->demand.again =
             sync->demand.again && (source->before || !source->again); /* the present window's is the last */

@@ -135,7 +135,7 @@ bool report_history_merge(struct fleet *fleet, uint32_t at, struct sync_full *sy
  * Adds to the others' units of a log, in the order of time and with room for one more group, those that its key is
  * remembered to have used and that are not among them. Returns how many groups there are then.
  */
-uint32_t report_history_restored(const struct sync_full *sync, const struct rule *rule, struct log_group groups[],
+uint32_t report_history_restored(const struct sync_full *sync, const struct rule *rule, struct history_group groups[],
                                  uint32_t count, uint64_t now_ns);
 /* Nobody knows what of a log's units has arrived. */
 void report_history_retry(struct fleet *fleet, const struct report_source *source);

@@ -34,7 +34,7 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct s
     history->first = history->gone_from = history->gone_to = history->live = history->window_first = 0;
     history->now_us = now_ns / NS_PER_US;
     history->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
-    history->limit = max_u64(load_relaxed(&limit->history_most), limit->rule.limit);
+    history->limit = max_u64(load_relaxed(&limit->history_max), limit->rule.limit);
     history->time_count = 0;
     return report;
 }
@@ -122,7 +122,7 @@ bool report_history_evicted(struct fleet *fleet, const struct evicted_report *ev
     return true;
 }
 
-uint32_t report_history_restored(const struct sync_full *sync, const struct rule *rule, struct log_group groups[],
+uint32_t report_history_restored(const struct sync_full *sync, const struct rule *rule, struct history_group groups[],
                                  uint32_t count, uint64_t now_ns)
 {
     const uint64_t until_ns = load_relaxed(&sync->before.restored);
@@ -133,7 +133,7 @@ uint32_t report_history_restored(const struct sync_full *sync, const struct rule
     if (missing == 0) {
         return count;
     }
-    const struct log_group group = {.time_ns = saturating_sub(until_ns, rule->period_ns), .units = missing};
+    const struct history_group group = {.time_ns = saturating_sub(until_ns, rule->period_ns), .units = missing};
     uint32_t at = count;
     for (; at > 0 && groups[at - 1].time_ns > group.time_ns; at--) {
         groups[at] = groups[at - 1];
@@ -173,12 +173,12 @@ static void keep_others(struct history *history, const struct report *report)
     uint64_t kept = 0;
     news->group_count = 0;
     for (uint32_t i = 0; i < count && kept < remote; i++) {
-        const struct log_group group = news->groups[i];
+        const struct history_group group = news->groups[i];
         all = saturating_add(all, group.units);
         const uint64_t own = units_until(history, counts - mine, counts, group.time_ns);
         const uint64_t until = i + 1 == count ? remote : min_u64(saturating_sub(all, own), remote);
         if (until > kept) {
-            news->groups[news->group_count++] = (struct log_group){group.time_ns, until - kept};
+            news->groups[news->group_count++] = (struct history_group){group.time_ns, until - kept};
             kept = until;
         }
     }
@@ -188,13 +188,14 @@ bool report_history_merge(struct fleet *fleet, uint32_t at, struct sync_full *sy
                           const struct report *report, uint64_t now_ns, uint64_t *remote)
 {
     const struct log_news *news = report->history;
-    struct log_group groups[HISTORY_GROUPS + 1];
+    struct history_group groups[HISTORY_GROUPS + 1];
     history_store_lock(fleet->process, at);
     struct history *history = history_store_get(fleet->process, at);
     keep_others(history, report);
     uint32_t count = news->group_count;
     for (uint32_t i = 0; i < count; i++) {
-        groups[i] = (struct log_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
+        groups[i] =
+            (struct history_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
     }
     if (news->reset_us * NS_PER_US + rule->period_ns >= load_relaxed(&sync->before.restored)) {
         store_relaxed(&sync->now.restored, 0); /* the reset was after the last of them */

@@ -39,7 +39,7 @@ static struct policy_sums sum_policy(const struct limiter *limiter, weir_policy_
 
 static void add_policies(struct text *text, const weir *w)
 {
-    static const char *const rungs[] = {"fleet", "share", "local", "open", "closed"};
+    static const char *const modes[] = {"fleet", "share", "local", "open", "closed"};
     const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
     text_add(text, "# HELP weir_checks_total Checks, by policy and answer.\n# TYPE weir_checks_total counter\n");
     for (size_t id = 1; id <= w->names.count; id++) {
@@ -63,7 +63,7 @@ static void add_policies(struct text *text, const weir *w)
         const unsigned stands_on = load_relaxed(&set->policies[i].outage_mode);
         for (unsigned outage_mode = OUTAGE_MODE_NONE; outage_mode <= OUTAGE_MODE_CLOSED; outage_mode++) {
             text_add(text, "weir_outage_mode{policy=\"%s\",mode=\"%s\"} %d\n", set->policies[i].name,
-                     rungs[outage_mode], outage_mode == stands_on);
+                     modes[outage_mode], outage_mode == stands_on);
         }
     }
 }

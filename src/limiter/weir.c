@@ -62,9 +62,9 @@ static int identity_init(weir *w)
     }
     for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
         /* Mixed once more: a key's bytes can be a policy's number, and its hash must not be that policy's salt. */
-        w->policy_salts[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
+        w->policy_key_masks[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
     }
-    w->names.salts = w->policy_salts;
+    w->names.key_masks = w->policy_key_masks;
     record_hash_init(&w->record_hash, w->options.fleet_secret);
     w->names.record_hash = &w->record_hash;
     struct policy_set *none = NULL;
@@ -292,7 +292,7 @@ void weir_unbind(weir_thread *t)
 
 static inline weir_key key_of(const weir *w, weir_policy_id policy, const void *data, size_t length, uint64_t hash)
 {
-    const uint64_t salted = hash ^ w->policy_salts[policy <= WEIR_MAX_POLICIES ? policy : 0];
+    const uint64_t salted = hash ^ w->policy_key_masks[policy <= WEIR_MAX_POLICIES ? policy : 0];
     return (weir_key){.hash = salted != 0 ? salted : 1, .data = data, .length = (uint32_t) length, .policy = policy};
 }
 

@@ -29,7 +29,7 @@ struct weir {
     weir_clock clock;     /* the host's, where it has one */
     struct hash_secret secret;
     struct record_hash record_hash;
-    uint64_t policy_salts[WEIR_MAX_POLICIES + 1];
+    uint64_t policy_key_masks[WEIR_MAX_POLICIES + 1];
     /* Guards names, configured, the texts of overrides, the bucket origin, and changes of limiter.process.policies. */
     pthread_mutex_t policy_lock;
     struct policy_names names;

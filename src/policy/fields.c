@@ -128,7 +128,7 @@ static int fail_unknown(const struct text_file *file, const struct tree *tree, e
 }
 
 /* What stands where a mapping should. */
-static int fail_no_mapping(const struct text_file *file, const struct tree *tree, enum level level, const char *who,
+static int fail_no_mapping(const struct text_file *file, const struct tree *tree, enum level level, const char *subject,
                            const struct tree_node *node)
 {
     const char *text = tree_text(tree, node);
@@ -142,19 +142,19 @@ static int fail_no_mapping(const struct text_file *file, const struct tree *tree
         return level == LEVEL_FILE
                    ? text_file_fail(file, node->place, -EINVAL,
                                     "the file begins with a list; put the list under \"policies:\"")
-                   : text_file_fail(file, node->place, -EINVAL, "%s is a list of its own; give %s", who, all);
+                   : text_file_fail(file, node->place, -EINVAL, "%s is a list of its own; give %s", subject, all);
     }
     return is_empty(tree, node)
-               ? text_file_fail(file, node->place, -EINVAL, "%s is empty; give %s", who, all)
-               : text_file_fail(file, node->place, -EINVAL, "%s is \"%.40s\" alone; give %s", who, text, all);
+               ? text_file_fail(file, node->place, -EINVAL, "%s is empty; give %s", subject, all)
+               : text_file_fail(file, node->place, -EINVAL, "%s is \"%.40s\" alone; give %s", subject, text, all);
 }
 
-int fields_read(const struct text_file *file, const struct tree *tree, enum level level, const char *who,
+int fields_read(const struct text_file *file, const struct tree *tree, enum level level, const char *subject,
                 const struct tree_node *mapping, struct fields *out)
 {
     *out = (struct fields){.keys = {NULL}};
     if (mapping->kind != TREE_MAPPING) {
-        return fail_no_mapping(file, tree, level, who, mapping);
+        return fail_no_mapping(file, tree, level, subject, mapping);
     }
     const struct tree_node *value;
     for (const struct tree_node *key = tree_child(tree, mapping); key != NULL; key = tree_next(tree, value)) {
@@ -164,8 +164,8 @@ int fields_read(const struct text_file *file, const struct tree *tree, enum leve
             return fail_unknown(file, tree, level, key, value);
         }
         if (out->keys[number] != NULL) {
-            return text_file_fail(file, key->place, -EINVAL, "%s has %s twice, first at line %u; leave one out", who,
-                                  tree_text(tree, key), out->keys[number]->place.line);
+            return text_file_fail(file, key->place, -EINVAL, "%s has %s twice, first at line %u; leave one out",
+                                  subject, tree_text(tree, key), out->keys[number]->place.line);
         }
         out->keys[number] = key;
         out->values[number] = value;

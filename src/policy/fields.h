@@ -36,8 +36,8 @@ struct fields {
     const struct tree_node *keys[FIELDS_MAX], *values[FIELDS_MAX];
 };
 
-/* Reads a mapping. `who` names it, for errors. 0, or -EINVAL with the file's error set. */
-int fields_read(const struct text_file *file, const struct tree *tree, enum level level, const char *who,
+/* Reads a mapping. `subject` names it, for errors. 0, or -EINVAL with the file's error set. */
+int fields_read(const struct text_file *file, const struct tree *tree, enum level level, const char *subject,
                 const struct tree_node *mapping, struct fields *out);
 
 /* Checks that a field, which is there, is a list of mappings of this level. 0, or -EINVAL with the file's error set. */

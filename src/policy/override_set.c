@@ -113,7 +113,8 @@ static void entry_place(const struct override_context *context, const struct ent
     entry->kind = name->kind;
     entry->more = 0;
     if (name->kind == ENTRY_KEY) {
-        entry->hash = hash_keyed(context->secret, name->bytes, name->length) ^ context->names->salts[entry->policy.id];
+        entry->hash =
+            hash_keyed(context->secret, name->bytes, name->length) ^ context->names->key_masks[entry->policy.id];
         entry->hash = entry->hash != 0 ? entry->hash : 1; /* as weir_make_key */
     } else if (name->kind == ENTRY_HASHED) {
         memcpy(&entry->hash, name->bytes, sizeof(entry->hash));

@@ -58,7 +58,7 @@ static void limit_compile(struct policy_limit *out, const struct policy *policy,
     out->rule = rule_make(limit, context->origin_ns);
     /* A calendar day counts as a window of a day does, and is the same limit. */
     const bool month = limit->calendar == WEIR_CALENDAR_MONTH;
-    out->salt = hash_mix(out->rule.period_ns ^ (uint64_t) limit->algorithm << 60 ^ (uint64_t) month << 59);
+    out->limit_hash = hash_mix(out->rule.period_ns ^ (uint64_t) limit->algorithm << 60 ^ (uint64_t) month << 59);
     out->per_period = limit->limit;
     label_write(out->label, limit, out->rule.period_ns);
     if (limit->name != NULL) {
@@ -70,7 +70,7 @@ static void limit_compile(struct policy_limit *out, const struct policy *policy,
         (void) snprintf(out->name, sizeof(out->name), "%.*s-%u", WEIR_MAX_NAME - 2, from->name, (unsigned) index + 1);
     }
     if (rule_is_bucket(&out->rule)) {
-        rate_list_find(&context->names->rates, policy->group->id, out->salt, &out->rule);
+        rate_list_find(&context->names->rates, policy->group->id, out->limit_hash, &out->rule);
     }
     limit_activate(out);
 }
@@ -106,7 +106,7 @@ static void policy_compile(struct policy *out, const weir_policy *policy, const 
     const struct policy_names *names = context->names;
     (void) snprintf(out->name, sizeof(out->name), "%s", policy->name);
     (void) snprintf(out->base, sizeof(out->base), "%s", names->names[out->group->id]);
-    out->share = names->salts != NULL ? names->salts[out->id] ^ names->salts[out->group->id] : 0;
+    out->group_key_mask = names->key_masks != NULL ? names->key_masks[out->id] ^ names->key_masks[out->group->id] : 0;
     out->mode = policy->mode;
     out->scope = policy->scope;
     out->hash_keys = policy->hash_keys;
@@ -121,19 +121,19 @@ static void policy_compile(struct policy *out, const weir_policy *policy, const 
         limit_compile(&out->limits[i], out, policy, i, context);
     }
     policy_derive(out, context->tick_ns);
-    out->odd_set = names->set_count % 2 != 0;
+    out->set_is_odd = names->set_count % 2 != 0;
     store_relaxed(&out->outage_mode, OUTAGE_MODE_NONE);
     store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
 }
 
 /* All that share this limit's keys remember at least as much as `units`. */
-static void share_log_most(const struct policy_group *group, uint64_t salt, uint64_t units)
+static void raise_history_max(const struct policy_group *group, uint64_t limit_hash, uint64_t units)
 {
     for (size_t i = 0; i < group->count; i++) {
         for (size_t j = 0; j < group->members[i]->limit_count; j++) {
             struct policy_limit *limit = &group->members[i]->limits[j];
-            if (limit->salt == salt) {
-                raise_relaxed(&limit->history_most, units);
+            if (limit->limit_hash == limit_hash) {
+                raise_relaxed(&limit->history_max, units);
             }
         }
     }
@@ -155,11 +155,11 @@ void policy_override(struct policy *out, const struct policy *like, const uint64
         limit->rule = rule_make(&other, rule->origin_ns);
         limit->per_period = limits[i];
         if (rule_is_bucket(&limit->rule)) {
-            rate_list_find(&names->rates, like->group->id, limit->salt, &limit->rule);
+            rate_list_find(&names->rates, like->group->id, limit->limit_hash, &limit->rule);
         }
         limit_activate(limit);
-        share_log_most(like->group, limit->salt, limit->rule.limit);
-        raise_relaxed(&limit->history_most, limit->rule.limit);
+        raise_history_max(like->group, limit->limit_hash, limit->rule.limit);
+        raise_relaxed(&limit->history_max, limit->rule.limit);
     }
     policy_derive(out, tick_ns);
 }
@@ -193,14 +193,14 @@ static void set_arrange(struct policy_set *set, const weir_policy *policies, str
     }
 }
 
-const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_tag,
+const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_id,
                                             const struct policy **policy)
 {
     const struct policy_group *found = group <= WEIR_MAX_POLICIES ? set->by_group[group] : NULL;
     for (size_t i = 0; found != NULL && i < found->count; i++) {
         const struct policy *member = found->members[i];
         for (size_t j = 0; j < member->limit_count; j++) {
-            if (POLICY_LIMIT_TAG(member->limits[j].salt) == limit_tag) {
+            if (POLICY_LIMIT_ID(member->limits[j].limit_hash) == limit_id) {
                 *policy = member;
                 return &member->limits[j];
             }
@@ -238,7 +238,7 @@ int policy_set_compile(const weir_policy *policies, size_t count, const struct p
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < set->policies[i].limit_count; j++) {
             const struct policy_limit *limit = &set->policies[i].limits[j];
-            share_log_most(set->policies[i].group, limit->salt, limit->rule.limit);
+            raise_history_max(set->policies[i].group, limit->limit_hash, limit->rule.limit);
         }
     }
     *out = set;

@@ -21,15 +21,15 @@
 
 struct policy_limit {
     struct rule rule;              /* as configured */
-    uint64_t salt;                 /* of this limit's entries in the table: algorithm and period, so that what keys have
-                                      used survives a change of the number alone */
+    uint64_t limit_hash;           /* of this limit's entries in the table: algorithm and period, so that what keys have
+                                  used survives a change of the number alone */
     char label[POLICY_LABEL_SIZE]; /* in names of records: "f1s", "s500ms", "b1m" */
     char name[WEIR_MAX_NAME + 1];  /* in headers */
     uint64_t per_period;           /* units, as configured */
     /* As in force: the rule's own, or what the outage ladder makes of them. Each stands for itself, so a check that
      * reads them while they change decides by a mixture of two valid answers, for one check. */
     _Atomic uint64_t limit_now, unit_now, tolerance_now;
-    _Atomic uint64_t history_most; /* the greatest limit of the tiers that share a log, and of entries of single keys */
+    _Atomic uint64_t history_max; /* the greatest limit of the tiers that share a log, and of entries of single keys */
 };
 
 /* Where a policy stands on the outage ladder. */
@@ -52,10 +52,10 @@ struct policy {
     weir_policy_id id;
     const struct policy_group *group;
     char base[WEIR_MAX_NAME + 1]; /* the group's name */
-    uint64_t share;               /* a key's hash, with this, is the same for all tiers */
+    uint64_t group_key_mask;      /* a key's hash, with this, is the same for all tiers */
     enum override override;
-    bool grants;  /* what may pass can be handed out in advance */
-    bool odd_set; /* the number of its set is odd: see struct slot_meta */
+    bool grants;     /* what may pass can be handed out in advance */
+    bool set_is_odd; /* the number of its set is odd: see struct slot_meta */
     char name[WEIR_MAX_NAME + 1];
     weir_mode mode;
     weir_scope scope;
@@ -86,10 +86,10 @@ struct policy_set {
 };
 
 /* What of a limit's salt stands in the notes of its keys. */
-#define POLICY_LIMIT_TAG(salt) ((uint32_t) ((salt) >> 32))
+#define POLICY_LIMIT_ID(limit_hash) ((uint32_t) ((limit_hash) >> 32))
 
 /* The limit that a note names, of whichever tier has it; NULL: it is gone, and so is what it limited. */
-const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_tag,
+const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_id,
                                             const struct policy **policy);
 
 /* What a policy is compiled with: the process's tick, the origin of bucket times, and the names of policies. */
@@ -121,7 +121,7 @@ static inline struct rule policy_rule(const struct policy_limit *limit)
     rule.limit = load_relaxed(&limit->limit_now);
     rule.unit = load_relaxed(&limit->unit_now);
     rule.tolerance = load_relaxed(&limit->tolerance_now);
-    rule.history_most = load_relaxed(&limit->history_most);
+    rule.history_max = load_relaxed(&limit->history_max);
     return rule;
 }
 

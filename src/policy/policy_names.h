@@ -24,7 +24,7 @@ struct policy_names {
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct rate_list *rates;                              /* of each limit */
-    const uint64_t *salts;                                /* by id: what keeps the policies' keys apart */
+    const uint64_t *key_masks;                            /* by id: what keeps the policies' keys apart */
     const struct record_hash *record_hash;                /* as the salts, the caller's */
     struct policy_form *forms;                            /* of keys */
     size_t form_count;

@@ -25,19 +25,19 @@ struct subject {
     size_t policy_index, limit_index;
     struct policy_fault *fault;
     weir_error *error;
-    char who[WEIR_MAX_NAME + 48];
+    char subject[WEIR_MAX_NAME + 48];
 };
 
 static void name_policy(struct subject *s)
 {
     s->limit_index = SIZE_MAX;
-    (void) snprintf(s->who, sizeof(s->who), "policy \"%s\"", s->policy->name);
+    (void) snprintf(s->subject, sizeof(s->subject), "policy \"%s\"", s->policy->name);
 }
 
 static void name_limit(struct subject *s, size_t limit_index)
 {
     s->limit_index = limit_index;
-    (void) snprintf(s->who, sizeof(s->who), "policy \"%s\": limit %zu", s->policy->name, limit_index + 1);
+    (void) snprintf(s->subject, sizeof(s->subject), "policy \"%s\": limit %zu", s->policy->name, limit_index + 1);
 }
 
 /* Marks the field; the sentence is set by the caller. */
@@ -79,7 +79,7 @@ static int check_enum(struct subject *s, const char *field, int value, int most)
         return 0;
     }
     at_field(s, field);
-    return error_set(s->error, -EINVAL, "%s has %s %d, which there is not; use the names in weir.h", s->who, field,
+    return error_set(s->error, -EINVAL, "%s has %s %d, which there is not; use the names in weir.h", s->subject, field,
                      value);
 }
 
@@ -93,17 +93,17 @@ static int check_fields(struct subject *s)
     if (result == 0 && p->outage_grace_ms > POLICY_GRACE_MAX_MS) {
         at_field(s, "outage_grace_ms");
         result = error_set(s->error, -EINVAL, "%s has outage_grace_ms %" PRIu32 "; give at most %" PRIu32 " (a day)",
-                           s->who, p->outage_grace_ms, POLICY_GRACE_MAX_MS);
+                           s->subject, p->outage_grace_ms, POLICY_GRACE_MAX_MS);
     }
     if (result == 0 && p->long_outage_ms > POLICY_LONG_MAX_MS) {
         at_field(s, "long_outage_ms");
         result = error_set(s->error, -EINVAL,
                            "%s has long_outage_ms %" PRIu32 "; give at most %" PRIu32 " (30 days), or 0 for never",
-                           s->who, p->long_outage_ms, POLICY_LONG_MAX_MS);
+                           s->subject, p->long_outage_ms, POLICY_LONG_MAX_MS);
     }
     if (result == 0 && (p->limits == NULL || p->limit_count == 0 || p->limit_count > WEIR_MAX_LIMITS)) {
         at_field(s, "limits");
-        result = error_set(s->error, -EINVAL, "%s has %zu limits; give 1 to %d", s->who,
+        result = error_set(s->error, -EINVAL, "%s has %zu limits; give 1 to %d", s->subject,
                            p->limits == NULL ? 0 : p->limit_count, WEIR_MAX_LIMITS);
     }
     return result;
@@ -116,13 +116,14 @@ static int check_bucket(struct subject *s, const weir_limit *l)
         at_field(s, "limit");
         return error_set(s->error, -EINVAL,
                          "%s lets more than %" PRIu64 " units a second through its bucket; count in larger units",
-                         s->who, RATE_MAX);
+                         s->subject, RATE_MAX);
     }
     const uint64_t burst = l->burst != 0 ? l->burst : l->limit;
     if ((wide_uint) burst * l->period_ns >= (wide_uint) FILL_MAX_S * NS_PER_S * l->limit) {
         at_field(s, "burst");
         return error_set(s->error, -EINVAL,
-                         "%s has burst %" PRIu64 ", which takes two years or more to refill; give less", s->who, burst);
+                         "%s has burst %" PRIu64 ", which takes two years or more to refill; give less", s->subject,
+                         burst);
     }
     return 0;
 }
@@ -137,7 +138,7 @@ static int check_period(struct subject *s, const weir_limit *l)
 {
     if ((int) l->calendar < WEIR_CALENDAR_NONE || l->calendar > WEIR_CALENDAR_MONTH) {
         at_field(s, "calendar");
-        return error_set(s->error, -EINVAL, "%s has calendar %d, which there is not; use day or month", s->who,
+        return error_set(s->error, -EINVAL, "%s has calendar %d, which there is not; use day or month", s->subject,
                          (int) l->calendar);
     }
     if (l->calendar != WEIR_CALENDAR_NONE) {
@@ -146,12 +147,12 @@ static int check_period(struct subject *s, const weir_limit *l)
         }
         at_field(s, "calendar");
         return error_set(s->error, -EINVAL,
-                         "%s has a calendar, which only fixed_window has; use that, or give a period", s->who);
+                         "%s has a calendar, which only fixed_window has; use that, or give a period", s->subject);
     }
     if (l->period_ns < POLICY_PERIOD_MIN_NS || l->period_ns > POLICY_PERIOD_MAX_NS) {
         at_field(s, "period_ns");
         return error_set(s->error, -EINVAL,
-                         "%s has period %" PRIu64 "%s; give a period such as \"10s\", from 1ms to 366d", s->who,
+                         "%s has period %" PRIu64 "%s; give a period such as \"10s\", from 1ms to 366d", s->subject,
                          l->period_ns, l->period_ns != 0 ? " ns" : "");
     }
     return 0;
@@ -171,8 +172,8 @@ static int check_limit_name(struct subject *s, const weir_limit *l)
         return 0;
     }
     at_field(s, "name");
-    return error_set(s->error, -EINVAL, "%s has name \"%.70s\"; give 1 to %d bytes of printable ASCII, or none", s->who,
-                     l->name, WEIR_MAX_NAME);
+    return error_set(s->error, -EINVAL, "%s has name \"%.70s\"; give 1 to %d bytes of printable ASCII, or none",
+                     s->subject, l->name, WEIR_MAX_NAME);
 }
 
 static int check_queue(struct subject *s, const weir_limit *l)
@@ -185,9 +186,9 @@ static int check_queue(struct subject *s, const weir_limit *l)
     if (!algorithm_is_queue(l->algorithm)) {
         return error_set(s->error, -EINVAL,
                          "%s has delay %" PRIu64 ", which only leaky_bucket has; leave it out, or use leaky_bucket",
-                         s->who, l->delay);
+                         s->subject, l->delay);
     }
-    return error_set(s->error, -EINVAL, "%s has delay %" PRIu64 "; give 0 to its burst, %" PRIu64, s->who, l->delay,
+    return error_set(s->error, -EINVAL, "%s has delay %" PRIu64 "; give 0 to its burst, %" PRIu64, s->subject, l->delay,
                      burst);
 }
 
@@ -196,20 +197,20 @@ static int check_limit(struct subject *s, const weir_limit *l)
     if (algorithm_name(l->algorithm) == NULL) {
         char list[120];
         at_field(s, "algorithm");
-        return error_set(s->error, -EINVAL, "%s has algorithm %d, which there is not; use one of %s", s->who,
+        return error_set(s->error, -EINVAL, "%s has algorithm %d, which there is not; use one of %s", s->subject,
                          (int) l->algorithm, words_list(&algorithm_words, list, sizeof(list)));
     }
     if (l->limit == 0 || l->limit > WEIR_MAX_UNITS) {
         at_field(s, "limit");
-        return error_set(s->error, -EINVAL, "%s has limit %" PRIu64 "; give 1 to %" PRIu64 " units", s->who, l->limit,
-                         WEIR_MAX_UNITS);
+        return error_set(s->error, -EINVAL, "%s has limit %" PRIu64 "; give 1 to %" PRIu64 " units", s->subject,
+                         l->limit, WEIR_MAX_UNITS);
     }
     if (algorithm_kind(l->algorithm) == RULE_HISTORY && l->limit > WEIR_MAX_LOG_UNITS) {
         at_field(s, "limit");
         return error_set(s->error, -EINVAL,
                          "%s has limit %" PRIu64 ", but a sliding log remembers every unit: give 1 to %d, or use "
                          "sliding_window",
-                         s->who, l->limit, WEIR_MAX_LOG_UNITS);
+                         s->subject, l->limit, WEIR_MAX_LOG_UNITS);
     }
     int result = check_period(s, l);
     result = result != 0 ? result : check_limit_name(s, l);
@@ -219,7 +220,7 @@ static int check_limit(struct subject *s, const weir_limit *l)
     if (l->burst > WEIR_MAX_UNITS) {
         at_field(s, "burst");
         return error_set(s->error, -EINVAL, "%s has burst %" PRIu64 "; give 1 to %" PRIu64 " units, or 0 for the limit",
-                         s->who, l->burst, WEIR_MAX_UNITS);
+                         s->subject, l->burst, WEIR_MAX_UNITS);
     }
     result = check_queue(s, l);
     if (result != 0 || is_bucket(l)) {
@@ -229,7 +230,7 @@ static int check_limit(struct subject *s, const weir_limit *l)
         at_field(s, "burst");
         return error_set(s->error, -EINVAL,
                          "%s has burst %" PRIu64 ", but only buckets have one; leave it out, or use token_bucket",
-                         s->who, l->burst);
+                         s->subject, l->burst);
     }
     return 0;
 }
@@ -259,7 +260,7 @@ static int check_limits(struct subject *s)
                 at_field(s, "period_ns");
                 return error_set(s->error, -EINVAL,
                                  "%s has the algorithm and the period of limit %zu; keep the stricter of the two",
-                                 s->who, j + 1);
+                                 s->subject, j + 1);
             }
         }
     }
@@ -283,8 +284,8 @@ int policy_validate(const weir_policy *policies, size_t count, struct policy_fau
         for (size_t j = 0; j < i; j++) {
             if (strcmp(policies[j].name, policies[i].name) == 0) {
                 at_field(&s, "name");
-                return error_set(error, -EINVAL, "%s is there twice, as number %zu and number %zu; rename one", s.who,
-                                 j + 1, i + 1);
+                return error_set(error, -EINVAL, "%s is there twice, as number %zu and number %zu; rename one",
+                                 s.subject, j + 1, i + 1);
             }
         }
         result = check_fields(&s);

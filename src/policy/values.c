@@ -23,12 +23,12 @@ static int not_a_number(const struct value *v)
 {
     if (is_hexadecimal(v->text)) {
         return text_file_fail(v->file, v->place, -EINVAL,
-                              "%s has %s \"%.40s\", which is hexadecimal; give a decimal number such as %llu", v->who,
-                              v->field, v->text, strtoull(v->text, NULL, 16));
+                              "%s has %s \"%.40s\", which is hexadecimal; give a decimal number such as %llu",
+                              v->subject, v->field, v->text, strtoull(v->text, NULL, 16));
     }
     return text_file_fail(v->file, v->place, -EINVAL,
-                          "%s has %s \"%.40s\", which is no whole number; give units such as 1000%s", v->who, v->field,
-                          v->text, strchr(v->text, '/') != NULL ? ", and the time as period" : "");
+                          "%s has %s \"%.40s\", which is no whole number; give units such as 1000%s", v->subject,
+                          v->field, v->text, strchr(v->text, '/') != NULL ? ", and the time as period" : "");
 }
 
 int value_number(const struct value *v, uint64_t *out)
@@ -41,15 +41,15 @@ int value_number(const struct value *v, uint64_t *out)
     if (text[0] == '0' && length > 1) {
         const char *rest = text + strspn(text, "0");
         return text_file_fail(v->file, v->place, -EINVAL,
-                              "%s has %s \"%.40s\" with a leading 0, which some take for octal; write %.40s", v->who,
-                              v->field, text, *rest != '\0' ? rest : "0");
+                              "%s has %s \"%.40s\" with a leading 0, which some take for octal; write %.40s",
+                              v->subject, v->field, text, *rest != '\0' ? rest : "0");
     }
     uint64_t number = 0;
     for (const char *c = text; *c != '\0'; c++) {
         number = saturating_add(saturating_mul(number, 10), (uint64_t) (*c - '0'));
     }
     if (number > WEIR_MAX_UNITS) {
-        return text_file_fail(v->file, v->place, -EINVAL, "%s has %s %.40s; give at most %" PRIu64 " units", v->who,
+        return text_file_fail(v->file, v->place, -EINVAL, "%s has %s %.40s; give at most %" PRIu64 " units", v->subject,
                               v->field, text, WEIR_MAX_UNITS);
     }
     *out = number;
@@ -104,7 +104,7 @@ int value_duration(const struct value *v, uint64_t least_ns, uint64_t most_ns, c
             v->text);
     }
     if (ns < least_ns || ns > most_ns) {
-        return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; give %s", v->who, v->field, v->text,
+        return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; give %s", v->subject, v->field, v->text,
                               give);
     }
     *out = ns;
@@ -122,8 +122,8 @@ int value_flag(const struct value *v, bool *out)
         }
     }
     const char *meant = words_meant(&flags, v->text);
-    return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; %s%s%sive true or false", v->who, v->field,
-                          v->text, meant != NULL ? "did you mean \"" : "", meant != NULL ? meant : "",
+    return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; %s%s%sive true or false", v->subject,
+                          v->field, v->text, meant != NULL ? "did you mean \"" : "", meant != NULL ? meant : "",
                           meant != NULL ? "\"? G" : "g");
 }
 
@@ -136,7 +136,7 @@ int value_word(const struct value *v, const struct words *words, unsigned *out)
     }
     char list[160];
     const char *meant = words_meant(words, v->text);
-    return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; %s%s%s%s", v->who, v->field, v->text,
+    return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; %s%s%s%s", v->subject, v->field, v->text,
                           meant != NULL ? "did you mean \"" : "give one of ", meant != NULL ? meant : "",
                           meant != NULL ? "\"? There are " : "", words_list(words, list, sizeof(list)));
 }

@@ -14,7 +14,7 @@
 struct value {
     const struct text_file *file;
     struct place place;
-    const char *who; /* policy "api": limit 2 */
+    const char *subject; /* policy "api": limit 2 */
     const char *field;
     const char *text;
 };

@@ -87,42 +87,42 @@ struct load {
 };
 
 /* Whose field it is, in words: "policy "api": limit 2". */
-struct who {
+struct subject {
     char text[2 * WEIR_MAX_NAME + 64];
 };
 
-static struct who entry_of(const struct who *outer, const char *what, size_t number)
+static struct subject entry_of(const struct subject *outer, const char *what, size_t number)
 {
-    struct who who;
+    struct subject subject;
     const char *before = outer != NULL ? outer->text : "";
     const char *colon = outer != NULL ? ": " : "";
-    (void) snprintf(who.text, sizeof(who.text), "%.150s%s%.8s %zu", before, colon, what, number);
-    return who;
+    (void) snprintf(subject.text, sizeof(subject.text), "%.150s%s%.8s %zu", before, colon, what, number);
+    return subject;
 }
 
 /* By its name, where it has one that can be one. */
-static struct who policy_of(const struct tree *tree, const struct tree_node *mapping, size_t number)
+static struct subject policy_of(const struct tree *tree, const struct tree_node *mapping, size_t number)
 {
     const struct tree_node *name = tree_find(tree, mapping, "name");
     const char *text = name != NULL ? tree_text(tree, name) : "";
-    struct who who = entry_of(NULL, "policy", number);
+    struct subject subject = entry_of(NULL, "policy", number);
     if (*text != '\0' && strlen(text) <= WEIR_MAX_NAME) {
-        (void) snprintf(who.text, sizeof(who.text), "policy \"%s\"", text);
+        (void) snprintf(subject.text, sizeof(subject.text), "policy \"%s\"", text);
     }
-    return who;
+    return subject;
 }
 
-static int missing(const struct load *load, const struct tree_node *mapping, const struct who *who, const char *field,
-                   const char *give)
+static int missing(const struct load *load, const struct tree_node *mapping, const struct subject *subject,
+                   const char *field, const char *give)
 {
-    return text_file_fail(&load->file, mapping->place, -EINVAL, "%s has no %s; give %s", who->text, field, give);
+    return text_file_fail(&load->file, mapping->place, -EINVAL, "%s has no %s; give %s", subject->text, field, give);
 }
 
 /* A mapping whose fields are read one after the other. The first error stays in `result`. */
 struct reader {
     const struct load *load;
     const struct fields *fields;
-    const struct who *who;
+    const struct subject *subject;
     int result;
 };
 
@@ -138,12 +138,12 @@ static bool has_value(struct reader *r, size_t field, struct value *out)
     const char *name = tree_text(&load->out->tree, key);
     if (value->kind != TREE_VALUE) {
         r->result = text_file_fail(&load->file, value->place, -EINVAL, "%s has a %s as %s; give a single value",
-                                   r->who->text, value->kind == TREE_LIST ? "list" : "mapping", name);
+                                   r->subject->text, value->kind == TREE_LIST ? "list" : "mapping", name);
         return false;
     }
     *out = (struct value){.file = &load->file,
                           .place = value->place,
-                          .who = r->who->text,
+                          .subject = r->subject->text,
                           .field = name,
                           .text = tree_text(&load->out->tree, value)};
     return true;
@@ -184,10 +184,11 @@ static void read_ms(struct reader *r, size_t field, uint32_t most_ms, const char
     }
 }
 
-static int read_limit(const struct load *load, const struct tree_node *mapping, const struct who *who, weir_limit *out)
+static int read_limit(const struct load *load, const struct tree_node *mapping, const struct subject *subject,
+                      weir_limit *out)
 {
     struct fields fields;
-    int result = fields_read(&load->file, &load->out->tree, LEVEL_LIMIT, who->text, mapping, &fields);
+    int result = fields_read(&load->file, &load->out->tree, LEVEL_LIMIT, subject->text, mapping, &fields);
     if (result != 0) {
         return result;
     }
@@ -195,19 +196,19 @@ static int read_limit(const struct load *load, const struct tree_node *mapping, 
     const struct tree_node *period = fields.keys[LIMIT_PERIOD];
     if (fields.keys[LIMIT_ALGORITHM] == NULL) {
         char list[120];
-        return missing(load, mapping, who, "algorithm", words_list(&algorithms, list, sizeof(list)));
+        return missing(load, mapping, subject, "algorithm", words_list(&algorithms, list, sizeof(list)));
     }
     if (fields.keys[LIMIT_LIMIT] == NULL) {
-        return missing(load, mapping, who, "limit", "a whole number of units such as 1000");
+        return missing(load, mapping, subject, "limit", "a whole number of units such as 1000");
     }
     if (period == NULL && calendar == NULL) {
-        return missing(load, mapping, who, "period", "a period such as \"10s\", or a calendar");
+        return missing(load, mapping, subject, "period", "a period such as \"10s\", or a calendar");
     }
     if (period != NULL && calendar != NULL) {
         return text_file_fail(&load->file, period->place.line > calendar->place.line ? period->place : calendar->place,
-                              -EINVAL, "%s has a calendar and a period; give one of them", who->text);
+                              -EINVAL, "%s has a calendar and a period; give one of them", subject->text);
     }
-    struct reader r = {load, &fields, who, 0};
+    struct reader r = {load, &fields, subject, 0};
     *out = (weir_limit){.algorithm = (weir_algorithm) read_word(&r, LIMIT_ALGORITHM, &algorithms)};
     read_number(&r, LIMIT_LIMIT, &out->limit);
     struct value value;
@@ -224,7 +225,7 @@ static int read_limit(const struct load *load, const struct tree_node *mapping, 
 
 /* The list of limits of a policy or a tier, which `key` and `list` are. */
 static int read_limits(const struct load *load, const struct tree_node *key, const struct tree_node *list,
-                       const struct who *who, weir_policy *policy, struct file_policy *detail)
+                       const struct subject *subject, weir_policy *policy, struct file_policy *detail)
 {
     int result = fields_check_list(&load->file, &load->out->tree, key, list, LEVEL_LIMIT);
     if (result != 0) {
@@ -236,9 +237,9 @@ static int read_limits(const struct load *load, const struct tree_node *key, con
     for (; entry != NULL && result == 0; entry = tree_next(&load->out->tree, entry)) {
         if (policy->limit_count == WEIR_MAX_LIMITS) {
             return text_file_fail(&load->file, entry->place, -EINVAL, "%s has more than %d limits; give 1 to %d",
-                                  who->text, WEIR_MAX_LIMITS, WEIR_MAX_LIMITS);
+                                  subject->text, WEIR_MAX_LIMITS, WEIR_MAX_LIMITS);
         }
-        const struct who limit = entry_of(who, "limit", policy->limit_count + 1);
+        const struct subject limit = entry_of(subject, "limit", policy->limit_count + 1);
         result = read_limit(load, entry, &limit, &detail->limits[policy->limit_count]);
         detail->limit_mappings[policy->limit_count++] = entry;
     }
@@ -260,20 +261,20 @@ static struct file_policy *add_policy(const struct load *load, const struct tree
 }
 
 /* A tier: its policy's name goes before its own, and what it does not say is the policy's. */
-static int read_tier(const struct load *load, const struct tree_node *mapping, const struct who *of,
+static int read_tier(const struct load *load, const struct tree_node *mapping, const struct subject *of,
                      const weir_policy *policy, size_t number)
 {
     struct policy_file *out = load->out;
-    struct who who = entry_of(of, "tier", number);
+    struct subject subject = entry_of(of, "tier", number);
     struct fields fields;
-    int result = fields_read(&load->file, &out->tree, LEVEL_TIER, who.text, mapping, &fields);
+    int result = fields_read(&load->file, &out->tree, LEVEL_TIER, subject.text, mapping, &fields);
     if (result != 0) {
         return result;
     }
     if (fields.keys[TIER_NAME] == NULL) {
-        return missing(load, mapping, &who, "name", "a word such as pro");
+        return missing(load, mapping, &subject, "name", "a word such as pro");
     }
-    struct reader r = {load, &fields, &who, 0};
+    struct reader r = {load, &fields, &subject, 0};
     const char *own = read_text(&r, TIER_NAME);
     result = r.result;
     struct file_policy *detail = result == 0 ? add_policy(load, mapping, &result) : NULL;
@@ -281,13 +282,13 @@ static int read_tier(const struct load *load, const struct tree_node *mapping, c
         return result;
     }
     (void) snprintf(detail->name, sizeof(detail->name), "%.*s/%.*s", WEIR_MAX_NAME, policy->name, WEIR_MAX_NAME, own);
-    (void) snprintf(who.text, sizeof(who.text), "policy \"%s\"", detail->name);
+    (void) snprintf(subject.text, sizeof(subject.text), "policy \"%s\"", detail->name);
     if (fields.keys[TIER_LIMITS] == NULL) {
-        return missing(load, mapping, &who, "limits", "a list of 1 to 4");
+        return missing(load, mapping, &subject, "limits", "a list of 1 to 4");
     }
     weir_policy tier = *policy;
     tier.name = detail->name;
-    result = read_limits(load, fields.keys[TIER_LIMITS], fields.values[TIER_LIMITS], &who, &tier, detail);
+    result = read_limits(load, fields.keys[TIER_LIMITS], fields.values[TIER_LIMITS], &subject, &tier, detail);
     out->policies[out->policy_count++] = tier;
     return result;
 }
@@ -295,23 +296,23 @@ static int read_tier(const struct load *load, const struct tree_node *mapping, c
 static int read_policy(const struct load *load, const struct tree_node *mapping, size_t number)
 {
     struct policy_file *out = load->out;
-    const struct who who = policy_of(&out->tree, mapping, number);
+    const struct subject subject = policy_of(&out->tree, mapping, number);
     struct fields fields;
-    int result = fields_read(&load->file, &out->tree, LEVEL_POLICY, who.text, mapping, &fields);
+    int result = fields_read(&load->file, &out->tree, LEVEL_POLICY, subject.text, mapping, &fields);
     if (result != 0) {
         return result;
     }
     if (fields.keys[POLICY_NAME] == NULL) {
-        return missing(load, mapping, &who, "name", "1 to 63 letters, digits, '.', '_', '-' or '/'");
+        return missing(load, mapping, &subject, "name", "1 to 63 letters, digits, '.', '_', '-' or '/'");
     }
     if (fields.keys[POLICY_LIMITS] == NULL) {
-        return missing(load, mapping, &who, "limits", "a list of 1 to 4");
+        return missing(load, mapping, &subject, "limits", "a list of 1 to 4");
     }
     struct file_policy *detail = add_policy(load, mapping, &result);
     if (detail == NULL) {
         return result;
     }
-    struct reader r = {load, &fields, &who, 0};
+    struct reader r = {load, &fields, &subject, 0};
     weir_policy policy = {.name = read_text(&r, POLICY_NAME)};
     policy.mode = (weir_mode) read_word(&r, POLICY_MODE, &modes);
     policy.scope = (weir_scope) read_word(&r, POLICY_SCOPE, &scopes);
@@ -325,7 +326,7 @@ static int read_policy(const struct load *load, const struct tree_node *mapping,
     }
     result = r.result;
     if (result == 0) {
-        result = read_limits(load, fields.keys[POLICY_LIMITS], fields.values[POLICY_LIMITS], &who, &policy, detail);
+        result = read_limits(load, fields.keys[POLICY_LIMITS], fields.values[POLICY_LIMITS], &subject, &policy, detail);
     }
     out->policies[out->policy_count++] = policy;
     if (result != 0 || fields.keys[POLICY_TIERS] == NULL) {
@@ -335,7 +336,7 @@ static int read_policy(const struct load *load, const struct tree_node *mapping,
     result = fields_check_list(&load->file, &out->tree, fields.keys[POLICY_TIERS], tiers, LEVEL_TIER);
     const struct tree_node *tier = tree_child(&out->tree, tiers);
     for (size_t i = 1; tier != NULL && result == 0; i++, tier = tree_next(&out->tree, tier)) {
-        result = read_tier(load, tier, &who, &policy, i);
+        result = read_tier(load, tier, &subject, &policy, i);
     }
     return result;
 }

@@ -63,7 +63,7 @@ _Static_assert(sizeof(struct cell) == 32, "two cells to a cache line");
 
 /* What a cell's key is. Written while the cell is locked; read without a pin by searches for a key to evict. */
 struct cell_meta {
-    _Atomic uint32_t limit_tag; /* POLICY_LIMIT_TAG of the limit's salt */
+    _Atomic uint32_t limit_tag; /* POLICY_LIMIT_ID of the limit_hash */
     _Atomic uint16_t group;     /* id of the policy's group: the policy and its pricing tiers */
     _Atomic uint8_t flags;      /* CELL_* */
     _Atomic uint8_t events;     /* EVENT_*; set by any thread */
@@ -145,7 +145,7 @@ static inline uint64_t cell_hash_salted(uint64_t key_hash, uint64_t salt)
 /* The hash of a key's cell under one limit of its policy: distinct for each policy and limit. */
 static inline uint64_t cell_hash(const struct policy *policy, const weir_key *key, size_t limit_index)
 {
-    return cell_hash_salted(key->hash ^ policy->share, policy->limits[limit_index].salt);
+    return cell_hash_salted(key->hash ^ policy->group_key_mask, policy->limits[limit_index].limit_hash);
 }
 
 /* Reads the state. False: the cell is not this hash's. */

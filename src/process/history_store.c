@@ -160,7 +160,7 @@ static uint32_t block_find(struct process *process, uint32_t cell, size_t size, 
 
 static uint32_t ring_for(const struct rule *rule, uint64_t units)
 {
-    const uint64_t wanted = min_u64(units, min_u64(max_u64(rule->limit, rule->history_most), WEIR_MAX_LOG_UNITS));
+    const uint64_t wanted = min_u64(units, min_u64(max_u64(rule->limit, rule->history_max), WEIR_MAX_LOG_UNITS));
     uint32_t capacity = FIRST_CAPACITY;
     while (capacity < wanted) {
         capacity *= 2;
@@ -197,8 +197,8 @@ struct history *history_store_room(struct process *process, uint32_t cell, const
     }
     if (resumed) {
         /* The time of each unit is not known: all leave together, when the last one would. */
-        const struct log_group all = {.time_ns = saturating_sub(history_state_until(state), rule->period_ns),
-                                      .units = history_state_count(state)};
+        const struct history_group all = {.time_ns = saturating_sub(history_state_until(state), rule->period_ns),
+                                          .units = history_state_count(state)};
         history_set_remote(grown, &all, 1);
     }
     place->block = block;

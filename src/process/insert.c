@@ -48,7 +48,7 @@ static void write_meta(const struct process *process, struct cell_meta *meta, co
 {
     const uint8_t shared = process_shares(process, new->policy) ? CELL_SHARED : 0;
     store_relaxed(&meta->group, (uint16_t) new->policy->group->id);
-    store_relaxed(&meta->limit_tag, POLICY_LIMIT_TAG(new->limit->salt));
+    store_relaxed(&meta->limit_tag, POLICY_LIMIT_ID(new->limit->limit_hash));
     store_relaxed(&meta->events, 0);
     store_relaxed(&meta->flags, shared | cell_kind_flag(rule_kind(&new->limit->rule)));
 }

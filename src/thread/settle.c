@@ -193,9 +193,9 @@ bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const
 {
     bool given_back = settle_hash(limiter, asking, key->hash);
     for (size_t i = 0; i < policy->group->count; i++) {
-        const uint64_t share = policy->group->members[i]->share;
-        if (share != policy->share) {
-            given_back = settle_hash(limiter, NULL, key->hash ^ policy->share ^ share) || given_back;
+        const uint64_t share = policy->group->members[i]->group_key_mask;
+        if (share != policy->group_key_mask) {
+            given_back = settle_hash(limiter, NULL, key->hash ^ policy->group_key_mask ^ share) || given_back;
         }
     }
     return given_back;
@@ -242,9 +242,9 @@ void settle_denials(struct limiter *limiter, const struct policy *policy, const 
 {
     end_denials(limiter, key->hash);
     for (size_t i = 0; i < policy->group->count; i++) {
-        const uint64_t share = policy->group->members[i]->share;
-        if (share != policy->share) {
-            end_denials(limiter, key->hash ^ policy->share ^ share);
+        const uint64_t share = policy->group->members[i]->group_key_mask;
+        if (share != policy->group_key_mask) {
+            end_denials(limiter, key->hash ^ policy->group_key_mask ^ share);
         }
     }
 }

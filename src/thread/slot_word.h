@@ -92,7 +92,7 @@ static inline bool grant_covers(uint64_t grant, uint64_t used, uint64_t cost)
  *    0    16   policy_id, as the byte offset of the policy's tally in weir_thread.tallies
  *   16     2   limit_index
  *   18     1   shadow
- *   19     1   odd_set
+ *   19     1   set_is_odd
  *   20     1   plain_denial
  *   32     2   basis
  *   34    30   denies_from
@@ -117,7 +117,7 @@ struct slot_meta {
     uint32_t policy_id;
     uint8_t limit_index;
     bool shadow;          /* denial: the policy is in shadow mode */
-    bool odd_set;         /* the parity of the policy set that the grant was made by; see check_all.c */
+    bool set_is_odd;      /* the parity of the policy set that the grant was made by; see check_all.c */
     bool plain_denial;    /* denial: not in shadow mode, retry_after_ns is finite, no units are left */
     uint8_t basis;        /* weir_basis */
     uint64_t denies_from; /* requests of this cost and more are denied while the epoch lasts; 0: a grant */
@@ -126,7 +126,7 @@ struct slot_meta {
 static inline uint64_t slot_meta_pack(struct slot_meta meta)
 {
     return meta.policy_id * sizeof(struct tally) | (uint64_t) meta.limit_index << META_LIMIT_AT |
-           (uint64_t) meta.shadow << META_SHADOW_AT | (uint64_t) meta.odd_set << META_ODD_SET_AT |
+           (uint64_t) meta.shadow << META_SHADOW_AT | (uint64_t) meta.set_is_odd << META_ODD_SET_AT |
            (uint64_t) meta.plain_denial << META_PLAIN_DENIAL_AT | (uint64_t) meta.basis << META_BASIS_AT |
            meta.denies_from << META_DENIES_FROM_AT;
 }
@@ -137,7 +137,7 @@ static inline struct slot_meta slot_meta_unpack(uint64_t word)
         .policy_id = (uint32_t) ((word & META_TALLY) / sizeof(struct tally)),
         .limit_index = (uint8_t) (word >> META_LIMIT_AT & META_TWO_BITS),
         .shadow = (word >> META_SHADOW_AT & 1) != 0,
-        .odd_set = (word >> META_ODD_SET_AT & 1) != 0,
+        .set_is_odd = (word >> META_ODD_SET_AT & 1) != 0,
         .plain_denial = (word >> META_PLAIN_DENIAL_AT & 1) != 0,
         .basis = (uint8_t) (word >> META_BASIS_AT & META_TWO_BITS),
         .denies_from = word >> META_DENIES_FROM_AT,
@@ -155,7 +155,7 @@ static inline struct slot_meta slot_meta_of(const struct policy *policy)
 {
     /* Relaxed: a number that stands for itself. */
     return (struct slot_meta){
-        .policy_id = policy->id, .odd_set = policy->odd_set, .basis = load_relaxed(&policy->basis)};
+        .policy_id = policy->id, .set_is_odd = policy->set_is_odd, .basis = load_relaxed(&policy->basis)};
 }
 
 /* The tally of a meta word's policy. */

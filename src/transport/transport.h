@@ -52,10 +52,10 @@ struct log_news {
     uint64_t window_first; /* number of the author's first unit in the window (for the caller) */
     /* Answered. */
     uint32_t group_count;
-    struct log_group groups[HISTORY_GROUPS]; /* of all units, in the order of time, at the time of the last one of a
+    struct history_group groups[HISTORY_GROUPS]; /* of all units, in the order of time, at the time of the last one of a
                                             group; fleet time in us */
-    uint64_t reset_us;                       /* units up to then were reset by someone; 0: none */
-    uint32_t authors;                        /* how many others have said what they were asked for (sum_demand) */
+    uint64_t reset_us;                           /* units up to then were reset by someone; 0: none */
+    uint32_t authors;                            /* how many others have said what they were asked for (sum_demand) */
 };
 
 /* One record's news: what this node says of it, and what the fleet answers. */

@@ -98,7 +98,7 @@ static weir_limit still_limit(weir_algorithm algorithm, uint64_t limit)
 /* What the table counts for a key under a limit, and that nobody holds any of it. */
 static uint64_t counted(weir *w, const weir_key *key, const struct policy_limit *limit)
 {
-    const uint64_t hash = cell_hash_salted(key->hash, limit->salt);
+    const uint64_t hash = cell_hash_salted(key->hash, limit->limit_hash);
     const uint32_t at = table_find(&w->limiter.process.table, hash);
     assert_int_not_equal(at, TABLE_NONE);
     const struct cell *cell = &w->limiter.process.table.cells[at];

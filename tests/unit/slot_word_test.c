@@ -13,7 +13,7 @@ static struct slot_meta random_meta(uint64_t *rng)
         .policy_id = (uint32_t) random_below(rng, WEIR_MAX_POLICIES + 1),
         .limit_index = (uint8_t) random_below(rng, WEIR_MAX_LIMITS),
         .shadow = random_below(rng, 2) != 0,
-        .odd_set = random_below(rng, 2) != 0,
+        .set_is_odd = random_below(rng, 2) != 0,
         .plain_denial = random_below(rng, 2) != 0,
         .basis = (uint8_t) random_below(rng, WEIR_BASIS_OUTAGE + 1),
         .denies_from = random_below(rng, 4) == 0 ? META_DENIES_MOST : random_below(rng, META_DENIES_MOST + 1),
@@ -25,7 +25,7 @@ static void assert_meta_equal(struct slot_meta a, struct slot_meta b)
     assert_int_equal(a.policy_id, b.policy_id);
     assert_int_equal(a.limit_index, b.limit_index);
     assert_int_equal(a.shadow, b.shadow);
-    assert_int_equal(a.odd_set, b.odd_set);
+    assert_int_equal(a.set_is_odd, b.set_is_odd);
     assert_int_equal(a.plain_denial, b.plain_denial);
     assert_int_equal(a.basis, b.basis);
     assert_int_equal(a.denies_from, b.denies_from);
@@ -49,7 +49,7 @@ static void test_each_field_has_bits_of_its_own(void **state)
         {.policy_id = WEIR_MAX_POLICIES},
         {.limit_index = WEIR_MAX_LIMITS - 1},
         {.shadow = true},
-        {.odd_set = true},
+        {.set_is_odd = true},
         {.plain_denial = true},
         {.basis = WEIR_BASIS_OUTAGE},
         {.denies_from = META_DENIES_MOST},
@@ -71,7 +71,7 @@ static void test_grants_of_one_set_are_told_from_those_of_the_other(void **state
     for (int i = 0; i < ROUNDS; i++) {
         const struct slot_meta a = random_meta(&rng);
         const struct slot_meta b = random_meta(&rng);
-        assert_int_equal(slot_meta_same_set(slot_meta_pack(a), slot_meta_pack(b)), a.odd_set == b.odd_set);
+        assert_int_equal(slot_meta_same_set(slot_meta_pack(a), slot_meta_pack(b)), a.set_is_odd == b.set_is_odd);
     }
 }
 

@@ -269,7 +269,7 @@ static void answer_units(const struct record *record, uint64_t units, struct log
     const uint64_t each = max_u64((units + HISTORY_GROUPS - 1) / HISTORY_GROUPS, 1);
     history->group_count = 0;
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        struct log_group *last = history->group_count != 0 ? &history->groups[history->group_count - 1] : NULL;
+        struct history_group *last = history->group_count != 0 ? &history->groups[history->group_count - 1] : NULL;
         if (last == NULL || (last->units >= each && last->time_ns != unit->time_us)) {
             last = &history->groups[history->group_count++];
             last->units = 0;

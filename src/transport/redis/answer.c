@@ -190,8 +190,8 @@ static bool take_history(struct report *report, const redisReply *reply)
     report->history->authors = (uint32_t) number_at(reply, 5);
     report->history->group_count = (uint32_t) groups;
     for (size_t i = 0; i < groups; i++) {
-        report->history->groups[i] = (struct log_group){.time_ns = number_at(reply, HISTORY_ANSWERS + 2 * i),
-                                                        .units = number_at(reply, HISTORY_ANSWERS + 2 * i + 1)};
+        report->history->groups[i] = (struct history_group){.time_ns = number_at(reply, HISTORY_ANSWERS + 2 * i),
+                                                            .units = number_at(reply, HISTORY_ANSWERS + 2 * i + 1)};
     }
     return true;
 }
