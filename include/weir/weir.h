@@ -279,7 +279,7 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *
  * prefix            of every key in Redis, 1 to 32 bytes without braces, spaces or control bytes; "weir"
  *
- * node_name         for people who read the log and the metrics; NULL: the host name
+ * node_name         the node's name in the log and the metrics; NULL: the host name
  *
  * max_keys          how many keys to hold, 1,000 to 100,000,000; 65,536. A key counts once for each limit of its
  *                   policy. Memory is fixed and present at open: about 60 bytes per key, and 125 with a redis_url
@@ -304,10 +304,9 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   whole limit before its first sync
  *
  * fleet_secret      16 to 1,024 bytes, the same on all nodes. In Redis, keys of more than 32 bytes and keys of policies
- *                   with hash_keys are named by a hash under this secret:
- *                   nobody without the secret can guess a key from its name. NULL: by a hash without a secret. In
- * either case nobody can make two names collide. Another secret means other names: docs/security.md says how to change
- * the secret
+ *                   with hash_keys are named by a hash under this secret: a key cannot be guessed from its name
+ *                   without the secret. NULL: a hash without a secret. With either hash, two names cannot be made to
+ *                   collide. A new secret changes the names: docs/security.md says how to change the secret
  *
  * no_denial_log     true: policies that deny are not logged; see weir_log_fn
  */
@@ -479,7 +478,7 @@ typedef void (*weir_override_fn)(void *arg, const weir_override *entry);
 /*
  * Calls `each` for every override: those set here, those in Redis, those of the policy file. Returns how many there
  * are. `entry` is readable until `each` returns; `each` must not call into the same weir.
- * Threads: any.
+ * Threads: any. Takes a lock. Allocates: nothing.
  */
 WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
 
@@ -587,14 +586,15 @@ WEIR_API bool weir_check(weir_thread *t, const weir_key *key, uint64_t cost, wei
  * says whether request i may pass; the bits behind the last request are 0. allowed_bits has (count + 63) / 64 words, or
  * is NULL. Returns how many requests may pass. A key that comes several times is decided each time, by the units that
  * its earlier requests have left. Any count is allowed; the call is faster than single checks from 2 to some 256 keys.
- * The bound, threads, progress, allocations and system calls: as weir_check, for each key.
+ * The bound and the system calls are those of weir_check, for each key.
+ * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
  */
 WEIR_API size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
                                  uint64_t *allowed_bits);
 
 /*
- * The answer that weir_check would give, without counting the request. `verdict` may be NULL. Threads, progress,
- * allocates: as weir_check.
+ * The answer that weir_check would give, without counting the request. `verdict` may be NULL.
+ * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
  */
 WEIR_API bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict);
 
@@ -609,8 +609,7 @@ WEIR_API bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir
  * would_deny is set. No keys: allowed. More than WEIR_MAX_KEYS_AT_ONCE keys: denied, with retry_after_ns UINT64_MAX.
  *
  * The bound is weir_check's, for each key.
- * Threads: the owner of `t`. Progress: as weir_check with a policy of several
- * limits. Allocates: nothing.
+ * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
  */
 WEIR_API bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
                              weir_verdict *verdict);
@@ -631,7 +630,7 @@ WEIR_API void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost);
  * requests wait for these units: a bucket goes into debt, a window or a log is over its limit until the units are out
  * of it. A cost above WEIR_MAX_UNITS counts as WEIR_MAX_UNITS.
  *
- * Threads, progress, allocates: as weir_refund.
+ * Threads: the owner of `t`. Progress: as weir_refund. Allocates: nothing.
  */
 WEIR_API void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost);
 
@@ -655,8 +654,7 @@ WEIR_API bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, u
  * and on every other node, with that node's next sync of the key. 0: cleared; -ENOTCONN: cleared here, and in Redis
  * when Redis can be reached; -ETIMEDOUT: cleared here, and later in Redis, which did not answer within
  * redis_timeout_ms; -ENOENT: the key's policy is not in the present set.
- * Threads: any. Blocks until Redis has answered,
- * up to redis_timeout_ms.
+ * Threads: any. Blocks until Redis has answered, up to redis_timeout_ms.
  */
 WEIR_API int weir_reset(weir *w, const weir_key *key);
 

@@ -16,7 +16,7 @@ static uint64_t debt(const struct rule *rule, struct state s, uint64_t now_ns)
     if (time == 0 || rate_id == rule->rate_id || rate_id == 0 || rule->rate_id == 0 || rule->rate_table == NULL) {
         return time;
     }
-    /* A rate that is not known is another key's, of the same hash. */
+    /* A rate that is not in the table belongs to another key of the same hash. */
     const uint64_t unit = rule->rate_table->units[rate_id];
     return unit != 0 ? muldiv_ceil(time, rule->rate_table->units[rule->rate_id], unit) : time;
 }
@@ -29,7 +29,7 @@ static uint64_t tat_of(const struct rule *rule, struct state s, uint64_t now_ns)
                                                                       : saturating_add(now, debt(rule, s, now_ns));
 }
 
-/* 1/64 ns to ns, up: whoever waits that long has waited enough. */
+/* 1/64 ns to ns, rounded up: a request that waits this long has waited enough. */
 static uint64_t wait_ns_of(uint64_t time)
 {
     return (time >> BUCKET_FRACTION_BITS) + ((time & ((1U << BUCKET_FRACTION_BITS) - 1)) != 0);
@@ -40,7 +40,7 @@ struct state bucket_fresh(void)
     return (struct state){0, 0}; /* full since the origin */
 }
 
-/* Time that units ahead of their turn are worth. */
+/* The time that the units ahead of their turn take to refill. */
 static uint64_t ahead_time(const struct rule *rule)
 {
     return min_u64(saturating_mul(rule->ahead, rule->unit), rule->tolerance);
@@ -84,7 +84,7 @@ uint64_t bucket_owed_up(const struct rule *rule, struct state s, uint64_t now_ns
 struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t *given)
 {
     *given = min_u64(units, bucket_owed_up(rule, s, now_ns));
-    /* Not cut off at now: somebody's clock may be a tick behind, and has the units back as well. */
+    /* Not cut off at now: the clock of another thread may be a tick behind, and that thread gets the units back too. */
     const uint64_t tat = saturating_sub(tat_of(rule, s, now_ns), saturating_mul(*given, rule->unit));
     return bucket_state(rule, tat, bucket_total(s));
 }
@@ -153,7 +153,7 @@ struct usage bucket_usage(const struct rule *rule, struct state s, uint64_t now_
 struct state bucket_resume(const struct rule *rule, struct usage usage, uint64_t now_ns)
 {
     const uint64_t now = bucket_time(rule, now_ns);
-    /* The time says how much has refilled since; the units, that it is not another limit's. */
+    /* The time says how much has refilled since. The units bound the debt, as the usage may be of another limit. */
     const uint64_t left = saturating_sub(bucket_time(rule, usage.until_ns), now);
     const uint64_t owed = min_u64(left, saturating_mul(usage.units, rule->unit));
     return owed == 0 ? bucket_fresh() : bucket_state(rule, saturating_add(now, owed), 0);

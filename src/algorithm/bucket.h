@@ -3,25 +3,26 @@
  * The token bucket, as the generic cell rate algorithm (ITU-T I.371, virtual scheduling form): pure arithmetic on
  * plain values.
  *
- * A bucket of `burst` units that refills one unit every T is kept as one time, its theoretical arrival time (tat): when
- * it will be full again. Now it lacks (tat - now) / T units. `cost` units fit when
+ * A bucket of `burst` units that refills one unit every T is stored as one time, the theoretical arrival time (tat):
+ * the time at which the bucket will be full. At present the bucket lacks (tat - now) / T units. `cost` units fit when
  *
  *     max(tat, now) + cost * T - now <= burst * T
  *
- * Times are in 1/64 ns from the rule's origin; T is a whole number of them, so n single units cost exactly what one
- * request of n does.
+ * Times are in 1/64 ns from the rule's origin. T is a whole number of 1/64 ns, so n requests of one unit cost exactly
+ * as much as one request of n units.
  *
- * Units that passed some time ago and are charged now (those of a grant) are charged as of then: max(tat, then) + units
- * * T. If the bucket was found full in between, some of them had refilled already, and the bucket is a little emptier
- * than it ought to be: never fuller. Its debt is never more than all the units charged since it was last full.
+ * Units of a grant are charged later than they passed, as of the time at which they passed: max(tat, then) + units * T.
+ * If the bucket was full in between, some of these units had refilled already; the bucket is then a little emptier than
+ * it should be, and never fuller. The debt is at most all the units charged since the bucket was last full.
  *
- * b holds the units charged since the key was first seen (modulo 2^44): what this node tells the fleet. Above them it
- * holds the scale: under which rate the bucket was last charged. Debt is time, and means another number of units under
- * another rate; so when a policy changes its rate, or a key its tier, the debt is converted and the units owed stay as
- * they were. (A limit that has seen more than 255 rates since open gives new ones scale 0: then the time owed stays.)
+ * b holds the units charged since the key was first seen (modulo 2^44), which this node reports to the fleet. The bits
+ * above hold the rate_id: the rate under which the bucket was last charged. Debt is a time, and the same time is
+ * another number of units under another rate. So the debt is converted, and the units owed stay, when a policy changes
+ * its rate or a key its tier. After 255 rates of one limit since weir_open a new rate has rate_id 0; the time owed then
+ * stays.
  *
- * The leaky bucket is the same state seen from the other side: tat - now is how long the queue takes to be served, and
- * a request may go when those before it have been, less `ahead` units.
+ * The leaky bucket uses the same state. tat - now is the time that the queue takes to be served. A request may go when
+ * all but `ahead` of the units before it have been served.
  */
 #ifndef WEIR_ALGORITHM_BUCKET_H
 #define WEIR_ALGORITHM_BUCKET_H
@@ -51,7 +52,7 @@ static inline uint8_t bucket_rate_id(struct state s)
     return (uint8_t) (s.b >> BUCKET_TOTAL_BITS);
 }
 
-/* Fleet time to a bucket's time (at most what it can hold) and back. */
+/* Fleet time in ns to a bucket's time in 1/64 ns, saturating, and back. */
 static inline uint64_t bucket_time(const struct rule *rule, uint64_t ns)
 {
     const uint64_t most_ns = UINT64_MAX >> BUCKET_FRACTION_BITS;
@@ -65,20 +66,19 @@ static inline uint64_t bucket_time_ns(const struct rule *rule, uint64_t time)
 }
 
 /*
- * The same units owed, by this rule's rate. Whoever meets a state of another scale changes it to this: only then does
- * it refill at the new rate.
+ * The state with the same units owed, at this rule's rate. The bucket refills at the new rate from the conversion on.
  */
 struct state bucket_convert_rate(const struct rule *rule, struct state s, uint64_t now_ns);
 
 struct state bucket_fresh(void);
 uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
 struct state bucket_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units);
-/* The same for units that passed before: by the rate that the state has gone over to meanwhile. */
+/* Charges units that passed earlier, by the rate that the state has by now. */
 struct state bucket_charge_late(const struct rule *rule, struct state s, uint64_t then_ns, uint64_t units);
-/* Whole units that it is from full, rounded down or up. */
+/* The whole units that the bucket lacks, rounded down or up. */
 uint64_t bucket_owed(const struct rule *rule, struct state s, uint64_t now_ns);
 uint64_t bucket_owed_up(const struct rule *rule, struct state s, uint64_t now_ns);
-/* Never fuller than full: *given is how many units were owed of those asked for. */
+/* Refunds at most the units owed. *given: how many. */
 struct state bucket_refund(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units, uint64_t *given);
 /* See rule_queue. */
 bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, const struct queue_request *request,
@@ -90,21 +90,22 @@ uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t no
 struct usage bucket_usage(const struct rule *rule, struct state s, uint64_t now_ns);
 struct state bucket_resume(const struct rule *rule, struct usage usage, uint64_t now_ns);
 
-/* What the fleet says of a bucket, at this rule's rate. */
+/* The fleet's answer for a bucket, at this rule's rate. */
 struct bucket_news {
-    uint64_t tat_ns;          /* when it will be full; fleet time. It covers all this node has charged but: */
+    uint64_t
+        tat_ns; /* when the bucket will be full; fleet time. The answer covers all that this node has charged but:  */
     uint64_t unseen;          /* so many units, */
-    uint64_t unseen_returned; /* and all it gave back but so many */
-    uint64_t more;            /* the most units that others can have charged since this node's state counts them */
-    uint64_t returned;        /* units that others have been given back */
+    uint64_t unseen_returned; /* and all that this node refunded but so many */
+    uint64_t more;            /* the most units that other nodes can have charged and this node's state does not hold */
+    uint64_t returned;        /* units refunded at other nodes */
 };
 
-/* The bucket's time by the news alone. */
+/* The tat by the answer alone. */
 uint64_t bucket_news_time(const struct rule *rule, const struct bucket_news *news);
 
 /*
- * The state with the news in it. Never a fuller bucket than before but by what was given back: what the fleet has lost
- * is no amnesty. And never an emptier one than the others' units make it, one behind the other from now on.
+ * The state with the answer merged. The bucket gets fuller by refunds alone, so state that Redis has lost waives no
+ * debt. The bucket gets emptier at most by the other nodes' units, charged one after the other from now on.
  */
 struct state bucket_merge(const struct rule *rule, struct state s, uint64_t now_ns, const struct bucket_news *news);
 

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mirror estimate.
+ * The estimate of remote usage by mirroring: other nodes decide by the same rule as this one.
  *
- * Nodes report every interval S, each at its own phase. When one hears an answer, what the others last said is between
- * 0 and S old, S/2 on average; from then to the next answer it is blind. So at time `now` the others' units of the last
- * lag = now - answer + S/2 are unseen. Two things are known of them: they are no more than the others were asked for,
- * remote_rate * lag; and the others decide by the same rule as this node does, so that at a key which is short of room
- * they admit in proportion to what they are asked for. With r = others' demand / own demand, and `unseen` own units
- * admitted within lag, the others have admitted about r * unseen, and will admit r more for each one admitted here:
+ * Nodes report every interval S, each at its own phase. When an answer arrives, the reports of the remote nodes are 0
+ * to S old, S/2 on average. Until the next answer nothing more is known. So at time `now` the remote units of the last
+ * lag = now - answer + S/2 are unknown. Two bounds hold for them. They are at most the remote demand, remote_rate *
+ * lag. And the remote nodes decide by this same rule, so at a key that is short of room they admit in proportion to
+ * their demand. Let r = remote demand / local demand, and let this node have admitted `unseen` units within lag. The
+ * remote nodes have then admitted about r * unseen, and will admit r more for each unit admitted here:
  *
  *     own + r * own <= headroom - r * unseen         own = (headroom - r * unseen) / (1 + r)
  *     budget = max(headroom - remote_rate * lag, own)
  *
- * The code says the same the other way round, by what is left to the others. With H = headroom + unseen, the room there
- * was when lag began, headroom - own = H * r / (1 + r), which does not depend on what passes here; and r / (1 + r) is
- * the others' part of the demand:
+ * The code computes the units left to the remote nodes. With H = headroom + unseen, the room when lag began,
+ * headroom - own = H * r / (1 + r). This does not depend on what passes here, and r / (1 + r) is the remote fraction of
+ * the demand:
  *
- *     left to the others = min(remote_rate * lag, H * part)
+ *         left to remote nodes = min(remote_rate * lag, H * fraction)
  *
- * A budget of a fraction of a unit is rounded up as often as it is large (`dither`), but once for all requests until
- * the next answer: rounded anew for each request, many requests would make every fraction a unit.
+ * A budget of a fraction of a unit is rounded up with a probability of that fraction (`dither`), once for all requests
+ * until the next answer. With a new decision for each request, many requests would round every fraction up.
  *
- * In a window that began less than S before the answer, a node whose phase is p has told of the units before p and of
- * none after it, so of a window x old the share p / x, if p < x, else nothing; over p that is x / 2S. (S is twice the
- * age that the news has on average.)
+ * In a window that began x < S before the answer, a node of phase p has reported the units before p and none after p.
+ * That is p / x of its units if p < x, and otherwise none; the mean over p is x / 2S. (S is twice the mean age of the
+ * reports.)
  *
- * Demand is smoothed: what was known before an interval counts half as much after it.
+ * Demand is smoothed: the weight of older demand halves with each interval.
  */
 #include "algorithm/estimate.h"
 
@@ -58,7 +58,7 @@ uint64_t estimate_rate(uint64_t units, uint64_t span_ns)
     return min_u64(muldiv_floor(saturating_mul(units, UINT64_C(1) << RATE_BITS), NS_PER_S, span_ns), RATE_MOST);
 }
 
-/* What is left of an old rate after so many halvings, and the new one for the rest. */
+/* The old rate halved so many times, and the new rate for the rest. */
 static uint64_t smooth(uint64_t old, uint64_t new, uint64_t halvings)
 {
     return halvings >= 64 ? new : (old >> halvings) + (new - (new >> halvings));

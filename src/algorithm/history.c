@@ -52,7 +52,7 @@ void history_clear(struct history *history, uint64_t until_ns)
 {
     while (history->first < history->end && *history_time(history, history->first) <= until_ns) {
         history->first++;
-        history->dropped = 0; /* they were no later */
+        history->dropped = 0; /* the dropped units were no later */
     }
     const struct history_group *groups = groups_of(history);
     while (history->group_first < history->group_end && groups[history->group_first].time_ns <= until_ns) {
@@ -70,7 +70,7 @@ void history_push(struct history *history, uint64_t now_ns, uint64_t units)
     if (history->end != history->first) {
         now_ns = max_u64(now_ns, *history_time(history, history->end - 1));
     }
-    /* Of more units than there is room for, the last ones would push out the first. */
+    /* Only the last `capacity` units stay in the ring. */
     for (uint64_t left = min_u64(units, history->capacity); left > 0; left--) {
         *history_time(history, history->end++) = now_ns;
     }
@@ -95,7 +95,7 @@ void history_set_remote(struct history *history, const struct history_group *gro
     struct history_group *own = groups_of(history);
     history->group_first = history->group_end = 0;
     history->remote = 0;
-    /* `each` neighbours make one group. */
+    /* `each` neighbours are joined to one group. */
     const size_t each =
         history->group_capacity != 0 ? (count + history->group_capacity - 1) / history->group_capacity : 0;
     for (size_t i = 0; i < count && each != 0; i++) {
@@ -117,8 +117,8 @@ uint64_t history_retry_after(struct history *history, const struct rule *rule, u
     if (units + cost <= rule->limit) {
         return 0;
     }
-    /* `leave` units must leave. With the first j groups gone, so must as many own ones as are then missing: the later
-     * of the two times; and of all j the earliest. */
+    /* `leave` units must leave the window. When the first j groups have left, the remaining ones must be local units.
+     * The wait for a given j is the later of the two times; the result is the earliest over all j. */
     const uint64_t leave = units + cost - rule->limit;
     const uint64_t own = history->end - history->first;
     const struct history_group *groups = groups_of(history);
@@ -128,8 +128,8 @@ uint64_t history_retry_after(struct history *history, const struct rule *rule, u
         const uint64_t group_ns = j != history->group_first ? groups[j - 1].time_ns : 0;
         uint64_t wanted = saturating_sub(leave, gone);
         if (wanted != 0 && history->dropped != 0) {
-            wanted =
-                max_u64(saturating_sub(wanted, history->dropped), 1); /* they leave with the first one at the latest */
+            wanted = max_u64(saturating_sub(wanted, history->dropped),
+                             1); /* the dropped units leave with the first unit of the ring */
         }
         if (wanted <= own) {
             const uint64_t own_ns = wanted != 0 ? *history_time(history, history->first + wanted - 1) : 0;

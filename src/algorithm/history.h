@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sliding window log: the time of every unit that passed, on plain memory.
+ * The history of a key, for the sliding log: the time of every unit that passed, in plain memory.
  *
- * A unit that passed at t counts until t + period. The node's own units lie in a ring, oldest first; units of other
- * nodes in groups of (time, units), replaced whole with each answer of the fleet. A request of `cost` passes when
+ * A unit that passed at t counts until t + period. The local units are in a ring, oldest first. The remote units are in
+ * groups of (time, units), and each answer of the fleet replaces all groups. A request of `cost` passes when
  *
- *     own units in the window + others' units in the window + cost <= limit
+ *         local units in the window + remote units in the window + cost <= limit
  *
- * which takes one comparison per unit that has left the window since the last look: O(1) per unit that passes. Of more
- * than `capacity` units (when more was charged than the limit) the latest are remembered, and of the others their
- * number.
+ * This takes one comparison for each unit that has left the window since the last history_expire: O(1) per unit that
+ * passes. When more units than `capacity` were charged, the ring has the latest, and `dropped` counts the others.
  *
  * Invariants
  *   first <= end, end - first <= capacity; times of first .. end - 1 never decrease
- *   others = sum of the groups' units; times of the groups never decrease
+ *   remote = sum of the groups' units; times of the groups never decrease
  *
- * Each unit has a number, its index in the ring before that is wrapped: with the node's name it is the unit's name in
- * the fleet. Giving units back takes the latest ones away and uses their numbers again.
+ * Each unit has a number: its index in the ring before wrapping. The node's name and the number identify the unit in
+ * the fleet. A refund removes the latest units, and their numbers are used again.
  *
- * The state of the key's cell is a summary: a is when the last unit will have left the window (fleet time; 0: there is
- * none), b how many units were in the window at the last look.
+ * The state of the key's cell is a summary as of the last history_expire: a is the time at which the last unit will
+ * have left the window (fleet time; 0: there is none), b the units in the window.
  */
 #ifndef WEIR_ALGORITHM_HISTORY_H
 #define WEIR_ALGORITHM_HISTORY_H
@@ -29,7 +28,7 @@
 
 #include "algorithm/rule.h"
 
-/* Most groups that others' units are kept in; of more, neighbours are joined, at the later time. */
+/* The most groups of remote units. Of more, neighbours are joined, at the later time. */
 #define HISTORY_GROUPS 64
 
 struct history_group {
@@ -37,43 +36,43 @@ struct history_group {
 };
 
 struct history {
-    uint64_t first, end; /* numbers of own units in the window: first .. end - 1 */
+    uint64_t first, end; /* numbers of local units in the window: first .. end - 1 */
     uint64_t remote;     /* units in the groups */
     uint32_t capacity;   /* of the ring; a power of two */
     uint32_t group_capacity, group_first, group_end;
-    uint64_t counts;     /* the fleet has had own units up to this number */
-    uint64_t acked_most; /* and, before some were given back, up to this one */
-    uint64_t dropped; /* units that were pushed out of the ring: no later than the first in it, and counted until that
-                         leaves the window. Of what is given back they go first */
+    uint64_t counts;     /* the local units up to this number have been reported */
+    uint64_t acked_most; /* before refunds, the units up to this number had been reported */
+    uint64_t dropped;    /* units pushed out of the ring. They are counted until the first unit of the ring leaves the
+                            window, and are refunded first */
 };
 
-/* Bytes of a log with a ring of this capacity. */
+/* The bytes of a history with these capacities. */
 size_t history_size(uint32_t capacity, uint32_t group_capacity);
 
 void history_init(struct history *history, uint32_t capacity, uint32_t group_capacity);
 
-/* Makes an empty log `to` of at least the capacities hold what `from` holds. */
+/* Copies `from` to the empty history `to`, whose capacities are at least as large. */
 void history_copy(struct history *to, const struct history *from);
 
 uint64_t *history_time(struct history *history, uint64_t number);
 
-/* Drops what has left the window. */
+/* Removes the units that have left the window. */
 void history_expire(struct history *history, const struct rule *rule, uint64_t now_ns);
 
-/* Units in the window, as of the last history_expire. */
+/* The units in the window, as of the last history_expire. */
 uint64_t history_units(const struct history *history);
 
-/* Adds units at `now_ns`, or at the last unit's time where that is later. Where the ring is full the oldest are lost.
+/* Adds units at `now_ns`, or at the time of the last unit where that is later. A full ring drops its oldest units.
  */
 void history_push(struct history *history, uint64_t now_ns, uint64_t units);
 
-/* Takes away the latest of the own units, those that were pushed out first; returns how many there were. */
+/* Removes up to `units` of the local units: the dropped ones first, then the latest. Returns how many were removed. */
 uint64_t history_pop(struct history *history, uint64_t units);
 
-/* Takes away the own and others' units up to this time. */
+/* Removes the local and remote units up to this time. */
 void history_clear(struct history *history, uint64_t until_ns);
 
-/* Replaces the others' units: groups in the order of time. */
+/* Replaces the remote units; the groups are in the order of time. */
 void history_set_remote(struct history *history, const struct history_group *groups, size_t count);
 
 /* The wait until `cost` fits, as of the last history_expire; 0: now; UINT64_MAX: never. */
@@ -82,7 +81,7 @@ uint64_t history_retry_after(struct history *history, const struct rule *rule, u
 /* The summary, as of the last history_expire. */
 struct state history_summary(struct history *history, const struct rule *rule);
 
-/* Of the summary alone. */
+/* The functions below use the summary alone. */
 struct state history_fresh(void);
 
 /* When the last unit of a summary leaves the window; fleet time. */

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A window or a token bucket at one moment: what is the same for all of its keys is worked out once, so that a key
- * takes no division and no call. Pure arithmetic on plain values, and by definition what rule_headroom and rule_charge
- * come to:
+ * A limit precomputed at one time, for windows and token buckets. All keys of the limit share the numbers, so charging
+ * a key takes no division and no call. Pure arithmetic on plain values. It equals rule_headroom and rule_charge:
  *
- *     limit_snapshot_charge(m, s, held, cost)  ==  rule_headroom(rule, s, now) >= held + cost, and then s =
- * rule_charge(...)
+ *         limit_snapshot_charge(m, s, held, cost)  ==  (rule_headroom(rule, s, now) >= held + cost)
+ *     and, if true, s = rule_charge(rule, s, now, cost)
  *
- * but that it may also say no where it would take longer to tell: of a state that is ahead of the clock, of a bucket
- * that was charged by another rate, or whose count of units begins anew.
+ * with one exception: it may return false where the general path would find room. These states are ahead of the clock,
+ * or are buckets charged by another rate, or are buckets whose count of units wraps.
  *
- * A quotient is compared by multiplying: floor(x / unit) >= n is x >= n * unit, and ceil(x / period) <= n is x <= n *
- * period.
+ * Quotients are compared by multiplication: floor(x / unit) >= n is x >= n * unit, and ceil(x / period) <= n is
+ * x <= n * period.
  *
- * What a state's owner keeps in b above STATE_B_BITS stays as it is.
+ * The bits of b above STATE_B_BITS stay as they are.
  */
 #ifndef WEIR_ALGORITHM_LIMIT_SNAPSHOT_H
 #define WEIR_ALGORITHM_LIMIT_SNAPSHOT_H
@@ -27,20 +26,20 @@ enum limit_snapshot_kind { LIMIT_SNAPSHOT_NONE, LIMIT_SNAPSHOT_BUCKET, LIMIT_SNA
 
 struct limit_snapshot {
     enum limit_snapshot_kind kind;
-    uint32_t seq;       /* window: the present one's */
-    struct state empty; /* a state that nothing is counted in, of this window, or by this rate */
+    uint32_t seq;       /* window: the low bits of its number */
+    struct state empty; /* a state of this window, or by this rate, without units */
     uint64_t limit;     /* units */
     uint64_t period_ns; /* sliding window */
     uint64_t left_ns;   /* sliding window: of the present window */
     uint64_t now;       /* bucket: 1/64 ns */
-    uint64_t unit;      /* likewise; as rule.h. limit * unit does not overflow */
-    uint64_t latest;    /* likewise: the time at which a bucket without room will be full again */
+    uint64_t unit;      /* bucket: rule.unit. limit * unit does not overflow */
+    uint64_t latest;    /* bucket: the time at which a bucket without room will be full, 1/64 ns */
 };
 
-/* LIMIT_SNAPSHOT_NONE for a log, for a queue, and for a limit that is off. */
+/* Of kind LIMIT_SNAPSHOT_NONE for a history, for a queue, and for a bucket without a rate. */
 struct limit_snapshot limit_snapshot_of(const struct rule *rule, uint64_t now_ns);
 
-/* Of a state's words, what does not count units: the window's tag; the bucket's scale. */
+/* The bits of a state's words that count no units: the window's number, or the bucket's rate. */
 #define LIMIT_SNAPSHOT_COUNT_BITS 44
 #define LIMIT_SNAPSHOT_NAME_MASK  ((uint64_t) 0xff)
 
@@ -48,13 +47,13 @@ _Static_assert(WINDOW_COUNT_BITS == LIMIT_SNAPSHOT_COUNT_BITS && BUCKET_TOTAL_BI
                    STATE_B_BITS == LIMIT_SNAPSHOT_COUNT_BITS + 8,
                "b is a count, eight bits that name it, and its owner's");
 
-/* Whether b has the same name as another's. */
+/* True: both have the same window or rate in b. */
 static inline bool limit_snapshot_same_w1(uint64_t b, uint64_t other)
 {
     return (((b ^ other) >> LIMIT_SNAPSHOT_COUNT_BITS) & LIMIT_SNAPSHOT_NAME_MASK) == 0;
 }
 
-/* The state as of this window. False: it is of a later one. */
+/* Rolls the state to the present window. False: the state is of a later window. */
 static inline bool limit_snapshot_roll(const struct limit_snapshot *limit_at, struct state *s)
 {
     const uint32_t behind = (limit_at->seq - window_seq((struct state){s->a, s->b & STATE_B_MASK})) & WINDOW_SEQ_MASK;
@@ -91,7 +90,7 @@ static inline bool limit_snapshot_charge_bucket(const struct limit_snapshot *lim
                                                 uint64_t cost)
 {
     uint64_t b = s->b + cost;
-    /* A count that begins anew changes the name's lowest bit. */
+    /* A count that wraps changes the lowest bit of the rate. */
     const uint64_t other = (s->b ^ b) | (s->b ^ limit_at->empty.b);
     if (__builtin_expect(!limit_snapshot_same_w1(other, 0), 0)) {
         if (s->a != 0 || !limit_snapshot_same_w1(s->b, b)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One limit in the numbers the arithmetic wants, and the state of one key under it.
+ * A rule: one limit in the units of the arithmetic. A state: what one key has used of a rule. All functions are pure.
  */
 #ifndef WEIR_ALGORITHM_RULE_H
 #define WEIR_ALGORITHM_RULE_H
@@ -12,8 +12,8 @@
 #include "weir/weir.h"
 
 /*
- * A key's state under one limit: two words that change together. What they hold is the algorithm's; only the low
- * STATE_B_BITS of b are, the bits above belong to whoever stores it.
+ * The state of a key under one limit: two words that change together. The algorithm owns `a` and the low STATE_B_BITS
+ * of `b`, and reads them through window_, bucket_ and history_ functions. The table of keys owns the bits above.
  */
 struct state {
     uint64_t a, b;
@@ -26,8 +26,8 @@ struct state {
 #define BUCKET_FRACTION_BITS 6
 
 /*
- * Rates under which a limit's buckets have been charged; a bucket's state says by which it was last. One list for as
- * long as the weir is open, for all policies that share the limit: see bucket.h.
+ * The rates under which the buckets of a limit have been charged. The state of a bucket has the index of its last rate.
+ * One table serves all policies that share the limit, until weir_close: see bucket.h.
  */
 #define RATE_COUNT 256
 
@@ -38,15 +38,15 @@ struct rate_table {
 struct rule {
     weir_algorithm algorithm;
     weir_calendar calendar; /* window: the period is of the calendar */
-    uint8_t rate_id;        /* bucket: which of `scales` is `unit`, as configured */
+    uint8_t rate_id;        /* bucket: the index of `unit` in the rate table */
     uint64_t limit;         /* units at once: a window's limit, a bucket's burst */
     uint64_t period_ns;     /* a calendar month's: 31 days */
     uint64_t origin_ns;     /* bucket: times are kept from here; fleet time */
     uint64_t unit;          /* bucket: time one unit takes to refill, 1/64 ns; 0: units cost nothing (limit is off) */
     uint64_t tolerance;     /* bucket: time the whole burst takes to refill, 1/64 ns: burst * unit */
     uint64_t ahead;         /* leaky bucket: units that may pass ahead of their turn */
-    uint64_t history_max;   /* log: the greatest limit of all that share it; more need not be remembered */
-    const struct rate_table *rate_table; /* bucket; NULL: all one */
+    uint64_t history_max;   /* history: the greatest limit of all policies that share it; the most units stored */
+    const struct rate_table *rate_table; /* bucket; NULL: no rate is converted */
 };
 
 static inline enum rule_kind rule_kind(const struct rule *rule)
@@ -75,31 +75,31 @@ static inline bool rule_slides(const struct rule *rule)
 }
 
 /*
- * The rule of a valid limit. `origin_ns` is one for all of a process, at least as early as any time it will see, and at
- * most some years before.
+ * The rule of a valid limit. `origin_ns` is the same for a whole process: no later than any time the process will see,
+ * and at most some years earlier.
  */
 struct rule rule_make(const weir_limit *limit, uint64_t origin_ns);
 
 /*
- * Of a log the state is a summary: the functions below answer for the time its log was last looked at
- * (algorithm/history.h), and charging and giving back are the log's own.
+ * The state of a history is a summary as of the last history_expire (history.h). The functions below that charge or
+ * refund leave such a state as it is: history_push and history_pop change the history itself.
  */
 
-/* A bucket's rule by the rate of this scale, where it is known; in what concerns time, not how much fits. */
+/* Sets the rule's rate to that of `rate_id`, where the table has one. `limit` and `tolerance` stay. */
 void rule_convert_rate(struct rule *rule, uint8_t rate_id);
 
-/* What a key that was never used has. */
+/* The state of a key that was never used. */
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns);
 
-/* Units that can pass now. */
+/* The units that can pass now. */
 uint64_t rule_headroom(const struct rule *rule, struct state state, uint64_t now_ns);
 
-/* The state after `units` more, whether they fit or not. */
+/* The state after `units` have passed at `now_ns`, whether they fit or not. */
 struct state rule_charge(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t units);
 
 /*
- * The state after `units` more that passed at `then_ns`, which may be before what the state has seen since. Needs of
- * the rule only algorithm, period, origin and unit.
+ * The state after `units` that passed at `then_ns`; later charges may be in the state already. Uses the rule's
+ * algorithm, period, origin and unit alone.
  */
 struct state rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
 
@@ -129,14 +129,14 @@ struct queue_request {
 bool rule_queue(const struct rule *rule, struct state state, uint64_t now_ns, const struct queue_request *request,
                 uint64_t *wait_ns);
 
-/* Earliest wait after which `cost` fits if nobody else comes; 0: now; UINT64_MAX: never. */
+/* The least wait after which `cost` fits if no other request comes; 0: now; UINT64_MAX: never. */
 uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost);
 
-/* The wait after which the state is as a fresh one. */
+/* The wait after which the state equals a fresh one. */
 uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t now_ns);
 
-/* What can be remembered of a state in little room: at most so many units were used, and from then on it is as a fresh
- * one. units 0: it is that already. */
+/* The usage of an evicted key, in little room: at most `units` are in use, and none after `until_ns`. 0 units: the
+ * state is as a fresh one. */
 struct usage {
     uint64_t units, until_ns;
 };
@@ -144,8 +144,8 @@ struct usage {
 struct usage rule_usage(const struct rule *rule, struct state state, uint64_t now_ns);
 
 /*
- * The state a trace stands for, later: never fuller than the one it was of would be, had nothing come in between. A
- * greater trace has a state that is no fuller. (A bucket that goes over to another rate owes the same time.)
+ * The state that a usage stands for, at a later time. Invariant: its headroom is at most that of the original state at
+ * this time, and a greater usage has no more headroom. A bucket under another rate owes the same time.
  */
 struct state rule_resume(const struct rule *rule, struct usage usage, uint64_t now_ns);
 

@@ -2,23 +2,25 @@
 /*
  * Fixed and sliding windows: pure arithmetic on plain values.
  *
- * Time is cut into windows of one period, numbered from the Unix epoch in fleet time, so that all nodes cut alike.
- * The state holds a window's number (its low WINDOW_SEQ_BITS: the tag), the units counted in it, and those counted in
- * the window before. The sliding window counts of the last window the part that still lies within one period of now, as
- * if its units had come evenly:
+ * Windows have the length of one period and are numbered from the Unix epoch in fleet time, so all nodes have the same
+ * windows. The state holds the low WINDOW_SEQ_BITS of the window's number (`seq`), the units counted in this window,
+ * and the units counted in the window before. The sliding window adds the part of the window before that is less than
+ * one period ago, as if the units had come evenly:
  *
  *     used = count + ceil(previous * (period - into) / period)
  *
  * (the two-counter form published by Cloudflare: "How we built rate limiting capable of scaling to millions of
- * domains", 2017). The fixed window counts none of it.
+ * domains", 2017). The fixed window does not count the window before.
  *
- * Invariant: `previous` belongs to window tag - 1. Rolling by one window moves count there, by more clears both.
+ * Invariant: `previous` counts window seq - 1. Rolling by one window moves `count` to `previous`; rolling by more
+ * clears both.
  *
  * A calendar month is a window of its own length (calendar.h); a calendar day is one of 86,400 s.
  *
- * A state whose tag is a little ahead of now was rolled by a thread with a later reading of the clock; then now is
- * taken to be the beginning of that window. A state left alone for 2^28 windows (8 years of seconds, 3 days of
- * milliseconds) less 64 to 1 would be taken for one ahead; nothing worse comes of it than a stale count for so long.
+ * A state whose seq is up to WINDOW_AHEAD_MAX windows ahead of now was rolled by a thread that read the clock later.
+ * The arithmetic then takes the begin of that window for now. A state that is left alone for 2^28 windows less 1 to 64
+ * (8 years of seconds, 3 days of milliseconds) looks as if it were ahead; its stale count then stays for up to 64
+ * windows.
  */
 #ifndef WEIR_ALGORITHM_WINDOW_H
 #define WEIR_ALGORITHM_WINDOW_H
@@ -31,7 +33,8 @@
 #define WINDOW_TAG_IN_A   20
 #define WINDOW_SEQ_MASK   ((UINT32_C(1) << WINDOW_SEQ_BITS) - 1)
 
-/* How many windows a state can be ahead of a reading of the clock. */
+/* The most windows that a state can be ahead of a reading of the clock. A thread would have to pause for so many
+ * periods between its clock and its charge. */
 #define WINDOW_AHEAD_MAX 64
 
 static inline uint64_t window_count(struct state s)
@@ -68,29 +71,30 @@ static inline uint32_t window_seq_at(const struct rule *rule, uint64_t now_ns)
     return (uint32_t) window_span_at(rule, now_ns).number & WINDOW_SEQ_MASK;
 }
 
-/* The full number of the window with this tag that is nearest to now. */
+/* The full number of the window with this seq that is nearest to now. */
 uint64_t window_number(const struct rule *rule, uint32_t seq, uint64_t now_ns);
 
-/* The state as of now: rolled, where its window is over. *into_ns: how long the window has been going on. */
+/* The state rolled to the window of now. *into_ns: the time since that window began. */
 struct state window_roll(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t *into_ns);
 
 struct state window_fresh(const struct rule *rule, uint64_t now_ns);
 uint64_t window_headroom(const struct rule *rule, struct state s, uint64_t now_ns);
 struct state window_charge(const struct rule *rule, struct state s, uint64_t now_ns, uint64_t units);
 
-/* Gives back what the window has counted and it alone; the rest goes to the window before. See rule_refund. */
+/* See rule_refund: the present window is refunded first, the rest to the window before. */
 struct state window_refund(const struct rule *rule, struct state s, uint64_t now_ns, struct refund *refund);
 
-/* Units counted in the window with this tag; 0 where the state has nothing of it. */
+/* The units counted in the window with this seq; 0 where the state does not hold that window. */
 uint64_t window_count_seq(struct state s, uint32_t seq);
 
-/* The state after `units` more (or less) in the window with this tag; units of a window that is over go nowhere. */
+/* The state after `units` more (or less) in the window with this seq. Where the state does not hold that window, the
+ * state stays as it is. */
 struct state window_charge_seq(struct state s, uint32_t seq, uint64_t units);
 struct state window_discharge_seq(struct state s, uint32_t seq, uint64_t units);
 
 /*
- * See rule.h. It is over with the last window in which the units count: two are told apart by that alone. Units of both
- * windows are remembered as of the later one.
+ * See rule.h. `until_ns` is the end of the last window in which the units count, and says which window that is. The
+ * units of both windows are recorded as units of the later one.
  */
 struct usage window_usage(const struct rule *rule, struct state s, uint64_t now_ns);
 struct state window_resume(const struct rule *rule, struct usage usage, uint64_t now_ns);
