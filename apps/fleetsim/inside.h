@@ -107,7 +107,7 @@ uint64_t sim_fleet_wall(const struct sim *sim);
 void sim_node_poll(struct sim *sim, struct sim_node *node);
 bool sim_node_open(struct sim *sim, unsigned i, weir_error *error);
 void sim_node_kill(struct sim *sim, unsigned i);
-/* Moves the clock, works off what has arrived and polls whoever wants to be, without traffic. */
+/* Moves the clock, works off what has arrived and polls the nodes that are due, without traffic. */
 void sim_quiet_step(struct sim *sim);
 
 /* demand.c */

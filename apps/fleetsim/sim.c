@@ -269,7 +269,7 @@ static void shuffle(struct sim *sim)
     }
 }
 
-/* The living who take requests, and (for the last loop) which of them each one is. */
+/* The living nodes that take requests, and for the last loop the rank of each among them. */
 static unsigned rank_nodes(struct sim *sim)
 {
     unsigned living = 0;

@@ -49,7 +49,7 @@ struct burst_cursor {
     size_t message, offset;
 };
 
-/* Makes messages `first` to `end` - 1 ready to receive; `with_address` says whether to ask from whom. */
+/* Makes messages `first` to `end` - 1 ready to receive; `with_address` asks for the sender's address too. */
 void burst_ready(struct burst *burst, size_t first, size_t end, bool with_address);
 
 /*

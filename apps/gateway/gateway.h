@@ -10,7 +10,7 @@
  *   outbox.c    many packets out in one system call
  *   offload.c   many packets as one message: what the kernel has for that
  *   backend.c   whether the backend takes packets
- *   proxy.c     who the client is, for the backend
+ *   proxy.c     the client's address, for the backend
  *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to

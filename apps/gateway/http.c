@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP: what is told where, and who may hold a connection.
+ * HTTP: the pages, and how many connections there may be.
  *
  * Each connection ends with its answer. Where there are many, a new one takes the place of the oldest: clients that
  * send a byte now and then keep nobody out, however many they are and whatever address they share. No time limit would

@@ -182,7 +182,7 @@ static void begin(struct line *line, weir_log_level level)
 static void end(struct line *line)
 {
     line->bytes[line->length++] = '\n';
-    (void) !write(STDERR_FILENO, line->bytes, line->length); /* whoever reads the log may leave */
+    (void) !write(STDERR_FILENO, line->bytes, line->length); /* the reader of the log may close it */
 }
 
 static void write_message(weir_log_level level, const char *message, const struct log_field *fields, size_t count,

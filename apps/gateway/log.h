@@ -6,7 +6,7 @@
  *   journal  <6>MESSAGE, as sd-daemon(3): systemd-journald knows time and program
  *   json     {"time":"2026-11-23T10:07:52.123Z","level":"info","message":"MESSAGE",...}, with fields of the event
  *
- * Until log_start, a line is for who typed the command: "weir-gateway: MESSAGE", and a warning says that it is one.
+ * Until log_start, a line is meant for a terminal: "weir-gateway: MESSAGE", and a warning says that it is one.
  *
  * A line is one line, whatever it quotes: control characters and bytes that are not UTF-8 become \xNN. Each is one
  * write(2), so that those of several threads stay whole; where stderr is a pipe that nobody reads, it blocks.

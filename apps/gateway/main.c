@@ -157,7 +157,7 @@ int main(int argc, char **argv)
     (void) sigaddset(&signals, SIGINT);
     (void) sigaddset(&signals, SIGTERM);
     (void) pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they all inherit it */
-    (void) signal(SIGPIPE, SIG_IGN);                   /* whoever reads the log may leave */
+    (void) signal(SIGPIPE, SIG_IGN);                   /* the reader of the log may close it */
     if (fit_descriptors(&gateway.options) != 0) {
         return 1;
     }

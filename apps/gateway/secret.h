@@ -13,7 +13,7 @@ char *secret_url(const char *url, const char *password_file);
  */
 char *secret_read(const char *option, const char *path);
 
-/* Copies a URL of the command line, and hides its password from those who list processes. */
+/* Copies a URL of the command line, and hides its password from lists of processes. */
 char *secret_take(char *url);
 
 #endif

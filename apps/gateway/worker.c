@@ -265,7 +265,7 @@ static void refused(struct loop *loop, int error)
     }
 }
 
-/* The header for the packets of a client, where the backend wants to know who it is. */
+/* The header for the packets of a client, with --proxy-protocol. */
 static void introduce(struct loop *loop, const struct client *client)
 {
     const struct gateway_options *options = &loop->worker->gateway->options;

@@ -16,7 +16,7 @@
  * headroom - own = H * r / (1 + r). This does not depend on what passes here, and r / (1 + r) is the remote fraction of
  * the demand:
  *
- *         left to remote nodes = min(remote_rate * lag, H * fraction)
+ *     left to remote nodes = min(remote_rate * lag, H * fraction)
  *
  * A budget of a fraction of a unit is rounded up with a probability of that fraction (`dither`), once for all requests
  * until the next answer. With a new decision for each request, many requests would round every fraction up.

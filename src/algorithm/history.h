@@ -5,7 +5,7 @@
  * A unit that passed at t counts until t + period. The local units are in a ring, oldest first. The remote units are in
  * groups of (time, units), and each answer of the fleet replaces all groups. A request of `cost` passes when
  *
- *         local units in the window + remote units in the window + cost <= limit
+ *     local units in the window + remote units in the window + cost <= limit
  *
  * This takes one comparison for each unit that has left the window since the last history_expire: O(1) per unit that
  * passes. When more units than `capacity` were charged, the ring has the latest, and `dropped` counts the others.

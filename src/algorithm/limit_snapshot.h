@@ -3,7 +3,7 @@
  * A limit precomputed at one time, for windows and token buckets. All keys of the limit share the numbers, so charging
  * a key takes no division and no call. Pure arithmetic on plain values. It equals rule_headroom and rule_charge:
  *
- *         limit_snapshot_charge(m, s, held, cost)  ==  (rule_headroom(rule, s, now) >= held + cost)
+ *     limit_snapshot_charge(m, s, held, cost)  ==  (rule_headroom(rule, s, now) >= held + cost)
  *     and, if true, s = rule_charge(rule, s, now, cost)
  *
  * with one exception: it may return false where the general path would find room. These states are ahead of the clock,

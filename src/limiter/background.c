@@ -2,10 +2,10 @@
 /*
  * The background thread.
  *
- * It ticks, settles what has lapsed, lists who is denied, logs which policies deny and steps the fleet. When no thread
- * has decided anything for a while it sleeps: it then looks ten times a second whether one has, and speaks with Redis
- * half as often. (A hit needs a grant of the present epoch, and a grant is made in a slow pass; so no slow pass in some
- * ticks means no checks at all.)
+ * The thread ticks, settles lapsed grants, updates the lists of top offenders, logs which policies deny, and steps the
+ * fleet. After SLEEP_AFTER_NS without a slow check the thread sleeps: it then looks for slow checks every
+ * ASLEEP_LOOK_NS, and syncs half as often. A hit needs a grant of the present epoch, and only a slow check makes a
+ * grant. So no slow check in some ticks means that there are no checks at all.
  */
 #include "limiter/background.h"
 
@@ -21,10 +21,10 @@
 #include "limiter/key_overrides.h"
 #include "thread/settle.h"
 
-/* Without a slow pass for so long, it sleeps. */
+/* The thread sleeps after so long without a slow check. */
 #define SLEEP_AFTER_NS (50 * NS_PER_MS)
 
-/* How often it looks, asleep. */
+/* The time between two looks for slow checks, asleep. */
 #define ASLEEP_LOOK_NS (100 * NS_PER_MS)
 
 /* How often lapsed grants of idle threads are settled. Denying threads do not wait for it; see settle_key. */
@@ -50,7 +50,7 @@ static void run_tick(weir *w, uint64_t now_ns)
         if (now_ns + load_relaxed(&limiter->line.offset_ns) != load_relaxed(&limiter->line.now_ns)) {
             tick_raise(limiter, now_ns);
             tick_epoch(limiter);
-            /* Before anyone counts at the new time, so that what is counted does not depend on who settles when. */
+            /* Before any thread counts at the new time, so that counts do not depend on the order of settling. */
             (void) settle_lapsed(limiter);
         }
         return;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The background thread: what is due, when; and waiting for a round of the fleet. */
+/* The background thread: its schedule, and waiting for a sync. */
 #ifndef WEIR_LIMITER_BACKGROUND_H
 #define WEIR_LIMITER_BACKGROUND_H
 
 #include "limiter/weir_private.h"
 
 int background_start(weir *w); /* 0, or a negative errno value */
-void background_stop(weir *w); /* joins it, where there is one */
+void background_stop(weir *w); /* ends the thread and waits for that; without a thread does nothing */
 
-/* Without a thread: everything that is due; returns the monotonic time at which something is due again. */
+/* Without a background thread: does what is due, and returns the monotonic time of the next work. */
 uint64_t background_poll(weir *w, uint64_t monotonic_ns);
 
-/* weir_sync by the background thread: waits for it. */
+/* weir_sync where the background thread does the sync: the caller waits. */
 int background_sync_there(weir *w, uint32_t timeout_ms);
 
-/* weir_sync by the caller, where no background thread runs. `closing`: gives up at once where Redis is out of reach. */
+/* weir_sync where the caller does the sync. `closing`: returns at once where Redis cannot be reached. */
 int background_sync_here(weir *w, uint32_t timeout_ms, bool closing);
 
 #endif

@@ -6,7 +6,7 @@
 bool bucket_origin_move(void *arg, int64_t delta_ns)
 {
     weir *w = arg;
-    /* Somebody is changing policies, and may wait long for readers: next time. */
+    /* Another thread is changing policies and may wait long for readers: try again at the next call. */
     if (pthread_mutex_trylock(&w->policy_lock) != 0) {
         return false;
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where bucket times are kept from (algorithm/bucket.h), which every rule holds: it moves with fleet time when that is
- * stepped, and then every bucket stays as it is.
+ * Moves the origin of bucket times (algorithm/bucket.h). Every rule has the origin. It moves with fleet time when fleet
+ * time steps, so that every bucket stays as it is.
  *
- * A rule never changes, and checks read them without a lock; so the policies are compiled again, from what they were
- * last given as, and published like new ones.
+ * A rule never changes, as checks read rules without a lock. So the policies as configured are compiled again and
+ * published like new ones.
  */
 #ifndef WEIR_LIMITER_BUCKET_ORIGIN_H
 #define WEIR_LIMITER_BUCKET_ORIGIN_H

@@ -11,10 +11,11 @@
 #include "base/text.h"
 #include "limiter/weir_private.h"
 
-/* Keys that a line names, at most. */
+/* The most keys that a line names. */
 #define NAMED_MAX 3
 
-/* A key is named that was denied so much of all that the policy denied: less is no more than its error may be. */
+/* A line names keys with at least this fraction (1/64) of the policy's denied units: a smaller count may be error
+ * alone. */
 #define NAMED_PART TOP_K_COUNT
 
 /* The longest line there can be, and as much again for what plain_line makes of it. */
@@ -85,7 +86,7 @@ static bool look(struct denial_log *log, weir_policy_id group, uint64_t now_ns)
         state->begun_ns = log->look_ns;
         state->denied_ns = now_ns;
         state->counts = *sum;
-        return false; /* who it is comes to the lists within the next look */
+        return false; /* the key reaches the lists before the next look */
     }
     state->counts = *sum;
     state->denied_ns = denies ? now_ns : state->denied_ns;
@@ -184,7 +185,7 @@ void denial_log_step(weir *w, uint64_t monotonic_ns)
             continue;
         }
         if (pthread_mutex_trylock(&w->policy_lock) != 0) {
-            continue; /* likewise: at the next look */
+            continue; /* tried again at the next look */
         }
         const weir_key_form *form = policy_names_form(&w->names, w->names.names[group]);
         (void) pthread_mutex_unlock(&w->policy_lock);

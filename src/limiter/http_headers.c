@@ -26,7 +26,7 @@ static uint64_t capped(uint64_t value)
     return min_u64(value, INTEGER_MAX);
 }
 
-/* Whole seconds, up: whoever waits that long has waited enough. */
+/* Whole seconds, rounded up, so that a client that waits so long is admitted. */
 static uint64_t seconds_up(uint64_t ns)
 {
     return ns / NS_PER_S + (ns % NS_PER_S != 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries of single keys: set by the program, or taken from the fleet by the background thread, compiled against the
- * present policies, and published within the set that checks read. A new set takes them over before it is published, so
- * that every check sees both of one time.
+ * weir_set_override, weir_list_overrides and weir_set_key_form. Overrides are compiled against the present policies and
+ * published within the set that checks read. A new set is compiled with the overrides before it is published, so that
+ * every check sees policies and overrides of the same time.
  */
 #include "limiter/key_overrides.h"
 
@@ -18,7 +18,7 @@
 #include "policy/entry.h"
 #include "policy/validate.h"
 
-/* Of an entry that is malformed so much is said. */
+/* The most bytes of a malformed override that the log quotes. */
 #define QUOTED_SIZE 81
 
 int key_overrides_compile(weir *w, const struct policy_set *set, struct overrides **out, struct override_faults *faults)
@@ -28,7 +28,7 @@ int key_overrides_compile(weir *w, const struct policy_set *set, struct override
     return overrides_compile(&context, w->overrides, OVERRIDE_LISTS, out, faults);
 }
 
-/* Compiles the entries there are, and puts them in force. Under the policy lock. 0 or -ENOMEM: all stays. */
+/* Compiles all overrides and puts them in force. Under the policy lock. 0, or -ENOMEM and nothing has changed. */
 static int publish(weir *w, struct override_faults *faults)
 {
     struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the lock */
@@ -47,7 +47,7 @@ static int publish(weir *w, struct override_faults *faults)
     return 0;
 }
 
-/* Says when there are more entries than are read, and when there no longer are. */
+/* Logs when overrides are left out, and when all are read again. */
 static void tell_left_out(struct fleet *fleet)
 {
     const uint64_t left_out = fleet->overrides_left_out;
@@ -67,7 +67,7 @@ static void tell_left_out(struct fleet *fleet)
 void key_overrides_take(weir *w)
 {
     struct fleet *fleet = &w->fleet;
-    /* Somebody is changing policies, and may wait long for readers: next time. */
+    /* Another thread is changing policies and may wait long for readers: try again at the next call. */
     if (!fleet->has_overrides || pthread_mutex_trylock(&w->policy_lock) != 0) {
         return;
     }

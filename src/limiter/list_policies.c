@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policies in force, as a program is told of them: what they were given as, and what the library made of that. */
+/* weir_list_policies: the policies in force as configured, with the defaults filled in. */
 #include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 

@@ -3,13 +3,13 @@
  * One descriptor for a host's event loop: readable when weir_poll has something to do.
  *
  * The descriptor is an epoll set. It holds the sockets of the transport and a timer for the time at which weir_poll
- * wants to be called. With a clock of the host's own there is no timer: the kernel does not know that clock.
+ * wants to be called. With a clock of the host there is no timer, as the kernel does not know that clock.
  *
  * Invariant: a socket in the set is armed once. A report disarms it, and poll_set_update arms it again. A socket that
  * was closed while a forked child holds a copy of it stays in the set and cannot be taken out: it is reported once, and
  * never again.
  *
- * Threads: one at a time; the descriptor itself may be waited for by any.
+ * Threads: one at a time. Any thread may wait for the descriptor.
  */
 #ifndef WEIR_LIMITER_POLL_SET_H
 #define WEIR_LIMITER_POLL_SET_H

@@ -19,7 +19,7 @@ const weir_policy *configured_policies_at(const struct configured_policies *conf
 /* Compiles policies and publishes them. Under the policy lock. 0, or a negative errno with a sentence. */
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 
-/* The same, of those in force. */
+/* Compiles and publishes the policies in force again. Under the policy lock. 0, or a negative errno with a sentence. */
 int policies_publish_again(weir *w, weir_error *error);
 
 #endif

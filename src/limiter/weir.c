@@ -53,7 +53,7 @@ static void locks_destroy(weir *w)
     (void) pthread_cond_destroy(&w->sync_done);
 }
 
-/* Secrets, salts, the empty policy set. */
+/* Fills in the secrets and the key masks, and compiles the empty policy set. */
 static int identity_init(weir *w)
 {
     const int result = hash_secret_fill(&w->secret);
@@ -61,7 +61,7 @@ static int identity_init(weir *w)
         return result;
     }
     for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
-        /* Mixed once more: a key's bytes can be a policy's number, and its hash must not be that policy's salt. */
+        /* Mixed once more: a key's bytes can be a policy's number, and its hash must not equal that policy's mask. */
         w->policy_key_masks[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
     }
     w->names.key_masks = w->policy_key_masks;
@@ -75,7 +75,7 @@ static int identity_init(weir *w)
     return compiled;
 }
 
-/* Frees whatever there is; what never was is zero. */
+/* Frees a weir, also one that is not complete: missing parts are zero. */
 static void weir_free(weir *w)
 {
     if (w->wake_fd >= 0) {
@@ -94,12 +94,13 @@ static void weir_free(weir *w)
     limiter_close(&w->limiter);
     denial_log_close(&w->denials);
     if (getpid() == w->pid) {
-        locks_destroy(w); /* in a child they are as the parent's threads left them, who may wait at the condition */
+        locks_destroy(w); /* in a child the locks are as the parent's threads left them; some of these may wait for the
+                             condition */
     }
     free(w);
 }
 
-/* Everything but the transport and the thread. */
+/* Makes a weir without its transport and background thread. */
 static int weir_make(const weir_options *options, bool fleet, weir **out, weir_error *error)
 {
     weir *w = aligned_alloc(CACHE_LINE, sizeof(weir)); /* a multiple: the first member is aligned so */
@@ -222,7 +223,7 @@ int weir_open(const weir_options *options, weir **out, weir_error *error)
     return weir_open_on(options, transport, out, error);
 }
 
-/* Tells the fleet what is left, in the time there is. */
+/* Sends the last reports, for at most redis_timeout_ms. */
 static void report_last(weir *w)
 {
     for (uint32_t i = 0; i < w->limiter.max_threads; i++) {
@@ -247,7 +248,7 @@ void weir_close(weir *w)
     weir_free(w);
 }
 
-/* Lists are of groups. Under the policy lock. */
+/* The group of a policy, as lists are kept by group. Under the policy lock. */
 static weir_policy_id group_of(const weir *w, weir_policy_id id)
 {
     /* Relaxed: changed only under the lock. */

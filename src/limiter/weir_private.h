@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole of one weir: what the public functions are thin over. */
+/* struct weir: all parts of one open weir. */
 #ifndef WEIR_LIMITER_WEIR_PRIVATE_H
 #define WEIR_LIMITER_WEIR_PRIVATE_H
 
@@ -18,7 +18,7 @@
 
 struct configured_policies;
 
-/* Where entries of single keys come from; of two of one key the earlier is in force. */
+/* The sources of overrides. Of two overrides of one key the one of the earlier source is in force. */
 enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
 
 struct weir {
@@ -33,11 +33,11 @@ struct weir {
     /* Guards names, configured, the texts of overrides, the bucket origin, and changes of limiter.process.policies. */
     pthread_mutex_t policy_lock;
     struct policy_names names;
-    struct configured_policies *configured;         /* what the policies in force were given as; NULL: none were */
+    struct configured_policies *configured;         /* the policies in force as configured; NULL: none */
     struct override_list overrides[OVERRIDE_LISTS]; /* by where they come from */
     _Atomic uint64_t override_count;
     pid_t pid;
-    /* The background thread, or whoever calls weir_poll. */
+    /* The background thread, or the caller of weir_poll. */
     pthread_mutex_t poll_lock; /* no_thread: one at a time */
     struct poll_set poll_set;  /* no_thread: what the host's loop waits for. Under poll_lock */
     pthread_t thread;

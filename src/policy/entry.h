@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an entry of a single key says (docs/policies.md): a name "policy:key", and a value "allow", "deny", or one
- * number per limit of the policy, with a burst where wanted: "200", "200/50 10000".
+ * The text of an override (docs/policies.md): a name "policy:key", and a value "allow", "deny", or a number for each
+ * limit of the policy, optionally with a burst: "200", "200/50 10000".
  */
 #ifndef WEIR_POLICY_ENTRY_H
 #define WEIR_POLICY_ENTRY_H
@@ -9,12 +9,12 @@
 #include "policy/key_form.h"
 #include "policy/policy.h"
 
-/* Of a name in its one form, with the terminator. */
+/* Size of a name's canonical text, with the terminator. */
 #define ENTRY_NAME_SIZE (WEIR_MAX_NAME + 1 + 3 * KEY_FORM_SIZE + 1)
 
 enum entry_kind {
     ENTRY_KEY,    /* a key's bytes */
-    ENTRY_HASHED, /* the hash that a key is told by */
+    ENTRY_HASHED, /* the hash in the key's record name */
     ENTRY_NETWORK /* all keys of a network */
 };
 
@@ -32,16 +32,16 @@ struct entry_value {
     uint64_t limits[WEIR_MAX_LIMITS], bursts[WEIR_MAX_LIMITS];
 };
 
-/* 0, or -EINVAL with a sentence. The policy need not be there. */
+/* 0, or -EINVAL with a sentence. The policy need not be in a set. */
 int entry_name_read(const struct policy_names *names, const char *text, struct entry_name *out, weir_error *error);
 
-/* The one form of a name. */
+/* Writes the canonical text of a name. */
 void entry_name_write(const struct entry_name *name, char out[ENTRY_NAME_SIZE]);
 
-/* Reads a value for a policy: `limits` are its own. 0, or -EINVAL with a sentence. */
+/* Reads a value for a policy as configured. 0, or -EINVAL with a sentence. */
 int entry_value_read(const weir_policy *policy, const char *text, struct entry_value *out, weir_error *error);
 
-/* The same for a policy that was compiled. */
+/* Reads a value for a compiled policy. 0, or -EINVAL with a sentence. */
 int entry_value_compile(const struct policy *policy, const char *text, struct entry_value *out, weir_error *error);
 
 #endif

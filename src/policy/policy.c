@@ -14,8 +14,8 @@
 #include "policy/override_set.h"
 
 /*
- * How many ticks a period, or the filling of a bucket, must last for a decision by the tick to be as good as one by the
- * clock: a bucket that fills within a tick would lose what refills in the rest of it.
+ * The least ticks of a period, or of the refill of a whole bucket, for decisions by the tick. With fewer, a bucket that
+ * fills within a tick loses what refills in the rest of the tick.
  */
 #define COARSE_TICKS 8
 
@@ -126,7 +126,7 @@ static void policy_compile(struct policy *out, const weir_policy *policy, const 
     store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
 }
 
-/* All that share this limit's keys remember at least as much as `units`. */
+/* Raises history_max of all limits that share this limit's keys to at least `units`. */
 static void raise_history_max(const struct policy_group *group, uint64_t limit_hash, uint64_t units)
 {
     for (size_t i = 0; i < group->count; i++) {

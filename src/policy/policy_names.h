@@ -11,34 +11,34 @@
 
 struct record_hash;
 
-/* How the keys of a policy and its tiers are written; the policy need not be there. */
+/* The form of the keys of a policy and its tiers; the policy need not be in a set. */
 struct policy_form {
     char policy[WEIR_MAX_NAME + 1];
     const weir_key_form *form;
 };
 
-/* What outlives the sets: the names this weir has ever seen, in the order of their ids. Guarded by the caller's lock.
+/* The names since weir_open, in the order of their ids. The caller's lock guards all of it.
  */
 struct policy_names {
     size_t count;
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct rate_list *rates;                              /* of each limit */
-    const uint64_t *key_masks;                            /* by id: what keeps the policies' keys apart */
-    const struct record_hash *record_hash;                /* as the salts, the caller's */
-    struct policy_form *forms;                            /* of keys */
+    const uint64_t *key_masks; /* by id: xor that keeps the hashes of different policies apart; the caller's */
+    const struct record_hash *record_hash; /* the caller's */
+    struct policy_form *forms;             /* of keys */
     size_t form_count;
 };
 
 void policy_names_free(struct policy_names *names);
 
-/* The form of the keys of a policy of that name; NULL: bytes. */
+/* The form of the keys of this policy; NULL: bytes. */
 const weir_key_form *policy_names_form(const struct policy_names *names, const char *name);
 
-/* Sets it. 0 or -ENOMEM. */
+/* Sets the form of a policy's keys. 0 or -ENOMEM. */
 int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form);
 
-/* The id of a name; WEIR_NO_POLICY where it was never seen. */
+/* The id of a name; WEIR_NO_POLICY: the name is new. */
 weir_policy_id policy_names_find(const struct policy_names *names, const char *name);
 
 /* The id of a name; a new name gets the next id. The caller has checked that there is room. */

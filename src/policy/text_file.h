@@ -8,12 +8,12 @@
 
 #include "weir/weir.h"
 
-/* A thousand policies of four limits take a tenth of it. */
+/* The greatest size of a file, in bytes. A thousand policies of four limits take a tenth of it. */
 #define TEXT_FILE_SIZE_MAX ((size_t) 1 << 20)
 
 struct text_file {
     const char *path;
-    weir_error *error; /* of who reads the file; NULL is allowed */
+    weir_error *error; /* where errors are written; NULL is allowed */
     char *text;        /* malloc'ed; a NUL follows the last byte */
     size_t size;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every sentence names the policy, the limit (counted from 1), the field, its value, and the way out. */
+/* See validate.h. Each sentence names the policy, the limit (counted from 1), the field, its value and the way out. */
 #include "policy/validate.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static const char *const algorithm_names[] = {ALGORITHM_TABLE(ALGORITHM_NAME_ENT
 static const struct words algorithm_words = {.names = algorithm_names,
                                              .count = sizeof(algorithm_names) / sizeof(algorithm_names[0])};
 
-/* Who is at fault, in words. */
+/* The policy or limit that is checked, and its name in a sentence. */
 struct subject {
     const weir_policy *policy;
     size_t policy_index, limit_index;
@@ -109,7 +109,7 @@ static int check_fields(struct subject *s)
     return result;
 }
 
-/* A bucket's rate and size; limit, period and burst are in range each. */
+/* Checks a bucket's rate and time to refill; limit, period and burst are each in range. */
 static int check_bucket(struct subject *s, const weir_limit *l)
 {
     if ((wide_uint) l->limit * NS_PER_S > (wide_uint) RATE_MAX * l->period_ns) {
@@ -235,10 +235,10 @@ static int check_limit(struct subject *s, const weir_limit *l)
     return 0;
 }
 
-/* What tells two limits of one algorithm apart. */
+/* A number that differs between two limits of one algorithm. */
 static uint64_t period_of(const weir_limit *l)
 {
-    /* A calendar day counts as a day does. A month is no period: they begin at 1 ms. */
+    /* A calendar day is the same limit as a period of a day. 1 stands for the month: periods are 1 ms or longer. */
     if (l->calendar == WEIR_CALENDAR_NONE) {
         return l->period_ns;
     }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a well-formed policy is; one place for policies from programs and from files. */
+/* Validates policies, from programs and from files. */
 #ifndef WEIR_POLICY_VALIDATE_H
 #define WEIR_POLICY_VALIDATE_H
 
 #include "base/numbers.h"
 #include "weir/weir.h"
 
-/* Ranges of what a policy has. */
+/* The ranges of a policy's numbers. */
 #define POLICY_PERIOD_MIN_NS NS_PER_MS
 #define POLICY_PERIOD_MAX_NS (UINT64_C(31622400) * NS_PER_S)
 #define POLICY_GRACE_MAX_MS  UINT32_C(86400000)
 #define POLICY_LONG_MAX_MS   UINT32_C(2592000000)
 
-/* Where a malformed set is malformed, for callers who know more of where it came from. */
+/* The place of the fault in a malformed set, for a caller that knows where in a file that place is. */
 struct policy_fault {
     size_t policy_index;
     size_t limit_index; /* SIZE_MAX: the fault is the policy's own */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words there are for a thing, and which of them somebody meant who typed another one. */
+/* The words of a field, and the word that a misspelt one probably means. */
 #ifndef WEIR_POLICY_WORDS_H
 #define WEIR_POLICY_WORDS_H
 
 #include <stddef.h>
 
-/* What users of other limiters type, and what it is here. */
+/* A word of other limiters, and the word or field of weir in its place. */
 struct word_alias {
     const char *typed; /* lower case, with '_' */
     const char *meant; /* a word, or "field: value" */
@@ -24,15 +24,15 @@ struct words {
 size_t words_find(const struct words *words, const char *text);
 
 /*
- * The word that is nearest by letters inserted, left out, changed and swapped, if it is near: at most one for three
- * letters. Case, '-' and '_' are alike. NULL: none is. *distance: how far it is.
+ * The nearest word by letters inserted, left out, changed and swapped: at most one such change for three letters. Case,
+ * '-' and '_' make no difference. NULL: no word is near. *distance: the number of changes.
  */
 const char *words_nearest(const struct words *words, const char *text, size_t *distance);
 
-/* What an alias stands for; NULL: it is none. */
+/* The meaning of an alias; NULL: `text` is no alias. */
 const char *words_alias(const struct words *words, const char *text);
 
-/* The alias or the nearest word; NULL: neither is there. */
+/* The meaning of an alias, else the nearest word, else NULL. */
 const char *words_meant(const struct words *words, const char *text);
 
 /* Writes "a, b, c", cut to `size` with the terminator. Returns `out`. */
