@@ -84,13 +84,13 @@ struct state history_summary(struct history *history, const struct rule *rule);
 /* The functions below use the summary alone. */
 struct state history_fresh(void);
 
-/* When the last unit of a summary leaves the window; fleet time. */
+/* When the last unit will have left the window: fleet time; 0: there is none. */
 static inline uint64_t history_state_until(struct state s)
 {
     return s.a;
 }
 
-/* Units in the window, everybody's. */
+/* The units of all nodes in the window, as of the last history_expire. */
 static inline uint64_t history_state_count(struct state s)
 {
     return s.b;
