@@ -2,7 +2,7 @@
 /*
  * Reading, reserving and charging the cells of one claim; see claim.h.
  *
- * Ordering: [P1] and [P2] of decide.c, [T2] and [T3] of table.h.
+ * Ordering: [P1] and [P2] of decide.c, [T2] and [T3] of cell.h.
  * Progress: lock-free, but for logs, each of which has a lock.
  */
 #include "check/claim.h"
@@ -75,7 +75,7 @@ static bool refresh_log(struct request *r, const struct claim *claim, size_t i)
     return there;
 }
 
-static bool read_limit(struct request *r, struct claim *claim, size_t i, uint64_t own)
+static bool read_one_limit(struct request *r, struct claim *claim, size_t i, uint64_t own)
 {
     struct dwcas_value value;
     bool there = true;
@@ -95,7 +95,7 @@ static bool read_limit(struct request *r, struct claim *claim, size_t i, uint64_
 bool claim_read_limits(struct request *r, struct claim *claim, uint64_t own)
 {
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        if (!read_limit(r, claim, i, own)) {
+        if (!read_one_limit(r, claim, i, own)) {
             return false;
         }
         claim->readings[i].left = saturating_sub(claim->readings[i].left, claim->before[i]);

@@ -37,7 +37,8 @@
  *   [P2] A reservation raises held (seq_cst), then reads the state and swaps it for one of a new generation (full
  *        barrier). So of a charge and a reservation, either the charge sees the units held, or its swap fails on the
  *        new generation. Partner: [P1].
- *   Also [T3] of table.h, for the denial rule, and [S3] of settle.c: held is lowered after the charge.
+ *
+ * Also [T3] of cell.h, for the denial rule, and [S3] of settle.c: held is lowered after the charge.
  *
  * Progress: with one cell lock-free, but for logs: a retry means that another thread has charged, settled or been
  * granted. With several cells, two requests for the last units can make each other release; they yield the processor

@@ -11,7 +11,7 @@
  * What all keys of a policy have in common at one time is worked out once (policy_snapshot_of).
  *
  * Ordering: [P1] of decide.c: the state is read, then held, then that state is swapped. The two words of the state may
- * have been read at two times; then the swap fails. The hash is read after both (I3, [T2] of table.h).
+ * have been read at two times; then the swap fails. The hash is read after both (I3, [T2] of cell.h).
  * Progress: wait-free.
  * Names: direct_.
  */

@@ -7,7 +7,8 @@
  *   a sliding log: never more than its limit in any period, whatever the memory for logs comes to
  *   logs of keys that come and go: no memory is lost
  *
- * Guards: src/check/refund.c, src/check/reserve.c, src/process/history_store.c, src/base/buddy.c
+ * Guards: src/check/refund.c, src/check/charge.c, src/check/subject.c, src/check/reserve.c,
+ * src/process/history_store.c, src/base/buddy.c
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -4,7 +4,8 @@
  * changes of policy, shadow mode, the logs' memory. Under a clock that the test moves, but for the last two tests.
  *
  * Guards: src/check/check.c, src/check/request.h, src/check/check_all.c, src/check/decide.c, src/check/denial.c,
- * src/check/refund.c, src/check/reserve.c, src/process/history_store.c, src/process/process.c, src/base/clock.h
+ * src/check/refund.c, src/check/charge.c, src/check/reset.c, src/check/reserve.c, src/process/history_store.c,
+ * src/process/process.c, src/base/clock.h
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The packed words of a slot: what is packed comes out again, and a verdict's first 8 bytes are what they say. */
-/* guards: thread/slot_word.h */
+/*
+ * The packed words of a slot: what is packed comes out again, and a verdict's first 8 bytes are what they say.
+ *
+ * Guards: src/thread/slot_word.h
+ */
 #include "support/support.h"
 
 #include "thread/slot_word.h"
