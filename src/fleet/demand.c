@@ -9,14 +9,15 @@
  * Invariant: told.asked is what this node has said was asked of it in a window, and never decreases; what was denied
  * after the last look at a window counts in the next one.
  */
+#include "fleet/demand.h"
 #include "algorithm/bucket.h"
 #include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/count.h"
 #include "base/hash.h"
 #include "base/numbers.h"
-#include "fleet/fleet.h"
 #include "fleet/report.h"
+#include "fleet/state.h"
 
 /* A surprise is worth asking at once if it is this part of the headroom. */
 #define URGENT_THRESHOLD_DIVISOR 8
@@ -96,7 +97,7 @@ uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64
     sync->demand.local_demand += more;
     /* A cell is looked at within an interval of its use, but for an outage: then in the first round after it. */
     const uint64_t inspected_ns = load_relaxed(&sync->allowance.inspected_ns);
-    const uint64_t most_ns = max_u64(interval_ns, saturating_sub(now_ns, fleet->gathered_before_ns));
+    const uint64_t most_ns = max_u64(interval_ns, saturating_sub(now_ns, fleet->gather.before_ns));
     const uint64_t span_ns = max_u64(min_u64(now_ns - inspected_ns, most_ns), 1);
     /* What was denied in an outage was mostly denied in earlier windows. */
     const bool earlier = into_ns < span_ns && span_ns > interval_ns + interval_ns / 2;
@@ -155,7 +156,7 @@ static bool surges(const struct demand_stats *demand, uint64_t now_ns, uint64_t 
 }
 
 /* Others' units since a time: by now they have told of half an interval less. */
-static uint64_t log_recent(const struct log_news *log, uint64_t since_ns)
+static uint64_t log_recent(const struct history_report *log, uint64_t since_ns)
 {
     uint64_t units = 0;
     for (uint32_t i = 0; i < log->group_count; i++) {
@@ -174,7 +175,7 @@ static bool begins(const struct fleet *fleet, struct sync_full *sync, const stru
                    const struct report *report, uint64_t start_ns)
 {
     struct demand_stats *demand = &sync->demand;
-    const uint64_t now_ns = fleet->gathered_ns;
+    const uint64_t now_ns = fleet->gather.now_ns;
     const uint64_t interval_ns = fleet->process->interval_ns;
     if (demand->learned_ns == 0) {
         const uint64_t age_ns = saturating_sub(now_ns, start_ns);
@@ -207,7 +208,7 @@ static bool all_have_spoken(const struct fleet *fleet, uint64_t since_ns, bool b
     const struct membership *membership = &fleet->membership;
     const uint64_t spoken_ns = bucket ? membership->watermark_ns : membership->spoken_ns;
     const uint64_t interval_ns = fleet->process->interval_ns;
-    const uint64_t by_ns = min_u64(since_ns, saturating_sub(fleet->gathered_ns, interval_ns));
+    const uint64_t by_ns = min_u64(since_ns, saturating_sub(fleet->gather.now_ns, interval_ns));
     return spoken_ns + interval_ns / LATE_DIVISOR >= by_ns;
 }
 
@@ -277,9 +278,9 @@ static void take_in(const struct fleet *fleet, struct sync_full *sync, const str
                     const struct report *report, uint64_t start_ns, bool with_before)
 {
     struct demand_stats *demand = &sync->demand;
-    const uint64_t now_ns = fleet->gathered_ns;
+    const uint64_t now_ns = fleet->gather.now_ns;
     const uint64_t interval_ns = fleet->process->interval_ns;
-    const uint64_t age_ns = fleet->news_age_ns;
+    const uint64_t age_ns = fleet->news.age_ns;
     const bool window = !rule_is_bucket(rule) && !rule_has_history(rule);
     const uint64_t span_ns = demand->learned_ns != 0 ? now_ns - demand->learned_ns : 0;
     if (span_ns < interval_ns - interval_ns / WAIT_DIVISOR) {
@@ -341,8 +342,8 @@ static void count_error(struct fleet *fleet, const struct sync_full *sync, const
                         uint64_t remote, uint64_t start_ns)
 {
     const struct allowance *allowance = &sync->allowance;
-    const uint64_t now_ns = fleet->gathered_ns;
-    const uint64_t age_ns = rule_is_bucket(rule) ? 0 : fleet->news_age_ns;
+    const uint64_t now_ns = fleet->gather.now_ns;
+    const uint64_t age_ns = rule_is_bucket(rule) ? 0 : fleet->news.age_ns;
     const uint64_t since_ns = load_relaxed(&allowance->since_ns);
     if (since_ns < start_ns || since_ns + age_ns >= now_ns || load_relaxed(&allowance->fraction) != 0) {
         return; /* another window, or no time: there was no estimate */
@@ -428,8 +429,8 @@ static uint64_t presumed_in_window(const struct fleet *fleet, const struct deman
         return 0;
     }
     /* What they used since the others' news is in the estimate, as the others' is. */
-    const uint64_t told_ns = saturating_sub(fleet->gathered_ns, fleet->news_age_ns);
-    start_ns = rule_has_history(rule) ? saturating_sub(fleet->gathered_ns, rule->period_ns) : start_ns;
+    const uint64_t told_ns = saturating_sub(fleet->gather.now_ns, fleet->news.age_ns);
+    start_ns = rule_has_history(rule) ? saturating_sub(fleet->gather.now_ns, rule->period_ns) : start_ns;
     const uint64_t units = presumed_units(fleet, demand, rule, start_ns, told_ns);
     if (rule->algorithm != WEIR_SLIDING_WINDOW) {
         return units;
@@ -458,16 +459,16 @@ static uint64_t level_of(const struct fleet *fleet, const struct sync_full *sync
 {
     const struct demand_stats *demand = &sync->demand;
     const struct allowance *allowance = &sync->allowance;
-    const uint64_t now = bucket_time(rule, fleet->gathered_ns);
+    const uint64_t now = bucket_time(rule, fleet->gather.now_ns);
     const uint64_t ahead = remote_flow(rule, rates->known ? rates->remote_rate : estimate->remote_rate,
-                                       estimate->remote_fraction, fleet->news_age_ns);
+                                       estimate->remote_fraction, fleet->news.age_ns);
     const uint64_t known = (report->count - demand->known_total) & BUCKET_TOTAL_MASK;
     const uint64_t counts =
         saturating_add(demand->known_time, saturating_mul(known <= BUCKET_TOTAL_MASK / 2 ? known : 0, rule->unit));
     uint64_t level = saturating_add(counts, ahead);
     if (load_relaxed(&allowance->level) != 0) {
         const uint64_t unseen = (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK;
-        level = max_u64(level_now(sync, rule, report->count, fleet->gathered_ns),
+        level = max_u64(level_now(sync, rule, report->count, fleet->gather.now_ns),
                         saturating_sub(state.a, saturating_mul(unseen, rule->unit)));
         /* While nodes are silent, the level that this node goes by stands. What was presumed of nodes that no longer
          * count is over; the next report lets the fleet know. */
@@ -485,8 +486,8 @@ static uint64_t level_of(const struct fleet *fleet, const struct sync_full *sync
 /* Fleet time as of which the others have told, on average; of an answer that waits for theirs as allowance.c counts. */
 static uint64_t news_since(const struct fleet *fleet, bool waits)
 {
-    const uint64_t age_ns = waits ? fleet->process->interval_ns / 2 : fleet->news_age_ns;
-    return max_u64(saturating_sub(fleet->gathered_ns, age_ns), 1);
+    const uint64_t age_ns = waits ? fleet->process->interval_ns / 2 : fleet->news.age_ns;
+    return max_u64(saturating_sub(fleet->gather.now_ns, age_ns), 1);
 }
 
 void demand_answer(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
@@ -495,7 +496,7 @@ void demand_answer(struct fleet *fleet, const struct cell *cell, struct sync_ful
     struct allowance *allowance = &sync->allowance;
     struct demand_stats *demand = &sync->demand;
     const uint64_t interval_ns = fleet->process->interval_ns;
-    const uint64_t now_ns = fleet->gathered_ns;
+    const uint64_t now_ns = fleet->gather.now_ns;
     const bool bucket = rule_is_bucket(rule);
     const bool log = rule_has_history(rule);
     demand->fraction_ns = load_relaxed(&allowance->fraction) != 0 ? now_ns : demand->fraction_ns;
@@ -582,7 +583,7 @@ void demand_history(struct fleet *fleet, const struct cell *cell, struct sync_fu
     uint64_t more = (report->sum_demand - sync->now.remote_demand) % REPORT_HISTORY_DEMAND;
     if (sync->before.remote_demand != report->history->authors) {
         /* The sum is another one: what they were asked for goes on as it was. */
-        const uint64_t span_ns = saturating_sub(fleet->gathered_ns, demand->learned_ns);
+        const uint64_t span_ns = saturating_sub(fleet->gather.now_ns, demand->learned_ns);
         const uint64_t expected = muldiv_floor(demand->rates.remote_rate, span_ns, NS_PER_S) >> RATE_BITS;
         more = saturating_sub(expected, demand->remote_demand);
     } else if (more > REPORT_HISTORY_DEMAND / 2) {

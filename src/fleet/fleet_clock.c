@@ -9,7 +9,8 @@
  * time does not go back either, whatever Redis's clock does (redis/scripts/heartbeat.lua). Only a fleet that has lost
  * all it knew may begin earlier, by what it heard of a node that joined first: then the states move with it once more.
  */
-#include "fleet/fleet.h"
+#include "fleet/fleet_log.h"
+#include "fleet/state.h"
 
 #include <inttypes.h>
 
@@ -62,7 +63,7 @@ static void begin_step(struct fleet *fleet, uint64_t monotonic_ns, int64_t error
     }
     fleet->clock.step_ns = error_ns;
     fleet->clock.readers_drained = error_ns > 0;
-    fleet->shifted = 0;
+    fleet->clock_shift.cells_done = 0;
 }
 
 void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
@@ -75,22 +76,22 @@ void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
     if (!clock->readers_drained) {
         /* Who has read the time before it went back would charge a key that has moved as of then. */
         rcu_synchronize();
-        if (!fleet->move_origin(fleet->move_arg, step_ns)) {
+        if (!fleet->clock.move_origin(fleet->clock.move_arg, step_ns)) {
             return;
         }
         clock->readers_drained = true;
     }
     const int64_t done_ns = step_ns < 0 ? step_ns : 0;
     rcu_enter();
-    const bool done = report_shift_time(fleet, load_acquire(&fleet->process->policies),
-                                        monotonic_ns + offset_of(fleet) - (uint64_t) done_ns, step_ns);
+    const bool done = clock_shift_step(fleet, load_acquire(&fleet->process->policies),
+                                       monotonic_ns + offset_of(fleet) - (uint64_t) done_ns, step_ns);
     rcu_leave();
-    if (!done || (step_ns > 0 && !fleet->move_origin(fleet->move_arg, step_ns))) {
+    if (!done || (step_ns > 0 && !fleet->clock.move_origin(fleet->clock.move_arg, step_ns))) {
         return;
     }
     if (step_ns > 0) {
         tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) step_ns, true);
-        tick_news(fleet->limiter, fleet->good_ns + offset_of(fleet)); /* it was noted by the time before */
+        tick_news(fleet->limiter, fleet->news.good_ns + offset_of(fleet)); /* it was noted by the time before */
     }
     clock->step_ns = 0;
     clock->known = true;
@@ -139,15 +140,15 @@ void fleet_clock_report(struct fleet *fleet)
 {
     struct fleet_clock *clock = &fleet->clock;
     const int64_t ahead_ns = fleet->round.ahead_ns;
-    const int64_t since_ns = ahead_ns - clock->said_ns;
+    const int64_t since_ns = ahead_ns - clock->logged_ahead_ns;
     const bool apart = ahead_ns > APART_NS || ahead_ns < -APART_NS;
     const char *server = fleet->transport->ops->server(fleet->transport);
     /* Fleet time comes nearer by 1/256: that is no news. */
-    if (!apart && clock->said_ns != 0) {
-        clock->said_ns = 0;
+    if (!apart && clock->logged_ahead_ns != 0) {
+        clock->logged_ahead_ns = 0;
         fleet_log(fleet, WEIR_LOG_INFO, "%s: its clock agrees with the fleet's time again, to an hour", server);
-    } else if (apart && (clock->said_ns == 0 || since_ns > APART_NS || since_ns < -APART_NS)) {
-        clock->said_ns = ahead_ns;
+    } else if (apart && (clock->logged_ahead_ns == 0 || since_ns > APART_NS || since_ns < -APART_NS)) {
+        clock->logged_ahead_ns = ahead_ns;
         const uint64_t by_s = (uint64_t) (ahead_ns > 0 ? ahead_ns : -ahead_ns) / NS_PER_S;
         fleet_log(
             fleet, WEIR_LOG_WARNING,

@@ -12,10 +12,12 @@
  * the urgent ones: what is left goes in the next round, which follows at once. For somebody who waits (weir_sync) all
  * of these are told whether they are due or not, in a flush.
  */
+#include "fleet/gather.h"
 #include "base/clock.h"
 #include "base/numbers.h"
-#include "fleet/fleet.h"
 #include "fleet/report.h"
+#include "fleet/report_history.h"
+#include "fleet/state.h"
 
 /* For how long a round is gathered; between looks at the clock so many cells are looked at. */
 #define GATHER_MOST_NS (500 * NS_PER_US)
@@ -40,7 +42,7 @@ struct gathering {
 static bool has_room(struct gathering *g)
 {
     /* Room for two: a window's cell may have two reports. */
-    g->full = g->full || g->fleet->sync_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
+    g->full = g->full || g->fleet->batch.sync_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
               g->again_count == ROUND_HISTORIES;
     if (!g->full && ++g->looked % LOOK_EVERY == 0) {
         g->full = clock_monotonic_ns(g->fleet->limiter->clock) >= g->until_ns;
@@ -54,7 +56,7 @@ static void take(struct gathering *g, uint32_t at, enum urge urge)
     if (!all) {
         g->again[g->again_count++] = at;
     }
-    if (!all || g->fleet->sync_missing) {
+    if (!all || g->fleet->batch.sync_missing) {
         g->unreported = at < g->unreported ? at : g->unreported;
     }
 }
@@ -96,18 +98,18 @@ static void take_urgent(struct gathering *g)
 static void take_evicted(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
-    while (fleet->evicted_count < ROUND_EVICTED &&
-           evict_take_report(fleet->process, &fleet->evicted_reports[fleet->evicted_count])) {
-        fleet->evicted_count++;
+    while (fleet->batch.evicted_count < ROUND_EVICTED &&
+           evict_take_report(fleet->process, &fleet->batch.evicted[fleet->batch.evicted_count])) {
+        fleet->batch.evicted_count++;
     }
     const uint64_t until_ns = g->until_ns;
     const bool full = g->full;
-    const size_t histories = fleet->history_count; /* urgent ones */
+    const size_t histories = fleet->batch.history_count; /* urgent ones */
     g->until_ns -= GATHER_MOST_NS / 2;
-    while (has_room(g) && fleet->evicted_told < fleet->evicted_count &&
-           fleet->history_count - histories < ROUND_HISTORIES / 2 &&
-           report_evicted(fleet, g->set, (uint32_t) fleet->evicted_told, g->now_ns)) {
-        fleet->evicted_told++;
+    while (has_room(g) && fleet->batch.evicted_sent < fleet->batch.evicted_count &&
+           fleet->batch.history_count - histories < ROUND_HISTORIES / 2 &&
+           report_evicted(fleet, g->set, (uint32_t) fleet->batch.evicted_sent, g->now_ns)) {
+        fleet->batch.evicted_sent++;
     }
     g->until_ns = until_ns;
     g->full = full;
@@ -118,11 +120,11 @@ static void take_dirty(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
     struct bitmap *dirty = &fleet->process->table.dirty;
-    const uint32_t first = fleet->cursor;
-    take_all(g, dirty, &fleet->cursor, (uint32_t) fleet->process->table.cell_count, URGE_IF_DUE);
+    const uint32_t first = fleet->gather.dirty_cursor;
+    take_all(g, dirty, &fleet->gather.dirty_cursor, (uint32_t) fleet->process->table.cell_count, URGE_IF_DUE);
     if (!g->full) {
-        fleet->cursor = 0;
-        take_all(g, dirty, &fleet->cursor, first, URGE_IF_DUE);
+        fleet->gather.dirty_cursor = 0;
+        take_all(g, dirty, &fleet->gather.dirty_cursor, first, URGE_IF_DUE);
     }
 }
 
@@ -138,11 +140,11 @@ static void take_deferred(struct gathering *g, bool begins)
 {
     struct fleet *fleet = g->fleet;
     const uint32_t cells = (uint32_t) fleet->process->table.cell_count;
-    if (begins && fleet->scan_cursor >= fleet->scan_end) { /* else the last one is not done yet */
-        fleet->scan_cursor = fleet->scan_end < cells ? fleet->scan_end : 0;
-        fleet->scan_end = part_end(fleet, fleet->scan_cursor, SCAN_INTERVALS);
+    if (begins && fleet->gather.deferred_cursor >= fleet->gather.deferred_end) { /* else the last one is not done yet */
+        fleet->gather.deferred_cursor = fleet->gather.deferred_end < cells ? fleet->gather.deferred_end : 0;
+        fleet->gather.deferred_end = part_end(fleet, fleet->gather.deferred_cursor, SCAN_INTERVALS);
     }
-    take_all(g, &fleet->process->table.deferred, &fleet->scan_cursor, fleet->scan_end, URGE_SCAN);
+    take_all(g, &fleet->process->table.deferred, &fleet->gather.deferred_cursor, fleet->gather.deferred_end, URGE_SCAN);
 }
 
 static void take_resync(struct gathering *g, bool begins, bool all)
@@ -150,19 +152,19 @@ static void take_resync(struct gathering *g, bool begins, bool all)
     struct fleet *fleet = g->fleet;
     const struct table *table = &fleet->process->table;
     if (begins || all) {
-        fleet->resync_end =
-            all ? (uint32_t) table->cell_count : part_end(fleet, fleet->resync_cursor, RESYNC_INTERVALS);
+        fleet->gather.resync_end =
+            all ? (uint32_t) table->cell_count : part_end(fleet, fleet->gather.resync_cursor, RESYNC_INTERVALS);
     }
-    for (; fleet->resync_cursor < fleet->resync_end && has_room(g); fleet->resync_cursor++) {
-        if (load_relaxed(&table->cells[fleet->resync_cursor].hash) != 0) {
-            take(g, fleet->resync_cursor, URGE_AGAIN);
+    for (; fleet->gather.resync_cursor < fleet->gather.resync_end && has_room(g); fleet->gather.resync_cursor++) {
+        if (load_relaxed(&table->cells[fleet->gather.resync_cursor].hash) != 0) {
+            take(g, fleet->gather.resync_cursor, URGE_AGAIN);
         }
     }
 }
 
 static bool evicted_done(const struct fleet *fleet)
 {
-    return fleet->evicted_told == fleet->evicted_count && fleet->evicted_count < ROUND_EVICTED;
+    return fleet->batch.evicted_sent == fleet->batch.evicted_count && fleet->batch.evicted_count < ROUND_EVICTED;
 }
 
 /*
@@ -174,18 +176,18 @@ static void wait_for_untold(struct gathering *g)
     struct full_sync *full_sync = &g->fleet->full_sync;
     uint64_t counts;
     uint64_t end;
-    if (g->unreported >= full_sync->dirty) {
+    if (g->unreported >= full_sync->dirty_cursor) {
         return;
     }
-    full_sync->dirty = g->unreported;
-    if (!report_log_outrun(g->fleet, g->unreported, &counts, &end)) {
+    full_sync->dirty_cursor = g->unreported;
+    if (!report_history_outrun(g->fleet, g->unreported, &counts, &end)) {
         return;
     }
     if (full_sync->history_cell != g->unreported || end < full_sync->history_end || full_sync->history_end == 0) {
         full_sync->history_cell = g->unreported;
         full_sync->history_end = end;
     }
-    full_sync->dirty += counts >= full_sync->history_end;
+    full_sync->dirty_cursor += counts >= full_sync->history_end;
 }
 
 /*
@@ -198,20 +200,20 @@ static void take_full_sync(struct gathering *g, uint64_t ended)
     struct full_sync *full_sync = &fleet->full_sync;
     struct table *table = &fleet->process->table;
     const uint32_t cells = (uint32_t) table->cell_count;
-    const bool swept = full_sync->dirty >= cells && full_sync->deferred >= cells;
+    const bool swept = full_sync->dirty_cursor >= cells && full_sync->deferred_cursor >= cells;
     take_resync(g, false, true); /* the others get the room it leaves, when it is done */
-    take_all(g, &table->dirty, &full_sync->dirty, cells, URGE_NOW);
-    take_all(g, &table->deferred, &full_sync->deferred, cells, URGE_NOW);
+    take_all(g, &table->dirty, &full_sync->dirty_cursor, cells, URGE_NOW);
+    take_all(g, &table->deferred, &full_sync->deferred_cursor, cells, URGE_NOW);
     wait_for_untold(g);
-    full_sync->forgotten = swept ? full_sync->forgotten + (uint32_t) fleet->evicted_told : 0;
+    full_sync->evicted_reported = swept ? full_sync->evicted_reported + (uint32_t) fleet->batch.evicted_sent : 0;
     /* A key that was there when its round began, and not when the flush came to it, is told in another round. */
     const bool all_there = swept || evict_begun_count(fleet->process) == ended;
     /* The ring of forgotten keys is in order: after so many it is those that were forgotten meanwhile. */
-    const bool forgotten = evicted_done(fleet) || full_sync->forgotten >= EVICTED_COUNT + ROUND_EVICTED;
-    full_sync->done = all_there && forgotten && full_sync->dirty >= cells && full_sync->deferred >= cells;
+    const bool forgotten = evicted_done(fleet) || full_sync->evicted_reported >= EVICTED_COUNT + ROUND_EVICTED;
+    full_sync->done = all_there && forgotten && full_sync->dirty_cursor >= cells && full_sync->deferred_cursor >= cells;
 }
 
-void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
+void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
 {
     struct gathering g = {.fleet = fleet,
                           .set = set,
@@ -220,13 +222,13 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
                           .unreported = TABLE_NONE};
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;
-    fleet->history_count = 0;
-    fleet->given_back = fleet->lost = fleet->sync_missing = false;
-    fleet->gathered_before_ns = fleet->gathered_ns;
-    fleet->gathered_ns = now_ns;
-    fleet->interval_count += begins;
-    fleet->gather_count++;
-    fleet->evicted_told = 0; /* of a round that failed, too */
+    fleet->batch.history_count = 0;
+    fleet->merge.refunded = fleet->merge.lost = fleet->batch.sync_missing = false;
+    fleet->gather.before_ns = fleet->gather.now_ns;
+    fleet->gather.now_ns = now_ns;
+    fleet->gather.interval_count += begins;
+    fleet->gather.number++;
+    fleet->batch.evicted_sent = 0; /* of a round that failed, too */
     const uint64_t ended = evict_ended_count(fleet->process);
     if (kind != ROUND_FULL_SYNC) {
         take_urgent(&g);
@@ -240,7 +242,7 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
         take_dirty(&g);
         take_deferred(&g, begins);
         take_resync(&g, begins, false);
-        fleet->waiting = g.full || g.unreported != TABLE_NONE || !evicted_done(fleet);
+        fleet->gather.has_rest = g.full || g.unreported != TABLE_NONE || !evicted_done(fleet);
     }
     /* Logs that had more to tell than fits are dirty again; not before the end, or they would be met twice. */
     for (size_t i = 0; i < g.again_count; i++) {
@@ -250,15 +252,15 @@ void report_gather(struct fleet *fleet, const struct policy_set *set, uint64_t n
 
 void full_sync_restart(struct fleet *fleet)
 {
-    if (load_relaxed(&fleet->waiters) == 0) {
+    if (load_relaxed(&fleet->sync_calls.waiters) == 0) {
         return; /* what could not be told goes its usual way: else rounds would follow each other until it could */
     }
     /* For whoever waits by then. */
-    fleet->full_sync = (struct full_sync){.again = fleet->full_sync.request, .urgent = fleet->full_sync.urgent};
+    fleet->full_sync = (struct full_sync){.restarts = fleet->full_sync.request, .urgent = fleet->full_sync.urgent};
 }
 
-void report_all_again(struct fleet *fleet)
+void gather_resync(struct fleet *fleet)
 {
-    fleet->resync_cursor = fleet->resync_end = 0;
-    fleet->resynced_at = fleet->interval_count;
+    fleet->gather.resync_cursor = fleet->gather.resync_end = 0;
+    fleet->gather.resynced_at = fleet->gather.interval_count;
 }

@@ -13,7 +13,8 @@
 
 #include "base/numbers.h"
 #include "base/plain.h"
-#include "fleet/fleet.h"
+#include "fleet/fleet_log.h"
+#include "fleet/state.h"
 
 /* How long the log is silent about a problem that does not change. */
 #define SAY_AGAIN_NS (600 * NS_PER_S)
@@ -48,8 +49,8 @@ const char *link_error_name(size_t kind)
 static void count(struct fleet *fleet, const char *problem, bool failed)
 {
     const uint64_t failures = fleet->transport->ops->counts(fleet->transport).failures;
-    const uint64_t more = max_u64(failures - fleet->failure_count, failed);
-    fleet->failure_count = failures;
+    const uint64_t more = max_u64(failures - fleet->link_health.failure_count, failed);
+    fleet->link_health.failure_count = failures;
     if (more == 0) {
         return;
     }
@@ -65,29 +66,29 @@ static void count_missed(struct fleet *fleet, bool up, bool failed, uint64_t mon
 {
     const uint64_t interval_ns = fleet->process->interval_ns;
     if (up) {
-        fleet->missed_ns = 0;
+        fleet->link_health.missed_ns = 0;
         return;
     }
-    if (fleet->missed_ns == 0) {
-        fleet->missed_ns = max_u64(monotonic_ns, fleet->next_round_ns) + interval_ns;
+    if (fleet->link_health.missed_ns == 0) {
+        fleet->link_health.missed_ns = max_u64(monotonic_ns, fleet->schedule.next_ns) + interval_ns;
     }
-    if (failed && monotonic_ns >= fleet->missed_ns) {
-        const uint64_t missed = (monotonic_ns - fleet->missed_ns) / interval_ns + 1;
+    if (failed && monotonic_ns >= fleet->link_health.missed_ns) {
+        const uint64_t missed = (monotonic_ns - fleet->link_health.missed_ns) / interval_ns + 1;
         counter_add(&fleet->stats.sync_error_count, missed);
-        fleet->missed_ns += missed * interval_ns;
+        fleet->link_health.missed_ns += missed * interval_ns;
     }
 }
 
 static void say_again(struct fleet *fleet, uint64_t monotonic_ns)
 {
-    const uint64_t minutes = (monotonic_ns - fleet->problem_ns) / (60 * NS_PER_S);
+    const uint64_t minutes = (monotonic_ns - fleet->link_health.problem_ns) / (60 * NS_PER_S);
     char hours[24] = "";
     if (minutes >= 60) {
         (void) snprintf(hours, sizeof(hours), "%" PRIu64 " h ", minutes / 60);
     }
-    fleet->said_ns = monotonic_ns;
-    fleet_log(fleet, WEIR_LOG_WARNING, "%s; down for %s%" PRIu64 " min; limiting goes on without it", fleet->problem,
-              hours, minutes % 60);
+    fleet->link_health.logged_ns = monotonic_ns;
+    fleet_log(fleet, WEIR_LOG_WARNING, "%s; down for %s%" PRIu64 " min; limiting goes on without it",
+              fleet->link_health.problem, hours, minutes % 60);
 }
 
 void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
@@ -104,21 +105,22 @@ void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
     count(fleet, problem, failed);
     count_missed(fleet, up, problem != NULL, monotonic_ns);
     if (problem == NULL) {
-        if (fleet->problem[0] != '\0' && fleet->good_ns != 0 && up) {
-            fleet->problem[0] = '\0';
+        if (fleet->link_health.problem[0] != '\0' && fleet->news.good_ns != 0 && up) {
+            fleet->link_health.problem[0] = '\0';
             fleet_log(fleet, WEIR_LOG_INFO, "%s: answering again, %" PRIu32 " live %s", server, fleet->membership.live,
                       plain_number(fleet->membership.live, "node", "nodes"));
         }
         return;
     }
-    char words[sizeof(fleet->problem)];
+    char words[sizeof(fleet->link_health.problem)];
     (void) snprintf(words, sizeof(words), "%s: %s", server, problem);
-    if (strcmp(words, fleet->problem) != 0) {
-        fleet->problem_ns = fleet->problem[0] == '\0' ? monotonic_ns : fleet->problem_ns;
-        fleet->said_ns = monotonic_ns;
-        memcpy(fleet->problem, words, sizeof(words));
+    if (strcmp(words, fleet->link_health.problem) != 0) {
+        fleet->link_health.problem_ns =
+            fleet->link_health.problem[0] == '\0' ? monotonic_ns : fleet->link_health.problem_ns;
+        fleet->link_health.logged_ns = monotonic_ns;
+        memcpy(fleet->link_health.problem, words, sizeof(words));
         fleet_log(fleet, WEIR_LOG_WARNING, "%s; limiting goes on without it", words);
-    } else if (monotonic_ns - fleet->said_ns >= SAY_AGAIN_NS) {
+    } else if (monotonic_ns - fleet->link_health.logged_ns >= SAY_AGAIN_NS) {
         say_again(fleet, monotonic_ns);
     }
 }

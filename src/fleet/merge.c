@@ -12,8 +12,10 @@
 #include "algorithm/window.h"
 #include "base/count.h"
 #include "base/numbers.h"
-#include "fleet/fleet.h"
+#include "fleet/demand.h"
 #include "fleet/report.h"
+#include "fleet/report_history.h"
+#include "fleet/state.h"
 
 /* What a record's answer says of the others and of the author. */
 struct answer {
@@ -88,14 +90,14 @@ static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_fu
     sync->now.acked_refunds = max_u64(sync->now.acked_refunds, report->refunds + answer.reset);
     const uint64_t unseen_refunds = load_acquire(&sync->ledger->refunds[0]) - report->refunds; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
-    const bool in_parts = report_in_parts(sync, fleet->gathered_ns - process->interval_ns);
+    const bool in_parts = report_in_parts(sync, fleet->gather.now_ns - process->interval_ns);
     if (listens || !in_parts) {
         sync->now.acked = report->count;
     } else {
         table_set_dirty(&process->table,
                         at); /* what they are worth is known while they count as untold (sync_state.c) */
     }
-    if (report->moves != 0 && !fleet->tells) {
+    if (report->moves != 0 && !fleet->batch.tells_debt) {
         table_set_dirty(&process->table, at); /* for what it held back: nobody may use the key again */
     }
     const uint64_t restored = load_relaxed(&sync->now.restored);
@@ -124,7 +126,7 @@ static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_fu
         store_relaxed(&sync->now.restored, 0);
     }
     if (listens) {
-        sync->demand.fraction_ns = sync->demand.shared ? fleet->gathered_ns : sync->demand.fraction_ns;
+        sync->demand.fraction_ns = sync->demand.shared ? fleet->gather.now_ns : sync->demand.fraction_ns;
         sync->demand.shared = false;
         news.unseen = 0; /* as of the report */
         sync->demand.known_time = alone ? merged.a : bucket_news_time(&as, &news);
@@ -151,8 +153,9 @@ static void merge_bucket(struct fleet *fleet, uint32_t at, struct sync_full *syn
 {
     const uint64_t had = load_relaxed(&sync->now.remote);
     const bool first = sync->demand.learned_ns == 0;
-    fleet->lost = fleet->lost || (listens && lost_some(report, &sync->now));
-    fleet->given_back = merge_bucket_report(fleet, at, sync, rule, report, listens, now_ns) || fleet->given_back;
+    fleet->merge.lost = fleet->merge.lost || (listens && lost_some(report, &sync->now));
+    fleet->merge.refunded =
+        merge_bucket_report(fleet, at, sync, rule, report, listens, now_ns) || fleet->merge.refunded;
     if (listens) {
         demand_remote(sync, &sync->now, report);
         demand_answer(fleet, &fleet->process->table.cells[at], sync, rule, report,
@@ -165,15 +168,15 @@ static void merge_windows(struct fleet *fleet, uint32_t at, struct sync_full *sy
 {
     struct sync_counts *counts = source->before ? &sync->before : &sync->now;
     const uint64_t had = load_relaxed(&counts->remote);
-    fleet->lost = fleet->lost || (listens && lost_some(report, counts));
-    fleet->given_back =
-        merge_window_report(fleet->process, at, sync, source->before, report, listens) || fleet->given_back;
+    fleet->merge.lost = fleet->merge.lost || (listens && lost_some(report, counts));
+    fleet->merge.refunded =
+        merge_window_report(fleet->process, at, sync, source->before, report, listens) || fleet->merge.refunded;
     if (!listens) {
         return;
     }
     demand_remote(sync, counts, report);
     if (!source->before) {
-        const uint64_t number = window_number(rule, load_relaxed(&sync->allowance.seq), fleet->gathered_ns);
+        const uint64_t number = window_number(rule, load_relaxed(&sync->allowance.seq), fleet->gather.now_ns);
         demand_answer(fleet, &fleet->process->table.cells[at], sync, rule, report, load_relaxed(&counts->remote) - had,
                       window_span_of(rule, number).start_ns, source->with_before);
     }
@@ -197,20 +200,20 @@ static void merge_one(struct fleet *fleet, const struct policy_set *set, const s
         /* As configured: the ladder's numbers are for requests. */
         struct rule rule = limit->rule;
         rule.history_max = load_relaxed(&limit->history_max);
-        const bool listens = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE && !fleet->awaits;
+        const bool listens = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE && !fleet->news.awaits_peers;
         sync->demand.again =
             sync->demand.again && (source->before || !source->again); /* the present window's is the last */
         if (report->kind == REPORT_BUCKET) {
             merge_bucket(fleet, source->cell, sync, &rule, report, listens, now_ns);
         } else if (report->kind == REPORT_HISTORY && listens) {
             uint64_t remote;
-            fleet->given_back =
-                report_history_merge(fleet, source->cell, sync, &rule, report, now_ns, &remote) || fleet->given_back;
+            fleet->merge.refunded = report_history_merge(fleet, source->cell, sync, &rule, report, now_ns, &remote) ||
+                                    fleet->merge.refunded;
             demand_history(fleet, cell, sync, &rule, report, remote);
         } else if (report->kind == REPORT_WINDOW) {
             merge_windows(fleet, source->cell, sync, &rule, source, report, listens);
         }
-        if (fleet->awaits && load_relaxed(&sync->allowance.since_ns) == 0) {
+        if (fleet->news.awaits_peers && load_relaxed(&sync->allowance.since_ns) == 0) {
             table_set_dirty(table, source->cell); /* it is told of again when answers are taken in */
         }
         if (report->reset_us != 0 && !source->before) {
@@ -247,11 +250,11 @@ static void refuse(struct fleet *fleet, const struct report_source *source)
 /* What could not be told is to be told again. */
 static void again(struct fleet *fleet, size_t index)
 {
-    const struct report_source *source = &fleet->sources[index];
+    const struct report_source *source = &fleet->batch.sources[index];
     if (source->cell == TABLE_NONE) {
         return;
     }
-    if (fleet->reports[index].kind == REPORT_HISTORY) {
+    if (fleet->batch.reports[index].kind == REPORT_HISTORY) {
         report_history_retry(fleet, source);
     }
     table_set_dirty(&fleet->process->table, source->cell);
@@ -261,25 +264,25 @@ static void again(struct fleet *fleet, size_t index)
 static void drop_evicted(struct fleet *fleet, const bool *kept)
 {
     size_t to = 0;
-    for (size_t from = 0; from < fleet->evicted_count; from++) {
-        if (from >= fleet->evicted_told || kept[from]) {
-            memmove((void *) &fleet->evicted_reports[to++], (const void *) &fleet->evicted_reports[from],
-                    sizeof(*fleet->evicted_reports));
+    for (size_t from = 0; from < fleet->batch.evicted_count; from++) {
+        if (from >= fleet->batch.evicted_sent || kept[from]) {
+            memmove((void *) &fleet->batch.evicted[to++], (const void *) &fleet->batch.evicted[from],
+                    sizeof(*fleet->batch.evicted));
         }
     }
-    fleet->evicted_count = to;
-    fleet->evicted_told = 0;
+    fleet->batch.evicted_count = to;
+    fleet->batch.evicted_sent = 0;
 }
 
-size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
-                    const struct report **first_refused)
+size_t merge_round(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns,
+                   const struct report **first_refused)
 {
     bool kept[ROUND_EVICTED] = {false};
     size_t refused = 0;
-    fleet->retry_count = 0;
+    fleet->merge.retry_count = 0;
     for (size_t i = 0; i < fleet->round.report_count; i++) {
-        const struct report *report = &fleet->reports[i];
-        const struct report_source *source = &fleet->sources[i];
+        const struct report *report = &fleet->batch.reports[i];
+        const struct report_source *source = &fleet->batch.sources[i];
         const bool forgotten = source->cell == TABLE_NONE;
         if (i + 2 < fleet->round.report_count && source[2].cell != TABLE_NONE) {
             process_prefetch(fleet->process, source[2].cell);
@@ -288,7 +291,7 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
             sync_prefetch(&fleet->process->syncs, source[1].cell); /* its stub is there by now */
         }
         if (report->status == -EAGAIN) {
-            fleet->retry_count++;
+            fleet->merge.retry_count++;
             again(fleet, i);
             if (forgotten) {
                 kept[source->evicted] = true;
@@ -303,13 +306,13 @@ size_t report_apply(struct fleet *fleet, const struct policy_set *set, uint64_t 
         }
     }
     drop_evicted(fleet, kept);
-    if (fleet->retry_count != 0) {
+    if (fleet->merge.retry_count != 0) {
         full_sync_restart(fleet);
     }
     return refused;
 }
 
-void report_retry(struct fleet *fleet)
+void merge_failed_round(struct fleet *fleet)
 {
     for (size_t i = 0; i < fleet->round.report_count; i++) {
         again(fleet, i);

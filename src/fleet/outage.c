@@ -19,7 +19,7 @@
  * pass twice.
  */
 #include "base/numbers.h"
-#include "fleet/fleet.h"
+#include "fleet/state.h"
 #include "policy/override_set.h"
 #include "thread/settle.h"
 
@@ -47,21 +47,23 @@ static enum outage_mode outage_mode_of(weir_outage outage)
 static enum outage_mode outage_mode_now(const struct fleet *fleet, const struct policy *policy, uint64_t monotonic_ns)
 {
     const enum outage_mode was = (enum outage_mode) load_relaxed(&policy->outage_mode);
-    if (fleet->good_ns == 0 && policy->on_outage == WEIR_OUTAGE_CLOSED) {
+    if (fleet->news.good_ns == 0 && policy->on_outage == WEIR_OUTAGE_CLOSED) {
         return OUTAGE_MODE_CLOSED;
     }
     /* By the last good round: what comes back goes by news, not by the time that has passed without any. */
-    const bool early = fleet->back_ns != 0 && fleet->good_ns < fleet->back_ns + fleet->process->interval_ns;
-    if (was != OUTAGE_MODE_NONE && (early || fleet->slow)) {
+    const bool early =
+        fleet->outage.back_ns != 0 && fleet->news.good_ns < fleet->outage.back_ns + fleet->process->interval_ns;
+    if (was != OUTAGE_MODE_NONE && (early || fleet->news.slow)) {
         return was;
     }
-    const uint64_t since_ns = saturating_sub(monotonic_ns, fleet->good_ns != 0 ? fleet->news_ns : fleet->opened_ns);
+    const uint64_t since_ns =
+        saturating_sub(monotonic_ns, fleet->news.good_ns != 0 ? fleet->news.begun_ns : fleet->opened_ns);
     const uint32_t grace_intervals = policy->outage_grace_ms != 0 ? GRACE_LEAST_INTERVALS : GRACE_INTERVALS;
     const uint64_t grace_ms = max_u64(policy->outage_grace_ms, (uint64_t) grace_intervals * fleet->interval_ms);
     if (since_ns <= grace_ms * NS_PER_MS) {
         /* Who never left the fleet's rung goes on by what the fleet has told. */
-        const bool returns = was != OUTAGE_MODE_NONE || fleet->good_ns == 0;
-        return returns && fleet->awaits ? OUTAGE_MODE_SHARE : OUTAGE_MODE_NONE;
+        const bool returns = was != OUTAGE_MODE_NONE || fleet->news.good_ns == 0;
+        return returns && fleet->news.awaits_peers ? OUTAGE_MODE_SHARE : OUTAGE_MODE_NONE;
     }
     if (policy->long_outage_ms != 0 && since_ns > (grace_ms + policy->long_outage_ms) * NS_PER_MS) {
         return outage_mode_of(policy->on_long_outage);
@@ -142,14 +144,14 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
         const enum outage_mode was = (enum outage_mode) load_relaxed(&policy->outage_mode);
         const enum outage_mode outage_mode = outage_mode_now(fleet, policy, monotonic_ns);
         const weir_basis basis = outage_mode != OUTAGE_MODE_NONE ? WEIR_BASIS_OUTAGE
-                                 : fleet->good_ns != 0           ? WEIR_BASIS_FLEET
+                                 : fleet->news.good_ns != 0      ? WEIR_BASIS_FLEET
                                                                  : WEIR_BASIS_PROCESS;
-        fleet->outage =
-            fleet->outage || (was == OUTAGE_MODE_NONE && outage_mode != OUTAGE_MODE_NONE && fleet->good_ns != 0);
+        fleet->outage.began = fleet->outage.began ||
+                              (was == OUTAGE_MODE_NONE && outage_mode != OUTAGE_MODE_NONE && fleet->news.good_ns != 0);
         if (was == OUTAGE_MODE_OPEN && outage_mode != OUTAGE_MODE_OPEN) {
             tick_epoch(fleet->limiter);
             (void) settle_lapsed(fleet->limiter);
-            report_forgive(fleet, policy);
+            waive_debt(fleet, policy);
         }
         changed = apply(policy, outage_mode) || changed;
         if (load_relaxed(&policy->basis) != basis) {

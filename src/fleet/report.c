@@ -38,8 +38,10 @@
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/numbers.h"
-#include "fleet/fleet.h"
+#include "fleet/demand.h"
 #include "fleet/report.h"
+#include "fleet/report_history.h"
+#include "fleet/state.h"
 #include "process/fraction.h"
 #include "process/key_name.h"
 
@@ -54,6 +56,9 @@
 
 /* Or of what this node may have of it. */
 #define DUE_OWN_SHARE 4
+
+/* A bucket that owes more than its burst by this part of it was charged without being asked. */
+#define CHARGED_DIVISOR 8
 
 /* A bucket that owes more than its burst by this part of it was charged without being asked. */
 #define CHARGED_DIVISOR 8
@@ -106,8 +111,8 @@ void report_asked_record(const struct fleet *fleet, const struct policy_limit *l
 struct report *report_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before)
 {
     const size_t index = fleet->round.report_count++;
-    struct report *report = &fleet->reports[index];
-    fleet->sources[index] = (struct report_source){
+    struct report *report = &fleet->batch.reports[index];
+    fleet->batch.sources[index] = (struct report_source){
         .cell = cell, .seq = load_relaxed(&sync->allowance.seq), .incarnation = sync->incarnation, .before = before};
     /* All but the record's name, which is long, and written next. */
     memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));
@@ -235,7 +240,7 @@ static bool before_matters(const struct fleet *fleet, const struct sync_full *sy
     const bool first = counts && sync->demand.learned_ns < start_ns;
     const bool fresh = saturating_sub(now_ns, start_ns) < BEFORE_INTERVALS * fleet->process->interval_ns;
     const bool now_and_then =
-        counts && window_previous(reading->state) != 0 && fleet->interval_count % BEFORE_EVERY == 0;
+        counts && window_previous(reading->state) != 0 && fleet->gather.interval_count % BEFORE_EVERY == 0;
     return news || first || now_and_then || (fresh && (known || window_previous(reading->state) != 0));
 }
 
@@ -275,8 +280,8 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *
             continue;
         }
         struct report *report = report_add(fleet, cell, sync, before != 0);
-        fleet->sources[fleet->round.report_count - 1].with_before = with_before;
-        fleet->sources[fleet->round.report_count - 1].again = account->again;
+        fleet->batch.sources[fleet->round.report_count - 1].with_before = with_before;
+        fleet->batch.sources[fleet->round.report_count - 1].again = account->again;
         with_before = true;
         const size_t length = report_record(fleet, report->record, policy, limit, key);
         report->record[length] = ':';
@@ -334,9 +339,11 @@ static void seen_bucket(const struct fleet *fleet, const struct sync_full *sync,
     if (demand_failed(fleet, demand) && load_relaxed(&sync->allowance.level) != 0) {
         /* What was left to nodes that have failed was used by nobody, and is over. */
         seen = demand_acked(fleet, sync, rule, report->count, now_ns);
-    } else if (fleet->resumes && demand->presumed_rate != 0 && load_relaxed(&sync->allowance.level) != 0) {
-        /* Nodes that were cut off are back. What was left to them is in the level: it is to be there before they tell
-         * what they owe. */
+    } else if (fleet->news.peers_resume && demand->presumed_rate != 0 && load_relaxed(&sync->allowance.level) != 0) {
+        /*
+         * Nodes that were cut off are back. What was left to them is in the level: it has to be in the fleet's bucket
+         * before they report what they owe.
+         */
         seen = demand_acked(fleet, sync, rule, report->count, now_ns);
     } else if (!alone && known) {
         const uint64_t since = (demand->known_total - report->acked) & BUCKET_TOTAL_MASK;
@@ -360,9 +367,9 @@ static void seen_bucket(const struct fleet *fleet, const struct sync_full *sync,
  * all nodes are there: then what they owe is added up as of one time, whenever each of them has come. `last`: of a
  * forgotten key, which cannot wait.
  *
- * Nodes that were not away have left the others' part to them, and that stands in the fleet's bucket (seen_bucket). So
- * the bucket is moved no further than to where it is empty: it would deny what refills. A node that owes more than an
- * empty bucket does has charged it without asking (weir_charge).
+ * Nodes that were not away have left the fraction of the others to them, and that is in the fleet's bucket
+ * (seen_bucket). So the bucket is moved no further than to where it is empty: else it would deny what refills. A node
+ * that owes more than an empty bucket has charged it without asking (weir_charge).
  */
 static void tell_of_outage(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
                            struct state state, uint64_t unreported, uint64_t now_ns, bool last, struct report *report)
@@ -374,7 +381,7 @@ static void tell_of_outage(const struct fleet *fleet, const struct sync_full *sy
     const uint64_t owed = min_u64(own / max_u64(rule->unit, 1) + (own % max_u64(rule->unit, 1) != 0), unreported);
     const bool charged = debt > saturating_add(rule->tolerance, rule->tolerance / CHARGED_DIVISOR);
     report->moves = owed + 1;
-    if (!fleet->tells && !last) {
+    if (!fleet->batch.tells_debt && !last) {
         report->count -= owed;
         report->moves = 1; /* none */
     }
@@ -393,14 +400,14 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *
         membership_nodes(&fleet->membership) > 1 || load_relaxed(&sync->allowance.remote_fraction) != 0;
     sync->demand.shared = sync->demand.shared || (in_parts && load_relaxed(&policy->outage_mode) == OUTAGE_MODE_SHARE);
     const struct state whole = whole_bucket(sync, &rule, reading->state, now_ns - fleet->process->interval_ns);
-    if (load_relaxed(&policy->outage_mode) == OUTAGE_MODE_OPEN || report_forgives(fleet, policy, cell)) {
+    if (load_relaxed(&policy->outage_mode) == OUTAGE_MODE_OPEN || waive_pending(fleet, policy, cell)) {
         /* They were told to let everything pass: no debt. */
         sync->before.acked = account->own[0];
         sync->before.acked_refunds = account->refunds[0];
     }
     struct report *report = report_add(fleet, cell, sync, false);
     (void) report_record(fleet, report->record, policy, limit, key);
-    fleet->sources[fleet->round.report_count - 1].again = account->again;
+    fleet->batch.sources[fleet->round.report_count - 1].again = account->again;
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
     report->demand = sync->now.demand < COUNT_RESTART ? max_u64(sync->now.demand, report->count) : sync->now.demand;
@@ -413,7 +420,7 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *
     report->now_us = now_ns / NS_PER_US;
     report->from_us = told_since(fleet, now_ns) / NS_PER_US;
     seen_bucket(fleet, sync, &rule, whole, now_ns, report);
-    if (sync->demand.shared && fleet->awaits) {
+    if (sync->demand.shared && fleet->news.awaits_peers) {
         tell_of_outage(fleet, sync, &rule, reading->state, account->unreported, now_ns, cell == TABLE_NONE, report);
     }
     report->unit_ps = max_u64(rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
@@ -438,7 +445,7 @@ static bool due(const struct fleet *fleet, const struct sync_full *sync, const s
         load_relaxed(&sync->allowance.quota_unacked) != 0 || sync->demand.learned_ns == 0) {
         return true;
     }
-    if (fleet->resumes && rule_is_bucket(rule) && sync->demand.presumed_rate != 0) {
+    if (fleet->news.peers_resume && rule_is_bucket(rule) && sync->demand.presumed_rate != 0) {
         return true; /* before those who were cut off tell what they owe: see seen_bucket */
     }
     if (!rule_is_bucket(rule) && rule->period_ns < UINT64_C(2) * SCAN_INTERVALS * interval_ns) {
@@ -453,7 +460,7 @@ static bool due(const struct fleet *fleet, const struct sync_full *sync, const s
         if (account->denied != 0 && left != 0) {
             return true; /* it was left to the others, and perhaps they do not want it */
         }
-        if ((fleet->interval_count + sync->incarnation) % DENIED_EVERY == 0) {
+        if ((fleet->gather.interval_count + sync->incarnation) % DENIED_EVERY == 0) {
             return true; /* others may have given some back */
         }
         /* Demand alone: of interest when the window ends. */
@@ -471,14 +478,14 @@ static struct sync_full *sync_for_report(struct fleet *fleet, uint32_t at, struc
                                          const struct sync_full *room, uint64_t now_ns, enum urge urge)
 {
     if (sync == room) {
-        sync = sync_promote(fleet->process, at, room, fleet->gather_count);
+        sync = sync_promote(fleet->process, at, room, fleet->gather.number);
         if (sync == NULL) {
-            fleet->sync_missing = true;
+            fleet->batch.sync_missing = true;
             return NULL;
         }
         demand_reset(sync, now_ns, fleet->process->interval_ns, urge != URGE_NOW);
     }
-    sync->round = fleet->gather_count;
+    sync->round = fleet->gather.number;
     return sync;
 }
 
@@ -504,7 +511,7 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
         account = bucket ? bucket_account(fleet, sync, &reading, now_ns)
                          : window_account(fleet, sync, &limit->rule, &reading, now_ns);
         account.again = sync->demand.again;
-        const bool waits = (urge == URGE_IF_DUE && !fleet->tells_all) || urge == URGE_SCAN;
+        const bool waits = (urge == URGE_IF_DUE && !fleet->gather.reports_all) || urge == URGE_SCAN;
         if (waits && !due(fleet, sync, &limit->rule, reading.state, &account, now_ns, urge)) {
             bitmap_set(&table->deferred, at);
             counter_add(&fleet->stats.deferred_report_count, urge == URGE_IF_DUE ? 1 : 0);
@@ -523,10 +530,10 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
     }
     const struct key_name key = compact_key(process, at);
     if (log) {
-        return report_log(fleet, at, sync, &key, policy, limit, now_ns, urge == URGE_AGAIN);
+        return report_history_add(fleet, at, sync, &key, policy, limit, now_ns, urge == URGE_AGAIN);
     }
     bitmap_clear(&table->deferred, at);
-    sync->demand.round = fleet->gather_count;
+    sync->demand.round = fleet->gather.number;
     (bucket ? bucket_report : window_report)(fleet, at, sync, &key, policy, limit, &reading, &account, now_ns);
     return true;
 }
@@ -546,7 +553,7 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     const struct policy_limit *limit = report_limit(set, &table->metas[at], &policy);
     const struct sync_full *sync = limit != NULL ? sync_of(&fleet->process->syncs, at) : NULL;
     bool all = true;
-    if (sync != NULL && sync->demand.round == fleet->gather_count) {
+    if (sync != NULL && sync->demand.round == fleet->gather.number) {
         /* It is in this round: twice would be to take an answer twice. */
         table_set_dirty(table, at);
         all = urge != URGE_AGAIN;
@@ -562,7 +569,7 @@ bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t 
 {
     /* A copy: a failed round makes the reports anew, from the note as it was. */
     struct evicted_report evicted;
-    memcpy((void *) &evicted, (const void *) &fleet->evicted_reports[index], sizeof(evicted));
+    memcpy((void *) &evicted, (const void *) &fleet->batch.evicted[index], sizeof(evicted));
     evicted.sync.ledger = &evicted.ledger;
     const size_t first = fleet->round.report_count;
     const struct policy *policy = NULL;
@@ -585,7 +592,7 @@ bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t 
                                                  &reading, &account, now_ns);
     }
     for (size_t i = first; i < fleet->round.report_count; i++) {
-        fleet->sources[i].evicted = index;
+        fleet->batch.sources[i].evicted = index;
     }
     return true;
 }

@@ -6,9 +6,48 @@
 #include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
-#include "fleet/fleet.h"
+#include "process/refund_ledger.h"
+#include "process/sync_state.h"
+#include "transport/transport.h"
 
-/* report.c */
+/* Most reports in one round; what is left goes in the next one, which follows at once. */
+#define ROUND_REPORTS 1000
+
+/* Most logs in one round. */
+#define ROUND_HISTORIES 128
+
+/* Most units of one log, given back, that are taken away in one round. */
+#define ROUND_REFUNDS 1000
+
+/* Most forgotten keys in one round. */
+#define ROUND_EVICTED 256
+
+struct fleet;
+
+/* Which cell a report came from, to merge the answer there. */
+struct report_source {
+    uint32_t cell; /* TABLE_NONE: an evicted key */
+    uint32_t seq;  /* allowance.seq when the report was made */
+    uint64_t incarnation;
+    bool before;      /* of the window before `seq` */
+    bool with_before; /* a report on that window stands before this one */
+    bool again;       /* it repeats what was acknowledged before */
+    uint32_t evicted; /* of an evicted key: its index in the batch */
+};
+
+/* What the round under way holds. */
+struct report_batch {
+    struct report *reports;           /* ROUND_REPORTS of them */
+    struct report_source *sources;    /* of each report */
+    struct history_report *histories; /* ROUND_HISTORIES of them */
+    size_t history_count;
+    struct evicted_report *evicted; /* ROUND_EVICTED of them: of this round, and of rounds that failed */
+    size_t evicted_count;
+    size_t evicted_sent; /* of them in the round under way */
+    size_t memory_size;
+    bool tells_debt;   /* the round also reports what buckets owe since an outage */
+    bool sync_missing; /* no full sync state was to be had for a cell of this round */
+};
 
 /* A key whose news can wait has its turn every so many intervals; and is told of at the latest after so many. */
 #define SCAN_INTERVALS 16
@@ -75,69 +114,5 @@ static inline uint64_t report_reset_us(const struct sync_full *sync)
 
 /* Own units given back of the note's window with this tag. */
 uint64_t report_window_back(const struct sync_full *sync, uint32_t seq);
-
-/* demand.c; the cells are pinned. */
-
-/* A look at a cell begins. */
-void demand_begin(struct sync_full *sync);
-/* Own units of a window (or a bucket), as counted so far. */
-void demand_local(struct sync_full *sync, struct sync_counts *counts, uint64_t own);
-/*
- * Units denied since the last look, which it returns; the last of a look. `into_ns`: since the window began, which
- * lasts for `period_ns`; UINT64_MAX: there are no windows.
- */
-uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64_t into_ns, uint64_t period_ns,
-                       uint64_t now_ns);
-/* A look at a log: its units so far, and of how many the fleet was told. */
-void demand_units(const struct fleet *fleet, struct sync_full *sync, uint64_t counts, uint64_t end, uint64_t now_ns);
-/*
- * The key of a note has just been given it. `steady`: it is used as it was since the fleet was last told; else this is
- * a beginning.
- */
-void demand_reset(struct sync_full *sync, uint64_t now_ns, uint64_t interval_ns, bool steady);
-/* What others were asked for, by one record's answer. */
-void demand_remote(struct sync_full *sync, struct sync_counts *counts, const struct report *report);
-/*
- * All answers on a key are there; `report` is the one on its present window, which began at `start_ns`, and `others`
- * what the others have admitted since the last one. Checks go by it from now on.
- */
-void demand_answer(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
-                   const struct report *report, uint64_t remote, uint64_t start_ns, bool with_before);
-/* The bucket's time by `count` own units and those that others are taken to have told of meanwhile. */
-uint64_t demand_acked(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule, uint64_t count,
-                      uint64_t now_ns);
-/* Whether nodes that had not spoken for a while have turned out, with the last answer, to have failed. */
-bool demand_failed(const struct fleet *fleet, const struct demand_stats *demand);
-/* The same of a log. */
-void demand_history(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
-                    const struct report *report, uint64_t remote);
-
-/* report_history.c; the cells are pinned. */
-
-/* A log's units that the fleet has not had; `again`: all. False: there are more, for another round. */
-bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
-                const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again);
-/*
- * Whether a log has new units to tell, and nothing else; how many it ever had, and of how many the fleet was told in
- * order.
- */
-bool report_log_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *counts, uint64_t *end);
-/* The last units of a log that was forgotten. False: there is no room for them in this round. */
-bool report_history_evicted(struct fleet *fleet, const struct evicted_report *evicted, const struct policy *policy,
-                            const struct policy_limit *limit, uint64_t now_ns);
-/*
- * Brings an answer home, in which the others' groups alone are left then; *others: what the others have admitted since
- * the last one. True: something was given back.
- */
-bool report_history_merge(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
-                          const struct report *report, uint64_t now_ns, uint64_t *remote);
-/*
- * Adds to the others' units of a log, in the order of time and with room for one more group, those that its key is
- * remembered to have used and that are not among them. Returns how many groups there are then.
- */
-uint32_t report_history_restored(const struct sync_full *sync, const struct rule *rule, struct history_group groups[],
-                                 uint32_t count, uint64_t now_ns);
-/* Nobody knows what of a log's units has arrived. */
-void report_history_retry(struct fleet *fleet, const struct report_source *source);
 
 #endif

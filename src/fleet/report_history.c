@@ -7,10 +7,12 @@
  * when the fleet turns out to have fewer of this node's units than it was told: then all in the window are told again.
  * Giving units back lowers it, so that the numbers that are used again are told again.
  */
+#include "fleet/report_history.h"
 #include "algorithm/history.h"
 #include "base/numbers.h"
-#include "fleet/fleet.h"
+#include "fleet/demand.h"
 #include "fleet/report.h"
+#include "fleet/state.h"
 
 /* Slack for clocks and delays on a log's record. */
 #define LOG_SLACK_MS 1000
@@ -20,11 +22,11 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct s
                               const struct key_name *key, const struct policy *policy, const struct policy_limit *limit,
                               uint64_t now_ns)
 {
-    if (fleet->history_count == ROUND_HISTORIES) {
+    if (fleet->batch.history_count == ROUND_HISTORIES) {
         return NULL;
     }
     struct report *report = report_add(fleet, cell, sync, false);
-    struct log_news *history = &fleet->histories[fleet->history_count++];
+    struct history_report *history = &fleet->batch.histories[fleet->batch.history_count++];
     (void) report_record(fleet, report->record, policy, limit, key);
     report_asked_record(fleet, limit, report->record, history->demand_record);
     report->kind = REPORT_HISTORY;
@@ -53,15 +55,15 @@ static uint64_t log_first_after(struct history *history, uint64_t now_ns, uint64
     return number;
 }
 
-bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
-                const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again)
+bool report_history_add(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
+                        const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again)
 {
     struct report *report = log_add(fleet, cell, sync, key, policy, limit, now_ns);
     if (report == NULL) {
         return false;
     }
     bool all = true;
-    struct log_news *news = report->history;
+    struct history_report *news = report->history;
     history_store_lock(fleet->process, cell);
     struct history *history = history_store_get(fleet->process, cell);
     if (history != NULL) {
@@ -89,7 +91,7 @@ bool report_log(struct fleet *fleet, uint32_t cell, struct sync_full *sync, cons
     return all;
 }
 
-bool report_log_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *counts, uint64_t *end)
+bool report_history_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *counts, uint64_t *end)
 {
     history_store_lock(fleet->process, cell);
     const struct history *history = history_store_get(fleet->process, cell);
@@ -164,7 +166,7 @@ static uint64_t units_until(struct history *history, uint64_t from, uint64_t to,
  */
 static void keep_others(struct history *history, const struct report *report)
 {
-    struct log_news *news = report->history;
+    struct history_report *news = report->history;
     const uint64_t mine = min_u64(report->mine, report->sum);
     const uint64_t counts = max_u64(report->count, saturating_add(news->window_first, mine));
     const uint64_t remote = report->sum - mine;
@@ -187,7 +189,7 @@ static void keep_others(struct history *history, const struct report *report)
 bool report_history_merge(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
                           const struct report *report, uint64_t now_ns, uint64_t *remote)
 {
-    const struct log_news *news = report->history;
+    const struct history_report *news = report->history;
     struct history_group groups[HISTORY_GROUPS + 1];
     history_store_lock(fleet->process, at);
     struct history *history = history_store_get(fleet->process, at);

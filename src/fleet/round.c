@@ -20,7 +20,8 @@
 #include "base/pages.h"
 #include "base/plain.h"
 #include "base/rcu.h"
-#include "fleet/fleet.h"
+#include "fleet/fleet_log.h"
+#include "fleet/state.h"
 #include "thread/settle.h"
 
 /* Without a heartbeat for so many intervals a node is suspect. */
@@ -79,17 +80,16 @@ int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *t
     fleet->log_arg = options->log_arg;
     fleet->interval_ms = options->sync_interval_ms;
     limiter->process.interval_ns = options->sync_interval_ms * NS_PER_MS;
-    fleet->resync_cursor = fleet->resync_end = fleet->scan_cursor = fleet->scan_end =
-        (uint32_t) limiter->process.table.cell_count;
-    fleet->forgiven = fleet->shifted = (uint32_t) limiter->process.table.cell_count;
-    fleet->timeout_ms = options->redis_timeout_ms;
+    fleet->gather.resync_cursor = fleet->gather.resync_end = fleet->gather.deferred_cursor =
+        fleet->gather.deferred_end = (uint32_t) limiter->process.table.cell_count;
+    fleet->waive.cells_done = fleet->clock_shift.cells_done = (uint32_t) limiter->process.table.cell_count;
     fleet->expected_nodes = options->expected_nodes;
     membership_open(&fleet->membership, options->expected_nodes, limiter->process.interval_ns,
                     options->redis_timeout_ms * NS_PER_MS);
     store_relaxed(&limiter->process.nodes, membership_nodes(&fleet->membership));
     fleet->opened_ns = monotonic_ns;
-    fleet->next_round_ns = monotonic_ns;
-    fleet->extra_round_ns = UINT64_MAX;
+    fleet->schedule.next_ns = monotonic_ns;
+    fleet->schedule.extra_ns = UINT64_MAX;
     (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
     if (options->node_name != NULL) {
         (void) snprintf(fleet->name, sizeof(fleet->name), "%s", options->node_name);
@@ -107,17 +107,18 @@ int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *t
     for (size_t i = 0; i < sizeof(id); i++) {
         (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
     }
-    fleet->memory_size = ROUND_REPORTS * (sizeof(*fleet->reports) + sizeof(*fleet->sources)) +
-                         ROUND_EVICTED * sizeof(*fleet->evicted_reports) + ROUND_HISTORIES * sizeof(*fleet->histories);
-    unsigned char *memory = pages_reserve(fleet->memory_size, true);
+    fleet->batch.memory_size = ROUND_REPORTS * (sizeof(*fleet->batch.reports) + sizeof(*fleet->batch.sources)) +
+                               ROUND_EVICTED * sizeof(*fleet->batch.evicted) +
+                               ROUND_HISTORIES * sizeof(*fleet->batch.histories);
+    unsigned char *memory = pages_reserve(fleet->batch.memory_size, true);
     if (memory == NULL) {
         return -ENOMEM;
     }
-    fleet->reports = (struct report *) (void *) memory;
-    fleet->sources = (struct report_source *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->reports));
-    fleet->evicted_reports =
-        (struct evicted_report *) (void *) ((unsigned char *) fleet->sources + ROUND_REPORTS * sizeof(*fleet->sources));
-    fleet->histories = (struct log_news *) (void *) (fleet->evicted_reports + ROUND_EVICTED);
+    fleet->batch.reports = (struct report *) (void *) memory;
+    fleet->batch.sources = (struct report_source *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->batch.reports));
+    fleet->batch.evicted = (struct evicted_report *) (void *) ((unsigned char *) fleet->batch.sources +
+                                                               ROUND_REPORTS * sizeof(*fleet->batch.sources));
+    fleet->batch.histories = (struct history_report *) (void *) (fleet->batch.evicted + ROUND_EVICTED);
     fleet->transport = transport;
     store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
     return 0;
@@ -129,27 +130,27 @@ void fleet_close(struct fleet *fleet)
         fleet->transport->ops->close(fleet->transport);
         fleet->transport = NULL;
     }
-    pages_release(fleet->reports, fleet->memory_size);
-    overrides_drop(fleet->override_texts, fleet->override_count);
-    fleet->override_texts = NULL;
-    fleet->reports = NULL;
+    pages_release(fleet->batch.reports, fleet->batch.memory_size);
+    overrides_drop(fleet->overrides.texts, fleet->overrides.count);
+    fleet->overrides.texts = NULL;
+    fleet->batch.reports = NULL;
 }
 
 uint64_t fleet_wait_begin(struct fleet *fleet)
 {
-    (void) add_relaxed(&fleet->waiters, 1);
+    (void) add_relaxed(&fleet->sync_calls.waiters, 1);
     /* Pairs with begin_round: what this thread did before is in the flush. */
-    return add_seq_cst(&fleet->requests, 1) + 1;
+    return add_seq_cst(&fleet->sync_calls.requests, 1) + 1;
 }
 
 void fleet_wait_end(struct fleet *fleet)
 {
-    (void) add_relaxed(&fleet->waiters, (uint32_t) -1);
+    (void) add_relaxed(&fleet->sync_calls.waiters, (uint32_t) -1);
 }
 
 bool fleet_wanted(const struct fleet *fleet)
 {
-    return load_acquire(&fleet->requests) != load_relaxed(&fleet->served);
+    return load_acquire(&fleet->sync_calls.requests) != load_relaxed(&fleet->sync_calls.served);
 }
 
 /* Lets every grant lapse and settles them, so that a flush holds all there is. */
@@ -163,9 +164,9 @@ static void settle_everything(struct limiter *limiter)
 /* Whether nothing was heard of the fleet for so long that other nodes may have failed to speak with it, too. */
 static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
 {
-    const uint64_t last_ns = fleet->good_ns != 0 ? fleet->good_ns : fleet->opened_ns;
+    const uint64_t last_ns = fleet->news.good_ns != 0 ? fleet->news.good_ns : fleet->opened_ns;
     /* Whose rounds take long, and are answered, has missed nothing. */
-    return fleet->failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
+    return fleet->news.failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
 }
 
 static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
@@ -175,8 +176,8 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     bool settled = true;
     if (full_sync->request == 0 && fleet_wanted(fleet) && fleet->clock.known) {
         /* Acquire: pairs with fleet_wait_begin; what its caller did before is in the flush. */
-        const uint64_t request = load_acquire(&fleet->requests);
-        settled = request == full_sync->again; /* when it began for the first time */
+        const uint64_t request = load_acquire(&fleet->sync_calls.requests);
+        settled = request == full_sync->restarts; /* when it began for the first time */
         *full_sync = (struct full_sync){.request = request, .urgent = full_sync->urgent};
     }
     if (settled) {
@@ -190,19 +191,20 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     }
     const bool asks = kind == ROUND_ASK || !fleet->clock.known || was_away(fleet, monotonic_ns);
     /* Who waits for a flush waits for all there is; and who leaves has no other time to tell it. */
-    fleet->tells = kind == ROUND_FULL_SYNC || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
+    fleet->batch.tells_debt =
+        kind == ROUND_FULL_SYNC || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
     if (!asks) {
-        report_gather(fleet, set, monotonic_ns + load_relaxed(&limiter->line.offset_ns), kind);
+        gather_round(fleet, set, monotonic_ns + load_relaxed(&limiter->line.offset_ns), kind);
     } else {
         /*
          * The first round asks the time: what is reported before that may carry a wrong window's number. After an
          * outage it asks whether the fleet still has what it was told.
          */
         fleet->round.report_count = 0;
-        fleet->waiting = kind != ROUND_ASK;
+        fleet->gather.has_rest = kind != ROUND_ASK;
         fleet->full_sync.done = false;
     }
-    fleet->round.reports = fleet->reports;
+    fleet->round.reports = fleet->batch.reports;
     fleet->round.node = fleet->node;
     fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     fleet->round.leaves = fleet->leaves;
@@ -210,34 +212,34 @@ static void begin_round(struct fleet *fleet, const struct policy_set *set, enum 
     fleet->round.fleet_ns = fleet->clock.known ? monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns) : 0;
     fleet->round.wall_ns = clock_wall_ns(fleet->limiter->clock);
     fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->process->interval_ns) / NS_PER_MS);
-    fleet->round.first = fleet->good_ns == 0;
+    fleet->round.first = fleet->news.good_ns == 0;
     fleet->round.sent_size = 0;
     fleet->round.overrides_new = false;
-    memcpy(fleet->round.overrides_version, fleet->overrides_version, sizeof(fleet->overrides_version));
-    fleet->begun_ns = monotonic_ns;
+    memcpy(fleet->round.overrides_version, fleet->overrides.version, sizeof(fleet->overrides.version));
+    fleet->schedule.begun_ns = monotonic_ns;
     counter_add(&fleet->stats.urgent_sync_count, kind == ROUND_URGENT);
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
-        fleet->under_way = true;
+        fleet->schedule.under_way = true;
     } else {
-        report_retry(fleet);
+        merge_failed_round(fleet);
     }
 }
 
 /* What a good round says about records that were refused, once per change. */
 static void log_refused(struct fleet *fleet, size_t refused, const struct report *first)
 {
-    if (refused != 0 && !fleet->rejecting) {
+    if (refused != 0 && !fleet->schedule.logged_refused) {
         fleet_log(fleet, WEIR_LOG_ERROR,
                   "%s rejected %zu of %zu %s, such as that of \"%s\": the record is not one of weir's; delete it or "
                   "choose another prefix. These keys are limited by this node's own counts",
                   fleet->transport->ops->server(fleet->transport), refused, fleet->round.report_count,
                   plain_number(fleet->round.report_count, "report", "reports"), first->record);
-    } else if (refused == 0 && fleet->rejecting && fleet->round.report_count != 0) {
+    } else if (refused == 0 && fleet->schedule.logged_refused && fleet->round.report_count != 0) {
         fleet_log(fleet, WEIR_LOG_INFO, "%s accepts all reports again",
                   fleet->transport->ops->server(fleet->transport));
     }
     if (fleet->round.report_count != 0) {
-        fleet->rejecting = refused != 0;
+        fleet->schedule.logged_refused = refused != 0;
     }
 }
 
@@ -248,12 +250,12 @@ static void take_overrides(struct fleet *fleet)
     if (!round->overrides_new) {
         return;
     }
-    overrides_drop(fleet->override_texts, fleet->override_count);
-    fleet->override_texts = round->overrides;
-    fleet->override_count = round->override_count;
-    fleet->overrides_left_out = round->overrides_left_out;
-    fleet->has_overrides = true;
-    memcpy(fleet->overrides_version, round->overrides_version, sizeof(fleet->overrides_version));
+    overrides_drop(fleet->overrides.texts, fleet->overrides.count);
+    fleet->overrides.texts = round->overrides;
+    fleet->overrides.count = round->override_count;
+    fleet->overrides.left_out = round->overrides_left_out;
+    fleet->overrides.changed = true;
+    memcpy(fleet->overrides.version, round->overrides_version, sizeof(fleet->overrides.version));
     round->overrides = NULL;
     round->overrides_new = false;
 }
@@ -263,32 +265,33 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
 {
     struct membership *membership = &fleet->membership;
     const bool late = was_away(fleet, monotonic_ns);
-    const bool slow = monotonic_ns - fleet->begun_ns > SLOW_ROUND * fleet->process->interval_ns / 2;
-    const bool was_slow = fleet->slow && !slow;
-    fleet->failed = false;
-    fleet->slow = slow;
+    const bool slow = monotonic_ns - fleet->schedule.begun_ns > SLOW_ROUND * fleet->process->interval_ns / 2;
+    const bool was_slow = fleet->news.slow && !slow;
+    fleet->news.failed = false;
+    fleet->news.slow = slow;
     if (late || was_slow || fleet->round.forgot) {
         membership_await(membership, monotonic_ns);
     }
-    if (late || fleet->outage) {
-        fleet->back_ns = monotonic_ns;
-        fleet->outage = false;
+    if (late || fleet->outage.began) {
+        fleet->outage.back_ns = monotonic_ns;
+        fleet->outage.began = false;
     }
     const bool was_complete = membership_complete(membership);
     const bool resumed = membership_resumes(membership, monotonic_ns);
     membership_heard(membership, fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
                      monotonic_ns);
-    fleet->awaits = membership_awaits(membership, monotonic_ns);
-    fleet->resumes = membership_resumes(membership, monotonic_ns);
-    fleet->resumes_now = fleet->resumes && !resumed;
+    fleet->news.awaits_peers = membership_awaits(membership, monotonic_ns);
+    fleet->news.peers_resume = membership_resumes(membership, monotonic_ns);
+    const bool resumed_now = fleet->news.peers_resume && !resumed;
     if (!was_complete && membership_complete(membership)) {
-        fleet->extra_round_ns = monotonic_ns + membership->settle_ns; /* then it tells what it held back (report.c) */
-    } else if (fleet->resumes_now) {
-        fleet->extra_round_ns = monotonic_ns; /* before those who are back do */
+        fleet->schedule.extra_ns =
+            monotonic_ns + membership->settle_ns; /* then it tells what it held back (report.c) */
+    } else if (resumed_now) {
+        fleet->schedule.extra_ns = monotonic_ns; /* before those who are back do */
     }
     store_relaxed(&fleet->stats.live_nodes, membership->live);
     store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
-    store_relaxed(&fleet->stats.awaiting_peers, fleet->awaits);
+    store_relaxed(&fleet->stats.awaiting_peers, fleet->news.awaits_peers);
     store_relaxed(&fleet->process->nodes, membership_nodes(membership));
 }
 
@@ -296,10 +299,10 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
 static void hint_expected(struct fleet *fleet)
 {
     const uint32_t expected = fleet->expected_nodes != 0 ? fleet->expected_nodes : 1;
-    if (fleet->round.live_nodes <= expected || fleet->hinted) {
+    if (fleet->round.live_nodes <= expected || fleet->schedule.logged_expected) {
         return;
     }
-    fleet->hinted = true;
+    fleet->schedule.logged_expected = true;
     fleet_log(fleet, WEIR_LOG_INFO,
               "expected_nodes is %" PRIu32 " and %" PRIu32
               " nodes are live: a node that starts lets pass up to 1/%" PRIu32
@@ -311,21 +314,21 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
 {
     struct fleet_stats *stats = &fleet->stats;
     const struct report *first_refused = NULL;
-    fleet->under_way = false;
+    fleet->schedule.under_way = false;
     const bool first_time = !fleet->clock.known;
     hear_of_nodes(fleet, monotonic_ns);
-    fleet->good_ns = monotonic_ns;
-    fleet->news_ns = fleet->begun_ns;
+    fleet->news.good_ns = monotonic_ns;
+    fleet->news.begun_ns = fleet->schedule.begun_ns;
     /* Before the answers are brought home: the one that ends an outage is taken in. */
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->limiter);
     }
-    fleet->news_age_ns =
+    fleet->news.age_ns =
         membership_news_age(fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
-                            fleet->gathered_ns, fleet->process->interval_ns);
+                            fleet->gather.now_ns, fleet->process->interval_ns);
     const size_t refused =
-        report_apply(fleet, set, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns), &first_refused);
-    if (fleet->given_back) {
+        merge_round(fleet, set, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns), &first_refused);
+    if (fleet->merge.refunded) {
         tick_epoch(fleet->limiter); /* what threads deny from their slots may pass again */
     }
     take_overrides(fleet);
@@ -345,21 +348,21 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
                   fleet->transport->ops->server(fleet->transport));
     }
     if (fleet->round.forgot) {
-        report_all_again(fleet);
+        gather_resync(fleet);
         full_sync_restart(fleet);
-    } else if (fleet->lost && fleet->resync_cursor >= fleet->process->table.cell_count &&
-               fleet->interval_count > fleet->resynced_at + RESYNC_EVERY) {
-        report_all_again(fleet); /* until the others have told theirs again, there is no end to it */
+    } else if (fleet->merge.lost && fleet->gather.resync_cursor >= fleet->process->table.cell_count &&
+               fleet->gather.interval_count > fleet->gather.resynced_at + RESYNC_EVERY) {
+        gather_resync(fleet); /* until the others have told theirs again, there is no end to it */
     }
     tick_news(fleet->limiter, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns));
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
     counter_add(&stats->sync_count, 1);
-    counter_add(&stats->report_count, fleet->round.report_count - refused - fleet->retry_count);
-    counter_add(&stats->report_retry_count, fleet->retry_count);
+    counter_add(&stats->report_count, fleet->round.report_count - refused - fleet->merge.retry_count);
+    counter_add(&stats->report_retry_count, fleet->merge.retry_count);
     counter_add(&stats->rejected_report_count, refused);
     counter_add(&stats->sent_size, fleet->round.sent_size);
     if (fleet->full_sync.done) {
-        store_release(&fleet->served, fleet->full_sync.request); /* pairs with weir_sync */
+        store_release(&fleet->sync_calls.served, fleet->full_sync.request); /* pairs with weir_sync */
         fleet->full_sync = (struct full_sync){.request = 0};
     }
 }
@@ -367,32 +370,35 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
 /* When to ask whether all nodes are back; UINT64_MAX: nobody is awaited. */
 static uint64_t asks_at_ns(const struct fleet *fleet)
 {
-    const bool asks = fleet->awaits && !membership_complete(&fleet->membership);
-    return asks ? fleet->begun_ns + fleet->process->interval_ns / ASK_DIVISOR : UINT64_MAX;
+    const bool asks = fleet->news.awaits_peers && !membership_complete(&fleet->membership);
+    return asks ? fleet->schedule.begun_ns + fleet->process->interval_ns / ASK_DIVISOR : UINT64_MAX;
 }
 
 /* Whether a round is to begin, and which. */
 static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
 {
-    const bool urgent = load_relaxed(&fleet->process->urgent) != 0 && monotonic_ns >= fleet->begun_ns + URGENT_NS;
-    const bool interval = monotonic_ns >= min_u64(fleet->next_round_ns, fleet->extra_round_ns);
+    const bool urgent =
+        load_relaxed(&fleet->process->urgent) != 0 && monotonic_ns >= fleet->schedule.begun_ns + URGENT_NS;
+    const bool interval = monotonic_ns >= min_u64(fleet->schedule.next_ns, fleet->schedule.extra_ns);
     const bool asks = monotonic_ns >= asks_at_ns(fleet);
     *kind = interval                                   ? ROUND_INTERVAL
-            : fleet->waiting                           ? ROUND_REST
+            : fleet->gather.has_rest                   ? ROUND_REST
             : asks && !(urgent || fleet_wanted(fleet)) ? ROUND_ASK
                                                        : ROUND_URGENT;
-    return interval || fleet->waiting || urgent || asks || fleet_wanted(fleet);
+    return interval || fleet->gather.has_rest || urgent || asks || fleet_wanted(fleet);
 }
 
 void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready)
 {
     const struct transport_ops *ops = fleet->transport->ops;
     /* Most steps are ticks, and each of the transport's costs calls of the system. */
-    const bool steps = ready || monotonic_ns >= min_u64(fleet->transport_ns, fleet->inspected_ns + LOOK_EVERY_NS);
-    fleet->inspected_ns = steps ? monotonic_ns : fleet->inspected_ns;
+    const bool steps = ready || monotonic_ns >= min_u64(fleet->schedule.transport_due_ns,
+                                                        fleet->schedule.transport_stepped_ns + LOOK_EVERY_NS);
+    fleet->schedule.transport_stepped_ns = steps ? monotonic_ns : fleet->schedule.transport_stepped_ns;
     const enum transport_event event = steps ? ops->step(fleet->transport, monotonic_ns) : TRANSPORT_NOTHING;
-    fleet_clock_slew(fleet, fleet->stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->stepped_ns) : 0);
-    fleet->stepped_ns = monotonic_ns;
+    fleet_clock_slew(fleet,
+                     fleet->schedule.stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->schedule.stepped_ns) : 0);
+    fleet->schedule.stepped_ns = monotonic_ns;
 
     rcu_enter();
     /* Acquire: pairs with the publication in weir_set_policies. */
@@ -400,31 +406,32 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     if (event == TRANSPORT_ROUND_DONE) {
         finish_round(fleet, set, monotonic_ns);
     } else if (event == TRANSPORT_ROUND_FAILED) {
-        fleet->under_way = false;
+        fleet->schedule.under_way = false;
         if (fleet->round.overrides_new) {
             overrides_drop(fleet->round.overrides, fleet->round.override_count);
             fleet->round.overrides_new = false;
         }
         counter_add(&fleet->stats.sync_error_count, 1);
-        report_retry(fleet);
+        merge_failed_round(fleet);
     }
-    fleet->failed = fleet->failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
+    fleet->news.failed =
+        fleet->news.failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
     link_health_check(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->limiter);
     }
     if (fleet->clock.step_ns == 0) {
-        report_sweep(fleet, set);
+        waive_step(fleet, set);
     }
     enum round_kind kind;
-    if (!fleet->under_way && fleet->clock.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
+    if (!fleet->schedule.under_way && fleet->clock.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
         ops->state(fleet->transport) == TRANSPORT_READY) {
-        if (monotonic_ns >= fleet->extra_round_ns) {
-            fleet->extra_round_ns = UINT64_MAX;
+        if (monotonic_ns >= fleet->schedule.extra_ns) {
+            fleet->schedule.extra_ns = UINT64_MAX;
         }
-        if (kind == ROUND_INTERVAL && monotonic_ns >= fleet->next_round_ns) {
+        if (kind == ROUND_INTERVAL && monotonic_ns >= fleet->schedule.next_ns) {
             const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
-            fleet->next_round_ns = monotonic_ns + interval_ms * NS_PER_MS;
+            fleet->schedule.next_ns = monotonic_ns + interval_ms * NS_PER_MS;
         }
         begin_round(fleet, set, kind, monotonic_ns);
     }
@@ -434,15 +441,15 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 
 size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
 {
-    if (!fleet->under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
-        const uint64_t due_ns = min_u64(min_u64(fleet->next_round_ns, fleet->extra_round_ns), asks_at_ns(fleet));
-        *deadline_ns = fleet->waiting || fleet_wanted(fleet) ? 0 : min_u64(*deadline_ns, due_ns);
+    if (!fleet->schedule.under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
+        const uint64_t due_ns = min_u64(min_u64(fleet->schedule.next_ns, fleet->schedule.extra_ns), asks_at_ns(fleet));
+        *deadline_ns = fleet->gather.has_rest || fleet_wanted(fleet) ? 0 : min_u64(*deadline_ns, due_ns);
     }
     if (report_sweeping(fleet)) {
         *deadline_ns = 0;
     }
-    fleet->transport_ns = UINT64_MAX;
-    const size_t count = fleet->transport->ops->wait_for(fleet->transport, fds, &fleet->transport_ns);
-    *deadline_ns = min_u64(*deadline_ns, fleet->transport_ns);
+    fleet->schedule.transport_due_ns = UINT64_MAX;
+    const size_t count = fleet->transport->ops->wait_for(fleet->transport, fds, &fleet->schedule.transport_due_ns);
+    *deadline_ns = min_u64(*deadline_ns, fleet->schedule.transport_due_ns);
     return count;
 }

@@ -10,8 +10,8 @@
 #include "algorithm/window.h"
 #include "base/clock.h"
 #include "base/numbers.h"
-#include "fleet/fleet.h"
 #include "fleet/report.h"
+#include "fleet/state.h"
 
 /* For how long at a time a sweep goes on; between looks at the clock so many cells are looked at. */
 #define SWEEP_MOST_NS (500 * NS_PER_US)
@@ -87,29 +87,30 @@ static void forgive(const struct sweep *sweep, uint32_t at, struct sync_full *sy
     sync->before.acked = sync->now.acked + ((demand->known_total - sync->now.acked) & BUCKET_TOTAL_MASK);
 }
 
-void report_forgive(struct fleet *fleet, const struct policy *policy)
+void waive_debt(struct fleet *fleet, const struct policy *policy)
 {
-    fleet->forgives[policy->group->id] = true;
-    fleet->forgiven = 0;
+    fleet->waive.groups[policy->group->id] = true;
+    fleet->waive.cells_done = 0;
 }
 
-bool report_forgives(const struct fleet *fleet, const struct policy *policy, uint32_t cell)
+bool waive_pending(const struct fleet *fleet, const struct policy *policy, uint32_t cell)
 {
-    return fleet->forgives[policy->group->id] && cell >= fleet->forgiven;
+    return fleet->waive.groups[policy->group->id] && cell >= fleet->waive.cells_done;
 }
 
-void report_sweep(struct fleet *fleet, const struct policy_set *set)
+void waive_step(struct fleet *fleet, const struct policy_set *set)
 {
     const struct sweep sweep = {
-        .fleet = fleet, .set = set, .groups = fleet->forgives, .now_ns = limiter_time(fleet->limiter)};
-    if (fleet->forgiven != fleet->process->table.cell_count && go_on(&sweep, &fleet->forgiven, forgive)) {
-        memset(fleet->forgives, 0, sizeof(fleet->forgives));
+        .fleet = fleet, .set = set, .groups = fleet->waive.groups, .now_ns = limiter_time(fleet->limiter)};
+    if (fleet->waive.cells_done != fleet->process->table.cell_count &&
+        go_on(&sweep, &fleet->waive.cells_done, forgive)) {
+        memset(fleet->waive.groups, 0, sizeof(fleet->waive.groups));
     }
 }
 
 bool report_sweeping(const struct fleet *fleet)
 {
-    return fleet->forgiven != fleet->process->table.cell_count || fleet->clock.step_ns != 0;
+    return fleet->waive.cells_done != fleet->process->table.cell_count || fleet->clock.step_ns != 0;
 }
 
 /*
@@ -190,7 +191,7 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, struct sync_full 
     }
 }
 
-bool report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
+bool clock_shift_step(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
 {
     const uint64_t up_ns = clock_monotonic_ns(fleet->limiter->clock) - fleet->opened_ns;
     const struct sweep sweep = {.fleet = fleet,
@@ -198,5 +199,5 @@ bool report_shift_time(struct fleet *fleet, const struct policy_set *set, uint64
                                 .now_ns = now_ns,
                                 .delta_ns = delta_ns,
                                 .began_ns = delta_ns < 0 ? saturating_sub(now_ns, up_ns) : 0};
-    return go_on(&sweep, &fleet->shifted, shift_cell);
+    return go_on(&sweep, &fleet->clock_shift.cells_done, shift_cell);
 }

@@ -90,10 +90,10 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
     top_denied_step(&limiter->process, now_ns);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
-        const uint64_t served = load_relaxed(&w->fleet.served);
+        const uint64_t served = load_relaxed(&w->fleet.sync_calls.served);
         fleet_step(&w->fleet, now_ns, w->asleep, ready);
         key_overrides_take(w);
-        if (load_relaxed(&w->fleet.served) != served) {
+        if (load_relaxed(&w->fleet.sync_calls.served) != served) {
             (void) pthread_mutex_lock(&w->sync_lock);
             (void) pthread_cond_broadcast(&w->sync_done);
             (void) pthread_mutex_unlock(&w->sync_lock);
@@ -121,7 +121,7 @@ uint64_t background_poll(weir *w, uint64_t now_ns)
     const bool ready = poll_set_take(&w->poll_set);
     const uint64_t next_ns = run(w, now_ns, ready, &waiting);
     /* A socket is opened, closed and read in a step of the transport alone. */
-    return watch(w, &waiting, w->has_fleet && w->fleet.inspected_ns == now_ns, now_ns, next_ns);
+    return watch(w, &waiting, w->has_fleet && w->fleet.schedule.transport_stepped_ns == now_ns, now_ns, next_ns);
 }
 
 /* Waits until a descriptor is ready, which it returns, and at most until `until_ns`. */
@@ -200,10 +200,10 @@ int background_sync_there(weir *w, uint32_t timeout_ms)
     wake(w);
     int result = 0;
     (void) pthread_mutex_lock(&w->sync_lock);
-    while (load_acquire(&w->fleet.served) < request && result == 0) {
+    while (load_acquire(&w->fleet.sync_calls.served) < request && result == 0) {
         result = -pthread_cond_timedwait(&w->sync_done, &w->sync_lock, &until);
     }
-    if (load_acquire(&w->fleet.served) >= request) {
+    if (load_acquire(&w->fleet.sync_calls.served) >= request) {
         result = 0;
     }
     (void) pthread_mutex_unlock(&w->sync_lock);
@@ -221,7 +221,7 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
         const uint64_t run_ns = clock_monotonic_ns(w->limiter.clock);
         const uint64_t next_ns = run(w, run_ns, true, &waiting);
         (void) watch(w, &waiting, true, run_ns, next_ns); /* before this returns, by whichever way */
-        if (load_relaxed(&w->fleet.served) >= request) {
+        if (load_relaxed(&w->fleet.sync_calls.served) >= request) {
             return 0;
         }
         const uint64_t now_ns = clock_monotonic_ns(NULL);

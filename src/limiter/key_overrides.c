@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/plain.h"
 #include "base/rcu.h"
+#include "fleet/fleet_log.h"
 #include "limiter/set_policies.h"
 #include "policy/entry.h"
 #include "policy/validate.h"
@@ -50,7 +51,7 @@ static int publish(weir *w, struct override_faults *faults)
 /* Logs when overrides are left out, and when all are read again. */
 static void tell_left_out(struct fleet *fleet)
 {
-    const uint64_t left_out = fleet->overrides_left_out;
+    const uint64_t left_out = fleet->overrides.left_out;
     const uint64_t before = load_relaxed(&fleet->stats.overrides_left_out);
     if (left_out != 0 && before == 0) {
         fleet_log(fleet, WEIR_LOG_ERROR,
@@ -67,23 +68,23 @@ static void tell_left_out(struct fleet *fleet)
 void key_overrides_take(weir *w)
 {
     struct fleet *fleet = &w->fleet;
-    /* Another thread is changing policies and may wait long for readers: try again at the next call. */
-    if (!fleet->has_overrides || pthread_mutex_trylock(&w->policy_lock) != 0) {
+    /* Somebody is changing policies, and may wait long for readers: next time. */
+    if (!fleet->overrides.changed || pthread_mutex_trylock(&w->policy_lock) != 0) {
         return;
     }
     struct override_list *list = &w->overrides[OVERRIDES_FLEET];
     const struct override_list old = *list;
     struct override_faults faults;
-    *list = (struct override_list){fleet->override_texts, fleet->override_count};
+    *list = (struct override_list){fleet->overrides.texts, fleet->overrides.count};
     if (publish(w, &faults) != 0) {
         *list = old; /* next time */
         (void) pthread_mutex_unlock(&w->policy_lock);
         return;
     }
     overrides_drop(old.texts, old.count);
-    fleet->override_texts = NULL;
-    fleet->override_count = 0;
-    fleet->has_overrides = false;
+    fleet->overrides.texts = NULL;
+    fleet->overrides.count = 0;
+    fleet->overrides.changed = false;
     const uint64_t count = load_relaxed(&w->override_count);
     fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " %s", count,
               plain_number(count, "key has an entry of its own", "keys have entries of their own"));

@@ -58,7 +58,7 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->denied_units = load_relaxed(&limiter->process.top_denied.denied_units);
     stats->evicted_denied_units = load_relaxed(&limiter->process.top_denied.evicted_denied_units);
     stats->memory_size = limiter->memory_size + process_reserved(&limiter->process) + w->denials.memory_size +
-                         w->fleet.memory_size + sizeof(*w);
+                         w->fleet.batch.memory_size + sizeof(*w);
 }
 
 /* What programs had room for that were compiled before the size was passed. */

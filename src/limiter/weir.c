@@ -170,8 +170,8 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
             return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
         }
         w->has_fleet = true;
-        w->fleet.move_origin = bucket_origin_move;
-        w->fleet.move_arg = w;
+        w->fleet.clock.move_origin = bucket_origin_move;
+        w->fleet.clock.move_arg = w;
     }
     if (!complete.no_thread) {
         result = background_start(w);

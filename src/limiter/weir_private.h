@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "base/record_hash.h"
-#include "fleet/fleet.h"
+#include "fleet/state.h"
 #include "limiter/denial_log.h"
 #include "limiter/poll_set.h"
 #include "policy/override_set.h"
@@ -49,7 +49,7 @@ struct weir {
     uint64_t settle_ns;   /* when lapsed grants are settled next */
     bool asleep;
     struct denial_log denials;
-    /* weir_sync waits here for fleet.served. */
+    /* weir_sync waits here for fleet.sync_calls.served. */
     pthread_mutex_t sync_lock;
     pthread_cond_t sync_done;
 };

@@ -441,10 +441,10 @@ static void reset_both(struct play *p, size_t policy, size_t key)
     assert_int_equal(reset_key(&p->shared->limiter, &p->shared_keys[policy][key], reachable), 0);
     if (reachable) {
         const uint64_t request = fleet_wait_begin(fleet);
-        for (int i = 0; i < 40 && load_acquire(&fleet->served) < request; i++) {
+        for (int i = 0; i < 40 && load_acquire(&fleet->sync_calls.served) < request; i++) {
             pass(p, p->timeout_ms * MILLISECOND / 40, 1);
         }
-        if (load_acquire(&fleet->served) < request) {
+        if (load_acquire(&fleet->sync_calls.served) < request) {
             assert_int_equal(reset_key(&p->shared->limiter, &p->shared_keys[policy][key], false), 0);
             p->over = true;
         }

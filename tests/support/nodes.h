@@ -203,7 +203,7 @@ static inline void creep_begin(struct creep *creep, struct node *node, uint64_t 
 static inline void notes_drop(weir *w)
 {
     struct process *process = &w->limiter.process;
-    for (uint32_t i = 0; !process->syncs.all && !w->fleet.under_way && i < process->syncs.count; i++) {
+    for (uint32_t i = 0; !process->syncs.all && !w->fleet.schedule.under_way && i < process->syncs.count; i++) {
         (void) sync_demote(process, i);
     }
 }

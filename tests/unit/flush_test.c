@@ -66,7 +66,7 @@ static void ask_for_flush(struct node *node)
 
 static bool is_served(const struct node *node)
 {
-    return load_acquire(&node->w->fleet.served) == load_acquire(&node->w->fleet.requests);
+    return load_acquire(&node->w->fleet.sync_calls.served) == load_acquire(&node->w->fleet.sync_calls.requests);
 }
 
 static void poll_until(struct nodes *n, struct node *node, bool (*is)(const struct node *node))
@@ -82,7 +82,7 @@ static void poll_until(struct nodes *n, struct node *node, bool (*is)(const stru
 static bool is_half_way(const struct node *node)
 {
     const struct fleet *fleet = &node->w->fleet;
-    return fleet->full_sync.dirty > fleet->process->table.cell_count / 2 && fleet->under_way;
+    return fleet->full_sync.dirty_cursor > fleet->process->table.cell_count / 2 && fleet->schedule.under_way;
 }
 
 static void expect_told(struct nodes *n, struct node *node, uint64_t used)
@@ -130,7 +130,7 @@ static void test_a_round_of_it_that_fails_is_told_again(void **state)
     for (int i = 0; i < 3; i++) {
         assert_true(weir_poll(node->w) >= 0);
     }
-    assert_false(node->w->fleet.under_way);
+    assert_false(node->w->fleet.schedule.under_way);
     loopback_fleet_set_down(n.fleet, false);
     expect_told(&n, node, node->used);
 }
@@ -239,12 +239,12 @@ static void forget_many(weir_algorithm algorithm, bool full_sync)
         ask_for_flush(node);
     }
     fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
-    while (!fleet->under_way) {
+    while (!fleet->schedule.under_way) {
         assert_true(weir_poll(node->w) >= 0);
     }
-    assert_int_equal(fleet->evicted_count, ROUND_EVICTED);
-    assert_in_range(fleet->evicted_told, 32, ROUND_EVICTED - 32);
-    assert_true(fleet->round.report_count - fleet->evicted_told >= 32);
+    assert_int_equal(fleet->batch.evicted_count, ROUND_EVICTED);
+    assert_in_range(fleet->batch.evicted_sent, 32, ROUND_EVICTED - 32);
+    assert_true(fleet->round.report_count - fleet->batch.evicted_sent >= 32);
     poll_until(&n, node, is_served);
     pass(&n, 2 * TURN_MS);
     assert_int_equal(counts(&n), node->used);
@@ -278,11 +278,11 @@ static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
     }
     store_relaxed(&process->urgent, 1);
     fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
-    while (!fleet->under_way) {
+    while (!fleet->schedule.under_way) {
         assert_true(weir_poll(node->w) >= 0);
     }
     assert_true(fleet->round.report_count > urgent);
-    assert_true(fleet->evicted_told != 0);
+    assert_true(fleet->batch.evicted_sent != 0);
     nodes_stop(&n);
 }
 
@@ -314,11 +314,11 @@ static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(voi
     const struct fleet *fleet = &node->w->fleet;
     use_each(node, 1);
     ask_for_flush(node);
-    while (!fleet->under_way || fleet->evicted_told == 0) {
+    while (!fleet->schedule.under_way || fleet->batch.evicted_sent == 0) {
         assert_true(weir_poll(node->w) >= 0);
     }
     loopback_fleet_set_down(n.fleet, true);
-    while (fleet->under_way) {
+    while (fleet->schedule.under_way) {
         assert_true(weir_poll(node->w) >= 0);
     }
     loopback_fleet_set_down(n.fleet, false);
@@ -342,7 +342,7 @@ static void test_forgotten_keys_that_could_not_be_said_are_told_again(void **sta
         ask_for_flush(node);
         for (int rounds = 0; rounds < 5; rounds++) {
             const uint64_t unsaid = fleet->stats.report_retry_count;
-            while (fleet->stats.report_retry_count == unsaid || fleet->evicted_told == 0) {
+            while (fleet->stats.report_retry_count == unsaid || fleet->batch.evicted_sent == 0) {
                 assert_true(weir_poll(node->w) >= 0);
             }
         }
@@ -370,8 +370,8 @@ static uint64_t crowding_ns(void *arg)
 {
     struct crowding *crowding = arg;
     struct fleet *fleet = &crowding->node->w->fleet;
-    if (fleet->full_sync.dirty != 0 && crowding->keys != 0) {       /* it is on its way through the table */
-        fleet->full_sync.forgotten = EVICTED_COUNT + ROUND_EVICTED; /* as if a flood had gone on all the while */
+    if (fleet->full_sync.dirty_cursor != 0 && crowding->keys != 0) {       /* it is on its way through the table */
+        fleet->full_sync.evicted_reported = EVICTED_COUNT + ROUND_EVICTED; /* as if a flood had gone on all the while */
         for (; crowding->keys != 0; crowding->keys--) {
             (void) use_named(crowding->node, "new", crowding->keys, 5); /* more than any other: they stay */
         }
@@ -504,8 +504,8 @@ static void test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_ne
     struct nodes n;
     struct node *node = start(&n, false);
     struct process *process = &node->w->limiter.process;
-    const uint64_t next_ns = node->w->fleet.next_round_ns;
-    while (node->w->fleet.next_round_ns == next_ns) {
+    const uint64_t next_ns = node->w->fleet.schedule.next_ns;
+    while (node->w->fleet.schedule.next_ns == next_ns) {
         pass(&n, STEP_MS); /* a whole interval is ahead */
     }
     pass(&n, 2 * STEP_MS);

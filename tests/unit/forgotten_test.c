@@ -190,7 +190,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         forget_key(&s, node);
         remember_wrongly(node, 100);
         (void) look(node);
-        const uint64_t resynced_at = node->w->fleet.resynced_at;
+        const uint64_t resynced_at = node->w->fleet.gather.resynced_at;
         pass(&s.n, TWO_INTERVALS);
         uint64_t admitted = ask_freely(node, 50);
         assert_int_equal(admitted, 50);
@@ -204,7 +204,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         assert_int_equal(ask_freely(&s.n.node[1], 100), 100);
         agree(&s.n);
         assert_int_equal(room(node), LIMIT - 50 - 130);
-        assert_int_equal(node->w->fleet.resynced_at, resynced_at);
+        assert_int_equal(node->w->fleet.gather.resynced_at, resynced_at);
         /* It is over with its window. */
         for (int i = 0; i < NODES; i++) {
             fake_clock_advance(&s.n.node[i].clock, 48 * HOUR);

@@ -7,6 +7,7 @@
  */
 #include "algorithm/estimate.h"
 #include "algorithm/window.h"
+#include "fleet/demand.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -28,7 +29,7 @@ static struct looked *looked_at(uint64_t ago_ns)
     l.limiter.process.interval_ns = LOOK_NS;
     l.fleet.limiter = &l.limiter;
     l.fleet.process = &l.limiter.process;
-    l.fleet.gathered_before_ns = NOW_NS - ago_ns;
+    l.fleet.gather.before_ns = NOW_NS - ago_ns;
     store_relaxed(&l.sync.allowance.inspected_ns, NOW_NS - ago_ns);
     demand_begin(&l.sync);
     return &l;
@@ -58,7 +59,7 @@ static void test_what_an_outage_denied_is_told_of_the_window_before_as_well(void
 static uint64_t recent_rate(struct looked *l, uint64_t *now_ns, uint64_t after_ns, uint64_t denied)
 {
     demand_begin(&l->sync);
-    l->fleet.gathered_before_ns = *now_ns;
+    l->fleet.gather.before_ns = *now_ns;
     *now_ns += after_ns;
     store_relaxed(&l->sync.denied, denied);
     (void) demand_denied(&l->fleet, &l->sync, UINT64_MAX, 0, *now_ns);

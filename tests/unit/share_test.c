@@ -516,15 +516,15 @@ static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_agai
     assert_true(loopback_fleet_restore(n.fleet, before, true));
     loopback_snapshot_free(before);
     const struct fleet *fleet = &n.node[0].w->fleet;
-    uint64_t resynced_at = fleet->resynced_at;
+    uint64_t resynced_at = fleet->gather.resynced_at;
     unsigned times = 0;
     for (int i = 0; i < 80; i++) {
         (void) ask(&n.node[0], 1);
         table_set_dirty(&n.node[0].w->limiter.process.table, cell_of(&n.node[0]));
         make_urgent(&n.node[0]);
         pass(&n, INTERVAL_MS);
-        times += fleet->resynced_at != resynced_at;
-        resynced_at = fleet->resynced_at;
+        times += fleet->gather.resynced_at != resynced_at;
+        resynced_at = fleet->gather.resynced_at;
     }
     assert_in_range(times, 3, 80 / 16);
     nodes_stop(&n);

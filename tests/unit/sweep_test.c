@@ -112,15 +112,15 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
     use_all(&s, 10);
     loopback_fleet_set_down(s.n.fleet, false);
     creep_begin(&s.creep, node, MILLISECOND / 10);
-    assert_int_equal(fleet->forgiven, cells);
-    while (fleet->forgiven == cells) {
+    assert_int_equal(fleet->waive.cells_done, cells);
+    while (fleet->waive.cells_done == cells) {
         use_all(&s, LIMIT); /* up to the end: the fleet is told of the last of it by the new rung */
         pass(&s.n, STEP_MS);
     }
     /* From now on the limit holds, of which this node has a part until it has heard. */
     const uint64_t counts = fleet->stats.report_count;
-    node->w->fleet.next_round_ns = 0; /* a round is due */
-    const size_t steps = 1 + sweep_all(&s, &fleet->forgiven);
+    node->w->fleet.schedule.next_ns = 0; /* a round is due */
+    const size_t steps = 1 + sweep_all(&s, &fleet->waive.cells_done);
     assert_true(fleet->stats.report_count > counts);
     pass(&s.n, TURN_MS);
     /* What had passed before is no debt, told before the sweep came or after; all of it is told. */
@@ -186,10 +186,10 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
         for (size_t i = 0; i < 10; i++) {
             (void) use_key(&fresh, node, (10 * steps + i) % KEYS, 5);
         }
-        step(node, &keys, &fleet->shifted);
+        step(node, &keys, &fleet->clock_shift.cells_done);
         assert_int_equal(fleet->stats.sync_count, counts); /* by which time should it be told? */
     }
-    assert_int_equal(fleet->shifted, cells);
+    assert_int_equal(fleet->clock_shift.cells_done, cells);
     assert_true(steps > cells / MOST_CELLS);
     assert_in_range(look(node).fleet_age_ns, 0, SECOND); /* the reading's, by the time it has brought */
     for (size_t i = 0; i < KEYS; i++) {
@@ -238,9 +238,9 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
         struct sync_full *sync = sync_at(&limiter->process, at, rule, tick_now(node->t, policy));
         sync->demand.learned_ns = cases[i].learned;
         sync->demand.known_time = now + (uint64_t) cases[i].known * rule->unit;
-        report_forgive(&node->w->fleet, policy);
-        while (node->w->fleet.forgiven != limiter->process.table.cell_count) {
-            report_sweep(&node->w->fleet, load_acquire(&limiter->process.policies));
+        waive_debt(&node->w->fleet, policy);
+        while (node->w->fleet.waive.cells_done != limiter->process.table.cell_count) {
+            waive_step(&node->w->fleet, load_acquire(&limiter->process.policies));
         }
         const uint64_t owed = sync->demand.known_time;
         const uint64_t expected = now + (uint64_t) cases[i].owed * rule->unit;
@@ -279,8 +279,8 @@ static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
         const struct state was = cell_state(dwcas_read(&process->table.cells[at].state));
         const uint32_t seq = load_relaxed(&sync->allowance.seq);
         const uint64_t back = report_window_back(sync, seq);
-        fleet->shifted = 0;
-        while (!report_shift_time(fleet, load_acquire(&process->policies), now_ns, windows * (int64_t) SECOND)) {
+        fleet->clock_shift.cells_done = 0;
+        while (!clock_shift_step(fleet, load_acquire(&process->policies), now_ns, windows * (int64_t) SECOND)) {
         }
         const struct state is = cell_state(dwcas_read(&process->table.cells[at].state));
         const uint32_t moved = (seq + (uint32_t) windows) & WINDOW_SEQ_MASK;

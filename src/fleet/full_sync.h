@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What weir_sync waits for: one walk over the whole table that reports everything, over as many rounds as it takes.
+ *
+ * Units used behind the walk are not waited for: with keys in use the walk would never end.
+ */
+#ifndef WEIR_FLEET_FULL_SYNC_H
+#define WEIR_FLEET_FULL_SYNC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+
+struct fleet;
+
+/* The walk under way. */
+struct full_sync {
+    uint64_t request;                       /* the newest weir_sync that the walk serves; 0: none is under way */
+    uint64_t restarts;                      /* the request of the walk that this one begins anew; 0: it is the first */
+    uint32_t dirty_cursor, deferred_cursor; /* the walk has passed the cells below, of each bitmap */
+    uint32_t evicted_reported;              /* evicted keys reported since both cursors reached the end */
+    uint32_t history_cell;                  /* a sliding log that has more units than one round holds */
+    uint64_t history_end;                   /* the walk waits for the units of that log below this number */
+    bool urgent;                            /* the round before this one was an urgent one */
+    bool done;                              /* the round under way holds the last of it */
+};
+
+/* Calls of weir_sync, by any thread. */
+struct full_sync_calls {
+    _Atomic uint64_t requests; /* calls so far */
+    _Atomic uint64_t served;   /* the newest call whose walk was answered to the end */
+    _Atomic uint32_t waiters;  /* calls that have not given up */
+};
+
+#endif

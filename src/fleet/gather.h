@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which cells a round reports, and in which order; see gather.c. */
+#ifndef WEIR_FLEET_GATHER_H
+#define WEIR_FLEET_GATHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fleet;
+struct policy_set;
+
+/* What a round is for. */
+enum round_kind {
+    ROUND_URGENT,    /* urgent cells, and no other */
+    ROUND_INTERVAL,  /* the regular round of an interval */
+    ROUND_REST,      /* what the round before it had no room for */
+    ROUND_FULL_SYNC, /* the next slice of a full sync */
+    ROUND_ASK,       /* no reports: which nodes are live? */
+};
+
+/* Cells are numbers in the table; a cursor equal to its end, or to the number of cells, has nothing left to do. */
+struct gather_cursors {
+    uint32_t dirty_cursor;                  /* where the next round begins to look for dirty cells */
+    uint32_t deferred_cursor, deferred_end; /* the slice of the table whose deferred cells are scanned */
+    uint32_t resync_cursor, resync_end;     /* the slice of the table in which every cell is reported again */
+    uint64_t resynced_at;                   /* interval_count when the last resync began */
+    uint64_t interval_count;                /* regular rounds so far */
+    uint32_t number;                        /* rounds so far, of any kind; wraps */
+    uint64_t now_ns;                        /* fleet time at which the round under way was gathered */
+    uint64_t before_ns;                     /* fleet time of the round before it */
+    bool has_rest;                          /* the last round had no room for all that was due */
+    bool reports_all;                       /* for measurements: nothing is deferred */
+};
+
+/* Fills fleet->batch; sets fleet->gather.has_rest and fleet->full_sync.done. Within an RCU section. */
+void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind);
+
+/* Begins a resync: every key is reported again, over some intervals, because the fleet lost its counts. */
+void gather_resync(struct fleet *fleet);
+
+/* A full sync begins anew if any call still waits: some of what was reported has to be reported again. */
+void full_sync_restart(struct fleet *fleet);
+
+#endif

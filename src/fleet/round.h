@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds: when one is due, how it begins, and what its answer changes; see round.c. */
+#ifndef WEIR_FLEET_ROUND_H
+#define WEIR_FLEET_ROUND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct override_text;
+
+/* When rounds come. Times are monotonic. */
+struct round_schedule {
+    bool under_way;
+    uint64_t begun_ns;             /* when the last round was begun */
+    uint64_t next_ns;              /* when the next regular round is due */
+    uint64_t extra_ns;             /* one more round, which leaves next_ns as it is; UINT64_MAX: none */
+    uint64_t stepped_ns;           /* when fleet_step last ran */
+    uint64_t transport_stepped_ns; /* when the transport was last stepped */
+    uint64_t transport_due_ns;     /* when the transport is to be stepped, whatever is ready */
+    bool logged_expected;          /* the log has had: more nodes are live than expected_nodes */
+    bool logged_refused;           /* the last good round had refused records, and the log has had that */
+};
+
+/* What the last good round has told. */
+struct round_news {
+    uint64_t good_ns;  /* when it was answered, monotonic; 0: there was none yet */
+    uint64_t begun_ns; /* when it was begun: its news is no older */
+    uint64_t age_ns;   /* average age of the other nodes' news when it was gathered */
+    bool slow;         /* it took long */
+    bool failed;       /* a round has failed since, or could not be begun */
+    bool awaits_peers; /* nodes that were live before have not reported yet what they used */
+    bool peers_resume; /* nodes that were suspect are back, and have not had the time to report */
+};
+
+/* Overrides of single keys that a round has brought, until the limiter takes them. */
+struct round_overrides {
+    bool changed;
+    char version[64]; /* of the entries last taken */
+    struct override_text *texts;
+    size_t count;
+    uint64_t left_out; /* entries that exist and are not among these */
+};
+
+#endif

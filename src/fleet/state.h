@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * struct fleet: the private state of the fleet layer, a part for each module, declared in that module's header.
+ *
+ * Everything but sync_calls and stats belongs to the background thread, or to the thread in weir_poll.
+ */
+#ifndef WEIR_FLEET_STATE_H
+#define WEIR_FLEET_STATE_H
+
+#include "fleet/fleet.h"
+#include "fleet/fleet_clock.h"
+#include "fleet/fleet_stats.h"
+#include "fleet/full_sync.h"
+#include "fleet/gather.h"
+#include "fleet/link_health.h"
+#include "fleet/membership.h"
+#include "fleet/merge.h"
+#include "fleet/outage.h"
+#include "fleet/report.h"
+#include "fleet/round.h"
+#include "fleet/sweep.h"
+#include "thread/limiter.h"
+#include "transport/transport.h"
+
+/* A node id: 12 digits, and its terminator. */
+#define NODE_ID_SIZE 16
+
+struct fleet {
+    struct limiter *limiter;
+    struct process *process; /* of this limiter */
+    struct transport *transport;
+    weir_log_fn log;
+    void *log_arg;
+    char prefix[PREFIX_MAX + 1];
+    char node[NODE_ID_SIZE]; /* random, hexadecimal: the author of this node's reports */
+    char name[64];           /* for people */
+    uint32_t interval_ms;
+    uint32_t expected_nodes; /* as configured */
+    uint64_t opened_ns;      /* monotonic */
+    bool leaves;             /* this node is about to close */
+    struct round round;      /* the exchange under way, as the transport sees it */
+    struct round_schedule schedule;
+    struct round_news news;
+    struct report_batch batch;
+    struct gather_cursors gather;
+    struct full_sync full_sync;
+    struct merge_result merge;
+    struct waive waive;
+    struct clock_shift clock_shift;
+    struct fleet_clock clock;
+    struct membership membership;
+    struct outage_state outage;
+    struct link_health link_health;
+    struct round_overrides overrides;
+    struct full_sync_calls sync_calls;
+    struct fleet_stats stats;
+};
+
+#endif
