@@ -33,4 +33,14 @@ struct full_sync_calls {
     _Atomic uint32_t waiters;  /* calls that have not given up */
 };
 
+/* A call begins; returns its number. Any thread. */
+uint64_t full_sync_call_begin(struct fleet *fleet);
+/* A call ends, served or given up. Any thread. */
+void full_sync_call_end(struct fleet *fleet);
+/* Whether a call is not served yet. A call that was given up is still served once. */
+bool full_sync_wanted(const struct fleet *fleet);
+
+/* The walk begins anew if any call still waits: some of what it reported has to be reported again. */
+void full_sync_restart(struct fleet *fleet);
+
 #endif

@@ -18,6 +18,7 @@
 #include "fleet/report.h"
 #include "fleet/report_history.h"
 #include "fleet/state.h"
+#include "fleet/tuning.h"
 
 /* For how long a round is gathered; between looks at the clock so many cells are looked at. */
 #define GATHER_MOST_NS (500 * NS_PER_US)
@@ -248,15 +249,6 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
     for (size_t i = 0; i < g.again_count; i++) {
         table_set_dirty(&fleet->process->table, g.again[i]);
     }
-}
-
-void full_sync_restart(struct fleet *fleet)
-{
-    if (load_relaxed(&fleet->sync_calls.waiters) == 0) {
-        return; /* what could not be told goes its usual way: else rounds would follow each other until it could */
-    }
-    /* For whoever waits by then. */
-    fleet->full_sync = (struct full_sync){.restarts = fleet->full_sync.request, .urgent = fleet->full_sync.urgent};
 }
 
 void gather_resync(struct fleet *fleet)

@@ -38,7 +38,4 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
 /* Begins a resync: every key is reported again, over some intervals, because the fleet lost its counts. */
 void gather_resync(struct fleet *fleet);
 
-/* A full sync begins anew if any call still waits: some of what was reported has to be reported again. */
-void full_sync_restart(struct fleet *fleet);
-
 #endif

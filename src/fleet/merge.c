@@ -13,6 +13,9 @@
 #include "base/count.h"
 #include "base/numbers.h"
 #include "fleet/demand.h"
+#include "fleet/full_sync.h"
+#include "fleet/publish.h"
+#include "fleet/record.h"
 #include "fleet/report.h"
 #include "fleet/report_history.h"
 #include "fleet/state.h"
@@ -90,7 +93,7 @@ static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_fu
     sync->now.acked_refunds = max_u64(sync->now.acked_refunds, report->refunds + answer.reset);
     const uint64_t unseen_refunds = load_acquire(&sync->ledger->refunds[0]) - report->refunds; /* [A1] */
     /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
-    const bool in_parts = report_in_parts(sync, fleet->gather.now_ns - process->interval_ns);
+    const bool in_parts = demand_in_parts(sync, fleet->gather.now_ns - process->interval_ns);
     if (listens || !in_parts) {
         sync->now.acked = report->count;
     } else {
@@ -158,8 +161,8 @@ static void merge_bucket(struct fleet *fleet, uint32_t at, struct sync_full *syn
         merge_bucket_report(fleet, at, sync, rule, report, listens, now_ns) || fleet->merge.refunded;
     if (listens) {
         demand_remote(sync, &sync->now, report);
-        demand_answer(fleet, &fleet->process->table.cells[at], sync, rule, report,
-                      first ? 0 : load_relaxed(&sync->now.remote) - had, 0, false);
+        publish_answer(fleet, &fleet->process->table.cells[at], sync, rule, report,
+                       first ? 0 : load_relaxed(&sync->now.remote) - had, 0, false);
     }
 }
 
@@ -177,8 +180,8 @@ static void merge_windows(struct fleet *fleet, uint32_t at, struct sync_full *sy
     demand_remote(sync, counts, report);
     if (!source->before) {
         const uint64_t number = window_number(rule, load_relaxed(&sync->allowance.seq), fleet->gather.now_ns);
-        demand_answer(fleet, &fleet->process->table.cells[at], sync, rule, report, load_relaxed(&counts->remote) - had,
-                      window_span_of(rule, number).start_ns, source->with_before);
+        publish_answer(fleet, &fleet->process->table.cells[at], sync, rule, report, load_relaxed(&counts->remote) - had,
+                       window_span_of(rule, number).start_ns, source->with_before);
     }
 }
 
@@ -209,7 +212,7 @@ static void merge_one(struct fleet *fleet, const struct policy_set *set, const s
             uint64_t remote;
             fleet->merge.refunded = report_history_merge(fleet, source->cell, sync, &rule, report, now_ns, &remote) ||
                                     fleet->merge.refunded;
-            demand_history(fleet, cell, sync, &rule, report, remote);
+            publish_history(fleet, cell, sync, &rule, report, remote);
         } else if (report->kind == REPORT_WINDOW) {
             merge_windows(fleet, source->cell, sync, &rule, source, report, listens);
         }
@@ -218,7 +221,7 @@ static void merge_one(struct fleet *fleet, const struct policy_set *set, const s
         }
         if (report->reset_us != 0 && !source->before) {
             uint64_t reset = load_relaxed(&sync->ledger->reset);
-            if (report_time_us(reset) == report->reset_us) {
+            if (record_time_us(reset) == report->reset_us) {
                 (void) cas_relaxed(&sync->ledger->reset, &reset, 0); /* a later one stays */
             }
         }

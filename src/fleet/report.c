@@ -23,7 +23,7 @@
  * was. Where the fleet turns out not to have this node's units, all in the window are told again.
  *
  * A cell is reported when that matters: when what it has not told is more than a small share of its headroom, when the
- * fleet has not told of it yet, when it cannot wait (allowance.c); and else when it is old, in its turn (due(),
+ * fleet has not told of it yet, when it cannot wait (allowance.c); and else when it is old, in its turn (account_due(),
  * gather.c).
  *
  * A note's `tag` is the state's when the background thread last looked. If the state has moved on by one window since,
@@ -36,26 +36,22 @@
 #include "base/count.h"
 #include "base/decimal.h"
 #include "base/hash.h"
-#include "base/hex.h"
 #include "base/numbers.h"
+#include "fleet/account.h"
+#include "fleet/bucket_level.h"
 #include "fleet/demand.h"
+#include "fleet/presumed.h"
+#include "fleet/reading.h"
+#include "fleet/record.h"
 #include "fleet/report.h"
 #include "fleet/report_history.h"
 #include "fleet/state.h"
+#include "fleet/waive.h"
 #include "process/fraction.h"
 #include "process/key_name.h"
 
-#define SLOT_TAGS 1024
-
 /* How long a bucket's record stays after it is full again. */
 #define BUCKET_SLACK_MS 60000
-
-/* A key is reported when its untold units are this part of the headroom, divided among the nodes: what all of them have
- * not told is less than an eighth of it. */
-#define DUE_SHARE 8
-
-/* Or of what this node may have of it. */
-#define DUE_OWN_SHARE 4
 
 /* A bucket that owes more than its burst by this part of it was charged without being asked. */
 #define CHARGED_DIVISOR 8
@@ -69,164 +65,8 @@
 /* And how often it is looked at later, where it counts; in intervals. */
 #define BEFORE_EVERY 8
 
-/* How often a key is asked for that is denied alone; in intervals. */
-#define DENIED_EVERY 4
-
 /* Slack for clocks and delays on a window's record, which is wanted until the end of the window after it. */
 #define WINDOW_SLACK_MS 1000
-
-/* Puts a text there, and returns its end. */
-static char *append(char *to, const char *text)
-{
-    const size_t length = strlen(text);
-    memcpy(to, text, length + 1);
-    return to + length;
-}
-
-size_t report_record(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
-                     const struct policy_limit *limit, const struct key_name *kept)
-{
-    char key[KEY_NAME_TEXT_SIZE];
-    (void) key_name_write(key, kept, policy->form);
-    /* All records of a key share a partition: of its policy and itself, not of limit and window. */
-    char partition[WEIR_MAX_NAME + sizeof(key) + 2];
-    const char *const end = append(append(append(partition, policy->base), ":"), key);
-    uint64_t hash[2];
-    hash_shared(partition, (size_t) (end - partition), hash);
-    const unsigned seq = (unsigned) (hash[0] % SLOT_TAGS);
-    const char braced[] = {':', '{', hex_digit(seq >> 8), hex_digit(seq >> 4), hex_digit(seq), '}', ':', '\0'};
-    /* It fits: see the sizes of prefix, label and name. */
-    char *to = append(append(append(append(record, fleet->prefix), braced), limit->label), ":");
-    return (size_t) (append(to, partition) - record);
-}
-
-void report_asked_record(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
-                         char asked[REPORT_RECORD_SIZE])
-{
-    static const char braces[] = ":{xxx}:";
-    memcpy(asked, record, strlen(record) + 1);
-    asked[strlen(fleet->prefix) + sizeof(braces) - 1 + strlen(limit->label)] = '?';
-}
-
-struct report *report_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before)
-{
-    const size_t index = fleet->round.report_count++;
-    struct report *report = &fleet->batch.reports[index];
-    fleet->batch.sources[index] = (struct report_source){
-        .cell = cell, .seq = load_relaxed(&sync->allowance.seq), .incarnation = sync->incarnation, .before = before};
-    /* All but the record's name, which is long, and written next. */
-    memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));
-    (void) hex_write_number(append(append(report->author, fleet->node), "."), sync->incarnation);
-    return report;
-}
-
-/* Lets a window's state follow the time, so that a key is asked for as of now even where it is not used. */
-static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
-{
-    struct dwcas_value value = dwcas_read(&cell->state);
-    uint64_t into_ns;
-    struct state rolled = window_roll(rule, cell_state(value), now_ns, &into_ns);
-    while (window_seq(rolled) != window_seq(cell_state(value)) &&
-           !dwcas_swap(&cell->state, &value, cell_value(rolled, value))) {
-        rolled = window_roll(rule, cell_state(value), now_ns, &into_ns);
-    }
-}
-
-struct reading report_read(const struct cell *cell, const struct refund_ledger *ledger)
-{
-    struct reading reading;
-    reading.refunds[0] = load_acquire(&ledger->refunds[0]);
-    reading.refunds[1] = load_acquire(&ledger->refunds[1]);
-    reading.state = cell_state(dwcas_read(&cell->state));
-    return reading;
-}
-
-/* Own units given back of the window with this tag. */
-static uint64_t window_back(const uint64_t refunds[2], uint32_t seq)
-{
-    const uint64_t word = refunds[seq & 1];
-    const uint64_t as = (uint64_t) seq << WINDOW_COUNT_BITS; /* the bits of it that there is room for */
-    return word >> WINDOW_COUNT_BITS == as >> WINDOW_COUNT_BITS ? word & WINDOW_COUNT_MASK : 0;
-}
-
-uint64_t report_window_back(const struct sync_full *sync, uint32_t seq)
-{
-    const uint64_t refunds[2] = {load_acquire(&sync->ledger->refunds[0]),
-                                 load_acquire(&sync->ledger->refunds[1])}; /* [A1] */
-    return window_back(refunds, seq);
-}
-
-/* Lets the note follow the state into the window with this tag. */
-static void sync_follow(struct sync_full *sync, uint32_t seq)
-{
-    const uint32_t was = load_relaxed(&sync->allowance.seq);
-    if (was == seq) {
-        return;
-    }
-    if (was != SEQ_NONE && ((seq - was) & WINDOW_SEQ_MASK) == 1) {
-        counts_copy(&sync->before, &sync->now);
-    } else {
-        counts_clear(&sync->before);
-    }
-    counts_clear(&sync->now);
-    sync->demand.own = sync->demand.local_seen = 0;
-    store_relaxed(&sync->allowance.seen, 0);
-    store_relaxed(&sync->allowance.seq, seq);
-}
-
-/* R1, R2: units this node let pass in a window. */
-static uint64_t own_count(const struct sync_counts *counts, uint64_t count, uint64_t refunds)
-{
-    const uint64_t net = count + refunds + load_relaxed(&counts->remote_refunds);
-    return max_u64(saturating_sub(net, counts_merged(counts) + counts->deficit), counts->acked);
-}
-
-/* What a cell's units are, and how many of them the fleet has not had. */
-struct account {
-    uint64_t own[2], refunds[2]; /* of this window and the one before; a bucket's in [0] */
-    uint64_t unreported;         /* own units of this window, or of the bucket */
-    uint64_t denied;             /* units, since the last look */
-    bool news;                   /* of anything else */
-    bool again;                  /* whatever has been told before */
-};
-
-static struct account window_account(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
-                                     const struct reading *reading, uint64_t now_ns)
-{
-    const uint32_t seq = window_seq(reading->state);
-    struct account account = {.unreported = 0};
-    sync_follow(sync, seq);
-    demand_begin(sync);
-    for (unsigned before = 0; before < 2; before++) {
-        struct sync_counts *counts = before != 0 ? &sync->before : &sync->now;
-        const uint64_t count = before != 0 ? window_previous(reading->state) : window_count(reading->state);
-        account.refunds[before] = window_back(reading->refunds, seq - before);
-        account.own[before] = own_count(counts, count, account.refunds[before]);
-        demand_local(sync, counts, account.own[before]);
-        account.news = account.news || account.refunds[before] != counts->acked_refunds;
-    }
-    const uint64_t start_ns = window_span_of(rule, window_number(rule, seq, now_ns)).start_ns;
-    const uint64_t into_ns = saturating_sub(now_ns, start_ns);
-    account.denied = demand_denied(fleet, sync, into_ns, rule->period_ns, now_ns);
-    account.unreported = account.own[0] - min_u64(sync->now.acked, account.own[0]);
-    account.news = account.news || account.own[1] != sync->before.acked;
-    return account;
-}
-
-static struct account bucket_account(const struct fleet *fleet, struct sync_full *sync, const struct reading *reading,
-                                     uint64_t now_ns)
-{
-    struct sync_counts *counts = &sync->now;
-    struct account account = {.refunds = {reading->refunds[0], 0}};
-    account.unreported = (bucket_total(reading->state) - counts->acked) & BUCKET_TOTAL_MASK;
-    account.own[0] = counts->acked + account.unreported;
-    account.news = account.refunds[0] != counts->acked_refunds;
-    store_relaxed(&sync->allowance.seq, 0);
-    demand_begin(sync);
-    demand_local(sync, counts, account.own[0]);
-    account.denied = demand_denied(fleet, sync, UINT64_MAX, 0, now_ns);
-    return account;
-}
 
 /*
  * Whether the window before is of interest: for what it has not told; for as long as the others may have news of it;
@@ -263,7 +103,7 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *
         (void) cas_relaxed(&sync->ledger->reset, &reset_ns, 0); /* the windows it was for are over */
     }
     bool with_before = false;
-    /* The one before first: with the answer on this window all is there (demand_answer). */
+    /* The one before first: with the answer on this window all is there (publish_answer). */
     for (unsigned before = 2; before-- > 0;) {
         const struct sync_counts *counts = before != 0 ? &sync->before : &sync->now;
         const uint64_t of = number - before;
@@ -271,7 +111,7 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *
         const uint64_t end_ns = window_span_of(&limit->rule, of + 1).end_ns;
         /* A window that began after the reset has nothing to do with it. */
         const uint64_t reset =
-            window_span_of(&limit->rule, of).start_ns / NS_PER_US <= report_reset_us(sync) ? report_reset_us(sync) : 0;
+            window_span_of(&limit->rule, of).start_ns / NS_PER_US <= record_reset_us(sync) ? record_reset_us(sync) : 0;
         const bool news = account->own[before] != counts->acked || account->refunds[before] != counts->acked_refunds ||
                           reset != 0 || (account->again && account->own[before] != 0);
         const bool matters = before != 0 ? before_matters(fleet, sync, limit, reading, start_ns, now_ns, news)
@@ -279,11 +119,11 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *
         if (!matters || end_ns <= now_ns || of > number) {
             continue;
         }
-        struct report *report = report_add(fleet, cell, sync, before != 0);
+        struct report *report = record_add(fleet, cell, sync, before != 0);
         fleet->batch.sources[fleet->round.report_count - 1].with_before = with_before;
         fleet->batch.sources[fleet->round.report_count - 1].again = account->again;
         with_before = true;
-        const size_t length = report_record(fleet, report->record, policy, limit, key);
+        const size_t length = record_name(fleet, report->record, policy, limit, key);
         report->record[length] = ':';
         (void) decimal_write(report->record + length + 1, of);
         report->kind = REPORT_WINDOW;
@@ -302,7 +142,7 @@ static void window_report(struct fleet *fleet, uint32_t cell, struct sync_full *
 static struct state whole_bucket(const struct sync_full *sync, const struct rule *rule, struct state state,
                                  uint64_t since_ns)
 {
-    if (report_in_parts(sync, since_ns)) {
+    if (demand_in_parts(sync, since_ns)) {
         const uint64_t since = (bucket_total(state) - sync->demand.known_total) & BUCKET_TOTAL_MASK;
         const uint64_t from_ns = max_u64(load_relaxed(&sync->allowance.inspected_ns), since_ns);
         const uint64_t known = max_u64(sync->demand.known_time, bucket_time(rule, from_ns));
@@ -336,15 +176,15 @@ static void seen_bucket(const struct fleet *fleet, const struct sync_full *sync,
     uint64_t units = report->count;     /* that are in `seen` */
     uint64_t refunds = report->refunds; /* that were taken off it */
     uint64_t seen = whole.a;
-    if (demand_failed(fleet, demand) && load_relaxed(&sync->allowance.level) != 0) {
+    if (presumed_failed(fleet, demand) && load_relaxed(&sync->allowance.level) != 0) {
         /* What was left to nodes that have failed was used by nobody, and is over. */
-        seen = demand_acked(fleet, sync, rule, report->count, now_ns);
+        seen = bucket_level_reported(fleet, sync, rule, report->count, now_ns);
     } else if (fleet->news.peers_resume && demand->presumed_rate != 0 && load_relaxed(&sync->allowance.level) != 0) {
         /*
          * Nodes that were cut off are back. What was left to them is in the level: it has to be in the fleet's bucket
          * before they report what they owe.
          */
-        seen = demand_acked(fleet, sync, rule, report->count, now_ns);
+        seen = bucket_level_reported(fleet, sync, rule, report->count, now_ns);
     } else if (!alone && known) {
         const uint64_t since = (demand->known_total - report->acked) & BUCKET_TOTAL_MASK;
         seen = demand->known_time;
@@ -405,15 +245,15 @@ static void bucket_report(struct fleet *fleet, uint32_t cell, struct sync_full *
         sync->before.acked = account->own[0];
         sync->before.acked_refunds = account->refunds[0];
     }
-    struct report *report = report_add(fleet, cell, sync, false);
-    (void) report_record(fleet, report->record, policy, limit, key);
+    struct report *report = record_add(fleet, cell, sync, false);
+    (void) record_name(fleet, report->record, policy, limit, key);
     fleet->batch.sources[fleet->round.report_count - 1].again = account->again;
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
     report->demand = sync->now.demand < COUNT_RESTART ? max_u64(sync->now.demand, report->count) : sync->now.demand;
     report->acked = max_u64(sync->now.acked, sync->before.acked);
     report->refunds = account->refunds[0];
-    report->reset_us = report_reset_us(sync);
+    report->reset_us = record_reset_us(sync);
     report->reset_kept = load_relaxed(&sync->ledger->reset_emptied) != 0 ? bucket_owed_up(&rule, whole, now_ns) : 0;
     report->rate_id = rule.rate_id;
     report->acked_refunds = max_u64(sync->now.acked_refunds, sync->before.acked_refunds);
@@ -434,43 +274,6 @@ const struct policy_limit *report_limit(const struct policy_set *set, const stru
         return NULL;
     }
     return policy_set_limit(set, load_relaxed(&meta->group), load_relaxed(&meta->limit_tag), policy);
-}
-
-/* Whether a cell's news cannot wait for its turn. */
-static bool due(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule, struct state state,
-                const struct account *account, uint64_t now_ns, enum urge urge)
-{
-    const uint64_t interval_ns = fleet->process->interval_ns;
-    if (account->news || account->again || report_reset_us(sync) != 0 || load_relaxed(&sync->allowance.fraction) != 0 ||
-        load_relaxed(&sync->allowance.quota_unacked) != 0 || sync->demand.learned_ns == 0) {
-        return true;
-    }
-    if (fleet->news.peers_resume && rule_is_bucket(rule) && sync->demand.presumed_rate != 0) {
-        return true; /* before those who were cut off tell what they owe: see seen_bucket */
-    }
-    if (!rule_is_bucket(rule) && rule->period_ns < UINT64_C(2) * SCAN_INTERVALS * interval_ns) {
-        return true; /* in its turn it would come too late */
-    }
-    const bool scan_cursor = urge == URGE_SCAN;
-    if (scan_cursor && now_ns > sync->demand.learned_ns + AGE_INTERVALS * interval_ns) {
-        return true;
-    }
-    const uint64_t left = rule_headroom(rule, state, now_ns);
-    if (account->unreported == 0) {
-        if (account->denied != 0 && left != 0) {
-            return true; /* it was left to the others, and perhaps they do not want it */
-        }
-        if ((fleet->gather.interval_count + sync->incarnation) % DENIED_EVERY == 0) {
-            return true; /* others may have given some back */
-        }
-        /* Demand alone: of interest when the window ends. */
-        const uint64_t reset_ns = rule_reset_after(rule, state, now_ns);
-        return !rule_is_bucket(rule) && reset_ns < SCAN_INTERVALS * interval_ns;
-    }
-    const uint64_t own = left - muldiv_ceil(left, load_relaxed(&sync->allowance.remote_fraction), FRACTION_WHOLE);
-    const uint64_t nodes = membership_nodes(&fleet->membership);
-    const uint64_t unreported = saturating_mul(account->unreported, scan_cursor ? 2 : 1);
-    return saturating_mul(unreported, DUE_SHARE * nodes) >= left || saturating_mul(unreported, DUE_OWN_SHARE) >= own;
 }
 
 /* A note for a cell that has something to tell; NULL: there is none to be had. */
@@ -505,14 +308,14 @@ static bool report_pinned(struct fleet *fleet, uint32_t at, const struct policy 
     struct reading reading;
     if (!log) {
         if (!bucket) {
-            roll(cell, &limit->rule, now_ns);
+            account_roll(cell, &limit->rule, now_ns);
         }
-        reading = report_read(cell, sync->ledger);
-        account = bucket ? bucket_account(fleet, sync, &reading, now_ns)
-                         : window_account(fleet, sync, &limit->rule, &reading, now_ns);
+        reading = reading_of(cell, sync->ledger);
+        account = bucket ? account_bucket(fleet, sync, &reading, now_ns)
+                         : account_window(fleet, sync, &limit->rule, &reading, now_ns);
         account.again = sync->demand.again;
         const bool waits = (urge == URGE_IF_DUE && !fleet->gather.reports_all) || urge == URGE_SCAN;
-        if (waits && !due(fleet, sync, &limit->rule, reading.state, &account, now_ns, urge)) {
+        if (waits && !account_due(fleet, sync, &limit->rule, reading.state, &account, now_ns, urge)) {
             bitmap_set(&table->deferred, at);
             counter_add(&fleet->stats.deferred_report_count, urge == URGE_IF_DUE ? 1 : 0);
             if (sync == &room && account.denied != 0) {
@@ -586,8 +389,8 @@ bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t 
             .refunds = {load_relaxed(&evicted.ledger.refunds[0]), load_relaxed(&evicted.ledger.refunds[1])},
             .state = evicted.state};
         const bool bucket = rule_is_bucket(&limit->rule);
-        const struct account account = bucket ? bucket_account(fleet, &evicted.sync, &reading, now_ns)
-                                              : window_account(fleet, &evicted.sync, &limit->rule, &reading, now_ns);
+        const struct account account = bucket ? account_bucket(fleet, &evicted.sync, &reading, now_ns)
+                                              : account_window(fleet, &evicted.sync, &limit->rule, &reading, now_ns);
         (bucket ? bucket_report : window_report)(fleet, TABLE_NONE, &evicted.sync, &evicted.key, policy, limit,
                                                  &reading, &account, now_ns);
     }

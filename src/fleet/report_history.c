@@ -11,7 +11,8 @@
 #include "algorithm/history.h"
 #include "base/numbers.h"
 #include "fleet/demand.h"
-#include "fleet/report.h"
+#include "fleet/full_sync.h"
+#include "fleet/record.h"
 #include "fleet/state.h"
 
 /* Slack for clocks and delays on a log's record. */
@@ -25,13 +26,13 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct s
     if (fleet->batch.history_count == ROUND_HISTORIES) {
         return NULL;
     }
-    struct report *report = report_add(fleet, cell, sync, false);
+    struct report *report = record_add(fleet, cell, sync, false);
     struct history_report *history = &fleet->batch.histories[fleet->batch.history_count++];
-    (void) report_record(fleet, report->record, policy, limit, key);
-    report_asked_record(fleet, limit, report->record, history->demand_record);
+    (void) record_name(fleet, report->record, policy, limit, key);
+    record_demand_name(fleet, limit, report->record, history->demand_record);
     report->kind = REPORT_HISTORY;
     report->history = history;
-    report->reset_us = report_reset_us(sync);
+    report->reset_us = record_reset_us(sync);
     report->expire_ms = limit->rule.period_ns / NS_PER_MS + LOG_SLACK_MS;
     history->first = history->gone_from = history->gone_to = history->live = history->window_first = 0;
     history->now_us = now_ns / NS_PER_US;
@@ -76,7 +77,7 @@ bool report_history_add(struct fleet *fleet, uint32_t cell, struct sync_full *sy
         news->first = max_u64(history->counts, history->first);
         news->time_count = (uint32_t) min_u64(saturating_sub(history->end, news->first), REPORT_HISTORY_TIMES);
         for (uint32_t i = 0; i < news->time_count; i++) {
-            news->times_us[i] = report_time_us(*history_time(history, news->first + i));
+            news->times_us[i] = record_time_us(*history_time(history, news->first + i));
         }
         const uint64_t counts = news->first + news->time_count;
         report->count = counts;
@@ -119,7 +120,7 @@ bool report_history_evicted(struct fleet *fleet, const struct evicted_report *ev
     report->history->first = evicted->first;
     report->history->time_count = evicted->time_count;
     for (uint32_t i = 0; i < evicted->time_count; i++) {
-        report->history->times_us[i] = report_time_us(evicted->times[i]);
+        report->history->times_us[i] = record_time_us(evicted->times[i]);
     }
     return true;
 }
@@ -151,7 +152,7 @@ static uint64_t units_until(struct history *history, uint64_t from, uint64_t to,
     uint64_t high = history != NULL ? max_u64(min_u64(history->end, to), low) : to;
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
-        if (report_time_us(*history_time(history, middle)) <= time_us) {
+        if (record_time_us(*history_time(history, middle)) <= time_us) {
             low = middle + 1;
         } else {
             high = middle;

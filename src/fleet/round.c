@@ -21,7 +21,11 @@
 #include "base/plain.h"
 #include "base/rcu.h"
 #include "fleet/fleet_log.h"
+#include "fleet/full_sync.h"
+#include "fleet/gather.h"
+#include "fleet/merge.h"
 #include "fleet/state.h"
+#include "fleet/tuning.h"
 #include "thread/settle.h"
 
 /* Without a heartbeat for so many intervals a node is suspect. */
@@ -40,118 +44,11 @@
 /* A loss that only the sums tell of is healed once in so many intervals. */
 #define RESYNC_EVERY 16
 
-/* An idle node speaks so many times less often; below the outage grace of three intervals. */
-#define IDLE_INTERVALS 2
-
 /* How soon after a round another one may follow for a key that cannot wait. */
 #define URGENT_NS (10 * NS_PER_MS)
 
-/* The transport is stepped at least so often. */
-#define LOOK_EVERY_NS (50 * NS_PER_MS)
-
-/* A line of the log, as it is formatted. */
-#define LINE_SIZE 700
-
 /* Passes to settle everything for a weir_sync, when other threads are settling at the same moment. */
 #define SETTLE_PASSES 100
-
-void fleet_log(const struct fleet *fleet, weir_log_level level, const char *format, ...)
-{
-    if (fleet->log == NULL) {
-        return;
-    }
-    char text[LINE_SIZE];
-    va_list arguments;
-    va_start(arguments, format);
-    (void) vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    /* Here, so that no caller can forget it: a line may quote what stands in Redis. */
-    char line[LINE_SIZE + LINE_SIZE / 2];
-    (void) plain_line(line, sizeof(line), text);
-    fleet->log(fleet->log_arg, level, line);
-}
-
-int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *transport, const weir_options *options,
-               uint64_t monotonic_ns)
-{
-    fleet->limiter = limiter;
-    fleet->process = &limiter->process;
-    fleet->log = options->log;
-    fleet->log_arg = options->log_arg;
-    fleet->interval_ms = options->sync_interval_ms;
-    limiter->process.interval_ns = options->sync_interval_ms * NS_PER_MS;
-    fleet->gather.resync_cursor = fleet->gather.resync_end = fleet->gather.deferred_cursor =
-        fleet->gather.deferred_end = (uint32_t) limiter->process.table.cell_count;
-    fleet->waive.cells_done = fleet->clock_shift.cells_done = (uint32_t) limiter->process.table.cell_count;
-    fleet->expected_nodes = options->expected_nodes;
-    membership_open(&fleet->membership, options->expected_nodes, limiter->process.interval_ns,
-                    options->redis_timeout_ms * NS_PER_MS);
-    store_relaxed(&limiter->process.nodes, membership_nodes(&fleet->membership));
-    fleet->opened_ns = monotonic_ns;
-    fleet->schedule.next_ns = monotonic_ns;
-    fleet->schedule.extra_ns = UINT64_MAX;
-    (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
-    if (options->node_name != NULL) {
-        (void) snprintf(fleet->name, sizeof(fleet->name), "%s", options->node_name);
-    } else if (gethostname(fleet->name, sizeof(fleet->name) - 1) != 0) {
-        (void) snprintf(fleet->name, sizeof(fleet->name), "unnamed");
-    }
-    for (char *c = fleet->name; *c != '\0'; c++) {
-        /* It stands in a log line, and between quotes in the metrics. */
-        *c = (unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f || *c == '"' || *c == '\\' ? '_' : *c;
-    }
-    unsigned char id[6];
-    if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
-        return -errno;
-    }
-    for (size_t i = 0; i < sizeof(id); i++) {
-        (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
-    }
-    fleet->batch.memory_size = ROUND_REPORTS * (sizeof(*fleet->batch.reports) + sizeof(*fleet->batch.sources)) +
-                               ROUND_EVICTED * sizeof(*fleet->batch.evicted) +
-                               ROUND_HISTORIES * sizeof(*fleet->batch.histories);
-    unsigned char *memory = pages_reserve(fleet->batch.memory_size, true);
-    if (memory == NULL) {
-        return -ENOMEM;
-    }
-    fleet->batch.reports = (struct report *) (void *) memory;
-    fleet->batch.sources = (struct report_source *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->batch.reports));
-    fleet->batch.evicted = (struct evicted_report *) (void *) ((unsigned char *) fleet->batch.sources +
-                                                               ROUND_REPORTS * sizeof(*fleet->batch.sources));
-    fleet->batch.histories = (struct history_report *) (void *) (fleet->batch.evicted + ROUND_EVICTED);
-    fleet->transport = transport;
-    store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
-    return 0;
-}
-
-void fleet_close(struct fleet *fleet)
-{
-    if (fleet->transport != NULL) {
-        fleet->transport->ops->close(fleet->transport);
-        fleet->transport = NULL;
-    }
-    pages_release(fleet->batch.reports, fleet->batch.memory_size);
-    overrides_drop(fleet->overrides.texts, fleet->overrides.count);
-    fleet->overrides.texts = NULL;
-    fleet->batch.reports = NULL;
-}
-
-uint64_t fleet_wait_begin(struct fleet *fleet)
-{
-    (void) add_relaxed(&fleet->sync_calls.waiters, 1);
-    /* Pairs with begin_round: what this thread did before is in the flush. */
-    return add_seq_cst(&fleet->sync_calls.requests, 1) + 1;
-}
-
-void fleet_wait_end(struct fleet *fleet)
-{
-    (void) add_relaxed(&fleet->sync_calls.waiters, (uint32_t) -1);
-}
-
-bool fleet_wanted(const struct fleet *fleet)
-{
-    return load_acquire(&fleet->sync_calls.requests) != load_relaxed(&fleet->sync_calls.served);
-}
 
 /* Lets every grant lapse and settles them, so that a flush holds all there is. */
 static void settle_everything(struct limiter *limiter)
@@ -169,13 +66,13 @@ static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
     return fleet->news.failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
 }
 
-static void begin_round(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
+void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
     struct limiter *limiter = fleet->limiter;
     struct full_sync *full_sync = &fleet->full_sync;
     bool settled = true;
-    if (full_sync->request == 0 && fleet_wanted(fleet) && fleet->clock.known) {
-        /* Acquire: pairs with fleet_wait_begin; what its caller did before is in the flush. */
+    if (full_sync->request == 0 && full_sync_wanted(fleet) && fleet->clock.known) {
+        /* Acquire: pairs with full_sync_call_begin; what its caller did before is in the flush. */
         const uint64_t request = load_acquire(&fleet->sync_calls.requests);
         settled = request == full_sync->restarts; /* when it began for the first time */
         *full_sync = (struct full_sync){.request = request, .urgent = full_sync->urgent};
@@ -310,7 +207,7 @@ static void hint_expected(struct fleet *fleet)
               fleet->expected_nodes, fleet->round.live_nodes, expected, fleet->round.live_nodes);
 }
 
-static void finish_round(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+void round_finish(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     struct fleet_stats *stats = &fleet->stats;
     const struct report *first_refused = NULL;
@@ -368,88 +265,33 @@ static void finish_round(struct fleet *fleet, const struct policy_set *set, uint
 }
 
 /* When to ask whether all nodes are back; UINT64_MAX: nobody is awaited. */
-static uint64_t asks_at_ns(const struct fleet *fleet)
+uint64_t round_asks_at_ns(const struct fleet *fleet)
 {
     const bool asks = fleet->news.awaits_peers && !membership_complete(&fleet->membership);
     return asks ? fleet->schedule.begun_ns + fleet->process->interval_ns / ASK_DIVISOR : UINT64_MAX;
 }
 
 /* Whether a round is to begin, and which. */
-static bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
+bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
 {
     const bool urgent =
         load_relaxed(&fleet->process->urgent) != 0 && monotonic_ns >= fleet->schedule.begun_ns + URGENT_NS;
     const bool interval = monotonic_ns >= min_u64(fleet->schedule.next_ns, fleet->schedule.extra_ns);
-    const bool asks = monotonic_ns >= asks_at_ns(fleet);
-    *kind = interval                                   ? ROUND_INTERVAL
-            : fleet->gather.has_rest                   ? ROUND_REST
-            : asks && !(urgent || fleet_wanted(fleet)) ? ROUND_ASK
-                                                       : ROUND_URGENT;
-    return interval || fleet->gather.has_rest || urgent || asks || fleet_wanted(fleet);
+    const bool asks = monotonic_ns >= round_asks_at_ns(fleet);
+    *kind = interval                                       ? ROUND_INTERVAL
+            : fleet->gather.has_rest                       ? ROUND_REST
+            : asks && !(urgent || full_sync_wanted(fleet)) ? ROUND_ASK
+                                                           : ROUND_URGENT;
+    return interval || fleet->gather.has_rest || urgent || asks || full_sync_wanted(fleet);
 }
 
-void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready)
+void round_fail(struct fleet *fleet)
 {
-    const struct transport_ops *ops = fleet->transport->ops;
-    /* Most steps are ticks, and each of the transport's costs calls of the system. */
-    const bool steps = ready || monotonic_ns >= min_u64(fleet->schedule.transport_due_ns,
-                                                        fleet->schedule.transport_stepped_ns + LOOK_EVERY_NS);
-    fleet->schedule.transport_stepped_ns = steps ? monotonic_ns : fleet->schedule.transport_stepped_ns;
-    const enum transport_event event = steps ? ops->step(fleet->transport, monotonic_ns) : TRANSPORT_NOTHING;
-    fleet_clock_slew(fleet,
-                     fleet->schedule.stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->schedule.stepped_ns) : 0);
-    fleet->schedule.stepped_ns = monotonic_ns;
-
-    rcu_enter();
-    /* Acquire: pairs with the publication in weir_set_policies. */
-    const struct policy_set *set = load_acquire(&fleet->process->policies);
-    if (event == TRANSPORT_ROUND_DONE) {
-        finish_round(fleet, set, monotonic_ns);
-    } else if (event == TRANSPORT_ROUND_FAILED) {
-        fleet->schedule.under_way = false;
-        if (fleet->round.overrides_new) {
-            overrides_drop(fleet->round.overrides, fleet->round.override_count);
-            fleet->round.overrides_new = false;
-        }
-        counter_add(&fleet->stats.sync_error_count, 1);
-        merge_failed_round(fleet);
+    fleet->schedule.under_way = false;
+    if (fleet->round.overrides_new) {
+        overrides_drop(fleet->round.overrides, fleet->round.override_count);
+        fleet->round.overrides_new = false;
     }
-    fleet->news.failed =
-        fleet->news.failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
-    link_health_check(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
-    if (outage_update(fleet, set, monotonic_ns)) {
-        tick_epoch(fleet->limiter);
-    }
-    if (fleet->clock.step_ns == 0) {
-        waive_step(fleet, set);
-    }
-    enum round_kind kind;
-    if (!fleet->schedule.under_way && fleet->clock.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
-        ops->state(fleet->transport) == TRANSPORT_READY) {
-        if (monotonic_ns >= fleet->schedule.extra_ns) {
-            fleet->schedule.extra_ns = UINT64_MAX;
-        }
-        if (kind == ROUND_INTERVAL && monotonic_ns >= fleet->schedule.next_ns) {
-            const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
-            fleet->schedule.next_ns = monotonic_ns + interval_ms * NS_PER_MS;
-        }
-        begin_round(fleet, set, kind, monotonic_ns);
-    }
-    rcu_leave();
-    fleet_clock_step(fleet, monotonic_ns);
-}
-
-size_t fleet_wait_for(struct fleet *fleet, struct pollfd *fds, uint64_t *deadline_ns)
-{
-    if (!fleet->schedule.under_way && fleet->transport->ops->state(fleet->transport) == TRANSPORT_READY) {
-        const uint64_t due_ns = min_u64(min_u64(fleet->schedule.next_ns, fleet->schedule.extra_ns), asks_at_ns(fleet));
-        *deadline_ns = fleet->gather.has_rest || fleet_wanted(fleet) ? 0 : min_u64(*deadline_ns, due_ns);
-    }
-    if (report_sweeping(fleet)) {
-        *deadline_ns = 0;
-    }
-    fleet->schedule.transport_due_ns = UINT64_MAX;
-    const size_t count = fleet->transport->ops->wait_for(fleet->transport, fds, &fleet->schedule.transport_due_ns);
-    *deadline_ns = min_u64(*deadline_ns, fleet->schedule.transport_due_ns);
-    return count;
+    counter_add(&fleet->stats.sync_error_count, 1);
+    merge_failed_round(fleet);
 }

@@ -7,7 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fleet/gather.h"
+
+struct fleet;
 struct override_text;
+struct policy_set;
 
 /* When rounds come. Times are monotonic. */
 struct round_schedule {
@@ -41,5 +45,15 @@ struct round_overrides {
     size_t count;
     uint64_t left_out; /* entries that exist and are not among these */
 };
+
+/* Whether a round is to begin, and which. */
+bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind);
+/* When to ask whether all nodes are back; UINT64_MAX: no node is awaited. */
+uint64_t round_asks_at_ns(const struct fleet *fleet);
+void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns);
+/* The round was answered. */
+void round_finish(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+/* The round failed. */
+void round_fail(struct fleet *fleet);
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef WEIR_FLEET_STATE_H
 #define WEIR_FLEET_STATE_H
 
+#include "fleet/clock_shift.h"
 #include "fleet/fleet.h"
 #include "fleet/fleet_clock.h"
 #include "fleet/fleet_stats.h"
@@ -18,7 +19,7 @@
 #include "fleet/outage.h"
 #include "fleet/report.h"
 #include "fleet/round.h"
-#include "fleet/sweep.h"
+#include "fleet/waive.h"
 #include "thread/limiter.h"
 #include "transport/transport.h"
 

@@ -16,6 +16,7 @@
 #include "base/rcu.h"
 #include "check/check.h"
 #include "fleet/report.h"
+#include "fleet/tuning.h"
 #include "limiter/weir_private.h"
 #include "process/insert.h"
 #include "support/support.h"

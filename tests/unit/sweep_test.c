@@ -278,7 +278,7 @@ static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
         const struct sync_full *sync = sync_at(process, at, rule, now_ns);
         const struct state was = cell_state(dwcas_read(&process->table.cells[at].state));
         const uint32_t seq = load_relaxed(&sync->allowance.seq);
-        const uint64_t back = report_window_back(sync, seq);
+        const uint64_t back = reading_window_refunds(sync, seq);
         fleet->clock_shift.cells_done = 0;
         while (!clock_shift_step(fleet, load_acquire(&process->policies), now_ns, windows * (int64_t) SECOND)) {
         }
@@ -292,7 +292,7 @@ static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
         assert_int_equal(window_count(is), window_count(was));
         assert_int_equal(window_previous(is), window_previous(was));
         assert_int_equal(load_relaxed(&sync->allowance.seq), moved);
-        assert_int_equal(report_window_back(sync, moved), back);
+        assert_int_equal(reading_window_refunds(sync, moved), back);
         nodes_stop(&n);
     }
 }

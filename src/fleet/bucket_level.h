@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The level of a bucket: its time with the units that no node has reported yet (see process/allowance.c). */
+#ifndef WEIR_FLEET_BUCKET_LEVEL_H
+#define WEIR_FLEET_BUCKET_LEVEL_H
+
+#include <stdint.h>
+
+#include "algorithm/estimate.h"
+#include "algorithm/rule.h"
+#include "process/sync_state.h"
+#include "transport/transport.h"
+
+struct fleet;
+
+/* What a limit admits in the long run, as a rate. */
+uint64_t bucket_level_rule_rate(const struct rule *rule);
+/* The level with `count` local units, less the units of other nodes that their reports do not have yet. */
+uint64_t bucket_level_reported(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
+                               uint64_t count, uint64_t now_ns);
+uint64_t bucket_level_answer(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
+                             const struct report *report, struct state state, const struct demand_rates *rates,
+                             const struct estimate *estimate);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See full_sync.h. */
+#include "fleet/full_sync.h"
+
+#include "fleet/state.h"
+
+uint64_t full_sync_call_begin(struct fleet *fleet)
+{
+    (void) add_relaxed(&fleet->sync_calls.waiters, 1);
+    /* Pairs with round_begin: what this thread did before is in the flush. */
+    return add_seq_cst(&fleet->sync_calls.requests, 1) + 1;
+}
+
+void full_sync_call_end(struct fleet *fleet)
+{
+    (void) add_relaxed(&fleet->sync_calls.waiters, (uint32_t) -1);
+}
+
+bool full_sync_wanted(const struct fleet *fleet)
+{
+    return load_acquire(&fleet->sync_calls.requests) != load_relaxed(&fleet->sync_calls.served);
+}
+
+void full_sync_restart(struct fleet *fleet)
+{
+    if (load_relaxed(&fleet->sync_calls.waiters) == 0) {
+        return; /* what could not be told goes its usual way: else rounds would follow each other until it could */
+    }
+    /* For whoever waits by then. */
+    fleet->full_sync = (struct full_sync){.restarts = fleet->full_sync.request, .urgent = fleet->full_sync.urgent};
+}

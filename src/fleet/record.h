@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The name of a key's record in the fleet's memory, and the parts that all reports have in common. */
+#ifndef WEIR_FLEET_RECORD_H
+#define WEIR_FLEET_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/numbers.h"
+#include "process/sync_state.h"
+#include "transport/transport.h"
+
+struct fleet;
+
+/*
+ * Writes "{prefix}:{hash tag}:label:policy:key", without a window's number; returns the length. Pricing tiers of a
+ * policy share its records.
+ */
+size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
+                   const struct policy_limit *limit, const struct key_name *key);
+
+/* Writes the name of the record beside that of a sliding log, of the same partition: '?' follows the label. */
+void record_demand_name(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
+                        char demand_record[REPORT_RECORD_SIZE]);
+
+/* A new report in the batch, all zero but for the author; `cell` TABLE_NONE: of an evicted key. */
+struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before);
+
+/* Times in the fleet's memory are in us, rounded up: no unit leaves the window there before it does here. */
+static inline uint64_t record_time_us(uint64_t time_ns)
+{
+    return (time_ns + NS_PER_US - 1) / NS_PER_US;
+}
+
+/* The reset that a report is to tell. Acquire [A2]: pairs with refund.c, whose state the reset is then part of. */
+static inline uint64_t record_reset_us(const struct sync_full *sync)
+{
+    return record_time_us(load_acquire(&sync->ledger->reset));
+}
+
+#endif
