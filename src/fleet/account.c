@@ -10,16 +10,6 @@
 #include "algorithm/window.h"
 #include "base/numbers.h"
 
-/* A key is reported when its untold units are this part of the headroom, divided among the nodes: what all of them have
- * not told is less than an eighth of it. */
-#define DUE_SHARE 8
-
-/* Or of what this node may have of it. */
-#define DUE_OWN_SHARE 4
-
-/* How often a key is asked for that is denied alone; in intervals. */
-#define DENIED_EVERY 4
-
 /* Lets a window's state follow the time, so that a key is asked for as of now even where it is not used. */
 void account_roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
 {

@@ -6,14 +6,7 @@
 #include "base/numbers.h"
 #include "fleet/presumed.h"
 #include "fleet/state.h"
-
-/*
- * What the fleet let pass less than its limit while requests were denied is made good within this many intervals, and
- * of an interval in which none were denied this part: else a bucket that nobody asked for would pass more than its
- * burst when it is asked for at last.
- */
-#define CREDIT_INTERVALS 1
-#define CREDIT_DIVISOR   8
+#include "fleet/tuning.h"
 
 /* What a limit lets pass in the long run. */
 uint64_t bucket_level_rule_rate(const struct rule *rule)

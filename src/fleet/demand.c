@@ -17,9 +17,7 @@
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "fleet/state.h"
-
-/* Fewer units between two looks tell no rate. */
-#define RECENT_UNITS 8
+#include "fleet/tuning.h"
 
 void demand_begin(struct sync_full *sync)
 {

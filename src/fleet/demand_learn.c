@@ -7,18 +7,6 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-/* And by this one, begins anew. */
-#define SURGE_FACTOR 8
-
-/* A heartbeat is late when it is this part of an interval late. */
-#define LATE_DIVISOR 32
-
-/* Nodes that do not speak are presumed to be asked for no more than so many times an even part. */
-#define PRESUMED_FACTOR 16
-
-/* The others' that has fallen by more than this part of it has fallen indeed. */
-#define FALL_DIVISOR 4
-
 /* Whether a key that was hardly used is used much, all at once; it is so until the demand is learned, and said once. */
 static bool surges(const struct demand_stats *demand, uint64_t now_ns, uint64_t interval_ns)
 {

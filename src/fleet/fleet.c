@@ -11,13 +11,8 @@
 #include "base/pages.h"
 #include "base/rcu.h"
 #include "fleet/state.h"
+#include "fleet/tuning.h"
 #include "thread/settle.h"
-
-/* The transport is stepped at least so often. */
-#define LOOK_EVERY_NS (50 * NS_PER_MS)
-
-/* An idle node speaks so many times less often; below the outage grace of three intervals. */
-#define IDLE_INTERVALS 2
 
 int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *transport, const weir_options *options,
                uint64_t monotonic_ns)
@@ -104,7 +99,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     const struct transport_ops *ops = fleet->transport->ops;
     /* Most steps are ticks, and each of the transport's costs calls of the system. */
     const bool steps = ready || monotonic_ns >= min_u64(fleet->schedule.transport_due_ns,
-                                                        fleet->schedule.transport_stepped_ns + LOOK_EVERY_NS);
+                                                        fleet->schedule.transport_stepped_ns + TRANSPORT_STEP_NS);
     fleet->schedule.transport_stepped_ns = steps ? monotonic_ns : fleet->schedule.transport_stepped_ns;
     const enum transport_event event = steps ? ops->step(fleet->transport, monotonic_ns) : TRANSPORT_NOTHING;
     fleet_clock_slew(fleet,

@@ -11,6 +11,7 @@
  */
 #include "fleet/fleet_log.h"
 #include "fleet/state.h"
+#include "fleet/tuning.h"
 
 #include <inttypes.h>
 
@@ -18,25 +19,6 @@
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "thread/settle.h"
-
-#define FILTER_SAMPLES 8
-
-/* Fleet time gains or loses at most this part of the time that passes. */
-#define SLEW_DIVISOR 100
-
-/* A first error above this moves the keys' states; below, they are slewed like any other. */
-#define FIRST_STEP_NS ((int64_t) 20 * 1000 * 1000)
-
-/* An error above this is not the clocks' drift: somebody has set one. So many samples say so: until then the node's
- * heartbeats look as late as the error is. */
-#define STEP_SAMPLES 2
-#define STEP_NS      ((int64_t) NS_PER_S)
-
-/* So far back the fleet's time goes at once: the states go with it. */
-#define STEP_BACK_NS ((int64_t) 3540 * (int64_t) NS_PER_S)
-
-/* Fleet time this far from Redis's clock is for the log: no drift, and no pause of a machine, makes that. */
-#define APART_NS ((int64_t) 3600 * (int64_t) NS_PER_S)
 
 static uint64_t offset_of(const struct fleet *fleet)
 {
@@ -106,7 +88,7 @@ void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns)
     const int64_t error_ns = (int64_t) (round->fleet_wall_ns - (middle_ns + offset_of(fleet)));
     store_relaxed(&fleet->stats.clock_skew_ns, error_ns);
     if (!clock->known) {
-        if (error_ns > FIRST_STEP_NS || error_ns < -FIRST_STEP_NS) {
+        if (error_ns > CLOCK_FIRST_STEP_NS || error_ns < -CLOCK_FIRST_STEP_NS) {
             begin_step(fleet, monotonic_ns, error_ns);
             return;
         }
@@ -119,7 +101,8 @@ void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns)
         clock->best_error_ns = error_ns;
     }
     clock->least_rtt_ns = clock->least_rtt_ns == 0 ? rtt_ns : min_u64(clock->least_rtt_ns, rtt_ns);
-    if (++clock->samples < (error_ns > STEP_NS && clock->best_error_ns > STEP_NS ? STEP_SAMPLES : FILTER_SAMPLES)) {
+    if (++clock->samples <
+        (error_ns > CLOCK_STEP_NS && clock->best_error_ns > CLOCK_STEP_NS ? CLOCK_STEP_SAMPLES : CLOCK_SAMPLES)) {
         return;
     }
     clock->samples = 0;
@@ -127,10 +110,10 @@ void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns)
     const int64_t doubt_ns = (int64_t) ((clock->best_rtt_ns - clock->least_rtt_ns) / 2);
     const int64_t found_ns = clock->best_error_ns;
     clock->slew_left_ns = found_ns > doubt_ns ? found_ns - doubt_ns : found_ns < -doubt_ns ? found_ns + doubt_ns : 0;
-    if (clock->slew_left_ns > STEP_NS) {
+    if (clock->slew_left_ns > CLOCK_STEP_NS) {
         tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) clock->slew_left_ns, false);
         clock->slew_left_ns = 0;
-    } else if (clock->slew_left_ns < -STEP_BACK_NS) {
+    } else if (clock->slew_left_ns < -CLOCK_STEP_BACK_NS) {
         begin_step(fleet, monotonic_ns, clock->slew_left_ns);
         clock->slew_left_ns = 0;
     }
@@ -141,13 +124,13 @@ void fleet_clock_report(struct fleet *fleet)
     struct fleet_clock *clock = &fleet->clock;
     const int64_t ahead_ns = fleet->round.ahead_ns;
     const int64_t since_ns = ahead_ns - clock->logged_ahead_ns;
-    const bool apart = ahead_ns > APART_NS || ahead_ns < -APART_NS;
+    const bool apart = ahead_ns > CLOCK_APART_NS || ahead_ns < -CLOCK_APART_NS;
     const char *server = fleet->transport->ops->server(fleet->transport);
     /* Fleet time comes nearer by 1/256: that is no news. */
     if (!apart && clock->logged_ahead_ns != 0) {
         clock->logged_ahead_ns = 0;
         fleet_log(fleet, WEIR_LOG_INFO, "%s: its clock agrees with the fleet's time again, to an hour", server);
-    } else if (apart && (clock->logged_ahead_ns == 0 || since_ns > APART_NS || since_ns < -APART_NS)) {
+    } else if (apart && (clock->logged_ahead_ns == 0 || since_ns > CLOCK_APART_NS || since_ns < -CLOCK_APART_NS)) {
         clock->logged_ahead_ns = ahead_ns;
         const uint64_t by_s = (uint64_t) (ahead_ns > 0 ? ahead_ns : -ahead_ns) / NS_PER_S;
         fleet_log(
@@ -166,7 +149,7 @@ void fleet_clock_report(struct fleet *fleet)
 void fleet_clock_slew(struct fleet *fleet, uint64_t elapsed_ns)
 {
     struct fleet_clock *clock = &fleet->clock;
-    const int64_t most_ns = (int64_t) (elapsed_ns / SLEW_DIVISOR);
+    const int64_t most_ns = (int64_t) (elapsed_ns / CLOCK_SLEW_DIVISOR);
     const int64_t by_ns = clock->slew_left_ns > most_ns    ? most_ns
                           : clock->slew_left_ns < -most_ns ? -most_ns
                                                            : clock->slew_left_ns;

@@ -20,13 +20,6 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-/* For how long a round is gathered; between looks at the clock so many cells are looked at. */
-#define GATHER_MOST_NS (500 * NS_PER_US)
-#define LOOK_EVERY     64
-
-/* Cells of the table that are looked at in one interval while healing: all in so many. */
-#define RESYNC_INTERVALS 4
-
 /* What is under way. */
 struct gathering {
     struct fleet *fleet;
@@ -45,7 +38,7 @@ static bool has_room(struct gathering *g)
     /* Room for two: a window's cell may have two reports. */
     g->full = g->full || g->fleet->batch.sync_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
               g->again_count == ROUND_HISTORIES;
-    if (!g->full && ++g->looked % LOOK_EVERY == 0) {
+    if (!g->full && ++g->looked % CLOCK_EVERY_CELLS == 0) {
         g->full = clock_monotonic_ns(g->fleet->limiter->clock) >= g->until_ns;
     }
     return !g->full;
@@ -106,7 +99,7 @@ static void take_evicted(struct gathering *g)
     const uint64_t until_ns = g->until_ns;
     const bool full = g->full;
     const size_t histories = fleet->batch.history_count; /* urgent ones */
-    g->until_ns -= GATHER_MOST_NS / 2;
+    g->until_ns -= GATHER_SLICE_NS / 2;
     while (has_room(g) && fleet->batch.evicted_sent < fleet->batch.evicted_count &&
            fleet->batch.history_count - histories < ROUND_HISTORIES / 2 &&
            report_evicted(fleet, g->set, (uint32_t) fleet->batch.evicted_sent, g->now_ns)) {
@@ -219,7 +212,7 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
     struct gathering g = {.fleet = fleet,
                           .set = set,
                           .now_ns = now_ns,
-                          .until_ns = clock_monotonic_ns(fleet->limiter->clock) + GATHER_MOST_NS,
+                          .until_ns = clock_monotonic_ns(fleet->limiter->clock) + GATHER_SLICE_NS,
                           .unreported = TABLE_NONE};
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;

@@ -15,9 +15,7 @@
 #include "base/plain.h"
 #include "fleet/fleet_log.h"
 #include "fleet/state.h"
-
-/* How long the log is silent about a problem that does not change. */
-#define SAY_AGAIN_NS (600 * NS_PER_S)
+#include "fleet/tuning.h"
 
 /* By what a problem's text contains; the first that fits. An error reply begins with its code. */
 static const struct {
@@ -120,7 +118,7 @@ void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
         fleet->link_health.logged_ns = monotonic_ns;
         memcpy(fleet->link_health.problem, words, sizeof(words));
         fleet_log(fleet, WEIR_LOG_WARNING, "%s; limiting goes on without it", words);
-    } else if (monotonic_ns - fleet->link_health.logged_ns >= SAY_AGAIN_NS) {
+    } else if (monotonic_ns - fleet->link_health.logged_ns >= LOG_AGAIN_NS) {
         say_again(fleet, monotonic_ns);
     }
 }

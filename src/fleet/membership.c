@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fleet/membership.h"
+#include "fleet/tuning.h"
 
 #include "base/numbers.h"
 #include "transport/transport.h"
-
-/* Without a heartbeat for so many intervals a node has failed; but not before the minimum. */
-#define LIFETIME_INTERVALS UINT64_C(20)
-#define LIFETIME_MIN_NS    (10 * NS_PER_S)
 
 uint64_t membership_lifetime_ns(uint64_t interval_ns)
 {
@@ -18,8 +15,8 @@ void membership_open(struct membership *membership, uint32_t expected, uint64_t 
     *membership = (struct membership){.expected = expected != 0 ? expected : 1,
                                       .await_ns = TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS + timeout_ns + 2 * interval_ns,
                                       .interval_ns = interval_ns,
-                                      .settle_ns = interval_ns + interval_ns / 4,
-                                      .tell_ns = interval_ns - interval_ns / 4};
+                                      .settle_ns = interval_ns + interval_ns / SETTLE_DIVISOR,
+                                      .tell_ns = interval_ns - interval_ns / SETTLE_DIVISOR};
 }
 
 uint32_t membership_nodes(const struct membership *membership)

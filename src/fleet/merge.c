@@ -19,6 +19,7 @@
 #include "fleet/report.h"
 #include "fleet/report_history.h"
 #include "fleet/state.h"
+#include "fleet/tuning.h"
 
 /* What a record's answer says of the others and of the author. */
 struct answer {

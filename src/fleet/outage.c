@@ -20,14 +20,9 @@
  */
 #include "base/numbers.h"
 #include "fleet/state.h"
+#include "fleet/tuning.h"
 #include "policy/override_set.h"
 #include "thread/settle.h"
-
-/* Intervals without a good sync that a policy bears where it does not say. */
-#define GRACE_INTERVALS 3
-
-/* And at least: news is an interval old before the next answer comes. */
-#define GRACE_LEAST_INTERVALS 2
 
 static enum outage_mode outage_mode_of(weir_outage outage)
 {

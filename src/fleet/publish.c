@@ -12,12 +12,6 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-/* Own demand that has risen by more than this part of it has risen indeed: the sum of all parts is not to exceed 1. */
-#define RISE_DIVISOR 4
-
-/* A part of a limit below this is a matter of luck. */
-#define OVERSUBSCRIBED_UNITS 2
-
 /*
  * Whether this node's part of a limit that is asked for too often is hardly a unit. What the others may have admitted
  * since the answer by their demand is then no measure: each node would take the first units for its own.

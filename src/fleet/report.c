@@ -46,27 +46,10 @@
 #include "fleet/report.h"
 #include "fleet/report_history.h"
 #include "fleet/state.h"
+#include "fleet/tuning.h"
 #include "fleet/waive.h"
 #include "process/fraction.h"
 #include "process/key_name.h"
-
-/* How long a bucket's record stays after it is full again. */
-#define BUCKET_SLACK_MS 60000
-
-/* A bucket that owes more than its burst by this part of it was charged without being asked. */
-#define CHARGED_DIVISOR 8
-
-/* A bucket that owes more than its burst by this part of it was charged without being asked. */
-#define CHARGED_DIVISOR 8
-
-/* For so many intervals after a window's end the others may still have news of it. */
-#define BEFORE_INTERVALS 3
-
-/* And how often it is looked at later, where it counts; in intervals. */
-#define BEFORE_EVERY 8
-
-/* Slack for clocks and delays on a window's record, which is wanted until the end of the window after it. */
-#define WINDOW_SLACK_MS 1000
 
 /*
  * Whether the window before is of interest: for what it has not told; for as long as the others may have news of it;

@@ -11,18 +11,6 @@
 #include "process/sync_state.h"
 #include "transport/transport.h"
 
-/* Most reports in one round; what is left goes in the next one, which follows at once. */
-#define ROUND_REPORTS 1000
-
-/* Most logs in one round. */
-#define ROUND_HISTORIES 128
-
-/* Most units of one log, given back, that are taken away in one round. */
-#define ROUND_REFUNDS 1000
-
-/* Most forgotten keys in one round. */
-#define ROUND_EVICTED 256
-
 struct fleet;
 
 /* Which cell a report came from, to merge the answer there. */

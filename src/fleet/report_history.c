@@ -14,9 +14,7 @@
 #include "fleet/full_sync.h"
 #include "fleet/record.h"
 #include "fleet/state.h"
-
-/* Slack for clocks and delays on a log's record. */
-#define LOG_SLACK_MS 1000
+#include "fleet/tuning.h"
 
 /* A report of a log, to be filled in; NULL: no more fit in this round. */
 static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync,
@@ -33,7 +31,7 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct s
     report->kind = REPORT_HISTORY;
     report->history = history;
     report->reset_us = record_reset_us(sync);
-    report->expire_ms = limit->rule.period_ns / NS_PER_MS + LOG_SLACK_MS;
+    report->expire_ms = limit->rule.period_ns / NS_PER_MS + HISTORY_SLACK_MS;
     history->first = history->gone_from = history->gone_to = history->live = history->window_first = 0;
     history->now_us = now_ns / NS_PER_US;
     history->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
@@ -42,13 +40,10 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct s
     return report;
 }
 
-/* How far apart two nodes' clocks may be before each takes the other's expired units for lost ones. */
-#define LOG_SKEW_NS (100 * NS_PER_MS)
-
 /* Number of the first unit that no node can have dropped yet. */
 static uint64_t log_first_after(struct history *history, uint64_t now_ns, uint64_t period_ns)
 {
-    const uint64_t doubtful_ns = saturating_sub(now_ns, period_ns) + min_u64(LOG_SKEW_NS, period_ns / 2);
+    const uint64_t doubtful_ns = saturating_sub(now_ns, period_ns) + min_u64(HISTORY_SKEW_NS, period_ns / 2);
     uint64_t number = history->first;
     while (number < history->end && *history_time(history, number) <= doubtful_ns) {
         number++;

@@ -28,28 +28,6 @@
 #include "fleet/tuning.h"
 #include "thread/settle.h"
 
-/* Without a heartbeat for so many intervals a node is suspect. */
-#define NODE_SUSPECT_INTERVALS 3
-
-/* So many intervals without a good round are an outage, after which the others have news that is not told yet. */
-#define OUTAGE_INTERVALS 3
-
-/* A round that takes more than so many half intervals is slow: with the pause before it, its news may pass a grace. */
-#define SLOW_ROUND 3
-
-/* While nodes are awaited, a node asks so often in an interval whether they are back: all hear at about the same time.
- */
-#define ASK_DIVISOR 8
-
-/* A loss that only the sums tell of is healed once in so many intervals. */
-#define RESYNC_EVERY 16
-
-/* How soon after a round another one may follow for a key that cannot wait. */
-#define URGENT_NS (10 * NS_PER_MS)
-
-/* Passes to settle everything for a weir_sync, when other threads are settling at the same moment. */
-#define SETTLE_PASSES 100
-
 /* Lets every grant lapse and settles them, so that a flush holds all there is. */
 static void settle_everything(struct limiter *limiter)
 {
@@ -162,7 +140,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
 {
     struct membership *membership = &fleet->membership;
     const bool late = was_away(fleet, monotonic_ns);
-    const bool slow = monotonic_ns - fleet->schedule.begun_ns > SLOW_ROUND * fleet->process->interval_ns / 2;
+    const bool slow = monotonic_ns - fleet->schedule.begun_ns > SLOW_HALF_INTERVALS * fleet->process->interval_ns / 2;
     const bool was_slow = fleet->news.slow && !slow;
     fleet->news.failed = false;
     fleet->news.slow = slow;

@@ -12,10 +12,7 @@
 #include "base/numbers.h"
 #include "fleet/state.h"
 #include "fleet/sweep.h"
-
-/* For how long at a time a sweep goes on; between looks at the clock so many cells are looked at. */
-#define SWEEP_MOST_NS (500 * NS_PER_US)
-#define LOOK_EVERY    64
+#include "fleet/tuning.h"
 
 /* Pins a cell and calls `visit` where its policy is as asked for. */
 static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit)
@@ -47,9 +44,10 @@ bool sweep_slice(const struct sweep *sweep, uint32_t *cursor, sweep_visit visit)
     if (*cursor == cell_count) {
         return true;
     }
-    const uint64_t until_ns = clock_monotonic_ns(limiter->clock) + SWEEP_MOST_NS;
+    const uint64_t until_ns = clock_monotonic_ns(limiter->clock) + SWEEP_SLICE_NS;
     do {
         visit_cell(sweep, *cursor, visit);
-    } while (++*cursor < cell_count && (*cursor % LOOK_EVERY != 0 || clock_monotonic_ns(limiter->clock) < until_ns));
+    } while (++*cursor < cell_count &&
+             (*cursor % CLOCK_EVERY_CELLS != 0 || clock_monotonic_ns(limiter->clock) < until_ns));
     return *cursor == cell_count;
 }
