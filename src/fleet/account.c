@@ -1,17 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See account.h. */
+/*
+ * From a cell's state to its local units, and whether they are due.
+ *
+ * A cell's state counts what this node admitted and, merged in, what the other nodes had admitted as of the last
+ * answer. The key's sync state knows the second part (sync_counts.remote), so the first part is the difference. Units
+ * of grants are counted when the grants are settled, so a count never decreases. Refunded units are counted beside: the
+ * ledger has the local ones, sync_counts.remote_refunds those of the other nodes.
+ *
+ * Invariants
+ *   R1  Window: count of the state (or previous) = local units - local refunds + merged - remote_refunds + deficit of
+ *       that window. `deficit` is more than 0 where the count would be less than 0: two nodes have refunded the same
+ *       units. `merged` is `remote`, or what the key is remembered to have used where that is more (counts_merged).
+ *   R2  reported <= local units counted; what is counted later makes the cell dirty again.
+ *   R3  remote and remote_refunds never decrease within a window: what the fleet has lost is reported again, and not
+ *       admitted again.
+ *
+ * allowance.seq is the window of the state when the background thread last looked. If the state has moved on by one
+ * window since then, sync_full.now belongs to the state's previous window.
+ */
 #include "fleet/account.h"
+
+#include "algorithm/bucket.h"
+#include "algorithm/window.h"
+#include "base/numbers.h"
 #include "fleet/demand.h"
 #include "fleet/record.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-#include "algorithm/bucket.h"
-#include "algorithm/window.h"
-#include "base/numbers.h"
-
-/* Lets a window's state follow the time, so that a key is asked for as of now even where it is not used. */
-void account_roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
+/* Lets a window's state follow the time, so that a key is reported as of now even where it is not used. */
+static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
 {
     struct dwcas_value value = dwcas_read(&cell->state);
     uint64_t into_ns;
@@ -22,8 +40,8 @@ void account_roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
     }
 }
 
-/* Lets the note follow the state into the window with this tag. */
-static void sync_follow(struct sync_full *sync, uint32_t seq)
+/* Lets the sync state follow the cell's state into the window `seq`. */
+static void follow(struct sync_full *sync, uint32_t seq)
 {
     const uint32_t was = load_relaxed(&sync->allowance.seq);
     if (was == seq) {
@@ -40,19 +58,19 @@ static void sync_follow(struct sync_full *sync, uint32_t seq)
     store_relaxed(&sync->allowance.seq, seq);
 }
 
-/* R1, R2: units this node let pass in a window. */
+/* R1, R2: units that this node admitted in a window. */
 static uint64_t own_count(const struct sync_counts *counts, uint64_t count, uint64_t refunds)
 {
     const uint64_t net = count + refunds + load_relaxed(&counts->remote_refunds);
     return max_u64(saturating_sub(net, counts_merged(counts) + counts->deficit), counts->acked);
 }
 
-struct account account_window(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
-                              const struct reading *reading, uint64_t now_ns)
+static struct account of_window(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
+                                const struct reading *reading, uint64_t now_ns)
 {
     const uint32_t seq = window_seq(reading->state);
     struct account account = {.unreported = 0};
-    sync_follow(sync, seq);
+    follow(sync, seq);
     demand_begin(sync);
     for (unsigned before = 0; before < 2; before++) {
         struct sync_counts *counts = before != 0 ? &sync->before : &sync->now;
@@ -70,8 +88,8 @@ struct account account_window(const struct fleet *fleet, struct sync_full *sync,
     return account;
 }
 
-struct account account_bucket(const struct fleet *fleet, struct sync_full *sync, const struct reading *reading,
-                              uint64_t now_ns)
+static struct account of_bucket(const struct fleet *fleet, struct sync_full *sync, const struct reading *reading,
+                                uint64_t now_ns)
 {
     struct sync_counts *counts = &sync->now;
     struct account account = {.refunds = {reading->refunds[0], 0}};
@@ -85,39 +103,82 @@ struct account account_bucket(const struct fleet *fleet, struct sync_full *sync,
     return account;
 }
 
-/* Whether a cell's news cannot wait for its turn. */
-bool account_due(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule, struct state state,
-                 const struct account *account, uint64_t now_ns, enum urge urge)
+struct account account_of_evicted(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
+                                  const struct reading *reading, uint64_t now_ns)
 {
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return of_window(fleet, sync, rule, reading, now_ns);
+    case RULE_BUCKET:
+        return of_bucket(fleet, sync, reading, now_ns);
+    case RULE_HISTORY:
+        break;
+    }
+    return (struct account){.unreported = 0};
+}
+
+struct account account_take(const struct fleet *fleet, struct cell *cell, struct sync_full *sync,
+                            const struct rule *rule, struct reading *reading, uint64_t now_ns)
+{
+    if (rule_kind(rule) == RULE_WINDOW) {
+        roll(cell, rule, now_ns);
+    }
+    *reading = reading_of(cell, sync->ledger);
+    return account_of_evicted(fleet, sync, rule, reading, now_ns);
+}
+
+/* Of a window whose scan would come too late. */
+static bool ends_soon(const struct rule *rule, uint64_t interval_ns)
+{
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+    case RULE_HISTORY:
+        return rule->period_ns < UINT64_C(2) * SCAN_INTERVALS * interval_ns;
+    case RULE_BUCKET:
+        break;
+    }
+    return false;
+}
+
+/* Whether a key is due that nobody was admitted to since its last report: demand alone is new. */
+static bool idle_due(const struct fleet *fleet, const struct account_view *view, uint64_t left)
+{
+    if (view->account->denied != 0 && left != 0) {
+        return true; /* the room was left to the other nodes, and perhaps they do not want it */
+    }
+    if ((fleet->gather.interval_count + view->sync->incarnation) % DENIED_EVERY == 0) {
+        return true; /* other nodes may have refunded some */
+    }
+    /* Demand counts when the window ends. */
+    return rule_kind(view->rule) != RULE_BUCKET &&
+           rule_reset_after(view->rule, view->state, view->now_ns) < SCAN_INTERVALS * fleet->process->interval_ns;
+}
+
+bool account_due(const struct fleet *fleet, const struct account_view *view, enum urge urge)
+{
+    const struct sync_full *sync = view->sync;
+    const struct account *account = view->account;
     const uint64_t interval_ns = fleet->process->interval_ns;
     if (account->news || account->again || record_reset_us(sync) != 0 || load_relaxed(&sync->allowance.fraction) != 0 ||
         load_relaxed(&sync->allowance.quota_unacked) != 0 || sync->demand.learned_ns == 0) {
         return true;
     }
-    if (fleet->news.peers_resume && rule_is_bucket(rule) && sync->demand.presumed_rate != 0) {
-        return true; /* before those who were cut off tell what they owe: see seen_bucket */
+    if (fleet->news.peers_resume && rule_kind(view->rule) == RULE_BUCKET && sync->demand.presumed_rate != 0) {
+        return true; /* before the nodes that were cut off report what they owe: see seen_bucket in report.c */
     }
-    if (!rule_is_bucket(rule) && rule->period_ns < UINT64_C(2) * SCAN_INTERVALS * interval_ns) {
-        return true; /* in its turn it would come too late */
-    }
-    const bool scan_cursor = urge == URGE_SCAN;
-    if (scan_cursor && now_ns > sync->demand.learned_ns + AGE_INTERVALS * interval_ns) {
+    if (ends_soon(view->rule, interval_ns)) {
         return true;
     }
-    const uint64_t left = rule_headroom(rule, state, now_ns);
+    const bool scans = urge == URGE_SCAN;
+    if (scans && view->now_ns > sync->demand.learned_ns + AGE_INTERVALS * interval_ns) {
+        return true;
+    }
+    const uint64_t left = rule_headroom(view->rule, view->state, view->now_ns);
     if (account->unreported == 0) {
-        if (account->denied != 0 && left != 0) {
-            return true; /* it was left to the others, and perhaps they do not want it */
-        }
-        if ((fleet->gather.interval_count + sync->incarnation) % DENIED_EVERY == 0) {
-            return true; /* others may have given some back */
-        }
-        /* Demand alone: of interest when the window ends. */
-        const uint64_t reset_ns = rule_reset_after(rule, state, now_ns);
-        return !rule_is_bucket(rule) && reset_ns < SCAN_INTERVALS * interval_ns;
+        return idle_due(fleet, view, left);
     }
     const uint64_t own = left - muldiv_ceil(left, load_relaxed(&sync->allowance.remote_fraction), FRACTION_WHOLE);
     const uint64_t nodes = membership_nodes(&fleet->membership);
-    const uint64_t unreported = saturating_mul(account->unreported, scan_cursor ? 2 : 1);
+    const uint64_t unreported = saturating_mul(account->unreported, scans ? 2 : 1);
     return saturating_mul(unreported, DUE_SHARE * nodes) >= left || saturating_mul(unreported, DUE_OWN_SHARE) >= own;
 }

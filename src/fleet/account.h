@@ -11,31 +11,43 @@
 
 struct fleet;
 
-/* What a cell's units are, and how many of them the fleet has not had. */
 struct account {
-    uint64_t own[2], refunds[2]; /* of this window and the one before; a bucket's in [0] */
-    uint64_t unreported;         /* own units of this window, or of the bucket */
-    uint64_t denied;             /* units, since the last look */
-    bool news;                   /* of anything else */
-    bool again;                  /* whatever has been told before */
+    uint64_t own[2], refunds[2]; /* local units of this window and of the one before; a bucket's in [0] */
+    uint64_t unreported;         /* local units of this window, or of the bucket, that are not acknowledged */
+    uint64_t denied;             /* units denied since the last inspection */
+    bool news;                   /* of the window before or of refunds something is not acknowledged */
+    bool again;                  /* everything is to be reported, acknowledged or not */
 };
 
 /* How a cell is asked for its report. */
 enum urge {
-    URGE_IF_DUE, /* else the cell is deferred */
-    URGE_SCAN,   /* the cell was deferred; half as much is due, or its age */
+    URGE_IF_DUE, /* a cell that is not due is deferred */
+    URGE_SCAN,   /* the cell was deferred; half as many units make it due, and so does age */
     URGE_NOW,
     URGE_AGAIN, /* including what was acknowledged before */
 };
 
-/* Lets a window's state follow the time, so that a key is reported as of now even where it is not used. */
-void account_roll(struct cell *cell, const struct rule *rule, uint64_t now_ns);
-struct account account_window(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
-                              const struct reading *reading, uint64_t now_ns);
-struct account account_bucket(const struct fleet *fleet, struct sync_full *sync, const struct reading *reading,
-                              uint64_t now_ns);
-/* Whether the report of a cell cannot wait for its scan. */
-bool account_due(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule, struct state state,
-                 const struct account *account, uint64_t now_ns, enum urge urge);
+/*
+ * Takes the account of a window's or a bucket's cell, which counts as an inspection (demand.h). A window's state
+ * follows the time first. A sliding log has no account: report_history.c.
+ */
+struct account account_take(const struct fleet *fleet, struct cell *cell, struct sync_full *sync,
+                            const struct rule *rule, struct reading *reading, uint64_t now_ns);
+
+/* The account of an evicted key, by its last reading. */
+struct account account_of_evicted(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
+                                  const struct reading *reading, uint64_t now_ns);
+
+/* What account_due looks at. */
+struct account_view {
+    const struct sync_full *sync;
+    const struct rule *rule;
+    struct state state;
+    const struct account *account;
+    uint64_t now_ns;
+};
+
+/* Whether the report of a cell cannot wait for its scan; `urge` is URGE_IF_DUE or URGE_SCAN. */
+bool account_due(const struct fleet *fleet, const struct account_view *view, enum urge urge);
 
 #endif

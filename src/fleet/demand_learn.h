@@ -12,11 +12,21 @@
 
 struct fleet;
 
+/* The answer to learn from. */
+struct demand_span {
+    const struct rule *rule;
+    const struct report *report;
+    uint64_t start_ns; /* when the present window began; 0: there are no windows */
+    bool with_before;  /* the window before was reported too */
+};
+
 /* Learns demand, where enough time has passed since the last answer to tell a rate. */
-void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
-                  const struct report *report, uint64_t start_ns, bool with_before);
-/* Notes a first contact; returns whether the key still waits for the other nodes' first reports. */
-bool demand_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct rule *rule,
-                          const struct report *report, uint64_t start_ns);
+void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span);
+
+/*
+ * Notes a first contact: a key that was not used before, or not for a while. Returns whether the other nodes' first
+ * reports are awaited.
+ */
+bool demand_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span);
 
 #endif

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the fleet's answers to cells. Invariants: R1 to R3 in report.c.
+ * From the fleet's answers to cells. The invariants R1 to R3 are in account.c.
  *
- * Only on the fleet's rung, and only when every node has told what it used: while some have not, after an outage or a
- * loss of records, an answer acknowledges what it was told, and no more.
+ * An answer is taken in only while the policy is in OUTAGE_MODE_NONE, and only when every node has reported what it
+ * used. While some nodes have not, after an outage or a loss of records, an answer acknowledges what was reported, and
+ * nothing more.
  */
+#include "fleet/merge.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -21,10 +24,24 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-/* What a record's answer says of the others and of the author. */
+/* An answer, and where it goes: a pinned cell. */
+struct target {
+    const struct report *report;
+    const struct report_source *source;
+    struct report_subject subject; /* without a key */
+    struct rule rule;              /* as configured: the numbers of an outage mode are for requests */
+    bool listens;                  /* the answer is taken in; else it only acknowledges */
+};
+
+static struct cell *cell_of(const struct fleet *fleet, const struct target *target)
+{
+    return &fleet->process->table.cells[target->subject.cell];
+}
+
+/* What an answer says of the other nodes and of the author. */
 struct answer {
-    uint64_t remote, remote_refunds; /* as this node goes by */
-    uint64_t reset;                  /* the author's units that were given back in its name */
+    uint64_t remote, remote_refunds; /* cumulative */
+    uint64_t reset;                  /* local units that a reset refunded in this node's name */
 };
 
 static struct answer answer_of(const struct report *report, const struct sync_counts *counts, bool listens)
@@ -40,14 +57,17 @@ static struct answer answer_of(const struct report *report, const struct sync_co
     return answer;
 }
 
-/* Counts what is the difference to the last answer. True: something was given back. */
-static bool merge_window_report(struct process *process, uint32_t at, struct sync_full *sync, bool before,
-                                const struct report *report, bool listens)
+/* Charges the difference to the last answer. True: units were refunded. */
+static bool merge_window_report(const struct fleet *fleet, const struct target *target)
 {
-    struct cell *cell = &process->table.cells[at];
+    struct process *process = fleet->process;
+    struct sync_full *sync = target->subject.sync;
+    const struct report *report = target->report;
+    const bool before = target->source->before;
+    struct cell *cell = cell_of(fleet, target);
     struct sync_counts *counts = before ? &sync->before : &sync->now;
     const uint32_t seq = (load_relaxed(&sync->allowance.seq) - before) & WINDOW_SEQ_MASK;
-    const struct answer answer = answer_of(report, counts, listens);
+    const struct answer answer = answer_of(report, counts, target->listens);
     const uint64_t had = counts_merged(counts);
     const uint64_t refunds = answer.remote_refunds - load_relaxed(&counts->remote_refunds);
     counts->acked = max_u64(counts->acked, report->count);
@@ -55,7 +75,7 @@ static bool merge_window_report(struct process *process, uint32_t at, struct syn
     store_relaxed(&counts->remote, answer.remote); /* R1 */
     store_relaxed(&counts->remote_refunds, answer.remote_refunds);
     if (report->reset_us != 0) {
-        store_relaxed(&counts->restored, 0); /* the fleet has given back all there was */
+        store_relaxed(&counts->restored, 0); /* the fleet has refunded all there was */
     }
     const uint64_t more = saturating_sub(counts_merged(counts), had);
     const uint64_t less = saturating_sub(had, counts_merged(counts));
@@ -73,116 +93,196 @@ static bool merge_window_report(struct process *process, uint32_t at, struct syn
     } while (!dwcas_swap(&cell->state, &value, cell_value(merged, value)));
     counts->deficit = saturating_sub(off, there); /* R1 */
     if (answer.reset != 0) {
-        refund_ledger_add_window(refund_ledger_make(process, at), seq, answer.reset); /* [A1] */
+        refund_ledger_add_window(refund_ledger_make(process, target->subject.cell), seq, answer.reset); /* [A1] */
     }
     return refunds + answer.reset + less != 0;
 }
 
-/*
- * The same for a bucket. An answer that holds this node's own units alone changes nothing: the state has counted them
- * as they came.
- */
-static bool merge_bucket_report(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
-                                const struct report *report, bool listens, uint64_t now_ns)
+/* What has changed in a bucket's answer. */
+struct bucket_change {
+    struct answer answer;
+    uint64_t refunds;        /* units refunded elsewhere */
+    uint64_t unseen_refunds; /* local units refunded since the report */
+    bool in_parts;           /* the bucket was served in part */
+    bool forgiven;           /* a reset has cleared what the key was remembered to have used */
+    bool alone;              /* the answer holds this node's units alone, which the state has counted already */
+};
+
+/* Moves the state by the answer; returns its new value. *news: what of it the fleet knows. */
+static struct state move_bucket(const struct fleet *fleet, const struct target *target, const struct rule *rule,
+                                const struct bucket_change *change, struct bucket_news *news)
 {
-    struct process *process = fleet->process;
-    struct cell *cell = &process->table.cells[at];
-    const struct answer answer = answer_of(report, &sync->now, listens);
-    const uint64_t refunds = answer.remote_refunds - load_relaxed(&sync->now.remote_refunds);
-    struct rule as = *rule;
-    rule_convert_rate(&as, report->rate_id);
-    sync->now.acked_refunds = max_u64(sync->now.acked_refunds, report->refunds + answer.reset);
-    const uint64_t unseen_refunds = load_acquire(&sync->ledger->refunds[0]) - report->refunds; /* [A1] */
-    /* Served in part, its units took more time than they were worth: the fleet's is the right one. */
-    const bool in_parts = demand_in_parts(sync, fleet->gather.now_ns - process->interval_ns);
-    if (listens || !in_parts) {
-        sync->now.acked = report->count;
-    } else {
-        table_set_dirty(&process->table,
-                        at); /* what they are worth is known while they count as untold (sync_state.c) */
-    }
-    if (report->moves != 0 && !fleet->batch.tells_debt) {
-        table_set_dirty(&process->table, at); /* for what it held back: nobody may use the key again */
-    }
+    const struct sync_full *sync = target->subject.sync;
+    const bool listens = target->listens;
     const uint64_t restored = load_relaxed(&sync->now.restored);
-    const bool forgiven = restored != 0 && report->reset_us != 0;
-    const bool alone = answer.remote == 0 && !in_parts && !forgiven;
-    struct bucket_news news = {.returned = refunds + answer.reset};
-    if (listens && !alone) {
-        news.tat_ns = saturating_mul(report->tat_answer_us, NS_PER_US);
-        news.unseen_returned = unseen_refunds;
-        news.more = in_parts || forgiven || sync->demand.learned_ns == 0
-                        ? UINT64_MAX
-                        : answer.remote - load_relaxed(&sync->now.remote);
+    *news = (struct bucket_news){.returned = change->refunds + change->answer.reset};
+    if (listens && !change->alone) {
+        news->tat_ns = saturating_mul(target->report->tat_answer_us, NS_PER_US);
+        news->unseen_returned = change->unseen_refunds;
+        news->more = change->in_parts || change->forgiven || sync->demand.learned_ns == 0
+                         ? UINT64_MAX
+                         : change->answer.remote - load_relaxed(&sync->now.remote);
     }
+    struct cell *cell = cell_of(fleet, target);
     struct dwcas_value value = dwcas_read(&cell->state);
     struct state merged;
     do {
         struct state state = cell_state(value);
-        news.unseen = listens && !alone ? (bucket_total(state) - report->count) & BUCKET_TOTAL_MASK : 0;
-        if ((in_parts || forgiven) && listens) {
-            /* That one may be a forgotten key's, which the fleet has yet to hear of. */
-            state.a = forgiven ? 0 : restored;
+        news->unseen =
+            listens && !change->alone ? (bucket_total(state) - target->report->count) & BUCKET_TOTAL_MASK : 0;
+        if ((change->in_parts || change->forgiven) && listens) {
+            /* `restored` may be of an evicted key, which the fleet has yet to hear of. */
+            state.a = change->forgiven ? 0 : restored;
         }
-        merged = bucket_merge(&as, state, now_ns, &news);
+        merged = bucket_merge(rule, state, target->subject.now_ns, news);
     } while (!dwcas_swap(&cell->state, &value, cell_value(merged, value)));
-    if (forgiven && listens) {
+    return merged;
+}
+
+/* Marks a bucket's cell dirty where its answer is not the last word. */
+static void acknowledge_bucket(struct fleet *fleet, const struct target *target, const struct bucket_change *change)
+{
+    struct table *table = &fleet->process->table;
+    struct sync_full *sync = target->subject.sync;
+    const struct report *report = target->report;
+    if (target->listens || !change->in_parts) {
+        sync->now.acked = report->count;
+    } else {
+        /* What the units are worth is known while they count as unreported (sync_state.c). */
+        table_set_dirty(table, target->subject.cell);
+    }
+    if (report->moves != 0 && !fleet->batch.tells_debt) {
+        table_set_dirty(table, target->subject.cell); /* for what it held back: the key may not be used again */
+    }
+}
+
+/* Merges an answer into a bucket. True: units were refunded. */
+static bool merge_bucket_report(struct fleet *fleet, const struct target *target)
+{
+    struct process *process = fleet->process;
+    struct sync_full *sync = target->subject.sync;
+    const struct report *report = target->report;
+    const bool listens = target->listens;
+    struct bucket_change change = {.answer = answer_of(report, &sync->now, listens)};
+    const struct answer *answer = &change.answer;
+    change.refunds = answer->remote_refunds - load_relaxed(&sync->now.remote_refunds);
+    struct rule rule = target->rule;
+    rule_convert_rate(&rule, report->rate_id);
+    sync->now.acked_refunds = max_u64(sync->now.acked_refunds, report->refunds + answer->reset);
+    change.unseen_refunds = load_acquire(&sync->ledger->refunds[0]) - report->refunds; /* [A1] */
+    /* Served in part, the bucket's units took more time than they were worth: the fleet's time is the right one. */
+    change.in_parts = demand_in_parts(sync, fleet->gather.now_ns - process->interval_ns);
+    acknowledge_bucket(fleet, target, &change);
+    change.forgiven = load_relaxed(&sync->now.restored) != 0 && report->reset_us != 0;
+    change.alone = answer->remote == 0 && !change.in_parts && !change.forgiven;
+    struct bucket_news news;
+    const struct state merged = move_bucket(fleet, target, &rule, &change, &news);
+    if (change.forgiven && listens) {
         store_relaxed(&sync->now.restored, 0);
     }
     if (listens) {
         sync->demand.fraction_ns = sync->demand.shared ? fleet->gather.now_ns : sync->demand.fraction_ns;
         sync->demand.shared = false;
         news.unseen = 0; /* as of the report */
-        sync->demand.known_time = alone ? merged.a : bucket_news_time(&as, &news);
+        sync->demand.known_time = change.alone ? merged.a : bucket_news_time(&rule, &news);
         sync->demand.known_rate_id = report->rate_id;
-        sync->demand.known_total = alone ? bucket_total(merged) : report->count & BUCKET_TOTAL_MASK;
-        sync->demand.known_refunds = report->refunds + unseen_refunds + answer.reset;
+        sync->demand.known_total = change.alone ? bucket_total(merged) : report->count & BUCKET_TOTAL_MASK;
+        sync->demand.known_refunds = report->refunds + change.unseen_refunds + answer->reset;
     }
-    store_relaxed(&sync->now.remote, answer.remote);
-    store_relaxed(&sync->now.remote_refunds, answer.remote_refunds);
-    if (answer.reset != 0) {
-        (void) add_release(&refund_ledger_make(process, at)->refunds[0], answer.reset); /* [A1] */
+    store_relaxed(&sync->now.remote, answer->remote);
+    store_relaxed(&sync->now.remote_refunds, answer->remote_refunds);
+    if (answer->reset != 0) {
+        (void) add_release(&refund_ledger_make(process, target->subject.cell)->refunds[0], answer->reset); /* [A1] */
     }
-    return refunds + answer.reset != 0;
+    return change.refunds + answer->reset != 0;
 }
 
-/* Somebody's units are no longer there, and perhaps ours are not, elsewhere. */
+/* Whether the fleet has lost units of another node, and so perhaps some of this node's in other records. */
 static bool lost_some(const struct report *report, const struct sync_counts *counts)
 {
     return count_is_behind(load_relaxed(&counts->remote), report->sum, report->mine);
 }
 
-static void merge_bucket(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
-                         const struct report *report, bool listens, uint64_t now_ns)
+static struct publish_input input_of(const struct fleet *fleet, const struct target *target, uint64_t remote)
 {
+    return (struct publish_input){.cell = cell_of(fleet, target),
+                                  .sync = target->subject.sync,
+                                  .rule = &target->rule,
+                                  .report = target->report,
+                                  .remote = remote};
+}
+
+static void merge_bucket(struct fleet *fleet, const struct target *target)
+{
+    struct sync_full *sync = target->subject.sync;
     const uint64_t had = load_relaxed(&sync->now.remote);
     const bool first = sync->demand.learned_ns == 0;
-    fleet->merge.lost = fleet->merge.lost || (listens && lost_some(report, &sync->now));
-    fleet->merge.refunded =
-        merge_bucket_report(fleet, at, sync, rule, report, listens, now_ns) || fleet->merge.refunded;
-    if (listens) {
-        demand_remote(sync, &sync->now, report);
-        publish_answer(fleet, &fleet->process->table.cells[at], sync, rule, report,
-                       first ? 0 : load_relaxed(&sync->now.remote) - had, 0, false);
+    fleet->merge.lost = fleet->merge.lost || (target->listens && lost_some(target->report, &sync->now));
+    fleet->merge.refunded = merge_bucket_report(fleet, target) || fleet->merge.refunded;
+    if (target->listens) {
+        demand_remote(sync, &sync->now, target->report);
+        const struct publish_input input = input_of(fleet, target, first ? 0 : load_relaxed(&sync->now.remote) - had);
+        publish_answer(fleet, &input);
     }
 }
 
-static void merge_windows(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
-                          const struct report_source *source, const struct report *report, bool listens)
+static void merge_windows(struct fleet *fleet, const struct target *target)
 {
-    struct sync_counts *counts = source->before ? &sync->before : &sync->now;
+    struct sync_full *sync = target->subject.sync;
+    struct sync_counts *counts = target->source->before ? &sync->before : &sync->now;
     const uint64_t had = load_relaxed(&counts->remote);
-    fleet->merge.lost = fleet->merge.lost || (listens && lost_some(report, counts));
-    fleet->merge.refunded =
-        merge_window_report(fleet->process, at, sync, source->before, report, listens) || fleet->merge.refunded;
-    if (!listens) {
+    fleet->merge.lost = fleet->merge.lost || (target->listens && lost_some(target->report, counts));
+    fleet->merge.refunded = merge_window_report(fleet, target) || fleet->merge.refunded;
+    if (!target->listens) {
         return;
     }
-    demand_remote(sync, counts, report);
-    if (!source->before) {
-        const uint64_t number = window_number(rule, load_relaxed(&sync->allowance.seq), fleet->gather.now_ns);
-        publish_answer(fleet, &fleet->process->table.cells[at], sync, rule, report, load_relaxed(&counts->remote) - had,
-                       window_span_of(rule, number).start_ns, source->with_before);
+    demand_remote(sync, counts, target->report);
+    if (!target->source->before) {
+        const uint64_t number = window_number(&target->rule, load_relaxed(&sync->allowance.seq), fleet->gather.now_ns);
+        struct publish_input input = input_of(fleet, target, load_relaxed(&counts->remote) - had);
+        input.start_ns = window_span_of(&target->rule, number).start_ns;
+        input.with_before = target->source->with_before;
+        publish_answer(fleet, &input);
+    }
+}
+
+static void merge_history(struct fleet *fleet, const struct target *target)
+{
+    if (!target->listens) {
+        return;
+    }
+    uint64_t remote;
+    fleet->merge.refunded =
+        report_history_merge(fleet, &target->subject, target->report, &target->rule, &remote) || fleet->merge.refunded;
+    const struct publish_input input = input_of(fleet, target, remote);
+    publish_history(fleet, &input);
+}
+
+static void merge_target(struct fleet *fleet, const struct target *target)
+{
+    const struct report *report = target->report;
+    struct sync_full *sync = target->subject.sync;
+    /* The report on the present window is the last one of a key. */
+    sync->demand.again = sync->demand.again && (target->source->before || !target->source->again);
+    switch (report->kind) {
+    case REPORT_WINDOW:
+        merge_windows(fleet, target);
+        break;
+    case REPORT_BUCKET:
+        merge_bucket(fleet, target);
+        break;
+    case REPORT_HISTORY:
+        merge_history(fleet, target);
+        break;
+    }
+    if (fleet->news.awaits_peers && load_relaxed(&sync->allowance.since_ns) == 0) {
+        table_set_dirty(&fleet->process->table, target->subject.cell); /* reported again when answers are taken in */
+    }
+    if (report->reset_us != 0 && !target->source->before) {
+        uint64_t reset = load_relaxed(&sync->ledger->reset);
+        if (record_time_us(reset) == report->reset_us) {
+            (void) cas_relaxed(&sync->ledger->reset, &reset, 0); /* a later reset stays */
+        }
     }
 }
 
@@ -191,58 +291,40 @@ static void merge_one(struct fleet *fleet, const struct policy_set *set, const s
 {
     struct table *table = &fleet->process->table;
     struct cell *cell = &table->cells[source->cell];
-    const uint64_t hash = load_acquire(&cell->hash);
+    const uint64_t hash = load_acquire(&cell->hash); /* [T1] */
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    struct sync_full *sync = sync_of(&fleet->process->syncs, source->cell); /* while its round lasts it keeps it */
+    struct sync_full *sync = sync_of(&fleet->process->syncs, source->cell); /* kept while the cell's round lasts */
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, &table->metas[source->cell], &policy);
     if (limit != NULL && sync != NULL && sync->incarnation == source->incarnation &&
         load_relaxed(&sync->allowance.seq) == source->seq) {
         sync->ledger = refund_ledger_of(fleet->process, source->cell);
-        /* As configured: the ladder's numbers are for requests. */
-        struct rule rule = limit->rule;
-        rule.history_max = load_relaxed(&limit->history_max);
-        const bool listens = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE && !fleet->news.awaits_peers;
-        sync->demand.again =
-            sync->demand.again && (source->before || !source->again); /* the present window's is the last */
-        if (report->kind == REPORT_BUCKET) {
-            merge_bucket(fleet, source->cell, sync, &rule, report, listens, now_ns);
-        } else if (report->kind == REPORT_HISTORY && listens) {
-            uint64_t remote;
-            fleet->merge.refunded = report_history_merge(fleet, source->cell, sync, &rule, report, now_ns, &remote) ||
-                                    fleet->merge.refunded;
-            publish_history(fleet, cell, sync, &rule, report, remote);
-        } else if (report->kind == REPORT_WINDOW) {
-            merge_windows(fleet, source->cell, sync, &rule, source, report, listens);
-        }
-        if (fleet->news.awaits_peers && load_relaxed(&sync->allowance.since_ns) == 0) {
-            table_set_dirty(table, source->cell); /* it is told of again when answers are taken in */
-        }
-        if (report->reset_us != 0 && !source->before) {
-            uint64_t reset = load_relaxed(&sync->ledger->reset);
-            if (record_time_us(reset) == report->reset_us) {
-                (void) cas_relaxed(&sync->ledger->reset, &reset, 0); /* a later one stays */
-            }
-        }
+        struct target target = {.report = report,
+                                .source = source,
+                                .subject = {source->cell, sync, NULL, policy, limit, now_ns},
+                                .rule = limit->rule};
+        target.rule.history_max = load_relaxed(&limit->history_max);
+        target.listens = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE && !fleet->news.awaits_peers;
+        merge_target(fleet, &target);
     }
     cell_unpin(cell);
 }
 
 /*
- * A record that the fleet refuses: no answer is to be expected, and its key stays with an even part. In its turn it is
- * told again.
+ * The fleet refuses a record: no answer is to be expected, and the key stays with its equal share. It is reported again
+ * when it is scanned.
  */
 static void refuse(struct fleet *fleet, const struct report_source *source)
 {
     struct table *table = &fleet->process->table;
     struct cell *cell = &table->cells[source->cell];
-    const uint64_t hash = load_acquire(&cell->hash);
+    const uint64_t hash = load_acquire(&cell->hash); /* [T1] */
     if (hash == 0 || !cell_pin(cell, hash)) {
         return;
     }
-    struct sync_full *sync = sync_of(&fleet->process->syncs, source->cell); /* while its round lasts it keeps it */
+    struct sync_full *sync = sync_of(&fleet->process->syncs, source->cell); /* kept while the cell's round lasts */
     if (sync != NULL && sync->incarnation == source->incarnation) {
         store_relaxed(&sync->allowance.quota_unacked, 0);
         store_relaxed(&sync->allowance.since_ns, max_u64(load_relaxed(&sync->allowance.since_ns), 1));
@@ -251,7 +333,7 @@ static void refuse(struct fleet *fleet, const struct report_source *source)
     cell_unpin(cell);
 }
 
-/* What could not be told is to be told again. */
+/* A report that has no answer is to be sent again. */
 static void again(struct fleet *fleet, size_t index)
 {
     const struct report_source *source = &fleet->batch.sources[index];
@@ -264,7 +346,7 @@ static void again(struct fleet *fleet, size_t index)
     table_set_dirty(&fleet->process->table, source->cell);
 }
 
-/* Drops the forgotten keys that were told of; `kept`: by index, those that were not. */
+/* Drops the evicted keys that were reported; `kept`: by index, those that were not. */
 static void drop_evicted(struct fleet *fleet, const bool *kept)
 {
     size_t to = 0;
@@ -287,25 +369,25 @@ size_t merge_round(struct fleet *fleet, const struct policy_set *set, uint64_t n
     for (size_t i = 0; i < fleet->round.report_count; i++) {
         const struct report *report = &fleet->batch.reports[i];
         const struct report_source *source = &fleet->batch.sources[i];
-        const bool forgotten = source->cell == TABLE_NONE;
+        const bool evicted = source->cell == TABLE_NONE;
         if (i + 2 < fleet->round.report_count && source[2].cell != TABLE_NONE) {
             process_prefetch(fleet->process, source[2].cell);
         }
         if (i + 1 < fleet->round.report_count && source[1].cell != TABLE_NONE) {
-            sync_prefetch(&fleet->process->syncs, source[1].cell); /* its stub is there by now */
+            sync_prefetch(&fleet->process->syncs, source[1].cell); /* its compact sync state is in the cache by now */
         }
         if (report->status == -EAGAIN) {
             fleet->merge.retry_count++;
             again(fleet, i);
-            if (forgotten) {
+            if (evicted) {
                 kept[source->evicted] = true;
             }
         } else if (report->status != 0) {
             *first_refused = refused++ == 0 ? report : *first_refused;
-            if (!forgotten) {
+            if (!evicted) {
                 refuse(fleet, source);
             }
-        } else if (!forgotten) {
+        } else if (!evicted) {
             merge_one(fleet, set, source, report, now_ns);
         }
     }
@@ -321,6 +403,6 @@ void merge_failed_round(struct fleet *fleet)
     for (size_t i = 0; i < fleet->round.report_count; i++) {
         again(fleet, i);
     }
-    fleet->round.report_count = 0; /* the forgotten keys stay in fleet->orphans */
+    fleet->round.report_count = 0; /* the evicted keys stay in the batch */
     full_sync_restart(fleet);
 }

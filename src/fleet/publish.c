@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See publish.h. */
+/*
+ * From an answer to what checks read of it: the key's struct allowance (process/allowance.c).
+ *
+ * An answer first teaches the demand of all nodes (demand_learn.c). From the demand follows the estimate of what the
+ * other nodes will admit until the next answer; for a bucket also its level, with the units that no node has reported
+ * yet (bucket_level.c); and the number of local units after which the key is urgent.
+ */
 #include "fleet/publish.h"
 
 #include "algorithm/bucket.h"
@@ -12,9 +18,23 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
+/* An answer on its way into the allowance. */
+struct work {
+    const struct publish_input *in;
+    bool awaits;               /* the other nodes' first reports are awaited */
+    bool evenly;               /* the key goes by its equal share of a bucket */
+    struct demand_rates rates; /* the demand to go by now */
+    struct estimate estimate;
+    struct state state;
+    uint64_t nodes;
+    uint64_t left;       /* headroom by the state */
+    uint64_t local_seen; /* local units that the news of the other nodes covers, as the state counts them */
+    uint64_t level;
+};
+
 /*
- * Whether this node's part of a limit that is asked for too often is hardly a unit. What the others may have admitted
- * since the answer by their demand is then no measure: each node would take the first units for its own.
+ * Whether this node's fraction of a limit that is asked for too often is hardly a unit. What the other nodes may have
+ * admitted since the answer by their demand is then no measure: each node would take the first units for its own.
  */
 static bool is_oversubscribed(const struct rule *rule, const struct demand_rates *rates, uint32_t remote_fraction)
 {
@@ -26,25 +46,24 @@ static bool is_oversubscribed(const struct rule *rule, const struct demand_rates
 const int32_t estimate_bounds[ESTIMATE_BUCKETS - 1] = {-100000, -30000, -10000, -3000, 3000,
                                                        10000,   30000,  100000, 300000};
 
-/* Counts how far the estimate was off: `others` is what the others have admitted since the last answer. */
-static void count_error(struct fleet *fleet, const struct sync_full *sync, const struct rule *rule, struct state state,
-                        uint64_t remote, uint64_t start_ns)
+/* Counts how far the last estimate was off. */
+static void count_error(struct fleet *fleet, const struct publish_input *in, struct state state)
 {
-    const struct allowance *allowance = &sync->allowance;
+    const struct allowance *allowance = &in->sync->allowance;
     const uint64_t now_ns = fleet->gather.now_ns;
-    const uint64_t age_ns = rule_is_bucket(rule) ? 0 : fleet->news.age_ns;
+    const uint64_t age_ns = rule_kind(in->rule) == RULE_BUCKET ? 0 : fleet->news.age_ns;
     const uint64_t since_ns = load_relaxed(&allowance->since_ns);
-    if (since_ns < start_ns || since_ns + age_ns >= now_ns || load_relaxed(&allowance->fraction) != 0) {
-        return; /* another window, or no time: there was no estimate */
+    if (since_ns < in->start_ns || since_ns + age_ns >= now_ns || load_relaxed(&allowance->fraction) != 0) {
+        return; /* another window, or no time in between: there was no estimate */
     }
-    /* What both answers tell of is as old: between them lies the time since the last one. */
+    /* The news of both answers is equally old: between them lies the time since the last answer. */
     const struct estimate estimate = {.remote_rate = load_relaxed(&allowance->remote_rate),
                                       .remote_fraction = load_relaxed(&allowance->remote_fraction),
                                       .since_ns = since_ns + age_ns};
-    const uint64_t room = saturating_add(rule_headroom(rule, state, now_ns), remote);
+    const uint64_t room = saturating_add(rule_headroom(in->rule, state, now_ns), in->remote);
     const uint64_t guess = room - estimate_left(&estimate, room, 0, now_ns);
-    const int64_t error = ((int64_t) min_u64(guess, WEIR_MAX_UNITS) - (int64_t) min_u64(remote, WEIR_MAX_UNITS)) *
-                          1000000 / (int64_t) max_u64(rule->limit, 1);
+    const int64_t error = ((int64_t) min_u64(guess, WEIR_MAX_UNITS) - (int64_t) min_u64(in->remote, WEIR_MAX_UNITS)) *
+                          1000000 / (int64_t) max_u64(in->rule->limit, 1);
     size_t bucket = 0;
     while (bucket < ESTIMATE_BUCKETS - 1 && error > estimate_bounds[bucket]) {
         bucket++;
@@ -53,123 +72,186 @@ static void count_error(struct fleet *fleet, const struct sync_full *sync, const
     store_relaxed(&fleet->stats.estimate_sum, load_relaxed(&fleet->stats.estimate_sum) + error);
 }
 
-/*
- * Who waits tells of what he uses of the even part, and does not keep it until the wait is over: else the first one to
- * hear then would take for free what the others have used.
- */
-static uint64_t waiting_threshold(uint64_t left, uint64_t unseen, uint64_t nodes)
+/* The demand to go by until the next answer. */
+static struct demand_rates present_rates(const struct fleet *fleet, const struct demand_stats *demand)
 {
-    return unseen + max_u64(saturating_add(left, unseen) / nodes / WAIT_DIVISOR, 2);
-}
-
-/* Fleet time as of which the others have told, on average; of an answer that waits for theirs as allowance.c counts. */
-static uint64_t news_since(const struct fleet *fleet, bool waits)
-{
-    const uint64_t age_ns = waits ? fleet->process->interval_ns / 2 : fleet->news.age_ns;
-    return max_u64(saturating_sub(fleet->gather.now_ns, age_ns), 1);
-}
-
-void publish_answer(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
-                    const struct report *report, uint64_t remote, uint64_t start_ns, bool with_before)
-{
-    struct allowance *allowance = &sync->allowance;
-    struct demand_stats *demand = &sync->demand;
-    const uint64_t interval_ns = fleet->process->interval_ns;
-    const uint64_t now_ns = fleet->gather.now_ns;
-    const bool bucket = rule_is_bucket(rule);
-    const bool log = rule_has_history(rule);
-    demand->fraction_ns = load_relaxed(&allowance->fraction) != 0 ? now_ns : demand->fraction_ns;
-    demand_learn(fleet, sync, rule, report, start_ns, with_before);
-    const bool waits = demand_first_contact(fleet, sync, rule, report, start_ns);
-    /* Own demand is known as it is, without delay: a node that traffic has just come to need not wait for its part. */
+    /* Local demand is known without delay: a node that traffic has just come to need not wait for its fraction. */
     struct demand_rates rates = demand->rates;
     if (demand->recent_rate > rates.local_rate + rates.local_rate / RISE_DIVISOR) {
         rates.local_rate = demand->recent_rate;
     }
-    /* While nothing is learned from a beginning, the others' demand is at least what they have told since that began.
-     * Demand before a burst says nothing of the burst: a node that went by it would take all that is left for itself.
+    /*
+     * While nothing is learned after a first contact, remote demand is at least what was reported since then. Demand
+     * before a burst says nothing of the burst: a node that went by it would take all that is left for itself.
      */
+    const uint64_t now_ns = fleet->gather.now_ns;
     if (demand->begun && now_ns > demand->learned_ns) {
         const uint64_t told_rate = estimate_rate(demand->remote_demand, now_ns - demand->learned_ns);
         rates.remote_rate = max_u64(rates.remote_rate, told_rate);
     }
-    const uint64_t nodes = membership_nodes(&fleet->membership);
-    const uint32_t even = (uint32_t) (FRACTION_WHOLE - FRACTION_WHOLE / nodes);
-    const uint32_t remote_fraction = rates_remote_fraction(&rates, interval_ns);
-    const struct state state = cell_state(dwcas_read(&cell->state));
-    count_error(fleet, sync, rule, state, remote, start_ns);
-    const uint64_t left = rule_headroom(rule, state, now_ns);
-    /* While demand moves from node to node, what was to be expected is of no help. */
+    return rates;
+}
+
+/* The estimate of what the other nodes admit until the next answer; sets w->evenly. */
+static void estimate_remote_units(const struct fleet *fleet, struct work *w)
+{
+    const struct rule *rule = w->in->rule;
+    const struct demand_stats *demand = &w->in->sync->demand;
+    const uint64_t interval_ns = fleet->process->interval_ns;
+    const bool bucket = rule_kind(rule) == RULE_BUCKET;
+    const uint32_t equal = (uint32_t) (FRACTION_WHOLE - FRACTION_WHOLE / w->nodes);
+    const uint32_t remote_fraction = rates_remote_fraction(&w->rates, interval_ns);
+    const bool oversubscribed =
+        !bucket && w->rates.remote_rate != 0 && is_oversubscribed(rule, &w->rates, remote_fraction);
+    /* A burst that refills within an interval is made up for before the interval is over, whichever node had it. */
+    const bool lump = rule->tolerance >> BUCKET_FRACTION_BITS > interval_ns;
+    /* What a queue makes requests wait for in vain is not made up for: a queue is served by what is known. */
+    w->evenly = bucket && !rule_is_queue(rule) && ((w->awaits && lump) || !demand->rates.known);
+    w->estimate = (struct estimate){.remote_rate = w->rates.remote_rate, .remote_fraction = remote_fraction};
+    if (w->evenly || oversubscribed) {
+        w->estimate.remote_rate = w->nodes > 1 ? RATE_MOST : w->rates.remote_rate;
+        w->estimate.remote_fraction = oversubscribed && remote_fraction > equal ? remote_fraction : equal;
+    } else if (demand->begun) {
+        w->estimate.remote_fraction = remote_fraction < equal ? remote_fraction : equal;
+    }
+}
+
+static void level_bucket(const struct fleet *fleet, struct work *w)
+{
+    const struct publish_input *in = w->in;
+    const uint64_t count = in->report->count;
+    /* An equal share is one of what there was before this node's own units. */
+    const bool begins = w->evenly || (w->awaits && rule_is_queue(in->rule));
+    w->local_seen = begins ? min_u64(in->sync->demand.local_seen, count) : count;
+    w->level = 0;
+    if (in->rule->unit != 0 && w->estimate.remote_rate != 0) {
+        const struct bucket_level_input input = {
+            .sync = in->sync, .rule = in->rule, .report = in->report, .state = w->state};
+        const uint64_t level = bucket_level_answer(fleet, &input, &w->rates, &w->estimate);
+        w->level = max_u64(saturating_sub(level, saturating_mul(count - w->local_seen, in->rule->unit)), 1);
+    }
+}
+
+/* Sets w->local_seen and w->level. */
+static void take_level(const struct fleet *fleet, struct work *w)
+{
+    const struct sync_full *sync = w->in->sync;
+    w->local_seen = sync->demand.local_seen;
+    switch (rule_kind(w->in->rule)) {
+    case RULE_WINDOW: {
+        const uint64_t local_refunds = reading_window_refunds(sync, load_relaxed(&sync->allowance.seq));
+        w->local_seen = saturating_sub(w->local_seen + counts_merged(&sync->now) + sync->now.deficit,
+                                       load_relaxed(&sync->now.remote_refunds) + local_refunds);
+        w->level = presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns);
+        break;
+    }
+    case RULE_HISTORY:
+        w->level = presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns);
+        break;
+    case RULE_BUCKET:
+        level_bucket(fleet, w);
+        break;
+    }
+}
+
+/* Local units that make the key urgent. Notes whether demand moves from node to node. */
+static uint64_t urgent_threshold(const struct fleet *fleet, const struct work *w)
+{
+    struct demand_stats *demand = &w->in->sync->demand;
+    const uint64_t interval_ns = fleet->process->interval_ns;
+    const uint64_t now_ns = fleet->gather.now_ns;
+    /* While demand moves from node to node, what was expected is of no help. */
     if (demand->recent_rate > CHANGE_FACTOR * demand->rates.local_rate) {
         demand->changed_ns = now_ns;
     }
     const bool changing = now_ns < demand->changed_ns + CHANGE_INTERVALS * interval_ns;
     const uint64_t ahead_ns = changing ? interval_ns / 4 : 3 * interval_ns;
-    const uint64_t expected = muldiv_floor(rates.local_rate >> RATE_BITS, ahead_ns, NS_PER_S);
-    uint64_t seen = demand->local_seen;
-    if (!bucket && !log) {
-        const uint64_t local_refunds = reading_window_refunds(sync, load_relaxed(&sync->allowance.seq));
-        seen = saturating_sub(seen + counts_merged(&sync->now) + sync->now.deficit,
-                              load_relaxed(&sync->now.remote_refunds) + local_refunds);
+    const uint64_t expected = muldiv_floor(w->rates.local_rate >> RATE_BITS, ahead_ns, NS_PER_S);
+    const uint64_t seen = rule_kind(w->in->rule) == RULE_BUCKET ? w->local_seen : demand->local_seen;
+    const uint64_t unseen = saturating_sub(w->in->report->count, seen);
+    if (w->awaits) {
+        /*
+         * A node waiting for the other nodes' first reports still sends its own. Otherwise the node whose wait ends
+         * first would see too low a total and admit units already used elsewhere.
+         */
+        return unseen + max_u64(saturating_add(w->left, unseen) / w->nodes / WAIT_DIVISOR, 2);
     }
-    const bool oversubscribed = !bucket && rates.remote_rate != 0 && is_oversubscribed(rule, &rates, remote_fraction);
-    /* A burst that refills within an interval is made up for before that is over, whoever had it. */
-    const bool lump = rule->tolerance >> BUCKET_FRACTION_BITS > interval_ns;
-    /* What a queue makes others wait for in vain is not made up for: it is served by what is known of them. */
-    const bool evenly = bucket && !rule_is_queue(rule) && ((waits && lump) || !demand->rates.known);
-    struct estimate estimate = {.remote_rate = rates.remote_rate, .remote_fraction = remote_fraction};
-    if (evenly || oversubscribed) {
-        estimate.remote_rate = nodes > 1 ? RATE_MOST : rates.remote_rate;
-        estimate.remote_fraction = oversubscribed && remote_fraction > even ? remote_fraction : even;
-    } else if (demand->begun) {
-        estimate.remote_fraction = remote_fraction < even ? remote_fraction : even;
+    return unseen + max_u64(max_u64(expected, w->left / URGENT_THRESHOLD_DIVISOR), 2);
+}
+
+/* Fleet time as of which the other nodes have reported, on average. */
+static uint64_t since_ns(const struct fleet *fleet, const struct work *w)
+{
+    const bool equal_share = w->awaits || w->evenly;
+    if (rule_kind(w->in->rule) == RULE_BUCKET && !equal_share) {
+        return fleet->gather.now_ns; /* the level has the units since then */
     }
-    const bool flows = bucket && rule->unit != 0 && estimate.remote_rate != 0;
-    uint64_t level = flows ? bucket_level_answer(fleet, sync, rule, report, state, &rates, &estimate) : 0;
-    if (bucket) {
-        /* An even part is one of what there was before this node's own units. */
-        const bool begins = evenly || (waits && rule_is_queue(rule));
-        seen = begins ? min_u64(demand->local_seen, report->count) : report->count;
-        level = flows ? max_u64(saturating_sub(level, saturating_mul(report->count - seen, rule->unit)), 1) : 0;
-    } else {
-        level = presumed_in_window(fleet, demand, rule, start_ns);
-    }
-    store_relaxed(&allowance->level, level);
-    store_relaxed(&allowance->remote_rate, estimate.remote_rate);
-    store_relaxed(&allowance->remote_fraction, estimate.remote_fraction);
-    store_relaxed(&allowance->seen, bucket ? seen & BUCKET_TOTAL_MASK : seen);
-    store_relaxed(&allowance->since_ns, bucket && !evenly && !waits ? now_ns : news_since(fleet, waits || evenly));
+    /* While a key awaits reports, half an interval, as allowance.c counts. */
+    const uint64_t age_ns = equal_share ? fleet->process->interval_ns / 2 : fleet->news.age_ns;
+    return max_u64(saturating_sub(fleet->gather.now_ns, age_ns), 1);
+}
+
+/* Writes what checks read. Relaxed: each word sizes an estimate, and what is counted is counted by the state alone. */
+static void store_allowance(const struct fleet *fleet, const struct work *w)
+{
+    struct allowance *allowance = &w->in->sync->allowance;
+    const uint64_t now_ns = fleet->gather.now_ns;
+    const bool bucket = rule_kind(w->in->rule) == RULE_BUCKET;
+    const uint64_t threshold = urgent_threshold(fleet, w);
+    store_relaxed(&allowance->level, w->level);
+    store_relaxed(&allowance->remote_rate, w->estimate.remote_rate);
+    store_relaxed(&allowance->remote_fraction, w->estimate.remote_fraction);
+    store_relaxed(&allowance->seen, bucket ? w->local_seen & BUCKET_TOTAL_MASK : w->local_seen);
+    store_relaxed(&allowance->since_ns, since_ns(fleet, w));
     store_relaxed(&allowance->inspected_ns, now_ns);
-    const uint64_t unseen = saturating_sub(report->count, bucket ? seen : demand->local_seen);
-    store_relaxed(&allowance->urgent_threshold,
-                  waits ? waiting_threshold(left, unseen, nodes)
-                        : unseen + max_u64(max_u64(expected, left / URGENT_THRESHOLD_DIVISOR), 2));
-    const uint64_t dither = hash_mix(load_relaxed(&cell->hash) ^ now_ns) >> (64 - RATE_BITS);
+    store_relaxed(&allowance->urgent_threshold, threshold);
+    const uint64_t dither = hash_mix(load_relaxed(&w->in->cell->hash) ^ now_ns) >> (64 - RATE_BITS);
     store_relaxed(&allowance->dither, (uint16_t) (bucket ? 0 : dither)); /* a bucket keeps its fractions */
     store_relaxed(&allowance->quota_unacked, 0);
-    store_relaxed(&allowance->flags, (uint8_t) ((waits ? ALLOWANCE_AWAITS_PEERS : 0U) |
-                                                (demand->rates.known ? 0U : ALLOWANCE_DEMAND_UNKNOWN)));
-    /* A queue has nothing that could be left to others: while these are waited for, it is served in part. */
-    if (!rule_is_queue(rule) || !waits) {
+    store_relaxed(&allowance->flags, (uint8_t) ((w->awaits ? ALLOWANCE_AWAITS_PEERS : 0U) |
+                                                (w->in->sync->demand.rates.known ? 0U : ALLOWANCE_DEMAND_UNKNOWN)));
+    /* A queue has nothing that could be left to the other nodes: while these are awaited, it is served in part. */
+    if (!rule_is_queue(w->in->rule) || !w->awaits) {
         store_relaxed(&allowance->fraction, 0);
     }
 }
 
-void publish_history(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
-                     const struct report *report, uint64_t remote)
+void publish_answer(struct fleet *fleet, const struct publish_input *input)
 {
+    struct demand_stats *demand = &input->sync->demand;
+    struct work w = {.in = input};
+    demand->fraction_ns =
+        load_relaxed(&input->sync->allowance.fraction) != 0 ? fleet->gather.now_ns : demand->fraction_ns;
+    const struct demand_span span = {
+        .rule = input->rule, .report = input->report, .start_ns = input->start_ns, .with_before = input->with_before};
+    demand_learn(fleet, input->sync, &span);
+    w.awaits = demand_first_contact(fleet, input->sync, &span);
+    w.rates = present_rates(fleet, demand);
+    w.nodes = membership_nodes(&fleet->membership);
+    w.state = cell_state(dwcas_read(&input->cell->state));
+    count_error(fleet, input, w.state);
+    w.left = rule_headroom(input->rule, w.state, fleet->gather.now_ns);
+    estimate_remote_units(fleet, &w);
+    take_level(fleet, &w);
+    store_allowance(fleet, &w);
+}
+
+void publish_history(struct fleet *fleet, const struct publish_input *input)
+{
+    struct sync_full *sync = input->sync;
+    const struct report *report = input->report;
     struct demand_stats *demand = &sync->demand;
     uint64_t more = (report->sum_demand - sync->now.remote_demand) % REPORT_HISTORY_DEMAND;
     if (sync->before.remote_demand != report->history->authors) {
-        /* The sum is another one: what they were asked for goes on as it was. */
+        /* The sum is over other authors: remote demand goes on as it was. */
         const uint64_t span_ns = saturating_sub(fleet->gather.now_ns, demand->learned_ns);
         const uint64_t expected = muldiv_floor(demand->rates.remote_rate, span_ns, NS_PER_S) >> RATE_BITS;
         more = saturating_sub(expected, demand->remote_demand);
     } else if (more > REPORT_HISTORY_DEMAND / 2) {
-        more = 0; /* an author that has forgotten what it was asked for */
+        more = 0; /* an author has forgotten its demand */
     }
     sync->now.remote_demand = report->sum_demand % REPORT_HISTORY_DEMAND;
     sync->before.remote_demand = report->history->authors;
     demand->remote_demand = saturating_add(demand->remote_demand, more);
-    publish_answer(fleet, cell, sync, rule, report, remote, 0, false);
+    publish_answer(fleet, input);
 }

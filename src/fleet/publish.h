@@ -12,14 +12,20 @@
 
 struct fleet;
 
-/*
- * All answers on a key are merged; `report` is the one on its present window, which began at `start_ns`. `remote`:
- * units that other nodes admitted since the last answer. `with_before`: the window before was reported too.
- */
-void publish_answer(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
-                    const struct report *report, uint64_t remote, uint64_t start_ns, bool with_before);
+/* The answer on a key, when all its answers are merged. */
+struct publish_input {
+    const struct cell *cell;
+    struct sync_full *sync;
+    const struct rule *rule;
+    const struct report *report; /* the one on the present window */
+    uint64_t remote;             /* units that the other nodes admitted since the last answer */
+    uint64_t start_ns;           /* when the present window began; 0: there are no windows */
+    bool with_before;            /* the window before was reported too */
+};
+
+/* Of a window or a bucket. */
+void publish_answer(struct fleet *fleet, const struct publish_input *input);
 /* Of a sliding log. */
-void publish_history(struct fleet *fleet, const struct cell *cell, struct sync_full *sync, const struct rule *rule,
-                     const struct report *report, uint64_t remote);
+void publish_history(struct fleet *fleet, const struct publish_input *input);
 
 #endif

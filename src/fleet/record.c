@@ -10,9 +10,10 @@
 #include "fleet/state.h"
 #include "process/key_name.h"
 
-#define SLOT_TAGS 1024
+/* Hash tags of records, each written as three hexadecimal digits: enough to spread over a cluster. */
+#define HASH_TAGS 1024
 
-/* Puts a text there, and returns its end. */
+/* Appends a text; returns its end. */
 static char *append(char *to, const char *text)
 {
     const size_t length = strlen(text);
@@ -25,32 +26,34 @@ size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], c
 {
     char key[KEY_NAME_TEXT_SIZE];
     (void) key_name_write(key, kept, policy->form);
-    /* All records of a key share a partition: of its policy and itself, not of limit and window. */
+    /* All records of a key share a cluster slot: its hash tag is of the policy and the key, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);
     uint64_t hash[2];
     hash_shared(partition, (size_t) (end - partition), hash);
-    const unsigned seq = (unsigned) (hash[0] % SLOT_TAGS);
-    const char braced[] = {':', '{', hex_digit(seq >> 8), hex_digit(seq >> 4), hex_digit(seq), '}', ':', '\0'};
-    /* It fits: see the sizes of prefix, label and name. */
+    const unsigned tag = (unsigned) (hash[0] % HASH_TAGS);
+    const char braced[] = {':', '{', hex_digit(tag >> 8), hex_digit(tag >> 4), hex_digit(tag), '}', ':', '\0'};
+    /* The name fits: see PREFIX_MAX, WEIR_MAX_NAME and KEY_NAME_TEXT_SIZE. */
     char *to = append(append(append(append(record, fleet->prefix), braced), limit->label), ":");
     return (size_t) (append(to, partition) - record);
 }
 
 void record_demand_name(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
-                        char asked[REPORT_RECORD_SIZE])
+                        char demand_record[REPORT_RECORD_SIZE])
 {
     static const char braces[] = ":{xxx}:";
-    memcpy(asked, record, strlen(record) + 1);
-    asked[strlen(fleet->prefix) + sizeof(braces) - 1 + strlen(limit->label)] = '?';
+    memcpy(demand_record, record, strlen(record) + 1);
+    demand_record[strlen(fleet->prefix) + sizeof(braces) - 1 + strlen(limit->label)] = '?';
 }
 
-struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before)
+struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before,
+                          struct report_source **source)
 {
     const size_t index = fleet->round.report_count++;
     struct report *report = &fleet->batch.reports[index];
     fleet->batch.sources[index] = (struct report_source){
         .cell = cell, .seq = load_relaxed(&sync->allowance.seq), .incarnation = sync->incarnation, .before = before};
+    *source = &fleet->batch.sources[index];
     /* All but the record's name, which is long, and written next. */
     memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));
     (void) hex_write_number(append(append(report->author, fleet->node), "."), sync->incarnation);

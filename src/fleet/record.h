@@ -11,6 +11,7 @@
 #include "transport/transport.h"
 
 struct fleet;
+struct report_source;
 
 /*
  * Writes "{prefix}:{hash tag}:label:policy:key", without a window's number; returns the length. Pricing tiers of a
@@ -23,8 +24,12 @@ size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], c
 void record_demand_name(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
                         char demand_record[REPORT_RECORD_SIZE]);
 
-/* A new report in the batch, all zero but for the author; `cell` TABLE_NONE: of an evicted key. */
-struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before);
+/*
+ * Adds a report to the batch, all zero but for the author, and its source. `cell` TABLE_NONE: of an evicted key;
+ * `before`: of the window before allowance.seq.
+ */
+struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before,
+                          struct report_source **source);
 
 /* Times in the fleet's memory are in us, rounded up: no unit leaves the window there before it does here. */
 static inline uint64_t record_time_us(uint64_t time_ns)
@@ -32,7 +37,7 @@ static inline uint64_t record_time_us(uint64_t time_ns)
     return (time_ns + NS_PER_US - 1) / NS_PER_US;
 }
 
-/* The reset that a report is to tell. Acquire [A2]: pairs with refund.c, whose state the reset is then part of. */
+/* The reset that a report has. Acquire: pairs with the store in reset_cell; what the reset saw is in the state. */
 static inline uint64_t record_reset_us(const struct sync_full *sync)
 {
     return record_time_us(load_acquire(&sync->ledger->reset));

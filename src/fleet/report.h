@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between report.c (windows, buckets, the rounds) and what it is helped by: report_history.c, sweep.c. */
+/* The reports of one cell, or of one evicted key; and the batch of reports that a round holds. */
 #ifndef WEIR_FLEET_REPORT_H
 #define WEIR_FLEET_REPORT_H
 
-#include "algorithm/history.h"
-#include "algorithm/window.h"
-#include "base/numbers.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "fleet/account.h"
-#include "process/refund_ledger.h"
 #include "process/sync_state.h"
 #include "transport/transport.h"
 
+struct evicted_report;
 struct fleet;
 
 /* Which cell a report came from, to merge the answer there. */
@@ -35,19 +36,30 @@ struct report_batch {
     size_t evicted_sent; /* of them in the round under way */
     size_t memory_size;
     bool tells_debt;   /* the round also reports what buckets owe since an outage */
-    bool sync_missing; /* no full sync state was to be had for a cell of this round */
+    bool sync_missing; /* there was no full sync state to be had for a cell of this round */
 };
 
-/* The limit a cell is counted by, where it has something to tell; NULL: it has not. */
+/* What is reported: the key of a pinned cell, or an evicted key. */
+struct report_subject {
+    uint32_t cell; /* TABLE_NONE: an evicted key */
+    struct sync_full *sync;
+    const struct key_name *key;
+    const struct policy *policy;
+    const struct policy_limit *limit;
+    uint64_t now_ns;
+};
+
+/* The limit that a cell is counted by; NULL: the cell is not shared by the fleet, or its policy is gone. */
 const struct policy_limit *report_limit(const struct policy_set *set, const struct cell_meta *meta,
                                         const struct policy **policy);
 
 /*
- * Adds what a cell has to tell to the round. The cell is pinned meanwhile, so that its note stays its key's. False: it
- * wants another round.
+ * Adds the reports of a cell to the batch. The cell is pinned meanwhile, so that its sync state stays its key's. False:
+ * the cell needs another round.
  */
 bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge);
-/* The last report of fleet->orphans[index]. False: there is no room for it. */
+
+/* Adds the last report of the evicted key at this index of the batch. False: there is no room for it. */
 bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t index, uint64_t now_ns);
 
 #endif

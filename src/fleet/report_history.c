@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reports of sliding logs: this node's units by number and time, and the others' in return.
+ * Reports of sliding logs: this node's units by number and time, and the units of the other nodes in return.
  *
- * A log knows up to which unit the fleet has been told (`told`), and up to which it may know of units that have been
- * given back since (`acked_most`). The first is raised when a report is made, and set back when the round fails, or
- * when the fleet turns out to have fewer of this node's units than it was told: then all in the window are told again.
- * Giving units back lowers it, so that the numbers that are used again are told again.
+ * A unit is reported by number and time. The answer is what the other nodes have in the window; it replaces what was
+ * known of them. A log knows up to which unit it was reported (`counts`), and up to which the fleet may know of units
+ * that were refunded since (`acked_most`). `counts` is raised when a report is made. It is set back when the round
+ * fails, or when the fleet turns out to have fewer of this node's units than were reported: then all units in the
+ * window are reported again. A refund lowers it, so that numbers that are used again are reported again.
  */
 #include "fleet/report_history.h"
 #include "algorithm/history.h"
@@ -16,24 +17,24 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-/* A report of a log, to be filled in; NULL: no more fit in this round. */
-static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync,
-                              const struct key_name *key, const struct policy *policy, const struct policy_limit *limit,
-                              uint64_t now_ns)
+/* A report of a log, to be filled in; NULL: no more logs fit in this round. */
+static struct report *add(struct fleet *fleet, const struct report_subject *subject)
 {
     if (fleet->batch.history_count == ROUND_HISTORIES) {
         return NULL;
     }
-    struct report *report = record_add(fleet, cell, sync, false);
+    const struct policy_limit *limit = subject->limit;
+    struct report_source *source = NULL;
+    struct report *report = record_add(fleet, subject->cell, subject->sync, false, &source);
     struct history_report *history = &fleet->batch.histories[fleet->batch.history_count++];
-    (void) record_name(fleet, report->record, policy, limit, key);
+    (void) record_name(fleet, report->record, subject->policy, limit, subject->key);
     record_demand_name(fleet, limit, report->record, history->demand_record);
     report->kind = REPORT_HISTORY;
     report->history = history;
-    report->reset_us = record_reset_us(sync);
+    report->reset_us = record_reset_us(subject->sync);
     report->expire_ms = limit->rule.period_ns / NS_PER_MS + HISTORY_SLACK_MS;
     history->first = history->gone_from = history->gone_to = history->live = history->window_first = 0;
-    history->now_us = now_ns / NS_PER_US;
+    history->now_us = subject->now_ns / NS_PER_US;
     history->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
     history->limit = max_u64(load_relaxed(&limit->history_max), limit->rule.limit);
     history->time_count = 0;
@@ -41,32 +42,34 @@ static struct report *log_add(struct fleet *fleet, uint32_t cell, const struct s
 }
 
 /* Number of the first unit that no node can have dropped yet. */
-static uint64_t log_first_after(struct history *history, uint64_t now_ns, uint64_t period_ns)
+static uint64_t first_certain(struct history *history, uint64_t now_ns, uint64_t period_ns)
 {
-    const uint64_t doubtful_ns = saturating_sub(now_ns, period_ns) + min_u64(HISTORY_SKEW_NS, period_ns / 2);
+    const uint64_t uncertain_ns = saturating_sub(now_ns, period_ns) + min_u64(HISTORY_SKEW_NS, period_ns / 2);
     uint64_t number = history->first;
-    while (number < history->end && *history_time(history, number) <= doubtful_ns) {
+    while (number < history->end && *history_time(history, number) <= uncertain_ns) {
         number++;
     }
     return number;
 }
 
-bool report_history_add(struct fleet *fleet, uint32_t cell, struct sync_full *sync, const struct key_name *key,
-                        const struct policy *policy, const struct policy_limit *limit, uint64_t now_ns, bool again)
+bool report_history_add(struct fleet *fleet, const struct report_subject *subject, bool again)
 {
-    struct report *report = log_add(fleet, cell, sync, key, policy, limit, now_ns);
+    struct report *report = add(fleet, subject);
     if (report == NULL) {
         return false;
     }
+    const uint32_t cell = subject->cell;
+    const struct rule *rule = &subject->limit->rule;
+    const uint64_t now_ns = subject->now_ns;
     bool all = true;
     struct history_report *news = report->history;
     history_store_lock(fleet->process, cell);
     struct history *history = history_store_get(fleet->process, cell);
     if (history != NULL) {
-        history_expire(history, &limit->rule, now_ns);
-        history_store_publish(fleet->process, cell, &limit->rule);
-        demand_units(fleet, sync, history->counts, history->end, now_ns);
-        report->demand = sync->now.demand % REPORT_HISTORY_DEMAND;
+        history_expire(history, rule, now_ns);
+        history_store_publish(fleet->process, cell, rule);
+        demand_units(fleet, subject->sync, history->counts, history->end, now_ns);
+        report->demand = subject->sync->now.demand % REPORT_HISTORY_DEMAND;
         history->counts = again ? history->first : history->counts;
         news->window_first = history->first;
         news->first = max_u64(history->counts, history->first);
@@ -76,11 +79,11 @@ bool report_history_add(struct fleet *fleet, uint32_t cell, struct sync_full *sy
         }
         const uint64_t counts = news->first + news->time_count;
         report->count = counts;
-        news->live = saturating_sub(counts, log_first_after(history, now_ns, limit->rule.period_ns));
+        news->live = saturating_sub(counts, first_certain(history, now_ns, rule->period_ns));
         news->gone_to = max_u64(history->acked_most, history->end);
         news->gone_from = max_u64(history->end, saturating_sub(news->gone_to, ROUND_REFUNDS));
         all = counts == history->end && news->gone_from == history->end;
-        history->counts = counts; /* until the round fails, or units are given back */
+        history->counts = counts; /* until the round fails, or units are refunded */
         history->acked_most = max_u64(history->acked_most, counts);
     }
     history_store_unlock(fleet->process, cell);
@@ -91,7 +94,7 @@ bool report_history_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *c
 {
     history_store_lock(fleet->process, cell);
     const struct history *history = history_store_get(fleet->process, cell);
-    /* Of what was given back a round tells ROUND_REFUNDS units as well. */
+    /* A round also reports ROUND_REFUNDS refunded units. */
     const bool outrun =
         history != NULL && history->counts < history->end && history->acked_most <= history->end + ROUND_REFUNDS;
     if (outrun) {
@@ -102,13 +105,13 @@ bool report_history_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *c
     return outrun;
 }
 
-bool report_history_evicted(struct fleet *fleet, const struct evicted_report *evicted, const struct policy *policy,
-                            const struct policy_limit *limit, uint64_t now_ns)
+bool report_history_evicted(struct fleet *fleet, const struct report_subject *subject,
+                            const struct evicted_report *evicted)
 {
     if (evicted->time_count == 0) {
         return true;
     }
-    struct report *report = log_add(fleet, TABLE_NONE, &evicted->sync, &evicted->key, policy, limit, now_ns);
+    struct report *report = add(fleet, subject);
     if (report == NULL) {
         return false;
     }
@@ -120,8 +123,12 @@ bool report_history_evicted(struct fleet *fleet, const struct evicted_report *ev
     return true;
 }
 
-uint32_t report_history_restored(const struct sync_full *sync, const struct rule *rule, struct history_group groups[],
-                                 uint32_t count, uint64_t now_ns)
+/*
+ * Adds to the groups of the other nodes, in the order of time and with room for one more, the units that the key is
+ * remembered to have used and that are not among them. Returns the number of groups.
+ */
+static uint32_t add_restored(const struct sync_full *sync, const struct rule *rule, struct history_group groups[],
+                             uint32_t count, uint64_t now_ns)
 {
     const uint64_t until_ns = load_relaxed(&sync->before.restored);
     uint64_t missing = until_ns > now_ns ? load_relaxed(&sync->now.restored) : 0;
@@ -140,7 +147,7 @@ uint32_t report_history_restored(const struct sync_full *sync, const struct rule
     return count + 1;
 }
 
-/* Of the units from .. to - 1 those that are no later than a time. What this node no longer has was earlier. */
+/* Of the units from .. to - 1, how many are no later than a time. Units that this node no longer has were earlier. */
 static uint64_t units_until(struct history *history, uint64_t from, uint64_t to, uint64_t time_us)
 {
     uint64_t low = history != NULL ? min_u64(max_u64(history->first, from), to) : to;
@@ -157,10 +164,10 @@ static uint64_t units_until(struct history *history, uint64_t from, uint64_t to,
 }
 
 /*
- * Takes this node's own units out of the answered groups; the others' units stay, and their number is exact. The fleet
- * has the latest `mine` of what it was told, as the earliest units leave first.
+ * Takes this node's units out of the answered groups; the units of the other nodes stay, and their number is exact. The
+ * fleet has the latest `mine` of the units that were reported, as the earliest units leave first.
  */
-static void keep_others(struct history *history, const struct report *report)
+static void keep_remote(struct history *history, const struct report *report)
 {
     struct history_report *news = report->history;
     const uint64_t mine = min_u64(report->mine, report->sum);
@@ -182,23 +189,26 @@ static void keep_others(struct history *history, const struct report *report)
     }
 }
 
-bool report_history_merge(struct fleet *fleet, uint32_t at, struct sync_full *sync, const struct rule *rule,
-                          const struct report *report, uint64_t now_ns, uint64_t *remote)
+bool report_history_merge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
+                          const struct rule *rule, uint64_t *remote)
 {
+    const uint32_t at = subject->cell;
+    struct sync_full *sync = subject->sync;
+    const uint64_t now_ns = subject->now_ns;
     const struct history_report *news = report->history;
     struct history_group groups[HISTORY_GROUPS + 1];
     history_store_lock(fleet->process, at);
     struct history *history = history_store_get(fleet->process, at);
-    keep_others(history, report);
+    keep_remote(history, report);
     uint32_t count = news->group_count;
     for (uint32_t i = 0; i < count; i++) {
         groups[i] =
             (struct history_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
     }
     if (news->reset_us * NS_PER_US + rule->period_ns >= load_relaxed(&sync->before.restored)) {
-        store_relaxed(&sync->now.restored, 0); /* the reset was after the last of them */
+        store_relaxed(&sync->now.restored, 0); /* the reset came after the last of them */
     }
-    count = report_history_restored(sync, rule, groups, count, now_ns);
+    count = add_restored(sync, rule, groups, count, now_ns);
     bool returned = false;
     if (count != 0) {
         struct history *room = history_store_room(fleet->process, at, rule, count, now_ns);
@@ -209,10 +219,10 @@ bool report_history_merge(struct fleet *fleet, uint32_t at, struct sync_full *sy
         history_expire(history, rule, now_ns);
         const uint64_t had = history->remote;
         history_set_remote(history, groups, count);
-        /* What may be there now: what was just told, and of what was told before all but what was just taken away. */
+        /* What the fleet may have now: the units just reported, and all reported before but those just taken away. */
         history->acked_most = max_u64(news->first + news->time_count, min_u64(news->gone_to, news->gone_from));
         if (report->mine < news->live && report->sum < news->limit) {
-            history->counts = history->first; /* the fleet has lost some: tell it all again */
+            history->counts = history->first; /* the fleet has lost some: all are reported again */
             table_set_dirty(&fleet->process->table, at);
             full_sync_restart(fleet);
         }
