@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See clock_shift.h. */
+/*
+ * See clock_shift.h, and fleet_clock.c for the order of a step.
+ *
+ * Buckets stay as they are: their times move with the origin of all bucket times (move_origin).
+ */
 #include "fleet/clock_shift.h"
 
 #include "algorithm/bucket.h"
@@ -10,8 +14,8 @@
 #include "fleet/sweep.h"
 
 /*
- * A step back leaves what is of a time before this process began as it is: it was counted after the step. (Where that
- * is shorter than the process has been running, nothing tells one from the other.)
+ * Whether a time moves with the step. After a step back, a time before this process began stays: it was counted after
+ * the step. (Where the step is shorter than the process has been running, the two cannot be told apart.)
  */
 static bool moves(const struct sweep *sweep, uint64_t time_ns)
 {
@@ -32,7 +36,7 @@ static void shift_log(const struct sweep *sweep, uint32_t at, const struct rule 
     history_store_unlock(process, at);
 }
 
-/* As `moves`, of a window's tag. */
+/* Whether a window moves with the step. */
 static bool seq_moves(const struct sweep *sweep, const struct rule *rule, uint32_t seq)
 {
     const uint32_t since = (seq - window_seq_at(rule, sweep->began_ns)) & WINDOW_SEQ_MASK;
@@ -55,7 +59,7 @@ static void shift_window(const struct sweep *sweep, struct cell *cell, struct sy
         }
         state = window_state(window_seq(state) + windows, window_count(state), window_previous(state));
     } while (!dwcas_swap(&cell->state, &value, cell_value(state, value)));
-    /* What was given back goes with its windows. The first time is learned before anything is told. */
+    /* Refunds move with their windows. The first step comes before anything is reported. */
     struct refund_ledger *ledger = sync->ledger;
     const uint64_t refunds[2] = {load_acquire(&ledger->refunds[0]), load_acquire(&ledger->refunds[1])};
     for (unsigned i = 0; i < 2 && (refunds[0] | refunds[1]) != 0; i++) {

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node learns of a key's demand, and publishes to the checks (allowance.c).
+ * See demand.h. Local demand is counted when a cell is inspected: units admitted since the last inspection, and units
+ * denied.
  *
- * Own demand is counted when a cell is looked at: units admitted since the last look, and units denied. The others' is
- * what the record's sum of units asked for has grown by, less the own part. Both are taken over the time between two
- * answers, so it does not matter how often a key is reported.
- *
- * Invariant: told.asked is what this node has said was asked of it in a window, and never decreases; what was denied
- * after the last look at a window counts in the next one.
+ * Invariant: sync_counts.demand is the demand that this node reports for a window, and it never decreases. Units denied
+ * after the last inspection of a window count in the next window.
  */
 #include "fleet/demand.h"
 #include "algorithm/bucket.h"
@@ -33,8 +30,8 @@ void demand_local(struct sync_full *sync, struct sync_counts *counts, uint64_t o
     sync->demand.recent_units += more;
 }
 
-/* What `units` in the time since the last look say. A look 10 ms after another tells no rate of a key that is asked for
- * 700 times a second: for an interval the one before it stands. */
+/* Takes the rate of `units` in the time since the last inspection. An inspection 10 ms after another tells no rate of a
+ * key that is used 700 times a second: then the rate before it stays for an interval. */
 static void demand_recent(struct demand_stats *demand, uint64_t units, uint64_t span_ns, uint64_t now_ns,
                           uint64_t interval_ns)
 {
@@ -51,15 +48,15 @@ uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64
 {
     const uint64_t interval_ns = fleet->process->interval_ns;
     const uint64_t denied = load_relaxed(&sync->denied) != 0 ? exchange_acquire(&sync->denied, 0) : 0; /* statistics */
-    /* More than any limit lets pass says no more; and what all nodes ask for between two answers stays far from 2^51
-     * (count.h). */
+    /* More than any limit admits tells nothing more; and what all nodes ask for between two answers stays far from 2^51
+     * (base/count.h). */
     const uint64_t more = min_u64(denied, WEIR_MAX_UNITS);
     sync->demand.local_demand += more;
-    /* A cell is looked at within an interval of its use, but for an outage: then in the first round after it. */
+    /* A cell is inspected within an interval of its use, or after an outage in the first round. */
     const uint64_t inspected_ns = load_relaxed(&sync->allowance.inspected_ns);
     const uint64_t most_ns = max_u64(interval_ns, saturating_sub(now_ns, fleet->gather.before_ns));
     const uint64_t span_ns = max_u64(min_u64(now_ns - inspected_ns, most_ns), 1);
-    /* What was denied in an outage was mostly denied in earlier windows. */
+    /* Most of what was denied in an outage was denied in earlier windows. */
     const bool earlier = into_ns < span_ns && span_ns > interval_ns + interval_ns / 2;
     sync->now.demand = count_add(sync->now.demand, earlier ? muldiv_ceil(more, into_ns, span_ns) : more);
     if (earlier) {
@@ -73,14 +70,14 @@ uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64
     sync->demand.denied[0] = more != 0;
     if (!sync->demand.idle) {
         store_relaxed(&sync->allowance.inspected_ns, now_ns);
-    } /* else the answer is old until there is a new one, however little was used so far */
+    } /* else the answer is stale until there is a new one, however little was used so far */
     return more;
 }
 
 void demand_units(const struct fleet *fleet, struct sync_full *sync, uint64_t counts, uint64_t end, uint64_t now_ns)
 {
     demand_begin(sync);
-    /* A note that is new knows nothing of what was told before; and numbers of units given back are used again. */
+    /* A new full sync state does not know what was reported before; and numbers of refunded units are used again. */
     sync->now.own = sync->now.own == 0 ? counts : min_u64(sync->now.own, end);
     demand_local(sync, &sync->now, end);
     (void) demand_denied(fleet, sync, UINT64_MAX, 0, now_ns);
@@ -93,7 +90,7 @@ void demand_reset(struct sync_full *sync, uint64_t now_ns, uint64_t interval_ns,
         demand->learned_ns = 0;
         return;
     }
-    /* What looks recent has come since then. */
+    /* The units of the last inspection came since then. */
     const uint64_t span_ns = max_u64(now_ns - min_u64(demand->learned_ns, now_ns), interval_ns);
     demand_recent(demand, demand->recent_units, span_ns, now_ns, 0);
     demand->idle = false;

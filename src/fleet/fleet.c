@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See fleet.h. */
+/* See fleet.h: open and close, and the order in which a step does what is due. */
+#include "fleet/fleet.h"
+
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -14,18 +14,61 @@
 #include "fleet/tuning.h"
 #include "thread/settle.h"
 
+/* 12 random hexadecimal digits. */
+static int make_node_id(struct fleet *fleet)
+{
+    unsigned char id[6];
+    if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
+        return -errno;
+    }
+    for (size_t i = 0; i < sizeof(id); i++) {
+        (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
+    }
+    return 0;
+}
+
+static void take_name(struct fleet *fleet, const char *node_name)
+{
+    if (node_name != NULL) {
+        (void) snprintf(fleet->name, sizeof(fleet->name), "%s", node_name);
+    } else if (gethostname(fleet->name, sizeof(fleet->name) - 1) != 0) {
+        (void) snprintf(fleet->name, sizeof(fleet->name), "unnamed");
+    }
+    for (char *c = fleet->name; *c != '\0'; c++) {
+        /* The name is printed in log lines, and between quotes in the metrics. */
+        *c = (unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f || *c == '"' || *c == '\\' ? '_' : *c;
+    }
+}
+
+static int make_batch(struct report_batch *batch)
+{
+    batch->memory_size = ROUND_REPORTS * (sizeof(*batch->reports) + sizeof(*batch->sources)) +
+                         ROUND_EVICTED * sizeof(*batch->evicted) + ROUND_HISTORIES * sizeof(*batch->histories);
+    unsigned char *memory = pages_reserve(batch->memory_size, true);
+    if (memory == NULL) {
+        return -ENOMEM;
+    }
+    batch->reports = (struct report *) (void *) memory;
+    batch->sources = (struct report_source *) (void *) (memory + ROUND_REPORTS * sizeof(*batch->reports));
+    batch->evicted =
+        (struct evicted_report *) (void *) ((unsigned char *) batch->sources + ROUND_REPORTS * sizeof(*batch->sources));
+    batch->histories = (struct history_report *) (void *) (batch->evicted + ROUND_EVICTED);
+    return 0;
+}
+
 int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *transport, const weir_options *options,
                uint64_t monotonic_ns)
 {
+    const uint32_t cells = (uint32_t) limiter->process.table.cell_count;
     fleet->limiter = limiter;
     fleet->process = &limiter->process;
     fleet->log = options->log;
     fleet->log_arg = options->log_arg;
     fleet->interval_ms = options->sync_interval_ms;
     limiter->process.interval_ns = options->sync_interval_ms * NS_PER_MS;
-    fleet->gather.resync_cursor = fleet->gather.resync_end = fleet->gather.deferred_cursor =
-        fleet->gather.deferred_end = (uint32_t) limiter->process.table.cell_count;
-    fleet->waive.cells_done = fleet->clock_shift.cells_done = (uint32_t) limiter->process.table.cell_count;
+    fleet->gather.resync_cursor = fleet->gather.resync_end = cells;
+    fleet->gather.deferred_cursor = fleet->gather.deferred_end = cells;
+    fleet->waive.cells_done = fleet->clock_shift.cells_done = cells;
     fleet->expected_nodes = options->expected_nodes;
     membership_open(&fleet->membership, options->expected_nodes, limiter->process.interval_ns,
                     options->redis_timeout_ms * NS_PER_MS);
@@ -34,37 +77,14 @@ int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *t
     fleet->schedule.next_ns = monotonic_ns;
     fleet->schedule.extra_ns = UINT64_MAX;
     (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
-    if (options->node_name != NULL) {
-        (void) snprintf(fleet->name, sizeof(fleet->name), "%s", options->node_name);
-    } else if (gethostname(fleet->name, sizeof(fleet->name) - 1) != 0) {
-        (void) snprintf(fleet->name, sizeof(fleet->name), "unnamed");
+    take_name(fleet, options->node_name);
+    int result = make_node_id(fleet);
+    result = result == 0 ? make_batch(&fleet->batch) : result;
+    if (result == 0) {
+        fleet->transport = transport;
+        store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
     }
-    for (char *c = fleet->name; *c != '\0'; c++) {
-        /* It stands in a log line, and between quotes in the metrics. */
-        *c = (unsigned char) *c < ' ' || (unsigned char) *c >= 0x7f || *c == '"' || *c == '\\' ? '_' : *c;
-    }
-    unsigned char id[6];
-    if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
-        return -errno;
-    }
-    for (size_t i = 0; i < sizeof(id); i++) {
-        (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
-    }
-    fleet->batch.memory_size = ROUND_REPORTS * (sizeof(*fleet->batch.reports) + sizeof(*fleet->batch.sources)) +
-                               ROUND_EVICTED * sizeof(*fleet->batch.evicted) +
-                               ROUND_HISTORIES * sizeof(*fleet->batch.histories);
-    unsigned char *memory = pages_reserve(fleet->batch.memory_size, true);
-    if (memory == NULL) {
-        return -ENOMEM;
-    }
-    fleet->batch.reports = (struct report *) (void *) memory;
-    fleet->batch.sources = (struct report_source *) (void *) (memory + ROUND_REPORTS * sizeof(*fleet->batch.reports));
-    fleet->batch.evicted = (struct evicted_report *) (void *) ((unsigned char *) fleet->batch.sources +
-                                                               ROUND_REPORTS * sizeof(*fleet->batch.sources));
-    fleet->batch.histories = (struct history_report *) (void *) (fleet->batch.evicted + ROUND_EVICTED);
-    fleet->transport = transport;
-    store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
-    return 0;
+    return result;
 }
 
 void fleet_close(struct fleet *fleet)
@@ -94,16 +114,42 @@ bool fleet_wanted(const struct fleet *fleet)
     return full_sync_wanted(fleet);
 }
 
+/* Steps the transport if it is time to: most steps are ticks, and each of the transport's costs system calls. */
+static enum transport_event step_transport(struct fleet *fleet, uint64_t monotonic_ns, bool ready)
+{
+    struct round_schedule *schedule = &fleet->schedule;
+    if (!ready &&
+        monotonic_ns < min_u64(schedule->transport_due_ns, schedule->transport_stepped_ns + TRANSPORT_STEP_NS)) {
+        return TRANSPORT_NOTHING;
+    }
+    schedule->transport_stepped_ns = monotonic_ns;
+    return fleet->transport->ops->step(fleet->transport, monotonic_ns);
+}
+
+/* Begins a round if one is due and the transport is ready. */
+static void begin_if_due(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns, bool idle)
+{
+    struct round_schedule *schedule = &fleet->schedule;
+    enum round_kind kind;
+    if (schedule->under_way || fleet->clock.step_ns != 0 || !round_due(fleet, monotonic_ns, &kind) ||
+        fleet->transport->ops->state(fleet->transport) != TRANSPORT_READY) {
+        return;
+    }
+    if (monotonic_ns >= schedule->extra_ns) {
+        schedule->extra_ns = UINT64_MAX;
+    }
+    if (kind == ROUND_INTERVAL && monotonic_ns >= schedule->next_ns) {
+        const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
+        schedule->next_ns = monotonic_ns + interval_ms * NS_PER_MS;
+    }
+    round_begin(fleet, set, kind, monotonic_ns);
+}
+
 void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready)
 {
-    const struct transport_ops *ops = fleet->transport->ops;
-    /* Most steps are ticks, and each of the transport's costs calls of the system. */
-    const bool steps = ready || monotonic_ns >= min_u64(fleet->schedule.transport_due_ns,
-                                                        fleet->schedule.transport_stepped_ns + TRANSPORT_STEP_NS);
-    fleet->schedule.transport_stepped_ns = steps ? monotonic_ns : fleet->schedule.transport_stepped_ns;
-    const enum transport_event event = steps ? ops->step(fleet->transport, monotonic_ns) : TRANSPORT_NOTHING;
-    fleet_clock_slew(fleet,
-                     fleet->schedule.stepped_ns != 0 ? saturating_sub(monotonic_ns, fleet->schedule.stepped_ns) : 0);
+    const uint64_t stepped_ns = fleet->schedule.stepped_ns;
+    const enum transport_event event = step_transport(fleet, monotonic_ns, ready);
+    fleet_clock_slew(fleet, stepped_ns != 0 ? saturating_sub(monotonic_ns, stepped_ns) : 0);
     fleet->schedule.stepped_ns = monotonic_ns;
 
     rcu_enter();
@@ -114,8 +160,8 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     } else if (event == TRANSPORT_ROUND_FAILED) {
         round_fail(fleet);
     }
-    fleet->news.failed =
-        fleet->news.failed || event == TRANSPORT_ROUND_FAILED || ops->state(fleet->transport) == TRANSPORT_DOWN;
+    const bool down = fleet->transport->ops->state(fleet->transport) == TRANSPORT_DOWN;
+    fleet->news.failed = fleet->news.failed || event == TRANSPORT_ROUND_FAILED || down;
     link_health_check(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->limiter);
@@ -123,18 +169,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     if (fleet->clock.step_ns == 0) {
         waive_step(fleet, set);
     }
-    enum round_kind kind;
-    if (!fleet->schedule.under_way && fleet->clock.step_ns == 0 && round_due(fleet, monotonic_ns, &kind) &&
-        ops->state(fleet->transport) == TRANSPORT_READY) {
-        if (monotonic_ns >= fleet->schedule.extra_ns) {
-            fleet->schedule.extra_ns = UINT64_MAX;
-        }
-        if (kind == ROUND_INTERVAL && monotonic_ns >= fleet->schedule.next_ns) {
-            const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
-            fleet->schedule.next_ns = monotonic_ns + interval_ms * NS_PER_MS;
-        }
-        round_begin(fleet, set, kind, monotonic_ns);
-    }
+    begin_if_due(fleet, set, monotonic_ns, idle);
     rcu_leave();
     fleet_clock_step(fleet, monotonic_ns);
 }

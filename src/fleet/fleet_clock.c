@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fleet time: the node's monotonic clock, moved to agree with the fleet's.
+ * Fleet time: the node's monotonic clock plus an offset, moved to agree with the fleet's clock.
  *
- * Every round brings a reading of the fleet's clock, good to half its round trip. Of some rounds' readings the one with
- * the least round trip counts (as NTP's clock filter does, RFC 5905). The first reading of all is taken as it is: until
- * then there was no fleet time, only a guess by the host's wall clock, and where that was far off every key's state
- * moves with it. Later ones are slewed, so that fleet time never steps back; only far forward it steps. The fleet's
+ * Every round brings a reading of the fleet's clock, good to half its round trip. Of some rounds' readings the reading
+ * with the least round trip counts (as in NTP's clock filter, RFC 5905). The first reading of all is taken as it is:
+ * until then fleet time was a guess by the host's wall clock, and where the guess was far off, every key's state moves
+ * with the time. Later readings are slewed, so that fleet time never steps back; only far forward it steps. The fleet's
  * time does not go back either, whatever Redis's clock does (redis/scripts/heartbeat.lua). Only a fleet that has lost
- * all it knew may begin earlier, by what it heard of a node that joined first: then the states move with it once more.
+ * all its data may begin earlier, by the time of the node that joined first: then the states move once more.
+ *
+ * Progress: fleet_clock_step waits for readers (rcu_synchronize) in a step back, in the background thread.
  */
 #include "fleet/fleet_log.h"
 #include "fleet/state.h"
@@ -20,18 +22,28 @@
 #include "base/rcu.h"
 #include "thread/settle.h"
 
+/* The value in -most .. most that is nearest to `value`. */
+static int64_t clamp(int64_t value, int64_t most)
+{
+    if (value > most) {
+        return most;
+    }
+    return value < -most ? -most : value;
+}
+
 static uint64_t offset_of(const struct fleet *fleet)
 {
     return load_relaxed(&fleet->limiter->line.offset_ns); /* this thread's own stores */
 }
 
 /*
- * The time and the states of all keys do not move at once: there may be a hundred million. The time is first behind, in
- * both directions: a state that is then ahead of it is denied until its turn comes, and one behind it, whatever was
- * counted meanwhile among them, is forgiven. The other way round a key might be denied for as long as the step is.
+ * Begins a step. The clock and the states of all keys cannot move at once: there may be a hundred million keys. During
+ * a step the clock lags the keys: it moves first when stepping back, last when stepping on. Keys ahead of the clock are
+ * denied until the sweep reaches them; what is counted behind it meanwhile is dropped. The other way round a key might
+ * be denied for as long as the step is.
  *
- * Buckets stay as they are: it is the origin of their times that moves, all at once, while the time is behind. So no
- * check ever goes by the later time and the earlier origin.
+ * Buckets stay as they are: the origin of their times moves, for all buckets at once, while the clock lags. So no check
+ * ever goes by the later time and the earlier origin.
  */
 static void begin_step(struct fleet *fleet, uint64_t monotonic_ns, int64_t error_ns)
 {
@@ -56,7 +68,7 @@ void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
         return;
     }
     if (!clock->readers_drained) {
-        /* Who has read the time before it went back would charge a key that has moved as of then. */
+        /* A check that read the time before it went back would charge a key that has moved as of that time. */
         rcu_synchronize();
         if (!fleet->clock.move_origin(fleet->clock.move_arg, step_ns)) {
             return;
@@ -73,7 +85,8 @@ void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
     }
     if (step_ns > 0) {
         tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) step_ns, true);
-        tick_news(fleet->limiter, fleet->news.good_ns + offset_of(fleet)); /* it was noted by the time before */
+        tick_news(fleet->limiter,
+                  fleet->news.good_ns + offset_of(fleet)); /* it was stored by the time before the step */
     }
     clock->step_ns = 0;
     clock->known = true;
@@ -106,10 +119,11 @@ void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns)
         return;
     }
     clock->samples = 0;
-    /* What such a round trip took longer than others do may have been on either way: so much of the error is none. */
+    /* What this round trip took longer than the shortest may have been on either way: so much of the error is doubtful.
+     */
     const int64_t doubt_ns = (int64_t) ((clock->best_rtt_ns - clock->least_rtt_ns) / 2);
     const int64_t found_ns = clock->best_error_ns;
-    clock->slew_left_ns = found_ns > doubt_ns ? found_ns - doubt_ns : found_ns < -doubt_ns ? found_ns + doubt_ns : 0;
+    clock->slew_left_ns = found_ns - clamp(found_ns, doubt_ns);
     if (clock->slew_left_ns > CLOCK_STEP_NS) {
         tick_set_offset(fleet->limiter, monotonic_ns, offset_of(fleet) + (uint64_t) clock->slew_left_ns, false);
         clock->slew_left_ns = 0;
@@ -126,7 +140,7 @@ void fleet_clock_report(struct fleet *fleet)
     const int64_t since_ns = ahead_ns - clock->logged_ahead_ns;
     const bool apart = ahead_ns > CLOCK_APART_NS || ahead_ns < -CLOCK_APART_NS;
     const char *server = fleet->transport->ops->server(fleet->transport);
-    /* Fleet time comes nearer by 1/256: that is no news. */
+    /* Fleet time approaches Redis's clock by 1/256: no line is logged for that. */
     if (!apart && clock->logged_ahead_ns != 0) {
         clock->logged_ahead_ns = 0;
         fleet_log(fleet, WEIR_LOG_INFO, "%s: its clock agrees with the fleet's time again, to an hour", server);
@@ -150,12 +164,10 @@ void fleet_clock_slew(struct fleet *fleet, uint64_t elapsed_ns)
 {
     struct fleet_clock *clock = &fleet->clock;
     const int64_t most_ns = (int64_t) (elapsed_ns / CLOCK_SLEW_DIVISOR);
-    const int64_t by_ns = clock->slew_left_ns > most_ns    ? most_ns
-                          : clock->slew_left_ns < -most_ns ? -most_ns
-                                                           : clock->slew_left_ns;
+    const int64_t by_ns = clamp(clock->slew_left_ns, most_ns);
     if (by_ns != 0) {
         clock->slew_left_ns -= by_ns;
-        /* The next tick takes it from here. */
+        /* The next tick reads the offset here. */
         store_relaxed(&fleet->limiter->line.offset_ns, offset_of(fleet) + (uint64_t) by_ns);
     }
 }

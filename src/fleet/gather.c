@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which cells a round holds, in this order:
+ * Which cells a round reports, in this order:
  *
- *   urgent      whatever cannot wait (allowance.c); a round of these alone may come 10 ms after the last one
- *   forgotten   the last reports of keys that are no longer in the table; half of the time and of the logs at most
- *   dirty       changed since they were last looked at: those that are due; the others are postponed
- *   postponed   in turn: each interval a part of the table. What has become too much, or too old, is told
- *   healing     after the fleet has lost what it knew: every key there is, a part of the table each interval
+ *   urgent    cells that cannot wait (process/allowance.c); an urgent round of these alone may come URGENT_NS after the
+ *             last round
+ *   evicted   the last reports of keys that are no longer in the table; half of the time and half of the logs at most
+ *   dirty     cells that changed since their last inspection: those that are due are reported, the others are deferred
+ *   deferred  a slice of the table each interval: cells that have become due, or too old, are reported
+ *   resync    after the fleet has lost counts: every cell, a slice of the table each interval
  *
- * A round is bounded in reports and in time, so that whatever has gathered during an outage stops neither the ticks nor
- * the urgent ones: what is left goes in the next round, which follows at once. For somebody who waits (weir_sync) all
- * of these are told whether they are due or not, in a flush.
+ * A round is bounded in reports and in time, so that cells that gathered during an outage delay neither the ticks nor
+ * the urgent cells. What is left goes in the next round, which follows at once. A full sync (weir_sync) reports all of
+ * these, due or not.
  */
 #include "fleet/gather.h"
 #include "base/clock.h"
@@ -20,17 +21,17 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-/* What is under way. */
+/* The round that is being gathered. */
 struct gathering {
     struct fleet *fleet;
     const struct policy_set *set;
     uint64_t now_ns;
     uint64_t until_ns; /* by the system's clock */
     unsigned looked;
-    bool full; /* of reports, of logs, out of notes, or out of time */
+    bool full; /* of reports or of logs; or without sync states or time left */
     uint32_t again[ROUND_HISTORIES];
     size_t again_count;
-    uint32_t unreported; /* the first cell that has more to tell than it could; TABLE_NONE: all have told all */
+    uint32_t unreported; /* the first cell that has more than could be reported; TABLE_NONE: there is none */
 };
 
 static bool has_room(struct gathering *g)
@@ -55,7 +56,7 @@ static void take(struct gathering *g, uint32_t at, enum urge urge)
     }
 }
 
-/* All of a bitmap's cells between *cursor and `end`. */
+/* Reports all of a bitmap's cells between *cursor and `end`. */
 static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor, uint32_t end, enum urge urge)
 {
     while (has_room(g)) {
@@ -63,7 +64,8 @@ static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor,
         if (at == BITMAP_NONE) {
             return;
         }
-        /* Of the next one the note, which its stub names; of the one after that the stub. */
+        /* Prefetches the full sync state of the next cell, which its compact one names; and the compact one after that.
+         */
         const uint32_t next = bitmap_ahead(from, *cursor);
         const uint32_t after = next != BITMAP_NONE ? bitmap_ahead(from, next + 1) : BITMAP_NONE;
         if (after != BITMAP_NONE) {
@@ -81,7 +83,7 @@ static void take_urgent(struct gathering *g)
     struct process *process = g->fleet->process;
     uint32_t cursor = 0;
     if (load_relaxed(&process->urgent) != 0) {
-        store_relaxed(&process->urgent, 0); /* who sets it now is in this round, or in the next */
+        store_relaxed(&process->urgent, 0); /* a cell that is marked after this is in this round or in the next */
         take_all(g, &process->table.urgent, &cursor, (uint32_t) process->table.cell_count, URGE_NOW);
         if (g->full) {
             store_relaxed(&process->urgent, 1);
@@ -98,7 +100,7 @@ static void take_evicted(struct gathering *g)
     }
     const uint64_t until_ns = g->until_ns;
     const bool full = g->full;
-    const size_t histories = fleet->batch.history_count; /* urgent ones */
+    const size_t histories = fleet->batch.history_count; /* of urgent cells */
     g->until_ns -= GATHER_SLICE_NS / 2;
     while (has_room(g) && fleet->batch.evicted_sent < fleet->batch.evicted_count &&
            fleet->batch.history_count - histories < ROUND_HISTORIES / 2 &&
@@ -109,7 +111,7 @@ static void take_evicted(struct gathering *g)
     g->full = full;
 }
 
-/* From where the last round ended, and once around: no key waits for ever behind busier ones. */
+/* Begins where the last round ended, and goes once around: no key waits for ever behind busier keys. */
 static void take_dirty(struct gathering *g)
 {
     struct fleet *fleet = g->fleet;
@@ -122,8 +124,8 @@ static void take_dirty(struct gathering *g)
     }
 }
 
-/* End of the part of the table whose turn it is; of `parts`. */
-static uint32_t part_end(const struct fleet *fleet, uint32_t from, uint32_t parts)
+/* The end of the slice of the table that begins at `from`, of `parts` slices. */
+static uint32_t slice_end(const struct fleet *fleet, uint32_t from, uint32_t parts)
 {
     const uint64_t cells = fleet->process->table.cell_count;
     const uint64_t fraction = (cells / parts / 64 + 1) * 64; /* whole words */
@@ -134,9 +136,10 @@ static void take_deferred(struct gathering *g, bool begins)
 {
     struct fleet *fleet = g->fleet;
     const uint32_t cells = (uint32_t) fleet->process->table.cell_count;
-    if (begins && fleet->gather.deferred_cursor >= fleet->gather.deferred_end) { /* else the last one is not done yet */
+    if (begins &&
+        fleet->gather.deferred_cursor >= fleet->gather.deferred_end) { /* else the last slice is not done yet */
         fleet->gather.deferred_cursor = fleet->gather.deferred_end < cells ? fleet->gather.deferred_end : 0;
-        fleet->gather.deferred_end = part_end(fleet, fleet->gather.deferred_cursor, SCAN_INTERVALS);
+        fleet->gather.deferred_end = slice_end(fleet, fleet->gather.deferred_cursor, SCAN_INTERVALS);
     }
     take_all(g, &fleet->process->table.deferred, &fleet->gather.deferred_cursor, fleet->gather.deferred_end, URGE_SCAN);
 }
@@ -147,7 +150,7 @@ static void take_resync(struct gathering *g, bool begins, bool all)
     const struct table *table = &fleet->process->table;
     if (begins || all) {
         fleet->gather.resync_end =
-            all ? (uint32_t) table->cell_count : part_end(fleet, fleet->gather.resync_cursor, RESYNC_INTERVALS);
+            all ? (uint32_t) table->cell_count : slice_end(fleet, fleet->gather.resync_cursor, RESYNC_INTERVALS);
     }
     for (; fleet->gather.resync_cursor < fleet->gather.resync_end && has_room(g); fleet->gather.resync_cursor++) {
         if (load_relaxed(&table->cells[fleet->gather.resync_cursor].hash) != 0) {
@@ -162,10 +165,11 @@ static bool evicted_done(const struct fleet *fleet)
 }
 
 /*
- * The first cell that has more to tell than it could is waited for. A log that is used for more than a round tells of
- * would be for ever: when new units are all that it has, up to what it held when that was first seen.
+ * The full sync waits for the first cell that has more than could be reported. For a log that is used faster than
+ * rounds can report it would wait for ever: where new units are all that the log has, it waits for the units that the
+ * log held when that was first seen.
  */
-static void wait_for_untold(struct gathering *g)
+static void wait_for_unreported(struct gathering *g)
 {
     struct full_sync *full_sync = &g->fleet->full_sync;
     uint64_t counts;
@@ -185,8 +189,8 @@ static void wait_for_untold(struct gathering *g)
 }
 
 /*
- * Whatever has not been told, from where the flush stands. `ended`: keys that had been forgotten, and lay in the ring,
- * before that was looked at.
+ * Reports everything from where the full sync stands. `ended`: number of keys that had been evicted, and lay in the
+ * ring, before the ring was read.
  */
 static void take_full_sync(struct gathering *g, uint64_t ended)
 {
@@ -195,16 +199,17 @@ static void take_full_sync(struct gathering *g, uint64_t ended)
     struct table *table = &fleet->process->table;
     const uint32_t cells = (uint32_t) table->cell_count;
     const bool swept = full_sync->dirty_cursor >= cells && full_sync->deferred_cursor >= cells;
-    take_resync(g, false, true); /* the others get the room it leaves, when it is done */
+    take_resync(g, false, true); /* the walks below get the room that is left */
     take_all(g, &table->dirty, &full_sync->dirty_cursor, cells, URGE_NOW);
     take_all(g, &table->deferred, &full_sync->deferred_cursor, cells, URGE_NOW);
-    wait_for_untold(g);
+    wait_for_unreported(g);
     full_sync->evicted_reported = swept ? full_sync->evicted_reported + (uint32_t) fleet->batch.evicted_sent : 0;
-    /* A key that was there when its round began, and not when the flush came to it, is told in another round. */
+    /* A key that was there when the round began, and was evicted before the walk came to it, is reported in another
+     * round. */
     const bool all_there = swept || evict_begun_count(fleet->process) == ended;
-    /* The ring of forgotten keys is in order: after so many it is those that were forgotten meanwhile. */
-    const bool forgotten = evicted_done(fleet) || full_sync->evicted_reported >= EVICTED_COUNT + ROUND_EVICTED;
-    full_sync->done = all_there && forgotten && full_sync->dirty_cursor >= cells && full_sync->deferred_cursor >= cells;
+    /* The ring of evicted keys is in order: after so many, what is left was evicted meanwhile. */
+    const bool evicted = evicted_done(fleet) || full_sync->evicted_reported >= EVICTED_COUNT + ROUND_EVICTED;
+    full_sync->done = all_there && evicted && full_sync->dirty_cursor >= cells && full_sync->deferred_cursor >= cells;
 }
 
 void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
@@ -222,7 +227,7 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
     fleet->gather.now_ns = now_ns;
     fleet->gather.interval_count += begins;
     fleet->gather.number++;
-    fleet->batch.evicted_sent = 0; /* of a round that failed, too */
+    fleet->batch.evicted_sent = 0; /* of a round that failed as well */
     const uint64_t ended = evict_ended_count(fleet->process);
     if (kind != ROUND_FULL_SYNC) {
         take_urgent(&g);
@@ -238,7 +243,7 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
         take_resync(&g, begins, false);
         fleet->gather.has_rest = g.full || g.unreported != TABLE_NONE || !evicted_done(fleet);
     }
-    /* Logs that had more to tell than fits are dirty again; not before the end, or they would be met twice. */
+    /* Logs that had more units than fit are dirty again. Marked earlier, they would be met twice in this round. */
     for (size_t i = 0; i < g.again_count; i++) {
         table_set_dirty(&fleet->process->table, g.again[i]);
     }

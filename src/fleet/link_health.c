@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is wrong with the way to the fleet: logged once per change, and again every ten minutes while it lasts. Every
- * failure is counted by kind. A kind is one of a few words, so that it can be a label of a metric; the log has the
- * exact words.
+ * Problems of the transport: logged once per change, and again every ten minutes while they last. Every failure is
+ * counted by kind. A kind is one of a few words, so that it can be a label of a metric; the log has the exact text.
  *
  * Invariant: an interval without a connection counts as one sync error; so does a round that failed. An interval in
  * which nothing has failed yet (the first attempt to connect is under way) is not counted until something has.
@@ -17,7 +16,7 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 
-/* By what a problem's text contains; the first that fits. An error reply begins with its code. */
+/* The kind of a problem is the first whose text the problem contains. An error reply begins with its code. */
 static const struct {
     const char *kind, *text;
 } kinds[LINK_ERROR_KINDS] = {
@@ -43,7 +42,7 @@ const char *link_error_name(size_t kind)
     return kinds[kind].kind;
 }
 
-/* Counts the transport's failures since the last look, and a failed round that the transport has none for. */
+/* Counts the transport's failures since the last call, and a failed round that the transport counts no failure for. */
 static void count(struct fleet *fleet, const char *problem, bool failed)
 {
     const uint64_t failures = fleet->transport->ops->counts(fleet->transport).failures;
@@ -54,7 +53,7 @@ static void count(struct fleet *fleet, const char *problem, bool failed)
     }
     size_t kind = 0;
     while (kind < LINK_ERROR_KINDS - 1 && (problem == NULL || strstr(problem, kinds[kind].text) == NULL)) {
-        kind++; /* the last fits all */
+        kind++; /* the last kind fits all */
     }
     counter_add(&fleet->stats.link_error_counts[kind], more);
 }
@@ -77,7 +76,7 @@ static void count_missed(struct fleet *fleet, bool up, bool failed, uint64_t mon
     }
 }
 
-static void say_again(struct fleet *fleet, uint64_t monotonic_ns)
+static void log_again(struct fleet *fleet, uint64_t monotonic_ns)
 {
     const uint64_t minutes = (monotonic_ns - fleet->link_health.problem_ns) / (60 * NS_PER_S);
     char hours[24] = "";
@@ -119,6 +118,6 @@ void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
         memcpy(fleet->link_health.problem, words, sizeof(words));
         fleet_log(fleet, WEIR_LOG_WARNING, "%s; limiting goes on without it", words);
     } else if (monotonic_ns - fleet->link_health.logged_ns >= LOG_AGAIN_NS) {
-        say_again(fleet, monotonic_ns);
+        log_again(fleet, monotonic_ns);
     }
 }

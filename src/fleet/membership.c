@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See membership.h. */
 #include "fleet/membership.h"
 #include "fleet/tuning.h"
 
@@ -21,7 +22,7 @@ void membership_open(struct membership *membership, uint32_t expected, uint64_t 
 
 uint32_t membership_nodes(const struct membership *membership)
 {
-    /* Where nodes crash again and again there are more suspect ones than there ever were nodes at a time. */
+    /* Where nodes crash again and again, more nodes are suspect than were ever live at a time. */
     const uint32_t live = membership->live;
     const uint32_t most = membership->most > live + live / 2 ? membership->most : live + live / 2;
     const uint32_t all_heard = live + membership->suspect;
@@ -63,7 +64,8 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
         if (membership_awaits(membership, monotonic_ns)) {
             return;
         }
-        membership->await_until_ns = membership->resume_until_ns = 0; /* who was away with them has heard of all */
+        membership->await_until_ns = membership->resume_until_ns =
+            0; /* nodes that were away together have heard of each other */
     }
     if (membership_resumes(membership, monotonic_ns)) {
         return;
@@ -75,7 +77,7 @@ uint64_t membership_news_age(uint32_t live, uint32_t suspect, uint64_t watermark
                              uint64_t interval_ns)
 {
     const uint64_t earliest_ns = saturating_sub(now_ns, watermark_ns);
-    /* A node that is late says nothing of the others' phases. */
+    /* A node that is late tells nothing of the other nodes' phases. */
     if (live < 2 || suspect != 0 || earliest_ns > interval_ns + interval_ns / 4) {
         return interval_ns / 2;
     }

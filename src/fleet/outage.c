@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ladder: what limits hold when the fleet's news is old.
+ * The outage modes: which limits hold while the fleet's news is old.
  *
- *     last good sync ... outage_grace_ms ...... long_outage_ms ........ first good sync ... all have told
- *     OUTAGE_MODE_NONE         | on_outage           | on_long_outage         | OUTAGE_MODE_SHARE        |
+ *     last good sync ... outage_grace_ms ...... long_outage_ms ........ first good sync ...... all have reported
+ *     OUTAGE_MODE_NONE         | on_outage            | on_long_outage          | OUTAGE_MODE_SHARE    |
  * OUTAGE_MODE_NONE
  *
- * A rung is a set of numbers: the limit itself, nothing, or no end. They stand where checks read the limit in any case,
- * so a check does the same work on every rung. This node's part is of each key: of the demand last seen for it
- * (allowance.c).
+ * A mode is a set of numbers: the limit itself, no limit, or nothing admitted. They are stored where checks read the
+ * limit in any case, so a check does equal work in every mode. This node's fraction is of each key: of the demand last
+ * learned for the key (process/allowance.c).
  *
- * Stepping off the fleet's rung takes out of the counts what the others had admitted: from then on a node answers for
- * its own units alone, and the parts of all nodes add up to the limit.
+ * A policy that leaves OUTAGE_MODE_NONE takes the other nodes' units out of the counts: from then on a node answers for
+ * its own units alone, and the fractions of all nodes add up to the limit.
  *
- * The way back is in two steps. With the first good round a node begins to tell what it let pass, and so do the others;
- * until all are back and have (membership.h), the fleet's sums are too low, and each key goes by this node's part. From
- * then on each key goes by the fleet's news as soon as it has heard of it, and by its part until then: nothing is let
- * pass twice.
+ * The way back has two steps. With the first good round a node begins to report what it admitted, and so do the other
+ * nodes. Until all are back and have reported (membership.h), the fleet's sums are too low, and each key goes by this
+ * node's fraction. From then on each key goes by the fleet's news as soon as there is an answer for the key, and by its
+ * fraction until then: no unit is admitted twice.
  */
 #include "base/numbers.h"
 #include "fleet/state.h"
@@ -34,9 +34,9 @@ static enum outage_mode outage_mode_of(weir_outage outage)
     case WEIR_OUTAGE_CLOSED:
         return OUTAGE_MODE_CLOSED;
     case WEIR_OUTAGE_SHARE:
-    default:
-        return OUTAGE_MODE_SHARE;
+        break;
     }
+    return OUTAGE_MODE_SHARE;
 }
 
 static enum outage_mode outage_mode_now(const struct fleet *fleet, const struct policy *policy, uint64_t monotonic_ns)
@@ -45,7 +45,7 @@ static enum outage_mode outage_mode_now(const struct fleet *fleet, const struct 
     if (fleet->news.good_ns == 0 && policy->on_outage == WEIR_OUTAGE_CLOSED) {
         return OUTAGE_MODE_CLOSED;
     }
-    /* By the last good round: what comes back goes by news, not by the time that has passed without any. */
+    /* By the last good round: the way back goes by news, not by the time that has passed without news. */
     const bool early =
         fleet->outage.back_ns != 0 && fleet->news.good_ns < fleet->outage.back_ns + fleet->process->interval_ns;
     if (was != OUTAGE_MODE_NONE && (early || fleet->news.slow)) {
@@ -56,7 +56,7 @@ static enum outage_mode outage_mode_now(const struct fleet *fleet, const struct 
     const uint32_t grace_intervals = policy->outage_grace_ms != 0 ? GRACE_LEAST_INTERVALS : GRACE_INTERVALS;
     const uint64_t grace_ms = max_u64(policy->outage_grace_ms, (uint64_t) grace_intervals * fleet->interval_ms);
     if (since_ns <= grace_ms * NS_PER_MS) {
-        /* Who never left the fleet's rung goes on by what the fleet has told. */
+        /* A policy that never left OUTAGE_MODE_NONE goes on by the fleet's answers. */
         const bool returns = was != OUTAGE_MODE_NONE || fleet->news.good_ns == 0;
         return returns && fleet->news.awaits_peers ? OUTAGE_MODE_SHARE : OUTAGE_MODE_NONE;
     }
@@ -66,21 +66,28 @@ static enum outage_mode outage_mode_now(const struct fleet *fleet, const struct 
     return outage_mode_of(policy->on_outage);
 }
 
-/* One limit's numbers on a rung. */
+/* One limit's numbers in a mode. */
 static struct rule rule_on(const struct rule *rule, enum outage_mode outage_mode)
 {
     struct rule on = *rule;
-    if (outage_mode == OUTAGE_MODE_OPEN) {
+    switch (outage_mode) {
+    case OUTAGE_MODE_OPEN:
         on.limit = WEIR_MAX_UNITS;
         on.unit = 0;
-    } else if (outage_mode == OUTAGE_MODE_CLOSED) {
+        break;
+    case OUTAGE_MODE_CLOSED:
         on.limit = 0;
         on.tolerance = 0;
+        break;
+    case OUTAGE_MODE_NONE:
+    case OUTAGE_MODE_SHARE:
+    case OUTAGE_MODE_LOCAL:
+        break;
     }
     return on;
 }
 
-/* Writes a rung's numbers. True: they are not what they were. */
+/* Writes a mode's numbers. True: they have changed. */
 static bool apply(struct policy *policy, enum outage_mode outage_mode)
 {
     bool changed = load_relaxed(&policy->outage_mode) != outage_mode;
@@ -110,7 +117,7 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides)
 
 void outage_keep(const struct process *process, struct policy_set *set, const struct policy_set *old)
 {
-    /* Relaxed: whoever hears of the fleet at this moment looks at the rungs after that (outage_update). */
+    /* Relaxed: the background thread that hears of the fleet at this moment calls outage_update after that. */
     const bool heard = load_relaxed(&process->news_ns) != 0;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
@@ -128,6 +135,15 @@ void outage_keep(const struct process *process, struct policy_set *set, const st
     }
 }
 
+/* What verdicts of a policy rest on. */
+static weir_basis basis_of(const struct fleet *fleet, enum outage_mode outage_mode)
+{
+    if (outage_mode != OUTAGE_MODE_NONE) {
+        return WEIR_BASIS_OUTAGE;
+    }
+    return fleet->news.good_ns != 0 ? WEIR_BASIS_FLEET : WEIR_BASIS_PROCESS;
+}
+
 bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     bool changed = false;
@@ -138,9 +154,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
         }
         const enum outage_mode was = (enum outage_mode) load_relaxed(&policy->outage_mode);
         const enum outage_mode outage_mode = outage_mode_now(fleet, policy, monotonic_ns);
-        const weir_basis basis = outage_mode != OUTAGE_MODE_NONE ? WEIR_BASIS_OUTAGE
-                                 : fleet->news.good_ns != 0      ? WEIR_BASIS_FLEET
-                                                                 : WEIR_BASIS_PROCESS;
+        const weir_basis basis = basis_of(fleet, outage_mode);
         fleet->outage.began = fleet->outage.began ||
                               (was == OUTAGE_MODE_NONE && outage_mode != OUTAGE_MODE_NONE && fleet->news.good_ns != 0);
         if (was == OUTAGE_MODE_OPEN && outage_mode != OUTAGE_MODE_OPEN) {
@@ -154,7 +168,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
             changed = true;
         }
     }
-    /* Acquire: pairs with its publication, by this thread or not. */
+    /* Acquire: pairs with the publication of overrides, by this thread or another. */
     outage_follow(set, load_acquire(&set->overrides));
     return changed;
 }

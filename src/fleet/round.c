@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds: one every interval, at once while something is left over or somebody waits for one, and 10 ms after the last
- * one for keys that cannot wait.
+ * A round settles grants that have lapsed, reports cells (gather.c), and merges the answers (merge.c).
  *
- * A round settles what has lapsed, reports what matters (gather.c), and folds the answers in. One that fails leaves
- * nothing behind: what it held is dirty again, and counts are cumulative, so saying them twice is harmless.
+ * A regular round comes every interval. Another one follows at once while something is left over or a call of weir_sync
+ * waits, and an urgent one URGENT_NS after the last round. A round that fails leaves nothing behind: its cells are
+ * dirty again, and counts are cumulative, so that repeating them does no harm.
+ *
+ * Ordering
+ *   [F1] sync_calls.requests: seq_cst add by a caller of weir_sync, read with acquire by round_begin: what the caller
+ *        used before the call is in the full sync.
+ *   [F2] sync_calls.served: stored with release by round_finish, read with acquire by weir_sync: what the answers
+ *        changed is seen after the call.
  */
-#include <errno.h>
+#include "fleet/round.h"
+
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/numbers.h"
-#include "base/pages.h"
 #include "base/plain.h"
-#include "base/rcu.h"
+#include "fleet/fleet_clock.h"
 #include "fleet/fleet_log.h"
 #include "fleet/full_sync.h"
 #include "fleet/gather.h"
 #include "fleet/merge.h"
+#include "fleet/outage.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "thread/settle.h"
 
-/* Lets every grant lapse and settles them, so that a flush holds all there is. */
+/* Lets every grant lapse and settles it, so that a full sync reports all there is. */
 static void settle_everything(struct limiter *limiter)
 {
     tick_epoch(limiter);
@@ -36,61 +38,80 @@ static void settle_everything(struct limiter *limiter)
     }
 }
 
-/* Whether nothing was heard of the fleet for so long that other nodes may have failed to speak with it, too. */
+/* Whether there was no good round for so long that other nodes may have had none either. */
 static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
 {
     const uint64_t last_ns = fleet->news.good_ns != 0 ? fleet->news.good_ns : fleet->opened_ns;
-    /* Whose rounds take long, and are answered, has missed nothing. */
+    /* A node whose rounds take long, but are answered, has missed nothing. */
     return fleet->news.failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
+}
+
+static uint64_t fleet_time(const struct fleet *fleet, uint64_t monotonic_ns)
+{
+    return monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns); /* this thread's own stores */
+}
+
+/* Begins a full sync if one is asked for, and settles grants: all of them when a full sync begins for the first time.
+ */
+static void begin_full_sync(struct fleet *fleet)
+{
+    struct full_sync *full_sync = &fleet->full_sync;
+    bool settled = true;
+    if (full_sync->request == 0 && full_sync_wanted(fleet) && fleet->clock.known) {
+        const uint64_t request = load_acquire(&fleet->sync_calls.requests); /* [F1] */
+        settled = request == full_sync->restarts;
+        *full_sync = (struct full_sync){.request = request, .urgent = full_sync->urgent};
+    }
+    if (settled) {
+        (void) settle_lapsed(fleet->limiter);
+    } else {
+        settle_everything(fleet->limiter);
+    }
+}
+
+/* Fills in what the transport is told with the reports. */
+static void fill_heartbeat(struct fleet *fleet, bool asks, uint64_t monotonic_ns)
+{
+    struct round *round = &fleet->round;
+    round->reports = fleet->batch.reports;
+    round->node = fleet->node;
+    round->suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
+    round->leaves = fleet->leaves;
+    round->asks = asks;
+    round->fleet_ns = fleet->clock.known ? fleet_time(fleet, monotonic_ns) : 0;
+    round->wall_ns = clock_wall_ns(fleet->limiter->clock);
+    round->node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->process->interval_ns) / NS_PER_MS);
+    round->first = fleet->news.good_ns == 0;
+    round->sent_size = 0;
+    round->overrides_new = false;
+    memcpy(round->overrides_version, fleet->overrides.version, sizeof(fleet->overrides.version));
 }
 
 void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
-    struct limiter *limiter = fleet->limiter;
     struct full_sync *full_sync = &fleet->full_sync;
-    bool settled = true;
-    if (full_sync->request == 0 && full_sync_wanted(fleet) && fleet->clock.known) {
-        /* Acquire: pairs with full_sync_call_begin; what its caller did before is in the flush. */
-        const uint64_t request = load_acquire(&fleet->sync_calls.requests);
-        settled = request == full_sync->restarts; /* when it began for the first time */
-        *full_sync = (struct full_sync){.request = request, .urgent = full_sync->urgent};
-    }
-    if (settled) {
-        (void) settle_lapsed(limiter);
-    } else {
-        settle_everything(limiter);
-    }
+    begin_full_sync(fleet);
     if (full_sync->request != 0) {
-        full_sync->urgent = !full_sync->urgent && load_relaxed(&limiter->process.urgent) != 0;
+        full_sync->urgent = !full_sync->urgent && load_relaxed(&fleet->process->urgent) != 0;
         kind = full_sync->urgent ? ROUND_URGENT : ROUND_FULL_SYNC;
     }
     const bool asks = kind == ROUND_ASK || !fleet->clock.known || was_away(fleet, monotonic_ns);
-    /* Who waits for a flush waits for all there is; and who leaves has no other time to tell it. */
+    /* A full sync reports all there is; and a node that leaves has no other time to report its debt. */
     fleet->batch.tells_debt =
         kind == ROUND_FULL_SYNC || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
     if (!asks) {
-        gather_round(fleet, set, monotonic_ns + load_relaxed(&limiter->line.offset_ns), kind);
+        gather_round(fleet, set, fleet_time(fleet, monotonic_ns), kind);
     } else {
         /*
-         * The first round asks the time: what is reported before that may carry a wrong window's number. After an
-         * outage it asks whether the fleet still has what it was told.
+         * The first round asks the time: a report before that could have a wrong window's number. After an outage it
+         * asks whether the fleet still has what was reported.
          */
         fleet->round.report_count = 0;
         fleet->gather.has_rest = kind != ROUND_ASK;
-        fleet->full_sync.done = false;
+        full_sync->done = false;
     }
-    fleet->round.reports = fleet->batch.reports;
-    fleet->round.node = fleet->node;
-    fleet->round.suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
-    fleet->round.leaves = fleet->leaves;
-    fleet->round.asks = asks || kind == ROUND_URGENT; /* which tells of some keys alone */
-    fleet->round.fleet_ns = fleet->clock.known ? monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns) : 0;
-    fleet->round.wall_ns = clock_wall_ns(fleet->limiter->clock);
-    fleet->round.node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->process->interval_ns) / NS_PER_MS);
-    fleet->round.first = fleet->news.good_ns == 0;
-    fleet->round.sent_size = 0;
-    fleet->round.overrides_new = false;
-    memcpy(fleet->round.overrides_version, fleet->overrides.version, sizeof(fleet->overrides.version));
+    /* An urgent round reports some keys alone, so the node has not spoken by it. */
+    fill_heartbeat(fleet, asks || kind == ROUND_URGENT, monotonic_ns);
     fleet->schedule.begun_ns = monotonic_ns;
     counter_add(&fleet->stats.urgent_sync_count, kind == ROUND_URGENT);
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
@@ -100,7 +121,7 @@ void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_k
     }
 }
 
-/* What a good round says about records that were refused, once per change. */
+/* Logs records that were refused, once per change. */
 static void log_refused(struct fleet *fleet, size_t refused, const struct report *first)
 {
     if (refused != 0 && !fleet->schedule.logged_refused) {
@@ -118,7 +139,7 @@ static void log_refused(struct fleet *fleet, size_t refused, const struct report
     }
 }
 
-/* Keeps what the round has told of entries of single keys, until the weir takes them. */
+/* Keeps the overrides that the round has brought until the limiter takes them. */
 static void take_overrides(struct fleet *fleet)
 {
     struct round *round = &fleet->round;
@@ -135,7 +156,7 @@ static void take_overrides(struct fleet *fleet)
     round->overrides_new = false;
 }
 
-/* What a good round says of the nodes. */
+/* Takes in what a good round says of the nodes. */
 static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
 {
     struct membership *membership = &fleet->membership;
@@ -160,9 +181,9 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     const bool resumed_now = fleet->news.peers_resume && !resumed;
     if (!was_complete && membership_complete(membership)) {
         fleet->schedule.extra_ns =
-            monotonic_ns + membership->settle_ns; /* then it tells what it held back (report.c) */
+            monotonic_ns + membership->settle_ns; /* when it reports the debt that it held back (tell_of_outage) */
     } else if (resumed_now) {
-        fleet->schedule.extra_ns = monotonic_ns; /* before those who are back do */
+        fleet->schedule.extra_ns = monotonic_ns; /* before the nodes that are back report */
     }
     store_relaxed(&fleet->stats.live_nodes, membership->live);
     store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
@@ -170,7 +191,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     store_relaxed(&fleet->process->nodes, membership_nodes(membership));
 }
 
-/* Says once that there are more nodes than this one would have shared with until it had heard. */
+/* Logs once that more nodes are live than this node assumes before its first round. */
 static void hint_expected(struct fleet *fleet)
 {
     const uint32_t expected = fleet->expected_nodes != 0 ? fleet->expected_nodes : 1;
@@ -185,81 +206,95 @@ static void hint_expected(struct fleet *fleet)
               fleet->expected_nodes, fleet->round.live_nodes, expected, fleet->round.live_nodes);
 }
 
-void round_finish(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+static void log_joined(const struct fleet *fleet)
 {
-    struct fleet_stats *stats = &fleet->stats;
-    const struct report *first_refused = NULL;
-    fleet->schedule.under_way = false;
-    const bool first_time = !fleet->clock.known;
-    hear_of_nodes(fleet, monotonic_ns);
-    fleet->news.good_ns = monotonic_ns;
-    fleet->news.begun_ns = fleet->schedule.begun_ns;
-    /* Before the answers are brought home: the one that ends an outage is taken in. */
-    if (outage_update(fleet, set, monotonic_ns)) {
-        tick_epoch(fleet->limiter);
-    }
-    fleet->news.age_ns =
-        membership_news_age(fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
-                            fleet->gather.now_ns, fleet->process->interval_ns);
-    const size_t refused =
-        merge_round(fleet, set, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns), &first_refused);
-    if (fleet->merge.refunded) {
-        tick_epoch(fleet->limiter); /* what threads deny from their slots may pass again */
-    }
-    take_overrides(fleet);
-    fleet_clock_sample(fleet, monotonic_ns);
-    fleet_clock_report(fleet);
-    log_refused(fleet, refused, first_refused);
-    if (first_time) {
-        fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live %s",
-                  fleet->transport->ops->server(fleet->transport), fleet->node, fleet->name, fleet->round.live_nodes,
-                  plain_number(fleet->round.live_nodes, "node", "nodes"));
-    }
-    hint_expected(fleet);
+    fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live %s",
+              fleet->transport->ops->server(fleet->transport), fleet->node, fleet->name, fleet->round.live_nodes,
+              plain_number(fleet->round.live_nodes, "node", "nodes"));
+}
+
+/* Begins a resync where the fleet has lost counts. */
+static void resync_if_lost(struct fleet *fleet)
+{
     if (fleet->round.forgot) {
-        counter_add(&stats->redis_lost_state_count, 1);
+        counter_add(&fleet->stats.redis_lost_state_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,
                   "%s has lost its data (restarted empty, flushed, or another server): reporting all keys again",
                   fleet->transport->ops->server(fleet->transport));
-    }
-    if (fleet->round.forgot) {
         gather_resync(fleet);
         full_sync_restart(fleet);
     } else if (fleet->merge.lost && fleet->gather.resync_cursor >= fleet->process->table.cell_count &&
                fleet->gather.interval_count > fleet->gather.resynced_at + RESYNC_EVERY) {
-        gather_resync(fleet); /* until the others have told theirs again, there is no end to it */
+        gather_resync(fleet); /* not each time: until the other nodes have resynced too, sums keep falling short */
     }
-    tick_news(fleet->limiter, monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns));
+}
+
+static void count_round(struct fleet *fleet, size_t refused)
+{
+    struct fleet_stats *stats = &fleet->stats;
     store_relaxed(&stats->round_trip_ns, fleet->round.received_ns - fleet->round.sent_ns);
     counter_add(&stats->sync_count, 1);
     counter_add(&stats->report_count, fleet->round.report_count - refused - fleet->merge.retry_count);
     counter_add(&stats->report_retry_count, fleet->merge.retry_count);
     counter_add(&stats->rejected_report_count, refused);
     counter_add(&stats->sent_size, fleet->round.sent_size);
+}
+
+void round_finish(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+{
+    const struct report *first_refused = NULL;
+    fleet->schedule.under_way = false;
+    const bool first_time = !fleet->clock.known;
+    hear_of_nodes(fleet, monotonic_ns);
+    fleet->news.good_ns = monotonic_ns;
+    fleet->news.begun_ns = fleet->schedule.begun_ns;
+    /* Before the answers are merged: the answer that ends an outage is taken in. */
+    if (outage_update(fleet, set, monotonic_ns)) {
+        tick_epoch(fleet->limiter);
+    }
+    fleet->news.age_ns =
+        membership_news_age(fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
+                            fleet->gather.now_ns, fleet->process->interval_ns);
+    const size_t refused = merge_round(fleet, set, fleet_time(fleet, monotonic_ns), &first_refused);
+    if (fleet->merge.refunded) {
+        tick_epoch(fleet->limiter); /* ends the denials that threads answer from their slots */
+    }
+    take_overrides(fleet);
+    fleet_clock_sample(fleet, monotonic_ns);
+    fleet_clock_report(fleet);
+    log_refused(fleet, refused, first_refused);
+    if (first_time) {
+        log_joined(fleet);
+    }
+    hint_expected(fleet);
+    resync_if_lost(fleet);
+    tick_news(fleet->limiter, fleet_time(fleet, monotonic_ns));
+    count_round(fleet, refused);
     if (fleet->full_sync.done) {
-        store_release(&fleet->sync_calls.served, fleet->full_sync.request); /* pairs with weir_sync */
+        store_release(&fleet->sync_calls.served, fleet->full_sync.request); /* [F2] */
         fleet->full_sync = (struct full_sync){.request = 0};
     }
 }
 
-/* When to ask whether all nodes are back; UINT64_MAX: nobody is awaited. */
 uint64_t round_asks_at_ns(const struct fleet *fleet)
 {
     const bool asks = fleet->news.awaits_peers && !membership_complete(&fleet->membership);
     return asks ? fleet->schedule.begun_ns + fleet->process->interval_ns / ASK_DIVISOR : UINT64_MAX;
 }
 
-/* Whether a round is to begin, and which. */
 bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
 {
     const bool urgent =
         load_relaxed(&fleet->process->urgent) != 0 && monotonic_ns >= fleet->schedule.begun_ns + URGENT_NS;
     const bool interval = monotonic_ns >= min_u64(fleet->schedule.next_ns, fleet->schedule.extra_ns);
     const bool asks = monotonic_ns >= round_asks_at_ns(fleet);
-    *kind = interval                                       ? ROUND_INTERVAL
-            : fleet->gather.has_rest                       ? ROUND_REST
-            : asks && !(urgent || full_sync_wanted(fleet)) ? ROUND_ASK
-                                                           : ROUND_URGENT;
+    if (interval) {
+        *kind = ROUND_INTERVAL;
+    } else if (fleet->gather.has_rest) {
+        *kind = ROUND_REST;
+    } else {
+        *kind = asks && !urgent && !full_sync_wanted(fleet) ? ROUND_ASK : ROUND_URGENT;
+    }
     return interval || fleet->gather.has_rest || urgent || asks || full_sync_wanted(fleet);
 }
 

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What is done to every key of a policy, or to all there are: when the outage ladder leaves the open rung, when fleet
- * time is stepped. Cell by cell, each pinned meanwhile; checks go on beside. A part of the table at a time: the first
- * of these begins in the very moment in which nothing may stop the ticks.
- */
+/* See sweep.h. A slice is bounded in time: a sweep begins in the very step in which the ticks must not be delayed. */
 #include <string.h>
 
 #include "algorithm/bucket.h"
@@ -14,13 +10,13 @@
 #include "fleet/sweep.h"
 #include "fleet/tuning.h"
 
-/* Pins a cell and calls `visit` where its policy is as asked for. */
+/* Pins a cell and visits it, if its policy is one of those asked for. */
 static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit)
 {
     struct process *process = sweep->fleet->process;
     struct cell *cell = &process->table.cells[at];
     const struct cell_meta *meta = &process->table.metas[at];
-    const uint64_t hash = load_acquire(&cell->hash);
+    const uint64_t hash = load_acquire(&cell->hash); /* [T1] */
     if (hash == 0 || (sweep->groups != NULL && !sweep->groups[load_relaxed(&meta->group)]) || !cell_pin(cell, hash)) {
         return;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See waive.h. */
+/* See waive.h. Outage modes: outage.c. */
 #include "fleet/waive.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "fleet/sweep.h"
 
 /*
- * What a bucket has let pass so far is no debt to the fleet. What it owed before is as of the last answer: since the
- * open rung was left, units may have been charged in parts.
+ * Writes to a cell that what its bucket has admitted so far is no debt to the fleet. What the bucket owed before is as
+ * of the last answer: since the policy left OUTAGE_MODE_OPEN, units may have been charged in part.
  */
 static void waive_cell(const struct sweep *sweep, uint32_t at, struct sync_full *sync, const struct rule *rule)
 {
