@@ -26,7 +26,9 @@
  *   clock     --limit fixed:500/2s --nodes 4 --demand 1.5 --drift 500 --clock 1=30 --seconds 60, with --delay 5-60
  *
  * Any change moves single figures by chance: most in a window by 0.1 in "burst", false denials by 0.0008 in "clock",
- * of "cut" by 0.0014. "No effect" says that nothing moved by more than that.
+ * of "cut" by 0.0014. "No effect" says that nothing moved by more than that. "Judgement" says that no figure or test
+ * tells a better value. The constants of process/allowance.h and allowance.c stay there: process must not include
+ * fleet.
  */
 #ifndef WEIR_FLEET_TUNING_H
 #define WEIR_FLEET_TUNING_H
@@ -49,7 +51,7 @@
 /* Most sliding logs in one round: each has a buffer of 3.5 KiB. No effect on the runs. flush_test fills a round. */
 #define ROUND_HISTORIES 128
 
-/* Most refunded units of one log that a round reports. Judgement; no run refunds that many. share_log_test. */
+/* Most refunded units of one log that a round reports. Judgement: no run refunds that many. */
 #define ROUND_REFUNDS 1000
 
 /* Most evicted keys in one round. Judgement: with two windows each they fill half of it. flush_test. */
@@ -57,7 +59,7 @@
 
 /*
  * How long the background thread gathers, and sweeps, at a time. Above: the tick of 1 ms comes late. Below: more rounds
- * for as many keys. sweep_test and flush_test (a clock that creeps) hold the bound; the value is judgement.
+ * for as many keys. sweep_test and flush_test hold it with a clock that creeps; the value is judgement.
  */
 #define GATHER_SLICE_NS (500 * NS_PER_US)
 #define SWEEP_SLICE_NS  (500 * NS_PER_US)
@@ -112,7 +114,7 @@
 
 /*
  * The interval is so many times longer while no thread checks. Above: an idle node is taken for suspect. Below: more
- * rounds of idle nodes. fleet_test; the runs have no idle node.
+ * rounds of idle nodes. The runs have no idle node, and no unit test fails at half or double. Judgement.
  */
 #define IDLE_INTERVALS 2
 
@@ -126,13 +128,13 @@
  */
 #define ASK_DIVISOR 8
 
-/* A resync that only sums call for comes at most once in so many intervals. No effect on the runs. share_test. */
+/* A resync that only sums call for comes at most once in so many intervals. Half, double: no effect. Judgement. */
 #define RESYNC_EVERY 16
 
 /* A resync reports the table in so many intervals. Half, double: no effect on "empty"; it spreads the load on Redis. */
 #define RESYNC_INTERVALS 4
 
-/* Attempts to settle all grants for weir_sync while other threads settle too. Judgement; stress_sync_test. */
+/* Attempts to settle all grants for weir_sync while other threads settle too. Judgement. */
 #define SETTLE_PASSES 100
 
 /* --- Outages and other nodes ---------------------------------------------------------------------------------------
@@ -146,7 +148,8 @@
 
 /*
  * A node without a good round for so many intervals was away: it asks before it reports, and awaits the others. Double:
- * at most 1.13, not 1.04, of the limit in "cutwindow". At 2: no effect.
+ * at most 1.13, not 1.04, of the limit in "cutwindow". At 2: no effect on the runs, but share_test fails: a reset is
+ * lost with the answers.
  */
 #define OUTAGE_INTERVALS 3
 
@@ -164,19 +167,19 @@
 #define GRACE_INTERVALS       3
 #define GRACE_LEAST_INTERVALS 2
 
-/* Without a heartbeat for so many intervals a node has failed; but not before the minimum. membership_test. */
+/* Without a heartbeat for so many intervals a node has failed; but not before the minimum. Judgement. */
 #define LIFETIME_INTERVALS UINT64_C(20)
 #define LIFETIME_MIN_NS    (10 * NS_PER_S)
 
 /*
  * Awaited nodes have an interval plus this part of it to hear that all are back, and an interval less this part of it
- * to report: together two intervals. membership_test.
+ * to report: together two intervals. Judgement.
  */
 #define SETTLE_DIVISOR 4
 
 /*
- * A bucket that owes more than its burst by this part of it was charged without being asked (weir_charge). halves_test
- * and share_test.
+ * A bucket that owes more than its burst by this part of it was charged without being asked (weir_charge). Not measured
+ * at half and double. Judgement.
  */
 #define CHARGED_DIVISOR 8
 
@@ -209,7 +212,8 @@
 #define CHANGE_FACTOR    2
 #define CHANGE_INTERVALS 4
 
-/* Demand that grew by this factor is treated as a first contact. No effect on the runs. new_keys_test. */
+/* Demand that grew by this factor is treated as a first contact. No effect on the runs. Half: forgotten_test fails;
+ * double: no unit test does. */
 #define SURGE_FACTOR 8
 
 /*
@@ -218,7 +222,7 @@
  */
 #define OVERSUBSCRIBED_UNITS 2
 
-/* A heartbeat is late by this part of an interval. Half, double: no effect. learn_test. */
+/* A heartbeat is late by this part of an interval. Half, double: no effect. Judgement. */
 #define LATE_DIVISOR 32
 
 /*
@@ -236,8 +240,8 @@
 
 /*
  * What the fleet admitted below its limit while requests were denied is made up for within so many intervals; and of
- * an interval without denials this part, or else a bucket that nobody used would admit more than its burst. Half,
- * double: no effect on the runs.
+ * an interval without denials this part, or else a bucket that no node used would admit more than its burst. Half,
+ * double: no effect on the runs, and no unit test fails. Judgement.
  */
 #define CREDIT_INTERVALS 1
 #define CREDIT_DIVISOR   8
@@ -245,7 +249,8 @@
 /* --- Records in Redis: how long they outlive their use. The runs do not depend on them. ----------------------------
  */
 
-/* A bucket's record stays so long after it is full again: a node may be away, or its clock wrong, for a minute. */
+/* A bucket's record stays so long after it is full again: a node may be away, or its clock wrong, for a minute. Half:
+ * sweep_test fails (the way back from an outage outlasts the record). */
 #define BUCKET_SLACK_MS 60000
 
 /* Slack for clocks and delays on a window's record, which is needed until the end of the window after it. */
@@ -254,7 +259,7 @@
 /* Slack for clocks and delays on a sliding log's record. */
 #define HISTORY_SLACK_MS 1000
 
-/* Two nodes' clocks may be so far apart before each takes the other's expired units for lost ones. share_log_test. */
+/* Two nodes' clocks may be so far apart before each takes the other's expired units for lost ones. Judgement. */
 #define HISTORY_SKEW_NS (100 * NS_PER_MS)
 
 /* --- Fleet time ----------------------------------------------------------------------------------------------------
@@ -271,18 +276,18 @@
 
 /*
  * An error above CLOCK_STEP_NS is no drift: a clock was set. So many samples must say so; until then the node's
- * heartbeats look as late as the error is. clocks_test.
+ * heartbeats look as late as the error is. Judgement.
  */
 #define CLOCK_STEP_SAMPLES 2
 #define CLOCK_STEP_NS      ((int64_t) NS_PER_S)
 
-/* An error this far back is stepped, and the keys' states move with it; a smaller one is slewed. clocks_test. */
+/* An error this far back is stepped, and the keys' states move with it; a smaller one is slewed. Judgement. */
 #define CLOCK_STEP_BACK_NS ((int64_t) 3540 * (int64_t) NS_PER_S)
 
-/* Fleet time this far from Redis's clock is logged: neither drift nor a paused machine makes that. clocks_test. */
+/* Fleet time this far from Redis's clock is logged: neither drift nor a paused machine makes that. Judgement. */
 #define CLOCK_APART_NS ((int64_t) 3600 * (int64_t) NS_PER_S)
 
-/* A problem that does not change is logged again after so long. trouble_test. */
+/* A problem that does not change is logged again after so long. Judgement. */
 #define LOG_AGAIN_NS (600 * NS_PER_S)
 
 /* --- Relations -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 /*
  * A host whose clock is an hour wrong meets the fleet while its threads check: no key is denied for that hour.
  *
- * Guards: src/fleet/fleet_clock.c, src/fleet/sweep.c, src/thread/tick.c
+ * Guards: src/fleet/fleet_clock.c, src/fleet/clock_shift.c, src/thread/tick.c
  */
 #include <errno.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * ask three times as much. No stretch of two periods lets more pass than the limit's bound, and none after a step lets
  * less than the limit pass for longer than the first period.
  *
- * Guards: src/fleet/fleet_clock.c, src/fleet/sweep.c
+ * Guards: src/fleet/fleet_clock.c, src/fleet/clock_shift.c
  */
 #include <inttypes.h>
 

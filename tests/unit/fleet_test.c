@@ -5,6 +5,7 @@
  * new_keys_test.c.
  *
  * Guards: src/fleet/round.c, src/fleet/gather.c, src/fleet/report.c, src/fleet/merge.c, src/fleet/demand.c,
+ * src/fleet/account.c,
  * src/check/direct_charge.c, src/base/count.h, src/transport/loopback/loopback.c
  */
 #include "support/nodes.h"

@@ -3,7 +3,7 @@
  * A flush, for a weir_sync, over several rounds: whatever befalls one of them, and whatever is used behind
  * it, all that was counted before is in the fleet when it is over.
  *
- * Guards: src/fleet/gather.c, src/fleet/round.c
+ * Guards: src/fleet/gather.c, src/fleet/round.c, src/fleet/full_sync.c, src/fleet/fleet.c
  */
 #include <errno.h>
 

@@ -3,7 +3,8 @@
  * Keys that are forgotten and come back, where others use them as well: they begin with what they had used, which is
  * told to the fleet once, and counted once. (One process: stress/flood_test.c.)
  *
- * Guards: src/process/evict.c, src/process/evicted_sketch.c, src/fleet/report.c
+ * Guards: src/process/evict.c, src/process/evicted_sketch.c, src/fleet/report.c,
+ * src/fleet/record.c
  */
 #include <inttypes.h>
 

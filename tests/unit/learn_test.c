@@ -3,7 +3,7 @@
  * What is learned of a key's demand between answers: of what was denied, of what was asked for lately, of who fell
  * silent.
  *
- * Guards: src/fleet/demand.c
+ * Guards: src/fleet/demand.c, src/fleet/demand_learn.c, src/fleet/presumed.c
  */
 #include "algorithm/estimate.h"
 #include "algorithm/window.h"

@@ -3,7 +3,7 @@
  * What a node lets pass of keys that the fleet has not told it of, on the in-memory fleet: new ones, those left alone
  * for a while, and quotas. Without a fleet at all: ladder_test.c.
  *
- * Guards: src/process/allowance.c, src/fleet/demand.c
+ * Guards: src/process/allowance.c, src/fleet/demand_learn.c, src/fleet/publish.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

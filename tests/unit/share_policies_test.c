@@ -3,7 +3,7 @@
  * What several nodes share of policies: quotas that outlive a node, tiers, entries of single keys; and what a wrong
  * wall clock has counted before the fleet's time is known.
  *
- * Guards: src/policy/override_set.c, src/limiter/bucket_origin.c, src/fleet/sweep.c, src/fleet/merge.c,
+ * Guards: src/policy/override_set.c, src/limiter/bucket_origin.c, src/fleet/waive.c, src/fleet/merge.c,
  * src/transport/loopback/loopback.c
  */
 #include <errno.h>

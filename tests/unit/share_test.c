@@ -3,7 +3,8 @@
  * What is put right afterwards, shared: units given back, charged, and keys reset, on several nodes of the in-memory
  * fleet, while rounds are lost and everything is forgotten. The fleet's sum is held against what the nodes used.
  *
- * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/merge.c, src/fleet/report.c
+ * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/merge.c, src/fleet/report.c,
+ * src/fleet/reading.c
  */
 #include <errno.h>
 

@@ -3,7 +3,7 @@
  * What is done to every key of a table, a part of it at a time: when an outage begins, on the way back from one in
  * which everything passed, when the first reading of the fleet's clock moves the time.
  *
- * Guards: src/fleet/sweep.c
+ * Guards: src/fleet/sweep.c, src/fleet/waive.c, src/fleet/clock_shift.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

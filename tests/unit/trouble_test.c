@@ -2,7 +2,7 @@
 /*
  * What a node says and counts of a fleet that it cannot reach, by the fake clock.
  *
- * Guards: src/fleet/link_health.c, src/limiter/stats.c, src/transport/loopback/loopback.c
+ * Guards: src/fleet/link_health.c, src/fleet/fleet_log.c, src/limiter/stats.c, src/transport/loopback/loopback.c
  */
 #include <errno.h>
 
