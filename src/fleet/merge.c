@@ -48,11 +48,11 @@ static struct answer answer_of(const struct report *report, const struct sync_co
 {
     struct answer answer = {.remote = load_relaxed(&counts->remote),
                             .remote_refunds = load_relaxed(&counts->remote_refunds),
-                            .reset = count_growth(count_wire(report->refunds), report->mine_refunds)};
+                            .reset = count_growth(count_wire(report->refunds), report->author_refunds)};
     if (listens) {
         /* R3 */
-        answer.remote = count_remote(answer.remote, report->sum, report->mine);
-        answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->mine_refunds);
+        answer.remote = count_remote(answer.remote, report->sum, report->author_count);
+        answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->author_refunds);
     }
     return answer;
 }
@@ -200,7 +200,7 @@ static bool merge_bucket_report(struct fleet *fleet, const struct target *target
 /* Whether the fleet has lost units of another node, and so perhaps some of this node's in other records. */
 static bool lost_some(const struct report *report, const struct sync_counts *counts)
 {
-    return count_is_behind(load_relaxed(&counts->remote), report->sum, report->mine);
+    return count_is_behind(load_relaxed(&counts->remote), report->sum, report->author_count);
 }
 
 static struct publish_input input_of(const struct fleet *fleet, const struct target *target, uint64_t remote)

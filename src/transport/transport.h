@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fleet tier needs of whatever joins the nodes: rounds of reports, answered.
+ * The transport: how a node exchanges reports with the other nodes.
  *
- * Two implementations: Redis (src/transport/redis/) and a fleet within one process (src/transport/loopback/loopback.c).
- * Everything is called by the thread that runs the sync loop, and nothing here blocks: a round is begun, then stepped
- * until it ends.
+ * There are two implementations: Redis (src/transport/redis/), and a fleet within one process for tests and simulations
+ * (src/transport/loopback/). All functions of a transport are called by the thread that runs the sync loop. A round is
+ * begun, then stepped until it ends.
  *
- * Invariant: every count said is cumulative and never decreases for one author of one record, so an
- * implementation keeps the larger of what it has and what it is told. Rounds may be repeated, lost,
- * duplicated and reordered, and the fleet's sums come out the same. Units that were given back are such a count of
- * their own. A log's units have names, author and number, and are a set. Counts have no end: an implementation tells
- * and keeps them as base/count.h says, and answers in that form.
+ * Contract. tests/redis/transport_test.c holds both implementations to each number.
+ *   1  No function blocks. Name lookup in `step` is the one exception (docs/redis.md).
+ *   2  One round at a time: `begin` returns -EBUSY while a round is under way, and changes nothing. A round that has
+ *      begun ends in a later step, with DONE or with FAILED.
+ *   3  A round that is not answered within timeout_ms ends with FAILED. It may or may not have taken effect.
+ *   4  Counts are cumulative. For each author of each record the implementation keeps the larger of its own value and
+ *      the reported one. So a report that is repeated, lost, duplicated or overtaken does not change the sums. Refunds
+ *      are a count of their own. Counts have no end: they are sent and answered as base/count.h says.
+ *   5  The units of a sliding log are a set. A unit's name is its author and its number.
+ *   6  A reset takes effect once, however often it is reported.
+ *   7  A bucket's time moves by new units alone. If the record is lost, it comes back at the latest time that an author
+ *      has seen, plus the units that are new since, in whatever order the authors report.
+ *   8  A record that is refused has its own status. The other reports of the round take effect.
+ *   9  Every round is a heartbeat. Its answer has fleet time and the live nodes. `lost_state` is true in the first
+ * round after the shared data was lost, and false in a transport's first round. 10  The overrides are answered only if
+ * their version is not the round's version.
  */
 #ifndef WEIR_TRANSPORT_TRANSPORT_H
 #define WEIR_TRANSPORT_TRANSPORT_H
@@ -32,25 +43,25 @@
 
 enum report_kind { REPORT_WINDOW, REPORT_BUCKET, REPORT_HISTORY };
 
-/* Most units of one log in one report. */
+/* Units of one sliding log in one report: Redis passes them to one ZADD, within the stack of its Lua. */
 #define REPORT_HISTORY_TIMES 256
 
-/* What a log's author was asked for is told modulo this, so that a sum over all authors is exact. */
+/* The demand of a sliding log's author is reported modulo this, so that a sum over all authors is exact. */
 #define REPORT_HISTORY_DEMAND (UINT64_C(1) << 40)
 
-/* Of a log: the author's units by number and time, and what all authors have in the window. */
-struct log_news {
-    /* Said. */
-    char demand_record[REPORT_RECORD_SIZE]; /* what the authors were asked for has a record of its own */
-    uint64_t first;                         /* number of the first unit below */
-    uint64_t gone_from, gone_to;            /* the author's units of these numbers were given back */
-    uint64_t now_us, period_us;             /* units up to now - period are over; fleet time */
-    uint64_t limit;                         /* no more than the latest so many count */
-    uint32_t time_count;
-    uint64_t times_us[REPORT_HISTORY_TIMES]; /* fleet time */
-    uint64_t live;         /* the author's units in the window, as said so far with these (for the caller) */
-    uint64_t window_first; /* number of the author's first unit in the window (for the caller) */
-    /* Answered. */
+/* The part of a report that only a sliding log has. All times are fleet time. */
+struct history_report {
+    /* Set by the caller. */
+    char demand_record[REPORT_RECORD_SIZE];  /* name of the record with the authors' demand, terminated */
+    uint64_t first;                          /* number of the first unit in times_us */
+    uint64_t refund_from, refund_to;         /* the author's units of these numbers are refunded; refund_to excluded */
+    uint64_t now_us, period_us;              /* units up to now - period are outside of the window */
+    uint64_t limit;                          /* only the latest so many units count */
+    uint32_t time_count;                     /* of times_us */
+    uint64_t times_us[REPORT_HISTORY_TIMES]; /* of the units that are reported */
+    uint64_t live;                           /* the caller's own: the author's units in the window, with these */
+    uint64_t window_first;                   /* the caller's own: number of the author's first unit in the window */
+    /* Set by the transport. */
     uint32_t group_count;
     struct history_group groups[HISTORY_GROUPS]; /* of all units, in the order of time, at the time of the last one of a
                                             group; fleet time in us */
@@ -58,114 +69,115 @@ struct log_news {
     uint32_t authors;                            /* how many others have said what they were asked for (sum_demand) */
 };
 
-/* One record's news: what this node says of it, and what the fleet answers. */
+/* A report of one record, and its answer. A field's comment that begins with a kind is of that kind alone. */
 struct report {
-    /* Said. */
+    /* Set by the caller. */
     enum report_kind kind;
     char record[REPORT_RECORD_SIZE]; /* the record's full name, terminated */
-    char author[REPORT_AUTHOR_SIZE]; /* node id and incarnation of the key there; no ':' or space */
-    uint64_t count;                  /* units the author admitted, cumulative */
-    uint64_t demand;                 /* units asked of the author, admitted or not, cumulative */
-    uint64_t refunds;                /* units given back to the author, cumulative */
-    uint64_t reset_us;               /* a reset at this fleet time: all the record still counts is given back, once,
-                                        in the author's name; 0: none */
-    uint64_t reset_kept;             /* but for so many units, which the author has let pass since */
-    uint64_t acked;                  /* bucket: the author's count that the fleet is known to have had. Units up to
-                                        it must not move the bucket again, even where the record was lost */
-    uint64_t acked_refunds;          /* bucket: likewise of what was given back */
-    uint64_t known_refunds;          /* bucket: what was given back to all authors that tat_us has seen */
-    uint64_t tat_us;                 /* bucket: highest theoretical arrival time the node has seen, fleet time */
-    uint64_t now_us;                 /* bucket: fleet time at which this was said; of all reports of a round the same */
-    uint64_t from_us;                /* bucket: up to this fleet time everything is known: units that are told now
-                                        came later, or their node could not tell them since */
-    uint64_t moves;                  /* bucket: 0: all units that are new move its time; else less than so many */
-    uint64_t most_us;                /* bucket: `moves` is not 0: they move its time from now on, and not beyond this */
-    uint8_t rate_id;                 /* bucket: of the rate the rest is by (for the caller) */
-    uint64_t unit_ps;                /* bucket: picoseconds one unit takes to refill; 1 and up */
-    uint64_t expire_ms;              /* window: the record lives on for so long. Bucket: for so long after it is
-                                        full again. At least 1 */
-    struct log_news *history;        /* log; else NULL */
-    /* Answered. */
-    int status; /* 0; -EPROTO: the fleet refused this record alone (wrong type, ...); -EAGAIN: not told
-                   (a part of the fleet's memory is lost just now), tell again: nothing below is set */
-    uint64_t mine,
-        mine_refunds;         /* the author's counts as the fleet has them now; log: the author's units in the window */
-    uint64_t sum, sum_demand; /* over all authors; what was given back is not taken off. See count_remote. sum_demand of
-                                a log: of the others, modulo REPORT_HISTORY_DEMAND */
-    uint64_t sum_refunds;
-    uint64_t tat_answer_us; /* bucket: theoretical arrival time over all authors */
+    char author[REPORT_AUTHOR_SIZE]; /* id of the node, and incarnation of the key there; no ':' and no space */
+    uint64_t count;                  /* units that the author admitted, cumulative */
+    uint64_t demand;                 /* units that were requested of the author, admitted or not, cumulative */
+    uint64_t refunds;                /* units that were given back to the author, cumulative */
+    uint64_t reset_us;               /* fleet time of a reset, which refunds all that the record counts, in the author's
+                                        name; 0: none */
+    uint64_t reset_kept;             /* units that the reset does not refund: the author has admitted them since */
+    uint64_t acked;                  /* bucket: the author's count that a good round has answered. Units up to it do not
+                                        move the bucket again, even if the record was lost */
+    uint64_t acked_refunds;          /* bucket: the author's refunds that a good round has answered */
+    uint64_t known_refunds;          /* bucket: refunds of all authors that tat_us includes */
+    uint64_t tat_us;                 /* bucket: latest theoretical arrival time that the node has seen, fleet time */
+    uint64_t now_us;                 /* bucket: fleet time of the report, the same in all reports of a round */
+    uint64_t from_us;               /* bucket: fleet time up to which all use is reported. New units were used after it,
+                                       or their node could not report them since */
+    uint64_t moves;                 /* bucket: 0: all new units move its time; else fewer than so many do */
+    uint64_t most_us;               /* bucket: if `moves` is not 0, the new units move its time from now_us on, and not
+                                       beyond this time */
+    uint8_t rate_id;                /* bucket: the caller's own: the rate that unit_ps is of */
+    uint64_t unit_ps;               /* bucket: picoseconds in which one unit refills, at least 1 */
+    uint64_t expire_ms;             /* window: life of the record. Bucket: its life after it is full. At least 1 */
+    struct history_report *history; /* sliding log; else NULL */
+    /* Set by the transport. */
+    int status;              /* 0; -EPROTO: the record is refused, as of a wrong type; -EAGAIN: not known to have taken
+                                effect, because a part of the shared data cannot be reached: report again. If it is not
+                                0, nothing below is set */
+    uint64_t author_count;   /* the author's count there. Sliding log: the author's units in the window */
+    uint64_t author_refunds; /* the author's refunds there */
+    uint64_t sum;            /* of all authors' counts; refunds are not taken off (count_remote) */
+    uint64_t sum_demand;     /* of all authors. Sliding log: of the others, modulo REPORT_HISTORY_DEMAND */
+    uint64_t sum_refunds;    /* of all authors */
+    uint64_t tat_answer_us;  /* bucket: theoretical arrival time over all authors */
 };
 
-/* One exchange: a heartbeat, and any number of reports. The caller owns it until the round has ended. */
+/* One exchange: a heartbeat, and any number of reports. The caller owns it, and keeps it until the round has ended. */
 struct round {
+    /* Set by the caller. */
     struct report *reports;
     size_t report_count;
-    const char *node;           /* this node's id, for the heartbeat */
-    uint32_t suspect_ms;        /* without a heartbeat for so long the node is suspect: failed, or cut off */
-    uint32_t node_lifetime_ms;  /* and for so long, failed: it no longer counts */
-    uint64_t fleet_ns;          /* fleet time by this node; 0: it knows none yet */
-    uint64_t wall_ns;           /* the clock of this node's host, which may be wrong; 0: not told */
-    bool asks;                  /* nothing is told: the node is not live by that */
-    bool leaves;                /* the node goes: it no longer counts from now on */
-    bool first;                 /* said: this node has not had a good round on this transport yet */
-    char overrides_version[64]; /* said: of the entries known; "": none. Answered: of those there are */
-    /* Answered, when the round has ended well. */
-    uint64_t sent_ns, received_ns; /* of the time question, by the caller's monotonic clock */
-    uint64_t fleet_wall_ns;        /* fleet time, nanoseconds since 1970 UTC, between those two. It does not go back,
-                                      but where the fleet has lost all it knew */
-    int64_t ahead_ns;              /* so far it is ahead of the clock of whoever keeps it */
-    uint32_t live_nodes;           /* this one included */
+    const char *node;          /* this node's id */
+    uint32_t suspect_ms;       /* without a heartbeat for so long the node is suspect: it has failed or is cut off */
+    uint32_t node_lifetime_ms; /* without a heartbeat for so long the node has failed */
+    uint64_t fleet_ns;         /* fleet time by this node; 0: it knows none */
+    uint64_t wall_ns;          /* the clock of this node's host, which may be wrong; 0: not told */
+    bool asks;                 /* the round reports nothing, and is no heartbeat */
+    bool leaves;               /* the node leaves the fleet */
+    bool first;                /* this node has not had a good round on this transport */
+    /* Set by the caller to the version of the overrides that it has ("": none), by the transport to the current one. */
+    char overrides_version[64];
+    /* Set by the transport, in a round that ends with DONE. */
+    uint64_t sent_ns, received_ns; /* when the time was asked for and answered, by the caller's monotonic clock */
+    uint64_t fleet_wall_ns; /* fleet time between those two, nanoseconds since 1970 UTC. It steps back only if the
+                               shared data was lost */
+    int64_t ahead_ns;       /* fleet time less the clock of the server that keeps it */
+    uint32_t live_nodes;    /* with this node */
     uint32_t suspect_nodes;
-    uint64_t watermark_ns; /* the earliest of the last heartbeats of all nodes, live or suspect, by the fleet's clock:
-                              every node has spoken since */
-    bool forgot;           /* the fleet's memory is not the one of the last good round: another run id or
-                              replication id, or our heartbeat was missing. False when `first` */
+    uint64_t watermark_ns; /* the earliest of the last heartbeats of all nodes, live or suspect, fleet time */
+    bool lost_state;       /* the shared data is not that of the last good round: another run id or replication
+                              id, or this node's heartbeat is missing */
     uint64_t sent_size;    /* bytes written for this round */
-    bool overrides_new;    /* the entries are not those of the version said: they are here, malloc'ed, and the
-                              caller's */
+    bool overrides_new;    /* the overrides have another version. They follow; the caller frees them */
     struct override_text *overrides;
     size_t override_count;
-    uint64_t overrides_left_out; /* of the entries there are, so many are not among them: more than are taken */
+    uint64_t overrides_left_out; /* number of entries that are not among the overrides, because there are too many */
 };
 
 enum transport_state {
-    TRANSPORT_DOWN,  /* not connected; a round cannot begin. `problem` says why */
+    TRANSPORT_DOWN,  /* a round cannot begin; `problem` says why */
     TRANSPORT_READY, /* a round can begin */
     TRANSPORT_BUSY,  /* a round is under way */
 };
 
-/* Cumulative, of all servers. */
+/* Cumulative, over all servers. */
 struct transport_counts {
-    uint64_t attempts;    /* to connect, whatever came of them */
+    uint64_t attempts;    /* to connect, successful or not */
     uint64_t connections; /* opened; the server may refuse the login after that */
     uint64_t failures;    /* attempts that failed, and connections that were lost */
 };
 
-/* What a step brought about. */
+/* What happened in a step. */
 enum transport_event {
     TRANSPORT_NOTHING,
-    TRANSPORT_ROUND_DONE,   /* the round was answered; its reports carry a status each */
-    TRANSPORT_ROUND_FAILED, /* lost, refused as a whole, or timed out: it may or may not have taken effect */
+    TRANSPORT_ROUND_DONE,   /* the round was answered; each report has its status */
+    TRANSPORT_ROUND_FAILED, /* the round was lost, refused as a whole, or timed out */
 };
 
 struct transport;
 
 struct transport_ops {
-    /* Begins a round; it ends in a later step. 0, or -ENOTCONN / -EBUSY and nothing has begun. */
+    /* Begins a round. 0; -ENOTCONN or -EBUSY: nothing has begun. */
     int (*begin)(struct transport *t, struct round *round, uint64_t now_ns);
-    /* Does what can be done without waiting: connects, writes, reads, times out, backs off. */
+    /* Connects, writes, reads, times out and backs off, as far as that needs no waiting. */
     enum transport_event (*step)(struct transport *t, uint64_t now_ns);
     enum transport_state (*state)(const struct transport *t);
-    /* Fills in what to wait for, at most TRANSPORT_MAX_POLLFDS, and lowers *deadline_ns to the time by which
-     * step wants to be called all the same. Returns the number filled in. */
+    /* Fills in at most TRANSPORT_MAX_POLLFDS descriptors to wait for, and lowers *deadline_ns to the time by which step
+     * is to be called in any case. Returns the number of descriptors. */
     size_t (*wait_for)(const struct transport *t, struct pollfd *fds, uint64_t *deadline_ns);
-    /* What is wrong, in words for the log; NULL when nothing is. Valid until the next step. */
+    /* A sentence for the log that says what is wrong; NULL: nothing. Valid until the next step. */
     const char *(*problem)(const struct transport *t);
-    /* The server that the problem is of; without a problem, the server that rounds go to: the begin of a log line, such
-     * as "redis 10.0.0.5:6379". Never holds a password. Valid until the next step. */
+    /* The server with the problem, or without a problem the server that rounds go to. A log line begins with it, such
+     * as "redis 10.0.0.5:6379". Never has a password. Valid until the next step. */
     const char *(*server)(const struct transport *t);
     struct transport_counts (*counts)(const struct transport *t);
-    /* In a child after fork: closes descriptors and frees, but writes nothing. Else: as it says. */
+    /* Closes descriptors and frees the transport. It writes nothing, so a child may call it after fork. */
     void (*close)(struct transport *t);
 };
 

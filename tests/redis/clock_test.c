@@ -70,7 +70,7 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
         const uint64_t own_ns = i == 0 ? set_ns : real_wall_ns(NULL) + (uint64_t) step_ns + 300 * MILLISECOND;
         const int64_t since_ns = i == 0 ? 0 : 300 * (int64_t) MILLISECOND;
         expect_ahead(beat(up, "up", own_ns, &round), step_ns + since_ns, 0);
-        assert_false(round.forgot);
+        assert_false(round.lost_state);
         begun_text(&server, after);
         assert_int_equal(strncmp(before, after, strlen(before)), 0); /* begun when it was */
         assert_int_equal(after[strlen(before)], ':');
@@ -81,7 +81,7 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
             struct transport *t = times % 2 == 0 ? joins : up;
             const int64_t ahead_ns = beat(t, times % 2 == 0 ? "joins" : "up", 0, &round);
             expect_ahead(ahead_ns, step_ns + since_ns, (int64_t) (real_ns() - set_ns));
-            assert_false(round.forgot);
+            assert_false(round.lost_state);
             assert_true(times != 0 || round.live_nodes + round.suspect_nodes == 3);
             assert_true(round.fleet_wall_ns >= last_ns);
             last_ns = round.fleet_wall_ns;
@@ -90,14 +90,14 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
         }
         set_back(&server, steps_ms[i] + 5000); /* once more */
         expect_ahead(beat(up, "up", 0, &round), step_ns + 5 * (int64_t) SECOND, 0);
-        assert_false(round.forgot);
+        assert_false(round.lost_state);
         /* More than an hour has to have a witness: one member alone is none, and no loss. */
         for (int times = 0; times < 2; times++) {
             freeReplyObject(server_command(&server, "ZREM weir:nodes other:600:10000"));
             set_back(&server, INT64_C(7200000) + 2 * steps_ms[i]);
             const uint64_t mine_ns = times == 0 ? 0 : real_wall_ns(NULL) + (uint64_t) step_ns;
             expect_ahead(beat(up, "up", mine_ns, &round), step_ns + 5 * (int64_t) SECOND, (int64_t) SECOND);
-            assert_false(round.forgot);
+            assert_false(round.lost_state);
         }
         joins->ops->close(joins);
         redis_stop(&server, up);
@@ -167,7 +167,7 @@ static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void
         const int64_t goes_ns = beat_with_host(t, "up", early_ns, real_wall_ns(NULL), &round) + (follows ? 0 : step_ns);
         assert_in_range(goes_ns + LEEWAY_NS, 0, 2 * LEEWAY_NS);
         assert_int_equal(round.live_nodes, 2);
-        assert_false(round.forgot);
+        assert_false(round.lost_state);
         redis_stop(&server, t);
     }
 }
@@ -184,9 +184,9 @@ static void test_a_set_that_is_lost_begins_where_the_first_node_is(void **state)
         const int64_t by_ns = ahead_ms[i] * (int64_t) MILLISECOND;
         const bool goes_on = ahead_ms[i] >= 3000;
         expect_ahead(beat(t, "n1", real_wall_ns(NULL) + (uint64_t) by_ns, &round), goes_on ? by_ns : 0, 0);
-        assert_true(i == 0 || round.forgot);
+        assert_true(i == 0 || round.lost_state);
         expect_ahead(beat(t, "n1", real_wall_ns(NULL) + UINT64_C(60) * SECOND, &round), goes_on ? by_ns : 0, SECOND);
-        assert_false(round.forgot); /* and once it is there nobody's guess counts */
+        assert_false(round.lost_state); /* and once it is there nobody's guess counts */
     }
     /* An offset that is gone is taken away. */
     freeReplyObject(server_command(&server, "FLUSHALL"));
@@ -225,7 +225,7 @@ static void test_a_node_that_speaks_seldom_is_not_taken_for_dead(void **state)
             (void) beat(t, "fast", 0, &round);
             assert_int_equal(round.live_nodes, cases[i].live);
             assert_int_equal(round.suspect_nodes, cases[i].suspect);
-            assert_false(times != 0 && round.forgot);
+            assert_false(times != 0 && round.lost_state);
         }
     }
     redis_stop(&server, t);

@@ -35,8 +35,9 @@ static void all_told(struct transport *t, struct report *reports, size_t count, 
     struct round round = round_of(reports, count);
     assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
     for (size_t i = 0; i < count; i++) {
-        if (reports[i].status != 0 || reports[i].mine != said) {
-            fail_msg("%s: status %d, %llu", reports[i].record, reports[i].status, (unsigned long long) reports[i].mine);
+        if (reports[i].status != 0 || reports[i].author_count != said) {
+            fail_msg("%s: status %d, %llu", reports[i].record, reports[i].status,
+                     (unsigned long long) reports[i].author_count);
         }
     }
     assert_int_equal(round.live_nodes, 1);
@@ -132,9 +133,9 @@ static void test_a_slot_on_its_way_is_followed_within_the_round(void **state)
         assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
         for (size_t i = 0; i < count; i++) {
             assert_int_equal(reports[i].status, 0);
-            assert_int_equal(reports[i].mine, said);
+            assert_int_equal(reports[i].author_count, said);
         }
-        assert_false(round.forgot);
+        assert_false(round.lost_state);
         if (said == 1) {
             cluster_move_begin(&c, slot, from, to);
             assert_int_equal(cluster_move_keys(&c, slot, from, to, 3), 3);
@@ -223,7 +224,7 @@ static bool forgets(struct transport *t)
     fill(reports, TAGS, 50);
     struct round round = round_of(reports, TAGS);
     assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
-    return round.forgot;
+    return round.lost_state;
 }
 
 static void test_a_shard_that_forgets_is_noticed(void **state)
@@ -276,7 +277,7 @@ static void test_a_promoted_replica_is_followed_and_told_again(void **state)
         fill(reports, TAGS, 2);
         struct round round = round_of(reports, TAGS);
         (void) exchange(t, &round);
-        forgot = forgot || round.forgot;
+        forgot = forgot || round.lost_state;
         missing = 0;
         for (size_t i = 0; i < TAGS; i++) {
             assert_true(reports[i].status == 0 || reports[i].status == -EAGAIN);

@@ -122,7 +122,7 @@ static const char *value_at(size_t i, bool digits)
 /* Two records in one call: one that is spoilt, and one that is not. */
 struct pair {
     struct report reports[2];
-    struct log_news histories[2];
+    struct history_report histories[2];
 };
 
 static const char *const records[] = {"weir:{001}:x:p:spoilt", "weir:{001}:x:p:good"};
@@ -144,7 +144,7 @@ static void pair_init(struct pair *pair, enum report_kind kind, uint64_t count)
                              .author = "a.1"};
         (void) snprintf(r->record, sizeof(r->record), "%s", records[i]);
         if (kind == REPORT_HISTORY) {
-            struct log_news *log = &pair->histories[i];
+            struct history_report *log = &pair->histories[i];
             r->history = log;
             (void) snprintf(log->demand_record, sizeof(log->demand_record), "%s", hashes[i]);
             log->now_us = now_us;
@@ -169,9 +169,9 @@ static void expect_one_spoilt_at_most(struct bench *b, enum report_kind kind, co
         }
         const struct report *good = &pair.reports[1];
         const uint64_t units = kind == REPORT_HISTORY ? count - 4 : count;
-        if (good->status != 0 || good->mine != units || good->sum != units) {
+        if (good->status != 0 || good->author_count != units || good->sum != units) {
             fail_msg("kind %d, %.200s: the other one is answered %d, %" PRIu64 " of %" PRIu64, (int) kind, what,
-                     good->status, good->mine, good->sum);
+                     good->status, good->author_count, good->sum);
         }
         if (pair.reports[0].status != 0 && pair.reports[0].status != -EPROTO) {
             fail_msg("kind %d, %.200s: status %d", (int) kind, what, pair.reports[0].status);
@@ -284,11 +284,11 @@ static void test_a_log_is_rid_of_what_no_node_can_have_written(void **state)
         freeReplyObject(server_command(&b.server, "HSET %s b.1 %s c.1 %s", hashes[0], demand, "7 9223372036854775807"));
         assert_int_equal(exchange(b.t, &round), TRANSPORT_ROUND_DONE);
         assert_int_equal(pair.reports[0].status, 0);
-        assert_int_equal(pair.reports[0].mine, 1);
+        assert_int_equal(pair.reports[0].author_count, 1);
         assert_int_equal(pair.reports[0].sum, 1);
         assert_int_equal(pair.reports[0].sum_demand, 0);
         assert_int_equal(pair.histories[0].reset_us, 0);
-        assert_int_equal(pair.histories[0].authors, 0);
+        assert_int_equal(pair.histories[0].other_authors, 0);
         redisReply *card = server_command(&b.server, "ZCARD %s", records[0]);
         assert_int_equal(card->integer, 1);
         freeReplyObject(card);
@@ -356,7 +356,7 @@ static void spoil_nodes(struct bench *b, struct transport *other, const char *sc
     int forgot = 0;
     do {
         beat(t, rounds, script);
-        forgot += rounds[0].forgot + rounds[1].forgot;
+        forgot += rounds[0].lost_state + rounds[1].lost_state;
         assert_true(rounds[0].live_nodes <= 10000 && rounds[0].suspect_nodes <= 10000);
         if (ahead_ms(&rounds[0]) > 2000 || ahead_ms(&rounds[1]) > 2000) {
             fail_msg("%s: fleet time is %" PRId64 " ms ahead", script, ahead_ms(&rounds[0]));
@@ -371,7 +371,7 @@ static void spoil_nodes(struct bench *b, struct transport *other, const char *sc
         fail_msg("%s: told all again %d times", script, forgot); /* once each, at the most */
     }
     beat(t, rounds, script);
-    assert_false(rounds[0].forgot || rounds[1].forgot);
+    assert_false(rounds[0].lost_state || rounds[1].lost_state);
     freeReplyObject(server_command(&b->server, "DEL weir:nodes"));
 }
 
@@ -466,7 +466,7 @@ static void test_what_the_set_says_of_fleet_time_is_bounded(void **state)
         freeReplyObject(begun);
         for (int times = 0; times < 4; times++) {
             beat(t, rounds, member);
-            assert_false(rounds[0].forgot || rounds[1].forgot);
+            assert_false(rounds[0].lost_state || rounds[1].lost_state);
             assert_in_range(ahead_ms(&rounds[1]) + 2000, 0, 4000);
         }
         assert_int_equal(card_of_nodes(&b), 3);

@@ -75,7 +75,7 @@ static void say(struct logs *l, const char *format, const char *name)
 }
 
 /* A report of `count` new units, none of which has the time of another author's. */
-static void report_by(struct logs *l, int by, uint32_t count, struct report *r, struct log_news *history)
+static void report_by(struct logs *l, int by, uint32_t count, struct report *r, struct history_report *history)
 {
     struct author *author = &l->authors[by];
     *r = (struct report){.kind = REPORT_HISTORY, .history = history, .expire_ms = 600000};
@@ -102,29 +102,30 @@ static void report_by(struct logs *l, int by, uint32_t count, struct report *r, 
 
 static void expect_alike(const struct logs *l, const struct report *redis, const struct report *model, size_t step)
 {
-    bool alike = redis->status == model->status && redis->mine == model->mine && redis->sum == model->sum &&
-                 redis->history->group_count == model->history->group_count;
+    bool alike = redis->status == model->status && redis->author_count == model->author_count &&
+                 redis->sum == model->sum && redis->history->group_count == model->history->group_count;
     for (uint32_t i = 0; i < redis->history->group_count && alike; i++) {
         alike = redis->history->groups[i].time_ns == model->history->groups[i].time_ns &&
                 redis->history->groups[i].units == model->history->groups[i].units;
     }
     if (!l->asked_lost) {
-        alike = alike && redis->sum_demand == model->sum_demand && redis->history->authors == model->history->authors;
+        alike = alike && redis->sum_demand == model->sum_demand &&
+                redis->history->other_authors == model->history->other_authors;
     }
     if (!alike) {
         fail_msg("step %zu: redis says %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
                  " of %" PRIu32 "; the model %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
                  " of %" PRIu32,
-                 step, redis->status, redis->mine, redis->sum, redis->history->group_count, redis->sum_demand,
-                 redis->history->authors, model->status, model->mine, model->sum, model->history->group_count,
-                 model->sum_demand, model->history->authors);
+                 step, redis->status, redis->author_count, redis->sum, redis->history->group_count, redis->sum_demand,
+                 redis->history->other_authors, model->status, model->author_count, model->sum,
+                 model->history->group_count, model->sum_demand, model->history->other_authors);
     }
 }
 
 /* Tells both, and compares. */
 static void tell(struct logs *l, const struct report *r, size_t step)
 {
-    struct log_news histories[2] = {*r->history, *r->history};
+    struct history_report histories[2] = {*r->history, *r->history};
     struct report ours = *r;
     struct report theirs = *r;
     ours.history = &histories[0];
@@ -151,12 +152,12 @@ static void spoil(struct logs *l, uint64_t how)
 static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
 {
     static struct logs l;
-    static struct log_news last;
+    static struct history_report last;
     struct report repeated = {0};
     logs_start(&l, limit, period_us);
     for (size_t step = 0; step < 400; step++) {
         struct report r;
-        struct log_news history;
+        struct history_report history;
         const int by = (int) random_below(&l.rng, AUTHORS);
         const uint64_t most = random_below(&l.rng, 8) == 0 ? REPORT_HISTORY_TIMES : 6;
         struct author *author = &l.authors[by];
@@ -167,8 +168,8 @@ static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
             /* The latest were given back, and are not used again here. */
             report_by(&l, by, 0, &r, &history);
             author->end -= refunds;
-            history.gone_from = author->end;
-            history.gone_to = author->end + refunds;
+            history.refund_from = author->end;
+            history.refund_to = author->end + refunds;
             tell(&l, &r, step);
             continue;
         }
@@ -237,7 +238,7 @@ static void test_what_a_report_reads_does_not_grow_with_the_log(void **state)
     static struct logs l;
     logs_start(&l, 20000, 3600000000);
     struct report r;
-    struct log_news history;
+    struct history_report history;
     for (size_t step = 0; step < 80; step++) {
         report_by(&l, (int) step % AUTHORS, REPORT_HISTORY_TIMES, &r, &history);
         tell(&l, &r, step); /* more units than the limit: the last of these reports have the set trimmed */

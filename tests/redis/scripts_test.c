@@ -118,20 +118,20 @@ static void learn(struct world *world, const struct report *r)
     author->acked = author->acked > r->count ? author->acked : r->count;
     author->acked_refunds = author->acked_refunds > r->refunds ? author->acked_refunds : r->refunds;
     author->refunds =
-        author->refunds > r->mine_refunds ? author->refunds : r->mine_refunds; /* a reset gave back in its name */
+        author->refunds > r->author_refunds ? author->refunds : r->author_refunds; /* a reset gave back in its name */
 }
 
 static void expect_alike(const struct report *redis, const struct report *model, size_t step)
 {
-    if (redis->status != model->status || redis->mine != model->mine || redis->sum != model->sum ||
-        redis->sum_demand != model->sum_demand || redis->mine_refunds != model->mine_refunds ||
+    if (redis->status != model->status || redis->author_count != model->author_count || redis->sum != model->sum ||
+        redis->sum_demand != model->sum_demand || redis->author_refunds != model->author_refunds ||
         redis->sum_refunds != model->sum_refunds ||
         (redis->kind == REPORT_BUCKET && redis->tat_answer_us != model->tat_answer_us)) {
         fail_msg("step %zu, %s by %s: redis says %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
                  " %" PRIu64 ", the model %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
-                 step, redis->record, redis->author, redis->status, redis->mine, redis->sum, redis->sum_demand,
-                 redis->mine_refunds, redis->sum_refunds, redis->tat_answer_us, model->status, model->mine, model->sum,
-                 model->sum_demand, model->mine_refunds, model->sum_refunds, model->tat_answer_us);
+                 step, redis->record, redis->author, redis->status, redis->author_count, redis->sum, redis->sum_demand,
+                 redis->author_refunds, redis->sum_refunds, redis->tat_answer_us, model->status, model->author_count,
+                 model->sum, model->sum_demand, model->author_refunds, model->sum_refunds, model->tat_answer_us);
     }
 }
 
@@ -305,7 +305,7 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
         denied.demand += more;
         demand = denied.demand;
         assert_int_equal(tell(t, &denied, 1), TRANSPORT_ROUND_DONE);
-        assert_int_equal(denied.mine, 78);
+        assert_int_equal(denied.author_count, 78);
         assert_int_equal(denied.sum, 1078);
         assert_true(denied.sum_demand < COUNT_END);
         assert_int_equal(count_growth(before, denied.sum_demand), more + (step == 0 ? 78 : 0));
@@ -326,9 +326,9 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
         r.count = r.demand = r.count + more;
         const uint64_t before = r.sum;
         assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
-        assert_int_equal(r.mine, count_wire(r.count));
+        assert_int_equal(r.author_count, count_wire(r.count));
         assert_int_equal(count_growth(before, r.sum), more);
-        assert_int_equal(count_remote(78, r.sum, r.mine), 78);
+        assert_int_equal(count_remote(78, r.sum, r.author_count), 78);
         assert_int_equal(count_remote(0, r.sum, 78) % COUNT_RESTART, r.count % COUNT_RESTART);
         assert_int_equal(r.tat_answer_us, kind == REPORT_BUCKET ? tat_us + 10 * 1000 : tat_us);
         tat_us = r.tat_answer_us;
@@ -380,14 +380,14 @@ static void test_a_field_with_more_asked_than_can_be_told_loses_that_alone(void 
             (void) snprintf(field, sizeof(field), "1078 %s", demand[i]);
             freeReplyObject(server_command(&server, "HSET %s sum %b", r.record, field, strlen(field)));
             assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
-            assert_int_equal(r.mine, 1000);
+            assert_int_equal(r.author_count, 1000);
             assert_int_equal(r.sum, 1078);
             const uint64_t before = r.sum_demand;
             r.count++;
             r.demand = UINT64_C(12000000000000000) + 4096; /* in the words of that version, which has no end either */
             assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
             assert_int_equal(r.status, 0);
-            assert_int_equal(r.mine, 1001);
+            assert_int_equal(r.author_count, 1001);
             assert_int_equal(r.sum, 1079);
             assert_true(i != 1 || r.sum_demand == before + 4096);
             freeReplyObject(server_command(&server, "DEL %s", r.record));

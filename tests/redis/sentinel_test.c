@@ -65,8 +65,8 @@ static bool tell(struct transport *t, uint64_t count)
         }
         if (exchange(t, &round) == TRANSPORT_ROUND_DONE) {
             assert_int_equal(report.status, 0);
-            assert_int_equal(report.mine, count);
-            return forgot || round.forgot;
+            assert_int_equal(report.author_count, count);
+            return forgot || round.lost_state;
         }
     }
 }
@@ -198,16 +198,16 @@ static struct transport *open_as_user(const struct server *server, const char *r
 /* A round with every script. */
 static enum transport_event say_everything(struct transport *t)
 {
-    static struct log_news log;
-    log = (struct log_news){.demand_record = "weir:{001}?p",
-                            .first = 1,
-                            .now_us = UINT64_C(1760000000000000),
-                            .period_us = 1000000,
-                            .limit = 10,
-                            .time_count = 2,
-                            .gone_from = 1,
-                            .gone_to = 2,
-                            .times_us = {UINT64_C(1760000000000000), UINT64_C(1760000000000001)}};
+    static struct history_report log;
+    log = (struct history_report){.demand_record = "weir:{001}?p",
+                                  .first = 1,
+                                  .now_us = UINT64_C(1760000000000000),
+                                  .period_us = 1000000,
+                                  .limit = 10,
+                                  .time_count = 2,
+                                  .refund_from = 1,
+                                  .refund_to = 2,
+                                  .times_us = {UINT64_C(1760000000000000), UINT64_C(1760000000000001)}};
     struct report reports[3] = {window("a.1", 5, 5), window("a.1", 5, 5), window("a.1", 5, 5)};
     reports[0].refunds = 1;
     reports[0].reset_us = 5;

@@ -131,7 +131,7 @@ static void speaks(struct transport *t)
         struct round round = {.reports = reports, .report_count = 2000, .node = "n1", .node_lifetime_ms = 5000};
         assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
         for (size_t i = 0; i < 2000; i++) {
-            assert_int_equal(reports[i].mine, said);
+            assert_int_equal(reports[i].author_count, said);
         }
     }
     assert_null(t->ops->problem(t));

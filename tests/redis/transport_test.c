@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a transport must do, asked of both: the in-memory fleet and a real Redis with its scripts.
+ * The contract of transport/transport.h, asked of both implementations: the fleet in memory, and a real Redis.
  *
  * Guards: src/transport/transport.h, src/transport/redis/redis.c, src/transport/redis/batch.c,
  * src/transport/redis/answer.c, src/transport/loopback/loopback.c, src/transport/loopback/network.c,
@@ -18,7 +18,7 @@
 
 #define TIMEOUT_MS 1500 /* of a machine that others work on, too */
 
-/* One of the two, and what stands behind it. */
+/* One transport, and the server or fleet behind it. */
 struct bench {
     struct loopback_fleet *fleet;
     struct server server;
@@ -44,7 +44,7 @@ static struct transport *connect_to(struct bench *b)
     return t;
 }
 
-/* Says one thing of one record, and returns what comes back. */
+/* Reports one record, and returns the answered report. */
 static struct report say(struct transport *t, struct report report)
 {
     struct round round = {.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 5000};
@@ -56,21 +56,21 @@ static void windows_keep_the_larger_count(struct transport *t)
 {
     struct report r = say(t, window("a.1", 10, 15));
     assert_int_equal(r.status, 0);
-    assert_int_equal(r.mine, 10);
+    assert_int_equal(r.author_count, 10);
     assert_int_equal(r.sum, 10);
     assert_int_equal(r.sum_demand, 15);
     r = say(t, window("b.1", 7, 7));
-    assert_int_equal(r.mine, 7);
+    assert_int_equal(r.author_count, 7);
     assert_int_equal(r.sum, 17);
     assert_int_equal(r.sum_demand, 22);
     r = say(t, window("a.1", 10, 15)); /* again */
     assert_int_equal(r.sum, 17);
-    r = say(t, window("a.1", 4, 20)); /* overtaken by a later one; its demand is news */
-    assert_int_equal(r.mine, 10);
+    r = say(t, window("a.1", 4, 20)); /* an older count with a newer demand */
+    assert_int_equal(r.author_count, 10);
     assert_int_equal(r.sum, 17);
     assert_int_equal(r.sum_demand, 27);
-    r = say(t, window("a.2", 5, 5)); /* another stay of the key on the same node */
-    assert_int_equal(r.mine, 5);
+    r = say(t, window("a.2", 5, 5)); /* another incarnation of the key on the same node */
+    assert_int_equal(r.author_count, 5);
     assert_int_equal(r.sum, 22);
     r = say(t, window("a.1", UINT64_C(9000000000000000), 0)); /* near 2^53, and no digit is lost */
     assert_int_equal(r.sum, UINT64_C(9000000000000012));
@@ -94,7 +94,7 @@ static struct report bucket(const char *author, uint64_t count, uint64_t acked, 
     return r;
 }
 
-static void buckets_move_by_news(struct transport *t)
+static void buckets_move_by_new_units(struct transport *t)
 {
     struct report r = say(t, bucket("a.1", 100, 0, 0)); /* 2.5 us each */
     assert_int_equal(r.sum, 100);
@@ -103,35 +103,35 @@ static void buckets_move_by_news(struct transport *t)
     assert_int_equal(r.tat_answer_us, NOW_US + 250);
     r = say(t, bucket("b.1", 40, 0, 0));
     assert_int_equal(r.sum, 140);
-    assert_int_equal(r.mine, 40);
+    assert_int_equal(r.author_count, 40);
     assert_int_equal(r.tat_answer_us, NOW_US + 350);
     r = say(t, bucket("c.1", 1000, 1000, 0)); /* counted before the record was lost: no debt */
     assert_int_equal(r.sum, 1140);
     assert_int_equal(r.tat_answer_us, NOW_US + 350);
-    r = say(t, bucket("c.1", 1001, 1000, NOW_US + 900)); /* the later time wins, and what is new comes on top */
+    r = say(t, bucket("c.1", 1001, 1000, NOW_US + 900)); /* the later time wins, and the new unit is added to it */
     assert_int_equal(r.tat_answer_us, NOW_US + 903);
 }
 
 /*
- * A record is lost that three authors have seen at different times, and each has had units since. In whatever order
- * they tell, the bucket is at the latest of those times and all the units.
+ * A record is lost that three authors have seen at different times, and each author has had units since. In whatever
+ * order the authors report, the bucket is at the latest of those times plus all the units.
  */
-static void lost_buckets_come_back_whole(struct transport *t)
+static void lost_buckets_come_back_complete(struct transport *t)
 {
     static const size_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     static const uint64_t seen_us[3] = {NOW_US + 1000, NOW_US + 1500, NOW_US + 1200};
-    static const uint64_t news[3] = {400, 40, 200}; /* 2.5 us each */
+    static const uint64_t units[3] = {400, 40, 200}; /* 2.5 us each */
     static const char *const authors[3] = {"a.1", "b.1", "c.1"};
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
         struct report r = {.status = 0};
         for (size_t j = 0; j < 3; j++) {
             const size_t by = orders[i][j];
-            r = bucket(authors[by], 1000 + news[by], 1000, seen_us[by]);
+            r = bucket(authors[by], 1000 + units[by], 1000, seen_us[by]);
             (void) snprintf(r.record, sizeof(r.record), "weir:{001}:b1s:p:lost%zu", i);
             r = say(t, r);
         }
         assert_int_equal(r.tat_answer_us, NOW_US + 1500 + 640 * 5 / 2);
-        /* From now on it is a record like any other. */
+        /* Afterwards the record moves by new units, as any other. */
         r = bucket("a.1", 1500, 1400, r.tat_answer_us);
         (void) snprintf(r.record, sizeof(r.record), "weir:{001}:b1s:p:lost%zu", i);
         r = say(t, r);
@@ -146,14 +146,14 @@ static void heartbeats_count_nodes_and_notice_loss(struct bench *b)
     const uint64_t now_ns = real_wall_ns(NULL);
     assert_in_range(round.fleet_wall_ns, now_ns - 2 * SECOND, now_ns + SECOND);
     assert_true(round.received_ns >= round.sent_ns);
-    assert_false(round.forgot);
+    assert_false(round.lost_state);
     struct transport *other = connect_to(b); /* a transport is one node's */
     round = (struct round){.node = "n2", .node_lifetime_ms = 5000, .first = true};
     assert_int_equal(exchange(other, &round), TRANSPORT_ROUND_DONE);
     assert_int_equal(round.live_nodes, 2);
     round = (struct round){.node = "n1", .node_lifetime_ms = 5000};
     assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
-    assert_false(round.forgot);
+    assert_false(round.lost_state);
     if (b->is_redis) {
         freeReplyObject(server_command(&b->server, "FLUSHALL"));
     } else {
@@ -161,9 +161,120 @@ static void heartbeats_count_nodes_and_notice_loss(struct bench *b)
     }
     round = (struct round){.node = "n1", .node_lifetime_ms = 5000};
     assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
-    assert_true(round.forgot);
+    assert_true(round.lost_state);
     other->ops->close(other);
     assert_int_equal(round.live_nodes, 1);
+}
+
+static struct report history(const char *author, struct history_report *told, uint64_t first, uint32_t units)
+{
+    struct report r = {.kind = REPORT_HISTORY, .demand = 7, .expire_ms = 60000, .history = told};
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:l1s:p:history");
+    (void) snprintf(r.author, sizeof(r.author), "%s", author);
+    *told = (struct history_report){
+        .first = first, .now_us = NOW_US, .period_us = 1000000, .limit = 100, .time_count = units};
+    (void) snprintf(told->demand_record, sizeof(told->demand_record), "weir:{001}:l1s?p:history");
+    for (uint32_t i = 0; i < units; i++) {
+        told->times_us[i] = NOW_US - 1000 + (first + i) * 10;
+    }
+    return r;
+}
+
+static void histories_are_sets_of_units(struct transport *t)
+{
+    static struct history_report h;
+    struct report r = say(t, history("a.1", &h, 0, 5));
+    assert_int_equal(r.status, 0);
+    assert_int_equal(r.author_count, 5);
+    assert_int_equal(r.sum, 5);
+    r = say(t, history("a.1", &h, 0, 5)); /* repeated */
+    assert_int_equal(r.sum, 5);
+    r = say(t, history("a.1", &h, 3, 4)); /* two units of four are new */
+    assert_int_equal(r.sum, 7);
+    r = say(t, history("b.1", &h, 0, 5)); /* the same numbers of another author are other units */
+    assert_int_equal(r.author_count, 5);
+    assert_int_equal(r.sum, 12);
+    assert_int_equal(h.other_authors, 1);
+    assert_int_equal(r.sum_demand, 7);
+    r = history("a.1", &h, 7, 0);
+    h.refund_from = 1;
+    h.refund_to = 4;
+    r = say(t, r);
+    assert_int_equal(r.author_count, 4);
+    assert_int_equal(r.sum, 9);
+}
+
+static void a_reset_counts_once(struct transport *t)
+{
+    struct report r = window("a.1", 10, 10);
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:f1s:p:reset");
+    r = say(t, r);
+    r.reset_us = NOW_US;
+    r.reset_kept = 2;
+    r = say(t, r);
+    assert_int_equal(r.sum_refunds, 8);
+    assert_int_equal(r.author_refunds, 8);
+    r.count = 15;
+    for (int repeated = 0; repeated < 3; repeated++) {
+        r = say(t, r);
+        assert_int_equal(r.sum, 15);
+        assert_int_equal(r.sum_refunds, 8);
+    }
+    r.reset_us = NOW_US + 1; /* another one */
+    r = say(t, r);
+    assert_int_equal(r.sum_refunds, 13);
+}
+
+static void a_refused_record_costs_no_other(struct bench *b)
+{
+    struct report reports[3];
+    for (size_t i = 0; i < 3; i++) {
+        reports[i] = window("a.1", 5, 5);
+        (void) snprintf(reports[i].record, sizeof(reports[i].record), "weir:{001}:f1s:p:refused%zu", i);
+    }
+    if (b->is_redis) {
+        freeReplyObject(server_command(&b->server, "SET %s x", reports[1].record));
+    } else {
+        loopback_fleet_refuse(b->fleet, "refused1", -EPROTO);
+    }
+    struct round round = {.reports = reports, .report_count = 3, .node = "n1", .node_lifetime_ms = 5000};
+    assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(reports[i].status, i == 1 ? -EPROTO : 0);
+        assert_true(i == 1 || reports[i].sum == 5);
+    }
+    if (!b->is_redis) {
+        loopback_fleet_refuse(b->fleet, NULL, 0);
+    }
+}
+
+static void set_override(struct bench *b, const char *field, const char *value)
+{
+    if (b->is_redis) {
+        freeReplyObject(server_command(&b->server, "HSET weir:overrides %s %s", field, value));
+    } else {
+        loopback_fleet_set_override(b->fleet, field, value);
+    }
+}
+
+static void overrides_are_answered_when_they_change(struct bench *b)
+{
+    struct round round = {.node = "n1", .node_lifetime_ms = 5000};
+    assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+    assert_false(round.overrides_new); /* there are none */
+    for (int change = 0; change < 2; change++) {
+        set_override(b, "p:key", change == 0 ? "10/s" : "20/s");
+        assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+        assert_true(round.overrides_new);
+        assert_int_equal(round.override_count, 1);
+        assert_string_equal(round.overrides[0].field, "p:key");
+        assert_string_equal(round.overrides[0].value, change == 0 ? "10/s" : "20/s");
+        overrides_drop(round.overrides, round.override_count);
+        round.overrides = NULL;
+        round.overrides_new = false;
+        assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
+        assert_false(round.overrides_new); /* the round has that version */
+    }
 }
 
 static void hung(struct bench *b, bool hangs)
@@ -177,7 +288,7 @@ static void hung(struct bench *b, bool hangs)
     }
 }
 
-static void a_hang_fails_the_round_and_what_it_said_counts_once(struct bench *b)
+static void a_hang_fails_the_round_and_its_reports_count_once(struct bench *b)
 {
     (void) step_until(b->transport, false);
     struct report report = window("h.1", 3, 3);
@@ -192,18 +303,23 @@ static void a_hang_fails_the_round_and_what_it_said_counts_once(struct bench *b)
     hung(b, false);
     round = (struct round){.reports = &report, .report_count = 1, .node = "n1", .node_lifetime_ms = 5000};
     assert_int_equal(exchange(b->transport, &round), TRANSPORT_ROUND_DONE);
-    assert_int_equal(report.sum, 3); /* also where the hung one was worked off after all */
+    assert_int_equal(report.sum, 3); /* even if the round that hung has taken effect */
     assert_null(b->transport->ops->problem(b->transport));
 }
 
-static void all_of_it(struct bench *b)
+/* The numbers are those of the contract in transport/transport.h. exchange() asks for 2 in every round. */
+static void the_contract(struct bench *b)
 {
     b->transport = connect_to(b);
-    windows_keep_the_larger_count(b->transport);
-    buckets_move_by_news(b->transport);
-    lost_buckets_come_back_whole(b->transport);
-    a_hang_fails_the_round_and_what_it_said_counts_once(b);
-    heartbeats_count_nodes_and_notice_loss(b);
+    windows_keep_the_larger_count(b->transport);          /* 2, 4 */
+    histories_are_sets_of_units(b->transport);            /* 5 */
+    a_reset_counts_once(b->transport);                    /* 6 */
+    buckets_move_by_new_units(b->transport);              /* 7 */
+    lost_buckets_come_back_complete(b->transport);        /* 7 */
+    a_refused_record_costs_no_other(b);                   /* 8 */
+    a_hang_fails_the_round_and_its_reports_count_once(b); /* 1, 3, 4 */
+    heartbeats_count_nodes_and_notice_loss(b);            /* 9 */
+    overrides_are_answered_when_they_change(b);           /* 10 */
     b->transport->ops->close(b->transport);
 }
 
@@ -212,7 +328,7 @@ static void test_the_in_memory_fleet_keeps_the_rules(void **state)
     (void) state;
     struct bench b = {.fleet = loopback_fleet_new(real_wall_ns, NULL)};
     assert_non_null(b.fleet);
-    all_of_it(&b);
+    the_contract(&b);
     loopback_fleet_free(b.fleet);
 }
 
@@ -224,11 +340,11 @@ static void test_redis_keeps_the_rules(void **state)
     }
     struct bench b = {.is_redis = true};
     server_start(&b.server);
-    all_of_it(&b);
+    the_contract(&b);
 #ifdef REDIS_REPLY_MAP
     freeReplyObject(server_command(&b.server, "FLUSHALL"));
     b.options = "?protocol=3"; /* this hiredis can read it */
-    all_of_it(&b);
+    the_contract(&b);
 #endif
     server_stop(&b.server);
 }
@@ -251,7 +367,7 @@ static void test_a_thousand_reports_go_in_batches(void **state)
     assert_int_equal(exchange(b.transport, &round), TRANSPORT_ROUND_DONE);
     for (size_t i = 0; i < 1203; i++) {
         assert_int_equal(reports[i].status, 0);
-        assert_int_equal(reports[i].mine, i + 1);
+        assert_int_equal(reports[i].author_count, i + 1);
     }
     assert_true(round.sent_size > 100000);
     /* Scripts that are gone come back within the round. */
@@ -262,14 +378,14 @@ static void test_a_thousand_reports_go_in_batches(void **state)
     assert_true(round.sent_size < sent_with_scripts);
     for (size_t i = 0; i < 1203; i++) {
         assert_int_equal(reports[i].status, 0);
-        assert_int_equal(reports[i].mine, i + 1);
+        assert_int_equal(reports[i].author_count, i + 1);
     }
     assert_true(b.transport->ops->counts(b.transport).connections == 1);
     b.transport->ops->close(b.transport);
     server_stop(&b.server);
 }
 
-/* Rounds fail while Redis answers like this, and go on afterwards; nothing is told twice. */
+/* Rounds fail while Redis answers with this error, and go on afterwards; nothing counts twice. */
 static void refuses(struct server *server, struct transport *t, const char *spoil, const char *mend, const char *says)
 {
     static uint64_t said;
@@ -291,7 +407,7 @@ static void refuses(struct server *server, struct transport *t, const char *spoi
     freeReplyObject(server_command(server, mend));
     said++;
     const struct report counts = say(t, window("e.1", said, said));
-    assert_int_equal(counts.mine, said);
+    assert_int_equal(counts.author_count, said);
     assert_int_equal(counts.sum, said);
     assert_null(t->ops->problem(t));
 }
@@ -313,7 +429,7 @@ static void test_errors_end_the_round_and_the_next_connection_goes_on(void **sta
     freeReplyObject(server_command(&b.server, "CONFIG SET replica-serve-stale-data yes"));
     refuses(&b.server, t, "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY");
     refuses(&b.server, t, "ACL SETUSER default -evalsha", "ACL SETUSER default +evalsha", "NOPERM");
-    /* A script of somebody else's that does not end. */
+    /* Another client's script that does not end. */
     freeReplyObject(server_command(&b.server, "CONFIG SET lua-time-limit 10"));
     (void) step_until(t, false);
     redisContext *busy = redisConnectUnix(b.server.socket);

@@ -21,7 +21,7 @@ struct scene {
     struct batch batch;
     struct round round;
     struct report reports[COUNT];
-    struct log_news histories[COUNT];
+    struct history_report histories[COUNT];
     uint32_t order[COUNT];
     redisReply integers[NUMBERS], arrays[COUNT], whole;
     redisReply *elements[NUMBERS], *outer[COUNT];
@@ -92,7 +92,7 @@ static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
                 for (size_t n = 0; n < COUNT; n++) {
                     const bool refused = n == at / kinds[k].each;
                     assert_int_equal(s.reports[n].status, refused ? -EPROTO : 0);
-                    assert_true(refused || s.reports[n].mine == 100 + n * kinds[k].each + 1);
+                    assert_true(refused || s.reports[n].author_count == 100 + n * kinds[k].each + 1);
                 }
             }
         }

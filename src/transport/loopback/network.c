@@ -78,7 +78,7 @@ static struct message *message_copy(struct loopback_transport *t)
         message_free(message);
         return NULL;
     }
-    struct log_news *history = message->logs;
+    struct history_report *history = message->logs;
     for (size_t i = 0; i < round->report_count; i++) {
         struct report *report = &message->round.reports[i];
         *report = round->reports[i];
@@ -127,8 +127,8 @@ static uint64_t report_size(const struct report *report)
 {
     uint64_t size = argument_size(strlen(report->record)) + argument_size(strlen(report->author));
     if (report->kind == REPORT_HISTORY) {
-        const struct log_news *history = report->history;
-        size += number_size(history->first) + number_size(history->gone_from) + number_size(history->gone_to) +
+        const struct history_report *history = report->history;
+        size += number_size(history->first) + number_size(history->refund_from) + number_size(history->refund_to) +
                 number_size(history->now_us) + number_size(history->period_us) + number_size(history->limit) +
                 number_size(report->reset_us) + number_size(report->expire_ms) + number_size(history->time_count);
         return size + history->time_count * number_size(history->now_us);
@@ -246,7 +246,7 @@ static void apply(struct loopback_fleet *fleet, struct message *message)
     const uint64_t failed_ns = message->heartbeat_ns + round->node_lifetime_ms * NS_PER_MS;
     const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* taken away by others */
     const bool older = last_ns < message->heartbeat_ns && round->fleet_wall_ns >= message->heartbeat_ns;
-    round->forgot =
+    round->lost_state =
         !round->first && !round->leaves &&
         ((older && !failed) || message->run != fleet->run || message->created_ns != fleet->nodes.created_ns);
     message->run = fleet->run;
@@ -323,7 +323,7 @@ void network_deliver(struct loopback_transport *t)
     struct round *to = t->round;
     struct round *from = &t->answer->round;
     for (size_t i = 0; i < to->report_count; i++) {
-        struct log_news *history = to->reports[i].history;
+        struct history_report *history = to->reports[i].history;
         if (history != NULL) {
             *history = *from->reports[i].history;
         }
@@ -335,7 +335,7 @@ void network_deliver(struct loopback_transport *t)
     to->live_nodes = from->live_nodes;
     to->suspect_nodes = from->suspect_nodes;
     to->watermark_ns = from->watermark_ns;
-    to->forgot = from->forgot;
+    to->lost_state = from->lost_state;
     memcpy(to->overrides_version, from->overrides_version, sizeof(to->overrides_version));
     to->overrides_new = from->overrides_new;
     to->overrides = from->overrides;

@@ -22,7 +22,7 @@ struct message {
     uint64_t last_ns; /* the last heartbeat that was there, as it is answered */
     char node[REPORT_AUTHOR_SIZE];
     struct round round; /* with reports and logs of its own */
-    struct log_news *logs;
+    struct history_report *logs;
     bool answer_lost;
 };
 

@@ -248,23 +248,23 @@ static void add_unit(struct record *record, const char *author, uint64_t number,
 /* What the authors were asked for, as in the script. */
 static void answer_asked(struct record *record, struct report *report)
 {
-    struct log_news *history = report->history;
+    struct history_report *history = report->history;
     struct author *own = find_author(record, report->author);
     if (own != NULL) {
         own->demand = report->demand;
         own->asked_us = history->now_us;
     }
-    report->sum_demand = history->authors = 0;
+    report->sum_demand = history->other_authors = 0;
     for (const struct author *other = record->authors; other != NULL; other = other->next) {
         if (strcmp(other->name, report->author) != 0 && other->asked_us + ASKED_US > history->now_us) {
             report->sum_demand += other->demand;
-            history->authors++;
+            history->other_authors++;
         }
     }
 }
 
 /* What is answered of the units: groups of equal size, at the time of their last one, as in the script. */
-static void answer_units(const struct record *record, uint64_t units, struct log_news *history)
+static void answer_units(const struct record *record, uint64_t units, struct history_report *history)
 {
     const uint64_t each = max_u64((units + HISTORY_GROUPS - 1) / HISTORY_GROUPS, 1);
     history->group_count = 0;
@@ -281,10 +281,10 @@ static void answer_units(const struct record *record, uint64_t units, struct log
 
 static void apply_log(struct record *record, struct report *report, uint64_t now_ns)
 {
-    struct log_news *history = report->history;
+    struct history_report *history = report->history;
     const uint64_t over_us = saturating_sub(history->now_us, history->period_us);
     record->reset_us = max_u64(record->reset_us, report->reset_us);
-    remove_units(record, report->author, history->gone_from, history->gone_to, 0);
+    remove_units(record, report->author, history->refund_from, history->refund_to, 0);
     for (uint32_t i = 0; i < history->time_count; i++) {
         add_unit(record, report->author, history->first + i, history->times_us[i]);
     }
@@ -302,12 +302,12 @@ static void apply_log(struct record *record, struct report *report, uint64_t now
     record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
     record->net = (int64_t) units;
     report->status = 0;
-    report->mine = 0;
+    report->author_count = 0;
     report->sum = units;
     history->reset_us = record->reset_us;
     answer_asked(record, report);
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        report->mine += strcmp(unit->author, report->author) == 0;
+        report->author_count += strcmp(unit->author, report->author) == 0;
     }
     answer_units(record, units, history);
 }
@@ -423,8 +423,8 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         reset_record(record, author, report, report->now_us);
     }
     report->status = 0;
-    report->mine = count;
-    report->mine_refunds = author->refunds;
+    report->author_count = count;
+    report->author_refunds = author->refunds;
     report->sum = (uint64_t) net_add(record->net, record->sum_refunds);
     report->sum_demand = record->sum_demand;
     report->sum_refunds = record->sum_refunds;

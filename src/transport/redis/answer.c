@@ -183,11 +183,11 @@ static bool take_history(struct report *report, const redisReply *reply)
         return true;
     }
     report->status = 0;
-    report->mine = number_at(reply, 1);
+    report->author_count = number_at(reply, 1);
     report->sum = number_at(reply, 2);
     report->history->reset_us = number_at(reply, 3);
     report->sum_demand = number_at(reply, 4);
-    report->history->authors = (uint32_t) number_at(reply, 5);
+    report->history->other_authors = (uint32_t) number_at(reply, 5);
     report->history->group_count = (uint32_t) groups;
     for (size_t i = 0; i < groups; i++) {
         report->history->groups[i] = (struct history_group){.time_ns = number_at(reply, HISTORY_ANSWERS + 2 * i),
@@ -223,10 +223,10 @@ static bool take_counts(struct redis_transport *t, const struct batch *batch, co
             continue;
         }
         report->status = 0;
-        report->mine = number_at(reply, at + 1);
+        report->author_count = number_at(reply, at + 1);
         report->sum = number_at(reply, at + 2);
         report->sum_demand = number_at(reply, at + 3);
-        report->mine_refunds = number_at(reply, at + 4);
+        report->author_refunds = number_at(reply, at + 4);
         report->sum_refunds = number_at(reply, at + 5);
         report->tat_answer_us = batch->script == SCRIPT_BUCKET ? number_at(reply, at + 6) : 0;
     }

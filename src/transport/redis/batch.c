@@ -102,10 +102,10 @@ static void put_number(struct arguments *a, uint64_t value)
 
 static void put_history(struct arguments *a, const struct report *report)
 {
-    const struct log_news *history = report->history;
+    const struct history_report *history = report->history;
     put_number(a, history->first);
-    put_number(a, history->gone_from);
-    put_number(a, history->gone_to);
+    put_number(a, history->refund_from);
+    put_number(a, history->refund_to);
     put_number(a, history->now_us);
     put_number(a, history->period_us);
     put_number(a, history->limit);

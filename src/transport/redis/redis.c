@@ -55,7 +55,7 @@ static enum transport_event finish(struct redis_transport *t)
     round->live_nodes = t->live_nodes;
     round->suspect_nodes = t->suspect_nodes;
     round->watermark_ns = t->watermark_ms * NS_PER_MS;
-    round->forgot = t->lost_state && !round->first;
+    round->lost_state = t->lost_state && !round->first;
     t->lost_state = false;
     if (t->lost_count == 0) {
         t->problem[0] = '\0';
