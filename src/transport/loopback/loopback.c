@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fleet within one process: what its users and its transports do with it. The records are in records.c, the
- * nodes in nodes.c, the messages in network.c.
+ * The calls of loopback.h, and the transport of one node. The records are in records.c, the nodes in nodes.c, the
+ * messages in network.c.
  *
- * Every call takes the fleet's lock, so that nodes with background threads can share one too.
+ * Progress: blocking. Every call takes the fleet's lock, so that nodes with background threads can share a fleet.
  */
 #include "transport/loopback/loopback.h"
 
@@ -17,7 +17,7 @@
 #include "base/numbers.h"
 #include "transport/loopback/network.h"
 
-/* As server.c waits between two attempts. */
+/* The backoff of redis/server.c. */
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
 #define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
 
@@ -28,7 +28,8 @@ struct loopback_snapshot {
 
 static struct loopback_fleet *lock(const struct loopback_fleet *fleet)
 {
-    struct loopback_fleet *unlocked = (struct loopback_fleet *) (uintptr_t) fleet; /* const does not promise the lock */
+    struct loopback_fleet *unlocked =
+        (struct loopback_fleet *) (uintptr_t) fleet; /* a const fleet has a lock all the same */
     (void) pthread_mutex_lock(&unlocked->lock);
     return unlocked;
 }
@@ -296,7 +297,7 @@ void loopback_transport_kill(struct transport *transport)
     unlock(t->fleet);
 }
 
-/* Notes what time it is for the node, and for the network. */
+/* Reads the node's time and the network's time. */
 static void look_at_clocks(struct loopback_transport *t, uint64_t now_ns)
 {
     t->stepped_ns = now_ns;
@@ -324,7 +325,7 @@ static int loopback_begin(struct transport *transport, struct round *round, uint
     return t->round != NULL ? 0 : -ENOTCONN;
 }
 
-/* The next attempt is due after a wait that doubles, and differs from node to node. */
+/* Backs off: the wait doubles with each failure and is jittered. */
 static void back_off(struct loopback_transport *t, uint64_t now_ns)
 {
     if (t->link.backs_off) {
@@ -343,7 +344,7 @@ static enum transport_event fail(struct loopback_transport *t, const char *probl
     return TRANSPORT_ROUND_FAILED;
 }
 
-/* What has become of the round under way. */
+/* The outcome of the round under way. */
 static enum transport_event outcome(struct loopback_transport *t, uint64_t now_ns)
 {
     if (t->fleet->down) {
@@ -375,7 +376,7 @@ static enum transport_event loopback_step(struct transport *transport, uint64_t 
         event = t->round != NULL ? fail(t, "the node is dead", now_ns) : TRANSPORT_NOTHING;
     } else {
         if (fleet->down && t->round == NULL && now_ns >= t->next_try_ns) {
-            back_off(t, now_ns); /* an attempt to connect, refused */
+            back_off(t, now_ns); /* an attempt to connect was refused */
             t->counts.attempts++;
             t->counts.failures++;
         }
@@ -401,7 +402,7 @@ static size_t loopback_wait_for(const struct transport *transport, struct pollfd
     (void) fds;
     if (t->round != NULL) {
         struct loopback_fleet *fleet = lock(t->fleet);
-        /* What travels is in a queue by the network's time, and the node waits by its own. */
+        /* Messages are queued by the network's time; the node waits by its own time. */
         const struct message *next = t->answer != NULL && !t->cut ? t->answer : fleet->hung ? NULL : t->request;
         next = t->stuck ? NULL : next;
         const uint64_t event_ns =
@@ -435,7 +436,7 @@ static void loopback_close(struct transport *transport)
     struct loopback_transport *t = of(transport);
     (void) lock(t->fleet);
     network_abandon(t);
-    network_release(t); /* what was sent arrives */
+    network_release(t); /* a message that was sent arrives */
     unlock(t->fleet);
     free(t);
 }
@@ -463,7 +464,7 @@ int loopback_transport_open(struct loopback_fleet *fleet, const struct transport
     t->timeout_ns = config->timeout_ms * NS_PER_MS;
     (void) lock(fleet);
     t->link = fleet->link;
-    /* Of its own: what befalls one node does not depend on how many rounds the others have. */
+    /* Each transport draws from a sequence of its own, so one node's messages do not depend on the others' rounds. */
     t->random = hash_mix(fleet->random + ++fleet->transport_count);
     unlock(fleet);
     *out = &t->base;

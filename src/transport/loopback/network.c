@@ -2,9 +2,9 @@
 /*
  * The network of a fleet within one process.
  *
- * A request is drawn its delay when it is sent, and waits in one queue, by the time of its arrival. Whoever steps next
- * works the queue off up to now; so the order in which rounds take effect is the order of arrival, whichever node is
- * stepped first. The answer is the same copy, on its way back.
+ * The delay of a request is drawn when the request is sent. Requests wait in one queue, by the time of their arrival.
+ * Each step of any node applies the requests that have arrived by now. So rounds take effect in the order of arrival,
+ * whichever node is stepped first. The answer is the request's own copy, on its way back.
  */
 #include "transport/loopback/network.h"
 
@@ -34,7 +34,7 @@ uint64_t network_time(struct loopback_fleet *fleet)
 {
     const uint64_t now_ns =
         fleet->network_ns != NULL ? fleet->network_ns(fleet->network_arg) : fleet->wall_ns(fleet->arg);
-    fleet->network_now_ns = max_u64(fleet->network_now_ns, now_ns); /* a shared clock may be set back */
+    fleet->network_now_ns = max_u64(fleet->network_now_ns, now_ns); /* the shared clock may step back */
     return fleet->network_now_ns;
 }
 
@@ -122,7 +122,7 @@ static uint64_t number_size(uint64_t number)
     return argument_size(digits);
 }
 
-/* What Redis would be sent for a report: as the scripts' arguments are documented. */
+/* The size of a report as Redis is sent it. */
 static uint64_t report_size(const struct report *report)
 {
     uint64_t size = argument_size(strlen(report->record)) + argument_size(strlen(report->author));
@@ -143,7 +143,7 @@ static uint64_t report_size(const struct report *report)
     return size;
 }
 
-/* A second copy, for which nobody waits. */
+/* Sends a second copy, whose answer is not delivered. */
 static void send_duplicate(struct loopback_transport *t, uint64_t due_ns)
 {
     struct message *copy = message_copy(t);
@@ -170,7 +170,7 @@ bool network_send(struct loopback_transport *t)
     fleet->counts.reports += t->round->report_count;
     fleet->counts.size += t->round->sent_size;
     message->due_ns = network_time(fleet) + draw_delay(t);
-    /* Everything is drawn, whatever comes of it, so that one cause does not shift the others. */
+    /* All numbers are drawn in every case, so that one setting does not change the draws of another. */
     const bool lost = happens(&t->random, t->link.requests_lost_ppm);
     const bool twice = happens(&t->random, t->link.duplicates_ppm);
     message->answer_lost = happens(&t->random, t->link.answers_lost_ppm);
@@ -205,7 +205,7 @@ static void answer_overrides(const struct loopback_fleet *fleet, struct round *r
     if (round->overrides == NULL) {
         return;
     }
-    /* No more than the script answers. */
+    /* The limits of scripts/overrides.lua. */
     size_t kept = 0;
     size_t bytes = 0;
     for (size_t i = 0; i < fleet->override_count && kept < OVERRIDES_MAX; i++) {
@@ -244,7 +244,7 @@ static void apply(struct loopback_fleet *fleet, struct message *message)
         answer_overrides(fleet, round);
     }
     const uint64_t failed_ns = message->heartbeat_ns + round->node_lifetime_ms * NS_PER_MS;
-    const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* taken away by others */
+    const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* other nodes have removed the heartbeat */
     const bool older = last_ns < message->heartbeat_ns && round->fleet_wall_ns >= message->heartbeat_ns;
     round->lost_state =
         !round->first && !round->leaves &&
@@ -254,7 +254,7 @@ static void apply(struct loopback_fleet *fleet, struct message *message)
     message->last_ns = last_ns;
 }
 
-/* Without a delay a round takes effect in its node's own step, whoever else is stepped before. */
+/* Without a delay a round takes effect in its own node's step, whichever node is stepped before. */
 static bool waits_for_sender(const struct message *message, const struct loopback_transport *stepped)
 {
     const struct loopback_transport *t = message->from;
@@ -273,7 +273,7 @@ static void arrive(struct loopback_fleet *fleet, struct message *message, uint64
         return;
     }
     apply(fleet, message);
-    /* loses_answers fails the round at once; the others wait for their timeout. */
+    /* With loses_answers the round fails at once; other lost answers end with a timeout. */
     if (t == NULL || t->cut || t->deaf || (message->answer_lost && !fleet->loses_answers)) {
         fleet->counts.answers_lost += t != NULL;
         message_free(message);
@@ -341,10 +341,9 @@ void network_deliver(struct loopback_transport *t)
     to->overrides = from->overrides;
     to->override_count = from->override_count;
     to->overrides_left_out = from->overrides_left_out;
-    from->overrides_new = false; /* they are the caller's now */
+    from->overrides_new = false; /* the caller owns the overrides now */
     t->run = t->answer->run;
-    /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
-     * has told of. */
+    /* A round that asks is no heartbeat: the next round has to find the heartbeat that was there. */
     const uint64_t told_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;
     t->heartbeat_ns = from->asks ? t->answer->last_ns : told_ns;
     t->created_ns = t->answer->created_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The records of a fleet within one process. They keep the rules of transport.h as plainly as possible, so that they
- * are also what the scripts of the Redis transport are held against: the same tests run over both.
+ * Records, by the rules of transport.h, written as plainly as possible. The tests hold the Redis scripts against this
+ * file: random reports are answered alike by both.
  */
 #include "transport/loopback/records.h"
 
@@ -14,29 +14,29 @@
 #include "base/hash.h"
 #include "base/numbers.h"
 
-/* Some nine years: a node counts no further. */
+/* Some nine years: nodes keep the times of buckets in this range. */
 #define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
 
-/* Authors tell of a lost record within this time. */
+/* All authors of a lost record report within this time. */
 #define REPAIR_US UINT64_C(10000000)
 
-/* How long it stands what an author of a log was asked for. */
+/* The demand of a sliding log's author counts for this long after its report. */
 #define ASKED_US UINT64_C(120000000)
 
 #define CHAINS_FIRST 4096
 
-/* What one author says of one record. */
+/* One author's counts in one record. */
 struct author {
     struct author *next;
     char name[REPORT_AUTHOR_SIZE];
     uint64_t count, demand, refunds;
-    uint64_t reset_us; /* the last one asked for by this author */
-    uint64_t asked_us; /* log: when it said what it was asked for */
+    uint64_t reset_us; /* of the author's last reset */
+    uint64_t asked_us; /* sliding log: time of the report of `demand` */
 };
 
-/* One unit of a log. */
+/* One unit of a sliding log. */
 struct unit {
-    struct unit *next; /* the next later one */
+    struct unit *next; /* in the order of time */
     char author[REPORT_AUTHOR_SIZE];
     uint64_t number, time_us;
 };
@@ -46,10 +46,11 @@ struct record {
     uint64_t hash; /* of the name */
     char name[REPORT_RECORD_SIZE];
     struct author *authors;
-    int64_t net; /* what counts: admitted less given back; log: units */
+    int64_t net; /* units admitted less refunds; sliding log: units in the window */
     uint64_t sum_demand, sum_refunds;
-    uint64_t base_us, lost_us; /* bucket: where it was lost, the latest time of it that was seen; and when that began */
-    uint64_t tat_us, unit_ps;  /* by the rate of the last report */
+    uint64_t base_us, lost_us; /* bucket whose record was lost: the latest tat that an author has seen; time of the
+                                  first such report */
+    uint64_t tat_us, unit_ps;  /* `unit_ps` is the last report's */
     struct unit *units;        /* earliest first */
     uint64_t reset_us;
     uint64_t expires_ns; /* by the fleet's clock */
@@ -84,7 +85,7 @@ void records_clear(struct records *records)
     records->chain_count = records->record_count = 0;
 }
 
-/* A copy of one link of a list, without its successor; NULL: out of memory. */
+/* A copy of one element of a list; NULL: out of memory. */
 static void *copy_of(const void *from, size_t size)
 {
     void *copy = malloc(size);
@@ -111,7 +112,7 @@ static struct record *record_copy(const struct record *from)
         unit = *unit != NULL ? &(*unit)->next : NULL;
     }
     if (author == NULL || unit == NULL) {
-        record_free(copy); /* a list whose copy broke off ends there */
+        record_free(copy); /* a list that is copied in part ends there */
         return NULL;
     }
     return copy;
@@ -120,7 +121,7 @@ static struct record *record_copy(const struct record *from)
 bool records_copy(struct records *to, const struct records *from)
 {
     records_clear(to);
-    to->chains = calloc(from->chain_count + 1, sizeof(struct record *)); /* never of nothing */
+    to->chains = calloc(from->chain_count + 1, sizeof(struct record *)); /* calloc(0) may return NULL */
     bool all = to->chains != NULL;
     to->chain_count = all ? from->chain_count : 0;
     to->record_count = from->record_count;
@@ -141,7 +142,7 @@ bool records_copy(struct records *to, const struct records *from)
     return all;
 }
 
-/* More chains, when there are as many records. False: out of memory, and there are none at all. */
+/* Doubles the chains when there are as many records. False: out of memory, and there are no chains. */
 static bool make_chains(struct records *records)
 {
     if (records->record_count < records->chain_count) {
@@ -166,7 +167,7 @@ static bool make_chains(struct records *records)
     return true;
 }
 
-/* The record of a name; with `make`, a new one where there is none or it has expired. */
+/* The record of this name. `make`: a new record, if there is none or it has expired. */
 static struct record *find_record(struct records *records, const char *name, bool make, uint64_t now_ns)
 {
     uint64_t hash[2];
@@ -211,7 +212,7 @@ static struct author *find_author(struct record *record, const char *name)
     return author;
 }
 
-/* Takes away a log's units of one author (NULL: all) with numbers from .. to - 1, or (from > to) up to a time. */
+/* Removes an author's units of numbers from .. to - 1 (NULL: of no author), and all units up to a time. */
 static void remove_units(struct record *record, const char *author, uint64_t from, uint64_t to, uint64_t until_us)
 {
     for (struct unit **at = &record->units; *at != NULL;) {
@@ -245,7 +246,7 @@ static void add_unit(struct record *record, const char *author, uint64_t number,
     *at = unit;
 }
 
-/* What the authors were asked for, as in the script. */
+/* Answers the demand of the other authors (scripts/report_history.lua). */
 static void answer_asked(struct record *record, struct report *report)
 {
     struct history_report *history = report->history;
@@ -263,7 +264,7 @@ static void answer_asked(struct record *record, struct report *report)
     }
 }
 
-/* What is answered of the units: groups of equal size, at the time of their last one, as in the script. */
+/* Answers the units in groups of equal size. The time of a group is that of its last unit. */
 static void answer_units(const struct record *record, uint64_t units, struct history_report *history)
 {
     const uint64_t each = max_u64((units + HISTORY_GROUPS - 1) / HISTORY_GROUPS, 1);
@@ -317,18 +318,17 @@ static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
     return muldiv_ceil(units, unit_ps, 1000000);
 }
 
-/* Moves a bucket by what is new: `news` units more, `returned` given back. `unseen_refunds`: before, unseen by the
- * author.
- */
+/* Moves a bucket's time by `units` new units and `refunded` ones. `unseen_refunds`: refunds before this report that the
+ * author had not seen. */
 static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t unseen_refunds,
                         uint64_t news, uint64_t returned, uint64_t now_us)
 {
     if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > now_us) {
-        /* The rate has changed: the units owed stay. */
+        /* The rate has changed: the units that are owed stay. */
         record->tat_us = now_us + muldiv_ceil(record->tat_us - now_us, report->unit_ps, record->unit_ps);
     }
     record->unit_ps = report->unit_ps;
-    /* What the author has seen of the bucket, less what was given back since. */
+    /* The time that the author has seen, less the refunds since. */
     const uint64_t seen_us = saturating_sub(report->tat_us, units_time_us(unseen_refunds, report->unit_ps));
     if (!lost) {
         record->tat_us = max_u64(record->tat_us, seen_us);
@@ -352,7 +352,7 @@ static void move_bucket(struct record *record, const struct report *report, bool
     record->tat_us = min_u64(record->tat_us, now_us + TAT_AHEAD_MOST_US);
 }
 
-/* Gives back everything the record counts, in the author's name. */
+/* Refunds everything that the record counts, in the author's name. */
 static void reset_record(struct record *record, struct author *author, const struct report *report, uint64_t now_us)
 {
     uint64_t units = saturating_sub((uint64_t) (record->net > 0 ? record->net : 0), report->reset_kept);
@@ -367,7 +367,7 @@ static void reset_record(struct record *record, struct author *author, const str
     record->net -= (int64_t) units;
 }
 
-/* What counts may be less than 0 for a while: of an author that has given back what another one was charged. */
+/* The net sum is below 0 for a while if one author has refunded units that were charged to another. */
 static int64_t net_add(int64_t net, uint64_t more)
 {
     return net < 0 ? net + (int64_t) more : (int64_t) count_add((uint64_t) net, more);
@@ -375,13 +375,13 @@ static int64_t net_add(int64_t net, uint64_t more)
 
 void records_apply(struct records *records, struct report *report, uint64_t now_ns)
 {
-    /* Whoever only asks, of a window that nobody has used, makes no record. */
+    /* A report of zeros creates no record of a window. */
     const bool makes = report->kind != REPORT_WINDOW || report->count != 0 || report->demand != 0 ||
                        report->refunds != 0 || report->reset_us != 0;
     struct record *record = find_record(records, report->record, makes, now_ns);
     if (record == NULL && !makes) {
         report->status = 0;
-        return; /* its answers are 0 */
+        return; /* the answers are 0 */
     }
     if (record != NULL && report->kind == REPORT_HISTORY) {
         apply_log(record, report, now_ns);
@@ -404,7 +404,7 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     record->sum_demand = count_add(record->sum_demand, more_asked);
     record->sum_refunds = count_add(record->sum_refunds, more_back);
     if (record->net + (int64_t) record->sum_refunds < 0) {
-        record->net += (int64_t) COUNT_RESTART; /* one of them has begun again */
+        record->net += (int64_t) COUNT_RESTART; /* one of the two sums has wrapped */
     }
     if (report->kind == REPORT_BUCKET) {
         const bool lost = count_growth(author->count, acked) != 0;

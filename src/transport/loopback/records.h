@@ -10,23 +10,24 @@
 struct record;
 
 struct records {
-    struct record **chains; /* by the hash of the name; as many as there are records, or more */
+    struct record **chains; /* by the hash of the name; at least one chain for each record */
     size_t chain_count, record_count;
 };
 
-/* All zero is none. */
+/* All zero is an empty set. */
 void records_clear(struct records *records);
 
-/* Makes `to` hold what `from` does, and nothing else. False: out of memory, and `to` holds nothing. */
+/* Makes `to` a copy of `from`. False: out of memory, and `to` is empty. */
 bool records_copy(struct records *to, const struct records *from);
 
-/* Takes one report and fills in the answer. */
+/* Applies one report and fills in its answer. */
 void records_apply(struct records *records, struct report *report, uint64_t now_ns);
 
-/* Calls for each author of each record that has not expired. */
+/* Calls `call` for each author of each record that has not expired. */
 void records_each(const struct records *records, uint64_t now_ns, loopback_record_fn call, void *arg);
 
-/* Sums over the living records whose name contains `part`, less what was given back; with `count` their number. */
+/* The sum over the records whose name contains `part` and that have not expired, less refunds. `count`: their number
+ * instead. */
 uint64_t records_total(const struct records *records, uint64_t now_ns, const char *part, bool count);
 
 #endif

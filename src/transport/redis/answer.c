@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a round hears: the scripts' answers, and errors, which say where else to ask or that this server is of no use
- * now.
+ * The replies to a round: the answers of the scripts, and errors. An error says where else to ask, or that the server
+ * is of no use now.
  */
 #include "transport/redis/answer.h"
 
@@ -16,19 +16,19 @@
 #include "transport/redis/server.h"
 #include "transport/redis/topology.h"
 
-/* Numbers that the scripts answer for each report. */
-#define HEARTBEAT_ANSWERS 8 /* the last may be less than 0 */
+/* Numbers in the answer of each script: of a heartbeat, or for each report. */
+#define HEARTBEAT_ANSWERS 8 /* the last one may be below 0 */
 #define WINDOW_ANSWERS    6
 #define BUCKET_ANSWERS    7
-#define HISTORY_ANSWERS   6 /* and two per group */
+#define HISTORY_ANSWERS   6 /* and two for each group */
 
-/* Fleet time is no further from a server's clock (heartbeat.lua says 100 years). */
+/* How far fleet time may be from a server's clock: 100 years, as in heartbeat.lua. */
 #define AHEAD_MOST_MS (INT64_C(3155760000) * 1000)
 
-/* The greatest number that a script counts in. */
+/* 2^53: the scripts count in doubles. */
 #define NUMBER_MOST (INT64_C(1) << 53)
 
-/* Whether a reply is `count` integers. */
+/* True if a reply is an array of `count` integers. */
 static bool are_integers(const redisReply *reply, size_t count)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != count) {
@@ -42,7 +42,7 @@ static bool are_integers(const redisReply *reply, size_t count)
     return true;
 }
 
-/* Whether integers can be a script's: those that are not come of what somebody else has written. */
+/* True if a script can have answered these integers. Others come from data that weir did not write. */
 static bool in_range(const redisReply *reply, size_t first, size_t count)
 {
     for (size_t i = first; i < first + count; i++) {
@@ -58,7 +58,7 @@ static uint64_t number_at(const redisReply *reply, size_t i)
     return (uint64_t) reply->element[i]->integer;
 }
 
-/* Whether a primary of this identity is still there: then what it served was moved, and not lost. */
+/* True if a primary of this identity is still connected. Its slots were then moved, and nothing was lost. */
 static bool is_still_primary(const struct redis_transport *t, const char *identity)
 {
     for (size_t i = 0; i < SERVERS_MAX; i++) {
@@ -84,12 +84,12 @@ static bool take_heartbeat(struct redis_transport *t, const struct server_conn *
     struct round *round = t->round;
     struct heartbeat *heartbeat = &t->heartbeats[batch->first];
     const bool another = strcmp(server->identity, heartbeat->identity) != 0;
-    /* Our heartbeat may be there again because a late copy of an old round has come: then the memory is younger. */
+    /* An older heartbeat: the data was lost, and a late copy of an old round has come since. */
     const uint64_t last_ms = number_at(reply, 2);
     const uint64_t now_ms = number_at(reply, 0) * 1000 + number_at(reply, 1) / 1000;
     const bool older =
-        last_ms < heartbeat->last_ms && now_ms >= heartbeat->last_ms; /* else it is the clock that went back */
-    /* Who was away for longer than that has been taken away by others. */
+        last_ms < heartbeat->last_ms && now_ms >= heartbeat->last_ms; /* else the server's clock has stepped back */
+    /* Other nodes have removed the heartbeat of a node that was silent for longer than its lifetime. */
     const bool failed = last_ms == 0 && now_ms > heartbeat->last_ms + round->node_lifetime_ms;
     const bool lost = (older && !failed) || number_at(reply, 6) != heartbeat->created_us;
     if (heartbeat->known && !round->leaves && (lost || (another && !is_still_primary(t, heartbeat->identity)))) {
@@ -97,12 +97,11 @@ static bool take_heartbeat(struct redis_transport *t, const struct server_conn *
     }
     heartbeat->known = true;
     const uint64_t told_ms = round->fleet_ns != 0 ? min_u64(round->fleet_ns / NS_PER_MS, now_ms) : now_ms;
-    /* Who only asks has made no heartbeat: the next round must find the one that was there, and no loss that this round
-     * has told of. */
+    /* A round that asks is no heartbeat: the next round has to find the heartbeat that was there. */
     heartbeat->last_ms = round->asks ? last_ms : max_u64(told_ms, last_ms);
     heartbeat->created_us = number_at(reply, 6);
     memcpy(heartbeat->identity, server->identity, sizeof(heartbeat->identity));
-    /* The clock is that of the first beat's server; another's where that one is lost. */
+    /* Fleet time is that of the fleet's record; if that answer is lost, that of another record. */
     if (!t->has_time || (batch->first == 0 && !t->has_first_time)) {
         t->has_time = true;
         t->has_first_time = batch->first == 0;
@@ -116,7 +115,7 @@ static bool take_heartbeat(struct redis_transport *t, const struct server_conn *
     return true;
 }
 
-/* Whether a reply is a version; and then, but for one that is known, how many entries are left out, and the others. */
+/* True if a reply is a version, or a version, the number of entries left out, and the entries. */
 static bool are_entries(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 ||
@@ -129,7 +128,7 @@ static bool are_entries(const redisReply *reply)
                    : element->type != REDIS_REPLY_STRING) {
             return false;
         }
-        /* Bytes that a field must escape end it, and it is malformed. */
+        /* A field escapes byte 0. An entry with a plain 0 is malformed, and with "%" it is refused as such. */
         for (size_t at = 0; i != 1 && at < element->len; at++) {
             element->str[at] = element->str[at] != '\0' ? element->str[at] : '%';
         }
@@ -148,7 +147,7 @@ static bool take_overrides(struct redis_transport *t, const redisReply *reply, u
     const uint64_t left_out = reply->elements > 1 ? number_at(reply, 1) : t->overrides_left_out;
     t->overrides_left_out = left_out;
     t->overrides_ns = now_ns;
-    /* To be told of none, and to know of none, is no news. */
+    /* There are no overrides, and the node has none. */
     if (strcmp(version, round->overrides_version) == 0 ||
         (count == 0 && left_out == 0 && round->overrides_version[0] == '\0')) {
         return true;
@@ -161,7 +160,7 @@ static bool take_overrides(struct redis_transport *t, const redisReply *reply, u
         complete = texts[i].field != NULL && texts[i].value != NULL;
     }
     if (!complete) {
-        overrides_drop(texts, count); /* the version stays, so it is tried again */
+        overrides_drop(texts, count); /* the round keeps its version, so the next round asks again */
         return true;
     }
     round->overrides = texts;
@@ -238,7 +237,8 @@ static bool begins(const char *text, const char *word)
     return strncmp(text, word, strlen(word)) == 0;
 }
 
-/* The script is not there: the call brings it, unless one before it in the queue already does. */
+/* The server does not have the script. The batch is sent again with the script's source, unless an earlier call in the
+ * queue has it. */
 static void retry_with_source(struct redis_transport *t, const struct server_conn *server, uint32_t number,
                               uint64_t now_ns)
 {
@@ -247,7 +247,7 @@ static void retry_with_source(struct redis_transport *t, const struct server_con
     batch_retry(t, number, false, now_ns);
 }
 
-/* What an error is about: Redis 6.2 says first, at length, which line of the script it came from. */
+/* The error without its prefix: Redis 6.2 puts the script's name and line before it. */
 static const char *cause_of(const char *text)
 {
     static const char place[] = "@user_script: ";
@@ -268,7 +268,7 @@ static void answer_error(struct redis_transport *t, struct server_conn *server, 
     if (begins(text, "NOSCRIPT")) {
         retry_with_source(t, server, number, now_ns);
     } else if (!t->cluster && (moved || begins(text, "CROSSSLOT"))) {
-        topology_is_cluster(t); /* it did not say so: its INFO is not for us */
+        topology_is_cluster(t); /* the server did not say so: this user may not run INFO */
         batch_lost(t, number);
     } else if (moved || begins(text, "ASK ")) {
         uint16_t cluster_slot = 0;
@@ -284,9 +284,10 @@ static void answer_error(struct redis_transport *t, struct server_conn *server, 
             topology_refresh(t);
         }
         batch_retry(t, number, false, now_ns);
-        batch->asking = false; /* once: the slot may be anywhere the next time */
+        batch->asking = false; /* ASK holds for one call: the slot may be anywhere at the next call */
     } else if (begins(text, "TRYAGAIN")) {
-        batch_retry(t, number, true, now_ns); /* its keys are on both sides just now; one alone is on one */
+        batch_retry(t, number, true,
+                    now_ns); /* the slot is moving and its keys are on two servers; a single key is on one */
     } else if (begins(text, "CLUSTERDOWN")) {
         problem_set(t, server, "%.150s", text);
         topology_refresh(t);

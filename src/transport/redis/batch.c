@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a round says, and to whom: heartbeats, the entries of single keys where they have changed, then the reports in
- * script calls of up to BATCH_REPORTS (of logs BATCH_LOGS), each of one slot where there is a Cluster.
+ * The commands of a round, in this order: heartbeats, the question for the overrides, then the reports. One script call
+ * has up to BATCH_REPORTS reports, or BATCH_HISTORIES sliding logs. In a Cluster all keys of a call share a slot.
  */
 #include "transport/redis/batch.h"
 
@@ -19,7 +19,7 @@
 #include "transport/redis/server.h"
 #include "transport/redis/topology.h"
 
-/* Arguments of a report, beside its key; as the scripts say. */
+/* Arguments of a report beside its key, as the scripts say. */
 #define WINDOW_ARGUMENTS  7
 #define BUCKET_ARGUMENTS  14
 #define HISTORY_ARGUMENTS (11 + REPORT_HISTORY_TIMES) /* at most */
@@ -29,10 +29,11 @@
 _Static_assert(BATCH_HISTORIES *(2 + HISTORY_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS),
                "a batch of logs fits");
 
-/* More entries of single keys than are read cost Redis some 30 ms, so they are asked for so seldom. */
+/* If there are more overrides than are answered, reading them takes Redis some 30 ms. They are then asked for at this
+ * interval. */
 #define OVERRIDES_PAUSE_NS (5 * NS_PER_S)
 
-/* How often one batch is sent in a round: redirected, or its script brought. */
+/* A batch is sent again at most so often in a round: after a redirection, or with its script. */
 #define TRIES_MAX 8
 
 static const struct {
@@ -45,7 +46,7 @@ static const struct {
     [SCRIPT_HISTORY] = {script_report_history, script_report_history_sha},
 };
 
-/* Grows what a round of `count` reports needs; kept from round to round. */
+/* Makes room for a round of `count` reports. The memory is kept from round to round. */
 static int reserve(struct redis_transport *t, size_t count)
 {
     if (t->argv == NULL) {
@@ -69,7 +70,7 @@ static int reserve(struct redis_transport *t, size_t count)
         t->cluster_slots = cluster_slots;
         t->report_order_size = count;
     }
-    /* In a Cluster every report may have a batch of its own, and another one when batches are split. */
+    /* In a Cluster every report may have a batch of its own, and another one after a split. */
     const size_t batches = 1 + HEARTBEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_HISTORIES);
     if (batches > t->batch_size) {
         struct batch *grown = realloc(t->batches, batches * sizeof(*grown));
@@ -150,7 +151,7 @@ static void put_reports(struct arguments *a, const struct batch *batch)
         put(a, t->round->reports[t->report_order[batch->first + i]].history->demand_record);
     }
     if (first->kind == REPORT_BUCKET) {
-        put_number(a, first->now_us); /* all of a round are of one time */
+        put_number(a, first->now_us); /* the same time in all reports of a round */
     }
     for (size_t i = 0; i < batch->count; i++) {
         const struct report *report = &t->round->reports[t->report_order[batch->first + i]];
@@ -209,7 +210,8 @@ static void send_batch(struct redis_transport *t, struct server_conn *server, ui
     server_call(t, server, (struct call){CALL_BATCH, number}, &(struct command){a.count, t->argv, t->lengths}, now_ns);
 }
 
-/* Sends a batch to whom its slot belongs, or lets it wait for that server to be ready; else it is lost. */
+/* Sends a batch to the owner of its slot. If that server is connecting, the batch waits; otherwise the batch is lost.
+ */
 static void dispatch(struct redis_transport *t, uint32_t number, uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
@@ -305,7 +307,7 @@ void batch_expire(struct redis_transport *t, uint64_t now_ns)
         }
     }
     for (uint32_t i = 0; i < t->batch_count && t->open_count != 0; i++) {
-        batch_lost(t, i); /* what still waits */
+        batch_lost(t, i); /* batches that wait for a server */
     }
 }
 
@@ -322,7 +324,7 @@ static int compare_cluster_slots(const void *a, const void *b)
     return cluster_slots != 0 ? cluster_slots : (x->report > y->report) - (x->report < y->report);
 }
 
-/* Brings order[first, ordered) into the order of slots. 0 or -ENOMEM. */
+/* Sorts report_order[first, ordered) by cluster slot. 0 or -ENOMEM. */
 static int sort_by_cluster_slot(struct redis_transport *t, size_t first, size_t ordered)
 {
     struct by_cluster_slot *by_cluster_slot = malloc((ordered - first + 1) * sizeof(*by_cluster_slot));

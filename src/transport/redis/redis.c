@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transport's face.
+ * The functions of struct transport_ops.
  *
- * A round ends when all its batches are answered or lost. With one server, one that is lost is the round's failure. In
- * a Cluster the others' answers count, and the reports of the lost ones carry -EAGAIN; the round fails where nobody
- * told the time.
+ * A round ends when all of its batches are answered or lost. With one server the round fails if one batch is lost. In a
+ * Cluster the other batches count, and the reports of lost batches have the status -EAGAIN. A round without fleet time
+ * fails in any case.
  */
 #include "transport/redis/redis.h"
 
@@ -20,7 +20,7 @@
 #include "transport/redis/server.h"
 #include "transport/redis/topology.h"
 
-/* Turns of one step: an answer of one server may be what another one waits for. */
+/* Repetitions within one step: the reply of one server may be what another server waits for. */
 #define TURNS_MAX 16
 
 static struct redis_transport *of(struct transport *t)
@@ -107,7 +107,7 @@ static int redis_begin(struct transport *transport, struct round *round, uint64_
         t->round = NULL;
         return -ENOTCONN;
     }
-    /* Whoever is found lost here is dropped by the next step. */
+    /* A connection that is found lost here is dropped in the next step. */
     for (size_t i = 0; i < SERVERS_MAX; i++) {
         if (t->servers[i] != NULL && t->servers[i]->stage == SERVER_READY) {
             (void) socket_flush(&t->servers[i]->socket);
@@ -195,7 +195,7 @@ static const struct transport_ops redis_ops = {
     .close = redis_close,
 };
 
-/* What the URL asks for and this build may not have. */
+/* Refuses a URL that needs what this build does not have. */
 static int check_build(const struct redis_url *url, struct tls_context **tls, weir_error *error)
 {
 #ifndef REDIS_REPLY_MAP

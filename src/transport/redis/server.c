@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a connection: attempts with jittered backoff, a greeting (authentication, database, who are you), then
- * calls. Whatever goes wrong, the connection is dropped, so that a late answer can never be taken for another's.
+ * The connection to one server: attempts with jittered backoff, the greeting (login, database, role and identity), then
+ * calls. After any error the connection is dropped, so a late reply is never taken for the reply to another call.
  */
 #include "transport/redis/server.h"
 
@@ -22,21 +22,21 @@
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
 #define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
 
-/* A Sentinel is asked again sooner: a failover takes seconds, and a question costs it nothing. */
+/* A Sentinel is tried again sooner: a failover takes seconds, and a question costs a Sentinel little. */
 #define BACKOFF_SENTINEL_NS (500 * NS_PER_MS)
 
-/* What the log calls a server. */
+/* Makes the name of a server for the log. */
 static void name_server(const struct redis_transport *t, struct server_conn *server)
 {
     char text[sizeof(server->name)];
-    const bool brackets = strchr(server->host, ':') != NULL; /* an IPv6 address, as a URL has it */
+    const bool brackets = strchr(server->host, ':') != NULL; /* an IPv6 address has brackets, as in a URL */
     if (server->host[0] == '\0') {
         (void) snprintf(text, sizeof(text), "redis %s", t->url.path);
     } else {
         (void) snprintf(text, sizeof(text), "redis %s%s%.80s%s:%s", server->sentinel ? "sentinel " : "",
                         brackets ? "[" : "", server->host, brackets ? "]" : "", server->port);
     }
-    (void) plain_line(server->name, sizeof(server->name), text); /* likewise */
+    (void) plain_line(server->name, sizeof(server->name), text); /* a Sentinel or a slot map may have sent the host */
 }
 
 struct server_conn *server_at(struct redis_transport *t, const char *host, const char *port, bool sentinel)
@@ -115,7 +115,7 @@ static void lost(struct redis_transport *t, struct server_conn *server, int resu
     server_drop(t, server, now_ns);
 }
 
-/* An answer that ends the connection. */
+/* Drops the connection because of a reply. */
 static void refused(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
 {
     if (reply->type == REDIS_REPLY_ERROR) {
@@ -126,17 +126,17 @@ static void refused(struct redis_transport *t, struct server_conn *server, const
     server_drop(t, server, now_ns);
 }
 
-/* The greeting: what is said, in order. */
+/* The steps of the greeting, in order. */
 enum { GREET_HELLO, GREET_AUTH, GREET_SELECT, GREET_SERVER, GREET_REPLICATION, GREET_ROLE, GREET_END };
 
-/* Whether a replica is of no use: there is somewhere else to go. */
+/* True if a replica is of no use, because the primary can be found elsewhere. */
 static bool wants_role(const struct redis_transport *t, const struct server_conn *server)
 {
     return !server->sentinel && t->url.kind != REDIS_CLUSTER &&
            (t->url.kind == REDIS_SENTINEL || t->url.seed_count > 1);
 }
 
-/* The arguments of one step; 0: it is not needed. */
+/* The arguments of one step; 0: the step is not needed. */
 static int greeting_step(const struct redis_transport *t, const struct server_conn *server, unsigned step,
                          const char *argv[5], char number[16])
 {
@@ -208,7 +208,7 @@ static bool is_text(const redisReply *reply)
     return reply->type == REDIS_REPLY_STRING;
 }
 
-/* Takes in what INFO says. */
+/* Reads the reply to INFO. */
 static void take_info(struct server_conn *server, const char *info, const char *identity_field)
 {
     const char *at = strstr(info, identity_field);
@@ -218,13 +218,13 @@ static void take_info(struct server_conn *server, const char *info, const char *
         (void) snprintf(server->identity + used, sizeof(server->identity) - used, "%.*s ", (int) strcspn(at, "\r\n"),
                         at);
     }
-    /* Redis's word for it, and Valkey's. */
+    /* The first is Redis's line, the second Valkey's. */
     server->cluster =
         server->cluster || strstr(info, "redis_mode:cluster") != NULL || strstr(info, "server_mode:cluster") != NULL;
     server->replica = server->replica || strstr(info, "\nrole:slave") != NULL;
 }
 
-/* Takes in the next answer of the greeting. False: it is none, and the server is dropped. */
+/* Reads the next reply of the greeting. False: the reply ends the connection, which is dropped. */
 static bool greeting_reply(struct redis_transport *t, struct server_conn *server, const redisReply *reply,
                            uint64_t now_ns)
 {
@@ -236,7 +236,7 @@ static bool greeting_reply(struct redis_transport *t, struct server_conn *server
     const unsigned step = server->greeting++;
     const bool informs = step >= GREET_SERVER;
     if (reply->type == REDIS_REPLY_ERROR) {
-        /* A user may not be told who it speaks to: then a loss is noticed by the heartbeats alone. */
+        /* This user may not read the identity. Lost data is then noticed by the heartbeats alone. */
         if (informs && strncmp(reply->str, "NOPERM", 6) == 0) {
             server->greetings_due--;
             return true;
@@ -352,7 +352,7 @@ failed:
     server_drop(t, server, now_ns);
 }
 
-/* An answer to the oldest call. */
+/* A reply to the oldest call. */
 static void answer(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
 {
     if (server->call_count == 0) {
@@ -364,7 +364,7 @@ static void answer(struct redis_transport *t, struct server_conn *server, const 
     const struct call call = server->calls[server->call_first];
     server->call_first = (server->call_first + 1) % server->call_size;
     server->call_count--;
-    server->deadline_ns = now_ns + t->timeout_ns; /* of the next one; a round has its own */
+    server->deadline_ns = now_ns + t->timeout_ns; /* of the next call; a round has a deadline of its own */
     if (call.kind == CALL_BATCH) {
         answer_batch(t, server, call.batch, reply, now_ns);
     } else if (call.kind == CALL_SLOT_MAP) {
@@ -383,7 +383,7 @@ static void step_ready(struct redis_transport *t, struct server_conn *server, ui
         redisReply *reply = NULL;
         result = socket_reply(&server->socket, &reply);
         if (result == 0) {
-            /* What an answer asked for anew. */
+            /* Sends the calls that a reply has caused. */
             result = socket_flush(&server->socket);
             break;
         }
@@ -407,7 +407,7 @@ void server_step(struct redis_transport *t, struct server_conn *server, uint64_t
         server_drop(t, server, now_ns);
         return;
     }
-    /* Each stage may lead straight to the next. */
+    /* A stage may lead to the next one at once. */
     if (server->stage == SERVER_OFF && server->wanted && now_ns >= server->next_try_ns) {
         begin(t, server, now_ns);
     }

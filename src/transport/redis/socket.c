@@ -16,13 +16,13 @@
 
 #define RECEIVE_SIZE 16384
 
-/* A reply of ours is a few integers per record, or a Cluster's map; nothing honest is longer than this. */
+/* Bytes of a reply. A round is answered with a few integers per record, and a slot map is shorter than this. */
 #define UNREAD_MAX ((size_t) 4 << 20)
 
-/* Nor has more elements: of what fits there, an entry's field and value are the shortest there is. */
+/* Elements of an array: more do not fit in UNREAD_MAX bytes of overrides. */
 #define ELEMENTS_MAX (1 << 18)
 
-/* Integers of one reply that the socket has memory for: those of the largest batch. */
+/* Integers of one reply that the socket keeps memory for: those of the largest batch. */
 #define INTEGERS_MAX 4096
 
 void socket_init(struct socket *sock)
@@ -49,7 +49,7 @@ static int connect_to(struct socket *sock, int family, const struct sockaddr *ad
     return errno == EINPROGRESS || errno == EINTR ? 0 : -errno;
 }
 
-/* The address at this place of a list, counted around. */
+/* The address at this index of a list, modulo its length. */
 static const struct addrinfo *address_at(const struct addrinfo *list, unsigned place)
 {
     unsigned count = 0;
@@ -78,7 +78,7 @@ static int open_socket(struct socket *sock, const struct socket_target *target)
             return sock->unresolved == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
         }
     }
-    /* One that refuses at once is passed over; one that does so later has its turn again after the others. */
+    /* An address that refuses at once is passed over. One that fails later has its turn again after the others. */
     const struct addrinfo *first = address_at(found, sock->attempts++);
     const struct addrinfo *a = first;
     int result = -EHOSTUNREACH;
@@ -93,7 +93,7 @@ static int open_socket(struct socket *sock, const struct socket_target *target)
     return result;
 }
 
-/* A length of the protocol: its kind, digits, CR LF, and the end that decimal_write sets. */
+/* Bytes of a length in the protocol: its kind, digits, CR LF, and the 0 that decimal_write adds. */
 #define LENGTH_MOST (1 + DECIMAL_SIZE + 2)
 
 #if HIREDIS_MAJOR >= 1
@@ -102,17 +102,17 @@ typedef size_t element_count;
 typedef int element_count;
 #endif
 
-/* An array takes memory when its length is read, before anything of it has come. */
+/* hiredis allocates an array when it has read the length, before any element has come. */
 static void *create_array(const redisReadTask *task, element_count count)
 {
     const struct socket *sock = task->privdata;
     return count > (element_count) ELEMENTS_MAX ? NULL : sock->hiredis_functions->createArray(task, count);
 }
 
-/* Marks an integer that lies in the socket's own memory: `len` is a string's. */
+/* Marks an integer in the socket's own memory, by the `len` that only strings use. */
 #define OWN_INTEGER SIZE_MAX
 
-/* A round's answers are thousands of integers: those are not worth an allocation each. */
+/* Keeps integers in the socket's own memory: a round is answered with thousands of them. */
 static void *create_integer(const redisReadTask *task, long long value)
 {
     struct socket *sock = task->privdata;
@@ -127,7 +127,7 @@ static void *create_integer(const redisReadTask *task, long long value)
     return reply;
 }
 
-/* Takes the socket's own integers out of a reply, so that hiredis can free the rest. */
+/* Removes the socket's own integers from a reply, so that hiredis can free the rest. */
 static void disown(redisReply *reply)
 {
     for (size_t i = 0; reply->element != NULL && i < reply->elements; i++) {
@@ -150,7 +150,7 @@ void socket_free_reply(struct socket *sock, redisReply *reply)
 {
     free_reply(reply);
     if (sock->integer_count > sock->integer_size && sock->integer_size < INTEGERS_MAX) {
-        /* Its like is to come again. Without memory it goes on as it was. */
+        /* The next reply will be as long. Without memory the size stays. */
         const size_t size = sock->integer_count < INTEGERS_MAX ? sock->integer_count : INTEGERS_MAX;
         redisReply *grown = malloc(size * sizeof(*grown));
         if (grown != NULL) {
@@ -186,7 +186,7 @@ const char *socket_failure(const struct socket *sock, int result)
         return strerror(-result);
     case EAI_NONAME:
 #ifdef EAI_NODATA
-    case EAI_NODATA: /* the name is there, and has no address */
+    case EAI_NODATA: /* the name exists and has no address */
 #endif
         return "name not found";
     case EAI_AGAIN:
@@ -260,7 +260,7 @@ int socket_connected(struct socket *sock)
     return -error;
 }
 
-/* Room for so many bytes more, behind what is queued; NULL: out of memory. */
+/* Room for `length` bytes behind the queued ones; NULL: out of memory. */
 static char *out_room(struct socket *sock, size_t length)
 {
     if (sock->out_sent == sock->out_length) {
@@ -278,7 +278,7 @@ static char *out_room(struct socket *sock, size_t length)
     return sock->out + sock->out_length;
 }
 
-/* "*2\r\n" and the like. */
+/* Writes "*2\\r\\n" or "$5\\r\\n". */
 static char *write_length(char *to, char kind, size_t length)
 {
     *to++ = kind;
@@ -312,7 +312,7 @@ int socket_command(struct socket *sock, const struct command *command)
     return 0;
 }
 
-/* Bytes sent; 0: none can be now; else why the connection is lost. */
+/* Bytes sent; 0: none can be sent now; negative: why the connection is lost. */
 static ssize_t send_some(struct socket *sock, const char *bytes, size_t size)
 {
     if (sock->tls != NULL) {
@@ -338,7 +338,7 @@ int socket_flush(struct socket *sock)
     return sock->tls != NULL ? tls_flush(sock->tls) : 0;
 }
 
-/* Bytes read; 0: none now; else why the connection is lost. */
+/* Bytes read; 0: none are there; negative: why the connection is lost. */
 static ssize_t read_some(struct socket *sock, char *buffer, size_t size)
 {
     if (sock->tls != NULL) {
@@ -351,7 +351,7 @@ static ssize_t read_some(struct socket *sock, char *buffer, size_t size)
     return got != 0 ? got : -ECONNRESET;
 }
 
-/* Takes in what has come: 1: something; 0: nothing; else why the connection is lost. */
+/* Feeds received bytes to the reader. 1: some; 0: none are there; negative: why the connection is lost. */
 static int receive(struct socket *sock)
 {
     char buffer[RECEIVE_SIZE];
@@ -377,7 +377,7 @@ int socket_reply(struct socket *sock, redisReply **reply)
             sock->received = 0;
 #ifdef REDIS_REPLY_PUSH
             if (((redisReply *) complete)->type == REDIS_REPLY_PUSH) {
-                socket_free_reply(sock, complete); /* RESP3: it answers nothing */
+                socket_free_reply(sock, complete); /* a RESP3 push is not the reply to a call */
                 continue;
             }
 #endif

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is relied on in hiredis_ssl: redisInitiateSSL on a non-blocking context begins the handshake and comes back;
- * context->funcs->read gives 0 where it would have to wait, and carries the handshake on; redisBufferWrite likewise.
- * Its own contexts check no host name before hiredis 1.5, so the SSL objects are made here.
+ * See tls.h.
  *
- * OpenSSL writes with write(), so a lost connection raises SIGPIPE: it is held back and taken away (signal_hold).
+ * Relied on in hiredis_ssl: redisInitiateSSL on a non-blocking context begins the handshake and returns.
+ * context->funcs->read returns 0 if it would have to wait, and goes on with the handshake; so does redisBufferWrite.
+ * Before hiredis 1.5 its own contexts check no host name, so the SSL objects are made here.
+ *
+ * OpenSSL writes with write(), so a lost connection raises SIGPIPE. The signal is blocked meanwhile and then discarded
+ * (signal_hold).
  */
 #include "transport/redis/tls.h"
 
@@ -34,12 +37,12 @@ struct tls_context {
 };
 
 struct tls {
-    redisContext *context; /* of a descriptor that is not its own; NULL: the handshake has failed at once */
-    SSL *openssl;          /* context's */
+    redisContext *context; /* its descriptor belongs to the socket; NULL: the handshake has failed at once */
+    SSL *openssl;          /* owned by `context` */
     char problem[120];     /* "": none known */
 };
 
-/* SIGPIPE held back in this thread, and whether there was one already. */
+/* The signal mask before SIGPIPE was blocked in this thread, and whether a SIGPIPE was pending. */
 struct signal_hold {
     sigset_t before;
     bool was_pending;
@@ -130,7 +133,7 @@ void tls_context_close(struct tls_context *context)
     }
 }
 
-/* The certificate must name the host, or the address. */
+/* Requires a certificate for this host name or address. */
 static bool expect_name(SSL *openssl, const char *name)
 {
     X509_VERIFY_PARAM *expected = SSL_get0_param(openssl);
@@ -178,7 +181,7 @@ void tls_close(struct tls *tls)
 {
     if (tls != NULL) {
         if (tls->context != NULL) {
-            (void) redisFreeKeepFd(tls->context); /* frees `openssl`, and writes nothing */
+            (void) redisFreeKeepFd(tls->context); /* frees `openssl` as well, and writes nothing */
         }
         free(tls);
     }
@@ -190,7 +193,7 @@ ssize_t tls_read(struct tls *tls, char *buffer, size_t size)
         return -ECONNRESET;
     }
     struct signal_hold hold;
-    signal_hold(&hold); /* a handshake, or a new key, writes */
+    signal_hold(&hold); /* a handshake or a key update writes */
     const ssize_t got = tls->context->funcs->read(tls->context, buffer, size);
     signal_release(&hold);
     return got < 0 ? lost(tls) : got;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which server is asked for what. Follows the Redis Cluster specification, and the guidelines for Sentinel clients.
+ * See topology.h. Follows the Redis Cluster specification and the guidelines for Sentinel clients.
  *
- * Server: one of the URL's hosts at a time; when it is lost, the one whose turn comes first, which passes over those
- * that have just failed.
+ * Server: one of the URL's hosts at a time. When its connection is lost, the next host is the one whose attempt is due
+ * first, so hosts that have just failed are passed over.
  *
- * Sentinel: one Sentinel at a time, asked for the primary's address at first, once a second, and when the primary is
- * lost. What it names is a candidate until it has said itself that it is a primary; only then the old one is left. A
+ * Sentinel: one Sentinel at a time is asked for the primary's address: at first, once a second, and when the primary is
+ * lost. The named server is a candidate until it says itself that it is a primary. Only then the old primary is left. A
  * Sentinel that names a replica or a dead server is passed over.
  *
- * Cluster: any server that is ready is asked for the map; with none, a seed. What a redirection says holds until the
- * next map. The map is asked for again after redirections and losses, and every half minute.
+ * Cluster: any server that is ready is asked for the slot map; if none is ready, a seed is connected. A redirection
+ * holds until the next slot map. The slot map is asked for again after redirections and losses, and every 30 s.
  */
 #include "transport/redis/topology.h"
 
@@ -25,14 +25,14 @@
 
 #define ASK_EVERY_NS (1 * NS_PER_S)
 
-/* How soon a server that a Sentinel names is tried again after a failure. */
+/* A server that a Sentinel names is tried again this soon after a failure. */
 #define CANDIDATE_WAIT_NS (200 * NS_PER_MS)
 
-#define SLOT_MAP_LEAST_NS  (100 * NS_PER_MS) /* between two questions for the map */
-#define SLOT_MAP_BROKEN_NS (300 * NS_PER_MS) /* while a part of it is not served */
+#define SLOT_MAP_LEAST_NS  (100 * NS_PER_MS) /* between two questions for the slot map */
+#define SLOT_MAP_BROKEN_NS (300 * NS_PER_MS) /* while some slots are not served */
 #define SLOT_MAP_EVERY_NS  (30 * NS_PER_S)
 
-/* CRC-16/XMODEM, as Redis Cluster takes it. */
+/* CRC-16/XMODEM, as the Redis Cluster specification defines it. */
 static uint16_t crc16(const char *bytes, size_t length)
 {
     unsigned crc = 0;
@@ -77,7 +77,7 @@ struct server_conn *topology_owner(const struct redis_transport *t, uint16_t clu
     return t->slot_owner[cluster_slot] != SERVER_NONE ? t->servers[t->slot_owner[cluster_slot]] : NULL;
 }
 
-/* The seed whose turn comes first, of those that are not wanted already. */
+/* The seed whose attempt is due first, of the seeds that are not wanted. */
 static struct server_conn *next_seed(const struct redis_transport *t)
 {
     struct server_conn *next = NULL;
@@ -91,7 +91,7 @@ static struct server_conn *next_seed(const struct redis_transport *t)
     return next;
 }
 
-/* Lets go of one that is no longer needed. */
+/* Marks a server as no longer wanted. */
 static void release(struct server_conn *server)
 {
     if (server != NULL) {
@@ -102,7 +102,7 @@ static void release(struct server_conn *server)
     }
 }
 
-/* T3: what nobody wants any more. */
+/* T3: frees the servers that are no longer wanted. */
 static void free_unwanted(struct redis_transport *t)
 {
     for (size_t i = 0; i < SERVERS_MAX; i++) {
@@ -127,7 +127,7 @@ static void ask_sentinel(struct redis_transport *t, uint64_t now_ns)
     server_call(t, t->sentinel, (struct call){.kind = CALL_PRIMARY}, &(struct command){3, argv, lengths}, now_ns);
 }
 
-/* Somebody who can be asked for the map; everyone has a turn, as one may know less than the others. */
+/* The next server to ask for the slot map. The servers take turns, because one may know less than the others. */
 static struct server_conn *next_slot_map_source(struct redis_transport *t)
 {
     for (unsigned i = 0; i < SERVERS_MAX; i++) {
@@ -195,7 +195,7 @@ bool topology_ready(const struct redis_transport *t)
             continue;
         }
         some = some || server->stage == SERVER_READY;
-        /* One that has not failed yet is waited for; one that has is not. */
+        /* A server that has not failed is waited for; one that has failed is not. */
         if (server->stage != SERVER_READY && server->failures == 0) {
             return false;
         }
@@ -216,7 +216,7 @@ uint64_t topology_deadline(const struct redis_transport *t)
     return asks && t->candidate == NULL ? t->sentinel_due_ns : UINT64_MAX;
 }
 
-/* A server has said that it is a primary: from now on it is ours. */
+/* Makes a server that is known to be a primary the one of this transport. */
 static void set_primary(struct redis_transport *t, struct server_conn *server)
 {
     if (t->primary != NULL && t->primary != server) {
@@ -232,14 +232,14 @@ static void set_primary(struct redis_transport *t, struct server_conn *server)
 void topology_is_cluster(struct redis_transport *t)
 {
     t->cluster = t->slot_map_wanted = true;
-    t->probe = t->primary; /* stays, until the map says whether it is of use */
+    t->probe = t->primary; /* stays connected until the slot map has come */
     t->primary = NULL;
 }
 
 void topology_server_ready(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
     if (server->sentinel || t->cluster) {
-        return; /* the next step asks it */
+        return; /* the next step sends the question */
     }
     if (t->url.kind == REDIS_SERVER && server->cluster) {
         topology_is_cluster(t);
@@ -278,7 +278,7 @@ void topology_server_lost(struct redis_transport *t, const struct server_conn *s
         t->candidate = NULL;
         t->sentinel_due_ns = now_ns;
         if (t->sentinel != NULL) {
-            server_drop(t, t->sentinel, now_ns); /* it knows no better: another one may */
+            server_drop(t, t->sentinel, now_ns); /* another Sentinel may know better */
         }
     }
 }
@@ -319,7 +319,7 @@ void topology_refresh(struct redis_transport *t)
     t->slot_map_wanted = t->cluster;
 }
 
-/* A host and a port as a map or a redirection give them; an empty host is the teller's own. */
+/* The server at a host and port of a slot map or a redirection. An empty host stands for the host of `teller`. */
 static struct server_conn *server_named(struct redis_transport *t, const struct server_conn *teller, const char *host,
                                         size_t length, long long port)
 {
@@ -363,7 +363,7 @@ static bool is_integer(const redisReply *reply, long long most)
     return reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0 && reply->integer <= most;
 }
 
-/* One range of the map: {first, last, {host, port, ...}, replicas...}. False: it is malformed. */
+/* Reads one range of a slot map: {first, last, {host, port, ...}, replicas...}. False: malformed. */
 static bool take_range(struct redis_transport *t, const struct server_conn *teller, const redisReply *range)
 {
     if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 || !is_integer(range->element[0], CLUSTER_SLOTS - 1) ||
@@ -385,10 +385,10 @@ static bool take_range(struct redis_transport *t, const struct server_conn *tell
             t->slot_owner[cluster_slot] = server->index;
         }
     }
-    return true; /* without room for its server its slots are nobody's */
+    return true; /* without room for the server its slots have no owner */
 }
 
-/* A beat of its own for every shard that has none, at its first tag. */
+/* Adds a heartbeat record for every primary that has none, at its first tag. */
 static void choose_heartbeats(struct redis_transport *t)
 {
     bool has[SERVERS_MAX] = {false};
@@ -410,7 +410,7 @@ static void choose_heartbeats(struct redis_transport *t)
     }
 }
 
-/* Whether every part of the map is served by a server that has not failed. */
+/* True if all slots of the tags are served by servers that have not failed. */
 static bool is_complete(const struct redis_transport *t)
 {
     for (unsigned seq = 0; seq < CLUSTER_TAGS; seq++) {

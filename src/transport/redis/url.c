@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/hex.h"
 
-/* A text that is being read: what is left of it. `form` is what a right URL of its scheme looks like. */
+/* The rest of a text that is being parsed. `form` is what a right URL of its scheme looks like. */
 struct reader {
     const char *at, *end;
     const char *form;
@@ -41,7 +41,7 @@ static int bad(const struct reader *r, const char *what)
     return error_set(r->error, -EINVAL, "redis_url: %s; give %s", what, r->form);
 }
 
-/* Copies [from, to) with %xx undone. False: too long, or not well-formed. */
+/* Copies [from, to) and decodes %xx. False: too long or malformed. */
 static bool decode(char *out, size_t size, const char *from, const char *to)
 {
     size_t at = 0;
@@ -90,7 +90,7 @@ static const char *find(const struct reader *r, char c)
 /* user[:password]@ */
 static int parse_user(struct reader *r, struct redis_url *out)
 {
-    /* The last @ ends it: a path or a database cannot hold one, a careless password can. */
+    /* The last @ ends the user. A password may hold a plain @; a path or a database cannot. */
     const char *at = memrchr(r->at, '@', (size_t) (r->end - r->at));
     if (at == NULL) {
         return 0;
@@ -195,7 +195,7 @@ static int parse_socket(struct reader *r, struct redis_url *out)
     return 0;
 }
 
-/* Options whose values are texts. The second name is redis-py's. */
+/* Options with a text as value. The alias is the name that redis-py uses. */
 enum { FOR_TLS = 1, FOR_SENTINEL };
 
 static const struct option {
@@ -235,7 +235,8 @@ static int parse_option(const struct reader *r, const char *from, const char *to
 {
     const char *equals = memchr(from, '=', (size_t) (to - from));
     if (equals == NULL) {
-        return bad_option(r, from, from, "has no '='"); /* it may be a password's end: not shown */
+        return bad_option(r, from, from,
+                          "has no '='"); /* the option may be the end of a password, so it is not shown */
     }
     if (is_word("db", from, equals)) {
         return number(equals + 1, to, 1000000, &out->database) ? 0 : bad_option(r, from, equals, "is not a number");
@@ -276,7 +277,7 @@ static int parse_query(const struct reader *r, const char *query, const char *en
     return 0;
 }
 
-/* What only the whole can show. */
+/* Checks that need the complete URL. */
 static int check_whole(const struct reader *r, const struct redis_url *url)
 {
     if (url->kind == REDIS_CLUSTER && url->database != 0) {
