@@ -16,8 +16,8 @@ static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
         node->cut = fault->kind == SIM_CUT ? on : node->cut;
         if (node->alive) {
             (fault->kind == SIM_CUT    ? loopback_transport_set_cut
-             : fault->kind == SIM_DEAF ? memory_transport_set_deaf
-                                       : memory_transport_set_stuck)(node->transport, on);
+             : fault->kind == SIM_DEAF ? loopback_transport_set_deaf
+                                       : loopback_transport_set_stuck)(node->transport, on);
         }
     }
 }

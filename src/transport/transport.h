@@ -34,8 +34,11 @@
 #include "algorithm/history.h"
 #include "policy/override_set.h"
 
-#define REPORT_RECORD_SIZE    352
-#define REPORT_AUTHOR_SIZE    32
+/* Bytes with the 0: of a record's name, with prefix, policy and key; and of an author, two ids in hexadecimal. */
+#define REPORT_RECORD_SIZE 352
+#define REPORT_AUTHOR_SIZE 32
+
+/* One for each server: 64 primaries of a Cluster and 16 seeds. */
 #define TRANSPORT_MAX_POLLFDS 80
 
 /* The longest pause between two attempts to connect. */

@@ -4,6 +4,9 @@
  * of units given back, are answered alike. And what a record in Redis always has: a time to live.
  *
  * Guards: src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
+ * src/transport/redis/scripts/common.lua, src/transport/redis/scripts/counts.lua,
+ * src/transport/redis/scripts/counts_answer.lua, src/transport/redis/scripts/counts_merge.lua,
+ * src/transport/redis/scripts/counts_write.lua,
  * src/transport/loopback/records.c, src/base/count.h, src/transport/redis/embed.py
  */
 #include <inttypes.h>

@@ -2,9 +2,9 @@
 /*
  * The contract of transport/transport.h, asked of both implementations: the fleet in memory, and a real Redis.
  *
- * Guards: src/transport/transport.h, src/transport/redis/redis.c, src/transport/redis/batch.c,
- * src/transport/redis/answer.c, src/transport/loopback/loopback.c, src/transport/loopback/network.c,
- * src/transport/redis/scripts/heartbeat.lua
+ * Guards: src/transport/redis/problem.c, src/transport/loopback/nodes.c, src/transport/transport.h,
+ * src/transport/redis/redis.c, src/transport/redis/batch.c, src/transport/redis/answer.c,
+ * src/transport/loopback/loopback.c, src/transport/loopback/network.c, src/transport/redis/scripts/heartbeat.lua
  */
 #include <errno.h>
 #include <stdio.h>
@@ -323,7 +323,7 @@ static void the_contract(struct bench *b)
     b->transport->ops->close(b->transport);
 }
 
-static void test_the_in_memory_fleet_keeps_the_rules(void **state)
+static void test_the_loopback_fleet_keeps_the_rules(void **state)
 {
     (void) state;
     struct bench b = {.fleet = loopback_fleet_new(real_wall_ns, NULL)};
@@ -456,7 +456,7 @@ static void test_errors_end_the_round_and_the_next_connection_goes_on(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_in_memory_fleet_keeps_the_rules),
+        cmocka_unit_test(test_the_loopback_fleet_keeps_the_rules),
         cmocka_unit_test(test_redis_keeps_the_rules),
         cmocka_unit_test(test_a_thousand_reports_go_in_batches),
         cmocka_unit_test(test_errors_end_the_round_and_the_next_connection_goes_on),

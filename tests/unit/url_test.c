@@ -15,7 +15,7 @@ static struct redis_url parsed(const char *text)
 {
     struct redis_url url;
     weir_error error;
-    if (redis_url_parse(text, &url, &error) != 0) {
+    if (url_parse(text, &url, &error) != 0) {
         fail_msg("%s: %s", text, error.message);
     }
     return url;
@@ -178,7 +178,7 @@ static void test_malformed_ones_are_refused_and_keep_the_password(void **state)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct redis_url url;
         weir_error error;
-        if (redis_url_parse(wrong[i][0], &url, &error) != -EINVAL) {
+        if (url_parse(wrong[i][0], &url, &error) != -EINVAL) {
             fail_msg("%s was taken", wrong[i][0]);
         }
         if (strstr(error.message, "redis_url: ") != error.message || strstr(error.message, wrong[i][1]) == NULL ||
@@ -192,7 +192,7 @@ static void test_malformed_ones_are_refused_and_keep_the_password(void **state)
     memcpy(longest, "redis://", 8);
     longest[sizeof(longest) - 1] = '\0';
     struct redis_url url;
-    assert_int_equal(redis_url_parse(longest, &url, NULL), -EINVAL);
+    assert_int_equal(url_parse(longest, &url, NULL), -EINVAL);
 }
 
 int main(void)

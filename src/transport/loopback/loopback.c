@@ -249,19 +249,19 @@ void loopback_fleet_run(struct loopback_fleet *fleet)
     unlock(fleet);
 }
 
-static struct loopback_transport *of(struct transport *t)
+static struct loopback_transport *loopback_of(struct transport *t)
 {
     return (struct loopback_transport *) (void *) t;
 }
 
-static const struct loopback_transport *of_const(const struct transport *t)
+static const struct loopback_transport *const_loopback_of(const struct transport *t)
 {
     return (const struct loopback_transport *) (const void *) t;
 }
 
 void loopback_transport_set_link(struct transport *transport, const struct loopback_link *link)
 {
-    struct loopback_transport *t = of(transport);
+    struct loopback_transport *t = loopback_of(transport);
     (void) lock(t->fleet);
     t->link = *link;
     unlock(t->fleet);
@@ -269,17 +269,17 @@ void loopback_transport_set_link(struct transport *transport, const struct loopb
 
 void loopback_transport_set_cut(struct transport *transport, bool cut)
 {
-    set_flag(of(transport)->fleet, &of(transport)->cut, cut);
+    set_flag(loopback_of(transport)->fleet, &loopback_of(transport)->cut, cut);
 }
 
-void memory_transport_set_deaf(struct transport *transport, bool deaf)
+void loopback_transport_set_deaf(struct transport *transport, bool deaf)
 {
-    set_flag(of(transport)->fleet, &of(transport)->deaf, deaf);
+    set_flag(loopback_of(transport)->fleet, &loopback_of(transport)->deaf, deaf);
 }
 
-void memory_transport_set_stuck(struct transport *transport, bool stuck)
+void loopback_transport_set_stuck(struct transport *transport, bool stuck)
 {
-    struct loopback_transport *t = of(transport);
+    struct loopback_transport *t = loopback_of(transport);
     (void) lock(t->fleet);
     t->stuck = stuck;
     if (!stuck) {
@@ -290,7 +290,7 @@ void memory_transport_set_stuck(struct transport *transport, bool stuck)
 
 void loopback_transport_kill(struct transport *transport)
 {
-    struct loopback_transport *t = of(transport);
+    struct loopback_transport *t = loopback_of(transport);
     (void) lock(t->fleet);
     t->dead = true;
     t->problem = "the node is dead";
@@ -306,7 +306,7 @@ static void look_at_clocks(struct loopback_transport *t, uint64_t now_ns)
 
 static int loopback_begin(struct transport *transport, struct round *round, uint64_t now_ns)
 {
-    struct loopback_transport *t = of(transport);
+    struct loopback_transport *t = loopback_of(transport);
     if (t->round != NULL) {
         return -EBUSY;
     }
@@ -366,7 +366,7 @@ static enum transport_event outcome(struct loopback_transport *t, uint64_t now_n
 
 static enum transport_event loopback_step(struct transport *transport, uint64_t now_ns)
 {
-    struct loopback_transport *t = of(transport);
+    struct loopback_transport *t = loopback_of(transport);
     struct loopback_fleet *fleet = t->fleet;
     enum transport_event event = TRANSPORT_NOTHING;
     (void) lock(fleet);
@@ -389,21 +389,27 @@ static enum transport_event loopback_step(struct transport *transport, uint64_t 
 
 static enum transport_state loopback_state(const struct transport *transport)
 {
-    const struct loopback_transport *t = of_const(transport);
+    const struct loopback_transport *t = const_loopback_of(transport);
     struct loopback_fleet *fleet = lock(t->fleet);
     const bool down = fleet->down || t->dead || t->stepped_ns < t->next_try_ns;
     unlock(fleet);
-    return t->round != NULL ? TRANSPORT_BUSY : down ? TRANSPORT_DOWN : TRANSPORT_READY;
+    if (t->round != NULL) {
+        return TRANSPORT_BUSY;
+    }
+    return down ? TRANSPORT_DOWN : TRANSPORT_READY;
 }
 
 static size_t loopback_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
 {
-    const struct loopback_transport *t = of_const(transport);
+    const struct loopback_transport *t = const_loopback_of(transport);
     (void) fds;
     if (t->round != NULL) {
         struct loopback_fleet *fleet = lock(t->fleet);
         /* Messages are queued by the network's time; the node waits by its own time. */
-        const struct message *next = t->answer != NULL && !t->cut ? t->answer : fleet->hung ? NULL : t->request;
+        const struct message *next = fleet->hung ? NULL : t->request;
+        if (t->answer != NULL && !t->cut) {
+            next = t->answer;
+        }
         next = t->stuck ? NULL : next;
         const uint64_t event_ns =
             next != NULL ? t->stepped_ns + saturating_sub(next->due_ns, t->stepped_network_ns) : UINT64_MAX;
@@ -417,7 +423,7 @@ static size_t loopback_wait_for(const struct transport *transport, struct pollfd
 
 static const char *loopback_problem(const struct transport *transport)
 {
-    return of_const(transport)->problem;
+    return const_loopback_of(transport)->problem;
 }
 
 static const char *loopback_server(const struct transport *transport)
@@ -428,12 +434,12 @@ static const char *loopback_server(const struct transport *transport)
 
 static struct transport_counts loopback_counts(const struct transport *transport)
 {
-    return of_const(transport)->counts;
+    return const_loopback_of(transport)->counts;
 }
 
 static void loopback_close(struct transport *transport)
 {
-    struct loopback_transport *t = of(transport);
+    struct loopback_transport *t = loopback_of(transport);
     (void) lock(t->fleet);
     network_abandon(t);
     network_release(t); /* a message that was sent arrives */

@@ -42,10 +42,10 @@ void loopback_transport_set_link(struct transport *transport, const struct loopb
 void loopback_transport_set_cut(struct transport *transport, bool cut);
 
 /* The node's answers are lost; its requests arrive. */
-void memory_transport_set_deaf(struct transport *transport, bool deaf);
+void loopback_transport_set_deaf(struct transport *transport, bool deaf);
 
 /* The path is dead. The first message stays in it and arrives when the path is back; later messages are lost. */
-void memory_transport_set_stuck(struct transport *transport, bool stuck);
+void loopback_transport_set_stuck(struct transport *transport, bool stuck);
 
 /* The node is dead: its rounds no longer begin. Messages that were sent arrive. weir_close then reports nothing and
  * does not wait. */

@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/numbers.h"
 
-#define PPM 1000000
+#define PPM 1000000 /* one in a million, the unit of a link model */
 
 /* splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. */
 uint64_t network_random(uint64_t *state, uint64_t bound)
@@ -109,7 +109,8 @@ static void enqueue(struct loopback_fleet *fleet, struct message *message)
 /* Bytes of one argument of a Redis command. */
 static uint64_t argument_size(size_t length)
 {
-    return length + (length < 10 ? 6 : length < 100 ? 7 : 8); /* $, length, CR LF, CR LF */
+    const size_t digits = 1U + (length >= 10 ? 1U : 0U) + (length >= 100 ? 1U : 0U);
+    return length + 5 + digits; /* $, digits of the length, CR LF, CR LF */
 }
 
 static uint64_t number_size(uint64_t number)
@@ -223,7 +224,7 @@ static void answer_overrides(const struct loopback_fleet *fleet, struct round *r
     memcpy(round->overrides_version, version, sizeof(version));
 }
 
-static void apply(struct loopback_fleet *fleet, struct message *message)
+static void apply_round(struct loopback_fleet *fleet, struct message *message)
 {
     struct round *round = &message->round;
     struct loopback_transport *t = message->from;
@@ -272,7 +273,7 @@ static void arrive(struct loopback_fleet *fleet, struct message *message, uint64
         message_free(message);
         return;
     }
-    apply(fleet, message);
+    apply_round(fleet, message);
     /* With loses_answers the round fails at once; other lost answers end with a timeout. */
     if (t == NULL || t->cut || t->deaf || (message->answer_lost && !fleet->loses_answers)) {
         fleet->counts.answers_lost += t != NULL;

@@ -71,7 +71,7 @@ static uint64_t last_heartbeat(const struct nodes *nodes, const char *name)
 }
 
 /* Removes a node. Returns its last heartbeat; 0: there was no such node. */
-static uint64_t remove_node(struct nodes *nodes, const char *name)
+static uint64_t remove_heartbeat(struct nodes *nodes, const char *name)
 {
     for (struct node **at = &nodes->first; *at != NULL; at = &(*at)->next) {
         struct node *node = *at;
@@ -85,7 +85,7 @@ static uint64_t remove_node(struct nodes *nodes, const char *name)
     return 0;
 }
 
-static void add_node(struct nodes *nodes, const struct round *round, uint64_t now_ns)
+static void add_heartbeat(struct nodes *nodes, const struct round *round, uint64_t now_ns)
 {
     struct node *node = calloc(1, sizeof(*node));
     if (node != NULL) {
@@ -237,12 +237,12 @@ static uint64_t fleet_time(struct nodes *nodes, const struct round *round, uint6
 uint64_t nodes_heartbeat(struct nodes *nodes, struct round *round, uint64_t clock_ns)
 {
     const uint64_t now_ns = fleet_time(nodes, round, clock_ns);
-    const uint64_t last_ns = round->asks ? last_heartbeat(nodes, round->node) : remove_node(nodes, round->node);
+    const uint64_t last_ns = round->asks ? last_heartbeat(nodes, round->node) : remove_heartbeat(nodes, round->node);
     round->fleet_wall_ns = now_ns;
     round->ahead_ns = (int64_t) (now_ns - clock_ns);
     if (!round->leaves && !round->asks) {
         const uint64_t reported_ns = max_u64(round->fleet_ns != 0 ? round->fleet_ns : now_ns, last_ns);
-        add_node(nodes, round, min_u64(reported_ns, now_ns));
+        add_heartbeat(nodes, round, min_u64(reported_ns, now_ns));
     }
     round->live_nodes = round->suspect_nodes = 0;
     round->watermark_ns = now_ns;

@@ -21,8 +21,9 @@
 #define REPAIR_US UINT64_C(10000000)
 
 /* The demand of a sliding log's author counts for this long after its report. */
-#define ASKED_US UINT64_C(120000000)
+#define DEMAND_US UINT64_C(120000000)
 
+/* Chains of the first record: fewer would double sooner, more would cost each new fleet memory. */
 #define CHAINS_FIRST 4096
 
 /* One author's counts in one record. */
@@ -30,8 +31,8 @@ struct author {
     struct author *next;
     char name[REPORT_AUTHOR_SIZE];
     uint64_t count, demand, refunds;
-    uint64_t reset_us; /* of the author's last reset */
-    uint64_t asked_us; /* sliding log: time of the report of `demand` */
+    uint64_t reset_us;    /* of the author's last reset */
+    uint64_t reported_us; /* sliding log: time of the report of `demand` */
 };
 
 /* One unit of a sliding log. */
@@ -247,17 +248,17 @@ static void add_unit(struct record *record, const char *author, uint64_t number,
 }
 
 /* Answers the demand of the other authors (scripts/report_history.lua). */
-static void answer_asked(struct record *record, struct report *report)
+static void answer_demand(struct record *record, struct report *report)
 {
     struct history_report *history = report->history;
     struct author *own = find_author(record, report->author);
     if (own != NULL) {
         own->demand = report->demand;
-        own->asked_us = history->now_us;
+        own->reported_us = history->now_us;
     }
     report->sum_demand = history->other_authors = 0;
     for (const struct author *other = record->authors; other != NULL; other = other->next) {
-        if (strcmp(other->name, report->author) != 0 && other->asked_us + ASKED_US > history->now_us) {
+        if (strcmp(other->name, report->author) != 0 && other->reported_us + DEMAND_US > history->now_us) {
             report->sum_demand += other->demand;
             history->other_authors++;
         }
@@ -280,7 +281,7 @@ static void answer_units(const struct record *record, uint64_t units, struct his
     }
 }
 
-static void apply_log(struct record *record, struct report *report, uint64_t now_ns)
+static void apply_history(struct record *record, struct report *report, uint64_t now_ns)
 {
     struct history_report *history = report->history;
     const uint64_t over_us = saturating_sub(history->now_us, history->period_us);
@@ -306,7 +307,7 @@ static void apply_log(struct record *record, struct report *report, uint64_t now
     report->author_count = 0;
     report->sum = units;
     history->reset_us = record->reset_us;
-    answer_asked(record, report);
+    answer_demand(record, report);
     for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
         report->author_count += strcmp(unit->author, report->author) == 0;
     }
@@ -321,8 +322,9 @@ static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
 /* Moves a bucket's time by `units` new units and `refunded` ones. `unseen_refunds`: refunds before this report that the
  * author had not seen. */
 static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t unseen_refunds,
-                        uint64_t news, uint64_t returned, uint64_t now_us)
+                        uint64_t units, uint64_t refunded)
 {
+    const uint64_t now_us = report->now_us;
     if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > now_us) {
         /* The rate has changed: the units that are owed stay. */
         record->tat_us = now_us + muldiv_ceil(record->tat_us - now_us, report->unit_ps, record->unit_ps);
@@ -341,14 +343,14 @@ static void move_bucket(struct record *record, const struct report *report, bool
             record->lost_us = first ? now_us : record->lost_us;
         }
     }
-    news = report->moves != 0 ? min_u64(news, report->moves - 1) : news;
-    if (news != 0) {
+    units = report->moves != 0 ? min_u64(units, report->moves - 1) : units;
+    if (units != 0) {
         const bool all = report->moves == 0;
         const uint64_t from_us = max_u64(record->tat_us, all ? report->from_us : report->now_us);
         const uint64_t most_us = all ? UINT64_MAX : max_u64(record->tat_us, report->most_us);
-        record->tat_us = min_u64(saturating_add(from_us, units_time_us(news, report->unit_ps)), most_us);
+        record->tat_us = min_u64(saturating_add(from_us, units_time_us(units, report->unit_ps)), most_us);
     }
-    record->tat_us = saturating_sub(record->tat_us, units_time_us(returned, report->unit_ps));
+    record->tat_us = saturating_sub(record->tat_us, units_time_us(refunded, report->unit_ps));
     record->tat_us = min_u64(record->tat_us, now_us + TAT_AHEAD_MOST_US);
 }
 
@@ -384,7 +386,7 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         return; /* the answers are 0 */
     }
     if (record != NULL && report->kind == REPORT_HISTORY) {
-        apply_log(record, report, now_ns);
+        apply_history(record, report, now_ns);
         return;
     }
     struct author *author = record != NULL ? find_author(record, report->author) : NULL;
@@ -395,29 +397,29 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     const uint64_t acked = count_wire(report->acked);
     const uint64_t acked_refunds = count_wire(report->acked_refunds);
     const uint64_t more = count_growth(author->count, count_wire(report->count));
-    const uint64_t more_asked = count_growth(author->demand, count_wire(report->demand));
-    const uint64_t more_back = count_growth(author->refunds, count_wire(report->refunds));
+    const uint64_t more_demand = count_growth(author->demand, count_wire(report->demand));
+    const uint64_t more_refunds = count_growth(author->refunds, count_wire(report->refunds));
     const uint64_t count = more != 0 ? count_wire(report->count) : author->count;
-    const uint64_t refunds = more_back != 0 ? count_wire(report->refunds) : author->refunds;
+    const uint64_t refunds = more_refunds != 0 ? count_wire(report->refunds) : author->refunds;
     const uint64_t unseen_refunds = count_growth(count_wire(report->known_refunds), record->sum_refunds);
-    record->net = net_add(record->net, more) - (int64_t) more_back;
-    record->sum_demand = count_add(record->sum_demand, more_asked);
-    record->sum_refunds = count_add(record->sum_refunds, more_back);
+    record->net = net_add(record->net, more) - (int64_t) more_refunds;
+    record->sum_demand = count_add(record->sum_demand, more_demand);
+    record->sum_refunds = count_add(record->sum_refunds, more_refunds);
     if (record->net + (int64_t) record->sum_refunds < 0) {
         record->net += (int64_t) COUNT_RESTART; /* one of the two sums has wrapped */
     }
     if (report->kind == REPORT_BUCKET) {
         const bool lost = count_growth(author->count, acked) != 0;
-        const bool lost_back = count_growth(author->refunds, acked_refunds) != 0;
+        const bool lost_refunds = count_growth(author->refunds, acked_refunds) != 0;
         move_bucket(record, report, lost, unseen_refunds, lost ? count_growth(acked, count) : more,
-                    lost_back ? count_growth(acked_refunds, refunds) : more_back, report->now_us);
+                    lost_refunds ? count_growth(acked_refunds, refunds) : more_refunds);
         const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
         record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
     } else if (record->expires_ns == 0) {
         record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
     }
     author->count = count;
-    author->demand = more_asked != 0 ? count_wire(report->demand) : author->demand;
+    author->demand = more_demand != 0 ? count_wire(report->demand) : author->demand;
     author->refunds = refunds;
     if (report->reset_us > author->reset_us) {
         reset_record(record, author, report, report->now_us);

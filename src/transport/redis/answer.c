@@ -136,7 +136,7 @@ static bool are_entries(const redisReply *reply)
     return true;
 }
 
-static bool take_overrides(struct redis_transport *t, const redisReply *reply, uint64_t now_ns)
+static bool take_override_entries(struct redis_transport *t, const redisReply *reply, uint64_t now_ns)
 {
     struct round *round = t->round;
     if (!are_entries(reply)) {
@@ -232,7 +232,7 @@ static bool take_counts(struct redis_transport *t, const struct batch *batch, co
     return true;
 }
 
-static bool begins(const char *text, const char *word)
+static bool has_prefix(const char *text, const char *word)
 {
     return strncmp(text, word, strlen(word)) == 0;
 }
@@ -251,7 +251,7 @@ static void retry_with_source(struct redis_transport *t, const struct server_con
 static const char *cause_of(const char *text)
 {
     static const char place[] = "@user_script: ";
-    const char *at = begins(text, "ERR Error running script") ? strstr(text, place) : NULL;
+    const char *at = has_prefix(text, "ERR Error running script") ? strstr(text, place) : NULL;
     if (at == NULL) {
         return text;
     }
@@ -264,13 +264,13 @@ static void answer_error(struct redis_transport *t, struct server_conn *server, 
                          uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
-    const bool moved = begins(text, "MOVED ");
-    if (begins(text, "NOSCRIPT")) {
+    const bool moved = has_prefix(text, "MOVED ");
+    if (has_prefix(text, "NOSCRIPT")) {
         retry_with_source(t, server, number, now_ns);
-    } else if (!t->cluster && (moved || begins(text, "CROSSSLOT"))) {
+    } else if (!t->cluster && (moved || has_prefix(text, "CROSSSLOT"))) {
         topology_is_cluster(t); /* the server did not say so: this user may not run INFO */
         batch_lost(t, number);
-    } else if (moved || begins(text, "ASK ")) {
+    } else if (moved || has_prefix(text, "ASK ")) {
         uint16_t cluster_slot = 0;
         struct server_conn *to = topology_redirect(t, server, text, &cluster_slot);
         if (to == NULL) {
@@ -285,19 +285,35 @@ static void answer_error(struct redis_transport *t, struct server_conn *server, 
         }
         batch_retry(t, number, false, now_ns);
         batch->asking = false; /* ASK holds for one call: the slot may be anywhere at the next call */
-    } else if (begins(text, "TRYAGAIN")) {
+    } else if (has_prefix(text, "TRYAGAIN")) {
         batch_retry(t, number, true,
                     now_ns); /* the slot is moving and its keys are on two servers; a single key is on one */
-    } else if (begins(text, "CLUSTERDOWN")) {
+    } else if (has_prefix(text, "CLUSTERDOWN")) {
         problem_set(t, server, "%.150s", text);
         topology_refresh(t);
         batch_lost(t, number);
     } else {
         text = cause_of(text);
-        const bool rights = begins(text, "NOPERM") || strstr(text, "ACL") != NULL || strstr(text, "user executing");
+        const bool rights = has_prefix(text, "NOPERM") || strstr(text, "ACL") != NULL || strstr(text, "user executing");
         problem_set(t, server, "%.110s%s", text, rights ? " (docs/redis.md lists the rights that are needed)" : "");
         batch_lost(t, number);
         server_drop(t, server, now_ns);
+    }
+}
+
+/* Reads a script's answer. False: the script cannot have answered it. */
+static bool take_reply(struct redis_transport *t, const struct server_conn *server, const struct batch *batch,
+                       const redisReply *reply, uint64_t now_ns)
+{
+    switch (batch->script) {
+    case SCRIPT_HEARTBEAT:
+        return take_heartbeat(t, server, batch, reply, now_ns);
+    case SCRIPT_OVERRIDES:
+        return take_override_entries(t, reply, now_ns);
+    case SCRIPT_HISTORY:
+        return take_histories(t, batch, reply);
+    default:
+        return take_counts(t, batch, reply);
     }
 }
 
@@ -312,11 +328,7 @@ void answer_batch(struct redis_transport *t, struct server_conn *server, uint32_
         answer_error(t, server, number, reply->str, now_ns);
         return;
     }
-    const bool good = batch->script == SCRIPT_HEARTBEAT   ? take_heartbeat(t, server, batch, reply, now_ns)
-                      : batch->script == SCRIPT_OVERRIDES ? take_overrides(t, reply, now_ns)
-                      : batch->script == SCRIPT_HISTORY   ? take_histories(t, batch, reply)
-                                                          : take_counts(t, batch, reply);
-    if (!good) {
+    if (!take_reply(t, server, batch, reply, now_ns)) {
         problem_set(t, server, "an answer that is not weir's: is this a Redis?");
         batch_lost(t, number);
         server_drop(t, server, now_ns);

@@ -20,7 +20,6 @@
 #include "transport/redis/topology.h"
 
 /* Arguments of a report beside its key, as the scripts say. */
-#define WINDOW_ARGUMENTS  7
 #define BUCKET_ARGUMENTS  14
 #define HISTORY_ARGUMENTS (11 + REPORT_HISTORY_TIMES) /* at most */
 
@@ -47,7 +46,7 @@ static const struct {
 };
 
 /* Makes room for a round of `count` reports. The memory is kept from round to round. */
-static int reserve(struct redis_transport *t, size_t count)
+static int make_room(struct redis_transport *t, size_t count)
 {
     if (t->argv == NULL) {
         t->argv = calloc(ARGUMENTS_MAX, sizeof(*t->argv));
@@ -151,7 +150,7 @@ static void put_reports(struct arguments *a, const struct batch *batch)
         put(a, t->round->reports[t->report_order[batch->first + i]].history->demand_record);
     }
     if (first->kind == REPORT_BUCKET) {
-        put_number(a, first->now_us); /* the same time in all reports of a round */
+        put_number(a, first->now_us); /* all reports of a round have one time */
     }
     for (size_t i = 0; i < batch->count; i++) {
         const struct report *report = &t->round->reports[t->report_order[batch->first + i]];
@@ -191,7 +190,8 @@ static void send_batch(struct redis_transport *t, struct server_conn *server, ui
         put(&a, member);
         put_number(&a, suspect_ms);
         put_number(&a, t->round->node_lifetime_ms);
-        put(&a, t->round->leaves ? "1" : t->round->asks ? "2" : "0");
+        const char *const asks = t->round->asks ? "2" : "0";
+        put(&a, t->round->leaves ? "1" : asks);
         put_number(&a, t->round->fleet_ns / NS_PER_US);
         put_number(&a, t->round->wall_ns / NS_PER_US);
     } else if (batch->script == SCRIPT_OVERRIDES) {
@@ -373,7 +373,7 @@ int batch_queue(struct redis_transport *t, uint64_t now_ns)
     size_t ordered = 0;
     t->batch_count = t->open_count = t->waiting_count = t->lost_count = 0;
     t->has_time = t->has_first_time = false;
-    int result = reserve(t, t->round->report_count);
+    int result = make_room(t, t->round->report_count);
     if (result != 0) {
         return result;
     }

@@ -6,8 +6,8 @@
 #include "transport/redis/state.h"
 
 /*
- * Notes a problem of a server; NULL: of no single server. A problem of one server stays until a good round, or until
- * the same server has another problem. So the log does not alternate between two servers.
+ * Notes a problem of a server; NULL: of no single server. It stays until a good round, or until that server has another
+ * problem. So the log does not alternate between two servers.
  */
 void problem_set(struct redis_transport *t, const struct server_conn *server, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -23,12 +23,12 @@
 /* Repetitions within one step: the reply of one server may be what another server waits for. */
 #define TURNS_MAX 16
 
-static struct redis_transport *of(struct transport *t)
+static struct redis_transport *redis_of(struct transport *t)
 {
     return (struct redis_transport *) (void *) t;
 }
 
-static const struct redis_transport *of_const(const struct transport *t)
+static const struct redis_transport *const_redis_of(const struct transport *t)
 {
     return (const struct redis_transport *) (const void *) t;
 }
@@ -65,7 +65,7 @@ static enum transport_event finish(struct redis_transport *t)
 
 static enum transport_event redis_step(struct transport *transport, uint64_t now_ns)
 {
-    struct redis_transport *t = of(transport);
+    struct redis_transport *t = redis_of(transport);
     for (int turn = 0; turn < TURNS_MAX; turn++) {
         t->progressed = false;
         topology_step(t, now_ns);
@@ -89,7 +89,7 @@ static enum transport_event redis_step(struct transport *transport, uint64_t now
 
 static int redis_begin(struct transport *transport, struct round *round, uint64_t now_ns)
 {
-    struct redis_transport *t = of(transport);
+    struct redis_transport *t = redis_of(transport);
     if (t->round != NULL || !topology_ready(t)) {
         return t->round != NULL ? -EBUSY : -ENOTCONN;
     }
@@ -118,13 +118,16 @@ static int redis_begin(struct transport *transport, struct round *round, uint64_
 
 static enum transport_state redis_state(const struct transport *transport)
 {
-    const struct redis_transport *t = of_const(transport);
-    return t->round != NULL ? TRANSPORT_BUSY : topology_ready(t) ? TRANSPORT_READY : TRANSPORT_DOWN;
+    const struct redis_transport *t = const_redis_of(transport);
+    if (t->round != NULL) {
+        return TRANSPORT_BUSY;
+    }
+    return topology_ready(t) ? TRANSPORT_READY : TRANSPORT_DOWN;
 }
 
 static size_t redis_wait_for(const struct transport *transport, struct pollfd *fds, uint64_t *deadline_ns)
 {
-    const struct redis_transport *t = of_const(transport);
+    const struct redis_transport *t = const_redis_of(transport);
     size_t count = 0;
     *deadline_ns = min_u64(*deadline_ns, topology_deadline(t));
     if (t->round != NULL) {
@@ -148,13 +151,13 @@ static size_t redis_wait_for(const struct transport *transport, struct pollfd *f
 
 static const char *redis_problem(const struct transport *transport)
 {
-    const struct redis_transport *t = of_const(transport);
+    const struct redis_transport *t = const_redis_of(transport);
     return t->problem[0] != '\0' ? t->problem : NULL;
 }
 
 static const char *redis_server(const struct transport *transport)
 {
-    const struct redis_transport *t = of_const(transport);
+    const struct redis_transport *t = const_redis_of(transport);
     if (t->problem[0] != '\0') {
         return t->problem_server;
     }
@@ -163,12 +166,12 @@ static const char *redis_server(const struct transport *transport)
 
 static struct transport_counts redis_counts(const struct transport *transport)
 {
-    return of_const(transport)->counts;
+    return const_redis_of(transport)->counts;
 }
 
 static void redis_close(struct transport *transport)
 {
-    struct redis_transport *t = of(transport);
+    struct redis_transport *t = redis_of(transport);
     for (size_t i = 0; i < SERVERS_MAX; i++) {
         if (t->servers[i] != NULL) {
             server_free(t, t->servers[i]);
@@ -230,7 +233,7 @@ int redis_transport_open(const struct transport_config *config, struct transport
         return error_set(error, -ENOMEM, "out of memory");
     }
     t->base.ops = &redis_ops;
-    int result = redis_url_parse(config->url, &t->url, error);
+    int result = url_parse(config->url, &t->url, error);
     result = result != 0 ? result : check_build(&t->url, &t->tls, error);
     if (result == 0 && add_seeds(t) != 0) {
         result = error_set(error, -ENOMEM, "out of memory");

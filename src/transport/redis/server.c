@@ -102,7 +102,7 @@ void server_drop(struct redis_transport *t, struct server_conn *server, uint64_t
     topology_server_lost(t, server, now_ns);
 }
 
-static void lost(struct redis_transport *t, struct server_conn *server, int result, uint64_t now_ns)
+static void connection_lost(struct redis_transport *t, struct server_conn *server, int result, uint64_t now_ns)
 {
     const char *tls = tls_problem(server->socket.tls);
     if (result == -EPROTO) {
@@ -150,12 +150,18 @@ static int greeting_step(const struct redis_transport *t, const struct server_co
         argv[2] = "AUTH";
         argv[3] = user[0] != '\0' ? user : "default";
         argv[4] = password;
-        return url->protocol != 3 ? 0 : password[0] != '\0' ? 5 : 2;
+        if (url->protocol != 3) {
+            return 0;
+        }
+        return password[0] != '\0' ? 5 : 2;
     case GREET_AUTH:
         argv[0] = "AUTH";
         argv[1] = user[0] != '\0' ? user : password;
         argv[2] = password;
-        return url->protocol == 3 || password[0] == '\0' ? 0 : user[0] != '\0' ? 3 : 2;
+        if (url->protocol == 3 || password[0] == '\0') {
+            return 0;
+        }
+        return user[0] != '\0' ? 3 : 2;
     case GREET_SELECT:
         (void) snprintf(number, 16, "%d", url->database);
         argv[0] = "SELECT";
@@ -256,7 +262,7 @@ static bool greeting_reply(struct redis_transport *t, struct server_conn *server
     return true;
 }
 
-static void begin(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
+static void begin_connecting(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
     struct socket_target target = {.host = server->host, .port = server->port, .tls = t->tls};
     target.path = server->host[0] == '\0' ? t->url.path : NULL;
@@ -310,7 +316,7 @@ static void step_greeting(struct redis_transport *t, struct server_conn *server,
         }
     }
     if (result != 0) {
-        lost(t, server, result, now_ns);
+        connection_lost(t, server, result, now_ns);
         return;
     }
     server->stage = SERVER_READY;
@@ -394,7 +400,7 @@ static void step_ready(struct redis_transport *t, struct server_conn *server, ui
         }
     }
     if (result != 0) {
-        lost(t, server, result, now_ns);
+        connection_lost(t, server, result, now_ns);
     }
 }
 
@@ -409,7 +415,7 @@ void server_step(struct redis_transport *t, struct server_conn *server, uint64_t
     }
     /* A stage may lead to the next one at once. */
     if (server->stage == SERVER_OFF && server->wanted && now_ns >= server->next_try_ns) {
-        begin(t, server, now_ns);
+        begin_connecting(t, server, now_ns);
     }
     if (server->stage == SERVER_CONNECTING) {
         step_connecting(t, server, now_ns);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See socket.h. */
 #include "transport/redis/socket.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 
 #include "base/decimal.h"
 
-#define RECEIVE_SIZE 16384
+#define RECEIVE_SIZE 16384 /* bytes of one read: on the stack, and an answer of a batch of 500 takes one or two */
 
 /* Bytes of a reply. A round is answered with a few integers per record, and a slot map is shorter than this. */
 #define UNREAD_MAX ((size_t) 4 << 20)
@@ -278,7 +279,7 @@ static char *out_room(struct socket *sock, size_t length)
     return sock->out + sock->out_length;
 }
 
-/* Writes "*2\\r\\n" or "$5\\r\\n". */
+/* Writes "*2\r\n" or "$5\r\n". */
 static char *write_length(char *to, char kind, size_t length)
 {
     *to++ = kind;

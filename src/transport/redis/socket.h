@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection to a Redis, which never blocks. Adapter to hiredis's reader; the socket is our own, so that a lost
+ * A connection that never blocks. Adapter to hiredis's reader; the socket is our own, so that a lost
  * connection raises no SIGPIPE and nothing waits.
  */
 #ifndef WEIR_TRANSPORT_REDIS_SOCKET_H
@@ -19,7 +19,7 @@ struct socket_target {
     const char *host, *port;
     const char *path;        /* a socket's; NULL: host and port */
     struct tls_context *tls; /* NULL: plain */
-    const char *name;        /* for TLS: whom the certificate must name */
+    const char *name;        /* for TLS: the host or address that the certificate must have */
 };
 
 struct socket {
@@ -73,8 +73,8 @@ int socket_command(struct socket *sock, const struct command *command);
 int socket_flush(struct socket *sock);
 
 /*
- * The next reply: 1 and *reply (the caller's until link_free_reply, one at a time); 0: not there yet; else why the
- * connection is lost, -EPROTO for what is not the protocol.
+ * Reads the next reply. 1: *reply, which the caller owns until socket_free_reply; one at a time. 0: not complete yet.
+ * Negative: why the connection is lost; -EPROTO: the bytes are not the protocol.
  */
 int socket_reply(struct socket *sock, redisReply **reply);
 

@@ -2,7 +2,7 @@
 /*
  * See tls.h.
  *
- * Relied on in hiredis_ssl: redisInitiateSSL on a non-blocking context begins the handshake and returns.
+ * What this file relies on in hiredis_ssl. On a non-blocking context redisInitiateSSL begins the handshake and returns.
  * context->funcs->read returns 0 if it would have to wait, and goes on with the handshake; so does redisBufferWrite.
  * Before hiredis 1.5 its own contexts check no host name, so the SSL objects are made here.
  *
@@ -30,7 +30,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#define CHUNK_SIZE 16384
+#define CHUNK_SIZE 16384 /* bytes of one write: the size of a TLS record */
 
 struct tls_context {
     SSL_CTX *openssl;
@@ -72,7 +72,7 @@ static void signal_release(const struct signal_hold *hold)
     (void) pthread_sigmask(SIG_SETMASK, &hold->before, NULL);
 }
 
-static int lost(struct tls *tls)
+static int note_loss(struct tls *tls)
 {
     const long verified = SSL_get_verify_result(tls->openssl);
     const char *reason = verified != X509_V_OK ? X509_verify_cert_error_string(verified)
@@ -167,7 +167,7 @@ int tls_open(struct tls_context *context, int fd, const char *name, struct tls *
     const int result = redisInitiateSSL(hiredis, openssl);
     signal_release(&hold);
     if (result != REDIS_OK) {
-        (void) lost(tls);
+        (void) note_loss(tls);
         (void) redisFreeKeepFd(hiredis);
         SSL_free(openssl);
         tls->context = NULL;
@@ -196,7 +196,7 @@ ssize_t tls_read(struct tls *tls, char *buffer, size_t size)
     signal_hold(&hold); /* a handshake or a key update writes */
     const ssize_t got = tls->context->funcs->read(tls->context, buffer, size);
     signal_release(&hold);
-    return got < 0 ? lost(tls) : got;
+    return got < 0 ? note_loss(tls) : got;
 }
 
 int tls_flush(struct tls *tls)
@@ -209,7 +209,7 @@ int tls_flush(struct tls *tls)
     signal_hold(&hold);
     const int result = redisBufferWrite(tls->context, &done);
     signal_release(&hold);
-    return result != REDIS_OK ? lost(tls) : 0;
+    return result != REDIS_OK ? note_loss(tls) : 0;
 }
 
 ssize_t tls_write(struct tls *tls, const char *bytes, size_t size)

@@ -12,8 +12,8 @@
 
 #include "transport/redis/url.h"
 
-struct tls_context; /* whom to trust, and as whom to come: of all connections of a transport */
-struct tls;         /* one connection's */
+struct tls_context; /* the CAs and the own certificate, for all connections of a transport */
+struct tls;         /* of one connection */
 
 /* 0; -ENOTSUP where this build has no TLS; -EINVAL for a file that does not do; each with a sentence. */
 int tls_context_open(const struct redis_url *url, struct tls_context **out, weir_error *error);

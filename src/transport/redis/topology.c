@@ -206,11 +206,14 @@ bool topology_ready(const struct redis_transport *t)
 uint64_t topology_deadline(const struct redis_transport *t)
 {
     if (t->cluster && t->slot_map_server == NULL) {
-        bool teller = t->probe == NULL && next_seed(t) != NULL;
-        for (size_t i = 0; i < SERVERS_MAX && !teller; i++) {
-            teller = t->servers[i] != NULL && t->servers[i]->stage == SERVER_READY;
+        bool has_source = t->probe == NULL && next_seed(t) != NULL;
+        for (size_t i = 0; i < SERVERS_MAX && !has_source; i++) {
+            has_source = t->servers[i] != NULL && t->servers[i]->stage == SERVER_READY;
         }
-        return !t->slot_map_wanted ? t->slot_map_due_ns : teller ? t->slot_map_earliest_ns : UINT64_MAX;
+        if (!t->slot_map_wanted) {
+            return t->slot_map_due_ns;
+        }
+        return has_source ? t->slot_map_earliest_ns : UINT64_MAX;
     }
     const bool asks = t->sentinel != NULL && t->sentinel->stage == SERVER_READY && !t->sentinel_asked;
     return asks && t->candidate == NULL ? t->sentinel_due_ns : UINT64_MAX;

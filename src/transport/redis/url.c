@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See url.h. */
 #include "transport/redis/url.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ static int bad(const struct reader *r, const char *what)
 }
 
 /* Copies [from, to) and decodes %xx. False: too long or malformed. */
-static bool decode(char *out, size_t size, const char *from, const char *to)
+static bool decode_percent(char *out, size_t size, const char *from, const char *to)
 {
     size_t at = 0;
     for (; from < to; from++) {
@@ -81,7 +82,7 @@ static bool number(const char *from, const char *to, int most, int *out)
     return value <= most;
 }
 
-static const char *find(const struct reader *r, char c)
+static const char *find_char(const struct reader *r, char c)
 {
     const char *found = memchr(r->at, c, (size_t) (r->end - r->at));
     return found != NULL ? found : r->end;
@@ -97,10 +98,10 @@ static int parse_user(struct reader *r, struct redis_url *out)
     }
     const char *colon = memchr(r->at, ':', (size_t) (at - r->at));
     const char *user_end = colon != NULL ? colon : at;
-    if (!decode(out->user, sizeof(out->user), r->at, user_end)) {
+    if (!decode_percent(out->user, sizeof(out->user), r->at, user_end)) {
         return bad(r, "the user is too long or holds a malformed %xx");
     }
-    if (colon != NULL && !decode(out->password, sizeof(out->password), colon + 1, at)) {
+    if (colon != NULL && !decode_percent(out->password, sizeof(out->password), colon + 1, at)) {
         return bad(r, "the password is too long or holds a malformed %xx");
     }
     if (out->password[0] == '\0') {
@@ -132,7 +133,7 @@ static int parse_seed(const struct reader *r, const char *from, const char *to, 
             host_end = after = colon;
         }
     }
-    if (host == host_end || !decode(out->host, sizeof(out->host), host, host_end)) {
+    if (host == host_end || !decode_percent(out->host, sizeof(out->host), host, host_end)) {
         return bad(r, host == host_end ? "a host is missing" : "a host is too long or malformed");
     }
     if (after != to && (*after != ':' || !number(after + 1, to, 65535, &port) || port == 0)) {
@@ -145,7 +146,7 @@ static int parse_seed(const struct reader *r, const char *from, const char *to, 
 /* host[:port][,host[:port]...] */
 static int parse_seeds(struct reader *r, int port, struct redis_url *out)
 {
-    const char *end = find(r, '/');
+    const char *end = find_char(r, '/');
     for (;;) {
         const char *comma = memchr(r->at, ',', (size_t) (end - r->at));
         if (out->seed_count == URL_SEEDS_MAX) {
@@ -170,8 +171,8 @@ static int parse_path(struct reader *r, struct redis_url *out)
 {
     if (out->kind == REDIS_SENTINEL) {
         r->at += r->at < r->end;
-        const char *end = find(r, '/');
-        if (r->at == end || !decode(out->primary, sizeof(out->primary), r->at, end)) {
+        const char *end = find_char(r, '/');
+        if (r->at == end || !decode_percent(out->primary, sizeof(out->primary), r->at, end)) {
             return bad(r, r->at == end ? "the name of the primary is missing, as the Sentinels know it"
                                        : "the name of the primary is too long or malformed");
         }
@@ -189,7 +190,7 @@ static int parse_socket(struct reader *r, struct redis_url *out)
     if (r->at == r->end || *r->at != '/') {
         return bad(r, "the socket's path does not begin with '/'");
     }
-    if (!decode(out->path, sizeof(out->path), r->at, r->end)) {
+    if (!decode_percent(out->path, sizeof(out->path), r->at, r->end)) {
         return bad(r, "the socket's path is longer than 107 bytes or malformed");
     }
     return 0;
@@ -254,7 +255,7 @@ static int parse_option(const struct reader *r, const char *from, const char *to
             return bad_option(r, from, equals,
                               option->needs == FOR_TLS ? "is for rediss://" : "is for redis+sentinel://");
         }
-        if (!decode((char *) out + option->offset, URL_FIELD_SIZE, equals + 1, to) || equals + 1 == to) {
+        if (!decode_percent((char *) out + option->offset, URL_FIELD_SIZE, equals + 1, to) || equals + 1 == to) {
             return bad_option(r, from, equals, "is empty, too long, or holds a malformed %xx");
         }
         return 0;
@@ -292,7 +293,7 @@ static int check_whole(const struct reader *r, const struct redis_url *url)
     return 0;
 }
 
-int redis_url_parse(const char *text, struct redis_url *out, weir_error *error)
+int url_parse(const char *text, struct redis_url *out, weir_error *error)
 {
     memset(out, 0, sizeof(*out));
     out->protocol = 2;
@@ -316,7 +317,7 @@ int redis_url_parse(const char *text, struct redis_url *out, weir_error *error)
     r.at = rest + 3;
     int result = parse_user(&r, out);
     const char *end = r.end;
-    r.end = find(&r, '?');
+    r.end = find_char(&r, '?');
     if (result == 0) {
         result = scheme->socket ? parse_socket(&r, out) : parse_seeds(&r, scheme->port, out);
     }

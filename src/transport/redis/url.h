@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where Redis is, and as whom to speak to it. */
+/* The options' redis_url, parsed: addresses, login, database and TLS. */
 #ifndef WEIR_TRANSPORT_REDIS_URL_H
 #define WEIR_TRANSPORT_REDIS_URL_H
 
@@ -8,7 +8,7 @@
 
 #include "weir/weir.h"
 
-#define URL_FIELD_SIZE 256
+#define URL_FIELD_SIZE 256 /* bytes with the 0: a host name has at most 253 */
 
 /* Most hosts in one URL. */
 #define URL_SEEDS_MAX 16
@@ -48,6 +48,6 @@ struct redis_url {
  * each with ?name=value&... (docs/redis.md lists them). Alone before the @, as in redis://:password@host, a password
  * goes without a user. 0, or -EINVAL with a sentence that never holds a password.
  */
-int redis_url_parse(const char *text, struct redis_url *out, weir_error *error);
+int url_parse(const char *text, struct redis_url *out, weir_error *error);
 
 #endif
