@@ -242,7 +242,7 @@ void publish_history(struct fleet *fleet, const struct publish_input *input)
     const struct report *report = input->report;
     struct demand_stats *demand = &sync->demand;
     uint64_t more = (report->sum_demand - sync->now.remote_demand) % REPORT_HISTORY_DEMAND;
-    if (sync->before.remote_demand != report->history->authors) {
+    if (sync->before.remote_demand != report->history->other_authors) {
         /* The sum is over other authors: remote demand goes on as it was. */
         const uint64_t span_ns = saturating_sub(fleet->gather.now_ns, demand->learned_ns);
         const uint64_t expected = muldiv_floor(demand->rates.remote_rate, span_ns, NS_PER_S) >> RATE_BITS;
@@ -251,7 +251,7 @@ void publish_history(struct fleet *fleet, const struct publish_input *input)
         more = 0; /* an author has forgotten its demand */
     }
     sync->now.remote_demand = report->sum_demand % REPORT_HISTORY_DEMAND;
-    sync->before.remote_demand = report->history->authors;
+    sync->before.remote_demand = report->history->other_authors;
     demand->remote_demand = saturating_add(demand->remote_demand, more);
     publish_answer(fleet, input);
 }

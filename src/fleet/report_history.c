@@ -33,7 +33,7 @@ static struct report *add(struct fleet *fleet, const struct report_subject *subj
     report->history = history;
     report->reset_us = record_reset_us(subject->sync);
     report->expire_ms = limit->rule.period_ns / NS_PER_MS + HISTORY_SLACK_MS;
-    history->first = history->gone_from = history->gone_to = history->live = history->window_first = 0;
+    history->first = history->refund_from = history->refund_to = history->live = history->window_first = 0;
     history->now_us = subject->now_ns / NS_PER_US;
     history->period_us = (limit->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
     history->limit = max_u64(load_relaxed(&limit->history_max), limit->rule.limit);
@@ -80,9 +80,9 @@ bool report_history_add(struct fleet *fleet, const struct report_subject *subjec
         const uint64_t counts = news->first + news->time_count;
         report->count = counts;
         news->live = saturating_sub(counts, first_certain(history, now_ns, rule->period_ns));
-        news->gone_to = max_u64(history->acked_most, history->end);
-        news->gone_from = max_u64(history->end, saturating_sub(news->gone_to, ROUND_REFUNDS));
-        all = counts == history->end && news->gone_from == history->end;
+        news->refund_to = max_u64(history->acked_most, history->end);
+        news->refund_from = max_u64(history->end, saturating_sub(news->refund_to, ROUND_REFUNDS));
+        all = counts == history->end && news->refund_from == history->end;
         history->counts = counts; /* until the round fails, or units are refunded */
         history->acked_most = max_u64(history->acked_most, counts);
     }
@@ -170,7 +170,7 @@ static uint64_t units_until(struct history *history, uint64_t from, uint64_t to,
 static void keep_remote(struct history *history, const struct report *report)
 {
     struct history_report *news = report->history;
-    const uint64_t mine = min_u64(report->mine, report->sum);
+    const uint64_t mine = min_u64(report->author_count, report->sum);
     const uint64_t counts = max_u64(report->count, saturating_add(news->window_first, mine));
     const uint64_t remote = report->sum - mine;
     const uint32_t count = news->group_count <= HISTORY_GROUPS ? news->group_count : HISTORY_GROUPS;
@@ -220,8 +220,8 @@ bool report_history_merge(struct fleet *fleet, const struct report_subject *subj
         const uint64_t had = history->remote;
         history_set_remote(history, groups, count);
         /* What the fleet may have now: the units just reported, and all reported before but those just taken away. */
-        history->acked_most = max_u64(news->first + news->time_count, min_u64(news->gone_to, news->gone_from));
-        if (report->mine < news->live && report->sum < news->limit) {
+        history->acked_most = max_u64(news->first + news->time_count, min_u64(news->refund_to, news->refund_from));
+        if (report->author_count < news->live && report->sum < news->limit) {
             history->counts = history->first; /* the fleet has lost some: all are reported again */
             table_set_dirty(&fleet->process->table, at);
             full_sync_restart(fleet);

@@ -165,7 +165,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     const bool was_slow = fleet->news.slow && !slow;
     fleet->news.failed = false;
     fleet->news.slow = slow;
-    if (late || was_slow || fleet->round.forgot) {
+    if (late || was_slow || fleet->round.lost_state) {
         membership_await(membership, monotonic_ns);
     }
     if (late || fleet->outage.began) {
@@ -216,7 +216,7 @@ static void log_joined(const struct fleet *fleet)
 /* Begins a resync where the fleet has lost counts. */
 static void resync_if_lost(struct fleet *fleet)
 {
-    if (fleet->round.forgot) {
+    if (fleet->round.lost_state) {
         counter_add(&fleet->stats.redis_lost_state_count, 1);
         fleet_log(fleet, WEIR_LOG_WARNING,
                   "%s has lost its data (restarted empty, flushed, or another server): reporting all keys again",

@@ -66,10 +66,10 @@ struct history_report {
     uint64_t window_first;                   /* the caller's own: number of the author's first unit in the window */
     /* Set by the transport. */
     uint32_t group_count;
-    struct history_group groups[HISTORY_GROUPS]; /* of all units, in the order of time, at the time of the last one of a
-                                            group; fleet time in us */
-    uint64_t reset_us;                           /* units up to then were reset by someone; 0: none */
-    uint32_t authors;                            /* how many others have said what they were asked for (sum_demand) */
+    struct history_group groups[HISTORY_GROUPS]; /* all units in the order of time; the time of a group is that of its
+                                                last unit, in us */
+    uint64_t reset_us;                           /* time of the last reset in the window; 0: none */
+    uint32_t other_authors;                      /* number of the other authors whose demand is in sum_demand */
 };
 
 /* A report of one record, and its answer. A field's comment that begins with a kind is of that kind alone. */
