@@ -43,13 +43,13 @@ def file_lines_aim(tree, table):
     return long_files(tree, LINES_AIM)
 
 
-@rule("folder-files", f"a folder of src has at most {FILES_MOST} source files; those beyond are counted")
+@rule("folder-files", f"a folder of src has at most {FILES_MOST} modules, a .c file with its header; those beyond are counted")
 def folder_files(tree, table):
     folders = {}
     for source in tree.sources("src"):
-        folders[source.folder] = folders.get(source.folder, 0) + 1
-    return [Finding(folder, 0, f"{count} .c and .h files, {FILES_MOST} are the most: make a floor of a part of them",
-                    count - FILES_MOST) for folder, count in sorted(folders.items()) if count > FILES_MOST]
+        folders.setdefault(source.folder, set()).add(source.stem)
+    return [Finding(folder, 0, f"{len(stems)} modules, {FILES_MOST} are the most: make a floor of a part of them",
+                    len(stems) - FILES_MOST) for folder, stems in sorted(folders.items()) if len(stems) > FILES_MOST]
 
 
 @rule("numbers", "a #define of a number in src has a comment beside or above it; one above a group counts for the group")

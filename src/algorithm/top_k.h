@@ -24,7 +24,7 @@
 #define TOP_K_COUNT    64
 #define TOP_K_KEY_SIZE 39 /* bytes, at most */
 
-struct heavy_key {
+struct top_k_key {
     uint8_t length;
     unsigned char bytes[TOP_K_KEY_SIZE];
 };
@@ -35,7 +35,7 @@ struct top_k {
     uint32_t prints[TOP_K_COUNT]; /* fingerprints of the keys' bytes, compared first */
     uint64_t counts[TOP_K_COUNT];
     uint64_t sure[TOP_K_COUNT];
-    struct heavy_key keys[TOP_K_COUNT];
+    struct top_k_key keys[TOP_K_COUNT];
 };
 
 /* All zero is an empty list. `length` is at most TOP_K_KEY_SIZE. */

@@ -135,8 +135,8 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
         rates->remote_rate = min_u64(rates->remote_rate, speaking);
     }
     demand->resumed = spoken && demand->silent != 0;
-    demand->silent =
-        spoken ? 0 : (uint16_t) min_u64(max_u64(bucket ? demand->silent : 0, membership->suspect), UINT16_MAX);
+    const uint64_t silent_before = bucket ? demand->silent : 0;
+    demand->silent = spoken ? 0 : (uint16_t) min_u64(max_u64(silent_before, membership->suspect), UINT16_MAX);
     demand->presumed_rate = 0;
     if (spoken) {
         rates->remote_rate = demand->resumed ? before : rates->remote_rate;

@@ -122,7 +122,7 @@ void outage_keep(const struct process *process, struct policy_set *set, const st
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
         const struct policy *was = old->by_id[policy->id];
-        if (policy->scope != WEIR_SCOPE_FLEET || !process->fleet) {
+        if (!process_shares(process, policy)) {
             continue;
         }
         if (!heard && policy->on_outage == WEIR_OUTAGE_CLOSED) {
@@ -149,7 +149,7 @@ bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t m
     bool changed = false;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
-        if (policy->scope != WEIR_SCOPE_FLEET) {
+        if (!process_shares(fleet->process, policy)) {
             continue;
         }
         const enum outage_mode was = (enum outage_mode) load_relaxed(&policy->outage_mode);

@@ -200,7 +200,7 @@ int background_sync_there(weir *w, uint32_t timeout_ms)
     wake(w);
     int result = 0;
     (void) pthread_mutex_lock(&w->sync_lock);
-    while (load_acquire(&w->fleet.sync_calls.served) < request && result == 0) {
+    while (load_acquire(&w->fleet.sync_calls.served) < request && result == 0) { /* [F2] */
         result = -pthread_cond_timedwait(&w->sync_done, &w->sync_lock, &until);
     }
     if (load_acquire(&w->fleet.sync_calls.served) >= request) {

@@ -15,7 +15,6 @@
 #define V6_SIZE 16
 
 /* Of an address or a network, with the terminator. */
-#define ADDRESS_TEXT_SIZE (INET6_ADDRSTRLEN + 4)
 
 /* What stands behind the '/' of a text, whose first `*host` characters are before it. -1: nothing does; -2: no number.
  */

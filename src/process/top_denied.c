@@ -247,7 +247,7 @@ size_t top_denied_list(const struct top_k *list, const weir_key_form *form, weir
     uint8_t top[WEIR_TOP_OFFENDERS];
     const size_t count = top_k_top(list, top, min_u64(most, WEIR_TOP_OFFENDERS));
     for (size_t i = 0; i < count; i++) {
-        const struct heavy_key *key = &list->keys[top[i]];
+        const struct top_k_key *key = &list->keys[top[i]];
         memset(&out[i], 0, sizeof(out[i]));
         struct key_name kept = {.flags = key->bytes[0], .length = (uint8_t) (key->length - 1)};
         memcpy(kept.bytes, key->bytes + 1, kept.length);

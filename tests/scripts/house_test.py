@@ -132,7 +132,7 @@ CASES = {
     "file-lines": ("", {"src/a/x.c": lines(601)}, ["src/a/x.c:1: 601 lines"], {"src/a/x.c": lines(600),
                                                                       "include/weir/weir.h": lines(700)}),
     "file-lines-aim": ("", {"src/a/x.c": lines(401)}, ["src/a/x.c:1: 401 lines"], {"src/a/x.c": lines(400)}),
-    "folder-files": ("", many(23), ["src/check: 23 .c and .h files"], many(20)),
+    "folder-files": ("", many(23), ["src/check: 23 modules"], many(20)),
     "numbers": ("", {"src/a/x.c": "/* SPDX */\n#define A 5\n\n#define B (1U << 3) /* bits */\n#define C UINT64_C(7)\n"},
                 ["src/a/x.c:2: A is a number without", "src/a/x.c:5: C is a number"],
                 {"src/a/x.c": "/* A group. */\n#define A 5\n#define B 6\n\n#define C A\n#define D(x) 5\n#define E 6 /* bits */\n\n#define F \\\n    7 /* bits */\n"}),

@@ -109,7 +109,7 @@ static void expect_bounds(const struct run *r, const char *what, double amnesty)
 {
     const bool fixed = r->limit.algorithm == WEIR_FIXED_WINDOW;
     for (size_t from = 3 * SLICES; from + 2 * SLICES <= r->slices; from++) {
-        /* Two whole periods: of fixed windows parts of three; the part of a unit, and the mirror's error. */
+        /* Two whole periods: of fixed windows parts of three; the part of a unit, and the allowance's error. */
         const double passed = sum_of(r, from, 2 * SLICES);
         if (passed > (fixed ? 3.1 : 2.25) + amnesty) {
             fail_msg("%s: %.2f limits in two periods from slice %zu on", what, passed, from);

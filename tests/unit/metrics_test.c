@@ -2,7 +2,7 @@
 /*
  * What metrics there are, and what they say: the library's version, limits, and the outage mode of each policy.
  *
- * Guards: src/limiter/stats.c, src/base/text.h
+ * Guards: src/limiter/prometheus.c, src/limiter/stats.c, src/base/text.h
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -115,7 +115,7 @@ static void test_a_burst_on_a_key_left_alone_stays_within_the_limit(void **state
     nodes_stop(&n);
 }
 
-static void test_a_request_above_an_even_part_of_a_key_left_alone_passes_when_it_is_told(void **state)
+static void test_a_request_above_an_equal_share_of_a_key_left_alone_passes_when_it_is_told(void **state)
 {
     struct nodes n;
     const weir_limit limit = limit_of(*(const weir_algorithm *) *state, LIMIT);
@@ -212,7 +212,7 @@ int main(void)
         OVER_ALL(test_a_burst_that_goes_on_stays_within_the_limit, algorithms),
         OVER_ALL(test_one_node_alone_has_the_whole_limit_within_an_interval, algorithms),
         OVER_ALL(test_a_burst_on_a_key_left_alone_stays_within_the_limit, algorithms),
-        OVER_ALL(test_a_request_above_an_even_part_of_a_key_left_alone_passes_when_it_is_told, algorithms),
+        OVER_ALL(test_a_request_above_an_equal_share_of_a_key_left_alone_passes_when_it_is_told, algorithms),
         OVER_ALL(test_a_new_key_is_asked_for_when_a_128th_of_its_part_is_used, algorithms),
         cmocka_unit_test(test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part),
         cmocka_unit_test(test_a_quota_is_asked_for_when_it_is_first_used),

@@ -392,15 +392,15 @@ static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_ha
     const uint32_t at = table_find(&p.w->limiter.process.table,
                                    cell_hash(load_acquire(&p.w->limiter.process.policies)->by_id[id], &key, 0));
     rcu_leave();
-    struct denied_entry *offence = &p.w->limiter.process.top_denied.entries[at];
-    assert_int_equal(load_acquire(&offence->naming), NAMING_DONE);
-    store_release(&offence->naming, NAMING_BEGUN);
+    struct denied_entry *entry = &p.w->limiter.process.top_denied.entries[at];
+    assert_int_equal(load_acquire(&entry->naming), NAMING_DONE);
+    store_release(&entry->naming, NAMING_BEGUN);
     weir_offender top[WEIR_TOP_OFFENDERS];
     for (int i = 0; i < 3; i++) {
         process_pass(&p, 40 * MILLISECOND);
         assert_int_equal(weir_top_offenders(p.w, id, top, WEIR_TOP_OFFENDERS), 0);
     }
-    store_release(&offence->naming, NAMING_DONE);
+    store_release(&entry->naming, NAMING_DONE);
     assert_int_equal(deny(&p, id, "k", 2, 1), 2);
     process_pass(&p, 40 * MILLISECOND);
     assert_int_equal(weir_top_offenders(p.w, id, top, WEIR_TOP_OFFENDERS), 1);

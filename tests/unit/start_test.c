@@ -43,7 +43,7 @@ static void test_nodes_that_start_while_redis_is_away_share_the_limit(void **sta
     nodes_stop(&n);
 }
 
-static void test_a_node_that_starts_again_and_again_has_its_even_part_each_time(void **state)
+static void test_a_node_that_starts_again_and_again_has_its_equal_share_each_time(void **state)
 {
     const weir_algorithm algorithm = *(const weir_algorithm *) *state;
     struct nodes n;
@@ -132,7 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OVER_ALL(test_nodes_that_start_while_redis_is_away_share_the_limit, algorithms),
-        OVER_ALL(test_a_node_that_starts_again_and_again_has_its_even_part_each_time, algorithms),
+        OVER_ALL(test_a_node_that_starts_again_and_again_has_its_equal_share_each_time, algorithms),
         cmocka_unit_test(test_without_an_expected_number_a_node_is_alone),
         cmocka_unit_test(test_what_is_closed_is_closed_from_the_first_check),
         cmocka_unit_test(test_a_quota_keeps_its_64th_in_an_outage_before_the_first_answer),

@@ -3,7 +3,7 @@
 #ifndef WEIR_TRANSPORT_REDIS_ANSWER_H
 #define WEIR_TRANSPORT_REDIS_ANSWER_H
 
-#include "transport/redis/state.h"
+#include "transport/redis/redis_state.h"
 
 /* Reads the reply to a batch: fills in the round and its reports, or, for an error, sends the batch again or gives it
  * up. */

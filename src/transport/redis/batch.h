@@ -3,7 +3,7 @@
 #ifndef WEIR_TRANSPORT_REDIS_BATCH_H
 #define WEIR_TRANSPORT_REDIS_BATCH_H
 
-#include "transport/redis/state.h"
+#include "transport/redis/redis_state.h"
 
 /* Makes the batches of t->round, and sends those whose server is ready. 0 or -ENOMEM. */
 int batch_queue(struct redis_transport *t, uint64_t now_ns);

@@ -3,7 +3,7 @@
 #ifndef WEIR_TRANSPORT_REDIS_PROBLEM_H
 #define WEIR_TRANSPORT_REDIS_PROBLEM_H
 
-#include "transport/redis/state.h"
+#include "transport/redis/redis_state.h"
 
 /*
  * Notes a problem of a server; NULL: of no single server. It stays until a good round, or until that server has another

@@ -3,7 +3,7 @@
 #ifndef WEIR_TRANSPORT_REDIS_SERVER_H
 #define WEIR_TRANSPORT_REDIS_SERVER_H
 
-#include "transport/redis/state.h"
+#include "transport/redis/redis_state.h"
 
 /* The server at this address, which is added if there is none. NULL: out of memory, or there are SERVERS_MAX. */
 struct server_conn *server_at(struct redis_transport *t, const char *host, const char *port, bool sentinel);

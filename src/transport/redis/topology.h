@@ -3,7 +3,7 @@
 #ifndef WEIR_TRANSPORT_REDIS_TOPOLOGY_H
 #define WEIR_TRANSPORT_REDIS_TOPOLOGY_H
 
-#include "transport/redis/state.h"
+#include "transport/redis/redis_state.h"
 
 /* The cluster slot of a key, as the Redis Cluster specification defines it. */
 uint16_t topology_cluster_slot(const char *key);

@@ -15,8 +15,8 @@
  *   T2  open_count = number of batches WAITING or SENT; a round ends when it is 0
  *   T3  servers are freed only outside of rounds, so the server of a batch stays valid for the round
  */
-#ifndef WEIR_TRANSPORT_REDIS_STATE_H
-#define WEIR_TRANSPORT_REDIS_STATE_H
+#ifndef WEIR_TRANSPORT_REDIS_REDIS_STATE_H
+#define WEIR_TRANSPORT_REDIS_REDIS_STATE_H
 
 #include "transport/redis/socket.h"
 #include "transport/transport.h"
