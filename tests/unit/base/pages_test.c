@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reserved memory: which of it may lie on huge pages, what of it is present, and that nothing of it is left behind.
+ *
+ * Guards: src/base/pages.c
+ */
+#include "base/pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+#define PAGE ((uint64_t) sysconf(_SC_PAGESIZE))
+#define HUGE (UINT64_C(2) << 20)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* headers older than the kernel */
+#endif
+
+/* What the kernel says of the mapping an address is in. */
+struct mapping {
+    uintptr_t first, end;
+    bool huge, small; /* wished for */
+};
+
+static struct mapping mapping_of(const void *address)
+{
+    struct mapping found = {.first = 0};
+    char line[512];
+    bool there = false;
+    FILE *in = fopen("/proc/self/smaps", "r");
+    assert_non_null(in);
+    while (fgets(line, sizeof(line), in) != NULL) {
+        uintptr_t first;
+        uintptr_t end;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &first, &end) == 2) {
+            there = (uintptr_t) address >= first && (uintptr_t) address < end;
+            found = there ? (struct mapping){.first = first, .end = end} : found;
+        } else if (there && strncmp(line, "VmFlags:", 8) == 0) {
+            found.huge = strstr(line, " hg") != NULL;
+            found.small = strstr(line, " nh") != NULL;
+        }
+    }
+    (void) fclose(in);
+    return found;
+}
+
+static uint64_t present_pages(void *memory, size_t size)
+{
+    static unsigned char pages[8192];
+    const size_t count = (size + PAGE - 1) / PAGE;
+    assert_true(count <= sizeof(pages));
+    assert_int_equal(mincore(memory, size, pages), 0);
+    uint64_t present = 0;
+    for (size_t i = 0; i < count; i++) {
+        present += pages[i] & 1;
+    }
+    return present;
+}
+
+/* qemu-user answers every madvise with success and carries out few: memory that was to be present is not. */
+static bool madvise_populates(void)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(page != MAP_FAILED);
+    const bool populates = madvise(page, PAGE, MADV_POPULATE_WRITE) != 0 || present_pages(page, PAGE) == 1;
+    (void) munmap(page, PAGE);
+    if (!populates) {
+        print_message(
+            "# skipped: madvise(MADV_POPULATE_WRITE) succeeds here and populates nothing, as under qemu-user\n");
+    }
+    return populates;
+}
+
+/* Pages of address space that are taken, as the kernel counts them. */
+static unsigned long mapped_pages(void)
+{
+    char text[128] = "";
+    const int fd = open("/proc/self/statm", O_RDONLY); /* stdio would map memory itself */
+    assert_true(fd >= 0);
+    assert_true(read(fd, text, sizeof(text) - 1) > 0);
+    (void) close(fd);
+    return strtoul(text, NULL, 10);
+}
+
+static void expect_gone(void *memory, size_t size)
+{
+    unsigned char page;
+    for (size_t at = 0; at < size; at += PAGE) {
+        assert_int_equal(mincore((unsigned char *) memory + at, PAGE, &page), -1);
+        assert_int_equal(errno, ENOMEM);
+    }
+}
+
+static void test_huge_pages_are_wished_for_where_they_are_whole(void **state)
+{
+    (void) state;
+    if (PAGE != 4096 || !madvise_populates()) {
+        skip(); /* of other sizes there are other huge ones */
+    }
+    static const size_t sizes[] = {4 << 20, (4 << 20) + 1, (5 << 20) - 100, (9 << 20) + 4096, (6 << 20)};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *memory = pages_reserve(sizes[i], true);
+        assert_non_null(memory);
+        const uint64_t huge = sizes[i] / HUGE * HUGE;
+        assert_int_equal((uintptr_t) memory % HUGE, 0);
+        struct mapping mapping = mapping_of(memory);
+        if (mapping.huge) { /* of a kernel that has any */
+            assert_int_equal(mapping.end % HUGE, 0);
+            mapping = mapping_of(memory + huge - 1);
+            assert_true(mapping.huge && (huge == sizes[i] || (uintptr_t) memory + huge == mapping.end));
+            assert_true(huge == sizes[i] || mapping_of(memory + sizes[i] - 1).small);
+        }
+        assert_int_equal(present_pages(memory, sizes[i]), (sizes[i] + PAGE - 1) / PAGE);
+        for (size_t at = 0; at < sizes[i]; at += 1000) {
+            assert_int_equal(memory[at], 0);
+            memory[at] = 1;
+        }
+        memory[sizes[i] - 1] = 1;
+        pages_release(memory, sizes[i]);
+        expect_gone(memory, sizes[i]);
+    }
+}
+
+static void test_two_reservations_share_no_huge_page(void **state)
+{
+    (void) state;
+    enum { COUNT = 8 };
+    const size_t size = (5 << 20) + 4096;
+    unsigned char *memory[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        memory[i] = pages_reserve(size, i % 2 == 0);
+        assert_non_null(memory[i]);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        for (size_t j = 0; j < i; j++) {
+            const uintptr_t a = (uintptr_t) memory[i];
+            const uintptr_t b = (uintptr_t) memory[j];
+            assert_true((a + size - 1) / HUGE < b / HUGE || (b + size - 1) / HUGE < a / HUGE);
+        }
+        if (i % 2 != 0) {
+            assert_int_equal(present_pages(memory[i], size), 0);
+        }
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        pages_release(memory[i], size);
+    }
+    pages_release(NULL, size);
+}
+
+static void test_no_more_is_taken_than_asked_for_and_all_of_it_given_back(void **state)
+{
+    (void) state;
+    const size_t size = (5 << 20) + 1;
+    const unsigned long before = mapped_pages();
+    unsigned char *memory = pages_reserve(size, true);
+    assert_non_null(memory);
+    assert_int_equal(mapped_pages(), before + (size + PAGE - 1) / PAGE);
+    pages_release(memory, size);
+    assert_int_equal(mapped_pages(), before);
+}
+
+static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
+{
+    (void) state;
+    if (!madvise_populates()) {
+        skip();
+    }
+    unsigned char *small = pages_reserve(100000, true);
+    unsigned char *sparse = pages_reserve_sparse(8 << 20);
+    assert_false(mapping_of(small).huge);
+    assert_false(mapping_of(sparse).huge);
+    assert_int_equal(present_pages(small, 100000), (100000 + PAGE - 1) / PAGE);
+    assert_int_equal(present_pages(sparse, 8 << 20), 0);
+    sparse[5 << 20] = 1;
+    assert_int_equal(present_pages(sparse, 8 << 20), 1);
+    pages_release(small, 100000);
+    pages_release(sparse, 8 << 20);
+    expect_gone(small, 100000);
+}
+
+static void test_more_than_there_is_is_not_to_be_had(void **state)
+{
+    (void) state;
+    assert_null(pages_reserve((size_t) 1 << 50, false));
+    assert_null(pages_reserve_sparse((size_t) 1 << 50));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_huge_pages_are_wished_for_where_they_are_whole),
+        cmocka_unit_test(test_two_reservations_share_no_huge_page),
+        cmocka_unit_test(test_no_more_is_taken_than_asked_for_and_all_of_it_given_back),
+        cmocka_unit_test(test_what_is_small_or_sparse_lies_on_small_pages),
+        cmocka_unit_test(test_more_than_there_is_is_not_to_be_had),
+    };
+    return cmocka_run_group_tests_name("unit/base/pages", tests, NULL, NULL);
+}

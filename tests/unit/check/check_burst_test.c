@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weir_check_burst answers as weir_check does for one key after the other.
+ *
+ * Guards: src/check/check_burst.c
+ */
+#include <string.h>
+
+#include "support/nodes.h"
+#include "support/support.h"
+#include "thread/slot.h"
+
+#define MINUTE (60 * SECOND)
+#define MOST   256
+
+/* Two weirs under one clock that are asked for the same: `w` in bursts, `one` by single checks. */
+static struct {
+    struct fake_clock clock;
+    weir *w, *one;
+    weir_thread *t, *u;
+} d;
+
+static const weir_limit limits[] = {
+    {.algorithm = WEIR_TOKEN_BUCKET, .limit = 40, .period_ns = SECOND, .burst = 20},
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = MINUTE},
+    {.algorithm = WEIR_SLIDING_WINDOW, .limit = 70, .period_ns = 2 * SECOND},
+    {.algorithm = WEIR_SLIDING_LOG, .limit = 50, .period_ns = SECOND},
+};
+
+static const weir_policy policies[] = {
+    {.name = "one", .limits = limits, .limit_count = 1},
+    {.name = "four", .limits = limits, .limit_count = 4},
+    {.name = "shadow", .limits = limits + 1, .limit_count = 2, .mode = WEIR_SHADOW},
+    {.name = "process", .limits = limits + 2, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS},
+};
+
+#define POLICIES (sizeof(policies) / sizeof(policies[0]))
+
+static int open_desk(void **state)
+{
+    (void) state;
+    fake_clock_init(&d.clock, UINT64_C(1767225610) * SECOND);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &d.clock.clock;
+    d.w = open_or_fail(&options);
+    d.one = open_or_fail(&options);
+    assert_int_equal(weir_set_policies(d.w, policies, POLICIES, NULL), 0);
+    assert_int_equal(weir_set_policies(d.one, policies, POLICIES, NULL), 0);
+    d.t = weir_attach(d.w);
+    d.u = weir_attach(d.one);
+    return 0;
+}
+
+static int close_desk(void **state)
+{
+    (void) state;
+    weir_close(d.w);
+    weir_close(d.one);
+    return 0;
+}
+
+/* A random key of both weirs: few keys, many, of policies that there are, and of one that there is not. */
+static void random_key(uint64_t *random, char name[16], weir_key *burst, weir_key *single)
+{
+    const uint64_t number = random_below(random, random_below(random, 2) == 0 ? 5 : 5000);
+    (void) snprintf(name, 16, "key-%llu", (unsigned long long) number);
+    const uint64_t policy = random_below(random, POLICIES + 1);
+    static const weir_policy_id nobodys[] = {WEIR_NO_POLICY, WEIR_MAX_POLICIES, WEIR_MAX_POLICIES + 1, UINT32_MAX};
+    if (policy == POLICIES) {
+        const weir_policy_id id = nobodys[random_below(random, 4)];
+        *burst = weir_make_key(d.w, id, name, strlen(name));
+        *single = weir_make_key(d.one, id, name, strlen(name));
+        return;
+    }
+    *burst = weir_make_key(d.w, weir_find_policy(d.w, policies[policy].name), name, strlen(name));
+    *single = weir_make_key(d.one, weir_find_policy(d.one, policies[policy].name), name, strlen(name));
+}
+
+static void test_a_burst_is_its_checks_in_order(void **state)
+{
+    (void) state;
+    uint64_t random = test_seed();
+    static char names[MOST][16];
+    weir_key burst[MOST];
+    weir_key single[MOST];
+    uint64_t costs[MOST];
+    uint64_t allowed_in_all = 0;
+    uint64_t denied_in_all = 0;
+    for (int round = 0; round < 2000; round++) {
+        const size_t count =
+            random_below(&random, 3) == 0 ? random_below(&random, MOST + 1) : random_below(&random, 40);
+        const bool costly = random_below(&random, 2) == 0;
+        for (size_t i = 0; i < count; i++) {
+            random_key(&random, names[i], &burst[i], &single[i]);
+            costs[i] = random_below(&random, 4);
+        }
+        uint64_t bits[MOST / 64];
+        memset(bits, 0xa5, sizeof(bits));
+        const size_t allowed = weir_check_burst(d.t, burst, costly ? costs : NULL, count, bits);
+        size_t expected = 0;
+        for (size_t i = 0; i < count; i++) {
+            const bool pass = weir_check(d.u, &single[i], costly ? costs[i] : 1, NULL);
+            assert_int_equal(bits[i / 64] >> (i % 64) & 1, pass);
+            expected += pass;
+        }
+        assert_int_equal(allowed, expected);
+        if (count % 64 != 0) {
+            assert_int_equal(bits[count / 64] >> (count % 64), 0);
+        }
+        for (size_t word = (count + 63) / 64; word < MOST / 64; word++) {
+            assert_true(bits[word] == UINT64_C(0xa5a5a5a5a5a5a5a5)); /* not its */
+        }
+        allowed_in_all += allowed;
+        denied_in_all += count - allowed;
+        fake_clock_advance(&d.clock, random_below(&random, 3) == 0 ? random_below(&random, SECOND) : 0);
+        (void) weir_poll(d.w);
+        (void) weir_poll(d.one);
+    }
+    assert_true(allowed_in_all > 1000 && denied_in_all > 1000);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    weir_stats other;
+    weir_get_stats(d.one, &other);
+    assert_int_equal(stats.allowed_count, other.allowed_count);
+    assert_int_equal(stats.denied_count, other.denied_count);
+    assert_int_equal(stats.unknown_policy_count, other.unknown_policy_count);
+}
+
+static void test_a_key_that_comes_again_finds_what_is_left(void **state)
+{
+    (void) state;
+    weir_key keys[MOST];
+    for (size_t i = 0; i < MOST; i++) {
+        keys[i] = weir_make_key(d.w, weir_find_policy(d.w, "one"), i % 2 == 0 ? "even" : "odd", i % 2 == 0 ? 4 : 3);
+    }
+    uint64_t bits[MOST / 64];
+    assert_int_equal(weir_check_burst(d.t, keys, NULL, MOST, bits), 2 * 20);
+    assert_true(bits[0] == (UINT64_C(1) << 40) - 1); /* the first of each */
+    assert_true(bits[1] == 0 && bits[2] == 0 && bits[3] == 0);
+}
+
+/* A key of the same place in a thread's memory of what has come: each lets it forget the other. */
+static weir_key rival_of(const weir *w, const weir_thread *t, const weir_key *key, uint32_t *number)
+{
+    weir_key rival;
+    do {
+        ++*number;
+        rival = weir_make_key(w, key->policy, number, sizeof(*number));
+    } while (recent_key(t, rival.hash) != recent_key(t, key->hash));
+    return rival;
+}
+
+/* So both go the short way each time, and what was worked out of a later coming does not hold when its turn comes. */
+static void test_what_is_worked_out_too_early_is_decided_anew(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 4, .period_ns = HOUR};
+    const weir_policy_id policy = set_one_policy(d.w, &limit, 1, WEIR_SCOPE_PROCESS);
+    uint32_t number = 0;
+    const weir_key key = weir_make_key(d.w, policy, "key", 3);
+    const weir_key rival = rival_of(d.w, d.t, &key, &number);
+    assert_true(weir_check(d.t, &key, 1, NULL) && weir_check(d.t, &rival, 1, NULL)); /* now they have cells */
+    fake_clock_advance(&d.clock, 10 * MILLISECOND);
+    (void) weir_poll(d.w);
+    const weir_key keys[] = {key, rival, key, rival, key, rival, key, rival};
+    const uint64_t costs[] = {1, 2, 1, 1, 2, 2, 1, 1};
+    uint64_t bits;
+    /* The key has one unit left when it asks for two, and its rival none. */
+    assert_int_equal(weir_check_burst(d.t, keys, costs, 8, &bits), 5);
+    assert_int_equal(bits, 0x4f);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.allowed_count, 2 + 5);
+    assert_int_equal(stats.denied_count, 3);
+}
+
+static void test_nothing_and_nowhere(void **state)
+{
+    (void) state;
+    uint64_t bits = 7;
+    assert_int_equal(weir_check_burst(d.t, NULL, NULL, 0, &bits), 0);
+    assert_int_equal(bits, 7); /* no words */
+    weir_key keys[3];
+    for (size_t i = 0; i < 3; i++) {
+        keys[i] = weir_make_key(d.w, weir_find_policy(d.w, "one"), "key", 3);
+    }
+    const uint64_t costs[3] = {20, 1, 0};
+    assert_int_equal(weir_check_burst(d.t, keys, costs, 3, NULL), 1);
+}
+
+/* A table as full as it is made for: keys in their first lines, in their second ones, and elsewhere. */
+static void test_a_burst_finds_every_key_of_a_full_table(void **state)
+{
+    (void) state;
+    enum { KEYS = 4096, LIMIT = 5 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &d.clock.clock;
+    options.max_keys = KEYS;
+    weir *w = open_or_fail(&options);
+    const weir_policy_id policy = set_one_policy(w, &limit, 1, WEIR_SCOPE_FLEET);
+    weir_thread *t = weir_attach(w);
+    static uint32_t numbers[KEYS];
+    static weir_key keys[KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) {
+        numbers[i] = i;
+        keys[i] = weir_make_key(w, policy, &numbers[i], sizeof(numbers[i]));
+    }
+    for (int round = 0; round < LIMIT + 2; round++) {
+        for (size_t first = 0; first < KEYS; first += MOST) {
+            const size_t expected = round < LIMIT ? MOST : 0;
+            assert_int_equal(weir_check_burst(t, keys + first, NULL, MOST, NULL), expected);
+        }
+        fake_clock_advance(&d.clock, 10 * MILLISECOND);
+        (void) weir_poll(w);
+    }
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    assert_int_equal(stats.key_count, KEYS);
+    weir_close(w);
+}
+
+/* Keys that other nodes use as well: their notes are looked at ahead. */
+static void test_a_burst_of_a_fleet(void **state)
+{
+    (void) state;
+    enum { LIMIT = 90 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    struct nodes n;
+    nodes_start(&n, &policy, 1);
+    uint64_t passed = 0;
+    for (int i = 0; i < 100; i++) {
+        for (size_t at = 0; at < NODES; at++) {
+            const weir_key key = n.node[at].key;
+            const weir_key keys[4] = {key, key, key, key};
+            passed += weir_check_burst(n.node[at].t, keys, NULL, 4, NULL);
+        }
+        pass(&n, 50);
+    }
+    assert_in_range(passed, LIMIT, LIMIT + NODES);
+    assert_int_equal(fleet_sum(&n), passed);
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_burst_is_its_checks_in_order, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_a_key_that_comes_again_finds_what_is_left, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_what_is_worked_out_too_early_is_decided_anew, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_a_burst_finds_every_key_of_a_full_table, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_nothing_and_nowhere, open_desk, close_desk),
+        cmocka_unit_test(test_a_burst_of_a_fleet),
+    };
+    return cmocka_run_group_tests_name("unit/check/check_burst", tests, NULL, NULL);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answers that rest on several limits or several keys: how long a refused reservation has to wait, and how a
+ * weir_check_all counts beside entries of single keys. Under a clock that the test moves.
+ *
+ * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c
+ */
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/support.h"
+#include "thread/limiter.h"
+
+#define MINUTE   (60 * SECOND)
+#define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
+
+static struct {
+    struct fake_clock clock;
+    weir *w;
+    weir_thread *t;
+} d;
+
+static void desk_open(const weir_policy *policies, size_t count)
+{
+    fake_clock_init(&d.clock, START_NS);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &d.clock.clock;
+    d.w = open_or_fail(&options);
+    d.t = weir_attach(d.w);
+    weir_error error;
+    if (weir_set_policies(d.w, policies, count, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+}
+
+static void wait_ns(uint64_t ns)
+{
+    fake_clock_advance(&d.clock, ns);
+    assert_true(weir_poll(d.w) >= 0);
+}
+
+static weir_limit random_limit(uint64_t *rng, size_t at)
+{
+    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG,
+                                                WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
+    static const uint64_t periods_ns[] = {10 * MILLISECOND, 999999937, MINUTE, 3600 * SECOND};
+    weir_limit limit = {.algorithm = algorithms[random_below(rng, 5)],
+                        .limit = 3 + random_below(rng, 1000),
+                        .period_ns = periods_ns[random_below(rng, 4)] + at}; /* no two of one algorithm are the same */
+    if (limit.algorithm == WEIR_TOKEN_BUCKET || limit.algorithm == WEIR_LEAKY_BUCKET) {
+        limit.burst = 3 + random_below(rng, 50);
+    }
+    return limit;
+}
+
+/* Who waits as long as a refused reservation says may go at once, and one nanosecond earlier may not. */
+static void test_a_refused_reservation_says_when_all_limits_let_it_go(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    unsigned refused = 0;
+    for (int round = 0; round < 200; round++) {
+        weir_limit limits[WEIR_MAX_LIMITS];
+        const weir_policy policy = {.name = "p", .limits = limits, .limit_count = 2 + random_below(&rng, 3)};
+        for (size_t i = 0; i < policy.limit_count; i++) {
+            limits[i] = random_limit(&rng, i);
+        }
+        desk_open(&policy, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        for (int i = 0; i < 200; i++) {
+            const uint64_t cost = 1 + random_below(&rng, 3);
+            const uint64_t most_ns = random_below(&rng, 2) == 0 ? 0 : random_below(&rng, 10 * SECOND);
+            uint64_t until_ns;
+            if (!weir_reserve(d.t, &key, cost, most_ns, &until_ns)) {
+                uint64_t left_ns;
+                refused++;
+                assert_in_range(until_ns, 1, 2 * (3600 * SECOND + WEIR_MAX_LIMITS)); /* two of the longest periods */
+                wait_ns(until_ns - 1);
+                const bool early = weir_reserve(d.t, &key, cost, 0, &left_ns);
+                wait_ns(1);
+                if (early || left_ns != 1 || !weir_reserve(d.t, &key, cost, 0, &left_ns) || left_ns != 0) {
+                    fail_msg("after %" PRIu64 " ns less 1: %s, and %" PRIu64 " ns are left", until_ns,
+                             early ? "it may go" : "it may not", left_ns);
+                }
+            }
+            wait_ns(random_below(&rng, 4) == 0 ? random_below(&rng, SECOND) : 0);
+        }
+        weir_close(d.w);
+    }
+    assert_true(refused > 1000);
+}
+
+static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 3600 * SECOND};
+
+/* What a weir has counted since the last look. */
+static void expect_counts(weir_stats *before, uint64_t allowed, uint64_t denied, uint64_t would_deny)
+{
+    weir_stats now;
+    weir_get_stats(d.w, &now);
+    assert_int_equal(now.allowed_count - before->allowed_count, allowed);
+    assert_int_equal(now.denied_count - before->denied_count, denied);
+    assert_int_equal(now.would_deny_count - before->would_deny_count, would_deny);
+    *before = now;
+}
+
+static void test_a_request_of_several_keys_counts_once_for_each_beside_entries(void **state)
+{
+    (void) state;
+    static const weir_policy policies[] = {{.name = "p", .limits = &ten, .limit_count = 1},
+                                           {.name = "q", .limits = &ten, .limit_count = 1},
+                                           {.name = "s", .limits = &ten, .limit_count = 1, .mode = WEIR_SHADOW}};
+    desk_open(policies, 3);
+    assert_int_equal(weir_set_override(d.w, "p:friend", "allow", NULL), 0);
+    assert_int_equal(weir_set_override(d.w, "p:foe", "deny", NULL), 0);
+    assert_int_equal(weir_set_override(d.w, "s:foe", "deny", NULL), 0);
+    assert_int_equal(weir_set_override(d.w, "s:friend", "allow", NULL), 0);
+    const weir_policy_id p = weir_find_policy(d.w, "p");
+    const weir_policy_id q = weir_find_policy(d.w, "q");
+    const weir_policy_id s = weir_find_policy(d.w, "s");
+    const weir_key friend = weir_make_key(d.w, p, "friend", 6);
+    const weir_key foe = weir_make_key(d.w, p, "foe", 3);
+    const weir_key other = weir_make_key(d.w, q, "other", 5);
+    const weir_key shadow_foe = weir_make_key(d.w, s, "foe", 3);
+    const weir_key shadow_friend = weir_make_key(d.w, s, "friend", 6);
+    const weir_key shadow = weir_make_key(d.w, s, "other", 5);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+
+    assert_true(weir_check_all(d.t, (const weir_key[]){friend, other}, NULL, 2, NULL));
+    expect_counts(&stats, 2, 0, 0);
+    assert_true(weir_check_all(d.t, (const weir_key[]){friend}, NULL, 1, NULL));
+    expect_counts(&stats, 1, 0, 0);
+    weir_verdict verdict;
+    assert_false(weir_check_all(d.t, (const weir_key[]){other, foe, friend}, NULL, 3, &verdict));
+    assert_int_equal(verdict.key_index, 1);
+    expect_counts(&stats, 0, 3, 0);
+    assert_true(weir_check_all(d.t, (const weir_key[]){other, shadow_foe}, NULL, 2, &verdict));
+    assert_true(verdict.would_deny);
+    expect_counts(&stats, 2, 0, 1);
+    assert_false(weir_check_all(d.t, (const weir_key[]){shadow_foe, shadow_friend, shadow, foe}, NULL, 4, NULL));
+    expect_counts(&stats, 3, 1, 1);
+    const uint64_t costs[] = {1, 11};
+    assert_false(weir_check_all(d.t, (const weir_key[]){friend, other}, costs, 2, NULL));
+    expect_counts(&stats, 0, 2, 0);
+    /* Nothing was counted against the limits of those that were denied. */
+    assert_true(weir_peek(d.t, &other, 8, &verdict));
+    assert_int_equal(verdict.remaining, 8);
+    weir_close(d.w);
+}
+
+/* One thread has looked at the clock, the other goes by a tick that is some milliseconds old. */
+static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock(void **state)
+{
+    (void) state;
+    static const weir_limit limits[] = {
+        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = SECOND},
+        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = 1000 * SECOND, .burst = 7},
+    };
+    static const weir_policy policies[] = {{.name = "p", .limits = &limits[0], .limit_count = 1},
+                                           {.name = "p2", .limits = limits, .limit_count = 2}};
+    for (int p = 0; p < 2; p++) {
+        weir_options options = WEIR_OPTIONS_INIT;
+        options.no_thread = true;
+        options.tick_us = 100000;
+        weir *w = open_or_fail(&options);
+        weir_thread *ahead = weir_attach(w);
+        weir_thread *behind = weir_attach(w);
+        assert_int_equal(weir_set_policies(w, policies, 2, NULL), 0);
+        const weir_policy_id id = weir_find_policy(w, policies[p].name);
+        const uint64_t burst = p == 0 ? 1000 : 7;
+        (void) weir_poll(w);
+        for (int i = 0; i < 5; i++) {
+            const struct timespec pause = {.tv_nsec = 10000000};
+            (void) nanosleep(&pause, NULL);
+            ahead->looked_count = load_relaxed(&ahead->slow_count) - CLOCK_EVERY; /* it looks at the clock next */
+            const weir_key key = weir_make_key(w, id, &i, sizeof(i));
+            assert_true(weir_check(ahead, &key, burst - 1, NULL));
+            assert_true(weir_check(behind, &key, 1, NULL));
+        }
+        weir_close(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_refused_reservation_says_when_all_limits_let_it_go),
+        cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
+        cmocka_unit_test(test_a_request_of_several_keys_counts_once_for_each_beside_entries),
+    };
+    return cmocka_run_group_tests_name("unit/check/several_limits", tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is learned of a key's demand between answers: of what was denied, of what was asked for lately, of who fell
+ * silent.
+ *
+ * Guards: src/fleet/demand.c, src/fleet/demand_learn.c, src/fleet/presumed.c
+ */
+#include "algorithm/estimate.h"
+#include "algorithm/window.h"
+#include "fleet/demand.h"
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define LOOK_NS   (INTERVAL_MS * MILLISECOND)
+#define NOW_NS    (1000 * SECOND)
+#define PERIOD_NS (500 * MILLISECOND)
+
+/* A note that was looked at `ago_ns` before NOW_NS. */
+struct looked {
+    struct limiter limiter;
+    struct fleet fleet;
+    struct sync_full sync;
+};
+
+static struct looked *looked_at(uint64_t ago_ns)
+{
+    static struct looked l;
+    memset(&l, 0, sizeof(l));
+    l.limiter.process.interval_ns = LOOK_NS;
+    l.fleet.limiter = &l.limiter;
+    l.fleet.process = &l.limiter.process;
+    l.fleet.gather.before_ns = NOW_NS - ago_ns;
+    store_relaxed(&l.sync.allowance.inspected_ns, NOW_NS - ago_ns);
+    demand_begin(&l.sync);
+    return &l;
+}
+
+static void test_what_an_outage_denied_is_told_of_the_window_before_as_well(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t ago_ms, into_ms, now, before;
+    } cases[] = {
+        {1000, 200, 200, 500}, /* the window before lasted for 500 ms of that second */
+        {400, 100, 250, 750},  /* it began before the last look */
+        {400, 500, 1000, 0},   /* all of it was in this one */
+        {200, 50, 1000, 0},    /* an interval is no outage */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct looked *l = looked_at(cases[i].ago_ms * MILLISECOND);
+        store_relaxed(&l->sync.denied, 1000);
+        assert_int_equal(demand_denied(&l->fleet, &l->sync, cases[i].into_ms * MILLISECOND, PERIOD_NS, NOW_NS), 1000);
+        assert_int_equal(l->sync.now.demand, cases[i].now);
+        assert_int_equal(l->sync.before.demand, cases[i].before);
+    }
+}
+
+/* Looks at the note again, `after_ns` later, when so many units were denied. */
+static uint64_t recent_rate(struct looked *l, uint64_t *now_ns, uint64_t after_ns, uint64_t denied)
+{
+    demand_begin(&l->sync);
+    l->fleet.gather.before_ns = *now_ns;
+    *now_ns += after_ns;
+    store_relaxed(&l->sync.denied, denied);
+    (void) demand_denied(&l->fleet, &l->sync, UINT64_MAX, 0, *now_ns);
+    return l->sync.demand.recent_rate;
+}
+
+static void test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval(void **state)
+{
+    (void) state;
+    struct looked *l = looked_at(LOOK_NS);
+    uint64_t now_ns = NOW_NS - LOOK_NS;
+    const uint64_t rate = estimate_rate(140, LOOK_NS); /* 700 a second */
+    assert_int_equal(recent_rate(l, &now_ns, LOOK_NS, 140), rate);
+    for (int i = 0; i < INTERVAL_MS / STEP_MS - 1; i++) {
+        assert_int_equal(recent_rate(l, &now_ns, STEP_MS * MILLISECOND, 7), rate);
+    }
+    assert_int_equal(recent_rate(l, &now_ns, STEP_MS * MILLISECOND, 7), 0); /* an interval of too little is news */
+    assert_int_equal(recent_rate(l, &now_ns, LOOK_NS, 280), estimate_rate(280, LOOK_NS));
+}
+
+/* What node 0 takes the others' demand for, units a second. */
+static uint64_t others_demand(struct nodes *n)
+{
+    const struct process *process = &n->node[0].w->limiter.process;
+    const struct sync_full *sync = sync_of(&process->syncs, cell_of(&n->node[0]));
+    assert_non_null(sync);
+    return sync->demand.rates.remote_rate >> RATE_BITS;
+}
+
+static void test_the_part_of_a_node_that_fell_silent_is_free_at_once_but_for_a_bucket(void **state)
+{
+    (void) state;
+    static const weir_algorithm kinds[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG, WEIR_TOKEN_BUCKET};
+    for (size_t a = 0; a < sizeof(kinds) / sizeof(kinds[0]); a++) {
+        const weir_limit limit = {.algorithm = kinds[a], .limit = 1000, .period_ns = SECOND};
+        const weir_policy policy = patient_policy_of(&limit);
+        struct nodes n;
+        nodes_init(&n, &policy, 1);
+        for (int i = 0; i < NODES;
+             i++) { /* they tell at different times: each hears of all between two of its rounds */
+            node_open(&n, i, 0);
+            pass(&n, 70);
+        }
+        pass(&n, 500);
+        ask_all(&n, 5000, (const uint64_t[NODES]){10, 10, 10});
+        assert_in_range(others_demand(&n), 1850, 2050);
+        /* That node tells for the last time, and then of an interval without a request; node 0 hears both. */
+        ask_all(&n, 5 * INTERVAL_MS / 2, (const uint64_t[NODES]){10, 10, 0});
+        if (kinds[a] == WEIR_TOKEN_BUCKET) {
+            assert_in_range(others_demand(&n), 1150, 1850); /* a bucket loses nothing of what is left to that node */
+        } else {
+            assert_in_range(others_demand(&n), 950, 1050);
+        }
+        nodes_stop(&n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_an_outage_denied_is_told_of_the_window_before_as_well),
+        cmocka_unit_test(test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval),
+        cmocka_unit_test(test_the_part_of_a_node_that_fell_silent_is_free_at_once_but_for_a_bucket),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/demand", tests, NULL, NULL);
+}

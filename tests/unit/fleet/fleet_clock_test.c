@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Redis's clock is set, by an hour to thirty years, and set right again: several nodes under one limit, of which they
+ * ask three times as much. No stretch of two periods lets more pass than the limit's bound, and none after a step lets
+ * less than the limit pass for longer than the first period.
+ *
+ * Guards: src/fleet/fleet_clock.c, src/fleet/clock_shift.c
+ */
+#include <inttypes.h>
+
+#include "support/nodes.h"
+
+#define UNITS   300
+#define SLICES  4 /* of a period */
+#define PERIODS 11
+#define DAY     (24 * HOUR)
+#define YEAR    (365 * DAY)
+
+static const weir_limit kinds[] = {
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = UNITS},
+    {.algorithm = WEIR_SLIDING_WINDOW, .limit = UNITS},
+    {.algorithm = WEIR_SLIDING_LOG, .limit = UNITS},
+    {.algorithm = WEIR_TOKEN_BUCKET, .limit = UNITS},
+    {.algorithm = WEIR_LEAKY_BUCKET, .limit = UNITS, .delay = UNITS},
+};
+
+struct run {
+    struct nodes n;
+    weir_limit limit;
+    weir_policy policy;
+    uint64_t interval_ns;
+    double owed[NODES]; /* parts of a unit that are still to be asked for */
+    double slice[PERIODS * SLICES];
+    size_t slices;
+};
+
+static void move_clocks(struct run *r, uint64_t by_ns)
+{
+    fake_clock_advance(&r->n.fleet_clock, by_ns);
+    for (int i = 0; i < NODES; i++) {
+        fake_clock_advance(&r->n.node[i].clock, by_ns);
+    }
+    for (int i = 0; i < 2 * NODES; i++) {
+        weir *w = r->n.node[i / 2].w;
+        assert_true(w == NULL || weir_poll(w) >= 0);
+    }
+}
+
+static void run_periods(struct run *r, size_t periods)
+{
+    const uint64_t step_ns = r->interval_ns / 5;
+    const uint64_t slice_ns = r->limit.period_ns / SLICES;
+    const double each = 3.0 * UNITS / NODES * (double) step_ns / (double) r->limit.period_ns;
+    for (size_t s = 0; s < periods * SLICES; s++) {
+        for (uint64_t done_ns = 0; done_ns < slice_ns; done_ns += step_ns) {
+            for (int i = 0; i < NODES; i++) {
+                r->owed[i] += each;
+                const uint64_t whole = (uint64_t) r->owed[i];
+                r->owed[i] -= (double) whole;
+                r->slice[r->slices] += r->n.node[i].w != NULL ? (double) ask(&r->n.node[i], whole) : 0;
+            }
+            move_clocks(r, step_ns);
+        }
+        r->slices++;
+    }
+}
+
+static double sum_of(const struct run *r, size_t from, size_t count)
+{
+    double sum = 0;
+    for (size_t i = from; i < from + count; i++) {
+        sum += r->slice[i];
+    }
+    return sum / UNITS;
+}
+
+static void run_begin(struct run *r, const weir_limit *kind, uint64_t interval_ms)
+{
+    memset(r, 0, sizeof(*r));
+    r->interval_ns = interval_ms * MILLISECOND;
+    r->limit = *kind;
+    r->limit.period_ns = r->interval_ns * 20 > SECOND ? r->interval_ns * 20 : SECOND;
+    if (kind->algorithm == WEIR_LEAKY_BUCKET) {
+        r->limit.delay = UNITS;
+    }
+    r->policy = (weir_policy){.name = "p", .limits = &r->limit, .limit_count = 1};
+    nodes_init(&r->n, &r->policy, 1);
+    r->n.expected_nodes = NODES;
+    for (int i = 0; i < NODES; i++) {
+        r->n.interval_ms[i] = (uint32_t) interval_ms;
+        node_open(&r->n, i, 0);
+        move_clocks(r, r->interval_ns / 4);
+    }
+    for (int i = 0; i < 40; i++) {
+        move_clocks(r, r->interval_ns / 5);
+    }
+}
+
+static void set_clock(struct run *r, int64_t by_ns, bool hosts)
+{
+    r->n.fleet_clock.wall_ns += (uint64_t) by_ns;
+    for (int i = 0; hosts && i < NODES; i++) {
+        r->n.node[i].clock.wall_ns += (uint64_t) by_ns;
+    }
+}
+
+/* `amnesty`: limits that may pass once more, where time has gone forward. */
+static void expect_bounds(const struct run *r, const char *what, double amnesty)
+{
+    const bool fixed = r->limit.algorithm == WEIR_FIXED_WINDOW;
+    for (size_t from = 3 * SLICES; from + 2 * SLICES <= r->slices; from++) {
+        /* Two whole periods: of fixed windows parts of three; the part of a unit, and the allowance's error. */
+        const double passed = sum_of(r, from, 2 * SLICES);
+        if (passed > (fixed ? 3.1 : 2.25) + amnesty) {
+            fail_msg("%s: %.2f limits in two periods from slice %zu on", what, passed, from);
+        }
+    }
+    for (size_t begin = 3 * SLICES; begin + 4 * SLICES <= r->slices; begin += 4 * SLICES) {
+        const double passed = sum_of(r, begin, 4 * SLICES);
+        if (passed < 2.7) {
+            fail_msg("%s: %.2f limits in the four periods from slice %zu on", what, passed, begin);
+        }
+        if (passed > (fixed ? 5.1 : 4.4) + amnesty) {
+            fail_msg("%s: %.2f limits in four periods from slice %zu on", what, passed, begin);
+        }
+    }
+}
+
+/* Steps of these sizes and up to half as much more. */
+static const uint64_t sizes[] = {HOUR + HOUR / 60, DAY, YEAR, 30 * YEAR};
+
+static void step_and_back(bool hosts)
+{
+    uint64_t rng = test_seed();
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        for (size_t s = 0; s < 2 * sizeof(sizes) / sizeof(sizes[0]); s++) {
+            const uint64_t size = sizes[s / 2] + random_below(&rng, sizes[s / 2] / 2);
+            const int64_t by_ns = s % 2 == 0 ? (int64_t) size : -(int64_t) size;
+            const uint64_t rate_id = UINT64_C(10) << random_below(&rng, 10);
+            const uint64_t interval_ms = rate_id + random_below(&rng, rate_id); /* 10 ms to 10 s */
+            char what[160];
+            (void) snprintf(what, sizeof(what), "algorithm %zu, step %+.3f days, interval %" PRIu64 " ms%s", k,
+                            (double) by_ns / (double) DAY, interval_ms, hosts ? ", hosts as well" : "");
+            struct run r;
+            run_begin(&r, &kinds[k], interval_ms);
+            run_periods(&r, 3);
+            const size_t warnings = r.n.node[0].warnings;
+            set_clock(&r, by_ns, hosts);
+            run_periods(&r, 4);
+            const bool follows = by_ns > 0 && hosts && size <= 2 * YEAR;
+            /* Who goes forward has no reason to say so until the clock is back. */
+            if (r.n.node[0].warnings != warnings + !follows) {
+                fail_msg("%s: %zu warnings: %s", what, r.n.node[0].warnings - warnings, r.n.node[0].warning);
+            }
+            set_clock(&r, -by_ns, hosts);
+            run_periods(&r, 4);
+            if (r.n.node[0].warnings != warnings + 1) {
+                fail_msg("%s: %zu warnings: %s", what, r.n.node[0].warnings - warnings, r.n.node[0].warning);
+            }
+            expect_bounds(&r, what, follows ? 1 : 0);
+            nodes_stop(&r.n);
+        }
+    }
+}
+
+static void test_a_redis_whose_clock_is_set_far_off_and_right_again_changes_no_limit(void **state)
+{
+    (void) state;
+    step_and_back(false);
+}
+
+static void test_a_step_that_the_hosts_clocks_made_as_well_gives_one_limit_more_at_most(void **state)
+{
+    (void) state;
+    step_and_back(true);
+}
+
+/* A clock that was wrong when the fleet began, and is set right: the nodes are restarted one by one, or all at a time.
+ */
+static void test_nodes_that_restart_after_a_step_find_the_fleets_time(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (size_t i = 0; i < 2 * (sizeof(kinds) / sizeof(kinds[0])) * (sizeof(sizes) / sizeof(sizes[0])); i++) {
+        const weir_limit *kind = &kinds[i / 2 % 5];
+        const bool at_once = i % 2 != 0;
+        const uint64_t size = sizes[i / 10] + random_below(&rng, sizes[i / 10] / 2);
+        const uint64_t interval_ms = 10 + random_below(&rng, 500);
+        char what[160];
+        (void) snprintf(what, sizeof(what), "algorithm %zu, back by %.3f days, interval %" PRIu64 " ms, %s", i / 2 % 5,
+                        (double) size / (double) DAY, interval_ms, at_once ? "all" : "one by one");
+        struct run r;
+        run_begin(&r, kind, interval_ms);
+        run_periods(&r, 3);
+        for (int node = 0; at_once && node < NODES; node++) {
+            node_close(&r.n.node[node]);
+        }
+        set_clock(&r, -(int64_t) size, false);
+        for (int node = 0; node < NODES; node++) {
+            if (!at_once) {
+                node_close(&r.n.node[node]);
+            }
+            node_open(&r.n, node, random_below(&rng, 2) == 0 ? 0 : (int64_t) size);
+            for (int steps = 0; !at_once && steps < 10; steps++) {
+                move_clocks(&r, r.interval_ns / 5);
+            }
+        }
+        run_periods(&r, 4);
+        run_periods(&r, 4);
+        expect_bounds(&r, what, 1.0 / NODES); /* each new node has its part until it has heard */
+        nodes_stop(&r.n);
+    }
+}
+
+/* Lines of the log that are of a server's clock, by level. */
+struct clock_lines {
+    size_t warnings, remote;
+};
+
+static void count_clock_line(void *arg, weir_log_level level, const char *message)
+{
+    struct clock_lines *lines = arg;
+    if (strstr(message, "its clock") != NULL) {
+        lines->warnings += level == WEIR_LOG_WARNING;
+        lines->remote += level != WEIR_LOG_WARNING;
+    }
+}
+
+/* A clock is worth a line when it is wrong, when it is wrong by an hour more or less, and when it is right again. */
+static void test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more(void **state)
+{
+    (void) state;
+    static const struct {
+        int64_t by_minutes; /* the clock is set */
+        size_t warnings, remote;
+    } steps[] = {{0, 0, 0}, {-120, 1, 0}, {-30, 1, 0}, {-40, 2, 0}, {100, 3, 0}, {70, 3, 1}, {30, 3, 1}, {-120, 4, 1}};
+    struct run r;
+    struct clock_lines lines = {0};
+    run_begin(&r, &kinds[0], INTERVAL_MS);
+    r.n.node[0].w->fleet.log = count_clock_line;
+    r.n.node[0].w->fleet.log_arg = &lines;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        set_clock(&r, steps[i].by_minutes * (int64_t) (HOUR / 60), false);
+        for (int times = 0; times < 200; times++) {
+            move_clocks(&r, r.interval_ns / 5);
+        }
+        if (lines.warnings != steps[i].warnings || lines.remote != steps[i].remote) {
+            fail_msg("step %zu: %zu warnings and %zu other lines", i, lines.warnings, lines.remote);
+        }
+    }
+    nodes_stop(&r.n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_redis_whose_clock_is_set_far_off_and_right_again_changes_no_limit),
+        cmocka_unit_test(test_a_step_that_the_hosts_clocks_made_as_well_gives_one_limit_more_at_most),
+        cmocka_unit_test(test_nodes_that_restart_after_a_step_find_the_fleets_time),
+        cmocka_unit_test(test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/fleet_clock", tests, NULL, NULL);
+}

@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a node lets pass without the fleet's news, on the in-memory fleet: the rungs of the outage ladder, and the way
+ * back. Keys that the fleet has not told of yet: allowance_test.c.
+ *
+ * Guards: src/fleet/outage.c, src/process/allowance.c, src/process/fraction.c
+ */
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define LIMIT 300
+
+static const uint64_t a_burst[NODES] = {1000, 1000, 1000};
+
+/* The rungs */
+
+/* Takes the fleet away; what each node then admits of a long burst. Then it comes back. */
+static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uint64_t expected[NODES], bool before)
+{
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, LIMIT);
+    weir_policy policy = policy_of(&limit);
+    policy.on_outage = on_outage;
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; before && i < 3; i++) { /* long enough for its demand to be known */
+        assert_int_equal(ask(&n.node[0], 20), 20);
+        pass(&n, INTERVAL_MS);
+    }
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 200);
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET); /* within the grace */
+    pass(&n, 600);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 1000), expected[i]);
+    }
+    const weir_verdict last = look(&n.node[2]);
+    assert_int_equal(last.basis, WEIR_BASIS_OUTAGE);
+    assert_true(last.fleet_age_ns >= 700 * MILLISECOND);
+    assert_int_not_equal(last.retry_after_ns, UINT64_MAX); /* not for ever */
+    assert_int_equal(last.allowed, on_outage == WEIR_OUTAGE_OPEN);
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, 2000);
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET); /* again */
+    if (algorithm != WEIR_SLIDING_LOG || used_by_all(&n) <= LIMIT) {
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    }
+    hear(&n);
+    if (used_by_all(&n) >= LIMIT && on_outage != WEIR_OUTAGE_OPEN) {
+        assert_int_equal(ask(&n.node[0], 10), 0); /* the fleet knows what happened */
+    }
+    nodes_stop(&n);
+}
+
+static void test_the_rungs_of_the_outage_ladder(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        /* Where nothing is known of the demand: an even part. */
+        in_outage(algorithms[a], WEIR_OUTAGE_SHARE, (const uint64_t[NODES]){100, 100, 100}, false);
+        in_outage(algorithms[a], WEIR_OUTAGE_LOCAL, (const uint64_t[NODES]){300, 300, 300}, false);
+        in_outage(algorithms[a], WEIR_OUTAGE_CLOSED, (const uint64_t[NODES]){0, 0, 0}, false);
+        if (algorithms[a] != WEIR_SLIDING_LOG) { /* which has room for no more than its own number */
+            in_outage(algorithms[a], WEIR_OUTAGE_OPEN, (const uint64_t[NODES]){1000, 1000, 1000}, false);
+        }
+    }
+    for (size_t a = 0; a < COUNTERS; a++) {
+        /* Node 0 alone has asked for the key, and goes on alone. */
+        in_outage(algorithms[a], WEIR_OUTAGE_SHARE, (const uint64_t[NODES]){240, 100, 100}, true);
+    }
+}
+
+/* Two nodes are asked for the same key, 9 to 1, until 3,000 of its units are used; then for all there is. */
+static void nine_to_one(weir_algorithm algorithm, uint64_t most, uint64_t error)
+{
+    static const uint64_t each[NODES] = {9, 1, 0};
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, most);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    ask_all(&n, 3000, each);
+    assert_in_range(used_by_all(&n), 2990, 3000);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 1000);
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
+    (void) ask(&n.node[0], most);
+    (void) ask(&n.node[1], most);
+    const uint64_t used = n.node[0].used;
+    if (used < most / 10 * 9 - error || used > most / 10 * 9 + error || used_by_all(&n) > most + error) {
+        fail_msg("algorithm %d: %d and %d of %d", (int) algorithm, (int) used, (int) n.node[1].used, (int) most);
+    }
+    nodes_stop(&n);
+}
+
+static void test_in_an_outage_each_node_has_its_part_of_the_demand_before(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < COUNTERS; a++) {
+        nine_to_one(algorithms[a], 3300, 3300 / 15);
+    }
+}
+
+static void test_that_part_holds_of_keys_that_are_told_now_and_then(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < COUNTERS; a++) {
+        /* They come in lumps, and when the last one was told depends on where the key lies in the table. */
+        nine_to_one(algorithms[a], 6000, 6000 / 5);
+    }
+}
+
+static void test_that_part_holds_of_keys_that_were_told_once(void **state)
+{
+    (void) state;
+    static const uint64_t one[NODES] = {1, 1, 1};
+    for (size_t a = 0; a < COUNTERS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], LIMIT);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start_cold(&n, &policy, 1);
+        for (int i = 0; i < 10; i++) {
+            ask_all(&n, STEP_MS, one);
+            pass(&n, 40);
+        }
+        loopback_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        ask_all(&n, STEP_MS, a_burst);
+        if (used_by_all(&n) > LIMIT + LIMIT / 5) {
+            fail_msg("algorithm %d: %d, %d and %d of %d", (int) algorithms[a], (int) n.node[0].used,
+                     (int) n.node[1].used, (int) n.node[2].used, LIMIT);
+        }
+        nodes_stop(&n);
+    }
+}
+
+static void test_a_long_outage_takes_the_next_rung(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
+    weir_policy policy = policy_of(&limit);
+    policy.on_outage = WEIR_OUTAGE_CLOSED;
+    policy.on_long_outage = WEIR_OUTAGE_OPEN;
+    policy.long_outage_ms = 2000;
+    nodes_start(&n, &policy, 1);
+    loopback_fleet_set_hung(n.fleet, true);
+    pass(&n, 1500);
+    assert_int_equal(ask(&n.node[1], 10), 0);
+    pass(&n, 2000);
+    assert_int_equal(ask(&n.node[1], 1000), 1000);
+    loopback_fleet_set_hung(n.fleet, false);
+    pass(&n, 3000);
+    assert_int_equal(fleet_sum(&n), 1000);
+    /* What passed while everything might is no debt of the bucket. */
+    assert_int_equal(ask_for_long(&n, &n.node[1], LIMIT), LIMIT);
+    nodes_stop(&n);
+}
+
+/* Keys that no thread has a slot for are decided in another way than the busy ones. */
+static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(void **state)
+{
+    (void) state;
+    static const weir_outage rungs[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_LOCAL, WEIR_OUTAGE_OPEN};
+    for (size_t r = 0; r < sizeof(rungs) / sizeof(rungs[0]); r++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, 10);
+        weir_policy policy = policy_of(&limit);
+        policy.on_outage = rungs[r];
+        nodes_init(&n, &policy, 1);
+        node_open(&n, 0, 0); /* alone, it has no part of the limit but the limit */
+        pass(&n, 500);
+        assert_int_equal(ask(&n.node[0], 1), 1);
+        pass(&n, 500);
+        loopback_fleet_set_down(n.fleet, true);
+        pass(&n, 2000);
+        uint64_t admitted = 0;
+        for (int i = 0; i < 20; i++) {
+            admitted += ask(&n.node[0], 1);
+            pass(&n, STEP_MS); /* a tick */
+        }
+        assert_in_range(admitted,
+                        rungs[r] == WEIR_OUTAGE_OPEN    ? 20
+                        : rungs[r] == WEIR_OUTAGE_LOCAL ? 9
+                                                        : 0,
+                        rungs[r] == WEIR_OUTAGE_OPEN    ? 20
+                        : rungs[r] == WEIR_OUTAGE_LOCAL ? 11
+                                                        : 0);
+        nodes_stop(&n);
+    }
+}
+
+static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
+{
+    (void) state;
+    static const weir_outage rungs[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_OPEN};
+    for (size_t r = 0; r < sizeof(rungs) / sizeof(rungs[0]); r++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 10);
+        weir_policy policies[] = {policy_of(&limit), policy_of(&limit)};
+        policies[0].on_outage = rungs[r];
+        policies[1].name = "own";
+        policies[1].on_outage = rungs[r];
+        nodes_start(&n, policies, 2);
+        struct node *node = &n.node[0];
+        loopback_fleet_set_override(n.fleet, "p:other", "5");
+        pass(&n, TWO_INTERVALS);
+        loopback_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        const weir_limit other = limit_of(WEIR_FIXED_WINDOW, 20);
+        policies[0].limits = policies[1].limits = &other;
+        policies[1].scope = WEIR_SCOPE_PROCESS;
+        assert_int_equal(weir_set_policies(node->w, policies, 2, NULL), 0);
+        weir_verdict verdict;
+        const bool open = rungs[r] == WEIR_OUTAGE_OPEN;
+        assert_int_equal(weir_check(node->t, &node->key, 15, &verdict), open); /* and no tick later */
+        assert_int_equal(verdict.basis, WEIR_BASIS_OUTAGE);
+        const weir_key entry = weir_make_key(node->w, node->key.policy, "other", 5);
+        assert_int_equal(weir_check(node->t, &entry, 5, &verdict), open);
+        assert_int_equal(verdict.basis, WEIR_BASIS_OUTAGE);
+        const weir_key own = weir_make_key(node->w, weir_find_policy(node->w, "own"), "key", 3);
+        assert_true(weir_check(node->t, &own, 20, NULL));
+        assert_false(weir_check(node->t, &own, 1, NULL));
+        /* The rung is the new one's own when time goes on. */
+        policies[0].on_outage = WEIR_OUTAGE_LOCAL;
+        assert_int_equal(weir_set_policies(node->w, policies, 2, NULL), 0);
+        pass(&n, STEP_MS);
+        assert_int_equal(ask(node, 30), open ? 5 : 20);
+        nodes_stop(&n);
+    }
+}
+
+/* Two windows */
+
+/* A node that has a note of its key, and is at the beginning of a window of one second. */
+struct before {
+    struct nodes n;
+    weir_limit limit;
+    weir_policy policy;
+    struct rule rule;
+    struct sync_full *sync;
+    uint64_t start_ns;
+    uint32_t seq;
+};
+
+static void before_init(struct before *b, weir_algorithm algorithm)
+{
+    b->limit = (weir_limit){.algorithm = algorithm, .limit = 1000, .period_ns = SECOND};
+    b->policy = patient_policy_of(&b->limit);
+    nodes_start(&b->n, &b->policy, 1);
+    rcu_enter();
+    const struct policy *policy;
+    const uint32_t at = cell_at(&b->n.node[0], &policy);
+    b->rule = policy_rule(&policy->limits[0]);
+    b->start_ns = window_span_at(&b->rule, b->n.fleet_clock.wall_ns).end_ns;
+    b->seq = window_seq_at(&b->rule, b->start_ns);
+    b->sync = sync_at(&b->n.node[0].w->limiter.process, at, &b->rule, b->start_ns);
+    store_relaxed(&b->sync->allowance.flags, 0);
+    store_relaxed(&b->sync->allowance.fraction, 0);
+    store_relaxed(&b->sync->allowance.level, 0);
+    store_relaxed(&b->sync->allowance.remote_rate, 0);
+    store_relaxed(&b->sync->allowance.inspected_ns, b->start_ns); /* nobody else used it lately */
+    rcu_leave();
+}
+
+/* What may pass so long into the window, where none has passed in it, and so many in the one before. */
+static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous)
+{
+    rcu_enter();
+    const struct policy *policy;
+    const uint32_t at = cell_at(&b->n.node[0], &policy);
+    const struct state state = window_state(b->seq, 0, previous);
+    const uint64_t now_ns = b->start_ns + into_ns;
+    const struct allowance_query query = {.policy = policy,
+                                          .rule = &b->rule,
+                                          .state = state,
+                                          .headroom = rule_headroom(&b->rule, state, now_ns),
+                                          .asked = 1,
+                                          .now_ns = now_ns,
+                                          .cell = at};
+    const uint64_t left = allowance_left(&b->n.node[0].w->limiter.process, &query);
+    rcu_leave();
+    return left;
+}
+
+/* What silent nodes are presumed to have used slides out of a window with all else. */
+static void test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_window(void **state)
+{
+    (void) state;
+    static const struct {
+        weir_algorithm algorithm;
+        uint32_t ago; /* windows since the answer */
+        uint64_t left;
+    } cases[] = {
+        {WEIR_SLIDING_WINDOW, 0, 1000 - 200 - 300}, /* 200 in this window, 400 in the one before: 3/4 of these */
+        {WEIR_SLIDING_WINDOW, 1, 1000 - 150},       /* the 200 were in the window before */
+        {WEIR_SLIDING_WINDOW, 2, 1000},
+        {WEIR_FIXED_WINDOW, 0, 1000 - 600},
+        {WEIR_FIXED_WINDOW, 1, 1000},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct before b;
+        before_init(&b, cases[i].algorithm);
+        const bool slides = cases[i].algorithm == WEIR_SLIDING_WINDOW;
+        store_relaxed(&b.sync->allowance.seq, (b.seq - cases[i].ago) & WINDOW_SEQ_MASK);
+        store_relaxed(&b.sync->allowance.since_ns, b.start_ns);
+        store_relaxed(&b.sync->allowance.level, slides ? presumed_pack(1000, 200, 400) : 600);
+        assert_int_equal(left_after(&b, SECOND / 4, 0), cases[i].left);
+        nodes_stop(&b.n);
+    }
+}
+
+/* 400 units are known of the window before; beside each one here the others had one. */
+static void test_units_of_the_window_before_that_nobody_has_told_of_count(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t answer_ms; /* before the window's end */
+        uint32_t ago;       /* windows since the note's own */
+        uint64_t rate, seen, remote, left;
+    } cases[] = {
+        {INTERVAL_MS / 2, 0, 9000, 0, 100, 600},       /* the answer is of this window, or as good */
+        {2 * INTERVAL_MS, 0, 9000, 0, 100, 600 - 200}, /* rounds fail: beside 300 own ones 300, and 100 are known */
+        {2 * INTERVAL_MS, 0, 9000, 0, 0, 600 - 400},
+        {2 * INTERVAL_MS, 0, 500, 0, 100, 600 - 100},  /* no more than they ask for */
+        {INTERVAL_MS / 2, 1, 9000, 150, 0, 600 - 250}, /* 250 came after the answer */
+        {1500, 2, 9000, 150, 0, 600 - 400},            /* none of that window is told */
+        {500, 2, 300, 0, 0, 600 - 300},                /* of all of that window */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct before b;
+        before_init(&b, WEIR_SLIDING_WINDOW);
+        store_relaxed(&b.sync->allowance.seq, (b.seq - cases[i].ago) & WINDOW_SEQ_MASK);
+        store_relaxed(&b.sync->allowance.since_ns, b.start_ns - cases[i].answer_ms * MILLISECOND);
+        store_relaxed(&b.sync->allowance.seen, cases[i].seen);
+        store_relaxed(&b.sync->allowance.remote_rate, cases[i].rate << RATE_BITS);
+        store_relaxed(&b.sync->allowance.remote_fraction, (uint32_t) (FRACTION_WHOLE / 2));
+        store_relaxed(&b.sync->before.remote, cases[i].remote);
+        assert_int_equal(left_after(&b, 0, 400), cases[i].left);
+        nodes_stop(&b.n);
+    }
+}
+
+/* The way back */
+
+static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **state)
+{
+    (void) state;
+    static const uint32_t grace_ms[] = {500, 400};
+    for (size_t g = 0; g < sizeof(grace_ms) / sizeof(grace_ms[0]); g++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
+        weir_policy policy = policy_of(&limit);
+        policy.outage_grace_ms = grace_ms[g];
+        nodes_start(&n, &policy, 1);
+        loopback_fleet_set_down(n.fleet, true);
+        pass(&n, grace_ms[g] + 200);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
+        const uint64_t before = load_relaxed(&n.node[0].w->fleet.stats.sync_count);
+        loopback_fleet_set_down(n.fleet, false);
+        while (load_relaxed(&n.node[0].w->fleet.stats.sync_count) == before) {
+            pass(&n, STEP_MS);
+        }
+        pass(&n, INTERVAL_MS - 3 * STEP_MS);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE); /* the others have not all told yet */
+        pass(&n, RETURN_MS - INTERVAL_MS);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
+        nodes_stop(&n);
+    }
+}
+
+/* In a mode that is no part of the limit as well: the first answer does not say which nodes have told. */
+static void test_an_outage_mode_is_left_an_interval_after_the_first_answer(void **state)
+{
+    (void) state;
+    static const weir_outage modes[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_LOCAL, WEIR_OUTAGE_OPEN};
+    for (size_t r = 0; r < 2 * sizeof(modes) / sizeof(modes[0]); r++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
+        weir_policy policy = policy_of(&limit);
+        policy.on_outage = modes[r / 2];
+        nodes_init(&n, &policy, 1);
+        for (int i = 0; i < (r % 2 == 0 ? 1 : NODES); i++) {
+            node_open(&n, i, 0);
+        }
+        pass(&n, 500);
+        const struct node *node = &n.node[0];
+        const struct policy *inside =
+            load_acquire(&node->w->limiter.process.policies)->by_id[node->key.policy]; /* it stays */
+        loopback_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        const uint8_t mode = load_relaxed(&inside->outage_mode);
+        assert_int_not_equal(mode, OUTAGE_MODE_NONE);
+        assert_int_not_equal(mode, OUTAGE_MODE_SHARE);
+        const uint64_t before = load_relaxed(&node->w->fleet.stats.sync_count);
+        loopback_fleet_set_down(n.fleet, false);
+        while (load_relaxed(&node->w->fleet.stats.sync_count) == before) {
+            pass(&n, STEP_MS);
+        }
+        assert_int_equal(load_relaxed(&inside->outage_mode), mode);
+        pass(&n, INTERVAL_MS - 3 * STEP_MS);
+        assert_int_equal(load_relaxed(&inside->outage_mode), mode);
+        pass(&n, INTERVAL_MS + 3 * STEP_MS);
+        assert_int_not_equal(load_relaxed(&inside->outage_mode), mode);
+        nodes_stop(&n);
+    }
+}
+
+/* All the time all nodes are asked for more than there is. */
+static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, const uint64_t each[NODES], bool empty)
+{
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, 3000);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    ask_all(&n, before_ms, each);
+    loopback_fleet_set_down(n.fleet, true);
+    ask_all(&n, 1500, each);
+    if (empty) {
+        loopback_fleet_forget(n.fleet);
+    }
+    loopback_fleet_set_down(n.fleet, false);
+    while (look(&n.node[0]).basis == WEIR_BASIS_OUTAGE) {
+        ask_all(&n, STEP_MS, each);
+    }
+    const uint64_t at_back = used_by_all(&n);
+    ask_all(&n, 4000, each);
+    ask_all(&n, 1000, a_burst);
+    const uint64_t used = used_by_all(&n);
+    /* The parts are of the demand that was seen last, which may be some intervals old. */
+    const bool in_outage = at_back <= 3000 + 300 || each[0] != each[1];
+    /* And on the way back each goes by news that is an interval old. */
+    if (!in_outage || used < 3000 || used > (at_back > 3000 ? at_back : 3000) + 100) {
+        fail_msg("algorithm %d, outage after %d ms, %d:%d:%d%s: %d, then %d of 3000 have passed", (int) algorithm,
+                 (int) before_ms, (int) each[0], (int) each[1], (int) each[2], empty ? ", comes back empty" : "",
+                 (int) at_back, (int) used);
+    }
+    agree(&n);
+    assert_int_equal(fleet_sum(&n), used);
+    for (int i = 0; i < NODES; i++) {
+        assert_false(goes_by_part(&n.node[i]));
+        assert_int_equal(room(&n.node[i]), 0);
+    }
+    nodes_stop(&n);
+}
+
+static void test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit(void **state)
+{
+    (void) state;
+    static const uint64_t evenly[NODES] = {2, 2, 2};
+    static const uint64_t skewed[NODES] = {4, 1, 1};
+    for (size_t a = 0; a < COUNTERS; a++) {
+        for (uint64_t before_ms = 3000; before_ms <= 4500; before_ms += 500) {
+            through_an_outage(algorithms[a], before_ms, evenly, false);
+            through_an_outage(algorithms[a], before_ms, skewed, false);
+        }
+    }
+}
+
+static void test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit(void **state)
+{
+    (void) state;
+    static const uint64_t evenly[NODES] = {2, 2, 2};
+    for (size_t a = 0; a < COUNTERS; a++) {
+        through_an_outage(algorithms[a], 3500, evenly, true);
+        through_an_outage(algorithms[a], 4000, evenly, true);
+    }
+}
+
+/*
+ * What a node has seen of a bucket is as of the last answer: with what was given back until then, which is not taken
+ * off again. It matters when the fleet has forgotten the bucket.
+ */
+static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    struct node *node = &n.node[0];
+    assert_int_equal(ask(node, 1), 1);
+    charge(node, 100);
+    pass(&n, TWO_INTERVALS);
+    assert_false(goes_by_part(node));
+    loopback_fleet_set_down(n.fleet, true);
+    give_back(node, 60);
+    pass(&n, 1000);
+    assert_int_equal(look(node).basis, WEIR_BASIS_OUTAGE);
+    assert_int_equal(ask(node, 3), 3);
+    loopback_fleet_forget(n.fleet);
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, HEAL_MS);
+    /* Another node learns of it from the fleet alone; times of what is told are rounded. */
+    assert_int_equal(ask(&n.node[1], 1), 1);
+    pass(&n, TURN_MS);
+    const uint64_t used = used_by_all(&n);
+    assert_in_range(room(&n.node[1]), LIMIT - used - 1, LIMIT - used + 1);
+    nodes_stop(&n);
+}
+
+/*
+ * What an outage was worth is held back until all nodes are there. One that never comes back is waited for until its
+ * time is up; then what was held back is told, of keys that nobody uses any more as well.
+ */
+static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void **state)
+{
+    (void) state;
+    static const uint64_t each[NODES] = {4, 2, 1};
+    static const uint64_t both[NODES] = {4, 2, 0};
+    for (uint64_t more_ms = 0; more_ms <= RETURN_MS; more_ms += 5 * STEP_MS) {
+        struct nodes n;
+        const weir_limit limit = limit_of(more_ms % 100 == 0 ? WEIR_TOKEN_BUCKET : WEIR_LEAKY_BUCKET, 5000);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        ask_all(&n, 3000, each);
+        pass(&n, TURN_MS);
+        loopback_fleet_set_down(n.fleet, true);
+        ask_all(&n, 1500, both);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
+        node_close(&n.node[2]);
+        loopback_fleet_set_down(n.fleet, false);
+        ask_all(&n, more_ms, both);
+        pass(&n, 10 * RETURN_MS);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
+        assert_int_equal(weir_sync(n.node[0].w, 5000), 0);
+        assert_int_equal(weir_sync(n.node[1].w, 5000), 0);
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+        nodes_stop(&n);
+    }
+}
+
+/* A bucket is moved no further than to where it is empty, but for what was charged without asking. */
+static void test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_TOKEN_BUCKET, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 1), 1);
+    }
+    pass(&n, TWO_INTERVALS);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 1000);
+    charge(&n.node[0], 2 * LIMIT);
+    charge(&n.node[1], 2 * LIMIT);
+    pass(&n, STEP_MS);
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, HEAL_MS);
+    (void) ask(&n.node[2], 1); /* it hears of that */
+    pass(&n, TURN_MS);
+    const weir_verdict verdict = look(&n.node[2]);
+    assert_int_equal(verdict.basis, WEIR_BASIS_FLEET);
+    const uint64_t unit_ns = limit.period_ns / LIMIT;
+    const uint64_t refilled = TURN_MS * MILLISECOND / unit_ns;
+    const uint64_t owed = verdict.retry_after_ns / unit_ns + LIMIT;
+    assert_in_range(owed, 4 * LIMIT - refilled - 10, 4 * LIMIT + NODES + 10);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    nodes_stop(&n);
+}
+
+/* Nobody uses a key in an outage, and then one node does: what is left of it is all its own again, after a while. */
+static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], LIMIT);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start_cold(&n, &policy, 1);
+        for (int i = 0; i < 5 * NODES; i++) { /* each hears what the others ask for */
+            assert_int_equal(ask(&n.node[i % NODES], 2), 2);
+            pass(&n, i % NODES == NODES - 1 ? INTERVAL_MS : STEP_MS);
+            agree(&n);
+        }
+        loopback_fleet_set_down(n.fleet, true);
+        pass(&n, 1000);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
+        loopback_fleet_set_down(n.fleet, false);
+        pass(&n, RETURN_MS);
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
+        const uint64_t first = ask(&n.node[0], LIMIT);
+        assert_in_range(first, 1, LIMIT - 30);
+        pass(&n, 2 * INTERVAL_MS);
+        assert_false(goes_by_part(&n.node[0]));
+        assert_int_equal(ask_for_long(&n, &n.node[0], LIMIT), LIMIT - 30 - first);
+        nodes_stop(&n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_rungs_of_the_outage_ladder),
+        cmocka_unit_test(test_in_an_outage_each_node_has_its_part_of_the_demand_before),
+        cmocka_unit_test(test_that_part_holds_of_keys_that_are_told_now_and_then),
+        cmocka_unit_test(test_that_part_holds_of_keys_that_were_told_once),
+        cmocka_unit_test(test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well),
+        cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
+        cmocka_unit_test(test_new_policies_begin_on_the_rung_of_the_old_ones),
+        cmocka_unit_test(test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_window),
+        cmocka_unit_test(test_units_of_the_window_before_that_nobody_has_told_of_count),
+        cmocka_unit_test(test_the_first_news_after_an_outage_is_an_interval_too_early),
+        cmocka_unit_test(test_an_outage_mode_is_left_an_interval_after_the_first_answer),
+        cmocka_unit_test(test_an_outage_and_the_way_back_let_no_more_pass_than_the_limit),
+        cmocka_unit_test(test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit),
+        cmocka_unit_test(test_what_was_given_back_before_an_outage_is_taken_off_once),
+        cmocka_unit_test(test_what_was_held_back_is_told_when_a_node_does_not_come_back),
+        cmocka_unit_test(test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it),
+        cmocka_unit_test(test_what_an_outage_has_left_to_others_can_be_had_after_it),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/outage", tests, NULL, NULL);
+}

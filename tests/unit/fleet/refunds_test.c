@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is put right afterwards, shared: units given back, charged, and keys reset, on several nodes of the in-memory
+ * fleet, while rounds are lost and everything is forgotten. The fleet's sum is held against what the nodes used.
+ *
+ * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/merge.c, src/fleet/report.c,
+ * src/fleet/reading.c
+ */
+#include <errno.h>
+
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define LIMIT 300
+
+/* In the order of `algorithms`; see limit_of. */
+static const weir_limit kinds[] = {
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_SLIDING_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_LEAKY_BUCKET, .limit = LIMIT, .period_ns = 24 * HOUR, .delay = LIMIT},
+    {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = 24 * HOUR},
+};
+
+/* Everybody hears, and then agrees with the sum, which is what was used. */
+static void expect_agreed(struct nodes *n, uint64_t used)
+{
+    agree(n);
+    assert_int_equal(fleet_sum(n), used);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(room(&n->node[i]), LIMIT - used);
+        assert_int_equal(look(&n->node[i]).basis, WEIR_BASIS_FLEET);
+    }
+}
+
+static void test_units_given_back_can_be_had_by_other_nodes(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask_freely(&n.node[0], LIMIT), LIMIT);
+    pass(&n, TWO_INTERVALS);
+    hear(&n); /* the others may let a unit pass before they know */
+    assert_int_equal(ask(&n.node[1], 1), 0);
+    const uint64_t used = used_by_all(&n);
+    give_back(&n.node[0], 100);
+    pass(&n, TWO_INTERVALS);
+    /* Of the units above its limit a log may have lost the oldest. */
+    assert_in_range(fleet_sum(&n), kind->algorithm == WEIR_SLIDING_LOG ? LIMIT - 100 : used - 100, used - 100);
+    const uint64_t left = LIMIT - fleet_sum(&n);
+    assert_in_range(left, 100 - NODES, 100);
+    agree(&n);
+    assert_int_equal(room(&n.node[1]), left);
+    assert_int_equal(ask_for_long(&n, &n.node[1], LIMIT), left);
+    assert_int_equal(ask(&n.node[1], 1), 0);
+    nodes_stop(&n);
+}
+
+static void test_refunds_and_charges_reach_the_sum_and_every_node(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask_freely(&n.node[0], 120), 120);
+    charge(&n.node[1], 40);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 160);
+    give_back(&n.node[0], 50);
+    give_back(&n.node[1], 10);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 100);
+    charge(&n.node[0], 7);
+    give_back(&n.node[0], 3);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 104);
+    expect_agreed(&n, 104);
+    hear(&n);
+    hear(&n);
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_units_are_given_back_in_full_where_others_ask_as_well(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    for (int round = 0; round < 5; round++) { /* until each leaves a part to the others */
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(ask_for_long(&n, &n.node[i], 10), 10);
+        }
+    }
+    expect_agreed(&n, 150);
+    give_back(&n.node[0], 45);
+    give_back(&n.node[1], 20);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(used_by_all(&n), 85);
+    expect_agreed(&n, 85);
+    nodes_stop(&n);
+}
+
+static void test_a_charge_above_the_limit_closes_every_node(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    charge(&n.node[2], LIMIT + 50);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 10), 0);
+    }
+    give_back(&n.node[2], LIMIT);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    hear(&n);
+    expect_agreed(&n, used_by_all(&n));
+    const uint64_t left = LIMIT - fleet_sum(&n); /* before it is asked for */
+    assert_int_equal(ask_for_long(&n, &n.node[0], LIMIT), left);
+    nodes_stop(&n);
+}
+
+/*
+ * Two windows of 5 s: in the first node 0 uses 200 and node 1 uses 50; 100 ms into the second node 0 uses 20. Windows
+ * that are so short are told each interval.
+ */
+#define WINDOW_MS 5000
+
+static void start_two_windows(struct nodes *n, const weir_policy *policy)
+{
+    nodes_start(n, policy, 1);
+    assert_int_equal(ask_freely(&n->node[0], 200), 200);
+    assert_int_equal(ask(&n->node[1], 50), 50);
+    pass(n, TWO_INTERVALS);
+    for (int i = 0; i < 2 * NODES; i++) { /* all use it twice; at first all the room is left to the nodes above */
+        assert_int_equal(ask_for_long(n, &n->node[i % NODES], 1), 1);
+    }
+    pass(n, TWO_INTERVALS);
+    const uint64_t into_ms = (n->fleet_clock.wall_ns - START_NS) / MILLISECOND;
+    assert_true(into_ms < WINDOW_MS);
+    pass(n, WINDOW_MS + 100 - into_ms);
+    assert_int_equal(ask_freely(&n->node[0], 20), 20);
+    pass(n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(n), 276);
+}
+
+static void test_units_of_the_window_before_are_given_back_there(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
+    const weir_policy policy = patient_policy_of(&limit);
+    start_two_windows(&n, &policy);
+    give_back(&n.node[0], 120); /* 20 of this window, 100 of the one before */
+    give_back(&n.node[1], 30);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 126);
+    loopback_fleet_forget(n.fleet);
+    pass(&n, HEAL_MS);
+    if (kind->algorithm == WEIR_SLIDING_WINDOW) {
+        assert_int_equal(fleet_sum(&n), 126); /* the one before still counts */
+    }
+    nodes_stop(&n);
+}
+
+static void test_other_nodes_hear_what_was_given_back_of_the_window_before(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
+    const weir_policy policy = patient_policy_of(&limit);
+    start_two_windows(&n, &policy);
+    give_back(&n.node[0], 120);
+    pass(&n, TWO_INTERVALS);
+    for (int i = 0; i < 10; i++) { /* the window before is looked at now and then */
+        hear_within(&n, INTERVAL_MS);
+    }
+    agree(&n);
+    /* 2.9 s into the window. The last one, of 256 less 100, counts for 42/100, or not at all. */
+    const uint64_t used = kind->algorithm == WEIR_SLIDING_WINDOW ? 66 + 30 : 30;
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(room(&n.node[i]), LIMIT - used);
+    }
+    nodes_stop(&n);
+}
+
+static void test_a_node_gives_back_only_what_it_took(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
+    const weir_policy policy = patient_policy_of(&limit);
+    start_two_windows(&n, &policy);
+    weir_refund(n.node[2].t, &n.node[2].key, 200); /* it took two, in the window before */
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 274);
+    pass(&n, 20000); /* there is nobody left to give it back to */
+    weir_refund(n.node[0].t, &n.node[0].key, 200);
+    pass(&n, TWO_INTERVALS);
+    hear_within(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 3);
+    nodes_stop(&n);
+}
+
+/* Some of everything on every node, in which no node gives back more than it has. */
+static void use_somehow(struct nodes *n, uint64_t *rng, int rounds)
+{
+    for (int round = 0; round < rounds; round++) {
+        struct node *node = &n->node[random_below(rng, NODES)];
+        (void) ask(node, random_below(rng, 5));
+        if (random_below(rng, 4) == 0) {
+            charge(node, 1 + random_below(rng, 3));
+        }
+        if (random_below(rng, 2) == 0 && node->used > 4) {
+            give_back(node, 1 + random_below(rng, 3));
+        }
+        pass(n, 10 * random_below(rng, 8));
+    }
+}
+
+static void test_what_is_said_again_because_answers_are_lost_counts_once(void **state)
+{
+    uint64_t rng = test_seed();
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    n.loses_notes = random_below(&rng, 2) == 0;
+    use_somehow(&n, &rng, 10);
+    loopback_fleet_lose_answers(n.fleet, true);
+    use_somehow(&n, &rng, 30);
+    loopback_fleet_lose_answers(n.fleet, false);
+    pass(&n, TURN_MS);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
+{
+    uint64_t rng = test_seed();
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    n.loses_notes = random_below(&rng, 2) == 0;
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    charge(&n.node[1], 40);
+    pass(&n, TWO_INTERVALS);
+    give_back(&n.node[0], 30);
+    for (int times = 0; times < 3; times++) {
+        use_somehow(&n, &rng, 10);
+        loopback_fleet_forget(n.fleet); /* with rounds under way */
+        use_somehow(&n, &rng, 5);
+        loopback_fleet_lose_answers(n.fleet, times == 1);
+        pass(&n, 500);
+        loopback_fleet_lose_answers(n.fleet, false);
+        pass(&n, HEAL_MS);
+        /* What passed after the fleet forgot may wait for its turn. */
+        for (int ms = 0; ms < TURN_MS && fleet_sum(&n) != used_by_all(&n); ms += HEAL_MS) {
+            pass(&n, HEAL_MS);
+        }
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    }
+    nodes_stop(&n);
+}
+
+static void test_what_all_nodes_know_no_forgetful_fleet_gives_back(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    charge(&n.node[1], 40);
+    give_back(&n.node[0], 30);
+    pass(&n, TWO_INTERVALS);
+    for (int times = 0; times < 3; times++) {
+        hear(&n);
+        give_back(&n.node[times], 1);
+        agree(&n);
+        loopback_fleet_forget(n.fleet);
+        pass(&n, HEAL_MS);
+        assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    }
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 70), 70);
+    assert_int_equal(ask(&n.node[1], 50), 50);
+    give_back(&n.node[0], 20);
+    pass(&n, 1000);
+    assert_int_equal(fleet_sum(&n), 100);
+    loopback_fleet_forget(n.fleet);
+    pass(&n, HEAL_MS); /* and nobody asks for anything */
+    assert_int_equal(fleet_sum(&n), 100);
+    nodes_stop(&n);
+}
+
+static void test_what_is_given_back_ends_a_denial_that_another_node_remembers(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask_freely(&n.node[0], LIMIT), LIMIT);
+    pass(&n, TWO_INTERVALS);
+    (void) ask(&n.node[1], 1);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(ask(&n.node[1], 5), 0);
+    charge(&n.node[1], 1); /* it has something to tell */
+    fake_clock_advance(&n.node[1].clock, INTERVAL_MS * MILLISECOND);
+    assert_true(weir_poll(n.node[1].w) >= 0); /* its round is under way */
+    assert_int_equal(ask(&n.node[1], 5), 0);
+    give_back(&n.node[0], 100);
+    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    assert_true(weir_poll(n.node[1].w) >= 0); /* time has stood still: the answer it is, or nothing */
+    assert_int_equal(ask(&n.node[1], 5), 5);
+    nodes_stop(&n);
+}
+
+/* Every node uses so many units, and tells of them. */
+static void use_on_all(struct nodes *n, uint64_t each)
+{
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n->node[i], each), each);
+    }
+    pass(n, TWO_INTERVALS);
+}
+
+static void test_a_reset_on_one_node_clears_the_key_on_all(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    use_on_all(&n, LIMIT / NODES);
+    hear(&n);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask(&n.node[i], 1), 0);
+    }
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), 0);
+    assert_int_equal(fleet_sum(&n), 0);
+    pass(&n, STEP_MS);
+    n.node[0].used = n.node[1].used = n.node[2].used = 0;
+    hear(&n); /* those that do not know yet are denied, and hear */
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(ask_for_long(&n, &n.node[i], 20), 20);
+    }
+    expect_agreed(&n, used_by_all(&n));
+    pass(&n, 5000);
+    expect_agreed(&n, used_by_all(&n)); /* no unit used since has been taken for one from before */
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0); /* and again, from elsewhere */
+    assert_int_equal(fleet_sum(&n), 0);
+    nodes_stop(&n);
+}
+
+static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    use_on_all(&n, 40);
+    hear(&n);
+    hear(&n);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), 0);
+    pass(&n, STEP_MS);
+    n.node[0].used = n.node[1].used = n.node[2].used = 0;
+    loopback_fleet_lose_answers(n.fleet, true);
+    hear_within(&n, TWO_INTERVALS);
+    loopback_fleet_lose_answers(n.fleet, false);
+    pass(&n, TURN_MS);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    loopback_fleet_forget(n.fleet);
+    pass(&n, HEAL_MS);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    use_on_all(&n, 60);
+    hear(&n);
+    hear(&n);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
+    assert_int_equal(room(&n.node[1]), LIMIT); /* here at once */
+    pass(&n, 500);
+    assert_true(room(&n.node[0]) < LIMIT - 150);
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, RETURN_MS);
+    assert_int_equal(fleet_sum(&n), 0);
+    n.node[0].used = n.node[1].used = n.node[2].used = 0;
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_units_used_between_a_reset_and_its_telling_stay(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[1], 60), 60);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
+    pass(&n, 100);
+    assert_int_equal(ask(&n.node[1], 50), 50);
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 50);
+    expect_agreed(&n, 50);
+    nodes_stop(&n);
+}
+
+static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 60), 60);
+    assert_int_equal(ask(&n.node[1], 60), 60);
+    pass(&n, TWO_INTERVALS);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), -ENOTCONN); /* it does not know of the others' 60 */
+    pass(&n, 100);
+    assert_int_equal(ask_freely(&n.node[0], 50), 50);
+    make_urgent(&n.node[0]); /* it is among those that cannot wait, and has changed as well */
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 50);
+    expect_agreed(&n, 50);
+    nodes_stop(&n);
+}
+
+/* Units in the fleet of the window that is so many before the present one. */
+static uint64_t window_sum(const struct nodes *n, uint64_t ago)
+{
+    char fraction[48];
+    const uint64_t number = n->fleet_clock.wall_ns / (WINDOW_MS * MILLISECOND);
+    (void) snprintf(fraction, sizeof(fraction), ":p:key:%llu", (unsigned long long) (number - ago));
+    return loopback_fleet_sum(n->fleet, fraction);
+}
+
+/* A node resets a key, and cannot say so before the next window, which others have used meanwhile. */
+static void test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_it(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    weir_limit limit = *kind;
+    limit.period_ns = WINDOW_MS * MILLISECOND;
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    use_on_all(&n, 40);
+    hear_within(&n, 2000);
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 100);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
+    loopback_transport_set_cut(n.node[1].w->fleet.transport, true);
+    loopback_fleet_set_down(n.fleet, false);
+    const uint64_t into_ms = (n.fleet_clock.wall_ns - START_NS) / MILLISECOND;
+    assert_true(into_ms < WINDOW_MS);
+    pass(&n, WINDOW_MS + 100 - into_ms);
+    assert_int_equal(ask_freely(&n.node[0], 30), 30);
+    assert_int_equal(ask_freely(&n.node[2], 30), 30);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(window_sum(&n, 0), 60);
+    assert_true(window_sum(&n, 1) >= 120);
+    loopback_transport_set_cut(n.node[1].w->fleet.transport, false);
+    assert_int_equal(ask_freely(&n.node[1], 5), 5);
+    pass(&n, 2000);
+    assert_int_equal(window_sum(&n, 0), 65);
+    assert_int_equal(window_sum(&n, 1), 0);
+    nodes_stop(&n);
+}
+
+/*
+ * A sum lacks units, and the node that let them pass is gone: until the window ends each answer says so. A node tells
+ * all it knows again now and then, and not after each answer.
+ */
+static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_again_at_each_answer(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(&kinds[0]);
+    nodes_start(&n, &policy, 1);
+    struct loopback_snapshot *before = loopback_fleet_snapshot(n.fleet);
+    assert_non_null(before);
+    assert_int_equal(ask_freely(&n.node[1], 60), 60);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    node_close(&n.node[1]);
+    assert_true(loopback_fleet_restore(n.fleet, before, true));
+    loopback_snapshot_free(before);
+    const struct fleet *fleet = &n.node[0].w->fleet;
+    uint64_t resynced_at = fleet->gather.resynced_at;
+    unsigned times = 0;
+    for (int i = 0; i < 80; i++) {
+        (void) ask(&n.node[0], 1);
+        table_set_dirty(&n.node[0].w->limiter.process.table, cell_of(&n.node[0]));
+        make_urgent(&n.node[0]);
+        pass(&n, INTERVAL_MS);
+        times += fleet->gather.resynced_at != resynced_at;
+        resynced_at = fleet->gather.resynced_at;
+    }
+    assert_in_range(times, 3, 80 / 16);
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OVER_ALL(test_units_given_back_can_be_had_by_other_nodes, kinds),
+        OVER_ALL(test_refunds_and_charges_reach_the_sum_and_every_node, kinds),
+        OVER_ALL(test_units_are_given_back_in_full_where_others_ask_as_well, kinds),
+        OVER_ALL(test_a_charge_above_the_limit_closes_every_node, kinds),
+        OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there, kinds),
+        OVER_WINDOWS(test_other_nodes_hear_what_was_given_back_of_the_window_before, kinds),
+        OVER_WINDOWS(test_a_node_gives_back_only_what_it_took, kinds),
+        OVER_ALL(test_what_is_said_again_because_answers_are_lost_counts_once, kinds),
+        OVER_ALL(test_what_a_forgetful_fleet_is_told_again_counts_once, kinds),
+        OVER_ALL(test_what_all_nodes_know_no_forgetful_fleet_gives_back, kinds),
+        OVER_ALL(test_an_idle_key_is_told_again_after_the_fleet_forgot_it, kinds),
+        cmocka_unit_test(test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_again_at_each_answer),
+        OVER_ALL(test_what_is_given_back_ends_a_denial_that_another_node_remembers, kinds),
+        OVER_ALL(test_a_reset_on_one_node_clears_the_key_on_all, kinds),
+        OVER_ALL(test_a_reset_survives_lost_answers_and_a_fleet_that_forgets, kinds),
+        OVER_ALL(test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back, kinds),
+        OVER_ALL(test_units_used_between_a_reset_and_its_telling_stay, kinds),
+        OVER_ALL(test_a_reset_that_a_round_tells_of_twice_is_one_reset, kinds),
+        OVER_WINDOWS(test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_it, kinds),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/refunds", tests, NULL, NULL);
+}

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Entries of single keys that the program sets, and how keys are written for people: forms, networks, hashes. (Entries
+ * of the fleet: shared_policies_test.c.)
+ *
+ * Guards: src/limiter/key_overrides.c, src/policy/override_set.c, src/policy/entry.c, src/policy/key_form.c,
+ * src/base/percent.c
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define LIMIT 10
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = HOUR};
+static const weir_policy plain[] = {{.name = "p", .limits = &ten, .limit_count = 1},
+                                    {.name = "q", .limits = &ten, .limit_count = 1},
+                                    {.name = "p/pro", .limits = &ten, .limit_count = 1}};
+
+static struct {
+    struct fake_clock clock;
+    weir *w;
+    weir_thread *t;
+} d;
+
+static int desk_open(void **state)
+{
+    (void) state;
+    fake_clock_init(&d.clock, START_NS);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &d.clock.clock;
+    d.w = open_or_fail(&options);
+    d.t = weir_attach(d.w);
+    return weir_set_policies(d.w, plain, COUNT_OF(plain), NULL);
+}
+
+static int desk_close(void **state)
+{
+    (void) state;
+    weir_close(d.w);
+    return 0;
+}
+
+/* How many of 1,000 requests of a key that nobody has used pass. */
+static uint64_t passes(const char *policy, const void *bytes, size_t length)
+{
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, policy), bytes, length);
+    uint64_t passed = 0;
+    (void) weir_reset(d.w, &key);
+    for (int i = 0; i < 1000; i++) {
+        passed += weir_check(d.t, &key, 1, NULL);
+    }
+    (void) weir_reset(d.w, &key);
+    return passed;
+}
+
+static uint64_t passes_text(const char *policy, const char *key)
+{
+    return passes(policy, key, strlen(key));
+}
+
+static uint64_t passes_address(const char *policy, const char *address, size_t v6_size)
+{
+    unsigned char bytes[16];
+    const bool v6 = strchr(address, ':') != NULL;
+    assert_int_equal(inet_pton(v6 ? AF_INET6 : AF_INET, address, bytes), 1);
+    return passes(policy, bytes, v6 ? v6_size : 4);
+}
+
+static void set(const char *name, const char *value)
+{
+    weir_error error;
+    const int result = weir_set_override(d.w, name, value, &error);
+    if (result != 0) {
+        fail_msg("%s = %s: %s", name, value != NULL ? value : "nothing", error.message);
+    }
+}
+
+/* That it is refused, with a sentence that says so. */
+static void refuse(const char *name, const char *value, int code, const char *says)
+{
+    weir_error error;
+    assert_int_equal(weir_set_override(d.w, name, value, &error), code);
+    assert_int_equal(error.code, code);
+    if (strstr(error.message, says) == NULL) {
+        fail_msg("%s = %s: \"%s\" does not say \"%s\"", name != NULL ? name : "no name",
+                 value != NULL ? value : "nothing", error.message, says);
+    }
+}
+
+/* All entries, as one text. */
+struct listing {
+    char text[2000];
+    size_t count;
+};
+
+static void add_to(void *arg, const weir_override *entry)
+{
+    struct listing *listing = arg;
+    const size_t used = strlen(listing->text);
+    (void) snprintf(listing->text + used, sizeof(listing->text) - used, "%s=%s%s%s;", entry->name, entry->value,
+                    entry->from_fleet ? " fleet" : "", entry->in_force ? "" : " idle");
+    listing->count++;
+}
+
+static void expect_list(weir *w, const char *text)
+{
+    struct listing listing = {.count = 0};
+    const size_t count = weir_list_overrides(w, add_to, &listing);
+    assert_int_equal(count, listing.count);
+    assert_string_equal(listing.text, text);
+}
+
+static void test_entries_hold_without_a_fleet(void **state)
+{
+    (void) state;
+    expect_list(d.w, "");
+    set("p:a", "deny");
+    set("p:b", "allow");
+    set("p:c", "25");
+    set("p:d%20%e9", "3");
+    set("p:", "7");
+    assert_int_equal(passes_text("p", "a"), 0);
+    assert_int_equal(passes_text("p", "b"), 1000);
+    assert_int_equal(passes_text("p", "c"), 25);
+    assert_int_equal(passes_text("p", "d \xe9"), 3);
+    assert_int_equal(passes_text("p", ""), 7);
+    assert_int_equal(passes_text("p", "e"), LIMIT);
+    assert_int_equal(passes_text("q", "a"), LIMIT);
+    assert_int_equal(passes_text("p/pro", "a"), LIMIT);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.override_count, 5);
+    expect_list(d.w, "p:a=deny;p:b=allow;p:c=25;p:d%20%e9=3;p:=7;");
+}
+
+static void test_an_entry_changes_and_goes(void **state)
+{
+    (void) state;
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "a", 1);
+    set("p:a", "20");
+    for (int i = 0; i < 15; i++) {
+        assert_true(weir_check(d.t, &key, 1, NULL));
+    }
+    set("p:%61", "12"); /* the same key, and what it has used stays */
+    assert_false(weir_check(d.t, &key, 1, NULL));
+    expect_list(d.w, "p:a=12;");
+    set("p:a", "17");
+    assert_true(weir_check(d.t, &key, 2, NULL));
+    assert_false(weir_check(d.t, &key, 1, NULL));
+    set("p:a", "allow");
+    assert_true(weir_check(d.t, &key, 1, NULL));
+    set("p:a", NULL);
+    assert_false(weir_check(d.t, &key, 1, NULL));
+    expect_list(d.w, "");
+    refuse("p:a", NULL, -ENOENT, "no entry \"p:a\"");
+}
+
+static void test_entries_are_kept_through_policies(void **state)
+{
+    (void) state;
+    set("p:a", "deny");
+    set("q:a", "30");
+    assert_int_equal(weir_set_policies(d.w, plain, 1, NULL), 0); /* without q */
+    assert_int_equal(passes_text("p", "a"), 0);
+    expect_list(d.w, "p:a=deny;q:a=30 idle;");
+    assert_int_equal(weir_set_policies(d.w, plain, 2, NULL), 0);
+    assert_int_equal(passes_text("q", "a"), 30);
+    expect_list(d.w, "p:a=deny;q:a=30;");
+    assert_int_equal(weir_set_policies(d.w, plain, 1, NULL), 0);
+    set("q:a", NULL); /* also without its policy */
+    expect_list(d.w, "p:a=deny;");
+}
+
+static void test_what_is_malformed_is_refused_and_said(void **state)
+{
+    (void) state;
+    set("p:kept", "deny");
+    refuse(NULL, "deny", -EINVAL, "name is NULL");
+    refuse("nothing", "deny", -EINVAL, "policy:key");
+    refuse(":a", "deny", -EINVAL, "policy:key");
+    refuse("r:a", "deny", -ENOENT, "no policy \"r\"");
+    refuse("p:%4", "deny", -EINVAL, "%xx");
+    refuse("p:a", "many", -EINVAL, "\"allow\", \"deny\"");
+    refuse("p:a", "1 2", -EINVAL, "each of its limits (1)");
+    refuse("p:a", "", -EINVAL, "\"allow\", \"deny\"");
+    refuse("p:a", "10/20", -EINVAL, "burst 20");
+    char tall[1100];
+    memset(tall, 'x', sizeof(tall));
+    tall[0] = 'p';
+    tall[1] = ':';
+    tall[sizeof(tall) - 1] = '\0';
+    refuse(tall, "deny", -EINVAL, "1024 bytes");
+    expect_list(d.w, "p:kept=deny;");
+    assert_int_equal(passes_text("p", "kept"), 0);
+}
+
+static void test_a_list_has_an_end(void **state)
+{
+    (void) state;
+    char name[32];
+    for (int i = 0; i < 300; i++) {
+        (void) snprintf(name, sizeof(name), "p:key%d", i);
+        set(name, i % 2 != 0 ? "deny" : "20");
+    }
+    for (int i = 0; i < 300; i++) {
+        (void) snprintf(name, sizeof(name), "key%d", i);
+        assert_int_equal(passes_text("p", name), i % 2 != 0 ? 0 : 20);
+    }
+    assert_int_equal(passes_text("p", "key300"), LIMIT);
+}
+
+/* Addresses */
+
+static void give_form(const weir_key_form *form)
+{
+    weir_error error;
+    if (weir_set_key_form(d.w, "p", form, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+}
+
+static void test_keys_that_are_addresses_are_named_as_addresses(void **state)
+{
+    (void) state;
+    give_form(weir_address_form(128));
+    set("p:198.51.100.7", "deny");
+    set("p:2001:DB8:0::0:1", "20");
+    set("p/pro:198.51.100.7", "30");
+    set("p:198.51.100.8/32", "deny"); /* one address */
+    assert_int_equal(passes_address("p", "198.51.100.7", 16), 0);
+    assert_int_equal(passes_address("p", "198.51.100.8", 16), 0);
+    assert_int_equal(passes_address("p", "2001:db8::1", 16), 20);
+    assert_int_equal(passes_address("p/pro", "198.51.100.7", 16), 30);
+    assert_int_equal(passes_address("p", "198.51.100.9", 16), LIMIT);
+    assert_int_equal(passes_address("p", "2001:db8::2", 16), LIMIT);
+    assert_int_equal(passes_address("q", "198.51.100.7", 16), LIMIT);
+    set("p:%c6%33%64%09", "40"); /* as it was written where no form was known */
+    assert_int_equal(passes_address("p", "198.51.100.9", 16), 40);
+    expect_list(d.w, "p:198.51.100.7=deny;p:2001:db8::1=20;p/pro:198.51.100.7=30;p:198.51.100.8=deny;"
+                     "p:198.51.100.9=40;");
+}
+
+static void test_a_name_that_no_key_has_is_refused_with_the_form_it_should_have(void **state)
+{
+    (void) state;
+    static const char *const none[] = {"p:198.51.100",
+                                       "p:198.51.100.300",
+                                       "p:example.com",
+                                       "p:198.51.100.7/33",
+                                       "p:198.51.100.7/",
+                                       "p:198.51.100.7/x",
+                                       "p:198.51.100.7/24",
+                                       "p:2001:db8::1/64",
+                                       "p:2001:db8::1",
+                                       "p:2001:db8::/65",
+                                       "p:x%41",
+                                       "p:",
+                                       "p:/8",
+                                       "p:2001:db8::/129",
+                                       "p:1.2.3.4:80",
+                                       "p: 1.2.3.4"};
+    give_form(weir_address_form(64));
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        refuse(none[i], "deny", -EINVAL, "198.51.100.7 or 2001:db8::/64");
+    }
+    set("p:2001:db8::/64", "deny");
+    assert_int_equal(passes_address("p", "2001:db8::1", 8), 0);
+    assert_int_equal(passes_address("p", "2001:db8:0:1::1", 8), LIMIT);
+    assert_null(weir_address_form(63));
+    assert_null(weir_address_form(32)); /* as long as an IPv4 address */
+}
+
+static void test_the_smallest_network_holds(void **state)
+{
+    (void) state;
+    give_form(weir_address_form(64));
+    set("p:0.0.0.0/0", "1");
+    set("p:10.0.0.0/8", "2");
+    set("p:10.1.0.0/16", "3");
+    set("p:10.1.2.0/23", "4");
+    set("p:10.1.3.7", "5");
+    set("p:2001:db8::/32", "6");
+    set("p:::/0", "7");
+    set("p:2001:db8:1::/48", "allow");
+    assert_int_equal(passes_address("p", "192.0.2.1", 8), 1);
+    assert_int_equal(passes_address("p", "10.2.0.1", 8), 2);
+    assert_int_equal(passes_address("p", "10.1.4.1", 8), 3);
+    assert_int_equal(passes_address("p", "10.1.2.255", 8), 4);
+    assert_int_equal(passes_address("p", "10.1.3.6", 8), 4);
+    assert_int_equal(passes_address("p", "10.1.3.7", 8), 5);
+    assert_int_equal(passes_address("p", "2001:db8:2::1", 8), 6);
+    assert_int_equal(passes_address("p", "2001:db9::1", 8), 7);
+    assert_int_equal(passes_address("p", "2001:db8:1:2::1", 8), 1000);
+    set("p:10.1.0.0/16", NULL);
+    assert_int_equal(passes_address("p", "10.1.4.1", 8), 2);
+}
+
+/* Networks drawn at random, against the plainest way to find the smallest that an address is in. */
+static void test_networks_agree_with_a_list_that_is_looked_through(void **state)
+{
+    (void) state;
+    uint64_t random = test_seed();
+    struct {
+        uint32_t address;
+        unsigned bits, number;
+    } all[60];
+    size_t count = 0;
+    give_form(weir_address_form(128));
+    while (count < COUNT_OF(all)) {
+        const unsigned bits = (unsigned) random_below(&random, 33);
+        const uint32_t address = (uint32_t) (random_below(&random, 4) << 30 | random_below(&random, 256)) &
+                                 (bits != 0 ? UINT32_MAX << (32 - bits) : 0);
+        bool known = false;
+        for (size_t i = 0; i < count; i++) {
+            known = known || (all[i].address == address && all[i].bits == bits);
+        }
+        if (known) {
+            continue;
+        }
+        char name[64];
+        char value[8];
+        (void) snprintf(name, sizeof(name), "p:%u.%u.%u.%u/%u", address >> 24, address >> 16 & 255, address >> 8 & 255,
+                        address & 255, bits);
+        (void) snprintf(value, sizeof(value), "%zu", 20 + count);
+        all[count].address = address;
+        all[count].bits = bits;
+        all[count].number = (unsigned) (20 + count);
+        set(name, value);
+        count++;
+    }
+    for (int round = 0; round < 500; round++) {
+        const uint32_t address = (uint32_t) (random_below(&random, 4) << 30 | random_below(&random, 256));
+        unsigned expected = LIMIT;
+        int bits = -1;
+        for (size_t i = 0; i < count; i++) {
+            const uint32_t mask = all[i].bits != 0 ? UINT32_MAX << (32 - all[i].bits) : 0;
+            if ((address & mask) == all[i].address && (int) all[i].bits > bits) {
+                expected = all[i].number;
+                bits = (int) all[i].bits;
+            }
+        }
+        const uint32_t wire = htonl(address);
+        assert_int_equal(passes("p", &wire, sizeof(wire)), expected);
+    }
+}
+
+static void test_an_offender_can_be_denied_by_the_name_it_is_told_by(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *policy, *bytes;
+        size_t length;
+    } keys[] = {
+        {"p", "\xc6\x33\x64\x07", 4},
+        {"p", "\x20\x01\x0d\xb8\0\0\0\1", 8},
+        {"p", "no address", 10},
+        {"p", "127.0.0.1", 9}, /* the text of one */
+        {"q", "\xc6\x33\x64\x07", 4},
+        {"q", "{braces} 100%", 13},
+        {"q", "a key that is longer than what is kept of it", 44},
+        {"h", "a token", 7},
+    };
+    static const weir_policy policies[] = {{.name = "p", .limits = &ten, .limit_count = 1},
+                                           {.name = "q", .limits = &ten, .limit_count = 1},
+                                           {.name = "h", .limits = &ten, .limit_count = 1, .hash_keys = true}};
+    give_form(weir_address_form(64));
+    assert_int_equal(weir_set_policies(d.w, policies, COUNT_OF(policies), NULL), 0);
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        const weir_policy_id id = weir_find_policy(d.w, keys[i].policy);
+        const weir_key key = weir_make_key(d.w, id, keys[i].bytes, keys[i].length);
+        for (size_t j = 0; j < 4000 * (i + 2); j++) { /* more than those before */
+            (void) weir_check(d.t, &key, 1, NULL);
+        }
+        fake_clock_advance(&d.clock, SECOND);
+        (void) weir_poll(d.w);
+        weir_offender top[1];
+        assert_int_equal(weir_top_offenders(d.w, id, top, 1), 1);
+        char name[WEIR_MAX_NAME + WEIR_OFFENDER_KEY_SIZE + 2];
+        (void) snprintf(name, sizeof(name), "%s:%s", keys[i].policy, top[0].key);
+        assert_int_equal(passes(keys[i].policy, keys[i].bytes, keys[i].length), LIMIT);
+        set(name, "deny");
+        if (passes(keys[i].policy, keys[i].bytes, keys[i].length) != 0) {
+            fail_msg("%s is not denied", name);
+        }
+    }
+    weir_offender top[WEIR_TOP_OFFENDERS];
+    const size_t count = weir_top_offenders(d.w, weir_find_policy(d.w, "p"), top, WEIR_TOP_OFFENDERS);
+    assert_int_equal(count, 4);
+    assert_string_equal(top[3].key, "198.51.100.7");
+    assert_string_equal(top[2].key, "2001:db8:0:1::/64");
+    assert_string_equal(top[1].key, "%6e%6f%20%61%64%64%72%65%73%73");
+}
+
+/* A form of the caller's own: keys are four bytes, the number of a player. */
+
+static size_t player_write(char *out, size_t size, const void *key, size_t length)
+{
+    uint32_t number;
+    if (length != sizeof(number)) {
+        return 0;
+    }
+    memcpy(&number, key, sizeof(number));
+    return (size_t) snprintf(out, size, "player-%" PRIu32, number);
+}
+
+static size_t player_read(void *out, size_t size, const char *text)
+{
+    static const char before[] = "player-";
+    char *end = NULL;
+    assert_true(size >= sizeof(uint32_t));
+    if (strncmp(text, before, sizeof(before) - 1) != 0) {
+        return SIZE_MAX;
+    }
+    const uint32_t number = (uint32_t) strtoul(text + sizeof(before) - 1, &end, 10);
+    if (*end != '\0') {
+        return SIZE_MAX;
+    }
+    memcpy(out, &number, sizeof(number));
+    return sizeof(number);
+}
+
+static void test_a_form_of_the_callers_own(void **state)
+{
+    (void) state;
+    static const weir_key_form players = {player_write, player_read, "player-17"};
+    static const weir_key_form half = {player_write, NULL, "player-17"};
+    const uint32_t number = 4711;
+    weir_error error;
+    give_form(&players);
+    set("p:player-4711", "deny");
+    assert_int_equal(passes("p", &number, sizeof(number)), 0);
+    refuse("p:4711", "deny", -EINVAL, "give one such as player-17");
+    refuse("p:player-4711x", "deny", -EINVAL, "give one such as player-17");
+    expect_list(d.w, "p:player-4711=deny;");
+    assert_int_equal(weir_set_key_form(d.w, "p", &half, &error), -EINVAL);
+    assert_int_equal(weir_set_key_form(d.w, "p/pro", &players, &error), -EINVAL);
+    assert_int_equal(weir_set_key_form(d.w, NULL, &players, &error), -EINVAL);
+    assert_int_equal(weir_set_key_form(d.w, "p and q", &players, &error), -EINVAL);
+    give_form(NULL);
+    set("p:4711", "deny");
+    assert_int_equal(passes_text("p", "4711"), 0);
+}
+
+/* In a fleet */
+
+static void test_records_bear_the_name_and_entries_set_here_stand_above_the_fleets(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(&ten);
+    nodes_start_cold(&n, &policy, 1);
+    static const unsigned char address[] = {198, 51, 100, 7};
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(weir_set_key_form(n.node[i].w, "p", weir_address_form(64), NULL), 0);
+        n.node[i].key = weir_make_key(n.node[i].w, weir_find_policy(n.node[i].w, "p"), address, sizeof(address));
+    }
+    loopback_fleet_set_override(n.fleet, "p:198.51.100.0/24", "500");
+    loopback_fleet_set_override(n.fleet, "p:198.51.100.9", "deny");
+    loopback_fleet_set_override(n.fleet, "p:example.com", "deny");
+    pass(&n, TWO_INTERVALS);
+    assert_non_null(strstr(n.node[0].error, "policy \"p\" has no key \"example.com\"; give an address"));
+    assert_int_equal(ask_freely(&n.node[0], 100), 100);
+    agree(&n);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:198.51.100.7"), 100);
+    weir *w = n.node[0].w;
+    assert_int_equal(weir_set_override(w, "p:198.51.100.9", "allow", NULL), 0);
+    expect_list(w, "p:198.51.100.9=allow;p:198.51.100.0/24=500 fleet;p:198.51.100.9=deny fleet idle;"
+                   "p:example.com=deny fleet idle;");
+    assert_int_equal(weir_set_override(w, "p:198.51.100.9", NULL, NULL), 0);
+    expect_list(w, "p:198.51.100.0/24=500 fleet;p:198.51.100.9=deny fleet;p:example.com=deny fleet idle;");
+    nodes_stop(&n);
+}
+
+/* Threads */
+
+static _Atomic bool done;
+
+static void *check_on(void *arg)
+{
+    weir *w = arg;
+    weir_thread *t = weir_attach(w);
+    assert_non_null(t);
+    unsigned char address[] = {10, 0, 0, 0};
+    for (unsigned i = 0; !load_relaxed(&done); i++) {
+        address[3] = (unsigned char) i;
+        const weir_key key = weir_make_key(w, weir_find_policy(w, "p"), address, sizeof(address));
+        (void) weir_check(t, &key, 1, NULL);
+    }
+    weir_detach(t);
+    return NULL;
+}
+
+static void test_entries_change_under_checks(void **state)
+{
+    (void) state;
+    weir_options options = WEIR_OPTIONS_INIT;
+    weir *w = open_or_fail(&options);
+    assert_int_equal(weir_set_policies(w, plain, 1, NULL), 0);
+    assert_int_equal(weir_set_key_form(w, "p", weir_address_form(64), NULL), 0);
+    pthread_t threads[2];
+    store_relaxed(&done, false);
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, check_on, w), 0);
+    }
+    for (int i = 0; i < 200; i++) {
+        char name[40];
+        (void) snprintf(name, sizeof(name), "p:10.0.0.%d/%d", i % 4 == 0 ? 0 : i % 2 * 128, i % 4 == 0 ? 24 : 32);
+        assert_int_equal(weir_set_override(w, name, i % 3 == 0 ? "deny" : "allow", NULL), 0);
+        if (i % 5 == 4) {
+            assert_int_equal(weir_set_override(w, name, NULL, NULL), 0);
+        }
+        struct listing listing = {.count = 0};
+        (void) weir_list_overrides(w, add_to, &listing);
+    }
+    store_relaxed(&done, true);
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    weir_close(w);
+}
+
+#define desk_test(test) cmocka_unit_test_setup_teardown(test, desk_open, desk_close)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        desk_test(test_entries_hold_without_a_fleet),
+        desk_test(test_an_entry_changes_and_goes),
+        desk_test(test_entries_are_kept_through_policies),
+        desk_test(test_what_is_malformed_is_refused_and_said),
+        desk_test(test_a_list_has_an_end),
+        desk_test(test_keys_that_are_addresses_are_named_as_addresses),
+        desk_test(test_a_name_that_no_key_has_is_refused_with_the_form_it_should_have),
+        desk_test(test_the_smallest_network_holds),
+        desk_test(test_networks_agree_with_a_list_that_is_looked_through),
+        desk_test(test_an_offender_can_be_denied_by_the_name_it_is_told_by),
+        desk_test(test_a_form_of_the_callers_own),
+        cmocka_unit_test(test_records_bear_the_name_and_entries_set_here_stand_above_the_fleets),
+        cmocka_unit_test(test_entries_change_under_checks),
+    };
+    return cmocka_run_group_tests_name("unit/limiter/overrides", tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Policy files without memory: whichever allocation fails, the error is -ENOMEM and not that the file is malformed.
+ *
+ * The linker's --wrap leads the library's allocations here (tests/meson.build), and libyaml's own functions are
+ * replaced by those of the same names below: a program's go before a shared library's.
+ *
+ * Guards: src/policy/tree.c, src/policy/text_file.c, src/policy/yaml.c
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+/* Names that the linker and libyaml give. */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+void *yaml_malloc(size_t size);
+void *yaml_realloc(void *old, size_t size);
+void yaml_free(void *old);
+char *yaml_strdup(const char *text);
+
+/* The allocation that fails, counted from 1; 0: none does. */
+static size_t fails;
+static size_t seen, seen_in_yaml;
+
+static bool is_refused(void)
+{
+    return ++seen == fails;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return is_refused() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return is_refused() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return is_refused() ? NULL : __real_realloc(old, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return is_refused() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+void *yaml_malloc(size_t size)
+{
+    seen_in_yaml++;
+    return malloc(size != 0 ? size : 1);
+}
+
+void *yaml_realloc(void *old, size_t size)
+{
+    seen_in_yaml++;
+    return realloc(old, size != 0 ? size : 1);
+}
+
+void yaml_free(void *old)
+{
+    free(old);
+}
+
+char *yaml_strdup(const char *text)
+{
+    seen_in_yaml++;
+    const size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    return copy != NULL ? memcpy(copy, text, size) : NULL;
+}
+
+/* What makes libyaml allocate: directives, tags, anchors, escapes, values of several lines, lists in lists. */
+static const char policies[] =
+    "%YAML 1.1\n---\npolicies:\n"
+    "  - name: !!str api\n    mode: &m shadow\n    hash_keys: >-\n      true\n"
+    "    limits:\n"
+    "      - {algorithm: \"token\\x5fbucket\", limit: 100, period: 1s, name: 'per\n second'}\n"
+    "      - {algorithm: fixed_window, limit: 100000, calendar: month}\n"
+    "    tiers:\n      - name: pro\n        limits:\n"
+    "          - algorithm: sliding_log\n            limit: 100\n            period: |-\n"
+    "              1h\n"
+    "  - {name: other, limits: [{algorithm: fixed_window, limit: 1, period: 1s}]}\n";
+
+static void test_without_memory_a_file_is_not_called_malformed(void **state)
+{
+    (void) state;
+    char path[] = "/tmp/weir-policies-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_int_equal(write(fd, policies, sizeof(policies) - 1), sizeof(policies) - 1);
+    assert_int_equal(close(fd), 0);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true; /* nobody else allocates */
+    weir *w = open_or_fail(&options);
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = SECOND};
+    size_t failed = 0;
+    for (size_t number = 1, all = 1; number <= all; number++) {
+        weir_error error;
+        (void) set_one_policy(w, &limit, 1, WEIR_SCOPE_FLEET);
+        seen = 0;
+        fails = number;
+        const int result = weir_load_policies(w, path, &error);
+        fails = 0;
+        all = seen >= number ? number + 1 : number; /* until fewer are asked for */
+        if (result == 0) {                          /* also where what failed is not needed */
+            assert_int_not_equal(weir_find_policy(w, "api/pro"), WEIR_NO_POLICY);
+        } else if (result != -ENOMEM || error.code != -ENOMEM || strstr(error.message, "memory") == NULL) {
+            fail_msg("allocation %zu: %d, %s", number, result, error.message);
+        } else {
+            assert_int_not_equal(weir_find_policy(w, "p"), WEIR_NO_POLICY); /* the old set stays */
+            failed++;
+        }
+    }
+    assert_true(failed > 10);
+    if (seen_in_yaml == 0) {
+        print_message("libyaml is bound to its own allocator: its allocations were not tried\n");
+    }
+    weir_close(w);
+    (void) unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_memory_a_file_is_not_called_malformed)};
+    return cmocka_run_group_tests_name("unit/policy/yaml_memory", tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a slot answers by itself is what the table would have: which limit, by what, of how much is left; and it is
+ * counted for its policy. Time stands still, so that a grant lasts until it is used up.
+ *
+ * Guards: src/thread/slot.c, src/check/slot_learn.c, src/check/verdict.h, src/check/check.c, src/base/barrier.c
+ */
+#include <stdio.h>
+
+#include "algorithm/history.h"
+#include "limiter/weir_private.h"
+#include "support/support.h"
+#include "thread/limiter.h"
+#include "thread/settle.h"
+#include "thread/slot.h"
+#include "thread/tick.h"
+
+#define LIMIT 3000
+
+static struct {
+    struct fake_clock clock;
+    weir *w;
+    weir_thread *t;
+} d;
+
+static void begin(const weir_policy *policies, size_t count)
+{
+    fake_clock_init(&d.clock, 1760000000 * SECOND + 1);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &d.clock.clock;
+    options.max_threads = 1;
+    d.w = open_or_fail(&options);
+    d.t = weir_attach(d.w);
+    assert_int_equal(weir_set_policies(d.w, policies, count, NULL), 0);
+}
+
+static void end(void)
+{
+    weir_detach(d.t);
+    weir_close(d.w);
+}
+
+/* How many slow passes there were: what is left is what slots have answered. */
+static uint64_t slow_count(void)
+{
+    return load_relaxed(&d.t->slow_count);
+}
+
+static void test_verdicts_name_the_limit_with_the_least_left(void **state)
+{
+    (void) state;
+    for (uint8_t least = 0; least < WEIR_MAX_LIMITS; least++) {
+        weir_limit limits[WEIR_MAX_LIMITS];
+        for (uint8_t i = 0; i < WEIR_MAX_LIMITS; i++) {
+            const uint64_t limit = i == least ? LIMIT : LIMIT + 1000 * ((uint64_t) i + 1);
+            limits[i] = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = limit, .period_ns = (i + 1) * HOUR};
+        }
+        const weir_policy policy = {.name = "p", .limits = limits, .limit_count = WEIR_MAX_LIMITS};
+        begin(&policy, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        for (uint64_t demand = 1; demand <= 2 * LIMIT; demand++) {
+            weir_verdict v = {.key_index = 9, .would_deny = true};
+            assert_int_equal(weir_check(d.t, &key, 1, &v), demand <= LIMIT);
+            assert_int_equal(v.allowed, demand <= LIMIT);
+            assert_int_equal(v.would_deny, false);
+            assert_int_equal(v.limit_index, least);
+            assert_int_equal(v.key_index, 0);
+            assert_int_equal(v.basis, WEIR_BASIS_PROCESS);
+            assert_int_equal(v.limit, LIMIT);
+            assert_int_equal(v.remaining, demand <= LIMIT ? LIMIT - demand : 0);
+            assert_int_equal(v.retry_after_ns != 0, demand > LIMIT);
+        }
+        assert_true(slow_count() < LIMIT / 10);
+        end();
+    }
+}
+
+static void test_a_denial_of_a_cost_is_no_denial_of_a_smaller_one(void **state)
+{
+    (void) state;
+    static const uint64_t costs[] = {6,
+                                     UINT64_C(1) << 29,
+                                     (UINT64_C(1) << 30) - 1,
+                                     UINT64_C(1) << 30,
+                                     (UINT64_C(1) << 30) + 5,
+                                     (UINT64_C(1) << 32) + 5,
+                                     (UINT64_C(1) << 34) + 5};
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = UINT64_C(1) << 40, .period_ns = HOUR};
+    for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
+        begin(&(weir_policy){.name = "p", .limits = &limit, .limit_count = 1}, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        weir_charge(d.t, &key, limit.limit - 5);
+        for (int n = 0; n < 5; n++) {
+            assert_false(weir_check(d.t, &key, costs[i], NULL));
+            weir_verdict v;
+            assert_false(weir_check(d.t, &key, costs[i], &v));
+            assert_int_equal(v.remaining, 5);
+        }
+        assert_true(weir_check(d.t, &key, 5, NULL));
+        assert_false(weir_check(d.t, &key, 1, NULL));
+        end();
+    }
+}
+
+static void test_a_denial_says_what_the_table_would(void **state)
+{
+    (void) state;
+    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG,
+                                                WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+        const weir_limit limit = {.algorithm = algorithms[i], .limit = 100, .period_ns = HOUR};
+        begin(&(weir_policy){.name = "p", .limits = &limit, .limit_count = 1}, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        while (weir_check(d.t, &key, 1, NULL)) {
+        }
+        weir_verdict table;
+        assert_false(weir_peek(d.t, &key, 1, &table));
+        assert_false(weir_check(d.t, &key, 1, NULL)); /* by the table, as a peek leaves no denial */
+        const uint64_t slow = slow_count();
+        for (int n = 0; n < 3; n++) {
+            weir_verdict v;
+            assert_false(weir_check(d.t, &key, 1, &v));
+            assert_int_equal(v.limit, table.limit);
+            assert_int_equal(v.remaining, table.remaining);
+            assert_int_equal(v.retry_after_ns, table.retry_after_ns);
+            assert_int_equal(v.reset_after_ns, table.reset_after_ns);
+            assert_true(algorithms[i] != WEIR_TOKEN_BUCKET || v.reset_after_ns > 90 * v.retry_after_ns);
+        }
+        assert_int_equal(slow_count(), slow);
+        end();
+    }
+}
+
+static void test_every_policy_is_counted_by_itself(void **state)
+{
+    (void) state;
+    enum { POLICIES = WEIR_MAX_POLICIES };
+    static char names[POLICIES][8];
+    static weir_limit limits[POLICIES];
+    static weir_policy policies[POLICIES];
+    for (size_t i = 0; i < POLICIES; i++) {
+        (void) snprintf(names[i], sizeof(names[i]), "p%zu", i);
+        limits[i] = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 20 + i % 7, .period_ns = HOUR};
+        policies[i] = (weir_policy){
+            .name = names[i], .limits = &limits[i], .limit_count = 1, .mode = i % 5 == 0 ? WEIR_SHADOW : WEIR_ENFORCE};
+    }
+    begin(policies, POLICIES);
+    for (size_t i = 0; i < POLICIES; i++) {
+        const weir_policy_id id = weir_find_policy(d.w, names[i]);
+        const weir_key key = weir_make_key(d.w, id, "k", 1);
+        for (int n = 0; n < 50; n++) {
+            (void) weir_check(d.t, &key, 1, NULL);
+        }
+        const struct tally *tally = &d.t->tallies[id];
+        const uint64_t denied = 50 - limits[i].limit;
+        const bool shadow = policies[i].mode == WEIR_SHADOW;
+        assert_int_equal(tally->allowed, shadow ? 50 : limits[i].limit);
+        assert_int_equal(tally->denied, shadow ? 0 : denied);
+        assert_int_equal(tally->would_deny, shadow ? denied : 0);
+    }
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.allowed_count + stats.denied_count, 50 * POLICIES);
+    end();
+}
+
+/* What a thread has asked for and been granted of a key stands in its slot; SLOT_NONE: it has none. */
+static size_t slot_of(const weir_key *key)
+{
+    const size_t index = slot_find(d.t, key->hash);
+    return index != SLOT_NONE && load_relaxed(&d.t->accounts[index].granted) != 0 ? index : SLOT_NONE;
+}
+
+/* Slots are looked through by words of 64; those of which none was ever used are left out. */
+static void test_the_first_slot_behind_a_word_without_any_is_settled(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    size_t index = SLOT_NONE;
+    for (uint64_t name = 0; index == SLOT_NONE; name++) {
+        assert_true(name < 10000);
+        begin(&policy, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), &name, sizeof(name));
+        for (int times = 0; times < 10; times++) {
+            assert_true(weir_check(d.t, &key, 1, NULL));
+        }
+        index = slot_of(&key);
+        if (index == SLOT_NONE || index % 64 != 0 || index == 0) {
+            index = SLOT_NONE;
+            end();
+        }
+    }
+    const struct slot_account *refunds = &d.t->accounts[index];
+    assert_true(load_relaxed(&refunds->accounted) < load_relaxed(&d.t->slots[index].used));
+    fake_clock_advance(&d.clock, SECOND);
+    assert_true(weir_poll(d.w) >= 0);
+    assert_int_equal(load_relaxed(&refunds->accounted), load_relaxed(&d.t->slots[index].used));
+    assert_int_equal(load_relaxed(&refunds->granted), 0);
+    end();
+}
+
+static void test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    const weir_policy policies[] = {
+        {.name = "p/free", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS},
+        {.name = "p/pro", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS},
+    };
+    begin(policies, 2);
+    const weir_key pro = weir_make_key(d.w, weir_find_policy(d.w, "p/pro"), "key", 3);
+    const weir_key free_key = weir_make_key(d.w, weir_find_policy(d.w, "p/free"), "key", 3);
+    uint64_t used = 0;
+    for (int times = 0; times < 10; times++) {
+        used += weir_check(d.t, &pro, 1, NULL);
+    }
+    assert_int_equal(used, 10);
+    assert_int_not_equal(slot_of(&pro), SLOT_NONE);
+    assert_true(weir_check(d.t, &free_key, LIMIT - used, NULL));
+    assert_false(weir_check(d.t, &free_key, 1, NULL));
+    assert_false(weir_check(d.t, &pro, 1, NULL));
+    end();
+}
+
+/* Where a thread has a clock that goes on between ticks, as that of the system does. */
+static void test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = SECOND};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    begin(&policy, 1);
+    struct limiter *limiter = &d.w->limiter;
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "key", 3);
+    for (int times = 0; times < 10; times++) {
+        assert_true(weir_check(d.t, &key, 1, NULL));
+    }
+    const size_t index = slot_of(&key);
+    assert_int_not_equal(index, SLOT_NONE);
+    limiter->host_time = false;
+    fake_clock_advance(&d.clock, 7 * MILLISECOND);
+    const uint64_t slow = slow_count();
+    assert_true(weir_check(d.t, &key, 1, NULL)); /* on the grant */
+    assert_int_equal(slow_count(), slow);
+    const uint64_t passed_ns = d.clock.clock.monotonic_ns(d.clock.clock.arg) + load_relaxed(&limiter->line.offset_ns);
+    assert_true(d.t->accounts[index].granted_ns < passed_ns);
+    tick_epoch(limiter);
+    assert_int_equal(settle_lapsed(limiter), 0);
+    const uint32_t at = d.t->accounts[index].cells[0];
+    history_store_lock(&limiter->process, at);
+    struct history *log = history_store_get(&limiter->process, at);
+    assert_non_null(log);
+    assert_int_equal(log->end - log->first, 11);
+    assert_int_equal(*history_time(log, log->end - 1), passed_ns);
+    history_store_unlock(&limiter->process, at);
+    limiter->host_time = true;
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verdicts_name_the_limit_with_the_least_left),
+        cmocka_unit_test(test_a_denial_of_a_cost_is_no_denial_of_a_smaller_one),
+        cmocka_unit_test(test_a_denial_says_what_the_table_would),
+        cmocka_unit_test(test_every_policy_is_counted_by_itself),
+        cmocka_unit_test(test_the_first_slot_behind_a_word_without_any_is_settled),
+        cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
+        cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
+    };
+    return cmocka_run_group_tests_name("unit/thread/slot", tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the transport makes of a script's answer. Numbers that no script of weir's answers cost the record that they are
+ * of; an answer of another shape, the connection.
+ *
+ * Guards: src/transport/redis/answer.c
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "support/support.h"
+#include "transport/redis/answer.h"
+
+#define COUNT   3 /* records of a batch */
+#define NUMBERS 80
+
+/* A transport with one batch under way, and room for its answer. */
+struct scene {
+    struct redis_transport t;
+    struct server_conn server;
+    struct batch batch;
+    struct round round;
+    struct report reports[COUNT];
+    struct history_report histories[COUNT];
+    uint32_t order[COUNT];
+    redisReply integers[NUMBERS], arrays[COUNT], whole;
+    redisReply *elements[NUMBERS], *outer[COUNT];
+};
+
+static void scene_init(struct scene *s, enum script script)
+{
+    memset(s, 0, sizeof(*s));
+    s->server.stage = SERVER_READY;
+    s->server.socket.fd = -1;
+    s->server.index = SERVERS_MAX - 1;
+    s->batch = (struct batch){.script = script, .state = BATCH_SENT, .count = COUNT};
+    s->round = (struct round){.reports = s->reports, .report_count = COUNT, .node = "n"};
+    s->t.servers[s->server.index] = &s->server;
+    s->t.round = &s->round;
+    s->t.batches = &s->batch;
+    s->t.batch_count = s->t.batch_size = s->t.open_count = 1;
+    s->t.report_order = s->order;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        s->order[i] = i;
+        s->reports[i].status = 1;
+        s->reports[i].history = &s->histories[i];
+    }
+    for (size_t i = 0; i < NUMBERS; i++) {
+        s->integers[i].type = REDIS_REPLY_INTEGER;
+        s->integers[i].integer = (long long) i + 100;
+        s->elements[i] = &s->integers[i];
+    }
+}
+
+/* Answers each record with so many numbers, of which the first is the status. */
+static void scene_answer(struct scene *s, size_t each)
+{
+    const bool histories = s->batch.script == SCRIPT_HISTORY;
+    for (size_t i = 0; i < COUNT; i++) {
+        s->integers[i * each].integer = 0;
+        s->arrays[i].type = REDIS_REPLY_ARRAY;
+        s->arrays[i].element = &s->elements[i * each];
+        s->arrays[i].elements = each;
+        s->outer[i] = &s->arrays[i];
+    }
+    s->whole.type = REDIS_REPLY_ARRAY;
+    s->whole.element = histories ? s->outer : s->elements;
+    s->whole.elements = histories ? COUNT : COUNT * each;
+}
+
+static const struct {
+    enum script script;
+    size_t each;
+} kinds[] = {{SCRIPT_WINDOW, 6}, {SCRIPT_BUCKET, 7}, {SCRIPT_HISTORY, 6}, {SCRIPT_HISTORY, 10}};
+
+static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
+{
+    (void) state;
+    static const long long odd[] = {-1, INT64_MIN, INT64_MAX, (INT64_C(1) << 53) + 1};
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        for (size_t at = 0; at < COUNT * kinds[k].each; at++) {
+            for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+                struct scene s;
+                scene_init(&s, kinds[k].script);
+                scene_answer(&s, kinds[k].each);
+                s.integers[at].integer = odd[i];
+                answer_batch(&s.t, &s.server, 0, &s.whole, SECOND);
+                assert_int_equal(s.server.stage, SERVER_READY);
+                assert_int_equal(s.batch.state, BATCH_DONE);
+                assert_int_equal(s.t.open_count, 0);
+                assert_int_equal(s.t.problem[0], '\0');
+                for (size_t n = 0; n < COUNT; n++) {
+                    const bool refused = n == at / kinds[k].each;
+                    assert_int_equal(s.reports[n].status, refused ? -EPROTO : 0);
+                    assert_true(refused || s.reports[n].author_count == 100 + n * kinds[k].each + 1);
+                }
+            }
+        }
+    }
+}
+
+static void test_an_answer_of_another_shape_costs_the_connection(void **state)
+{
+    (void) state;
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        for (int shape = 0; shape < 4; shape++) {
+            struct scene s;
+            scene_init(&s, kinds[k].script);
+            scene_answer(&s, kinds[k].each);
+            if (shape == 0) {
+                s.whole.elements--;
+            } else if (shape == 1) {
+                s.integers[2 * kinds[k].each + 1].type = REDIS_REPLY_STRING;
+            } else if (shape == 2) {
+                s.whole.type = REDIS_REPLY_STATUS;
+            } else {
+                s.elements[kinds[k].each] = &s.arrays[0];
+                s.whole.element = s.elements;
+                s.outer[1] = &s.integers[0];
+            }
+            answer_batch(&s.t, &s.server, 0, &s.whole, SECOND);
+            assert_int_equal(s.server.stage, SERVER_OFF);
+            assert_int_equal(s.batch.state, BATCH_LOST);
+            assert_int_equal(s.reports[0].status, -EAGAIN);
+            assert_non_null(strstr(s.t.problem, "not weir's"));
+        }
+    }
+}
+
+#define NOW_MS      UINT64_C(1760000000000)
+#define LIFETIME_MS 10000
+
+/* One round of a node: fleet time by the node, and what the server answers. True: the server has lost what it knew. */
+static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now_ms, uint64_t last_ms)
+{
+    const uint64_t answer[] = {now_ms / 1000, now_ms % 1000 * 1000, last_ms, 1, 0, now_ms, 12345, 0};
+    s->batch.state = BATCH_SENT;
+    s->t.open_count = 1;
+    s->t.lost_state = false;
+    s->round.fleet_ns = told_ms * MILLISECOND;
+    s->round.node_lifetime_ms = LIFETIME_MS;
+    s->round.asks = asks;
+    s->whole = (redisReply){.type = REDIS_REPLY_ARRAY, .element = s->elements, .elements = 8};
+    for (size_t i = 0; i < 8; i++) {
+        s->integers[i].integer = (long long) answer[i];
+    }
+    answer_batch(&s->t, &s->server, 0, &s->whole, SECOND);
+    assert_int_equal(s->batch.state, BATCH_DONE);
+    return s->t.lost_state;
+}
+
+/* All times are after NOW_MS. A round leaves a heartbeat in the server; the next round is told where it stands. */
+static void test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t told_ms, last_ms; /* the first round: at 5,000 */
+        bool asks;
+        int64_t next_ms, next_last_ms; /* the second round: when, and its answer; below 0: there is no heartbeat */
+        bool lost;
+    } cases[] = {
+        {4000, 100, false, 6000, 4000, false},  /* the heartbeat stands where the node said */
+        {4000, 100, false, 6000, 3999, true},   /* a copy of an earlier time */
+        {4000, 100, false, 6000, 4500, false},  /* a later one is this node's, too */
+        {4000, 100, false, 6000, -1, true},     /* none, and the node has not failed */
+        {4000, 100, false, 14000, -1, true},    /* nor has it just at the end of its lifetime */
+        {4000, 100, false, 14001, -1, false},   /* the others have taken it away */
+        {4000, 100, false, 3999, 3000, false},  /* the server's clock went back */
+        {4000, 4600, false, 6000, 4600, false}, /* what stands there is later than what the node said, and stays */
+        {4000, 4600, false, 6000, 4599, true},  /* so that is what must not be lost */
+        {5900, 100, false, 6000, 5000, false},  /* no heartbeat is later than the server's clock */
+        {5900, 100, false, 6000, 4999, true},
+        {4000, 100, true, 6000, 100, false}, /* a node that asks leaves its heartbeat as it was */
+        {4000, 100, true, 6000, 99, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene s;
+        scene_init(&s, SCRIPT_HEARTBEAT);
+        s.batch.count = 0;
+        assert_false(heartbeat(&s, NOW_MS + cases[i].told_ms, cases[i].asks, NOW_MS + 5000, NOW_MS + cases[i].last_ms));
+        const uint64_t now_ms = NOW_MS + (uint64_t) cases[i].next_ms;
+        const uint64_t last_ms = cases[i].next_last_ms < 0 ? 0 : NOW_MS + (uint64_t) cases[i].next_last_ms;
+        if (heartbeat(&s, now_ms, false, now_ms, last_ms) != cases[i].lost) {
+            fail_msg("case %zu: a loss is %s", i, cases[i].lost ? "not seen" : "seen where there is none");
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_number_no_script_answers_costs_its_record_alone),
+        cmocka_unit_test(test_an_answer_of_another_shape_costs_the_connection),
+        cmocka_unit_test(test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something),
+    };
+    return cmocka_run_group_tests_name("unit/transport/answer", tests, NULL, NULL);
+}
