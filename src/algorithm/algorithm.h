@@ -37,6 +37,7 @@ enum rule_kind {
     ROW(WEIR_LEAKY_BUCKET,   "leaky_bucket",   'q',    RULE_BUCKET,  true,  false, false)
 /* clang-format on */
 
+/* NOLINTBEGIN(bugprone-branch-clone,bugprone-macro-parentheses): rows of a table agree in a column. */
 /* One case of a switch for each column. */
 #define ALGORITHM_NAME_CASE(id, name, letter, kind, queue, slides, calendar)                                           \
     case id:                                                                                                           \
@@ -108,5 +109,6 @@ static inline bool algorithm_has_calendar(weir_algorithm algorithm)
     }
     return false;
 }
+/* NOLINTEND(bugprone-branch-clone,bugprone-macro-parentheses) */
 
 #endif

@@ -155,13 +155,11 @@ static void seen_bucket(const struct fleet *fleet, const struct report_subject *
     uint64_t units = report->count;     /* that are in `seen` */
     uint64_t refunds = report->refunds; /* that were taken off `seen` */
     uint64_t seen = whole.a;
-    if (presumed_failed(fleet, demand) && load_relaxed(&sync->allowance.level) != 0) {
-        /* What was left to nodes that have failed was used by no node, and is over. */
-        seen = bucket_level_reported(fleet, sync, rule, report->count, now_ns);
-    } else if (fleet->news.peers_resume && demand->presumed_rate != 0 && load_relaxed(&sync->allowance.level) != 0) {
+    const bool resumed = fleet->news.peers_resume && demand->presumed_rate != 0;
+    if (load_relaxed(&sync->allowance.level) != 0 && (presumed_failed(fleet, demand) || resumed)) {
         /*
-         * Nodes that were cut off are back. What was left to them is in the level: it has to be in the fleet's bucket
-         * before they report what they owe.
+         * What was left to nodes that have failed was used by no node, and is over. What was left to nodes that were
+         * cut off and are back is in the level: it has to be in the fleet's bucket before they report what they owe.
          */
         seen = bucket_level_reported(fleet, sync, rule, report->count, now_ns);
     } else if (!alone && known) {

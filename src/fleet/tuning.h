@@ -102,8 +102,7 @@
  */
 #define DENIED_EVERY 4
 
-/* --- When a round comes --------------------------------------------------------------------------------------------
- */
+/* --- When a round comes */
 
 /*
  * How soon after a round an urgent one may follow. Double: "burst" admits 1.04, not 0.80, of what one limiter would,
@@ -137,8 +136,7 @@
 /* Attempts to settle all grants for weir_sync while other threads settle too. Judgement. */
 #define SETTLE_PASSES 100
 
-/* --- Outages and other nodes ---------------------------------------------------------------------------------------
- */
+/* --- Outages and other nodes */
 
 /*
  * Without a heartbeat for so many intervals a node is suspect. Double: "cut" admits 1.036, not 1.007, of one limiter,
@@ -183,8 +181,7 @@
  */
 #define CHARGED_DIVISOR 8
 
-/* --- Demand --------------------------------------------------------------------------------------------------------
- */
+/* --- Demand */
 
 /*
  * A key is urgent when more than this part of its headroom was used since the answer. Double: "turns" 24 % more
@@ -246,8 +243,7 @@
 #define CREDIT_INTERVALS 1
 #define CREDIT_DIVISOR   8
 
-/* --- Records in Redis: how long they outlive their use. The runs do not depend on them. ----------------------------
- */
+/* --- Records in Redis: how long they outlive their use. The runs do not depend on them. */
 
 /* A bucket's record stays so long after it is full again: a node may be away, or its clock wrong, for a minute. Half:
  * sweep_test fails (the way back from an outage outlasts the record). */
@@ -262,8 +258,7 @@
 /* Two nodes' clocks may be so far apart before each takes the other's expired units for lost ones. Judgement. */
 #define HISTORY_SKEW_NS (100 * NS_PER_MS)
 
-/* --- Fleet time ----------------------------------------------------------------------------------------------------
- */
+/* --- Fleet time */
 
 /* The clock filter keeps the best of so many samples. Half, double: no effect on "clock" within chance. */
 #define CLOCK_SAMPLES 8
@@ -290,8 +285,7 @@
 /* A problem that does not change is logged again after so long. Judgement. */
 #define LOG_AGAIN_NS (600 * NS_PER_S)
 
-/* --- Relations -----------------------------------------------------------------------------------------------------
- */
+/* --- Relations --- */
 
 static_assert(2 * ROUND_EVICTED <= ROUND_REPORTS - ROUND_REPORTS / 4,
               "keys in the table have room beside evicted ones");
@@ -299,7 +293,8 @@ static_assert(2 * ROUND_HISTORIES <= ROUND_REPORTS, "logs leave room for other k
 static_assert(GATHER_SLICE_NS + SWEEP_SLICE_NS <= NS_PER_MS, "a step ends within a tick");
 static_assert(SCAN_INTERVALS < AGE_INTERVALS, "age is looked at in a scan");
 static_assert(IDLE_INTERVALS < NODE_SUSPECT_INTERVALS, "an idle node is not suspect");
-static_assert(IDLE_INTERVALS < GRACE_INTERVALS && IDLE_INTERVALS < OUTAGE_INTERVALS, "idleness is no outage");
+static_assert(IDLE_INTERVALS < GRACE_INTERVALS, "idleness is within the grace");
+static_assert(IDLE_INTERVALS < OUTAGE_INTERVALS, "idleness is no outage");
 static_assert(IDLE_INTERVALS < BEFORE_INTERVALS, "the last units of an idle node are read");
 static_assert(IDLE_INTERVALS < STALE_INTERVALS, "an idle node's answers are not stale");
 static_assert(1 < GRACE_LEAST_INTERVALS && GRACE_LEAST_INTERVALS <= GRACE_INTERVALS, "news is an interval old");

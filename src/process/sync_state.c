@@ -42,7 +42,7 @@ void sync_state_clear_remote(struct sync_full *sync)
 }
 
 /* Of struct sync_full, every field that sync_state_copy names, and `cell`. */
-#define FULL_SIZE(field) sizeof(((struct sync_full *) NULL)->field)
+#define FULL_SIZE(field) sizeof(((struct sync_full *) NULL)->field) /* NOLINT(bugprone-sizeof-expression) */
 _Static_assert(offsetof(struct sync_full, round) + FULL_SIZE(round) ==
                    FULL_SIZE(allowance) + FULL_SIZE(denied) + FULL_SIZE(incarnation) + FULL_SIZE(now) +
                        FULL_SIZE(before) + FULL_SIZE(demand) + FULL_SIZE(history_end) + FULL_SIZE(ledger) +

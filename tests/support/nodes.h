@@ -411,7 +411,7 @@ static inline bool goes_by_part(const struct node *node)
     const struct sync_full *sync = sync_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
     /* A queue is always served in parts, where others use it as well. */
     const bool unanswered = rule_is_queue(rule) ? load_relaxed(&sync->allowance.since_ns) == 0
-                                            : load_relaxed(&sync->allowance.fraction) != 0;
+                                                : load_relaxed(&sync->allowance.fraction) != 0;
     const bool by_part = unanswered || load_relaxed(&sync->allowance.quota_unacked) != 0;
     rcu_leave();
     return by_part;
