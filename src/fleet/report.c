@@ -173,8 +173,9 @@ static void seen_bucket(const struct fleet *fleet, const struct report_subject *
     /* As it was before the units of this report. */
     const uint64_t acked_refunds = min_u64(refunds, report->acked_refunds);
     seen = saturating_add(seen, saturating_mul(refunds - acked_refunds, rule->unit));
-    seen = saturating_sub(seen, saturating_mul(saturating_sub(units, report->acked), rule->unit));
-    report->tat_us = bucket_time_ns(rule, seen) / NS_PER_US;
+    const uint64_t unacked_time = saturating_mul(saturating_sub(units, report->acked), rule->unit);
+    /* 0: none. A time that is cut off at the rule's origin would not be without all of these units. */
+    report->tat_us = seen > unacked_time ? bucket_time_ns(rule, seen - unacked_time) / NS_PER_US : 0;
     report->known_refunds = acked_refunds + load_relaxed(&sync->now.remote_refunds);
 }
 

@@ -17,7 +17,8 @@
  *   5  The units of a sliding log are a set. A unit's name is its author and its number.
  *   6  A reset takes effect once, however often it is reported.
  *   7  A bucket's time moves by new units alone. If the record is lost, it comes back at the latest time that an author
- *      has seen, plus the units that are new since, in whatever order the authors report.
+ *      has seen, plus the units that are new since, in whatever order the authors report. Units that an earlier report
+ *      brought, whose answer was lost, are part of the time that the author has seen.
  *   8  A record that is refused has its own status. The other reports of the round take effect.
  *   9  Every round is a heartbeat. Its answer has fleet time and the live nodes. `lost_state` is true in the first
  * round after the shared data was lost, and false in a transport's first round. 10  The overrides are answered only if
@@ -88,7 +89,8 @@ struct report {
                                         move the bucket again, even if the record was lost */
     uint64_t acked_refunds;          /* bucket: the author's refunds that a good round has answered */
     uint64_t known_refunds;          /* bucket: refunds of all authors that tat_us includes */
-    uint64_t tat_us;                 /* bucket: latest theoretical arrival time that the node has seen, fleet time */
+    uint64_t tat_us;                 /* bucket: latest theoretical arrival time that the node has seen, without the
+                                        author's units above `acked`; fleet time; 0: none */
     uint64_t now_us;                 /* bucket: fleet time of the report, the same in all reports of a round */
     uint64_t from_us;               /* bucket: fleet time up to which all use is reported. New units were used after it,
                                        or their node could not report them since */

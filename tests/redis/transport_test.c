@@ -110,6 +110,14 @@ static void buckets_move_by_new_units(struct transport *t)
     assert_int_equal(r.tat_answer_us, NOW_US + 350);
     r = say(t, bucket("c.1", 1001, 1000, NOW_US + 900)); /* the later time wins, and the new unit is added to it */
     assert_int_equal(r.tat_answer_us, NOW_US + 903);
+    /*
+     * The answer is lost. Then the author has three units more, and its bucket is full at 1,100: at 1,090 without the
+     * four units that are not acknowledged. The sum is one more, as the times of one unit and of three are rounded up.
+     */
+    r = say(t, bucket("c.1", 1004, 1000, NOW_US + 1090));
+    assert_int_equal(r.tat_answer_us, NOW_US + 1101);
+    r = say(t, bucket("c.1", 1005, 1000, 0)); /* a time of 0 is none: the new unit alone moves the bucket */
+    assert_int_equal(r.tat_answer_us, NOW_US + 1104);
 }
 
 /*

@@ -319,10 +319,19 @@ static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
     return muldiv_ceil(units, unit_ps, 1000000);
 }
 
-/* Moves a bucket's time by `units` new units and `refunded` ones. `unseen_refunds`: refunds before this report that the
- * author had not seen. */
-static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t unseen_refunds,
-                        uint64_t units, uint64_t refunded)
+/*
+ * The bucket's time that the author has seen, as of this record. It includes `unacked` units that the record has had
+ * already. `unseen_refunds`, which the author had not seen, are taken off.
+ */
+static uint64_t seen_tat_us(const struct report *report, uint64_t unacked, uint64_t unseen_refunds)
+{
+    const uint64_t more_us = report->tat_us != 0 ? units_time_us(unacked, report->unit_ps) : 0;
+    return saturating_sub(saturating_add(report->tat_us, more_us), units_time_us(unseen_refunds, report->unit_ps));
+}
+
+/* Moves a bucket's time by `units` new units and `refunded` ones; `seen_us`: the time that the author has seen. */
+static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t seen_us, uint64_t units,
+                        uint64_t refunded)
 {
     const uint64_t now_us = report->now_us;
     if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > now_us) {
@@ -330,8 +339,6 @@ static void move_bucket(struct record *record, const struct report *report, bool
         record->tat_us = now_us + muldiv_ceil(record->tat_us - now_us, report->unit_ps, record->unit_ps);
     }
     record->unit_ps = report->unit_ps;
-    /* The time that the author has seen, less the refunds since. */
-    const uint64_t seen_us = saturating_sub(report->tat_us, units_time_us(unseen_refunds, report->unit_ps));
     if (!lost) {
         record->tat_us = max_u64(record->tat_us, seen_us);
     } else {
@@ -411,7 +418,9 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
     if (report->kind == REPORT_BUCKET) {
         const bool lost = count_growth(author->count, acked) != 0;
         const bool lost_refunds = count_growth(author->refunds, acked_refunds) != 0;
-        move_bucket(record, report, lost, unseen_refunds, lost ? count_growth(acked, count) : more,
+        const uint64_t unacked = more != 0 ? count_growth(acked, author->count) : 0; /* 0 if lost */
+        move_bucket(record, report, lost, seen_tat_us(report, unacked, unseen_refunds),
+                    lost ? count_growth(acked, count) : more,
                     lost_refunds ? count_growth(acked_refunds, refunds) : more_refunds);
         const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
         record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;

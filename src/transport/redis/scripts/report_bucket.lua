@@ -14,6 +14,10 @@
 -- units: those that neither this record nor, if an earlier record was lost, that earlier record has had (acked count,
 -- acked refunds).
 --
+-- The tat that the author has seen is without the units above its acked count. If an answer was lost, this record has
+-- had some of these units already. They are added to the tat that the author has seen: then an earlier report of them
+-- makes no difference. A tat of 0 says nothing.
+--
 -- An author whose acked count is larger than its count here has seen a record that was lost. Each author saw the lost
 -- record at another time, and has had units since. So tat begins at the latest one that any of them saw, and each
 -- author's new units are added to it, in whatever order the authors report.
@@ -90,16 +94,20 @@ for i = 1, #KEYS do
             end
         end
         local seen = ARGV[at + 10] + 0
-        if seen > tat and old_sum_refunds > 0 then
-            seen = seen - ceil(growth(ARGV[at + 9] + 0, old_sum_refunds) * unit_ps / 1000000)
-        end
         -- Units that are new to the bucket, and whether the author has seen a record that was lost.
         local new, lost = more, false
         if more > 0 and ARGV[at + 7] ~= record[1] then
             local acked = ARGV[at + 7] + 0
             acked = acked < MOST and acked or wrap(acked)
             lost = growth(old_count, acked) > 0
-            new = lost and growth(acked, count) or more
+            if lost then
+                new = growth(acked, count)
+            elseif acked ~= old_count and seen > 0 then
+                seen = seen + ceil(growth(acked, old_count) * unit_ps / 1000000)
+            end
+        end
+        if seen > tat and old_sum_refunds > 0 then
+            seen = seen - ceil(growth(ARGV[at + 9] + 0, old_sum_refunds) * unit_ps / 1000000)
         end
         if lost then
             tat = repair(key, tat, old_tat, seen)

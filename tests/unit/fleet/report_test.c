@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reports of a bucket after an answer was lost. The fleet has had units that are not acknowledged.
+ *
+ * Guards: src/fleet/report.c, src/transport/loopback/records.c
+ */
+#include "support/nodes.h"
+#include "support/policies.h"
+
+/* Node 0 uses so many units, and the answer to the report is lost. So many seconds later the round has failed. */
+static void lose_an_answer(struct nodes *n, uint64_t units, uint64_t seconds)
+{
+    struct loopback_link link = {.answers_lost_ppm = 1000000};
+    loopback_transport_set_link(n->node[0].w->fleet.transport, &link);
+    assert_int_equal(ask(&n->node[0], units), units);
+    pass(n, INTERVAL_MS);
+    assert_int_equal(fleet_sum(n), units);
+    link.answers_lost_ppm = 0;
+    loopback_transport_set_link(n->node[0].w->fleet.transport, &link);
+    fake_clock_advance(&n->fleet_clock, seconds * SECOND);
+    fake_clock_advance(&n->node[0].clock, seconds * SECOND);
+    assert_true(weir_poll(n->node[0].w) >= 0);
+}
+
+/*
+ * The fleet takes in a report, and the answer is lost. The bucket is full again before the node uses more units. The
+ * next report resets the key, and the reset refunds all that the bucket owes.
+ */
+static void test_a_reset_after_a_lost_answer_refunds_all_that_is_owed(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = 4 * SECOND, .burst = 5};
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    node_open(&n, 0, 0);
+    pass(&n, 500);
+    lose_an_answer(&n, 5, 4);
+    assert_int_equal(ask(&n.node[0], 5), 5);
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0);
+    assert_int_equal(room(&n.node[0]), 5);
+    assert_int_equal(fleet_sum(&n), 5); /* the first five refilled by themselves */
+    nodes_stop(&n);
+}
+
+/*
+ * The answer to a report is lost, and the bucket is full again. Then a unit takes a day: the units of that report would
+ * take longer than since the rule's origin. Another node finds that only the units used since are owed.
+ */
+static void test_units_of_a_lost_answer_owe_no_time_at_a_later_rate(void **state)
+{
+    (void) state;
+    struct nodes n;
+    weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10000000, .period_ns = 24 * HOUR, .burst = 500};
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    node_open(&n, 0, 0);
+    pass(&n, 500);
+    lose_an_answer(&n, 500, 10);
+    limit.limit = 1;
+    assert_int_equal(weir_set_policies(n.node[0].w, &policy, 1, NULL), 0);
+    assert_int_equal(ask(&n.node[0], 1), 1);
+    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    node_open(&n, 1, 0);
+    pass(&n, 1000);
+    hear(&n);
+    assert_int_equal(room(&n.node[1]), 500 - (used_by_all(&n) - 500));
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_reset_after_a_lost_answer_refunds_all_that_is_owed),
+        cmocka_unit_test(test_units_of_a_lost_answer_owe_no_time_at_a_later_rate),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/report", tests, NULL, NULL);
+}
