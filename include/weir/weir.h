@@ -162,7 +162,7 @@ typedef enum weir_basis {
  *
  * period_ns  1,000,000 (1 ms) to 31,622,400 seconds (366 days), in nanoseconds; ignored where `calendar` is set.
  *
- * burst      buckets: 1 to WEIR_MAX_UNITS, the most units that pass (or queue) at once; 0: the same number as limit.
+ * burst      buckets: 1 to WEIR_MAX_UNITS, the most units that pass (or queue) at once; 0: as many as limit.
  *            Filling an empty bucket must take less than 2 years. The other algorithms admit at most `limit` units at
  *            once and take 0 or the same number as limit.
  *

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See bucket.h. */
 #include "algorithm/bucket.h"
 
 #include "base/numbers.h"

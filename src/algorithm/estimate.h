@@ -22,7 +22,7 @@ struct estimate {
     uint64_t remote_rate;
     uint32_t remote_fraction;
     uint64_t since_ns; /* fleet time; the mean time of the remote nodes' last reports */
-    uint32_t dither; /* 0 to 65535: added before a fraction of a unit is rounded down; the same until the next answer */
+    uint32_t dither; /* 0 to 65535: added before a fraction of a unit is rounded down; constant until the next answer */
 };
 
 /* Both demands, smoothed over the answers. */

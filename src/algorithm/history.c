@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See history.h. */
 #include "algorithm/history.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See limit_snapshot.h. */
 #include "algorithm/limit_snapshot.h"
 
 static struct limit_snapshot snapshot_of_bucket(const struct rule *rule, uint64_t now_ns)

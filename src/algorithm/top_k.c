@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See top_k.h. */
 #include "algorithm/top_k.h"
 
 #include <stdbool.h>
@@ -15,7 +16,7 @@ static uint32_t print_of(const void *key, size_t length)
 }
 
 /* A key's counter; `used`: it has none. */
-static uint32_t find(const struct top_k *top_k, uint32_t print, const void *key, size_t length)
+static uint32_t find_counter(const struct top_k *top_k, uint32_t print, const void *key, size_t length)
 {
     for (uint32_t i = 0; i < top_k->used; i++) {
         if (top_k->prints[i] == print && top_k->keys[i].length == length &&
@@ -26,7 +27,7 @@ static uint32_t find(const struct top_k *top_k, uint32_t print, const void *key,
     return top_k->used;
 }
 
-static uint32_t least(const struct top_k *top_k)
+static uint32_t least_counter(const struct top_k *top_k)
 {
     uint32_t at = 0;
     for (uint32_t i = 1; i < top_k->used; i++) {
@@ -38,13 +39,13 @@ static uint32_t least(const struct top_k *top_k)
 void top_k_add(struct top_k *top_k, const void *key, size_t length, uint64_t weight)
 {
     const uint32_t print = print_of(key, length);
-    uint32_t at = find(top_k, print, key, length);
+    uint32_t at = find_counter(top_k, print, key, length);
     top_k->total = saturating_add(top_k->total, weight);
     if (at == top_k->used) {
         if (top_k->used < TOP_K_COUNT) {
             top_k->counts[top_k->used++] = 0;
         } else {
-            at = least(top_k); /* H2: what it stands at is the most that the new key can have had */
+            at = least_counter(top_k); /* H2: what it stands at is the most that the new key can have had */
         }
         top_k->sure[at] = 0;
         top_k->prints[at] = print;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See window.h. */
 #include "algorithm/window.h"
 
 #include "algorithm/calendar.h"

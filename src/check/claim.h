@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading, reserving and charging the cells of one claim. Who asks for it, and in which order: decide.c, reserve.c. */
+/* Reading, reserving and charging the cells of one claim. decide.c and reserve.c call these functions, in their order.
+ */
 #ifndef WEIR_CHECK_CLAIM_H
 #define WEIR_CHECK_CLAIM_H
 

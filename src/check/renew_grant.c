@@ -21,7 +21,7 @@ struct renewal {
 };
 
 /*
- * Reads the cell. *state: as it is once what passed on the last grant is charged. Returns the units left beside what
+ * Reads the cell. *state: the state after what passed on the last grant is charged. Returns the units left beside what
  * others hold; `own`: what the cell holds for this thread.
  */
 static uint64_t read_cell(const struct renewal *w, uint64_t own, struct dwcas_value *value, struct state *state)

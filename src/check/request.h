@@ -15,8 +15,8 @@
 /* What one limit of a key reads. */
 struct limit_reading {
     uint64_t held;      /* the cell's word, read before its state */
-    struct state state; /* as it was read */
-    struct state level; /* as it is decided by: allowance_level() */
+    struct state state; /* read from the cell */
+    struct state level; /* by which the request is decided: allowance_level() */
     uint64_t left;      /* units that may pass now, beside what others hold */
 };
 

@@ -27,7 +27,7 @@ uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64
 /* `end`: the number of units so far; `counts`: how many of them were reported. */
 void demand_units(const struct fleet *fleet, struct sync_full *sync, uint64_t counts, uint64_t end, uint64_t now_ns);
 
-/* A key has just been given a full sync state. `steady`: it is used as before; else this is a first contact. */
+/* A key has just been given a full sync state. `steady`: its use goes on; else this is a first contact. */
 void demand_reset(struct sync_full *sync, uint64_t now_ns, uint64_t interval_ns, bool steady);
 
 /* Demand elsewhere, by one record's answer. */

@@ -7,9 +7,9 @@
  * of SWIM: Das, Gupta, Motivala, "Scalable Weakly-consistent Infection-style Process Group Membership", 2002.)
  *
  * After an outage nodes come back one by one, as they try again; the first node must not take itself for the whole
- * fleet. So the other nodes are awaited until as many are live as before, have had the time to hear of that (settle),
- * and the time to report what they held back (tell). The longest pause between two attempts bounds the wait. Meanwhile
- * limits go by shares, as in the outage.
+ * fleet. So the other nodes are awaited until as many are live as there were, have had the time to hear of that
+ * (settle), and the time to report what they held back (tell). The longest pause between two attempts bounds the wait.
+ * Meanwhile limits go by shares, as in the outage.
  *
  * The watermark is the time up to which every node has reported what it admitted (the term is of stream processing:
  * Akidau and others, "MillWheel", 2013). While nodes are awaited or suspect it stands still.

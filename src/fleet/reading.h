@@ -19,7 +19,7 @@ struct reading reading_of(const struct cell *cell, const struct refund_ledger *l
 
 /* Local units refunded of the window with this number, in a ledger's two words. */
 uint64_t reading_refunds_of(const uint64_t refunds[2], uint32_t seq);
-/* The same, read from the key's ledger. */
+/* The refunds of a window, read from the key's ledger. */
 uint64_t reading_window_refunds(const struct sync_full *sync, uint32_t seq);
 
 #endif

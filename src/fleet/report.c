@@ -170,7 +170,7 @@ static void seen_bucket(const struct fleet *fleet, const struct report_subject *
     } else if (!alone) {
         seen = saturating_sub(seen, (now_ns - watermark_ns(fleet, now_ns)) << BUCKET_FRACTION_BITS);
     }
-    /* As it was before the units of this report. */
+    /* The bucket before the units of this report. */
     const uint64_t acked_refunds = min_u64(refunds, report->acked_refunds);
     seen = saturating_add(seen, saturating_mul(refunds - acked_refunds, rule->unit));
     const uint64_t unacked_time = saturating_mul(saturating_sub(units, report->acked), rule->unit);

@@ -18,7 +18,7 @@
 #include "fleet/tuning.h"
 
 /* A report of a log, to be filled in; NULL: no more logs fit in this round. */
-static struct report *add(struct fleet *fleet, const struct report_subject *subject)
+static struct report *report_units(struct fleet *fleet, const struct report_subject *subject)
 {
     if (fleet->batch.history_count == ROUND_HISTORIES) {
         return NULL;
@@ -54,7 +54,7 @@ static uint64_t first_certain(struct history *history, uint64_t now_ns, uint64_t
 
 bool report_history_add(struct fleet *fleet, const struct report_subject *subject, bool again)
 {
-    struct report *report = add(fleet, subject);
+    struct report *report = report_units(fleet, subject);
     if (report == NULL) {
         return false;
     }
@@ -111,7 +111,7 @@ bool report_history_evicted(struct fleet *fleet, const struct report_subject *su
     if (evicted->time_count == 0) {
         return true;
     }
-    struct report *report = add(fleet, subject);
+    struct report *report = report_units(fleet, subject);
     if (report == NULL) {
         return false;
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See bucket_origin.h. */
 #include "limiter/bucket_origin.h"
 
 #include "limiter/set_policies.h"

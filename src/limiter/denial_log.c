@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See denial_log.h. */
 #include "limiter/denial_log.h"
 
 #include <errno.h>
@@ -110,7 +111,7 @@ static void add_counts(struct text *text, const struct denial_counts *from, cons
     }
 }
 
-/* Whom it denied most since the last line. */
+/* Adds the keys that the policy denied most since the last line. */
 static void add_keys(struct text *text, const struct top_k *recent, const char *policy, const weir_key_form *form)
 {
     weir_offender top[NAMED_MAX];

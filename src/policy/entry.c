@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See entry.h. */
 #include "policy/entry.h"
 
 #include <errno.h>

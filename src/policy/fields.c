@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See fields.h. */
 #include "policy/fields.h"
 
 #include <errno.h>

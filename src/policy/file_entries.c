@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See file_entries.h. */
 #include "policy/file_entries.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See key_form.h. */
 #include "policy/key_form.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See override_set.h. */
 #include "policy/override_set.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See policy.h. */
 #include "policy/policy.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static struct rate_list *add(struct rate_list **list, weir_policy_id group, uint64_t limit_hash)
+static struct rate_list *rate_add(struct rate_list **list, weir_policy_id group, uint64_t limit_hash)
 {
     struct rate_list *added = calloc(1, sizeof(*added));
     if (added != NULL) {
@@ -22,7 +22,7 @@ void rate_list_find(struct rate_list **list, weir_policy_id group, uint64_t limi
     while (at != NULL && (at->group != group || at->limit_hash != limit_hash)) {
         at = at->next;
     }
-    at = at != NULL ? at : add(list, group, limit_hash);
+    at = at != NULL ? at : rate_add(list, group, limit_hash);
     rule->rate_table = at != NULL ? &at->rate_table : NULL;
     for (unsigned i = 1; i < RATE_COUNT && at != NULL; i++) {
         /* Written before the set that uses it is published, and never again. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See text_file.h. */
 #include "policy/text_file.h"
 
 #include <errno.h>

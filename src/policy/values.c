@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See values.h. */
 #include "policy/values.h"
 
 #include <errno.h>

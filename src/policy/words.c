@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* See words.h. */
 #include "policy/words.h"
 
 #include <stdbool.h>

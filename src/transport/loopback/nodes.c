@@ -198,7 +198,7 @@ static void step_forward(struct change *change, const struct reading *r, int64_t
 }
 
 /* Fleet time at this heartbeat. */
-static uint64_t fleet_time(struct nodes *nodes, const struct round *round, uint64_t wall_ns)
+static uint64_t advance_fleet_time(struct nodes *nodes, const struct round *round, uint64_t wall_ns)
 {
     const struct reading r = read_time(nodes, round, (int64_t) wall_ns);
     struct change change = {.offset_ns = current_offset(nodes, r.clock_ns)};
@@ -236,7 +236,7 @@ static uint64_t fleet_time(struct nodes *nodes, const struct round *round, uint6
 
 uint64_t nodes_heartbeat(struct nodes *nodes, struct round *round, uint64_t clock_ns)
 {
-    const uint64_t now_ns = fleet_time(nodes, round, clock_ns);
+    const uint64_t now_ns = advance_fleet_time(nodes, round, clock_ns);
     const uint64_t last_ns = round->asks ? last_heartbeat(nodes, round->node) : remove_heartbeat(nodes, round->node);
     round->fleet_wall_ns = now_ns;
     round->ahead_ns = (int64_t) (now_ns - clock_ns);

@@ -330,7 +330,7 @@ static uint64_t seen_tat_us(const struct report *report, uint64_t unacked, uint6
 }
 
 /* Moves a bucket's time by `units` new units and `refunded` ones; `seen_us`: the time that the author has seen. */
-static void move_bucket(struct record *record, const struct report *report, bool lost, uint64_t seen_us, uint64_t units,
+static void move_record(struct record *record, const struct report *report, bool lost, uint64_t seen_us, uint64_t units,
                         uint64_t refunded)
 {
     const uint64_t now_us = report->now_us;
@@ -419,7 +419,7 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         const bool lost = count_growth(author->count, acked) != 0;
         const bool lost_refunds = count_growth(author->refunds, acked_refunds) != 0;
         const uint64_t unacked = more != 0 ? count_growth(acked, author->count) : 0; /* 0 if lost */
-        move_bucket(record, report, lost, seen_tat_us(report, unacked, unseen_refunds),
+        move_record(record, report, lost, seen_tat_us(report, unacked, unseen_refunds),
                     lost ? count_growth(acked, count) : more,
                     lost_refunds ? count_growth(acked_refunds, refunds) : more_refunds);
         const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
