@@ -355,18 +355,19 @@ WEIR_API void weir_close(weir *w);
 
 /*
  * Replaces all policies at once. Every check sees the old set or the new one, never a mixture. What keys have used is
- * kept for each limit whose algorithm and period are in both sets under the same policy name.
- * -EINVAL: a policy is malformed (the sentence names policy, limit and field), and the old set stays; -ENOSPC: more
- * than WEIR_MAX_POLICIES names; -ENOMEM.
+ * kept for each limit whose algorithm and period are in both sets under the same policy name. After an error the old
+ * set stays.
+ * -EINVAL: a policy is malformed; the sentence names policy, limit and field. -ENOSPC: there are more than
+ * WEIR_MAX_POLICIES names. -ENOMEM: an allocation failed.
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 
 /*
  * weir_set_policies from a YAML file (docs/policies.md). The file may also have overrides of single keys, which are in
- * force until the next set. An error says "FILE:LINE:COLUMN: sentence", and the old set stays; a path that is too long
- * for the sentence is cut at its front. -EINVAL: the file is malformed; -EFBIG: the file is larger than 1 MiB; -ENOMEM:
- * an allocation failed; -ENOENT and other errors of open and read: the file could not be read.
+ * force until the next set. An error says "FILE:LINE:COLUMN: sentence", and the old set stays. A path that is too long
+ * for the sentence is cut at its front. -EINVAL: the file is malformed. -EFBIG: the file is larger than 1 MiB. -ENOMEM:
+ * an allocation failed. -ENOENT and other errors of open and read: the file could not be read.
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *error);
@@ -454,9 +455,9 @@ WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form 
  * stands above that of its network, and that of a small network above that of a large one. There are at most 10,000
  * overrides, those in Redis included.
  *
- * -EINVAL: the name or the value is malformed, or no key of the policy can have that name (the sentence says what a
- * name looks like); -ENOENT: there is no such policy, or no such override to remove; -ENOSPC: too many overrides;
- * -ENOMEM. After an error all overrides stay as they were.
+ * -EINVAL: the name or the value is malformed, or no key of the policy can have that name. The sentence says what a
+ * name looks like. -ENOENT: there is no such policy, or no such override to remove. -ENOSPC: there are too many
+ * overrides. -ENOMEM: an allocation failed. After an error all overrides stay as they were.
  * Threads: any. The override is in force from the next check on, on any thread. Blocks until no check uses the old
  * overrides. Allocates.
  */

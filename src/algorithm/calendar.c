@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Years are taken to begin in March, so that the leap day is a year's last one and the lengths of months follow one
+ * Years are taken to begin in March, so the leap day is the last day of a year. The lengths of months then follow one
  * formula: the first m months from March have (153 m + 2) / 5 days. Four hundred such years have 146,097 days.
  */
 #include "algorithm/calendar.h"

@@ -17,8 +17,8 @@
  * Each unit has a number: its index in the ring before wrapping. The node's name and the number identify the unit in
  * the fleet. A refund removes the latest units, and their numbers are used again.
  *
- * The state of the key's cell is a summary as of the last history_expire: a is the time at which the last unit will
- * have left the window (fleet time; 0: there is none), b the units in the window.
+ * The state of the key's cell is a summary as of the last history_expire. The word a is the fleet time at which the
+ * last unit will have left the window; 0: no unit is left. The word b is the number of units in the window.
  */
 #ifndef WEIR_ALGORITHM_HISTORY_H
 #define WEIR_ALGORITHM_HISTORY_H

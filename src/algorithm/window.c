@@ -121,8 +121,8 @@ struct state window_discharge_seq(struct state s, uint32_t seq, uint64_t units)
 }
 
 /*
- * The wait within a window after which so few of `carrying` units, which were the last window's, still count that
- * `room` units are enough for them: the least t with ceil(carrying * (period - t) / period) <= room.
+ * The wait within a window until `room` units are enough for what still counts of the window before, which had
+ * `carrying` units. It is the least t with ceil(carrying * (period - t) / period) <= room.
  */
 static uint64_t wait_for_room(const struct rule *rule, uint64_t carrying, uint64_t room)
 {

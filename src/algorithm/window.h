@@ -19,8 +19,8 @@
  *
  * A state whose seq is up to WINDOW_AHEAD_MAX windows ahead of now was rolled by a thread that read the clock later.
  * The arithmetic then takes the begin of that window for now. A state that is left alone for 2^28 windows less 1 to 64
- * (8 years of seconds, 3 days of milliseconds) looks as if it were ahead; its stale count then stays for up to 64
- * windows.
+ * looks as if it were ahead. Its stale count then stays for up to 64 windows. That many windows are 8 years of seconds,
+ * or 3 days of milliseconds.
  */
 #ifndef WEIR_ALGORITHM_WINDOW_H
 #define WEIR_ALGORITHM_WINDOW_H

@@ -2,9 +2,9 @@
 /*
  * weir_check_all: several keys, all or nothing.
  *
- * Where every key has a slot with a grant that covers its cost, the request is one store per key: the grants are this
+ * Where every key has a slot with a grant that covers its cost, the request is one store per key. The grants are this
  * thread's own, so no other thread can spend them between the test and the stores. Else all keys are claims of one
- * request, which is decided in the table (decide.c), and their slots learn from the answer.
+ * request. The table decides the request (decide.c), and the slots learn from the answer.
  *
  * Ordering: [S1] in settle.c, [S4] in check.c. Progress: as weir_check.
  */

@@ -29,8 +29,8 @@
 #include "thread/slot.h"
 
 /*
- * Keys of one pass. A core has 10 to 24 misses under way, so more than two or three times as many keys gain nothing;
- * and the lines of a pass must stay in a first cache of 32 KiB.
+ * Keys of one pass. A core has 10 to 24 misses under way, so more than two or three times as many keys gain nothing.
+ * The lines of a pass must also stay in a first cache of 32 KiB.
  */
 #define AHEAD 32
 

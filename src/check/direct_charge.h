@@ -4,9 +4,9 @@
  * A flood of addresses asks for nothing else, so no request is made of it (decide.c), which takes five times as many
  * instructions: a search, a look, and one compare-and-swap of the state.
  *
- * The answer is "allowed" or none. On false nothing has changed, and the caller falls back to decide_request(): there
- * is no room; the key is new; the limit is a queue or a log; the bucket was charged by another rate; the node has an
- * equal share alone; or another thread was in between.
+ * The answer is "allowed" or none. On false nothing has changed, and the caller falls back to decide_request(). The
+ * reasons: no room; a new key; a queue or a log; a bucket that was charged by another rate; a key of which the node has
+ * an equal share alone; another thread in between.
  *
  * What all keys of a policy have in common at one time is worked out once (policy_snapshot_of).
  *

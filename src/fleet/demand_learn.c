@@ -57,10 +57,10 @@ static bool guess_rates(const struct fleet *fleet, struct sync_full *sync, const
 }
 
 /*
- * An answer to a key that was not used before, or not for a while, has what the other nodes have reported, but not what
- * they have just begun to use: a burst that reaches all nodes at once is reported by each of them some milliseconds
- * later. So demand is counted from this answer on, and the key goes by its equal share until the other nodes have had
- * the time to report.
+ * The first answer to a key, or the first one after a pause, has what the other nodes have reported. It lacks what they
+ * have just begun to use: each node reports a burst that reaches all nodes at once some milliseconds later. So demand
+ * is counted from this answer on, and the key goes by its equal share until the other nodes have had the time to
+ * report.
  */
 bool demand_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span)
 {

@@ -166,8 +166,8 @@ static bool evicted_done(const struct fleet *fleet)
 
 /*
  * The full sync waits for the first cell that has more than could be reported. For a log that is used faster than
- * rounds can report it would wait for ever: where new units are all that the log has, it waits for the units that the
- * log held when that was first seen.
+ * rounds can report, that would be for ever. Where new units are all that the log has, the full sync waits for the
+ * units that the log held when that was first seen.
  */
 static void wait_for_unreported(struct gathering *g)
 {

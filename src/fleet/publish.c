@@ -3,8 +3,8 @@
  * From an answer to what checks read of it: the key's struct allowance (process/allowance.c).
  *
  * An answer first teaches the demand of all nodes (demand_learn.c). From the demand follows the estimate of what the
- * other nodes will admit until the next answer; for a bucket also its level, with the units that no node has reported
- * yet (bucket_level.c); and the number of local units after which the key is urgent.
+ * other nodes will admit until the next answer, and the number of local units after which the key is urgent. A bucket
+ * also gets its level, with the units that no node has reported yet (bucket_level.c).
  */
 #include "fleet/publish.h"
 

@@ -2,8 +2,8 @@
 /*
  * From cells to reports. (Which cells, and when: gather.c. From answers back to cells: merge.c.)
  *
- * A cell is reported when it is due (account.c): when its unreported units are more than a small part of the headroom,
- * when the fleet has not answered for it yet, when it is urgent (process/allowance.c), or when it is old. Counts are
+ * A cell is reported when it is due (account.c). Its unreported units are then more than a small part of the headroom;
+ * or the fleet has not answered for it yet; or it is urgent (process/allowance.c), or old. Counts are
  * cumulative, so a report that is lost or repeated does no harm. The invariants R1 to R3 are in account.c.
  */
 #include "fleet/report.h"

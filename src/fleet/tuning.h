@@ -236,8 +236,8 @@
 #define WAIT_DIVISOR 4
 
 /*
- * What the fleet admitted below its limit while requests were denied is made up for within so many intervals; and of
- * an interval without denials this part, or else a bucket that no node used would admit more than its burst. Half,
+ * What the fleet admitted below its limit while requests were denied is made up for within so many intervals. Of an
+ * interval without denials this part is made up for: else an unused bucket would admit more than its burst. Half,
  * double: no effect on the runs, and no unit test fails. Judgement.
  */
 #define CREDIT_INTERVALS 1

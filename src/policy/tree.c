@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libyaml 0.2.5 takes quadratic time for what its loader nests and anchors, and for %TAG directives. Its scanner and
- * parser alone look at most 1,024 characters ahead of the event that they give, so a bound on the depth of events
- * bounds their work, too; each directive is compared with all before it before any event comes.
+ * parser alone look at most 1,024 characters ahead of the event that they give. So a bound on the depth of events
+ * bounds their work, too. Each directive is compared with all directives before it, before any event comes.
  */
 #include "policy/tree.h"
 
