@@ -96,7 +96,8 @@ void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns)
 {
     struct fleet_clock *clock = &fleet->clock;
     const struct round *round = &fleet->round;
-    const uint64_t rtt_ns = saturating_sub(round->received_ns, round->sent_ns);
+    /* At least 1, as a least_rtt_ns of 0 stands for none. By a clock that is moved by hand an answer takes no time. */
+    const uint64_t rtt_ns = max_u64(saturating_sub(round->received_ns, round->sent_ns), 1);
     const uint64_t middle_ns = round->sent_ns + rtt_ns / 2;
     const int64_t error_ns = (int64_t) (round->fleet_wall_ns - (middle_ns + offset_of(fleet)));
     store_relaxed(&fleet->stats.clock_skew_ns, error_ns);

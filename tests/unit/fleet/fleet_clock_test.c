@@ -9,6 +9,7 @@
 #include <inttypes.h>
 
 #include "support/nodes.h"
+#include "support/policies.h"
 
 #define UNITS   300
 #define SLICES  4 /* of a period */
@@ -251,6 +252,35 @@ static void test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_m
     nodes_stop(&r.n);
 }
 
+/*
+ * A node has had answers at once, by a clock that does not move within a poll. Then Redis is slow, and the host polls
+ * once in two hours. A round trip of two hours says nothing of the clock, however many there are.
+ */
+static void test_answers_that_wait_for_hours_to_be_read_move_no_clock(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = UNITS, .period_ns = HOUR};
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    node_open(&n, 0, 0);
+    struct fleet *fleet = &n.node[0].w->fleet;
+    for (int i = 0; i < 200; i++) {
+        const bool slow = i >= 100;
+        loopback_fleet_set_slow(n.fleet, slow ? SECOND / 10 : 0);
+        fake_clock_advance(&n.fleet_clock, slow ? 2 * HOUR : SECOND / 5);
+        fake_clock_advance(&n.node[0].clock, slow ? 2 * HOUR : SECOND / 5);
+        for (int polls = 0; polls < 3; polls++) {
+            assert_true(weir_poll(n.node[0].w) >= 0);
+        }
+        assert_in_range(fleet->clock.slew_left_ns + 1, 0, 2); /* rounding */
+        assert_int_equal(fleet->clock.step_ns, 0);
+    }
+    assert_true(fleet->clock.known);
+    assert_true(load_relaxed(&fleet->stats.clock_skew_ns) != 0); /* there were such answers */
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_a_step_that_the_hosts_clocks_made_as_well_gives_one_limit_more_at_most),
         cmocka_unit_test(test_nodes_that_restart_after_a_step_find_the_fleets_time),
         cmocka_unit_test(test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more),
+        cmocka_unit_test(test_answers_that_wait_for_hours_to_be_read_move_no_clock),
     };
     return cmocka_run_group_tests_name("unit/fleet/fleet_clock", tests, NULL, NULL);
 }
