@@ -104,7 +104,7 @@ struct bucket_change {
     uint64_t refunds;        /* units refunded elsewhere */
     uint64_t unseen_refunds; /* local units refunded since the report */
     bool in_parts;           /* the bucket was served in part */
-    bool forgiven;           /* a reset has cleared what the key was remembered to have used */
+    bool cleared;            /* a reset has cleared what the key was remembered to have used */
     bool alone;              /* the answer holds this node's units alone, which the state has counted already */
 };
 
@@ -119,7 +119,7 @@ static struct state move_bucket(const struct fleet *fleet, const struct target *
     if (listens && !change->alone) {
         news->tat_ns = saturating_mul(target->report->tat_answer_us, NS_PER_US);
         news->unseen_returned = change->unseen_refunds;
-        news->more = change->in_parts || change->forgiven || sync->demand.learned_ns == 0
+        news->more = change->in_parts || change->cleared || sync->demand.learned_ns == 0
                          ? UINT64_MAX
                          : change->answer.remote - load_relaxed(&sync->now.remote);
     }
@@ -130,9 +130,9 @@ static struct state move_bucket(const struct fleet *fleet, const struct target *
         struct state state = cell_state(value);
         news->unseen =
             listens && !change->alone ? (bucket_total(state) - target->report->count) & BUCKET_TOTAL_MASK : 0;
-        if ((change->in_parts || change->forgiven) && listens) {
+        if ((change->in_parts || change->cleared) && listens) {
             /* `restored` may be of an evicted key, which the fleet has yet to hear of. */
-            state.a = change->forgiven ? 0 : restored;
+            state.a = change->cleared ? 0 : restored;
         }
         merged = bucket_merge(rule, state, target->subject.now_ns, news);
     } while (!dwcas_swap(&cell->state, &value, cell_value(merged, value)));
@@ -173,11 +173,11 @@ static bool merge_bucket_report(struct fleet *fleet, const struct target *target
     /* Served in part, the bucket's units took more time than they were worth: the fleet's time is the right one. */
     change.in_parts = demand_in_parts(sync, fleet->gather.now_ns - process->interval_ns);
     acknowledge_bucket(fleet, target, &change);
-    change.forgiven = load_relaxed(&sync->now.restored) != 0 && report->reset_us != 0;
-    change.alone = answer->remote == 0 && !change.in_parts && !change.forgiven;
+    change.cleared = load_relaxed(&sync->now.restored) != 0 && report->reset_us != 0;
+    change.alone = answer->remote == 0 && !change.in_parts && !change.cleared;
     struct bucket_news news;
     const struct state merged = move_bucket(fleet, target, &rule, &change, &news);
-    if (change.forgiven && listens) {
+    if (change.cleared && listens) {
         store_relaxed(&sync->now.restored, 0);
     }
     if (listens) {
