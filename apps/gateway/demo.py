@@ -5,8 +5,10 @@
 demo.py BUILD_DIRECTORY [--seconds N] [--fleet] [--quick]
 """
 import argparse
+import itertools
 import json
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -29,10 +31,31 @@ policies:
 """
 
 
+def ports():
+    """The ports below the ephemeral ones, each once, from a random start; then any that the kernel gives."""
+    least, end = 10000, int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    start = random.randrange(least, max(end, least + 1))
+    yield from range(start, end)
+    yield from range(least, min(start, end))
+    yield from itertools.repeat(0)
+
+
+PORTS = ports()
+GIVEN = set()
+
+
 def free_port(kind):
-    with socket.socket(socket.AF_INET, kind) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port of 127.0.0.1 that this process was not given before: the gateway's port is never its backend's."""
+    while True:
+        with socket.socket(socket.AF_INET, kind) as s:
+            try:
+                s.bind(("127.0.0.1", next(PORTS)))
+            except OSError:
+                continue
+            port = s.getsockname()[1]
+        if port not in GIVEN:
+            GIVEN.add(port)
+            return port
 
 
 class Demo:

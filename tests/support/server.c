@@ -20,6 +20,9 @@
 #include "support/support.h"
 
 #define START_LIMIT_NS (20 * SECOND)
+#define PORT_LEAST 10000
+#define PORT_SPAN_LEAST 2000
+#define PORT_STRIDE 7919 /* a prime: processes with pids in a row begin far apart */
 
 static void nap(void)
 {
@@ -51,15 +54,56 @@ bool server_available(void)
     return available != 0;
 }
 
-int server_free_port(void)
+/* The least port the kernel gives to a socket that names none. */
+static int least_ephemeral_port(void)
+{
+    int port = 32768;
+    FILE *range = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+    if (range != NULL) {
+        char line[64];
+        if (fgets(line, sizeof(line), range) != NULL) {
+            port = (int) strtol(line, NULL, 10);
+        }
+        (void) fclose(range);
+    }
+    return port;
+}
+
+/* The port bound, or 0 if another socket has `port`. */
+static int try_port(int port)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t) port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(address);
-    assert_int_equal(bind(fd, (struct sockaddr *) &address, sizeof(address)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *) &address, &length), 0);
+    assert_true(fd >= 0);
+    const bool bound = bind(fd, (struct sockaddr *) &address, sizeof(address)) == 0 &&
+                       getsockname(fd, (struct sockaddr *) &address, &length) == 0;
     (void) close(fd);
-    return ntohs(address.sin_port);
+    return bound ? ntohs(address.sin_port) : 0;
+}
+
+/* An ephemeral port that is free now may be a client's socket a moment later. A port below the ephemeral range is
+ * taken by a program that asks for that port alone, and no process of the tests is given the same port twice. */
+int server_free_port(void)
+{
+    static int next;
+    const int span = least_ephemeral_port() - PORT_LEAST;
+    if (span < PORT_SPAN_LEAST) {
+        return try_port(0);
+    }
+    if (next == 0) {
+        next = (int) (((uint64_t) getpid() * PORT_STRIDE + (uint64_t) real_ns() / 1000) % (uint64_t) span);
+    }
+    for (int tries = 0; tries < span; tries++) {
+        next = (next + 1) % span;
+        if (try_port(PORT_LEAST + next) != 0) {
+            return PORT_LEAST + next;
+        }
+    }
+    fail_msg("no port is free from %d to %d", PORT_LEAST, PORT_LEAST + span - 1);
+    return 0;
 }
 
 static redisContext *connect_server(const struct server *server)

@@ -26,7 +26,7 @@ bool server_available(void);
 /* What is started: $WEIR_TEST_REDIS_SERVER, or redis-server. */
 const char *server_program(void);
 
-/* A port nobody has just now. */
+/* A TCP port of 127.0.0.1 that no socket has now, and that the kernel gives to no socket that names none. */
 int server_free_port(void);
 
 /* Starts one, empty, and waits until it answers. Fails the test where that does not happen. */
