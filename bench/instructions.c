@@ -146,6 +146,61 @@ static uint64_t run_burst(uint64_t count)
     return sum;
 }
 
+/* Two policies of one source: each a hot key, or the second one denied. */
+static void warm_all(void)
+{
+    warm_hot();
+    keys[0] = hot;
+    keys[1] = weir_make_key(limiter, wide_id, "fedcba9876543210", 16);
+    for (int i = 0; i < WARM_UP; i++) {
+        (void) weir_check(thread, &keys[1], 1, NULL);
+    }
+}
+
+static void warm_all_denied(void)
+{
+    warm_all();
+    warm_denied();
+    keys[1] = denied;
+}
+
+static uint64_t run_all(uint64_t count)
+{
+    weir_verdict verdict;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += weir_check_all(thread, keys, NULL, 2, &verdict);
+    }
+    return sum;
+}
+
+static uint64_t run_peek(uint64_t count)
+{
+    weir_verdict verdict;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += weir_peek(thread, &hot, 1, &verdict);
+    }
+    return sum;
+}
+
+static uint64_t run_charge_and_refund(uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        weir_charge(thread, &hot, 1);
+        weir_refund(thread, &hot, 1);
+    }
+    return count;
+}
+
+static void warm_new(void)
+{
+    for (uint64_t i = 0; i < MAX_COUNT; i++) {
+        key_bytes[i][0] = i;
+        keys[i] = weir_make_key(limiter, wide_id, key_bytes[i], sizeof(key_bytes[i]));
+    }
+}
+
 static uint64_t make_keys(uint64_t count, const void *bytes, size_t length)
 {
     uint64_t sum = 0;
@@ -176,6 +231,12 @@ static const struct path {
     {"denied", warm_denied, run_denied},
     {"cold", warm_cold, run_cold},
     {"burst_32", warm_cold, run_burst},
+    {"new", warm_new, run_cold},
+    {"new_burst_32", warm_new, run_burst},
+    {"check_all_2", warm_all, run_all},
+    {"check_all_2_denied", warm_all_denied, run_all},
+    {"peek", warm_hot, run_peek},
+    {"charge_and_refund", warm_hot, run_charge_and_refund},
     {"make_key_16", nothing, run_make_key_16},
     {"make_key_64", nothing, run_make_key_64},
 };
