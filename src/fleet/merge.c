@@ -333,6 +333,16 @@ static void refuse(struct fleet *fleet, const struct report_source *source)
     cell_unpin(cell);
 }
 
+/*
+ * Whether a report has no answer that can be taken in. The answer on the present window ends a reset and a resync of
+ * both windows. So without an answer on the window before, the answer on the present window is dropped, as if lost.
+ */
+static bool is_unanswered(const struct fleet *fleet, size_t index)
+{
+    const struct report *report = &fleet->batch.reports[index];
+    return report->status == -EAGAIN || (fleet->batch.sources[index].with_before && report[-1].status == -EAGAIN);
+}
+
 /* A report that has no answer is to be sent again. */
 static void again(struct fleet *fleet, size_t index)
 {
@@ -376,7 +386,7 @@ size_t merge_round(struct fleet *fleet, const struct policy_set *set, uint64_t n
         if (i + 1 < fleet->round.report_count && source[1].cell != TABLE_NONE) {
             sync_prefetch(&fleet->process->syncs, source[1].cell); /* its compact sync state is in the cache by now */
         }
-        if (report->status == -EAGAIN) {
+        if (is_unanswered(fleet, i)) {
             fleet->merge.retry_count++;
             again(fleet, i);
             if (evicted) {

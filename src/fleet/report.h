@@ -20,7 +20,7 @@ struct report_source {
     uint32_t seq;  /* allowance.seq when the report was made */
     uint64_t incarnation;
     bool before;      /* of the window before `seq` */
-    bool with_before; /* a report on that window stands before this one */
+    bool with_before; /* the report just before this one in the batch is on that window */
     bool again;       /* it repeats what was acknowledged before */
     uint32_t evicted; /* of an evicted key: its index in the batch */
 };

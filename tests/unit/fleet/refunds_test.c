@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 
+#include "check/reset.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -498,6 +499,60 @@ static void test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_
     nodes_stop(&n);
 }
 
+/* Reports on the window before are not answered, and have to be sent again. */
+static void lose_window_before(struct nodes *n)
+{
+    char part[48];
+    const uint64_t number = n->fleet_clock.wall_ns / (WINDOW_MS * MILLISECOND);
+    (void) snprintf(part, sizeof(part), ":p:key:%llu", (unsigned long long) (number - 1));
+    loopback_fleet_refuse(n->fleet, part, -EAGAIN);
+}
+
+/* The reports of a key's two windows may reach Redis in two calls, one of which is lost. */
+static void test_a_reset_lasts_until_both_windows_are_answered(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
+    const weir_policy policy = patient_policy_of(&limit);
+    start_two_windows(&n, &policy);
+    lose_window_before(&n);
+    assert_int_equal(reset_key(&n.node[0].w->limiter, &n.node[0].key, true), 0);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(window_sum(&n, 0), 0);
+    assert_int_equal(window_sum(&n, 1), 256);
+    assert_int_equal(ask(&n.node[0], 5), 5); /* after the reset */
+    pass(&n, TWO_INTERVALS);
+    loopback_fleet_refuse(n.fleet, NULL, 0);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(window_sum(&n, 0), 5);
+    assert_int_equal(window_sum(&n, 1), 0);
+    pass(&n, WINDOW_MS / 2);
+    assert_int_equal(window_sum(&n, 0), 5);
+    assert_int_equal(room(&n.node[0]), LIMIT - 5);
+    nodes_stop(&n);
+}
+
+static void test_a_resync_lasts_until_both_windows_are_answered(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
+    const weir_policy policy = patient_policy_of(&limit);
+    start_two_windows(&n, &policy);
+    pass(&n, BEFORE_INTERVALS * INTERVAL_MS); /* the window before is reported for a reason alone */
+    lose_window_before(&n);
+    loopback_fleet_forget(n.fleet);
+    pass(&n, HEAL_MS);
+    assert_int_equal(window_sum(&n, 0), 20);
+    assert_int_equal(window_sum(&n, 1), 0);
+    loopback_fleet_refuse(n.fleet, NULL, 0);
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(window_sum(&n, 0), 20);
+    assert_int_equal(window_sum(&n, 1), 256);
+    nodes_stop(&n);
+}
+
 /*
  * A sum lacks units, and the node that let them pass is gone: until the window ends each answer says so. A node tells
  * all it knows again now and then, and not after each answer.
@@ -553,6 +608,8 @@ int main(void)
         OVER_ALL(test_units_used_between_a_reset_and_its_telling_stay, kinds),
         OVER_ALL(test_a_reset_that_a_round_tells_of_twice_is_one_reset, kinds),
         OVER_WINDOWS(test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_it, kinds),
+        OVER_WINDOWS(test_a_reset_lasts_until_both_windows_are_answered, kinds),
+        OVER_WINDOWS(test_a_resync_lasts_until_both_windows_are_answered, kinds),
     };
     return cmocka_run_group_tests_name("unit/fleet/refunds", tests, NULL, NULL);
 }
