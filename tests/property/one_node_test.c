@@ -11,7 +11,8 @@
  *   - time. Redis's clock is read to half a round trip, and slewed to. The weir without a fleet follows the other's;
  *   - quotas by calendar. A key that the fleet has not told of passes a 64th (docs/policies.md): keys of such policies
  *     are used once, and the fleet is given the time to answer, before anything is compared;
- *   - units of the same microsecond as a reset are reset: none are used in it.
+ *   - units of the same microsecond as a reset are reset: none are used in it;
+ *   - a Redis that hangs for years (HUNG_MOST_NS).
  * Known to differ: a reset that was not answered in time. Its answer may come yet, and units as many as it gave back
  * are given back once more. There a case ends.
  *
@@ -52,6 +53,12 @@
 /* A case is over by then: a bucket's time ends nine years after its rule began. */
 #define MOST_NS (UINT64_C(5) * 365 * 24 * HOUR)
 
+/*
+ * A Redis that hung works off its queue, and fleet time goes by the clocks that the queue tells. After more than two
+ * years (FOLLOW_MOST_US of heartbeat.lua) fleet time does not follow Redis's clock again.
+ */
+#define HUNG_MOST_NS (UINT64_C(700) * 24 * HOUR)
+
 /* Moments at which both are polled while a step lets time pass. */
 #define POLLS 6
 
@@ -74,6 +81,8 @@ struct play {
     weir_policy policies[POLICIES];
     double demand; /* over the first limit's rate */
     bool faults;
+    bool hung;        /* Redis hangs */
+    uint64_t hung_ns; /* time that has passed since it began to hang */
     weir *shared, *alone;
     weir_thread *shared_thread, *alone_thread;
     weir_key shared_keys[POLICIES][KEYS], alone_keys[POLICIES][KEYS];
@@ -210,6 +219,8 @@ static void poll_both(struct play *p)
 static void pass(struct play *p, uint64_t ns, uint64_t polls)
 {
     ns = min_u64(ns, START_NS + MOST_NS - min_u64(p->clock.wall_ns, START_NS + MOST_NS));
+    ns = p->hung ? min_u64(ns, HUNG_MOST_NS - p->hung_ns) : ns;
+    p->hung_ns = p->hung ? p->hung_ns + ns : 0;
     for (uint64_t i = 0; i < polls; i++) {
         fake_clock_advance(&p->clock, ns / polls);
         poll_both(p);
@@ -515,6 +526,7 @@ static void change_redis(struct play *p, uint64_t *rng)
     if (what == 1 || what == 0 || (what <= 3 && p->shared->fleet.clock.known)) {
         loopback_fleet_set_down(p->fleet, what == 0);
         loopback_fleet_set_hung(p->fleet, what == 2);
+        p->hung = what == 2;
         loopback_fleet_set_slow(p->fleet, 0);
         loopback_transport_set_cut(p->transport, what == 3);
     } else if (what == 4) {
