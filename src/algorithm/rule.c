@@ -41,14 +41,6 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns)
     return rule;
 }
 
-void rule_convert_rate(struct rule *rule, uint8_t rate_id)
-{
-    if (rate_id != rule->rate_id && rate_id != 0 && rule->rate_table != NULL && rule->rate_table->units[rate_id] != 0) {
-        rule->rate_id = rate_id;
-        rule->unit = rule->rate_table->units[rate_id];
-    }
-}
-
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns)
 {
     switch (rule_kind(rule)) {

@@ -74,6 +74,15 @@ static inline bool rule_slides(const struct rule *rule)
     return algorithm_slides(rule->algorithm);
 }
 
+/* Sets the rule's rate to that of `rate_id`, where the table has one. `limit` and `tolerance` stay. */
+static inline void rule_convert_rate(struct rule *rule, uint8_t rate_id)
+{
+    if (rate_id != rule->rate_id && rate_id != 0 && rule->rate_table != NULL && rule->rate_table->units[rate_id] != 0) {
+        rule->rate_id = rate_id;
+        rule->unit = rule->rate_table->units[rate_id];
+    }
+}
+
 /*
  * The rule of a valid limit. `origin_ns` is the same for a whole process: no later than any time the process will see,
  * and at most some years earlier.
@@ -84,9 +93,6 @@ struct rule rule_make(const weir_limit *limit, uint64_t origin_ns);
  * The state of a history is a summary as of the last history_expire (history.h). The functions below that charge or
  * refund leave such a state as it is: history_push and history_pop change the history itself.
  */
-
-/* Sets the rule's rate to that of `rate_id`, where the table has one. `limit` and `tolerance` stay. */
-void rule_convert_rate(struct rule *rule, uint8_t rate_id);
 
 /* The state of a key that was never used. */
 struct state rule_fresh(const struct rule *rule, uint64_t now_ns);
