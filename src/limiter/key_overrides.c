@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_set_override, weir_list_overrides and weir_set_key_form. Overrides are compiled against the present policies and
- * published within the set that checks read. A new set is compiled with the overrides before it is published, so that
- * every check sees policies and overrides of the same time.
+ * weir_set_override and weir_list_overrides. Overrides are compiled against the present policies and published within
+ * the set that checks read. A new set is compiled with the overrides before it is published, so that every check sees
+ * policies and overrides of the same time.
  */
 #include "limiter/key_overrides.h"
 
@@ -15,9 +15,7 @@
 #include "base/plain.h"
 #include "base/rcu.h"
 #include "fleet/fleet_log.h"
-#include "limiter/set_policies.h"
 #include "policy/entry.h"
-#include "policy/validate.h"
 
 /* The most bytes of a malformed override that the log quotes. */
 #define QUOTED_SIZE 81
@@ -223,39 +221,4 @@ size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
     }
     (void) pthread_mutex_unlock(&w->policy_lock);
     return count;
-}
-
-/* weir_set_key_form, under the policy lock. */
-static int set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
-{
-    const weir_key_form *old = policy_names_form(&w->names, policy);
-    if (policy_names_set_form(&w->names, policy, form) != 0) {
-        return error_set(error, -ENOMEM, "out of memory for the form of policy \"%s\"", policy);
-    }
-    const int result = policies_publish_again(w, error);
-    if (result != 0) {
-        (void) policy_names_set_form(&w->names, policy, old);
-    }
-    return result;
-}
-
-int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
-{
-    const weir_limit any = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = NS_PER_S};
-    const weir_policy named = {.name = policy, .limits = &any, .limit_count = 1};
-    int result = policy_validate(&named, 1, NULL, error);
-    if (result != 0) {
-        return result;
-    }
-    if (strchr(policy, '/') != NULL) {
-        return error_set(error, -EINVAL, "\"%s\" is a tier; give the name before the first '/'", policy);
-    }
-    if (form != NULL && (form->write == NULL || form->read == NULL || form->example == NULL)) {
-        return error_set(error, -EINVAL, "the form of policy \"%s\" lacks write, read or example; give all three",
-                         policy);
-    }
-    (void) pthread_mutex_lock(&w->policy_lock);
-    result = set_key_form(w, policy, form, error);
-    (void) pthread_mutex_unlock(&w->policy_lock);
-    return result != 0 ? result : error_clear(error);
 }

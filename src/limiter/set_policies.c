@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_set_policies, weir_load_policies and weir_find_policy. See set_policies.h.
+ * weir_set_policies, weir_load_policies, weir_find_policy and weir_set_key_form. See set_policies.h.
  */
 #include "limiter/set_policies.h"
 
@@ -182,4 +182,39 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
     }
     (void) pthread_mutex_unlock(&unlocked->policy_lock);
     return id;
+}
+
+/* weir_set_key_form, under the policy lock. */
+static int set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
+{
+    const weir_key_form *old = policy_names_form(&w->names, policy);
+    if (policy_names_set_form(&w->names, policy, form) != 0) {
+        return error_set(error, -ENOMEM, "out of memory for the form of policy \"%s\"", policy);
+    }
+    const int result = policies_publish_again(w, error);
+    if (result != 0) {
+        (void) policy_names_set_form(&w->names, policy, old);
+    }
+    return result;
+}
+
+int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
+{
+    const weir_limit any = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = NS_PER_S};
+    const weir_policy named = {.name = policy, .limits = &any, .limit_count = 1};
+    int result = policy_validate(&named, 1, NULL, error);
+    if (result != 0) {
+        return result;
+    }
+    if (strchr(policy, '/') != NULL) {
+        return error_set(error, -EINVAL, "\"%s\" is a tier; give the name before the first '/'", policy);
+    }
+    if (form != NULL && (form->write == NULL || form->read == NULL || form->example == NULL)) {
+        return error_set(error, -EINVAL, "the form of policy \"%s\" lacks write, read or example; give all three",
+                         policy);
+    }
+    (void) pthread_mutex_lock(&w->policy_lock);
+    result = set_key_form(w, policy, form, error);
+    (void) pthread_mutex_unlock(&w->policy_lock);
+    return result != 0 ? result : error_clear(error);
 }

@@ -4,7 +4,7 @@
  * of the fleet: shared_policies_test.c.)
  *
  * Guards: src/limiter/key_overrides.c, src/policy/override_set.c, src/policy/entry.c, src/policy/key_form.c,
- * src/base/percent.c
+ * src/limiter/set_policies.c, src/base/percent.c
  */
 #include <arpa/inet.h>
 #include <errno.h>
