@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/record_hash.h"
 #include "policy/entry.h"
+#include "policy/policy_set.h"
 
 struct entry {
     uint64_t hash, more; /* of what it is found by; `more` of a hashed key alone */

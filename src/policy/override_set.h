@@ -35,6 +35,7 @@ struct override_list {
 void overrides_drop(struct override_text *texts, size_t count);
 
 struct overrides;
+struct policy_set;
 
 /* What overrides_compile reads. */
 struct override_context {

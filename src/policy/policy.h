@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiled policies: what a check reads.
- *
- * A set does not change once published, except for the numbers that the outage mode sets (the `now` fields of its
- * limits). Checks read the set within an RCU section; it is replaced as a whole. Names: policy_, policy_set_.
+ * A compiled policy: what a check reads. A policy does not change once its set is published (policy_set.h), except for
+ * the numbers that the outage mode sets: the `now` fields of its limits.
  */
 #ifndef WEIR_POLICY_POLICY_H
 #define WEIR_POLICY_POLICY_H
@@ -71,26 +69,8 @@ struct policy {
     _Atomic uint8_t basis;       /* weir_basis, for verdicts */
 };
 
-struct overrides;
-
-struct policy_set {
-    size_t count;
-    struct policy *policies;     /* `count` of them */
-    struct policy **members;     /* the policies ordered by group */
-    struct policy_group *groups; /* group_count of them */
-    size_t group_count;
-    weir_policy_id *group_ids;                   /* of each policy in order; used while the set is compiled */
-    struct policy *by_id[WEIR_MAX_POLICIES + 1]; /* NULL: not in this set */
-    const struct policy_group *by_group[WEIR_MAX_POLICIES + 1]; /* by the group's id; NULL: not in this set */
-    _Atomic(struct overrides *) overrides;                      /* NULL: there are none */
-};
-
 /* The part of limit_hash that the metadata of a cell has. */
 #define POLICY_LIMIT_ID(limit_hash) ((uint32_t) ((limit_hash) >> 32))
-
-/* The limit of this id in any tier of the group, and the tier in *policy; NULL: the set has no such limit. */
-const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_id,
-                                            const struct policy **policy);
 
 /* What a policy is compiled with: the process's tick, the origin of bucket times, and the names of policies. */
 struct policy_context {
@@ -98,13 +78,11 @@ struct policy_context {
     struct policy_names *names;
 };
 
-/*
- * Compiles valid policies. New names get ids. 0; -ENOSPC or -ENOMEM with a sentence, and then no name was added.
- */
-int policy_set_compile(const weir_policy *policies, size_t count, const struct policy_context *context,
-                       struct policy_set **out, weir_error *error);
+/* Compiles a valid policy into *out, whose id and group are set. */
+void policy_compile(struct policy *out, const weir_policy *policy, const struct policy_context *context);
 
-void policy_set_free(struct policy_set *set); /* NULL is allowed */
+/* Raises history_max to at least `units`, in all limits of the group that share the keys of this limit. */
+void policy_raise_history_max(const struct policy_group *group, uint64_t limit_hash, uint64_t units);
 
 /*
  * Makes *out a copy of `like` for an override: with one limit and burst (0: as the limit) per limit, in range, or with

@@ -40,6 +40,7 @@ struct evicted_reports {
     _Atomic uint64_t begun, ended;
 };
 
+struct policy_set;
 struct process;
 
 /* What is lost when a cell's key is evicted: 0 (nothing), or the used part of its limit in 65536ths, at least 1. */

@@ -11,7 +11,7 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "policy/policy.h"
+#include "policy/policy_set.h"
 #include "process/evict.h"
 #include "process/evicted_sketch.h"
 #include "process/history_store.h"
