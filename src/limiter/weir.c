@@ -274,7 +274,7 @@ size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *o
 
 weir_thread *weir_attach(weir *w)
 {
-    return thread_attach(&w->limiter);
+    return thread_attach(&w->limiter, handle_token());
 }
 
 void weir_detach(weir_thread *t)
@@ -287,7 +287,7 @@ void weir_detach(weir_thread *t)
 void weir_unbind(weir_thread *t)
 {
     if (t != NULL) {
-        handle_unbind(t);
+        thread_unbind(t);
     }
 }
 

@@ -6,9 +6,6 @@
  * weirs for handles with this token.
  *
  * Invariants
- *   The thread that changes `owner` from an attached value to HANDLE_LEAVING, by compare-and-swap, detaches the handle,
- *   and no other thread does. The swap names the expected token: a handle that was given back and attached anew has
- *   another one.
  *   `watched` holds every weir of this process between weir_open and weir_close. After fork it holds none of the
  *   parent's: the locks of their slots may be held by threads that the child does not have.
  *
@@ -44,12 +41,7 @@ static void give_back(struct limiter *limiter, uint64_t token)
 {
     const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach() */
     for (uint32_t i = 0; i < high; i++) {
-        struct weir_thread *t = &limiter->threads[i];
-        uint64_t owner = token;
-        /* Relaxed: a thread sees its own stores. */
-        if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
-            thread_leave(t);
-        }
+        thread_detach_bound(&limiter->threads[i], token);
     }
 }
 
@@ -113,29 +105,6 @@ uint64_t handle_token(void)
         }
     }
     return word - word % TOKEN_STEP;
-}
-
-static bool is_attached(uint64_t owner)
-{
-    return owner != HANDLE_FREE && owner != HANDLE_LEAVING;
-}
-
-bool handle_claim(struct weir_thread *t)
-{
-    uint64_t owner = load_relaxed(&t->owner);
-    while (is_attached(owner)) {
-        if (cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void handle_unbind(struct weir_thread *t)
-{
-    uint64_t owner = load_relaxed(&t->owner);
-    while (is_attached(owner) && !cas_acquire(&t->owner, &owner, HANDLE_UNBOUND)) {
-    }
 }
 
 void handle_watch(struct limiter *limiter)

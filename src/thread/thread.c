@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See thread.h. Progress: attaching is lock-free; detaching waits for settlers of its slots. */
+/*
+ * See thread.h.
+ *
+ * Invariant: the thread that changes `owner` from an attached value to HANDLE_LEAVING, by compare-and-swap, detaches
+ * the handle, and no other thread does.
+ *
+ * Progress: attaching is lock-free; detaching waits for settlers of its slots.
+ */
 #include "thread/thread.h"
 
 #include "base/rcu.h"
-#include "thread/handle.h"
 #include "thread/limiter.h"
 #include "thread/settle.h"
 
-struct weir_thread *thread_attach(struct limiter *limiter)
+struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 {
-    const uint64_t token = handle_token();
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         uint64_t free = HANDLE_FREE;
-        if (load_relaxed(&t->owner) == HANDLE_FREE && cas_acquire(&t->owner, &free, token)) {
+        if (load_relaxed(&t->owner) == HANDLE_FREE && cas_acquire(&t->owner, &free, owner)) {
             (void) add_relaxed(&limiter->line.thread_count, 1);
             uint32_t high = load_relaxed(&limiter->thread_high);
             /* Publishes the slots' set-up to settlers, which load thread_high with acquire. */
@@ -36,7 +41,13 @@ static void slot_lock_owner(struct slot_account *account)
     }
 }
 
-void thread_leave(struct weir_thread *t)
+static bool is_attached(uint64_t owner)
+{
+    return owner != HANDLE_FREE && owner != HANDLE_LEAVING;
+}
+
+/* Detaches a handle whose owner this thread has set to HANDLE_LEAVING. */
+static void leave(struct weir_thread *t)
 {
     for (size_t i = 0; i < t->slot_count; i++) {
         if (load_relaxed(&t->slots[i].hash) != 0) {
@@ -51,7 +62,27 @@ void thread_leave(struct weir_thread *t)
 
 void thread_detach(struct weir_thread *t)
 {
-    if (handle_claim(t)) {
-        thread_leave(t);
+    uint64_t owner = load_relaxed(&t->owner);
+    while (is_attached(owner)) {
+        if (cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
+            leave(t);
+            return;
+        }
+    }
+}
+
+void thread_detach_bound(struct weir_thread *t, uint64_t token)
+{
+    uint64_t owner = token;
+    /* Relaxed: a thread sees its own stores. A handle that was given back and attached anew has another token. */
+    if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
+        leave(t);
+    }
+}
+
+void thread_unbind(struct weir_thread *t)
+{
+    uint64_t owner = load_relaxed(&t->owner);
+    while (is_attached(owner) && !cas_acquire(&t->owner, &owner, HANDLE_UNBOUND)) {
     }
 }

@@ -27,6 +27,11 @@ struct tally {
     _Atomic uint64_t would_deny; /* of `allowed`: in shadow mode */
 };
 
+/* weir_thread.owner is one of these, or the token of the thread that the handle is bound to (handle.h). */
+#define HANDLE_FREE    UINT64_C(0) /* the place can be attached to */
+#define HANDLE_UNBOUND UINT64_C(1) /* attached, and bound to no thread: weir_unbind */
+#define HANDLE_LEAVING UINT64_C(2) /* being detached, by the thread that set this */
+
 struct slot;
 struct slot_account;
 struct tick_line;
@@ -47,7 +52,7 @@ struct weir_thread {
     uint32_t *set_busy_epochs;         /* by set of slots: an epoch in which all were in use */
     struct policy_snapshot *snapshots; /* by policy: see policy_snapshot.h */
     uint32_t index;
-    _Atomic uint64_t owner; /* the thread that the handle belongs to: see handle.h */
+    _Atomic uint64_t owner; /* HANDLE_*, or a token */
     /* Counters of the owner. */
     _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
     uint64_t looked_count; /* slow_count when it last looked at the clock */
@@ -56,11 +61,13 @@ struct weir_thread {
     _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
 };
 
-/* A handle for the calling thread; NULL: all are in use. */
-struct weir_thread *thread_attach(struct limiter *limiter);
+/* A handle for the calling thread, with this owner: its token, or HANDLE_UNBOUND. NULL: all are in use. */
+struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner);
 /* Detaches a handle; does nothing where it is not attached, or another thread is detaching it. */
 void thread_detach(struct weir_thread *t);
-/* Detaches a handle that the caller has claimed: see handle.h. */
-void thread_leave(struct weir_thread *t);
+/* Detaches a handle that is bound to the calling thread, by its token; does nothing where the handle is not. */
+void thread_detach_bound(struct weir_thread *t, uint64_t token);
+/* Binds a handle to no thread. */
+void thread_unbind(struct weir_thread *t);
 
 #endif
