@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "tools.h"
 #include "transport/loopback/loopback.h"

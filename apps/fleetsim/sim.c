@@ -9,6 +9,7 @@
 #include "algorithm/window.h"
 #include "base/error.h"
 #include "inside.h"
+#include "limiter/weir_open.h"
 #include "policy/validate.h"
 
 /* Nodes have met before the traffic begins. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options: defaults and ranges. */
+/* See options.h. */
+#include "limiter/options.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -7,7 +9,6 @@
 
 #include "base/error.h"
 #include "fleet/fleet.h"
-#include "limiter/weir_private.h"
 
 /* The smallest options struct there ever was ends behind log_arg. */
 #define OPTIONS_SIZE_MIN offsetof(weir_options, max_log_units)

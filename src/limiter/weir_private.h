@@ -54,10 +54,4 @@ struct weir {
     pthread_cond_t sync_done;
 };
 
-/* weir_open over a transport of the caller's, which it takes over also when it fails; NULL: no fleet. */
-int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error);
-
-/* options.c: copies *in to *out with every default filled in; refuses what is out of range. */
-int options_complete(const weir_options *in, weir_options *out, weir_error *error);
-
 #endif

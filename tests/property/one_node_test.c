@@ -33,6 +33,7 @@
 #include "base/rcu.h"
 #include "check/check.h"
 #include "check/reset.h"
+#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "policy/validate.h"
 #include "process/insert.h"

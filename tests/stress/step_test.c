@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "transport/loopback/loopback.h"

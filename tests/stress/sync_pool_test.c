@@ -13,6 +13,7 @@
 
 #include "base/numbers.h"
 #include "base/spin.h"
+#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "transport/loopback/loopback.h"

@@ -17,6 +17,7 @@
 #include "check/check.h"
 #include "fleet/report.h"
 #include "fleet/tuning.h"
+#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "process/insert.h"
 #include "support/support.h"

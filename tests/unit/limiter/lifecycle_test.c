@@ -2,8 +2,8 @@
 /*
  * Opening, closing, attaching, forking: nothing is left behind.
  *
- * Guards: src/limiter/weir.c, src/limiter/options.c, src/limiter/background.c, src/thread/limiter.c,
- * src/thread/thread.c, src/limiter/stats.c
+ * Guards: src/limiter/weir.c, src/limiter/weir_open.c, src/limiter/options.c, src/limiter/background.c,
+ * src/thread/limiter.c, src/thread/thread.c, src/limiter/stats.c
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weir_open and weir_close: makes and frees all parts of a weir. See weir_open.h. */
+#include "limiter/weir_open.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/rcu.h"
+#include "limiter/background.h"
+#include "limiter/bucket_origin.h"
+#include "limiter/options.h"
+#include "limiter/set_policies.h"
+#include "limiter/weir_private.h"
+#include "thread/handle.h"
+#include "transport/redis/redis.h"
+
+/* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */
+#define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
+
+static int locks_init(weir *w)
+{
+    pthread_condattr_t monotonic;
+    int result = pthread_condattr_init(&monotonic);
+    if (result != 0) {
+        return -result;
+    }
+    (void) pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    result = pthread_cond_init(&w->sync_done, &monotonic);
+    (void) pthread_condattr_destroy(&monotonic);
+    if (result == 0) {
+        (void) pthread_mutex_init(&w->policy_lock, NULL);
+        (void) pthread_mutex_init(&w->poll_lock, NULL);
+        (void) pthread_mutex_init(&w->sync_lock, NULL);
+    }
+    return -result;
+}
+
+static void locks_destroy(weir *w)
+{
+    (void) pthread_mutex_destroy(&w->policy_lock);
+    (void) pthread_mutex_destroy(&w->poll_lock);
+    (void) pthread_mutex_destroy(&w->sync_lock);
+    (void) pthread_cond_destroy(&w->sync_done);
+}
+
+/* Fills in the secrets and the key masks, and compiles the empty policy set. */
+static int identity_init(weir *w)
+{
+    const int result = hash_secret_fill(&w->secret);
+    if (result != 0) {
+        return result;
+    }
+    for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
+        /* Mixed once more: a key's bytes can be a policy's number, and its hash must not equal that policy's mask. */
+        w->policy_key_masks[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
+    }
+    w->names.key_masks = w->policy_key_masks;
+    record_hash_init(&w->record_hash, w->options.fleet_secret);
+    w->names.record_hash = &w->record_hash;
+    struct policy_set *none = NULL;
+    const struct policy_context context = {
+        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.origin_ns, .names = &w->names};
+    const int compiled = policy_set_compile(NULL, 0, &context, &none, NULL);
+    store_release(&w->limiter.process.policies, none);
+    return compiled;
+}
+
+/* Frees a weir, also one that is not complete: missing parts are zero. */
+static void weir_free(weir *w)
+{
+    if (w->wake_fd >= 0) {
+        (void) close(w->wake_fd);
+    }
+    poll_set_close(&w->poll_set);
+    if (w->has_fleet) {
+        fleet_close(&w->fleet);
+    }
+    policy_set_free(load_relaxed(&w->limiter.process.policies));
+    policy_names_free(&w->names);
+    configured_policies_free(w->configured);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        overrides_drop(w->overrides[i].texts, w->overrides[i].count);
+    }
+    limiter_close(&w->limiter);
+    denial_log_close(&w->denials);
+    if (getpid() == w->pid) {
+        locks_destroy(w); /* in a child the locks are as the parent's threads left them; some of these may wait for the
+                             condition */
+    }
+    free(w);
+}
+
+/* Makes a weir without its transport and background thread. */
+static int weir_make(const weir_options *options, bool fleet, weir **out, weir_error *error)
+{
+    weir *w = aligned_alloc(CACHE_LINE, sizeof(weir)); /* a multiple: the first member is aligned so */
+    if (w == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    memset(w, 0, sizeof(*w));
+    w->wake_fd = -1;
+    poll_set_init(&w->poll_set);
+    w->pid = getpid();
+    w->options = *options;
+    int result = rcu_ready();
+    result = result != 0 ? result : locks_init(w);
+    if (result != 0) {
+        free(w);
+        return error_set(error, result, "no locks or fork handlers to be had: %s", strerror(-result));
+    }
+    w->limiter.tick_ns = options->tick_us * NS_PER_US;
+    if (options->clock != NULL) {
+        w->clock = *options->clock;
+        w->limiter.clock = &w->clock;
+        w->limiter.host_time = true;
+    }
+    const uint64_t now_ns = clock_monotonic_ns(w->limiter.clock);
+    const uint64_t wall_ns = clock_wall_ns(w->limiter.clock);
+    w->limiter.process.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
+    result = limiter_open(&w->limiter, options->max_keys, options->max_threads, options->max_log_units, fleet);
+    if (result != 0) {
+        weir_free(w);
+        return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
+                         process_size(options->max_keys, fleet) >> 20);
+    }
+    if (options->log != NULL && !options->no_denial_log) {
+        result = denial_log_open(&w->denials, now_ns);
+        w->limiter.process.top_denied.recent = w->denials.recent;
+    }
+    result = result != 0 ? result : identity_init(w);
+    if (result != 0) {
+        weir_free(w);
+        return error_set(error, result, "no secret or memory to be had: %s", strerror(-result));
+    }
+    tick_start(&w->limiter, now_ns, wall_ns - now_ns);
+    w->active_ns = w->settle_ns = now_ns;
+    *out = w;
+    return 0;
+}
+
+int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error)
+{
+    weir_options complete;
+    weir *w = NULL;
+    int result = options_complete(options, &complete, error);
+    if (result == 0) {
+        result = weir_make(&complete, transport != NULL, &w, error);
+    }
+    if (w == NULL) {
+        if (transport != NULL) {
+            transport->ops->close(transport);
+        }
+        return result;
+    }
+    if (transport != NULL) {
+        result = fleet_open(&w->fleet, &w->limiter, transport, &complete, clock_monotonic_ns(w->limiter.clock));
+        if (result != 0) {
+            transport->ops->close(transport);
+            weir_free(w);
+            return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
+        }
+        w->has_fleet = true;
+        w->fleet.clock.move_origin = bucket_origin_move;
+        w->fleet.clock.move_arg = w;
+    }
+    if (!complete.no_thread) {
+        result = background_start(w);
+        if (result != 0) {
+            weir_free(w);
+            return error_set(error, result, "no background thread to be had: %s", strerror(-result));
+        }
+    }
+    w->options.redis_url = w->options.prefix = w->options.node_name = w->options.fleet_secret = NULL;
+    handle_watch(&w->limiter);
+    *out = w;
+    return error_clear(error);
+}
+
+int weir_open(const weir_options *options, weir **out, weir_error *error)
+{
+    if (out == NULL) {
+        return error_set(error, -EINVAL, "out is NULL; give a place for the weir");
+    }
+    *out = NULL;
+    weir_options complete;
+    int result = options_complete(options, &complete, error);
+    if (result != 0) {
+        return result;
+    }
+    struct transport *transport = NULL;
+    if (complete.redis_url != NULL) {
+        const uint64_t now_ns = clock_monotonic_ns(complete.clock);
+        const struct transport_config config = {
+            .url = complete.redis_url,
+            .prefix = complete.prefix,
+            .timeout_ms = complete.redis_timeout_ms,
+            .jitter_seed = hash_mix(now_ns ^ (uint64_t) getpid() << 32),
+            .now_ns = now_ns,
+        };
+        result = redis_transport_open(&config, &transport, error);
+        if (result != 0) {
+            return result;
+        }
+    }
+    return weir_open_on(options, transport, out, error);
+}
+
+/* Sends the last reports, for at most redis_timeout_ms. */
+static void report_last(weir *w)
+{
+    for (uint32_t i = 0; i < w->limiter.max_threads; i++) {
+        thread_detach(&w->limiter.threads[i]);
+    }
+    if (w->has_fleet) {
+        w->fleet.leaves = true;
+        (void) background_sync_here(w, w->options.redis_timeout_ms, true);
+    }
+}
+
+void weir_close(weir *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    handle_unwatch(&w->limiter);
+    if (getpid() == w->pid) {
+        background_stop(w);
+        report_last(w);
+    }
+    weir_free(w);
+}
