@@ -23,7 +23,7 @@
 
 static uint64_t node_number(const struct sim_node *node, const struct rule *rule)
 {
-    return window_span_at(rule, limiter_time(&node->w->limiter)).number;
+    return window_span_at(rule, tick_time(&node->w->limiter)).number;
 }
 
 /* The place of a window; what was there is over. */

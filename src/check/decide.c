@@ -380,7 +380,7 @@ static bool renew_time(struct request *r)
     if (!rule_is_bucket(&claim->rules[out->limit_index]) || out->retry_after_ns > limiter->tick_ns) {
         return false;
     }
-    const uint64_t now_ns = limiter_time(limiter);
+    const uint64_t now_ns = tick_time(limiter);
     const bool later = now_ns > r->now_ns;
     r->now_ns = later ? now_ns : r->now_ns;
     return later;

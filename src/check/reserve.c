@@ -202,7 +202,7 @@ static bool reserve_key(struct weir_thread *t, const struct policy *policy, cons
     struct decision decision = {.allowed = false};
     uint32_t cells[WEIR_MAX_LIMITS];
     struct claim claim = {.policy = policy, .key = key, .cost = cost, .cells = cells};
-    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = limiter_time(t->limiter), .out = &decision};
+    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = tick_time(t->limiter), .out = &decision};
     /* The key's own grant would be before the request in the queue: taking the slot settles it. */
     const size_t index = slot_take(t, policy, key, EPOCH_ASLEEP, r.now_ns);
     if (index != SLOT_NONE) {

@@ -69,14 +69,14 @@ static void reset_member(struct limiter *limiter, const struct policy *policy, c
         /* Else the usage would be restored when the key is evicted and comes back. */
         sketch_erase(&limiter->process.sketch, cell_hash(policy, key, i));
     }
-    if (!insert_pin(&limiter->process, policy, key, limiter_time(limiter), cells)) {
+    if (!insert_pin(&limiter->process, policy, key, tick_time(limiter), cells)) {
         return; /* no room: the key cannot have been counted here */
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
         subject_settle(limiter, NULL, policy, key, cells[i]);
     }
     /* After the settling: what passed on grants has been charged as of an earlier time. */
-    const uint64_t now_ns = max_u64(limiter_time(limiter), load_relaxed(&limiter->line.now_ns));
+    const uint64_t now_ns = max_u64(tick_time(limiter), load_relaxed(&limiter->line.now_ns));
     for (size_t i = 0; i < policy->limit_count; i++) {
         reset_cell(&limiter->process, policy, i, cells[i], now_ns, reachable);
     }

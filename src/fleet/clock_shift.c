@@ -93,7 +93,7 @@ static void shift_cell(const struct sweep *sweep, uint32_t at, struct sync_full 
 
 bool clock_shift_step(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, int64_t delta_ns)
 {
-    const uint64_t up_ns = clock_monotonic_ns(fleet->limiter->clock) - fleet->opened_ns;
+    const uint64_t up_ns = clock_monotonic_ns(fleet->node_clock) - fleet->opened_ns;
     const struct sweep sweep = {.fleet = fleet,
                                 .set = set,
                                 .now_ns = now_ns,

@@ -56,23 +56,26 @@ static int make_batch(struct report_batch *batch)
     return 0;
 }
 
-int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *transport, const weir_options *options,
-               uint64_t monotonic_ns)
+int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, struct transport *transport,
+               const weir_options *options, uint64_t monotonic_ns)
 {
-    const uint32_t cells = (uint32_t) limiter->process.table.cell_count;
-    fleet->limiter = limiter;
-    fleet->process = &limiter->process;
+    struct process *process = parts->process;
+    const uint32_t cells = (uint32_t) process->table.cell_count;
+    fleet->limiter = parts->limiter;
+    fleet->process = process;
+    fleet->line = parts->line;
+    fleet->node_clock = parts->clock;
     fleet->log = options->log;
     fleet->log_arg = options->log_arg;
     fleet->interval_ms = options->sync_interval_ms;
-    limiter->process.interval_ns = options->sync_interval_ms * NS_PER_MS;
+    process->interval_ns = options->sync_interval_ms * NS_PER_MS;
     fleet->gather.resync_cursor = fleet->gather.resync_end = cells;
     fleet->gather.deferred_cursor = fleet->gather.deferred_end = cells;
     fleet->waive.cells_done = fleet->clock_shift.cells_done = cells;
     fleet->expected_nodes = options->expected_nodes;
-    membership_open(&fleet->membership, options->expected_nodes, limiter->process.interval_ns,
+    membership_open(&fleet->membership, options->expected_nodes, process->interval_ns,
                     options->redis_timeout_ms * NS_PER_MS);
-    store_relaxed(&limiter->process.nodes, membership_nodes(&fleet->membership));
+    store_relaxed(&process->nodes, membership_nodes(&fleet->membership));
     fleet->opened_ns = monotonic_ns;
     fleet->schedule.next_ns = monotonic_ns;
     fleet->schedule.extra_ns = UINT64_MAX;

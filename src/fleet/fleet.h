@@ -38,11 +38,21 @@
 
 struct fleet;
 struct limiter;
+struct process;
+struct tick_line;
 struct transport;
 
+/* The limiter that the fleet belongs to, and the parts of it that the fleet reads and writes. */
+struct fleet_parts {
+    struct limiter *limiter;
+    struct process *process;
+    struct tick_line *line;
+    const weir_clock *clock;
+};
+
 /* Takes over the transport. 0; -ENOMEM; -errno where there is no random node id. */
-int fleet_open(struct fleet *fleet, struct limiter *limiter, struct transport *transport, const weir_options *options,
-               uint64_t monotonic_ns);
+int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, struct transport *transport,
+               const weir_options *options, uint64_t monotonic_ns);
 void fleet_close(struct fleet *fleet);
 
 /*

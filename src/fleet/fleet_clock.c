@@ -33,7 +33,7 @@ static int64_t clamp(int64_t value, int64_t most)
 
 static uint64_t offset_of(const struct fleet *fleet)
 {
-    return load_relaxed(&fleet->limiter->line.offset_ns); /* this thread's own stores */
+    return load_relaxed(&fleet->line->offset_ns); /* this thread's own stores */
 }
 
 /*
@@ -50,7 +50,7 @@ static void begin_step(struct fleet *fleet, uint64_t monotonic_ns, int64_t error
     struct limiter *limiter = fleet->limiter;
     tick_epoch(limiter);
     (void) settle_lapsed(limiter);
-    sketch_shift(&limiter->process.sketch, error_ns);
+    sketch_shift(&fleet->process->sketch, error_ns);
     if (error_ns < 0) {
         tick_set_offset(limiter, monotonic_ns, offset_of(fleet) + (uint64_t) error_ns, true);
         (void) settle_lapsed(limiter);
@@ -169,6 +169,6 @@ void fleet_clock_slew(struct fleet *fleet, uint64_t elapsed_ns)
     if (by_ns != 0) {
         clock->slew_left_ns -= by_ns;
         /* The next tick reads the offset here. */
-        store_relaxed(&fleet->limiter->line.offset_ns, offset_of(fleet) + (uint64_t) by_ns);
+        store_relaxed(&fleet->line->offset_ns, offset_of(fleet) + (uint64_t) by_ns);
     }
 }

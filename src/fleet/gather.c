@@ -40,7 +40,7 @@ static bool has_room(struct gathering *g)
     g->full = g->full || g->fleet->batch.sync_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
               g->again_count == ROUND_HISTORIES;
     if (!g->full && ++g->looked % CLOCK_EVERY_CELLS == 0) {
-        g->full = clock_monotonic_ns(g->fleet->limiter->clock) >= g->until_ns;
+        g->full = clock_monotonic_ns(g->fleet->node_clock) >= g->until_ns;
     }
     return !g->full;
 }
@@ -217,7 +217,7 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
     struct gathering g = {.fleet = fleet,
                           .set = set,
                           .now_ns = now_ns,
-                          .until_ns = clock_monotonic_ns(fleet->limiter->clock) + GATHER_SLICE_NS,
+                          .until_ns = clock_monotonic_ns(fleet->node_clock) + GATHER_SLICE_NS,
                           .unreported = TABLE_NONE};
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;

@@ -48,7 +48,7 @@ static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
 
 static uint64_t fleet_time(const struct fleet *fleet, uint64_t monotonic_ns)
 {
-    return monotonic_ns + load_relaxed(&fleet->limiter->line.offset_ns); /* this thread's own stores */
+    return monotonic_ns + load_relaxed(&fleet->line->offset_ns); /* this thread's own stores */
 }
 
 /* Begins a full sync if one is asked for, and settles grants: all of them when a full sync begins for the first time.
@@ -79,7 +79,7 @@ static void fill_heartbeat(struct fleet *fleet, bool asks, uint64_t monotonic_ns
     round->leaves = fleet->leaves;
     round->asks = asks;
     round->fleet_ns = fleet->clock.known ? fleet_time(fleet, monotonic_ns) : 0;
-    round->wall_ns = clock_wall_ns(fleet->limiter->clock);
+    round->wall_ns = clock_wall_ns(fleet->node_clock);
     round->node_lifetime_ms = (uint32_t) (membership_lifetime_ns(fleet->process->interval_ns) / NS_PER_MS);
     round->first = fleet->news.good_ns == 0;
     round->sent_size = 0;

@@ -20,15 +20,18 @@
 #include "fleet/report.h"
 #include "fleet/round.h"
 #include "fleet/waive.h"
-#include "thread/limiter.h"
+#include "process/process.h"
+#include "thread/tick.h"
 #include "transport/transport.h"
 
 /* A node id: 12 digits, and its terminator. */
 #define NODE_ID_SIZE 16
 
 struct fleet {
-    struct limiter *limiter;
-    struct process *process; /* of this limiter */
+    struct limiter *limiter; /* for the functions of tick.h and settle.h alone */
+    struct process *process;
+    struct tick_line *line;
+    const weir_clock *node_clock; /* NULL: the system's */
     struct transport *transport;
     weir_log_fn log;
     void *log_arg;

@@ -35,15 +35,15 @@ static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit
 /* Goes on from *cursor, for as long as it may. True: that was the last of the table. */
 bool sweep_slice(const struct sweep *sweep, uint32_t *cursor, sweep_visit visit)
 {
-    const struct limiter *limiter = sweep->fleet->limiter;
-    const uint64_t cell_count = limiter->process.table.cell_count;
+    const struct fleet *fleet = sweep->fleet;
+    const uint64_t cell_count = fleet->process->table.cell_count;
     if (*cursor == cell_count) {
         return true;
     }
-    const uint64_t until_ns = clock_monotonic_ns(limiter->clock) + SWEEP_SLICE_NS;
+    const uint64_t until_ns = clock_monotonic_ns(fleet->node_clock) + SWEEP_SLICE_NS;
     do {
         visit_cell(sweep, *cursor, visit);
     } while (++*cursor < cell_count &&
-             (*cursor % CLOCK_EVERY_CELLS != 0 || clock_monotonic_ns(limiter->clock) < until_ns));
+             (*cursor % CLOCK_EVERY_CELLS != 0 || clock_monotonic_ns(fleet->node_clock) < until_ns));
     return *cursor == cell_count;
 }

@@ -45,7 +45,7 @@ bool waive_pending(const struct fleet *fleet, const struct policy *policy, uint3
 void waive_step(struct fleet *fleet, const struct policy_set *set)
 {
     const struct sweep sweep = {
-        .fleet = fleet, .set = set, .groups = fleet->waive.groups, .now_ns = limiter_time(fleet->limiter)};
+        .fleet = fleet, .set = set, .groups = fleet->waive.groups, .now_ns = tick_time(fleet->limiter)};
     if (fleet->waive.cells_done != fleet->process->table.cell_count &&
         sweep_slice(&sweep, &fleet->waive.cells_done, waive_cell)) {
         memset(fleet->waive.groups, 0, sizeof(fleet->waive.groups));

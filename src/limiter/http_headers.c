@@ -69,7 +69,7 @@ static void add_trio(struct text *text, const weir_verdict *verdict)
 /* Seconds since 1970 in which a time from now lies, up. */
 static uint64_t unix_time(const weir *w, uint64_t after_ns)
 {
-    return seconds_up(saturating_add(limiter_time(&w->limiter), after_ns));
+    return seconds_up(saturating_add(tick_time(&w->limiter), after_ns));
 }
 
 static void add_x(struct text *text, const weir *w, const weir_verdict *verdict, bool iso)

@@ -206,7 +206,7 @@ static void add_troubles(struct text *text, const struct fleet_stats *stats)
 /* By the same clock as the age of the fleet's news. */
 static uint64_t since_open_ns(const weir *w)
 {
-    const uint64_t now_ns = limiter_time(&w->limiter) - load_relaxed(&w->limiter.line.offset_ns);
+    const uint64_t now_ns = tick_time(&w->limiter) - load_relaxed(&w->limiter.line.offset_ns);
     return saturating_sub(now_ns, w->fleet.opened_ns);
 }
 

@@ -40,7 +40,7 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);
     const uint64_t news_ns = load_relaxed(&limiter->process.news_ns);
-    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(limiter_time(limiter), news_ns);
+    stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(tick_time(limiter), news_ns);
     stats->round_trip_ns = load_relaxed(&fleet->round_trip_ns);
     stats->sync_count = load_relaxed(&fleet->sync_count);
     stats->sync_error_count = load_relaxed(&fleet->sync_error_count);

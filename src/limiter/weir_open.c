@@ -159,7 +159,11 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
         return result;
     }
     if (transport != NULL) {
-        result = fleet_open(&w->fleet, &w->limiter, transport, &complete, clock_monotonic_ns(w->limiter.clock));
+        const struct fleet_parts parts = {.limiter = &w->limiter,
+                                          .process = &w->limiter.process,
+                                          .line = &w->limiter.line,
+                                          .clock = w->limiter.clock};
+        result = fleet_open(&w->fleet, &parts, transport, &complete, clock_monotonic_ns(w->limiter.clock));
         if (result != 0) {
             transport->ops->close(transport);
             weir_free(w);

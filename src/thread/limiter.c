@@ -73,13 +73,6 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
     return 0;
 }
 
-uint64_t limiter_time(const struct limiter *limiter)
-{
-    const struct tick_line *line = &limiter->line;
-    return limiter->host_time ? load_relaxed(&line->now_ns)
-                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
-}
-
 void limiter_close(struct limiter *limiter)
 {
     process_close(&limiter->process);

@@ -31,7 +31,5 @@ struct limiter {
 /* 0; -ENOMEM. Takes zeroed memory, but for process.origin_ns. */
 int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet);
 void limiter_close(struct limiter *limiter);
-/* Fleet time now, for a caller without a weir_thread. */
-uint64_t limiter_time(const struct limiter *limiter);
 
 #endif

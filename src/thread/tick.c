@@ -131,6 +131,13 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
     tick_epoch(limiter);
 }
 
+uint64_t tick_time(const struct limiter *limiter)
+{
+    const struct tick_line *line = &limiter->line;
+    return limiter->host_time ? load_relaxed(&line->now_ns)
+                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
+}
+
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
 {
     struct limiter *limiter = t->limiter;

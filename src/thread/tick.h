@@ -47,6 +47,9 @@ void tick_wake(struct limiter *limiter, uint64_t monotonic_ns);
 /* Moves fleet time; by the background thread. `step`: now_ns may go back. */
 void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns, bool step);
 
+/* Fleet time now, for a caller without a weir_thread. */
+uint64_t tick_time(const struct limiter *limiter);
+
 /*
  * Every so many slow passes, some 10 us, a thread looks at the clock itself: far below a tick, and the look (20 ns) is
  * nothing beside 64 passes.

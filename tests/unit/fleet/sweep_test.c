@@ -229,7 +229,7 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
         const struct rule *rule = &policy->limits[0].rule;
-        const uint64_t now = bucket_time(rule, limiter_time(limiter));
+        const uint64_t now = bucket_time(rule, tick_time(limiter));
         struct dwcas *word = &limiter->process.table.cells[at].state;
         struct dwcas_value value = dwcas_read(word);
         struct state used = cell_state(value);
