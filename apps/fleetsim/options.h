@@ -3,7 +3,7 @@
 #ifndef WEIR_FLEETSIM_OPTIONS_H
 #define WEIR_FLEETSIM_OPTIONS_H
 
-#include "policy/yaml.h"
+#include "policy/policy_file.h"
 #include "sim.h"
 
 struct command {

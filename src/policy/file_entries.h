@@ -4,7 +4,7 @@
 #define WEIR_POLICY_FILE_ENTRIES_H
 
 #include "policy/override_set.h"
-#include "policy/yaml.h"
+#include "policy/policy_file.h"
 
 /*
  * Reads the overrides of a file; their policies must be in the file. `names` has the forms of keys. 0, and the caller

@@ -3,7 +3,7 @@
  * Malformed policies, from programs and from files: a sentence that says what to mend, and the old set stays.
  *
  * Guards: src/algorithm/algorithm.h, src/policy/policy_names.c, src/policy/rate_list.c, src/limiter/set_policies.c,
- * src/policy/validate.c, src/policy/policy.c, src/policy/policy_set.c, src/policy/words.c, src/policy/yaml.c,
+ * src/policy/validate.c, src/policy/policy.c, src/policy/policy_set.c, src/policy/words.c, src/policy/policy_file.c,
  * src/base/error.c
  */
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "policy/yaml.h"
+#include "policy/policy_file.h"
 #include "support/support.h"
 
 static const weir_limit good = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = SECOND};

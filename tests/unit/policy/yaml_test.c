@@ -3,7 +3,7 @@
  * Policy files that are malformed: where the fault stands, to the character, and what to do. And what is taken.
  *
  * Guards: src/policy/tree.c, src/policy/fields.c, src/policy/values.c, src/policy/text_file.c, src/policy/words.c,
- * src/policy/yaml.c
+ * src/policy/policy_file.c
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "policy/yaml.h"
+#include "policy/policy_file.h"
 #include "support/support.h"
 
 #define SIZE_MOST ((size_t) 1 << 20)

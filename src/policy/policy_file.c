@@ -3,7 +3,7 @@
  * Policies from a YAML file. The file is read as a tree; its fields and their values are taken from there, and what is
  * wrong with the policies themselves is found by policy_validate, as for policies from a program.
  */
-#include "policy/yaml.h"
+#include "policy/policy_file.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Policies from a YAML file, and entries of single keys. */
-#ifndef WEIR_POLICY_YAML_H
-#define WEIR_POLICY_YAML_H
+#ifndef WEIR_POLICY_POLICY_FILE_H
+#define WEIR_POLICY_POLICY_FILE_H
 
 #include "policy/text_file.h"
 #include "weir/weir.h"
