@@ -388,7 +388,7 @@ static int check_options(const struct sim_options *o, weir_error *error)
             return error_set(error, -EINVAL, "there is no node %u; nodes are 0 to %u", o->faults[i].last, o->nodes - 1);
         }
     }
-    return policy_validate(o->policies, o->policy_count, NULL, error);
+    return validate_policies(o->policies, o->policy_count, NULL, error);
 }
 
 /* Which windows there are, and which of them count. */

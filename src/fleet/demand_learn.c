@@ -62,7 +62,7 @@ static bool guess_rates(const struct fleet *fleet, struct sync_full *sync, const
  * is counted from this answer on, and the key goes by its equal share until the other nodes have had the time to
  * report.
  */
-bool demand_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span)
+bool demand_learn_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span)
 {
     struct demand_stats *demand = &sync->demand;
     const struct report *report = span->report;

@@ -27,6 +27,6 @@ void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struc
  * Notes a first contact: a key that was not used before, or not for a while. Returns whether the other nodes' first
  * reports are awaited.
  */
-bool demand_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span);
+bool demand_learn_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters and gauges of the fleet layer, read by weir_get_stats and the metrics. Names: estimate_. */
+/* Counters and gauges of the fleet layer, read by weir_get_stats and the metrics. */
 #ifndef WEIR_FLEET_FLEET_STATS_H
 #define WEIR_FLEET_FLEET_STATS_H
 

@@ -225,7 +225,7 @@ void publish_answer(struct fleet *fleet, const struct publish_input *input)
     const struct demand_span span = {
         .rule = input->rule, .report = input->report, .start_ns = input->start_ns, .with_before = input->with_before};
     demand_learn(fleet, input->sync, &span);
-    w.awaits = demand_first_contact(fleet, input->sync, &span);
+    w.awaits = demand_learn_first_contact(fleet, input->sync, &span);
     w.rates = present_rates(fleet, demand);
     w.nodes = membership_nodes(&fleet->membership);
     w.state = cell_state(dwcas_read(&input->cell->state));

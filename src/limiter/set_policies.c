@@ -132,7 +132,7 @@ static int put_policies(weir *w, const weir_policy *policies, size_t count, stru
 
 int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
-    int result = policy_validate(policies, count, NULL, error);
+    int result = validate_policies(policies, count, NULL, error);
     if (result != 0) {
         return result;
     }
@@ -202,7 +202,7 @@ int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, we
 {
     const weir_limit any = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = NS_PER_S};
     const weir_policy named = {.name = policy, .limits = &any, .limit_count = 1};
-    int result = policy_validate(&named, 1, NULL, error);
+    int result = validate_policies(&named, 1, NULL, error);
     if (result != 0) {
         return result;
     }

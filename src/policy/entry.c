@@ -115,7 +115,7 @@ static int numbers_check(const weir_policy *policy, size_t index, const struct e
     limit.burst = value->bursts[index];
     limit.delay = 0;
     const weir_policy whole = {.name = policy->name, .limits = &limit, .limit_count = 1};
-    return policy_validate(&whole, 1, NULL, error);
+    return validate_policies(&whole, 1, NULL, error);
 }
 
 int entry_value_read(const weir_policy *policy, const char *text, struct entry_value *out, weir_error *error)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Policies from a YAML file. The file is read as a tree; its fields and their values are taken from there, and what is
- * wrong with the policies themselves is found by policy_validate, as for policies from a program.
+ * wrong with the policies themselves is found by validate_policies, as for policies from a program.
  */
 #include "policy/policy_file.h"
 
@@ -457,7 +457,7 @@ static int validate(const struct load *load)
 {
     struct policy_fault fault = {0, SIZE_MAX, NULL};
     weir_error error;
-    const int result = policy_validate(load->out->policies, load->out->policy_count, &fault, &error);
+    const int result = validate_policies(load->out->policies, load->out->policy_count, &fault, &error);
     return result == 0 ? 0
                        : text_file_fail(&load->file, place_of_fault(load->out, &fault), result, "%s", error.message);
 }

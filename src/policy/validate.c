@@ -267,7 +267,7 @@ static int check_limits(struct subject *s)
     return 0;
 }
 
-int policy_validate(const weir_policy *policies, size_t count, struct policy_fault *fault, weir_error *error)
+int validate_policies(const weir_policy *policies, size_t count, struct policy_fault *fault, weir_error *error)
 {
     if (policies == NULL && count != 0) {
         return error_set(error, -EINVAL, "policies is NULL with a count of %zu; give that many policies", count);

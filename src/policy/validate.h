@@ -23,6 +23,6 @@ struct policy_fault {
  * 0, or -EINVAL with a sentence that names policy, limit, field, value and what to do. `fault` may be NULL.
  * Checks each policy, and that no name occurs twice.
  */
-int policy_validate(const weir_policy *policies, size_t count, struct policy_fault *fault, weir_error *error);
+int validate_policies(const weir_policy *policies, size_t count, struct policy_fault *fault, weir_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values of fields: from text to numbers. Each returns 0, or -EINVAL with a sentence that names whose field it is, the
- * field, its value and what to give; *out is then as it was.
+ * Values of fields: from text to numbers. Each function returns 0, or -EINVAL with a sentence that names the subject,
+ * the field, its value and what to give; *out is then unchanged. Names: value_.
  */
 #ifndef WEIR_POLICY_VALUES_H
 #define WEIR_POLICY_VALUES_H

@@ -169,7 +169,7 @@ static void draw_policies(struct play *p, uint64_t *rng)
     for (size_t i = 0; i < POLICIES; i++) {
         do {
             draw_policy(p, rng, i);
-        } while (policy_validate(&p->policies[i], 1, NULL, NULL) != 0); /* two limits may be alike */
+        } while (validate_policies(&p->policies[i], 1, NULL, NULL) != 0); /* two limits may be alike */
     }
 }
 
