@@ -39,6 +39,15 @@ static int out_of_memory(const struct text_file *file)
     return text_file_fail(file, (struct place){0}, -ENOMEM, "out of memory");
 }
 
+size_t tree_child_count(const struct tree *tree, const struct tree_node *node)
+{
+    size_t count = 0;
+    for (const struct tree_node *child = tree_child(tree, node); child != NULL; child = tree_next(tree, child)) {
+        count++;
+    }
+    return count;
+}
+
 const struct tree_node *tree_find(const struct tree *tree, const struct tree_node *mapping, const char *field)
 {
     if (mapping == NULL || mapping->kind != TREE_MAPPING) {

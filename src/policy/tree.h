@@ -51,6 +51,9 @@ static inline const struct tree_node *tree_next(const struct tree *tree, const s
     return node->next != 0 ? &tree->nodes[node->next] : NULL;
 }
 
+/* The number of children: of a mapping, its keys and values. */
+size_t tree_child_count(const struct tree *tree, const struct tree_node *node);
+
 /* The text of a value; "" of anything else. */
 static inline const char *tree_text(const struct tree *tree, const struct tree_node *node)
 {

@@ -10,14 +10,10 @@
 #include "algorithm/algorithm.h"
 #include "base/error.h"
 #include "base/numbers.h"
-#include "policy/words.h"
+#include "policy/policy_words.h"
 
 #define FILL_MAX_S UINT64_C(63072000)
 #define RATE_MAX   UINT64_C(640000000)
-
-static const char *const algorithm_names[] = {ALGORITHM_TABLE(ALGORITHM_NAME_ENTRY)};
-static const struct words algorithm_words = {.names = algorithm_names,
-                                             .count = sizeof(algorithm_names) / sizeof(algorithm_names[0])};
 
 /* The policy or limit that is checked, and its name in a sentence. */
 struct subject {

@@ -3,8 +3,8 @@
  * Malformed policies, from programs and from files: a sentence that says what to mend, and the old set stays.
  *
  * Guards: src/algorithm/algorithm.h, src/policy/policy_names.c, src/policy/rate_list.c, src/limiter/set_policies.c,
- * src/policy/validate.c, src/policy/policy.c, src/policy/policy_set.c, src/policy/words.c, src/policy/policy_file.c,
- * src/base/error.c
+ * src/policy/validate.c, src/policy/policy.c, src/policy/policy_set.c, src/policy/words.c,
+ * src/policy/policy_words.c, src/policy/policy_file.c, src/policy/file_policies.c, src/base/error.c
  */
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * The linker's --wrap leads the library's allocations here (tests/meson.build), and libyaml's own functions are
  * replaced by those of the same names below: a program's go before a shared library's.
  *
- * Guards: src/policy/tree.c, src/policy/text_file.c, src/policy/policy_file.c
+ * Guards: src/policy/tree.c, src/policy/text_file.c, src/policy/policy_file.c, src/policy/file_policies.c
  */
 #include <errno.h>
 #include <stdio.h>

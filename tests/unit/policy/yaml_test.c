@@ -3,7 +3,7 @@
  * Policy files that are malformed: where the fault stands, to the character, and what to do. And what is taken.
  *
  * Guards: src/policy/tree.c, src/policy/fields.c, src/policy/values.c, src/policy/text_file.c, src/policy/words.c,
- * src/policy/policy_file.c
+ * src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c
  */
 #include <errno.h>
 #include <stdio.h>
