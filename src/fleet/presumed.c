@@ -20,8 +20,7 @@ static uint64_t presumed_units(const struct fleet *fleet, const struct demand_st
     const uint64_t span_ns = saturating_sub(end_ns, max_u64(start_ns, fleet->membership.spoken_ns));
     const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, presumed_fraction(demand), FRACTION_WHOLE);
     /* A sliding window is used as it becomes free; a log frees at once what was admitted at once. */
-    const bool slides = rule->algorithm == WEIR_SLIDING_WINDOW;
-    const uint64_t most = slides ? muldiv_floor(share, NS_PER_S, rule->period_ns) : UINT64_MAX;
+    const uint64_t most = rule_slides(rule) ? muldiv_floor(share, NS_PER_S, rule->period_ns) : UINT64_MAX;
     const uint64_t asked = muldiv_floor(min_u64(demand->presumed_rate, most), span_ns, NS_PER_S);
     return (min_u64(asked, share) + (UINT64_C(1) << (RATE_BITS - 1))) >> RATE_BITS;
 }
@@ -35,22 +34,22 @@ uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats
     /* What silent nodes used since the other nodes' news is in the estimate, as theirs is. */
     const uint64_t told_ns = saturating_sub(fleet->gather.now_ns, fleet->news.age_ns);
     const uint64_t period_ago_ns = saturating_sub(fleet->gather.now_ns, rule->period_ns);
-    switch (rule->algorithm) {
-    case WEIR_FIXED_WINDOW:
-        return presumed_units(fleet, demand, rule, start_ns, told_ns);
-    case WEIR_SLIDING_LOG:
-        return presumed_units(fleet, demand, rule, period_ago_ns, told_ns);
-    case WEIR_SLIDING_WINDOW: {
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW: {
         const uint64_t units = presumed_units(fleet, demand, rule, start_ns, told_ns);
+        if (!rule_slides(rule)) {
+            return units;
+        }
         const uint64_t before =
             presumed_units(fleet, demand, rule, saturating_sub(start_ns, rule->period_ns), min_u64(start_ns, told_ns));
         return presumed_pack(rule->limit, units, before);
     }
-    case WEIR_TOKEN_BUCKET:
-    case WEIR_LEAKY_BUCKET:
-        break;
+    case RULE_HISTORY:
+        return presumed_units(fleet, demand, rule, period_ago_ns, told_ns);
+    case RULE_BUCKET:
+        break; /* a bucket has a level: bucket_level.c */
     }
-    return 0; /* a bucket has a level: bucket_level.c */
+    return 0;
 }
 
 bool presumed_failed(const struct fleet *fleet, const struct demand_stats *demand)

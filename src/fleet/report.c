@@ -36,7 +36,7 @@ static bool before_matters(const struct fleet *fleet, const struct report_subjec
 {
     const struct sync_full *sync = subject->sync;
     const bool known = sync->before.acked != 0 || load_relaxed(&sync->before.remote) != 0;
-    const bool counts = subject->limit->rule.algorithm == WEIR_SLIDING_WINDOW;
+    const bool counts = rule_slides(&subject->limit->rule);
     const bool first = counts && sync->demand.learned_ns < start_ns;
     const bool fresh = saturating_sub(subject->now_ns, start_ns) < BEFORE_INTERVALS * fleet->process->interval_ns;
     const bool now_and_then =

@@ -311,7 +311,7 @@ static uint64_t unseen_before(const struct process *process, const struct allowa
     uint64_t into_ns;
     const struct state state = window_roll(rule, query->state, query->now_ns, &into_ns);
     const uint32_t ago = (window_seq(state) - load_relaxed(&allowance->seq)) & WINDOW_SEQ_MASK;
-    if (rule->algorithm != WEIR_SLIDING_WINDOW || window_previous(state) == 0) {
+    if (!rule_slides(rule) || window_previous(state) == 0) {
         return 0;
     }
     struct estimate estimate = estimate_of(allowance);
@@ -341,7 +341,7 @@ static uint64_t presumed_left_in_window(const struct allowance *allowance, const
     uint64_t into_ns;
     const struct state state = window_roll(rule, query->state, query->now_ns, &into_ns);
     const uint32_t ago = (window_seq(state) - load_relaxed(&allowance->seq)) & WINDOW_SEQ_MASK;
-    if (rule->algorithm != WEIR_SLIDING_WINDOW) {
+    if (!rule_slides(rule)) {
         return ago == 0 ? presumed : 0;
     }
     const uint64_t newest = presumed_now(rule->limit, presumed);
