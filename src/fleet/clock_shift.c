@@ -73,21 +73,23 @@ static void shift_window(const struct sweep *sweep, struct cell *cell, struct sy
 
 static void shift_cell(const struct sweep *sweep, uint32_t at, struct sync_full *sync, const struct rule *rule)
 {
-    struct cell *cell = &sweep->fleet->process->table.cells[at];
     uint64_t reset_ns = load_relaxed(&sync->ledger->reset);
     if (moves(sweep, reset_ns)) {
         (void) cas_relaxed(&sync->ledger->reset, &reset_ns, reset_ns + (uint64_t) sweep->delta_ns);
     }
-    if (rule_is_bucket(rule)) {
-        return; /* its times move with their origin (fleet_clock.c) */
-    }
-    if (rule_has_history(rule)) {
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        shift_window(sweep, &sweep->fleet->process->table.cells[at], sync, rule);
+        break;
+    case RULE_HISTORY: {
         const uint64_t until_ns = load_relaxed(&sync->before.restored);
         shift_log(sweep, at, rule);
         store_relaxed(&sync->before.restored,
                       moves(sweep, until_ns) ? until_ns + (uint64_t) sweep->delta_ns : until_ns);
-    } else {
-        shift_window(sweep, cell, sync, rule);
+        break;
+    }
+    case RULE_BUCKET:
+        break; /* a bucket's times move with their origin (fleet_clock.c) */
     }
 }
 

@@ -236,21 +236,25 @@ static uint64_t left_of_share(struct process *process, const struct allowance_qu
 static uint64_t compact_units(const struct process *process, const struct allowance_query *query, uint64_t *unreported)
 {
     const uint64_t used = saturating_sub(query->rule->limit, query->headroom);
-    if (rule_has_history(query->rule)) {
+    switch (rule_kind(query->rule)) {
+    case RULE_WINDOW: {
+        const struct merged_counts merged = sync_state_merged(process, query->cell);
+        uint64_t into_ns;
+        const struct state state = window_roll(query->rule, query->state, query->now_ns, &into_ns);
+        const bool current = merged.seq == window_seq(state);
+        const uint64_t local = saturating_sub(window_count(state), current ? merged.now : 0);
+        *unreported = saturating_sub(local, current ? merged.acked : 0);
+        return local;
+    }
+    case RULE_HISTORY:
         *unreported = used;
         return used;
-    }
-    const struct merged_counts merged = sync_state_merged(process, query->cell);
-    if (rule_is_bucket(query->rule)) {
-        *unreported = (bucket_total(query->state) - merged.acked) & BUCKET_TOTAL_MASK;
+    case RULE_BUCKET:
+        *unreported = (bucket_total(query->state) - sync_state_merged(process, query->cell).acked) & BUCKET_TOTAL_MASK;
         return used;
     }
-    uint64_t into_ns;
-    const struct state state = window_roll(query->rule, query->state, query->now_ns, &into_ns);
-    const bool current = merged.seq == window_seq(state);
-    const uint64_t local = saturating_sub(window_count(state), current ? merged.now : 0);
-    *unreported = saturating_sub(local, current ? merged.acked : 0);
-    return local;
+    *unreported = used;
+    return used;
 }
 
 /*
@@ -359,13 +363,19 @@ static uint64_t presumed_left(const struct allowance *allowance, const struct al
     if (presumed == 0) {
         return 0;
     }
-    if (rule_has_history(query->rule)) {
-        /* They leave the log's window one by one. */
+    switch (rule_kind(query->rule)) {
+    case RULE_WINDOW:
+        return presumed_left_in_window(allowance, query, presumed);
+    case RULE_HISTORY: {
+        /* The units leave the history's period one by one. */
         const uint64_t period_ns = query->rule->period_ns;
         const uint64_t age_ns = saturating_sub(query->now_ns, load_relaxed(&allowance->since_ns));
         return muldiv_ceil(presumed, saturating_sub(period_ns, age_ns), period_ns);
     }
-    return presumed_left_in_window(allowance, query, presumed);
+    case RULE_BUCKET:
+        return 0; /* a bucket's level has the units of silent nodes: bucket_level.c */
+    }
+    return 0;
 }
 
 /* In an outage: this node's fraction of what was left at the last answer, and of what was refilled since. */

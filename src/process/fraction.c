@@ -35,7 +35,11 @@ struct rule fraction_rule(const struct rule *whole, uint64_t fraction, uint64_t 
         return rule;
     }
     rule.limit = max_u64(muldiv_floor(rule.limit, fraction, FRACTION_WHOLE), 1);
-    if (rule_is_bucket(&rule)) {
+    switch (rule_kind(&rule)) {
+    case RULE_WINDOW:
+    case RULE_HISTORY:
+        break;
+    case RULE_BUCKET: {
         /* A request above the fraction of the burst passes when the fraction is full; its time pays for it. */
         rule.limit = max_u64(rule.limit, min_u64(asked, whole->limit));
         /* A unit takes the time of all units that pass in the fleet beside it; but one passes in each period. */
@@ -43,6 +47,8 @@ struct rule fraction_rule(const struct rule *whole, uint64_t fraction, uint64_t 
         rule.unit = min_u64(muldiv_floor(rule.unit, FRACTION_WHOLE, fraction), most);
         /* The fraction of the burst, and at least what the whole rule tolerates. */
         rule.tolerance = max_u64(saturating_mul(rule.limit, rule.unit), max_u64(whole->tolerance, 1));
+        break;
+    }
     }
     return rule;
 }
