@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "policy/colon.h"
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char *const file_fields[] = {[FILE_POLICIES] = "policies", [FILE_OVERRIDES] = "overrides"};
@@ -105,9 +107,9 @@ static int fail_unknown(const struct text_file *file, const struct tree *tree, e
     if (key->kind != TREE_VALUE) {
         return text_file_fail(file, key->place, -EINVAL, "the name of a field is a word, no list and no mapping");
     }
-    const size_t word = tree_word_before_colon(name, strlen(name));
+    const size_t word = colon_word(name, strlen(name));
     if (word != 0 && is_empty(tree, value)) {
-        return tree_fail_colon(file, key->place, name, word);
+        return colon_fail(file, key->place, name, word);
     }
     /* A letter away from a field of its own that takes such a value, it is that; else the right name elsewhere. */
     size_t distance = 0;
@@ -133,11 +135,11 @@ static int fail_no_mapping(const struct text_file *file, const struct tree *tree
                            const struct tree_node *node)
 {
     const char *text = tree_text(tree, node);
-    const size_t word = tree_word_before_colon(text, strlen(text));
+    const size_t word = colon_word(text, strlen(text));
     char list[160];
     const char *all = all_of(level, list, sizeof(list));
     if (word != 0) {
-        return tree_fail_colon(file, node->place, text, word);
+        return colon_fail(file, node->place, text, word);
     }
     if (node->kind == TREE_LIST) {
         return level == LEVEL_FILE

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 
-/* The end of a path tells which file it is: that much of it stays, however long the sentence is. */
+/* The bytes at the end of a long path that are kept, however long the sentence is: they name the file. */
 #define PATH_LEAST 40
 
 int text_file_fail(const struct text_file *file, struct place place, int code, const char *format, ...)
@@ -66,7 +66,38 @@ size_t text_file_next_line(const struct text_file *file, size_t *at)
     return file->size - start;
 }
 
-/* What is open at `fd`, of `size` bytes. */
+const char *text_file_line(const struct text_file *file, uint32_t number, size_t *size)
+{
+    size_t at = 0;
+    size_t start = 0;
+    *size = 0;
+    for (uint32_t line = 0; line < number; line++) {
+        start = at;
+        *size = text_file_next_line(file, &at);
+    }
+    return file->text + start;
+}
+
+struct place text_file_place(const struct text_file *file, size_t offset)
+{
+    static const char byte_order_mark[] = "\xef\xbb\xbf"; /* no character of the line */
+    struct place place = {0, 1};
+    size_t start = 0;
+    for (size_t at = 0; at <= offset && at < file->size; place.line++) {
+        start = at;
+        (void) text_file_next_line(file, &at);
+    }
+    if (start == 0 && file->size >= 3 && memcmp(file->text, byte_order_mark, 3) == 0) {
+        start = 3;
+    }
+    for (size_t i = start; i < offset && i < file->size; i++) {
+        place.column += ((unsigned char) file->text[i] & 0xc0) != 0x80; /* counts the first byte of each character */
+    }
+    place.line = place.line != 0 ? place.line : 1;
+    return place;
+}
+
+/* Reads `size` bytes from `fd` into file->text. */
 static int read_all(struct text_file *file, int fd, size_t size)
 {
     file->text = malloc(size + 1);
@@ -79,7 +110,7 @@ static int read_all(struct text_file *file, int fd, size_t size)
             return text_file_fail(file, (struct place){0}, -errno, "cannot be read: %s", strerror(errno));
         }
         if (got == 0) {
-            break; /* it has become shorter */
+            break; /* the file has become shorter */
         }
         file->size += got > 0 ? (size_t) got : 0;
     }

@@ -33,6 +33,12 @@ int text_file_read(struct text_file *file);
 int text_file_fail(const struct text_file *file, struct place place, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* A line of the file, from 1, and its length; an empty one where the file has no such line. */
+const char *text_file_line(const struct text_file *file, uint32_t number, size_t *size);
+
+/* The place of a byte of the file. */
+struct place text_file_place(const struct text_file *file, size_t offset);
+
 /* Moves *at behind the end of its line, by the line breaks of YAML 1.1; returns the length of the line without it. */
 size_t text_file_next_line(const struct text_file *file, size_t *at);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libyaml 0.2.5 takes quadratic time for what its loader nests and anchors, and for %TAG directives. Its scanner and
- * parser alone look at most 1,024 characters ahead of the event that they give. So a bound on the depth of events
- * bounds their work, too. Each directive is compared with all directives before it, before any event comes.
+ * See tree.h. libyaml 0.2.5 takes quadratic time for what its loader nests and anchors, and for %TAG directives. Nodes
+ * are made of the parser's events, without the loader. The parser looks at most 1,024 characters ahead of an event, so
+ * DEPTH_MAX bounds its work on nested lists. It reads directives before the first event, so the file is searched for
+ * %TAG before it is parsed.
  */
 #include "policy/tree.h"
 
@@ -12,11 +13,10 @@
 
 #include <yaml.h>
 
-/* A limit of a tier stands at 7, its values at 8. */
-#define DEPTH_MAX 16
+#include "policy/colon.h"
 
-/* A limit has seven fields. */
-#define LINES_BACK 8
+/* Twice what a policy file needs: the mapping of a tier's limit has depth 7, and its values have depth 8. */
+#define DEPTH_MAX 16
 
 #define STANDARD_TAG "tag:yaml.org,2002:"
 
@@ -25,8 +25,8 @@ struct builder {
     struct tree *tree;
     size_t depth, document_count;
     struct {
-        uint32_t node, last; /* its last child so far */
-    } open[DEPTH_MAX];       /* lists and mappings, outermost first */
+        uint32_t node, last; /* numbers of the list or mapping, and of its last child so far */
+    } open[DEPTH_MAX];       /* the lists and mappings that are not at their end, outermost first */
 };
 
 static struct place place_of(yaml_mark_t mark)
@@ -63,7 +63,8 @@ const struct tree_node *tree_find(const struct tree *tree, const struct tree_nod
     return NULL;
 }
 
-/* Room for one more of `size` bytes each, of which there are `count`. */
+/* An array with room for `more` elements of `size` bytes behind its `count`. NULL: no memory; the array is unchanged.
+ */
 static void *grown(void *array, size_t count, size_t more, size_t *room, size_t size)
 {
     if (count + more <= *room) {
@@ -90,7 +91,7 @@ static bool keep_text(struct tree *tree, const char *text, size_t size)
     return true;
 }
 
-/* Adds a node after the last child of what is open, and opens it where it can have children. */
+/* Adds a node as the last child of the innermost open list or mapping. A list or mapping is then open itself. */
 static int add_node(struct builder *b, enum tree_kind kind, struct place place, const char *text, size_t size)
 {
     struct tree *tree = b->tree;
@@ -103,7 +104,7 @@ static int add_node(struct builder *b, enum tree_kind kind, struct place place, 
         return out_of_memory(b->file);
     }
     tree->nodes = nodes;
-    tree->node_count += tree->node_count == 0 ? 1 : 0; /* the one that stands for none */
+    tree->node_count = tree->node_count != 0 ? tree->node_count : 1; /* [0] stands for none */
     const uint32_t number = (uint32_t) tree->node_count;
     tree->nodes[number] = (struct tree_node){.kind = kind, .place = place, .text = tree->text_size};
     tree->node_count++;
@@ -122,7 +123,7 @@ static int add_node(struct builder *b, enum tree_kind kind, struct place place, 
     return 0;
 }
 
-/* Tags of YAML itself say nothing that the fields do not; those of an application ask for what nobody does here. */
+/* Allows the tags of YAML itself, which change nothing here. The tags of applications are refused. */
 static int check_tag(const struct builder *b, const yaml_char_t *tag, struct place place)
 {
     const char *text = (const char *) tag;
@@ -176,127 +177,40 @@ static int take_event(struct builder *b, const yaml_event_t *event)
     }
 }
 
-/* The place of a byte. */
-static struct place place_of_byte(const struct text_file *file, size_t offset)
-{
-    struct place place = {0, 1};
-    size_t start = 0;
-    for (size_t at = 0; at <= offset && at < file->size; place.line++) {
-        start = at;
-        (void) text_file_next_line(file, &at);
-    }
-    static const char mark[] = "\xef\xbb\xbf"; /* of byte order: no character of the line */
-    start += start == 0 && file->size >= 3 && memcmp(file->text, mark, 3) == 0 ? 3 : 0;
-    for (size_t i = start; i < offset && i < file->size; i++) {
-        place.column += ((unsigned char) file->text[i] & 0xc0) != 0x80; /* no byte in the middle of a character */
-    }
-    place.line += place.line == 0;
-    return place;
-}
-
 static int fail_bytes(const struct text_file *file, const yaml_parser_t *parser)
 {
     size_t offset = parser->problem_offset < file->size ? parser->problem_offset : file->size;
     if (parser->problem != NULL && strstr(parser->problem, "control") != NULL) {
         return text_file_fail(
-            file, place_of_byte(file, offset), -EINVAL,
+            file, text_file_place(file, offset), -EINVAL,
             "this is not YAML: control character 0x%02x; leave it out, or use an escape in double quotes",
             (unsigned) parser->problem_value);
     }
     if (parser->problem != NULL && strstr(parser->problem, "trailing") != NULL) {
-        /* It names the byte that should have continued a character: the one to blame is that which began it. */
+        /* libyaml names the byte that should have continued a character. The error names the byte that began it. */
         do {
             offset -= offset != 0;
         } while (offset != 0 && ((unsigned char) file->text[offset] & 0xc0) == 0x80);
     }
     const unsigned byte = offset < file->size ? (unsigned char) file->text[offset] : 0;
-    return text_file_fail(file, place_of_byte(file, offset), -EINVAL,
+    return text_file_fail(file, text_file_place(file, offset), -EINVAL,
                           "this is not YAML: byte 0x%02x begins no character of UTF-8; save the file as UTF-8", byte);
 }
 
-/* A line of the file, from 1; empty where there is none. */
-static const char *line_of(const struct text_file *file, uint32_t number, size_t *size)
+/* A colon where none may be: the line is indented too far, or a value needs quotes, or a line above lacks a space. */
+static int fail_unexpected_colon(const struct text_file *file, struct place place)
 {
-    size_t at = 0;
-    size_t start = 0;
-    *size = 0;
-    for (uint32_t line = 0; line < number; line++) {
-        start = at;
-        *size = text_file_next_line(file, &at);
-    }
-    return file->text + start;
-}
-
-size_t tree_word_before_colon(const char *text, size_t size)
-{
-    size_t word = 0;
-    while (word < size && ((text[word] >= 'a' && text[word] <= 'z') || text[word] == '_')) {
-        word++;
-    }
-    const bool colon = word != 0 && word + 1 < size && text[word] == ':' && text[word + 1] != ' ';
-    return colon && text[word + 1] != '\t' ? word : 0;
-}
-
-int tree_fail_colon(const struct text_file *file, struct place place, const char *text, size_t word)
-{
-    const char *value = text + word + 1;
-    const bool nested = strchr("[{\"'", *value) != NULL;
-    const size_t size = nested ? strlen(value = "...") : strcspn(value, " ,}]#");
-    place.column += (uint32_t) word + 1;
-    return text_file_fail(file, place, -EINVAL, "a space is lacking after the colon; write \"%.*s: %.*s\"",
-                          (int) (word < 40 ? word : 40), text, (int) (size < 40 ? size : 40), value);
-}
-
-/* A line that lacks the space after its colon. Such a line goes on in the next: the first of several is the place. */
-static bool find_colon(const struct text_file *file, uint32_t line, struct place *place, size_t *word)
-{
-    *place = (struct place){0};
-    /* Each line is looked for from the file's beginning: a bound on their number is one on the work. */
-    for (uint32_t tries = 0; line != 0 && tries < LINES_BACK; line--, tries++) {
-        size_t size;
-        const char *text = line_of(file, line, &size);
-        size_t indent = 0;
-        while (indent < size && (text[indent] == ' ' || text[indent] == '-')) {
-            indent++;
-        }
-        const size_t length = tree_word_before_colon(text + indent, size - indent);
-        if (length == 0) {
-            break;
-        }
-        *word = length;
-        *place = (struct place){line, (uint32_t) indent + 1};
-    }
-    return place->line != 0;
-}
-
-static int fail_colon_at(const struct text_file *file, struct place place, size_t word)
-{
-    size_t size;
-    const char *text = line_of(file, place.line, &size) + place.column - 1;
-    char line[120];
-    size = size - (place.column - 1);
-    size = size < sizeof(line) ? size : sizeof(line) - 1;
-    memcpy(line, text, size);
-    line[size] = '\0';
-    return tree_fail_colon(file, place, line, word + 1 < size ? word : size - 2);
-}
-
-/* A value with a colon in it: it is indented too far, or wants quotes, or an earlier line lacks a space. */
-static int fail_nested_colon(const struct text_file *file, struct place place)
-{
-    struct place at;
-    size_t word = 0;
-    if (find_colon(file, place.line - 1, &at, &word)) {
-        return fail_colon_at(file, at, word);
+    if (colon_fail_in_lines(file, place.line - 1)) {
+        return -EINVAL;
     }
     size_t size;
-    const char *text = line_of(file, place.line, &size);
+    const char *text = text_file_line(file, place.line, &size);
     size_t indent = 0;
     while (indent < size && text[indent] == ' ') {
         indent++;
     }
-    const size_t colon = indent < size ? (size_t) ((const char *) memchr(text, ':', size) - text) : 0;
-    if (colon + 1 == place.column && place.line > 1) {
+    const char *colon = memchr(text, ':', size);
+    if (colon != NULL && (size_t) (colon - text) + 1 == place.column && place.line > 1) {
         place.column = (uint32_t) indent + 1;
         return text_file_fail(file, place, -EINVAL,
                               "this is not YAML: the line is indented further than the field above it");
@@ -305,19 +219,19 @@ static int fail_nested_colon(const struct text_file *file, struct place place)
                           "this is not YAML: a second colon in one line; put what has a colon in quotes");
 }
 
-/* What libyaml says, in words that tell what to do where that is known. */
+/* Sets the error for a problem that libyaml found. The sentence says what to do, if the problem is a known one. */
 static int fail_syntax(const struct text_file *file, const yaml_parser_t *parser)
 {
     if (parser->error == YAML_READER_ERROR) {
         return fail_bytes(file, parser);
     }
     if (parser->error != YAML_SCANNER_ERROR && parser->error != YAML_PARSER_ERROR) {
-        return out_of_memory(file); /* also where it says nothing */
+        return out_of_memory(file); /* libyaml names no error for some failed allocations */
     }
     struct place place = place_of(parser->problem_mark);
     const char *problem = parser->problem != NULL ? parser->problem : "unreadable";
     size_t size;
-    const char *text = line_of(file, place.line, &size);
+    const char *text = text_file_line(file, place.line, &size);
     const size_t blank = size != 0 ? strspn(text, " -") : 0;
     if (strstr(problem, "tab character") != NULL ||
         (strstr(problem, "cannot start any token") != NULL && blank < size && text[blank] == '\t')) {
@@ -332,14 +246,12 @@ static int fail_syntax(const struct text_file *file, const yaml_parser_t *parser
         return text_file_fail(file, place, -EINVAL, "this stands behind the end of the YAML document; a file has one");
     }
     if (strstr(problem, "mapping values are not allowed") != NULL) {
-        return fail_nested_colon(file, place);
+        return fail_unexpected_colon(file, place);
     }
     if (strstr(problem, "expected ':'") != NULL) {
-        struct place at;
-        size_t word = 0;
         place = place_of(parser->context_mark);
-        return find_colon(file, place.line, &at, &word)
-                   ? fail_colon_at(file, at, word)
+        return colon_fail_in_lines(file, place.line)
+                   ? -EINVAL
                    : text_file_fail(file, place, -EINVAL,
                                     "this is not YAML: there is no colon after this word; write \"FIELD: VALUE\"");
     }
@@ -352,7 +264,7 @@ static int fail_syntax(const struct text_file *file, const yaml_parser_t *parser
                           parser->context, from.line);
 }
 
-/* What libyaml would take too long for, or read as something else than bytes of UTF-8. */
+/* Refuses UTF-16, which libyaml would read, and %TAG directives, which take libyaml quadratic time. */
 static int check_beginnings(const struct text_file *file)
 {
     static const char directive[] = "%TAG";

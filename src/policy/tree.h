@@ -63,10 +63,4 @@ static inline const char *tree_text(const struct tree *tree, const struct tree_n
 /* The value of a mapping's first field of this name; NULL: there is none, or `mapping` is none. */
 const struct tree_node *tree_find(const struct tree *tree, const struct tree_node *mapping, const char *field);
 
-/* The length of the word that `text` begins with, where a colon without a space follows it; 0: none does. */
-size_t tree_word_before_colon(const char *text, size_t size);
-
-/* The error of such a text, with the length of its word. `place` is the text's. */
-int tree_fail_colon(const struct text_file *file, struct place place, const char *text, size_t word);
-
 #endif

@@ -3,7 +3,7 @@
  * Policy files that are malformed: where the fault stands, to the character, and what to do. And what is taken.
  *
  * Guards: src/policy/tree.c, src/policy/fields.c, src/policy/values.c, src/policy/text_file.c, src/policy/words.c,
- * src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c
+ * src/policy/colon.c, src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c
  */
 #include <errno.h>
 #include <stdio.h>
@@ -370,6 +370,7 @@ static void test_words_are_listed_and_the_nearest_is_told(void **state)
 static void test_what_is_no_yaml_is_named_in_words_that_help(void **state)
 {
     (void) state;
+#define X40 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define TAB ": this is not YAML: a tab; indent with spaces"
     static const struct refused all[] = {
         {"policies:\n\t- name: a\n", ":2:1" TAB},
@@ -379,6 +380,8 @@ static void test_what_is_no_yaml_is_named_in_words_that_help(void **state)
          ":4:19: a space is lacking after the colon; write \"algorithm: token_bucket\""},
         {LIMIT("        limit: 1\n        period:1s\n"),
          ":6:16: a space is lacking after the colon; write \"period: 1s\""},
+        {LIMIT("        limit: 1\n        " X40 X40 X40 ":1s\n"),
+         ":6:130: a space is lacking after the colon; write \"" X40 ": 1s\""},
         {LIMIT("        limit:1\n        period:1s\n        burst: 3\n"),
          ":5:15: a space is lacking after the colon; write \"limit: 1\""},
         {HEAD "      - {algorithm:token_bucket, limit: 1}\n",
