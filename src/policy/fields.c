@@ -25,7 +25,7 @@ static const char *const limit_fields[] = {
     [LIMIT_ALGORITHM] = "algorithm", [LIMIT_LIMIT] = "limit", [LIMIT_PERIOD] = "period", [LIMIT_CALENDAR] = "calendar",
     [LIMIT_BURST] = "burst",         [LIMIT_DELAY] = "delay", [LIMIT_NAME] = "name"};
 
-/* What other limiters call it: nginx, Envoy, HAProxy, Kong, gubernator, limitador, Bucket4j. */
+/* The names of these fields in other limiters: nginx, Envoy, HAProxy, Kong, gubernator, limitador, Bucket4j. */
 static const struct word_alias file_aliases[] = {
     {"rate_limits", "policies"}, {"rules", "policies"}, {"exceptions", "overrides"}};
 static const struct word_alias policy_aliases[] = {{"dry_run", "mode: shadow"},
@@ -55,29 +55,29 @@ static const struct word_alias limit_aliases[] = {
     {                                                                                                                  \
         .names = (fields), .count = COUNT(fields), .aliases = (alias), .alias_count = COUNT(alias)                     \
     }
-const struct words fields_of[LEVEL_COUNT] = {[LEVEL_FILE] = LEVEL(file_fields, file_aliases),
-                                             [LEVEL_POLICY] = LEVEL(policy_fields, policy_aliases),
-                                             [LEVEL_TIER] = LEVEL(tier_fields, tier_aliases),
-                                             [LEVEL_LIMIT] = LEVEL(limit_fields, limit_aliases)};
+static const struct words fields_of[LEVEL_COUNT] = {[LEVEL_FILE] = LEVEL(file_fields, file_aliases),
+                                                    [LEVEL_POLICY] = LEVEL(policy_fields, policy_aliases),
+                                                    [LEVEL_TIER] = LEVEL(tier_fields, tier_aliases),
+                                                    [LEVEL_LIMIT] = LEVEL(limit_fields, limit_aliases)};
 
 static const char *const level_names[LEVEL_COUNT] = {"file", "policy", "tier", "limit"};
 
-/* What there is at a level, in words. */
-static const char *all_of(enum level level, char *out, size_t size)
+/* The fields of a level, as an error lists them. */
+static const char *list_fields(enum level level, char *out, size_t size)
 {
     return level == LEVEL_FILE ? "a list named \"policies\"" : words_list(&fields_of[level], out, size);
 }
 
-_Static_assert(COUNT(policy_fields) <= FIELDS_MAX, "every field of a policy has its place");
+_Static_assert(COUNT(policy_fields) <= FIELDS_MAX, "struct fields has room for each field of a policy");
 
-/* "" and what YAML says for nothing. */
+/* Whether a value is "", or a word that means null in YAML. */
 static bool is_empty(const struct tree *tree, const struct tree_node *node)
 {
     const char *text = tree_text(tree, node);
     return node->kind == TREE_VALUE && (*text == '\0' || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
 }
 
-/* The level that a field belongs to that was given at another one; LEVEL_COUNT: none. */
+/* The level that a field belongs to, when `level` has no such field; LEVEL_COUNT: no level has it. */
 static enum level home_of(enum level level, const char *name)
 {
     if (level != LEVEL_POLICY && words_find(&fields_of[LEVEL_POLICY], name) != WORD_NONE) {
@@ -99,6 +99,13 @@ static int fail_misplaced(const struct text_file *file, struct place place, enum
                           level == LEVEL_FILE ? "in an entry of \"policies\"" : "beside \"limits\", not in an entry");
 }
 
+/* Whether the value of a field is a list or a mapping: the name of such a field is a plural. */
+static bool takes_list(const char *field)
+{
+    return field[strlen(field) - 1] == 's' && strcmp(field, "hash_keys") != 0;
+}
+
+/* The error for a field that the level does not have. */
 static int fail_unknown(const struct text_file *file, const struct tree *tree, enum level level,
                         const struct tree_node *key, const struct tree_node *value)
 {
@@ -111,33 +118,35 @@ static int fail_unknown(const struct text_file *file, const struct tree *tree, e
     if (word != 0 && is_empty(tree, value)) {
         return colon_fail(file, key->place, name, word);
     }
-    /* A letter away from a field of its own that takes such a value, it is that; else the right name elsewhere. */
+    /*
+     * A name that is one letter away from a field of this level, and has a value of the field's form, is a misspelling.
+     * Else it may be a field of another level.
+     */
     size_t distance = 0;
     const char *nearest = words_nearest(fields, name, &distance);
     const enum level home = home_of(level, name);
-    const bool list = nearest != NULL && nearest[strlen(nearest) - 1] == 's' && strcmp(nearest, "hash_keys") != 0;
-    const bool slip = nearest != NULL && distance <= 1 && list == (value->kind != TREE_VALUE);
-    if (home != LEVEL_COUNT && !slip) {
+    const bool misspelt = nearest != NULL && distance <= 1 && takes_list(nearest) == (value->kind != TREE_VALUE);
+    if (home != LEVEL_COUNT && !misspelt) {
         return fail_misplaced(file, key->place, level, home, name);
     }
-    const char *meant = slip ? nearest : words_meant(fields, name);
+    const char *meant = misspelt ? nearest : words_meant(fields, name);
     if (meant != NULL) {
         return text_file_fail(file, key->place, -EINVAL, "there is no field \"%.40s\" in a %s; did you mean \"%s\"?",
                               name, level_names[level], meant);
     }
     char all[160];
     return text_file_fail(file, key->place, -EINVAL, "there is no field \"%.40s\" in a %s; give %s", name,
-                          level_names[level], all_of(level, all, sizeof(all)));
+                          level_names[level], list_fields(level, all, sizeof(all)));
 }
 
-/* What stands where a mapping should. */
+/* The error for a list or a value in the place of a mapping. */
 static int fail_no_mapping(const struct text_file *file, const struct tree *tree, enum level level, const char *subject,
                            const struct tree_node *node)
 {
     const char *text = tree_text(tree, node);
     const size_t word = colon_word(text, strlen(text));
     char list[160];
-    const char *all = all_of(level, list, sizeof(list));
+    const char *all = list_fields(level, list, sizeof(list));
     if (word != 0) {
         return colon_fail(file, node->place, text, word);
     }

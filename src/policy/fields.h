@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fields that a file, a policy, a tier and a limit have, and the mappings they stand in: which are there, which are
- * unknown, twice, or in another mapping than theirs.
+ * The fields of the mappings of a policy file. A mapping is read field by field. A field that is unknown, given twice,
+ * or of another level is an error.
  */
 #ifndef WEIR_POLICY_FIELDS_H
 #define WEIR_POLICY_FIELDS_H
@@ -9,6 +9,7 @@
 #include "policy/tree.h"
 #include "policy/words.h"
 
+/* What a mapping describes: the file as a whole, a policy, a tier of a policy, or a limit. */
 enum level { LEVEL_FILE, LEVEL_POLICY, LEVEL_TIER, LEVEL_LIMIT, LEVEL_COUNT };
 
 enum file_field { FILE_POLICIES, FILE_OVERRIDES };
@@ -27,20 +28,22 @@ enum policy_field {
 enum tier_field { TIER_NAME, TIER_LIMITS };
 enum limit_field { LIMIT_ALGORITHM, LIMIT_LIMIT, LIMIT_PERIOD, LIMIT_CALENDAR, LIMIT_BURST, LIMIT_DELAY, LIMIT_NAME };
 
+/* The most fields of a level. */
 #define FIELDS_MAX 10
 
-extern const struct words fields_of[LEVEL_COUNT];
-
-/* A mapping's fields by their number; NULL: it does not have that one. */
+/* The fields of a mapping, by the enumerators of its level. NULL: the mapping has no such field. */
 struct fields {
     const struct tree_node *keys[FIELDS_MAX], *values[FIELDS_MAX];
 };
 
-/* Reads a mapping. `subject` names it, for errors. 0, or -EINVAL with the file's error set. */
+/* Reads the fields of a mapping. `subject` names the mapping in errors. 0, or -EINVAL with the file's error set. */
 int fields_read(const struct text_file *file, const struct tree *tree, enum level level, const char *subject,
                 const struct tree_node *mapping, struct fields *out);
 
-/* Checks that a field, which is there, is a list of mappings of this level. 0, or -EINVAL with the file's error set. */
+/*
+ * Checks that the value of a field is a list. `level`: of the list's entries, for errors. 0, or -EINVAL with the file's
+ * error set.
+ */
 int fields_check_list(const struct text_file *file, const struct tree *tree, const struct tree_node *key,
                       const struct tree_node *value, enum level level);
 
