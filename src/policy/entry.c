@@ -8,39 +8,42 @@
 #include "base/error.h"
 #include "base/hex.h"
 #include "base/numbers.h"
+#include "base/record_hash.h"
 #include "policy/validate.h"
 
-#define HASH_SIZE ((size_t) 16)
+/* The most characters before the hash of a long key: 12 bytes of the key (key_name.h), each escaped as %xx. */
+#define PREFIX_TEXT_MAX 36
 
-/* What stands before the hash of a long key, at most: 12 bytes (key_name.h), each escaped. */
-#define READABLE_MOST 36
-
-/* Bytes of a hash from its digits; false: it is none. */
-static bool hash_read(const char *digits, unsigned char out[HASH_SIZE])
+/* Reads a hash from its hexadecimal digits. False: `digits` is no hash. */
+static bool hash_read(const char *digits, unsigned char out[RECORD_HASH_SIZE])
 {
-    for (size_t i = 0; i < HASH_SIZE; i++) {
+    for (size_t i = 0; i < RECORD_HASH_SIZE; i++) {
         const int byte = hex_read_byte(digits + 2 * i);
         if (byte < 0) {
             return false;
         }
         out[i] = (unsigned char) byte;
     }
-    return digits[2 * HASH_SIZE] == '\0';
+    return digits[2 * RECORD_HASH_SIZE] == '\0';
 }
 
-/* A key as it is told of where it is hashed: no key that is kept whole has such a text, which is longer than any. */
-static bool is_hashed(const char *text, struct entry_name *out)
+/*
+ * Reads a hashed key: the first bytes of the key, '~', and the hash in hexadecimal. False: `text` is none. A key whose
+ * own text is such has 33 bytes or more, and is therefore known by its hash (key_name.h).
+ */
+static bool read_hashed(const char *text, struct entry_name *out)
 {
     const char *mark = strrchr(text, '~');
-    if (mark == NULL || mark - text > READABLE_MOST || !hash_read(mark + 1, out->bytes)) {
+    if (mark == NULL || mark - text > PREFIX_TEXT_MAX || !hash_read(mark + 1, out->bytes)) {
         return false;
     }
     out->kind = ENTRY_HASHED;
-    out->length = HASH_SIZE;
+    out->length = RECORD_HASH_SIZE;
     return true;
 }
 
-static int no_such_key(const struct entry_name *name, const char *text, weir_error *error)
+/* The error for a text that names no key of the policy. */
+static int fail_key(const struct entry_name *name, const char *text, weir_error *error)
 {
     if (name->form == NULL) {
         return error_set(error, -EINVAL,
@@ -66,7 +69,7 @@ int entry_name_read(const struct policy_names *names, const char *text, struct e
     }
     memcpy(out->policy, text, (size_t) (colon - text));
     out->form = policy_names_form(names, out->policy);
-    if (is_hashed(colon + 1, out)) {
+    if (read_hashed(colon + 1, out)) {
         return 0;
     }
     if (key_form_read_network(out->form, colon + 1, &out->network)) {
@@ -74,7 +77,7 @@ int entry_name_read(const struct policy_names *names, const char *text, struct e
         return 0;
     }
     out->length = key_form_read(out->form, out->bytes, colon + 1);
-    return out->length != SIZE_MAX ? 0 : no_such_key(out, colon + 1, error);
+    return out->length != SIZE_MAX ? 0 : fail_key(out, colon + 1, error);
 }
 
 void entry_name_write(const struct entry_name *name, char out[ENTRY_NAME_SIZE])
@@ -96,7 +99,7 @@ void entry_name_write(const struct entry_name *name, char out[ENTRY_NAME_SIZE])
     key[written] = '\0';
 }
 
-/* A whole number up to WEIR_MAX_UNITS; moves *text behind it. */
+/* Reads a number of 1 to WEIR_MAX_UNITS and moves *text behind it. False: *text begins with no such number. */
 static bool number_read(const char **text, uint64_t *out)
 {
     *out = 0;
@@ -107,8 +110,8 @@ static bool number_read(const char **text, uint64_t *out)
     return *text != digits && *out != 0 && *out <= WEIR_MAX_UNITS;
 }
 
-/* Whether a limit may have these numbers. */
-static int numbers_check(const weir_policy *policy, size_t index, const struct entry_value *value, weir_error *error)
+/* Validates a limit of the policy with the numbers of an override. */
+static int check_numbers(const weir_policy *policy, size_t index, const struct entry_value *value, weir_error *error)
 {
     weir_limit limit = policy->limits[index];
     limit.limit = value->limits[index];
@@ -135,7 +138,7 @@ int entry_value_read(const weir_policy *policy, const char *text, struct entry_v
             at++;
             good = number_read(&at, &out->bursts[i]);
         }
-        const int result = good ? numbers_check(policy, i, out, error) : 0;
+        const int result = good ? check_numbers(policy, i, out, error) : 0;
         if (result != 0) {
             return result;
         }

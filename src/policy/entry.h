@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of an override (docs/policies.md): a name "policy:key", and a value "allow", "deny", or a number for each
- * limit of the policy, optionally with a burst: "200", "200/50 10000".
+ * The text of an override (docs/policies.md). The name is "policy:key". The value is "allow", "deny", or a number for
+ * each limit of the policy, optionally with a burst: "200", "200/50 10000".
  */
 #ifndef WEIR_POLICY_ENTRY_H
 #define WEIR_POLICY_ENTRY_H
@@ -28,11 +28,11 @@ struct entry_name {
 };
 
 struct entry_value {
-    enum override override; /* OVERRIDE_NONE: the numbers */
-    uint64_t limits[WEIR_MAX_LIMITS], bursts[WEIR_MAX_LIMITS];
+    enum override override;                                    /* OVERRIDE_NONE: the value is the numbers below */
+    uint64_t limits[WEIR_MAX_LIMITS], bursts[WEIR_MAX_LIMITS]; /* a burst of 0: as the limit */
 };
 
-/* 0, or -EINVAL with a sentence. The policy need not be in a set. */
+/* Reads a name. 0, or -EINVAL with a sentence. No set needs to have the policy. */
 int entry_name_read(const struct policy_names *names, const char *text, struct entry_name *out, weir_error *error);
 
 /* Writes the canonical text of a name. */

@@ -20,7 +20,7 @@ static const weir_policy *find_policy(const struct policy_file *file, const char
     return NULL;
 }
 
-/* Reads one entry. 0, or -EINVAL or -ENOMEM with the error of `at` set. */
+/* Reads one entry. `at`: the file, for errors. 0, or -EINVAL or -ENOMEM with its error set. */
 static int read_entry(const struct policy_file *file, const struct text_file *at, const struct policy_names *names,
                       const struct file_entry *entry, struct override_text *out)
 {
@@ -45,6 +45,7 @@ static int read_entry(const struct policy_file *file, const struct text_file *at
                                                     : text_file_fail(at, (struct place){0}, -ENOMEM, "out of memory");
 }
 
+/* For qsort: by name, and entries of one name in the order of the file. */
 static int compare_fields(const void *left, const void *right)
 {
     const struct override_text *const *a = left;
@@ -53,11 +54,12 @@ static int compare_fields(const void *left, const void *right)
     if (order != 0) {
         return order;
     }
-    return *a < *b ? -1 : 1; /* in the order of the file */
+    return *a < *b ? -1 : 1;
 }
 
-/* Finds a key that is named twice. */
-static int check_twice(const struct text_file *at, const struct file_entry *entries, const struct override_list *list)
+/* Refuses two entries of one name. 0, or -EINVAL or -ENOMEM with the error of `at` set. */
+static int check_duplicates(const struct text_file *at, const struct file_entry *entries,
+                            const struct override_list *list)
 {
     const struct override_text **sorted = calloc(list->count + 1, sizeof(struct override_text *));
     if (sorted == NULL) {
@@ -103,7 +105,7 @@ int file_entries_read(const struct policy_file *file, const char *path, const st
     for (size_t i = 0; i < count && result == 0; i++) {
         result = read_entry(file, &at, names, &entries[i], &out->texts[out->count++]);
     }
-    result = result == 0 ? check_twice(&at, entries, out) : result;
+    result = result == 0 ? check_duplicates(&at, entries, out) : result;
     if (result != 0) {
         overrides_drop(out->texts, out->count);
         *out = (struct override_list){NULL, 0};

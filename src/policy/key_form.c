@@ -12,31 +12,34 @@
 #include "base/numbers.h"
 #include "base/percent.h"
 
+/* Bytes of an address. */
 #define V4_SIZE 4
 #define V6_SIZE 16
 
-/* Of an address or a network, with the terminator. */
+/* Results of read_prefix without a prefix. */
+#define PREFIX_NONE      (-1) /* the text has no '/' */
+#define PREFIX_MALFORMED (-2) /* no number follows the '/' */
 
-/* What stands behind the '/' of a text, whose first `*host` characters are before it. -1: nothing does; -2: no number.
- */
-static int prefix_of(const char *text, size_t *host)
+/* Reads the number behind the '/' of a text. *host_length: the characters before the '/', or all. */
+static int read_prefix(const char *text, size_t *host_length)
 {
     const char *slash = strchr(text, '/');
-    *host = slash != NULL ? (size_t) (slash - text) : strlen(text);
+    *host_length = slash != NULL ? (size_t) (slash - text) : strlen(text);
     if (slash == NULL) {
-        return -1;
+        return PREFIX_NONE;
     }
     const size_t digits = strspn(slash + 1, "0123456789");
-    return digits == 0 || digits > 3 || slash[1 + digits] != '\0' ? -2 : (int) strtol(slash + 1, NULL, 10);
+    const bool is_number = digits != 0 && digits <= 3 && slash[1 + digits] == '\0';
+    return is_number ? (int) strtol(slash + 1, NULL, 10) : PREFIX_MALFORMED;
 }
 
-/* An address and its prefix (-1: none is given). Returns the address's length; 0: it is none. */
+/* Reads an address and its prefix, or PREFIX_NONE. Returns the bytes of the address; 0: `text` is no address. */
 static size_t address_read(const char *text, unsigned char out[V6_SIZE], int *prefix)
 {
     char host[INET6_ADDRSTRLEN];
     size_t length;
-    *prefix = prefix_of(text, &length);
-    if (*prefix == -2 || length >= sizeof(host)) {
+    *prefix = read_prefix(text, &length);
+    if (*prefix == PREFIX_MALFORMED || length >= sizeof(host)) {
         return 0;
     }
     memcpy(host, text, length);
@@ -47,7 +50,7 @@ static size_t address_read(const char *text, unsigned char out[V6_SIZE], int *pr
     return read && *prefix <= (int) (8 * size) ? size : 0;
 }
 
-/* Whether all bits from there on are 0. */
+/* Whether all bits from number `bits` on are 0. */
 static bool ends_at(const unsigned char *bytes, size_t length, unsigned bits)
 {
     bool zero = true;
@@ -57,21 +60,22 @@ static bool ends_at(const unsigned char *bytes, size_t length, unsigned bits)
     return zero;
 }
 
+/* Writes an address, with the prefix `bits` unless that is the whole address. Returns the length; 0: no room. */
 static size_t address_write(char *out, size_t size, const void *bytes, size_t length, unsigned bits)
 {
     unsigned char whole[V6_SIZE] = {0};
     char text[INET6_ADDRSTRLEN];
     const bool v4 = length == V4_SIZE;
-    const bool all = bits == 8 * (v4 ? V4_SIZE : V6_SIZE);
+    const bool is_whole = bits == 8 * (v4 ? V4_SIZE : V6_SIZE);
     memcpy(whole, bytes, length);
     if (inet_ntop(v4 ? AF_INET : AF_INET6, whole, text, sizeof(text)) == NULL) {
         return 0;
     }
-    const int written = all ? snprintf(out, size, "%s", text) : snprintf(out, size, "%s/%u", text, bits);
+    const int written = is_whole ? snprintf(out, size, "%s", text) : snprintf(out, size, "%s/%u", text, bits);
     return written > 0 && (size_t) written < size ? (size_t) written : 0;
 }
 
-/* The forms that there are: by how many bytes of an IPv6 address are the key. */
+/* The forms of addresses differ in v6_size: the first bytes of an IPv6 address that are the key. */
 
 static size_t form_write(char *out, size_t size, const void *key, size_t length, size_t v6_size)
 {
@@ -122,7 +126,7 @@ const weir_key_form *weir_address_form(unsigned ipv6_prefix)
     return found;
 }
 
-/* Of a form of addresses: how many bytes of an IPv6 address are the key. 0: it is another form. */
+/* The v6_size of a form of addresses; 0: the form is of other keys. */
 static size_t form_v6_size(const weir_key_form *form)
 {
     size_t size = 0;
@@ -131,8 +135,6 @@ static size_t form_v6_size(const weir_key_form *form)
     }
     return size;
 }
-
-/* Any form */
 
 size_t key_form_write(const weir_key_form *form, char *out, size_t size, const void *bytes, size_t length)
 {
@@ -154,7 +156,7 @@ size_t key_form_write(const weir_key_form *form, char *out, size_t size, const v
 size_t key_form_read(const weir_key_form *form, void *out, const char *text)
 {
     if (form == NULL || text[0] == '%') {
-        return percent_unescape(out, KEY_FORM_SIZE, text); /* bytes of a key that the form does not know, too */
+        return percent_unescape(out, KEY_FORM_SIZE, text); /* '%': a key that the form does not know */
     }
     const size_t read = form->read(out, KEY_FORM_SIZE, text);
     return read <= KEY_FORM_SIZE ? read : SIZE_MAX;

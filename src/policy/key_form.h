@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the keys of a policy are written for people, and read from what they write. Without a form of its own a key is
- * its bytes, percent-escaped (base/percent.h).
+ * The keys of a policy as text: how they are written for people, and read from what people write. In a policy without a
+ * form a key's text is its bytes, percent-escaped (base/percent.h).
  *
- * A text names one key, and each key has one text. In a policy that has a form, bytes that the form does not know are
- * written with every byte escaped, so that they are no other key's text.
+ * A text names one key, and each key has one text. In a policy with a form, a key that the form does not know is
+ * written with every byte escaped, so that its text is no other key's.
  */
 #ifndef WEIR_POLICY_KEY_FORM_H
 #define WEIR_POLICY_KEY_FORM_H
@@ -17,7 +17,7 @@
 /* Longest key that a text can name, in bytes. */
 #define KEY_FORM_SIZE 1024
 
-/* Several keys at once: those of `length` bytes that begin with these `bits`. */
+/* All keys of `length` bytes whose first `bits` bits are those of `bytes`. */
 struct key_network {
     size_t length;
     unsigned bits;
@@ -25,18 +25,18 @@ struct key_network {
 };
 
 /*
- * Writes a key's text, without a terminator: at most 3 characters per byte of the key, and less than `size`. `form`:
- * NULL: bytes. Returns its length.
+ * Writes a key's text, without a terminator: at most 3 characters per byte of the key, and less than `size`. Returns
+ * its length. `form` NULL: the policy has none.
  */
 size_t key_form_write(const weir_key_form *form, char *out, size_t size, const void *bytes, size_t length);
 
-/* Reads a key's bytes, at most KEY_FORM_SIZE. Returns how many; SIZE_MAX: it is none of the policy's keys. */
+/* Reads a key's bytes, at most KEY_FORM_SIZE, from its text. Returns how many; SIZE_MAX: no key has this text. */
 size_t key_form_read(const weir_key_form *form, void *out, const char *text);
 
-/* Reads a network, where keys are addresses, and where it holds more than one of them. */
+/* Reads a network of several addresses. False: `text` is none, or the policy's keys are no addresses. */
 bool key_form_read_network(const weir_key_form *form, const char *text, struct key_network *out);
 
-/* Its text. */
+/* Writes the text of a network, such as "198.51.100.0/24". Returns its length; 0: no room. */
 size_t key_form_write_network(const struct key_network *network, char *out, size_t size);
 
 #endif

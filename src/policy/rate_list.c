@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-static struct rate_list *rate_add(struct rate_list **list, weir_policy_id group, uint64_t limit_hash)
+/* Adds a limit without rates. NULL: out of memory. */
+static struct rate_list *limit_add(struct rate_list **list, weir_policy_id group, uint64_t limit_hash)
 {
     struct rate_list *added = calloc(1, sizeof(*added));
     if (added != NULL) {
@@ -22,10 +23,10 @@ void rate_list_find(struct rate_list **list, weir_policy_id group, uint64_t limi
     while (at != NULL && (at->group != group || at->limit_hash != limit_hash)) {
         at = at->next;
     }
-    at = at != NULL ? at : rate_add(list, group, limit_hash);
+    at = at != NULL ? at : limit_add(list, group, limit_hash);
     rule->rate_table = at != NULL ? &at->rate_table : NULL;
     for (unsigned i = 1; i < RATE_COUNT && at != NULL; i++) {
-        /* Written before the set that uses it is published, and never again. */
+        /* Written once, before the set that uses the rate is published. */
         if (at->rate_table.units[i] == 0) {
             at->rate_table.units[i] = rule->unit;
         }

@@ -12,14 +12,17 @@
 #include "base/numbers.h"
 #include "policy/policy_words.h"
 
+/* A bucket refills from empty in less than this: two years. */
 #define FILL_MAX_S UINT64_C(63072000)
-#define RATE_MAX   UINT64_C(640000000)
 
-/* The policy or limit that is checked, and its name in a sentence. */
+/* Units a second: at this rate a unit takes 100 steps of a bucket's time, 1/64 ns, so rounding one costs at most 1%. */
+#define RATE_MAX UINT64_C(640000000)
+
+/* The policy or limit that is validated, and its name in an error. */
 struct subject {
     const weir_policy *policy;
-    size_t policy_index, limit_index;
-    struct policy_fault *fault;
+    size_t policy_index, limit_index; /* limit_index SIZE_MAX: the policy itself */
+    struct policy_fault *fault;       /* NULL: the caller needs no place */
     weir_error *error;
     char subject[WEIR_MAX_NAME + 48];
 };
@@ -36,7 +39,7 @@ static void name_limit(struct subject *s, size_t limit_index)
     (void) snprintf(s->subject, sizeof(s->subject), "policy \"%s\": limit %zu", s->policy->name, limit_index + 1);
 }
 
-/* Marks the field; the sentence is set by the caller. */
+/* Sets the place of a fault to a field; the caller sets the sentence. */
 static void at_field(const struct subject *s, const char *field)
 {
     if (s->fault != NULL) {
@@ -129,7 +132,7 @@ static bool is_bucket(const weir_limit *l)
     return algorithm_kind(l->algorithm) == RULE_BUCKET;
 }
 
-/* A period, or a calendar in its place. */
+/* Checks the period, or the calendar in its place. */
 static int check_period(struct subject *s, const weir_limit *l)
 {
     if ((int) l->calendar < WEIR_CALENDAR_NONE || l->calendar > WEIR_CALENDAR_MONTH) {
@@ -139,7 +142,7 @@ static int check_period(struct subject *s, const weir_limit *l)
     }
     if (l->calendar != WEIR_CALENDAR_NONE) {
         if (algorithm_has_calendar(l->algorithm)) {
-            return 0; /* it takes the period's place */
+            return 0; /* the calendar takes the period's place */
         }
         at_field(s, "calendar");
         return error_set(s->error, -EINVAL,
@@ -172,7 +175,8 @@ static int check_limit_name(struct subject *s, const weir_limit *l)
                      s->subject, l->name, WEIR_MAX_NAME);
 }
 
-static int check_queue(struct subject *s, const weir_limit *l)
+/* Checks the delay, which algorithms with a queue have: at most the burst. */
+static int check_delay(struct subject *s, const weir_limit *l)
 {
     const uint64_t burst = l->burst != 0 ? l->burst : l->limit;
     if (l->delay == 0 || (algorithm_is_queue(l->algorithm) && l->delay <= burst)) {
@@ -218,7 +222,7 @@ static int check_limit(struct subject *s, const weir_limit *l)
         return error_set(s->error, -EINVAL, "%s has burst %" PRIu64 "; give 1 to %" PRIu64 " units, or 0 for the limit",
                          s->subject, l->burst, WEIR_MAX_UNITS);
     }
-    result = check_queue(s, l);
+    result = check_delay(s, l);
     if (result != 0 || is_bucket(l)) {
         return result != 0 ? result : check_bucket(s, l);
     }
@@ -231,10 +235,10 @@ static int check_limit(struct subject *s, const weir_limit *l)
     return 0;
 }
 
-/* A number that differs between two limits of one algorithm. */
+/* A number for the period or calendar of a limit: equal numbers are equal periods. */
 static uint64_t period_of(const weir_limit *l)
 {
-    /* A calendar day is the same limit as a period of a day. 1 stands for the month: periods are 1 ms or longer. */
+    /* A calendar day is the period of a day. The number 1 is the month: no period is as short as 1 ns. */
     if (l->calendar == WEIR_CALENDAR_NONE) {
         return l->period_ns;
     }

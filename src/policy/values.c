@@ -13,14 +13,15 @@
 
 static const char digits[] = "0123456789";
 
-/* "0x64", which other readers take for 100. */
+/* Whether a text is hexadecimal, such as "0x64": some YAML readers take that for the number 100. */
 static bool is_hexadecimal(const char *text)
 {
     return text[0] == '0' && (text[1] == 'x' || text[1] == 'X') && text[2] != '\0' &&
            text[2 + strspn(text + 2, "0123456789abcdefABCDEF")] == '\0';
 }
 
-static int not_a_number(const struct value *v)
+/* The error for a text that is no decimal number. */
+static int fail_number(const struct value *v)
 {
     if (is_hexadecimal(v->text)) {
         return text_file_fail(v->file, v->place, -EINVAL,
@@ -37,7 +38,7 @@ int value_number(const struct value *v, uint64_t *out)
     const char *text = v->text;
     const size_t length = strspn(text, digits);
     if (length == 0 || text[length] != '\0') {
-        return not_a_number(v);
+        return fail_number(v);
     }
     if (text[0] == '0' && length > 1) {
         const char *rest = text + strspn(text, "0");
@@ -57,6 +58,7 @@ int value_number(const struct value *v, uint64_t *out)
     return 0;
 }
 
+/* Parses a duration. False: the text is none. A duration of 2^64 ns or more is UINT64_MAX. */
 static bool parse_duration(const char *text, uint64_t *out)
 {
     static const struct {
