@@ -25,7 +25,7 @@ struct policy_source {
     char tier_name[2 * WEIR_MAX_NAME + 2]; /* of a tier: "policy/tier" */
 };
 
-/* What each function that reads needs. */
+/* A file while its policies are read. */
 struct load {
     const struct text_file *file;
     const struct tree *tree;

@@ -2,9 +2,9 @@
 /*
  * Compiled overrides: a key or network has other numbers than its policy, is always allowed, or is always denied.
  *
- * Overrides are text (entry.h) of the program, the fleet and the policy file. They are compiled against a policy set,
- * and looked up on slow paths alone: first by the key's hash, then by the hash of its record name, then by the networks
- * that contain the key, the smallest first. Names: overrides_.
+ * Overrides are text (entry.h) of the program, the fleet and the policy file. They are compiled against a policy set. A
+ * key is looked up on slow paths alone: by its hash, then by the hash of its record name, then in the networks that
+ * contain it, the smallest first. Names: overrides_.
  */
 #ifndef WEIR_POLICY_OVERRIDE_SET_H
 #define WEIR_POLICY_OVERRIDE_SET_H

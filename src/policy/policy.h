@@ -85,8 +85,8 @@ void policy_compile(struct policy *out, const weir_policy *policy, const struct 
 void policy_raise_history_max(const struct policy_group *group, uint64_t limit_hash, uint64_t units);
 
 /*
- * Makes *out a copy of `like` for an override: with one limit and burst (0: as the limit) per limit, in range, or with
- * the numbers of `like` where `limits` is NULL. The caller sets out->override.
+ * Makes *out a copy of `like` for an override, with other numbers: of each limit the limit and the burst (0: as the
+ * limit), in range. `limits` NULL: the numbers of `like`. The caller sets out->override.
  */
 void policy_override(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
                      struct policy_names *names, uint64_t tick_ns);

@@ -18,15 +18,21 @@
 /* Twice what a policy file needs: the mapping of a tier's limit has depth 7, and its values have depth 8. */
 #define DEPTH_MAX 16
 
+/* Tags of YAML itself begin with this. */
 #define STANDARD_TAG "tag:yaml.org,2002:"
 
+/* A list or mapping whose end is not read yet. */
+struct open_node {
+    uint32_t node, last; /* its number, and that of its last child so far; 0: it has none */
+};
+
+/* A tree while the parser's events are added to it. */
 struct builder {
     const struct text_file *file;
     struct tree *tree;
-    size_t depth, document_count;
-    struct {
-        uint32_t node, last; /* numbers of the list or mapping, and of its last child so far */
-    } open[DEPTH_MAX];       /* the lists and mappings that are not at their end, outermost first */
+    size_t document_count;
+    size_t depth; /* of open[], outermost first */
+    struct open_node open[DEPTH_MAX];
 };
 
 static struct place place_of(yaml_mark_t mark)
@@ -63,8 +69,7 @@ const struct tree_node *tree_find(const struct tree *tree, const struct tree_nod
     return NULL;
 }
 
-/* An array with room for `more` elements of `size` bytes behind its `count`. NULL: no memory; the array is unchanged.
- */
+/* The array with room for `more` elements of `size` bytes behind its `count`. NULL: out of memory. */
 static void *grown(void *array, size_t count, size_t more, size_t *room, size_t size)
 {
     if (count + more <= *room) {
@@ -112,13 +117,16 @@ static int add_node(struct builder *b, enum tree_kind kind, struct place place, 
         return out_of_memory(b->file);
     }
     if (b->depth != 0) {
-        const uint32_t last = b->open[b->depth - 1].last;
-        *(last != 0 ? &tree->nodes[last].next : &tree->nodes[b->open[b->depth - 1].node].child) = number;
-        b->open[b->depth - 1].last = number;
+        struct open_node *parent = &b->open[b->depth - 1];
+        if (parent->last != 0) {
+            tree->nodes[parent->last].next = number;
+        } else {
+            tree->nodes[parent->node].child = number;
+        }
+        parent->last = number;
     }
     if (kind != TREE_VALUE) {
-        b->open[b->depth].node = number;
-        b->open[b->depth++].last = 0;
+        b->open[b->depth++] = (struct open_node){.node = number};
     }
     return 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A YAML file as a tree in which every node knows where it stands. The one adapter of libyaml.
+ * A YAML file as a tree whose nodes have their places in the file. The one adapter of libyaml.
  *
  * A file is one document of plain values, lists and mappings: no aliases, no tags of an application, no directive %TAG.
- * Work and memory are linear in the file's size, whatever it nests: libyaml is asked for one event after another, and
- * what is nested deeper than any policy file needs is refused where it begins.
+ * Work and memory are linear in the file's size. Lists and mappings that are nested deeper than in any policy file are
+ * refused.
  */
 #ifndef WEIR_POLICY_TREE_H
 #define WEIR_POLICY_TREE_H
@@ -19,7 +19,7 @@ struct tree_node {
     enum tree_kind kind;
     struct place place;
     uint32_t child, next; /* numbers of nodes; 0: none. The children of a mapping are a key, its value, a key, ... */
-    size_t text;          /* of a value: where its text begins, which has no NUL but its last */
+    size_t text;          /* of a value: the offset of its text, which has no NUL but its terminator */
 };
 
 struct tree {
@@ -34,7 +34,7 @@ int tree_read(const struct text_file *file, struct tree *tree);
 
 void tree_free(struct tree *tree);
 
-/* NULL: the file has nothing but space and comments. */
+/* The outermost node; NULL: the file has nothing but space and comments. */
 static inline const struct tree_node *tree_root(const struct tree *tree)
 {
     return tree->node_count > 1 ? &tree->nodes[1] : NULL;
@@ -60,7 +60,7 @@ static inline const char *tree_text(const struct tree *tree, const struct tree_n
     return node->kind == TREE_VALUE ? tree->text + node->text : "";
 }
 
-/* The value of a mapping's first field of this name; NULL: there is none, or `mapping` is none. */
+/* The value of the first field of this name. NULL: there is none, or `mapping` is NULL or no mapping. */
 const struct tree_node *tree_find(const struct tree *tree, const struct tree_node *mapping, const char *field);
 
 #endif
