@@ -6,7 +6,8 @@
  * Guards: src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
  * src/transport/redis/scripts/common.lua, src/transport/redis/scripts/counts.lua,
  * src/transport/redis/scripts/counts_answer.lua, src/transport/redis/scripts/counts_merge.lua,
- * src/transport/redis/scripts/counts_write.lua,
+ * src/transport/redis/scripts/counts_refused.lua, src/transport/redis/scripts/counts_write.lua,
+ * src/transport/redis/scripts/expire.lua,
  * src/transport/loopback/records.c, src/base/count.h, src/transport/redis/embed.py
  */
 #include <inttypes.h>

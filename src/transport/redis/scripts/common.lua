@@ -10,15 +10,3 @@ local MOST = 9007199254740992 -- 2^53: every integer up to it is exact
 local function is_wrong_type(reply)
     return string.sub(reply.err, 1, 9) == 'WRONGTYPE'
 end
-
--- Sets the time to live of a key. Returns the error, if there is one. A key that has no time to live then is deleted,
--- because such a key would stay for ever.
-local function expire(key, ms)
-    local reply = pcall('PEXPIRE', key, ms)
-    if type(reply) == 'table' then
-        if call('PTTL', key) < 0 then
-            call('DEL', key)
-        end
-        return reply
-    end
-end

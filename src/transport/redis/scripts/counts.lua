@@ -12,8 +12,8 @@
 --
 -- Cost: first the calls of Redis, then conversions (bench/redis_cost.py). So a record that exists takes two calls, a
 -- number is not converted where comparing its text is enough, and the elements of `out` are set one by one and in
--- order. What is done for every record stands in files of statements, counts_merge.lua, counts_write.lua and
--- counts_answer.lua. As functions they would take 5 to 16 percent more instructions per report.
+-- order. What is done for every record stands in files of statements, counts_merge.lua, counts_write.lua,
+-- counts_answer.lua and counts_refused.lua. As functions they would take 5 to 16 percent more instructions per report.
 local AGAIN = 4503599627370496 -- 2^52
 -- %d takes half the time of %.0f, and is exact where the server's `long` has 64 bits.
 local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f'
@@ -52,12 +52,3 @@ local function parse(field)
 end
 
 local out, to = {}, 0 -- the answer, and how many numbers it has
-
--- Adds the answer of a record that is not weir's: status 1, then zeros; `size` numbers in all.
-local function answer_refused(size)
-    out[to + 1] = 1
-    for n = 2, size do
-        out[to + n] = 0
-    end
-    to = to + size
-end

@@ -38,6 +38,7 @@
 -- short.
 -- include common.lua
 -- include counts.lua
+local ANSWERS = 7 -- numbers in the answer of each record
 local REPAIR_US = 10000000 -- authors report a lost record within this time; their interval is much shorter
 local LATEST_US = 280000000000000 -- tat is at most some nine years ahead: nodes count no further, and PEXPIRE has an end
 local at = 1
@@ -63,10 +64,7 @@ for i = 1, #KEYS do
     local key, author = KEYS[i], ARGV[at + 1]
     local record = pcall('HMGET', key, author, 'sum', 'tat', 'unit')
     if record.err then
-        if not is_wrong_type(record) then
-            return redis.error_reply(record.err)
-        end
-        answer_refused(7)
+        -- include counts_refused.lua
     else
         -- include counts_merge.lua
         if ARGV[at + 11] ~= from_text then
@@ -155,15 +153,12 @@ for i = 1, #KEYS do
         end
         if tat <= now_us or i == renewed or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us then
             local full_ms = max(ceil((tat - now_us) / 1000), 0)
-            local failed = expire(key, format(ONE, full_ms + life_ms))
-            if failed then
-                return failed
-            end
+            local ttl_ms = format(ONE, full_ms + life_ms)
+            -- include expire.lua
         end
         -- include counts_answer.lua
         out[to + 7] = tat
-        to = to + 7
     end
-    at = at + 14
+    at, to = at + 14, to + ANSWERS
 end
 return out

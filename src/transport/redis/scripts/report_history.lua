@@ -190,10 +190,8 @@ for i = 1, #KEYS / 2 do
             remove(key, authors, mark, mark + units - limit - 1)
             units = limit
         end
-        local failed = expire(key, format('%.0f', expire_ms))
-        if failed then
-            return failed
-        end
+        local ttl_ms = format('%.0f', expire_ms)
+        -- include expire.lua
         verify(key, authors, units)
         if known then
             answer[5], answer[6] = write_authors(hash, authors, name, now, expire_ms)

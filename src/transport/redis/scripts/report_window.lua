@@ -12,6 +12,7 @@
 -- alone. Any other error ends the batch.
 -- include common.lua
 -- include counts.lua
+local ANSWERS = 6 -- numbers in the answer of each record
 local at = 0
 -- Every batch sets the time to live of one existing record again, so no record stays without one, whatever removed it.
 local renewed = call('TIME')[2] % #KEYS + 1
@@ -19,10 +20,7 @@ for i = 1, #KEYS do
     local key, author = KEYS[i], ARGV[at + 1]
     local record = pcall('HMGET', key, author, 'sum')
     if record.err then
-        if not is_wrong_type(record) then
-            return redis.error_reply(record.err)
-        end
-        answer_refused(6)
+        -- include counts_refused.lua
     else
         -- include counts_merge.lua
         if reset > old_reset then
@@ -41,14 +39,11 @@ for i = 1, #KEYS do
             call('HSET', key, author, own, 'sum', total)
         end
         if exists and (not record[2] or i == renewed) then
-            local failed = expire(key, ARGV[at + 7])
-            if failed then
-                return failed
-            end
+            local ttl_ms = ARGV[at + 7]
+            -- include expire.lua
         end
         -- include counts_answer.lua
-        to = to + 6
     end
-    at = at + 7
+    at, to = at + 7, to + ANSWERS
 end
 return out
