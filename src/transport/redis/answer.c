@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The replies to a round: the answers of the scripts, and errors. An error says where else to ask, or that the server
- * is of no use now.
+ * The replies to a round: the answers of the scripts, and errors. This file reads them, and batch.c acts on them.
  */
 #include "transport/redis/answer.h"
 
@@ -11,10 +10,6 @@
 #include <string.h>
 
 #include "base/numbers.h"
-#include "transport/redis/batch.h"
-#include "transport/redis/problem.h"
-#include "transport/redis/server.h"
-#include "transport/redis/topology.h"
 
 /* Numbers in the answer of each script: of a heartbeat, or for each report. */
 #define HEARTBEAT_ANSWERS 8 /* the last one may be below 0 */
@@ -237,18 +232,7 @@ static bool has_prefix(const char *text, const char *word)
     return strncmp(text, word, strlen(word)) == 0;
 }
 
-/* The server does not have the script. The batch is sent again with the script's source, unless an earlier call in the
- * queue has it. */
-static void retry_with_source(struct redis_transport *t, const struct server_conn *server, uint32_t number,
-                              uint64_t now_ns)
-{
-    struct batch *batch = &t->batches[number];
-    batch->with_source = batch->sequence > server->sourced_at[batch->script];
-    batch_retry(t, number, false, now_ns);
-}
-
-/* The error without its prefix: Redis 6.2 puts the script's name and line before it. */
-static const char *cause_of(const char *text)
+const char *answer_cause(const char *text)
 {
     static const char place[] = "@user_script: ";
     const char *at = has_prefix(text, "ERR Error running script") ? strstr(text, place) : NULL;
@@ -258,47 +242,6 @@ static const char *cause_of(const char *text)
     at += sizeof(place) - 1;
     at += strspn(at, "0123456789");
     return at + strspn(at, ": -");
-}
-
-static void answer_error(struct redis_transport *t, struct server_conn *server, uint32_t number, const char *text,
-                         uint64_t now_ns)
-{
-    struct batch *batch = &t->batches[number];
-    const bool moved = has_prefix(text, "MOVED ");
-    if (has_prefix(text, "NOSCRIPT")) {
-        retry_with_source(t, server, number, now_ns);
-    } else if (!t->cluster && (moved || has_prefix(text, "CROSSSLOT"))) {
-        topology_is_cluster(t); /* the server did not say so: this user may not run INFO */
-        batch_lost(t, number);
-    } else if (moved || has_prefix(text, "ASK ")) {
-        uint16_t cluster_slot = 0;
-        struct server_conn *to = topology_redirect(t, server, text, &cluster_slot);
-        if (to == NULL) {
-            batch_lost(t, number);
-            topology_refresh(t);
-            return;
-        }
-        batch->asking = !moved;
-        batch->server = to->index;
-        if (moved) {
-            topology_refresh(t);
-        }
-        batch_retry(t, number, false, now_ns);
-        batch->asking = false; /* ASK holds for one call: the slot may be anywhere at the next call */
-    } else if (has_prefix(text, "TRYAGAIN")) {
-        batch_retry(t, number, true,
-                    now_ns); /* the slot is moving and its keys are on two servers; a single key is on one */
-    } else if (has_prefix(text, "CLUSTERDOWN")) {
-        problem_set(t, server, "%.150s", text);
-        topology_refresh(t);
-        batch_lost(t, number);
-    } else {
-        text = cause_of(text);
-        const bool rights = has_prefix(text, "NOPERM") || strstr(text, "ACL") != NULL || strstr(text, "user executing");
-        problem_set(t, server, "%.110s%s", text, rights ? " (docs/redis.md lists the rights that are needed)" : "");
-        batch_lost(t, number);
-        server_drop(t, server, now_ns);
-    }
 }
 
 /* Reads a script's answer. False: the script cannot have answered it. */
@@ -317,24 +260,29 @@ static bool take_reply(struct redis_transport *t, const struct server_conn *serv
     }
 }
 
-void answer_batch(struct redis_transport *t, struct server_conn *server, uint32_t number, const redisReply *reply,
-                  uint64_t now_ns)
+/* What an error says. */
+static enum answer_kind error_of(const char *text)
 {
-    struct batch *batch = &t->batches[number];
-    if (t->round == NULL || batch->state != BATCH_SENT) {
-        return;
+    static const struct {
+        const char *word;
+        enum answer_kind kind;
+    } errors[] = {
+        {"NOSCRIPT", ANSWER_NO_SCRIPT}, {"MOVED ", ANSWER_MOVED},        {"ASK ", ANSWER_ASK},
+        {"CROSSSLOT", ANSWER_SLOTS},    {"TRYAGAIN", ANSWER_SPLIT_SLOT}, {"CLUSTERDOWN", ANSWER_CLUSTER_DOWN},
+    };
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        if (has_prefix(text, errors[i].word)) {
+            return errors[i].kind;
+        }
     }
+    return ANSWER_ERROR;
+}
+
+enum answer_kind answer_read(struct redis_transport *t, const struct server_conn *server, const struct batch *batch,
+                             const redisReply *reply, uint64_t now_ns)
+{
     if (reply->type == REDIS_REPLY_ERROR) {
-        answer_error(t, server, number, reply->str, now_ns);
-        return;
+        return error_of(reply->str);
     }
-    if (!take_reply(t, server, batch, reply, now_ns)) {
-        problem_set(t, server, "an answer that is not weir's: is this a Redis?");
-        batch_lost(t, number);
-        server_drop(t, server, now_ns);
-        return;
-    }
-    batch->state = BATCH_DONE;
-    t->open_count--;
-    server->answered = true;
+    return take_reply(t, server, batch, reply, now_ns) ? ANSWER_GOOD : ANSWER_FOREIGN;
 }

@@ -11,22 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/count.h"
-#include "base/decimal.h"
 #include "base/numbers.h"
+#include "transport/redis/answer.h"
 #include "transport/redis/problem.h"
-#include "transport/redis/scripts.h"
+#include "transport/redis/script_call.h"
 #include "transport/redis/server.h"
 #include "transport/redis/topology.h"
-
-/* Arguments of a report beside its key, as the scripts say. */
-#define BUCKET_ARGUMENTS  14
-#define HISTORY_ARGUMENTS (11 + REPORT_HISTORY_TIMES) /* at most */
-
-#define ARGUMENTS_MAX (4 + (size_t) BATCH_REPORTS * (1 + BUCKET_ARGUMENTS))
-
-_Static_assert(BATCH_HISTORIES *(2 + HISTORY_ARGUMENTS) < BATCH_REPORTS * (1 + BUCKET_ARGUMENTS),
-               "a batch of logs fits");
 
 /* If there are more overrides than are answered, reading them takes Redis some 30 ms. They are then asked for at this
  * interval. */
@@ -35,26 +25,11 @@ _Static_assert(BATCH_HISTORIES *(2 + HISTORY_ARGUMENTS) < BATCH_REPORTS * (1 + B
 /* A batch is sent again at most so often in a round: after a redirection, or with its script. */
 #define TRIES_MAX 8
 
-static const struct {
-    const char *text, *sha;
-} scripts[SCRIPT_COUNT] = {
-    [SCRIPT_HEARTBEAT] = {script_heartbeat, script_heartbeat_sha},
-    [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},
-    [SCRIPT_WINDOW] = {script_report_window, script_report_window_sha},
-    [SCRIPT_BUCKET] = {script_report_bucket, script_report_bucket_sha},
-    [SCRIPT_HISTORY] = {script_report_history, script_report_history_sha},
-};
-
 /* Makes room for a round of `count` reports. The memory is kept from round to round. */
 static int make_room(struct redis_transport *t, size_t count)
 {
-    if (t->argv == NULL) {
-        t->argv = calloc(ARGUMENTS_MAX, sizeof(*t->argv));
-        t->lengths = calloc(ARGUMENTS_MAX, sizeof(*t->lengths));
-        t->numbers = calloc(ARGUMENTS_MAX, sizeof(*t->numbers));
-        if (t->argv == NULL || t->lengths == NULL || t->numbers == NULL) {
-            return -ENOMEM;
-        }
+    if (script_call_make_room(t) != 0) {
+        return -ENOMEM;
     }
     if (count > t->report_order_size) {
         uint32_t *order = realloc(t->report_order, count * sizeof(*order));
@@ -82,132 +57,28 @@ static int make_room(struct redis_transport *t, size_t count)
     return 0;
 }
 
-struct arguments {
-    struct redis_transport *t;
-    int count;
-};
-
-static void put(struct arguments *a, const char *text)
-{
-    a->t->argv[a->count] = text;
-    a->t->lengths[a->count++] = strlen(text);
-}
-
-static void put_number(struct arguments *a, uint64_t value)
-{
-    char *text = a->t->numbers[a->count];
-    a->t->argv[a->count] = text;
-    a->t->lengths[a->count++] = decimal_write(text, value);
-}
-
-static void put_history(struct arguments *a, const struct report *report)
-{
-    const struct history_report *history = report->history;
-    put_number(a, history->first);
-    put_number(a, history->refund_from);
-    put_number(a, history->refund_to);
-    put_number(a, history->now_us);
-    put_number(a, history->period_us);
-    put_number(a, history->limit);
-    put_number(a, report->demand);
-    put_number(a, report->reset_us);
-    put_number(a, report->expire_ms);
-    put_number(a, history->time_count);
-    for (uint32_t i = 0; i < history->time_count; i++) {
-        put_number(a, history->times_us[i]);
-    }
-}
-
-static void put_counts(struct arguments *a, const struct report *report)
-{
-    put_number(a, count_wire(report->count));
-    put_number(a, count_wire(report->demand));
-    put_number(a, count_wire(report->refunds));
-    put_number(a, report->reset_us);
-    put_number(a, report->reset_kept);
-    if (report->kind == REPORT_BUCKET) {
-        put_number(a, count_wire(report->acked));
-        put_number(a, count_wire(report->acked_refunds));
-        put_number(a, count_wire(report->known_refunds));
-        put_number(a, report->tat_us);
-        put_number(a, report->moves != 0 ? report->most_us : report->from_us);
-        put_number(a, report->moves);
-        put_number(a, report->unit_ps);
-    }
-    put_number(a, report->expire_ms);
-}
-
-static void put_reports(struct arguments *a, const struct batch *batch)
-{
-    const struct redis_transport *t = a->t;
-    const struct report *first = &t->round->reports[t->report_order[batch->first]];
-    const bool histories = first->kind == REPORT_HISTORY;
-    put_number(a, histories ? UINT64_C(2) * batch->count : batch->count);
-    for (size_t i = 0; i < batch->count; i++) {
-        put(a, t->round->reports[t->report_order[batch->first + i]].record);
-    }
-    for (size_t i = 0; histories && i < batch->count; i++) {
-        put(a, t->round->reports[t->report_order[batch->first + i]].history->demand_record);
-    }
-    if (first->kind == REPORT_BUCKET) {
-        put_number(a, first->now_us); /* all reports of a round have one time */
-    }
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct report *report = &t->round->reports[t->report_order[batch->first + i]];
-        put(a, report->author);
-        if (report->kind == REPORT_HISTORY) {
-            put_history(a, report);
-        } else {
-            put_counts(a, report);
-        }
-    }
-}
-
 /* Sends a batch to a server that is ready. */
 static void send_batch(struct redis_transport *t, struct server_conn *server, uint32_t number, uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
-    struct arguments a = {t, 0};
     if (batch->asking) {
-        put(&a, "ASKING");
-        server_call(t, server, (struct call){.kind = CALL_ASKING}, &(struct command){a.count, t->argv, t->lengths},
-                    now_ns);
-        a.count = 0;
+        const char *word = "ASKING";
+        const size_t length = strlen(word);
+        if (!server_call(t, server, (struct call){.kind = CALL_ASKING}, &(struct command){1, &word, &length}, now_ns)) {
+            batch_lost(t, number);
+            return;
+        }
     }
-    if (server->stage != SERVER_READY) {
-        batch_lost(t, number); /* out of memory */
-        return;
-    }
-    char member[REPORT_AUTHOR_SIZE + 24];
-    put(&a, batch->with_source ? "EVAL" : "EVALSHA");
-    put(&a, batch->with_source ? scripts[batch->script].text : scripts[batch->script].sha);
-    if (batch->script == SCRIPT_HEARTBEAT) {
-        put(&a, "1");
-        put(&a, t->heartbeats[batch->first].key);
-        const uint32_t suspect_ms = t->round->suspect_ms != 0 ? t->round->suspect_ms : t->round->node_lifetime_ms;
-        (void) snprintf(member, sizeof(member), "%s:%" PRIu32 ":%" PRIu32, t->round->node, suspect_ms,
-                        t->round->node_lifetime_ms);
-        put(&a, member);
-        put_number(&a, suspect_ms);
-        put_number(&a, t->round->node_lifetime_ms);
-        const char *const asks = t->round->asks ? "2" : "0";
-        put(&a, t->round->leaves ? "1" : asks);
-        put_number(&a, t->round->fleet_ns / NS_PER_US);
-        put_number(&a, t->round->wall_ns / NS_PER_US);
-    } else if (batch->script == SCRIPT_OVERRIDES) {
-        put(&a, "1");
-        put(&a, t->overrides_key);
-        put(&a, t->round->overrides_version);
-    } else {
-        put_reports(&a, batch);
-    }
+    const struct command command = script_call_words(t, batch);
     batch->state = BATCH_SENT;
     batch->server = server->index;
     batch->sequence = server->sequence + 1;
     if (batch->with_source) {
         server->sourced_at[batch->script] = batch->sequence;
     }
-    server_call(t, server, (struct call){CALL_BATCH, number}, &(struct command){a.count, t->argv, t->lengths}, now_ns);
+    if (!server_call(t, server, (struct call){CALL_BATCH, number}, &command, now_ns)) {
+        batch_lost(t, number);
+    }
 }
 
 /* Sends a batch to the owner of its slot. If that server is connecting, the batch waits; otherwise the batch is lost.
@@ -271,7 +142,8 @@ static uint32_t batch_add(struct redis_transport *t, enum script script, size_t 
     return number;
 }
 
-void batch_retry(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns)
+/* Sends a batch again, to the server that owns its slot now. `split`: each report in a batch of its own. */
+static void retry(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns)
 {
     struct batch *batch = &t->batches[number];
     if (++batch->tries > TRIES_MAX) {
@@ -290,6 +162,101 @@ void batch_retry(struct redis_transport *t, uint32_t number, bool split, uint64_
         const uint32_t part = batch_add(t, all.script, all.first + i, 1, all.cluster_slot);
         t->batches[part].tries = all.tries;
         dispatch(t, part, now_ns);
+    }
+}
+
+/* The server does not have the script. The batch is sent again with the script's source, unless an earlier call in the
+ * queue has it. */
+static void retry_with_source(struct redis_transport *t, const struct server_conn *server, uint32_t number,
+                              uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    batch->with_source = batch->sequence > server->sourced_at[batch->script];
+    retry(t, number, false, now_ns);
+}
+
+/* "MOVED slot host:port" or "ASK slot host:port": the batch is sent there. */
+static void redirect(struct redis_transport *t, const struct server_conn *server, uint32_t number, const char *text,
+                     uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    const bool moved = text[0] == 'M';
+    uint16_t cluster_slot = 0;
+    struct server_conn *to = topology_redirect(t, server, text, &cluster_slot);
+    if (to == NULL) {
+        batch_lost(t, number);
+        topology_refresh(t);
+        return;
+    }
+    batch->asking = !moved;
+    batch->server = to->index;
+    if (moved) {
+        topology_refresh(t);
+    }
+    retry(t, number, false, now_ns);
+    batch->asking = false; /* ASK holds for one call: the slot may be anywhere at the next call */
+}
+
+/* The server is of no use now. */
+static void give_server_up(struct redis_transport *t, struct server_conn *server, uint32_t number, uint64_t now_ns)
+{
+    batch_lost(t, number);
+    server_drop(t, server, now_ns);
+}
+
+/* An error that no other server and no repetition can mend. */
+static void refused_by_error(struct redis_transport *t, struct server_conn *server, uint32_t number, const char *text,
+                             uint64_t now_ns)
+{
+    const char *cause = answer_cause(text);
+    const bool rights =
+        strncmp(cause, "NOPERM", 6) == 0 || strstr(cause, "ACL") != NULL || strstr(cause, "user executing") != NULL;
+    problem_set(t, server, "%.110s%s", cause, rights ? " (docs/redis.md lists the rights that are needed)" : "");
+    give_server_up(t, server, number, now_ns);
+}
+
+void batch_answer(struct redis_transport *t, struct server_conn *server, uint32_t number, const redisReply *reply,
+                  uint64_t now_ns)
+{
+    struct batch *batch = &t->batches[number];
+    if (t->round == NULL || batch->state != BATCH_SENT) {
+        return;
+    }
+    const enum answer_kind kind = answer_read(t, server, batch, reply, now_ns);
+    if (!t->cluster && (kind == ANSWER_MOVED || kind == ANSWER_SLOTS)) {
+        topology_is_cluster(t); /* the server did not say so: this user may not run INFO */
+        batch_lost(t, number);
+        return;
+    }
+    switch (kind) {
+    case ANSWER_GOOD:
+        batch->state = BATCH_DONE;
+        t->open_count--;
+        server->answered = true;
+        break;
+    case ANSWER_FOREIGN:
+        problem_set(t, server, "an answer that is not weir's: is this a Redis?");
+        give_server_up(t, server, number, now_ns);
+        break;
+    case ANSWER_NO_SCRIPT:
+        retry_with_source(t, server, number, now_ns);
+        break;
+    case ANSWER_MOVED:
+    case ANSWER_ASK:
+        redirect(t, server, number, reply->str, now_ns);
+        break;
+    case ANSWER_SPLIT_SLOT:
+        retry(t, number, true, now_ns); /* a single key is on one of the two servers */
+        break;
+    case ANSWER_CLUSTER_DOWN:
+        problem_set(t, server, "%.150s", reply->str);
+        topology_refresh(t);
+        batch_lost(t, number);
+        break;
+    case ANSWER_SLOTS:
+    case ANSWER_ERROR:
+        refused_by_error(t, server, number, reply->str, now_ns);
+        break;
     }
 }
 

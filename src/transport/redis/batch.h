@@ -11,8 +11,10 @@ int batch_queue(struct redis_transport *t, uint64_t now_ns);
 /* Sends the batches whose server has become ready. A batch whose server has failed is lost. */
 void batch_send_waiting(struct redis_transport *t, uint64_t now_ns);
 
-/* Sends a batch again, to the server that owns its slot now. `split`: each report in a batch of its own. */
-void batch_retry(struct redis_transport *t, uint32_t number, bool split, uint64_t now_ns);
+/* Takes the reply to a batch. A good answer fills in the round and its reports. After an error the batch is sent again,
+ * to another server, or given up. */
+void batch_answer(struct redis_transport *t, struct server_conn *server, uint32_t number, const redisReply *reply,
+                  uint64_t now_ns);
 
 /* Gives a batch up: its reports are answered with -EAGAIN. */
 void batch_lost(struct redis_transport *t, uint32_t number);

@@ -63,19 +63,71 @@ static enum transport_event finish(struct redis_transport *t)
     return TRANSPORT_ROUND_DONE;
 }
 
+/* T4: takes the connections that were dropped. Their batches are lost, and the topology does without them. The topology
+ * may drop one more for that. */
+static void take_losses(struct redis_transport *t, uint64_t now_ns)
+{
+    for (struct server_conn *server = server_take_dropped(t); server != NULL; server = server_take_dropped(t)) {
+        struct call call;
+        while (server_take_lost_call(server, &call)) {
+            if (call.kind == CALL_BATCH) {
+                batch_lost(t, call.batch);
+            }
+        }
+        topology_server_lost(t, server, now_ns);
+    }
+}
+
+/* Gives a reply to the module that has sent the call. */
+static void take_server_reply(struct redis_transport *t, struct server_conn *server, const struct server_reply *answer,
+                              uint64_t now_ns)
+{
+    switch (answer->call.kind) {
+    case CALL_BATCH:
+        batch_answer(t, server, answer->call.batch, answer->reply, now_ns);
+        break;
+    case CALL_SLOT_MAP:
+        topology_take_slot_map(t, server, answer->reply, now_ns);
+        break;
+    case CALL_PRIMARY:
+        topology_take_primary(t, server, answer->reply, now_ns);
+        break;
+    case CALL_ASKING:
+        if (answer->reply->type == REDIS_REPLY_ERROR) {
+            server_refuse(t, server, answer->reply, now_ns);
+        }
+        break;
+    }
+}
+
+static void step_server(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
+{
+    if (server_step(t, server, now_ns)) {
+        topology_server_ready(t, server, now_ns);
+    }
+    struct server_reply answer;
+    while (server_read(t, server, &answer, now_ns)) {
+        take_server_reply(t, server, &answer, now_ns);
+        server_free_reply(server, &answer);
+    }
+    take_losses(t, now_ns);
+}
+
 static enum transport_event redis_step(struct transport *transport, uint64_t now_ns)
 {
     struct redis_transport *t = redis_of(transport);
     for (int turn = 0; turn < TURNS_MAX; turn++) {
         t->progressed = false;
         topology_step(t, now_ns);
+        take_losses(t, now_ns);
         for (size_t i = 0; i < SERVERS_MAX; i++) {
             if (t->servers[i] != NULL) {
-                server_step(t, t->servers[i], now_ns);
+                step_server(t, t->servers[i], now_ns);
             }
         }
         if (t->round != NULL) {
             batch_send_waiting(t, now_ns);
+            take_losses(t, now_ns);
         }
         if (!t->progressed) {
             break;
@@ -83,6 +135,7 @@ static enum transport_event redis_step(struct transport *transport, uint64_t now
     }
     if (t->round != NULL && t->open_count != 0 && now_ns >= t->deadline_ns) {
         batch_expire(t, now_ns);
+        take_losses(t, now_ns);
     }
     return t->round != NULL && t->open_count == 0 ? finish(t) : TRANSPORT_NOTHING;
 }
@@ -102,7 +155,9 @@ static int redis_begin(struct transport *transport, struct round *round, uint64_
             t->servers[i]->answered = false;
         }
     }
-    if (batch_queue(t, now_ns) != 0) {
+    const int result = batch_queue(t, now_ns);
+    take_losses(t, now_ns);
+    if (result != 0) {
         problem_set(t, NULL, "out of memory");
         t->round = NULL;
         return -ENOTCONN;

@@ -2,18 +2,24 @@
 /*
  * The state of one transport over Redis, which the files of this folder share and nobody else sees.
  *
- *   redis.c      the functions of struct transport_ops
- *   server.c     one server's connection: attempts, greeting, calls and their replies
- *   topology.c   which server gets which command: seeds, Sentinels, a Cluster's slot map
- *   batch.c      the commands of a round, where they are sent, and when they are sent again
- *   answer.c     the replies to a round
- *   problem.c    the sentence for the log
+ *   redis.c        the functions of struct transport_ops; gives replies and lost connections to batch.c and topology.c
+ *   batch.c        the script calls of a round: where they are sent, what their answers lead to, when they are repeated
+ *   answer.c       reads the replies to a round
+ *   script_call.c  the words of a script call
+ *   topology.c     which server gets which command: seeds, Sentinels, a Cluster's slot map
+ *   server.c       one server's connection: attempts, greeting, calls and their replies
+ *   problem.c      the sentence for the log
+ *
+ * A file calls only files below it in this list. So a function that loses a connection marks the server as dropped, and
+ * redis.c gives the loss to batch.c and topology.c (T4).
  *
  * Invariants
  *   T1  every call that was sent is in its server's queue until it is answered, in the order of sending. A server whose
  *       connection is lost loses its whole queue, so a late reply is never taken for the reply to another call
  *   T2  open_count = number of batches WAITING or SENT; a round ends when it is 0
  *   T3  servers are freed only outside of rounds, so the server of a batch stays valid for the round
+ *   T4  a server that is `dropped` is OFF and keeps its lost calls, until redis.c has told batch.c and topology.c.
+ *       redis.c does so after every call that can drop a connection, before it steps another server
  */
 #ifndef WEIR_TRANSPORT_REDIS_REDIS_STATE_H
 #define WEIR_TRANSPORT_REDIS_REDIS_STATE_H
@@ -79,6 +85,7 @@ struct server_conn {
     bool seed;        /* named in the URL; a seed is never freed */
     bool wanted;      /* to be connected */
     bool in_slot_map; /* serves slots of a Cluster */
+    bool dropped;     /* T4 */
     struct socket socket;
     enum server_stage stage;
     uint64_t deadline_ns; /* of connecting and greeting; of the calls under way, if there are any */
@@ -89,7 +96,7 @@ struct server_conn {
     unsigned greeting;            /* index of the step whose reply comes next */
     bool cluster, replica;        /* as the server's INFO and ROLE say */
     char identity[IDENTITY_SIZE]; /* run id and replication id; empty: the server does not tell them */
-    /* Calls under way: a ring. */
+    /* Calls under way, or lost with the connection (T4): a ring. */
     struct call *calls;
     size_t call_first, call_count, call_size;
     uint64_t sequence;                 /* number of calls sent on this connection */
@@ -141,6 +148,7 @@ struct redis_transport {
     uint8_t problem_index;                 /* its index; SERVER_NONE: the problem is not of one server */
     bool progressed;                       /* something happened in this step that another server may wait for */
     struct server_conn *servers[SERVERS_MAX];
+    bool has_dropped; /* a server may be `dropped` */
     /* topology.c */
     bool cluster;
     struct server_conn *primary;   /* not in a Cluster; NULL: none */
@@ -179,6 +187,7 @@ struct redis_transport {
     const char **argv;                            /* of the command that is being made */
     size_t *lengths;
     char (*numbers)[24];
+    char member[REPORT_AUTHOR_SIZE + 24]; /* of the heartbeat that is being made */
 };
 
 #endif

@@ -14,10 +14,7 @@
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "base/plain.h"
-#include "transport/redis/answer.h"
-#include "transport/redis/batch.h"
 #include "transport/redis/problem.h"
-#include "transport/redis/topology.h"
 
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
 #define BACKOFF_MOST_NS  (TRANSPORT_BACKOFF_MOST_MS * NS_PER_MS)
@@ -90,16 +87,39 @@ void server_drop(struct redis_transport *t, struct server_conn *server, uint64_t
     t->counts.failures++;
     t->random = hash_mix(t->random + UINT64_C(0x9e3779b97f4a7c15));
     server->next_try_ns = now_ns + wait_ns / 2 + t->random % (wait_ns / 2 + 1);
-    while (server->call_count != 0) {
-        const struct call call = server->calls[server->call_first];
-        server->call_first = (server->call_first + 1) % server->call_size;
-        server->call_count--;
-        if (call.kind == CALL_BATCH) {
-            batch_lost(t, call.batch);
+    server->dropped = t->has_dropped = true;
+    t->progressed = true;
+}
+
+struct server_conn *server_take_dropped(struct redis_transport *t)
+{
+    for (size_t i = 0; t->has_dropped && i < SERVERS_MAX; i++) {
+        struct server_conn *server = t->servers[i];
+        if (server != NULL && server->dropped) {
+            server->dropped = false;
+            return server;
         }
     }
-    t->progressed = true;
-    topology_server_lost(t, server, now_ns);
+    t->has_dropped = false;
+    return NULL;
+}
+
+/* Takes the oldest call from the ring. */
+static struct call take_call(struct server_conn *server)
+{
+    const struct call call = server->calls[server->call_first];
+    server->call_first = (server->call_first + 1) % server->call_size;
+    server->call_count--;
+    return call;
+}
+
+bool server_take_lost_call(struct server_conn *server, struct call *call)
+{
+    if (server->call_count == 0) {
+        return false;
+    }
+    *call = take_call(server);
+    return true;
 }
 
 static void connection_lost(struct redis_transport *t, struct server_conn *server, int result, uint64_t now_ns)
@@ -115,8 +135,7 @@ static void connection_lost(struct redis_transport *t, struct server_conn *serve
     server_drop(t, server, now_ns);
 }
 
-/* Drops the connection because of a reply. */
-static void refused(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
+void server_refuse(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
 {
     if (reply->type == REDIS_REPLY_ERROR) {
         problem_set(t, server, "%.150s", reply->str);
@@ -230,9 +249,8 @@ static void take_info(struct server_conn *server, const char *info, const char *
     server->replica = server->replica || strstr(info, "\nrole:slave") != NULL;
 }
 
-/* Reads the next reply of the greeting. False: the reply ends the connection, which is dropped. */
-static bool greeting_reply(struct redis_transport *t, struct server_conn *server, const redisReply *reply,
-                           uint64_t now_ns)
+/* Reads the next reply of the greeting. False: the reply refuses the connection. */
+static bool greeting_reply(const struct redis_transport *t, struct server_conn *server, const redisReply *reply)
 {
     const char *argv[5];
     char number[16];
@@ -247,13 +265,11 @@ static bool greeting_reply(struct redis_transport *t, struct server_conn *server
             server->greetings_due--;
             return true;
         }
-        refused(t, server, reply, now_ns);
         return false;
     }
     if (step == GREET_ROLE && reply->type == REDIS_REPLY_ARRAY && reply->elements != 0 && is_text(reply->element[0])) {
         server->replica = strcmp(reply->element[0]->str, "master") != 0;
     } else if (step == GREET_ROLE || (informs && !is_text(reply))) {
-        refused(t, server, reply, now_ns);
         return false;
     } else if (informs) {
         take_info(server, reply->str, step == GREET_SERVER ? "run_id:" : "master_replid:");
@@ -297,34 +313,38 @@ static void step_connecting(struct redis_transport *t, struct server_conn *serve
     }
 }
 
-static void step_greeting(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
+/* True: the greeting has ended. */
+static bool step_greeting(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
     int result = socket_flush(&server->socket);
     while (result == 0 && server->greetings_due != 0) {
         redisReply *reply = NULL;
         result = socket_reply(&server->socket, &reply);
         if (result == 0) {
-            return;
+            return false;
         }
         if (result > 0) {
-            const bool good = greeting_reply(t, server, reply, now_ns);
+            const bool good = greeting_reply(t, server, reply);
+            if (!good) {
+                server_refuse(t, server, reply, now_ns);
+            }
             socket_free_reply(&server->socket, reply);
             if (!good) {
-                return;
+                return false;
             }
             result = 0;
         }
     }
     if (result != 0) {
         connection_lost(t, server, result, now_ns);
-        return;
+        return false;
     }
     server->stage = SERVER_READY;
     t->progressed = true;
-    topology_server_ready(t, server, now_ns);
+    return true;
 }
 
-void server_call(struct redis_transport *t, struct server_conn *server, struct call call, const struct command *command,
+bool server_call(struct redis_transport *t, struct server_conn *server, struct call call, const struct command *command,
                  uint64_t now_ns)
 {
     if (server->call_count == server->call_size) {
@@ -349,69 +369,70 @@ void server_call(struct redis_transport *t, struct server_conn *server, struct c
     }
     server->calls[(server->call_first + server->call_count++) % server->call_size] = call;
     server->sequence++;
-    return;
+    return true;
 failed:
-    if (call.kind == CALL_BATCH) {
-        batch_lost(t, call.batch);
-    }
     problem_set(t, server, "out of memory");
+    server_drop(t, server, now_ns);
+    return false;
+}
+
+/* A reply that answers no call. */
+static void unasked(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
+{
+    if (reply->type == REDIS_REPLY_ERROR) {
+        problem_set(t, server, "%.150s", reply->str);
+    } else {
+        problem_set(t, server, "an answer to no question");
+    }
     server_drop(t, server, now_ns);
 }
 
-/* A reply to the oldest call. */
-static void answer(struct redis_transport *t, struct server_conn *server, const redisReply *reply, uint64_t now_ns)
+bool server_read(struct redis_transport *t, struct server_conn *server, struct server_reply *out, uint64_t now_ns)
 {
-    if (server->call_count == 0) {
-        problem_set(t, server, reply->type == REDIS_REPLY_ERROR ? "%.150s" : "an answer to no question",
-                    reply->type == REDIS_REPLY_ERROR ? reply->str : "");
-        server_drop(t, server, now_ns);
-        return;
+    if (server->stage != SERVER_READY) {
+        return false;
     }
-    const struct call call = server->calls[server->call_first];
-    server->call_first = (server->call_first + 1) % server->call_size;
-    server->call_count--;
-    server->deadline_ns = now_ns + t->timeout_ns; /* of the next call; a round has a deadline of its own */
-    if (call.kind == CALL_BATCH) {
-        answer_batch(t, server, call.batch, reply, now_ns);
-    } else if (call.kind == CALL_SLOT_MAP) {
-        topology_take_slot_map(t, server, reply, now_ns);
-    } else if (call.kind == CALL_PRIMARY) {
-        topology_take_primary(t, server, reply, now_ns);
-    } else if (reply->type == REDIS_REPLY_ERROR) {
-        refused(t, server, reply, now_ns);
+    int result = socket_reply(&server->socket, &out->reply);
+    if (result > 0 && server->call_count != 0) {
+        out->call = take_call(server);
+        server->deadline_ns = now_ns + t->timeout_ns; /* of the next call; a round has a deadline of its own */
+        return true;
     }
-}
-
-static void step_ready(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
-{
-    int result = socket_flush(&server->socket);
-    while (result == 0 && server->stage == SERVER_READY) {
-        redisReply *reply = NULL;
-        result = socket_reply(&server->socket, &reply);
-        if (result == 0) {
-            /* Sends the calls that a reply has caused. */
-            result = socket_flush(&server->socket);
-            break;
-        }
-        if (result > 0) {
-            answer(t, server, reply, now_ns);
-            socket_free_reply(&server->socket, reply);
-            result = 0;
-        }
+    if (result > 0) {
+        unasked(t, server, out->reply, now_ns);
+        socket_free_reply(&server->socket, out->reply);
+        return false;
+    }
+    if (result == 0) {
+        result = socket_flush(&server->socket);
     }
     if (result != 0) {
         connection_lost(t, server, result, now_ns);
     }
+    return false;
 }
 
-void server_step(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
+void server_free_reply(struct server_conn *server, struct server_reply *answer)
+{
+    socket_free_reply(&server->socket, answer->reply);
+    answer->reply = NULL;
+}
+
+bool server_step(struct redis_transport *t, struct server_conn *server, uint64_t now_ns)
 {
     const bool due = server->stage == SERVER_READY ? server->call_count != 0 : server->stage != SERVER_OFF;
     if (due && now_ns >= server->deadline_ns) {
         problem_set(t, server, "%s after %" PRIu64 " ms",
                     server->stage == SERVER_CONNECTING ? "no connection" : "no answer", t->timeout_ns / NS_PER_MS);
         server_drop(t, server, now_ns);
-        return;
+        return false;
+    }
+    if (server->stage == SERVER_READY) {
+        const int result = socket_flush(&server->socket);
+        if (result != 0) {
+            connection_lost(t, server, result, now_ns);
+        }
+        return false;
     }
     /* A stage may lead to the next one at once. */
     if (server->stage == SERVER_OFF && server->wanted && now_ns >= server->next_try_ns) {
@@ -420,10 +441,5 @@ void server_step(struct redis_transport *t, struct server_conn *server, uint64_t
     if (server->stage == SERVER_CONNECTING) {
         step_connecting(t, server, now_ns);
     }
-    if (server->stage == SERVER_GREETING) {
-        step_greeting(t, server, now_ns);
-    }
-    if (server->stage == SERVER_READY) {
-        step_ready(t, server, now_ns);
-    }
+    return server->stage == SERVER_GREETING && step_greeting(t, server, now_ns);
 }

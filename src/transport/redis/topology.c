@@ -124,7 +124,8 @@ static void ask_sentinel(struct redis_transport *t, uint64_t now_ns)
     const char *argv[3] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", t->url.primary};
     const size_t lengths[3] = {strlen(argv[0]), strlen(argv[1]), strlen(argv[2])};
     t->sentinel_asked = true;
-    server_call(t, t->sentinel, (struct call){.kind = CALL_PRIMARY}, &(struct command){3, argv, lengths}, now_ns);
+    (void) server_call(t, t->sentinel, (struct call){.kind = CALL_PRIMARY}, &(struct command){3, argv, lengths},
+                       now_ns);
 }
 
 /* The next server to ask for the slot map. The servers take turns, because one may know less than the others. */
@@ -152,7 +153,8 @@ static void step_cluster(struct redis_transport *t, uint64_t now_ns)
         const size_t lengths[2] = {7, 5};
         t->slot_map_server = server;
         t->slot_map_earliest_ns = now_ns + SLOT_MAP_LEAST_NS;
-        server_call(t, server, (struct call){.kind = CALL_SLOT_MAP}, &(struct command){2, argv, lengths}, now_ns);
+        (void) server_call(t, server, (struct call){.kind = CALL_SLOT_MAP}, &(struct command){2, argv, lengths},
+                           now_ns);
     } else if (t->probe == NULL) {
         t->probe = next_seed(t);
         if (t->probe != NULL) {
@@ -254,9 +256,8 @@ void topology_server_ready(struct redis_transport *t, struct server_conn *server
     }
 }
 
-void topology_server_lost(struct redis_transport *t, const struct server_conn *server, uint64_t now_ns)
+void topology_server_lost(struct redis_transport *t, struct server_conn *gone, uint64_t now_ns)
 {
-    struct server_conn *gone = t->servers[server->index];
     if (gone == t->slot_map_server) {
         t->slot_map_server = NULL;
     }

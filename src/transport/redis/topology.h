@@ -24,7 +24,7 @@ struct server_conn *topology_owner(const struct redis_transport *t, uint16_t clu
 
 /* A server's greeting has ended; a server's connection is lost. */
 void topology_server_ready(struct redis_transport *t, struct server_conn *server, uint64_t now_ns);
-void topology_server_lost(struct redis_transport *t, const struct server_conn *server, uint64_t now_ns);
+void topology_server_lost(struct redis_transport *t, struct server_conn *gone, uint64_t now_ns);
 
 /* The replies to CLUSTER SLOTS, and to SENTINEL GET-MASTER-ADDR-BY-NAME. */
 void topology_take_slot_map(struct redis_transport *t, struct server_conn *server, const redisReply *reply,

@@ -3,13 +3,13 @@
  * What the transport makes of a script's answer. Numbers that no script of weir's answers cost the record that they are
  * of; an answer of another shape, the connection.
  *
- * Guards: src/transport/redis/answer.c
+ * Guards: src/transport/redis/answer.c, src/transport/redis/batch.c
  */
 #include <errno.h>
 #include <string.h>
 
 #include "support/support.h"
-#include "transport/redis/answer.h"
+#include "transport/redis/batch.h"
 
 #define COUNT   3 /* records of a batch */
 #define NUMBERS 80
@@ -84,7 +84,7 @@ static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
                 scene_init(&s, kinds[k].script);
                 scene_answer(&s, kinds[k].each);
                 s.integers[at].integer = odd[i];
-                answer_batch(&s.t, &s.server, 0, &s.whole, SECOND);
+                batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
                 assert_int_equal(s.server.stage, SERVER_READY);
                 assert_int_equal(s.batch.state, BATCH_DONE);
                 assert_int_equal(s.t.open_count, 0);
@@ -118,7 +118,7 @@ static void test_an_answer_of_another_shape_costs_the_connection(void **state)
                 s.whole.element = s.elements;
                 s.outer[1] = &s.integers[0];
             }
-            answer_batch(&s.t, &s.server, 0, &s.whole, SECOND);
+            batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
             assert_int_equal(s.server.stage, SERVER_OFF);
             assert_int_equal(s.batch.state, BATCH_LOST);
             assert_int_equal(s.reports[0].status, -EAGAIN);
@@ -144,7 +144,7 @@ static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now
     for (size_t i = 0; i < 8; i++) {
         s->integers[i].integer = (long long) answer[i];
     }
-    answer_batch(&s->t, &s->server, 0, &s->whole, SECOND);
+    batch_answer(&s->t, &s->server, 0, &s->whole, SECOND);
     assert_int_equal(s->batch.state, BATCH_DONE);
     return s->t.lost_state;
 }
