@@ -2,7 +2,7 @@
 /*
  * A Redis Cluster of real servers: sums over slots, slots that move, shards that are lost, forget, or fail over.
  *
- * Guards: src/transport/redis/topology.c, src/transport/redis/batch.c,
+ * Guards: src/transport/redis/slot_map.c, src/transport/redis/topology.c, src/transport/redis/batch.c,
  * src/transport/redis/script_call.c
  */
 #include <pthread.h>

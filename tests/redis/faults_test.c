@@ -3,7 +3,8 @@
  * A Redis that misbehaves in every way: checks go on, limiting goes on by the ladder, the log says what is wrong once
  * per change, and weir_close comes back in time.
  *
- * Guards: src/transport/redis/redis.c, src/transport/redis/server.c, src/transport/redis/socket.c,
+ * Guards: src/transport/redis/redis.c, src/transport/redis/server.c, src/transport/redis/greeting.c,
+ * src/transport/redis/socket.c,
  * src/fleet/link_health.c, src/limiter/background.c
  */
 #include <inttypes.h>

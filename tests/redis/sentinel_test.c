@@ -2,7 +2,7 @@
 /*
  * Sentinels, several hosts, and users with few rights: who is asked, who is passed over, and what the log says.
  *
- * Guards: src/transport/redis/topology.c, src/transport/redis/server.c
+ * Guards: src/transport/redis/topology.c, src/transport/redis/server.c, src/transport/redis/greeting.c
  */
 #include <stdio.h>
 #include <string.h>

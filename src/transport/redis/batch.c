@@ -16,6 +16,7 @@
 #include "transport/redis/problem.h"
 #include "transport/redis/script_call.h"
 #include "transport/redis/server.h"
+#include "transport/redis/slot_map.h"
 #include "transport/redis/topology.h"
 
 /* If there are more overrides than are answered, reading them takes Redis some 30 ms. They are then asked for at this
@@ -89,7 +90,7 @@ static void dispatch(struct redis_transport *t, uint32_t number, uint64_t now_ns
     struct server_conn *server = batch->asking ? t->servers[batch->server] : topology_owner(t, batch->cluster_slot);
     if (server == NULL) {
         batch_lost(t, number);
-        topology_refresh(t);
+        slot_map_refresh(t);
     } else if (server->stage == SERVER_READY) {
         send_batch(t, server, number, now_ns);
     } else if (server->failures == 0 && server->wanted) {
@@ -182,16 +183,16 @@ static void redirect(struct redis_transport *t, const struct server_conn *server
     struct batch *batch = &t->batches[number];
     const bool moved = text[0] == 'M';
     uint16_t cluster_slot = 0;
-    struct server_conn *to = topology_redirect(t, server, text, &cluster_slot);
+    struct server_conn *to = slot_map_redirect(t, server, text, &cluster_slot);
     if (to == NULL) {
         batch_lost(t, number);
-        topology_refresh(t);
+        slot_map_refresh(t);
         return;
     }
     batch->asking = !moved;
     batch->server = to->index;
     if (moved) {
-        topology_refresh(t);
+        slot_map_refresh(t);
     }
     retry(t, number, false, now_ns);
     batch->asking = false; /* ASK holds for one call: the slot may be anywhere at the next call */
@@ -250,7 +251,7 @@ void batch_answer(struct redis_transport *t, struct server_conn *server, uint32_
         break;
     case ANSWER_CLUSTER_DOWN:
         problem_set(t, server, "%.150s", reply->str);
-        topology_refresh(t);
+        slot_map_refresh(t);
         batch_lost(t, number);
         break;
     case ANSWER_SLOTS:
@@ -316,7 +317,7 @@ static int batch_kind(struct redis_transport *t, enum report_kind kind, enum scr
     const size_t most = kind == REPORT_HISTORY ? BATCH_HISTORIES : BATCH_REPORTS;
     for (uint32_t i = 0; i < t->round->report_count; i++) {
         if (t->round->reports[i].kind == kind) {
-            t->cluster_slots[i] = t->cluster ? topology_cluster_slot(t->round->reports[i].record) : 0;
+            t->cluster_slots[i] = t->cluster ? slot_map_cluster_slot(t->round->reports[i].record) : 0;
             t->report_order[(*ordered)++] = i;
         }
     }
@@ -348,7 +349,7 @@ int batch_queue(struct redis_transport *t, uint64_t now_ns)
         (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->heartbeats[i].cluster_slot);
     }
     if (t->overrides_left_out == 0 || now_ns >= t->overrides_ns + OVERRIDES_PAUSE_NS) {
-        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, topology_cluster_slot(t->overrides_key));
+        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, slot_map_cluster_slot(t->overrides_key));
     }
     result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);

@@ -18,6 +18,7 @@
 #include "transport/redis/batch.h"
 #include "transport/redis/problem.h"
 #include "transport/redis/server.h"
+#include "transport/redis/slot_map.h"
 #include "transport/redis/topology.h"
 
 /* Repetitions within one step: the reply of one server may be what another server waits for. */
@@ -87,7 +88,7 @@ static void take_server_reply(struct redis_transport *t, struct server_conn *ser
         batch_answer(t, server, answer->call.batch, answer->reply, now_ns);
         break;
     case CALL_SLOT_MAP:
-        topology_take_slot_map(t, server, answer->reply, now_ns);
+        slot_map_take(t, server, answer->reply, now_ns);
         break;
     case CALL_PRIMARY:
         topology_take_primary(t, server, answer->reply, now_ns);
@@ -303,7 +304,7 @@ int redis_transport_open(const struct transport_config *config, struct transport
     (void) snprintf(t->prefix, sizeof(t->prefix), "%s", config->prefix);
     (void) snprintf(t->overrides_key, sizeof(t->overrides_key), "%s:overrides", t->prefix);
     (void) snprintf(t->heartbeats[0].key, sizeof(t->heartbeats[0].key), "%s:nodes", t->prefix);
-    t->heartbeats[0].cluster_slot = topology_cluster_slot(t->heartbeats[0].key);
+    t->heartbeats[0].cluster_slot = slot_map_cluster_slot(t->heartbeats[0].key);
     t->heartbeat_count = 1;
     topology_open(t, config->now_ns);
     *out = &t->base;

@@ -6,8 +6,10 @@
  *   batch.c        the script calls of a round: where they are sent, what their answers lead to, when they are repeated
  *   answer.c       reads the replies to a round
  *   script_call.c  the words of a script call
- *   topology.c     which server gets which command: seeds, Sentinels, a Cluster's slot map
- *   server.c       one server's connection: attempts, greeting, calls and their replies
+ *   topology.c     which server gets which command: seeds, Sentinels, a Cluster
+ *   slot_map.c     which server of a Cluster owns which slot
+ *   server.c       one server's connection: attempts, calls and their replies
+ *   greeting.c     the first commands on a connection
  *   problem.c      the sentence for the log
  *
  * A file calls only files below it in this list. So a function that loses a connection marks the server as dropped, and
@@ -149,7 +151,7 @@ struct redis_transport {
     bool progressed;                       /* something happened in this step that another server may wait for */
     struct server_conn *servers[SERVERS_MAX];
     bool has_dropped; /* a server may be `dropped` */
-    /* topology.c */
+    /* topology.c and slot_map.c */
     bool cluster;
     struct server_conn *primary;   /* not in a Cluster; NULL: none */
     struct server_conn *candidate; /* named by a Sentinel, and not yet known to be a primary */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One server's connection: attempts with backoff, the greeting, then calls and their replies. */
+/* The servers, and the connection to each: attempts with backoff, the greeting, then calls and their replies. */
 #ifndef WEIR_TRANSPORT_REDIS_SERVER_H
 #define WEIR_TRANSPORT_REDIS_SERVER_H
 
@@ -7,6 +7,10 @@
 
 /* The server at this address, which is added if there is none. NULL: out of memory, or there are SERVERS_MAX. */
 struct server_conn *server_at(struct redis_transport *t, const char *host, const char *port, bool sentinel);
+
+/* The seed whose attempt is due first, of the seeds that are not wanted. NULL: none. */
+struct server_conn *server_next_seed(const struct redis_transport *t);
+
 void server_free(struct redis_transport *t, struct server_conn *server);
 
 /* Sends one command. False: out of memory; the command is not sent, and the connection is dropped. */

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which server gets which command: the URL's seeds, Sentinels, and a Cluster's slot map. */
+/* Which server gets which command: a host of the URL, the primary that a Sentinel names, or a server of a Cluster. */
 #ifndef WEIR_TRANSPORT_REDIS_TOPOLOGY_H
 #define WEIR_TRANSPORT_REDIS_TOPOLOGY_H
 
 #include "transport/redis/redis_state.h"
-
-/* The cluster slot of a key, as the Redis Cluster specification defines it. */
-uint16_t topology_cluster_slot(const char *key);
 
 void topology_open(struct redis_transport *t, uint64_t now_ns);
 
@@ -26,20 +23,11 @@ struct server_conn *topology_owner(const struct redis_transport *t, uint16_t clu
 void topology_server_ready(struct redis_transport *t, struct server_conn *server, uint64_t now_ns);
 void topology_server_lost(struct redis_transport *t, struct server_conn *gone, uint64_t now_ns);
 
-/* The replies to CLUSTER SLOTS, and to SENTINEL GET-MASTER-ADDR-BY-NAME. */
-void topology_take_slot_map(struct redis_transport *t, struct server_conn *server, const redisReply *reply,
-                            uint64_t now_ns);
+/* The reply to SENTINEL GET-MASTER-ADDR-BY-NAME. */
 void topology_take_primary(struct redis_transport *t, struct server_conn *server, const redisReply *reply,
                            uint64_t now_ns);
 
-/* The slot map is out of date: it is asked for again. */
-void topology_refresh(struct redis_transport *t);
-
 /* The server turns out to belong to a Cluster. */
 void topology_is_cluster(struct redis_transport *t);
-
-/* Reads "MOVED slot host:port" or "ASK slot host:port". NULL: malformed, or no room for the server. */
-struct server_conn *topology_redirect(struct redis_transport *t, const struct server_conn *from, const char *text,
-                                      uint16_t *cluster_slot);
 
 #endif
