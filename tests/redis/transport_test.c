@@ -4,7 +4,8 @@
  *
  * Guards: src/transport/redis/problem.c, src/transport/loopback/nodes.c, src/transport/transport.h,
  * src/transport/redis/redis.c, src/transport/redis/batch.c, src/transport/redis/answer.c,
- * src/transport/loopback/loopback.c, src/transport/loopback/network.c, src/transport/redis/scripts/heartbeat.lua
+ * src/transport/loopback/loopback.c, src/transport/loopback/loopback_transport.c,
+ * src/transport/loopback/network.c, src/transport/redis/scripts/heartbeat.lua
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fleet within one process: the transport for simulations and for tests under a fake clock, and the network between
- * the fleet and its nodes.
+ * A fleet within one process, for simulations and for tests under a fake clock: the data that its nodes share, and the
+ * network between the fleet and its nodes.
  *
  * Without a link model a round is answered in the step after the one that began it. With a link model requests and
  * answers are delayed, lost or duplicated. All of that is drawn from the fleet's seed, so a run repeats exactly.
@@ -9,8 +9,7 @@
 #ifndef WEIR_TRANSPORT_LOOPBACK_LOOPBACK_H
 #define WEIR_TRANSPORT_LOOPBACK_LOOPBACK_H
 
-#include "transport/transport.h"
-#include "weir/weir.h"
+#include "transport/loopback/loopback_transport.h"
 
 /* The data that the nodes share, in place of a Redis. Thread-safe. */
 struct loopback_fleet;
@@ -23,33 +22,8 @@ void loopback_fleet_free(struct loopback_fleet *fleet); /* after its transports 
 void loopback_fleet_set_network_clock(struct loopback_fleet *fleet, uint64_t (*network_ns)(void *arg), void *arg);
 void loopback_fleet_seed(struct loopback_fleet *fleet, uint64_t seed);
 
-/* A link model: what happens to one node's messages. Probabilities are per million. */
-struct loopback_link {
-    uint64_t delay_min_ns, delay_max_ns; /* of each message, request or answer */
-    uint32_t requests_lost_ppm;          /* never arrive */
-    uint32_t answers_lost_ppm;           /* the request takes effect, the answer is lost */
-    uint32_t duplicates_ppm;             /* requests that arrive a second time, later by up to duplicate_delay_ns */
-    uint64_t duplicate_delay_ns;         /* above the sync interval: after newer requests */
-    uint32_t unsaid_ppm;                 /* single reports that are not applied, with the status -EAGAIN */
-    bool backs_off;                      /* after a failure the next round waits, as a connection to Redis does */
-};
-
 /* The link model of all transports opened from now on. */
 void loopback_fleet_set_link(struct loopback_fleet *fleet, const struct loopback_link *link);
-void loopback_transport_set_link(struct transport *transport, const struct loopback_link *link);
-
-/* The node is cut off: no message arrives, and the node is not told. */
-void loopback_transport_set_cut(struct transport *transport, bool cut);
-
-/* The node's answers are lost; its requests arrive. */
-void loopback_transport_set_deaf(struct transport *transport, bool deaf);
-
-/* The path is dead. The first message stays in it and arrives when the path is back; later messages are lost. */
-void loopback_transport_set_stuck(struct transport *transport, bool stuck);
-
-/* The node is dead: its rounds no longer begin. Messages that were sent arrive. weir_close then reports nothing and
- * does not wait. */
-void loopback_transport_kill(struct transport *transport);
 
 /* Faults of the fleet. */
 void loopback_fleet_set_down(struct loopback_fleet *fleet, bool down); /* refuses rounds; rounds under way fail */
@@ -93,8 +67,5 @@ void loopback_fleet_get_counts(const struct loopback_fleet *fleet, struct loopba
 
 /* Applies the messages that have arrived, as every step of a transport does. */
 void loopback_fleet_run(struct loopback_fleet *fleet);
-
-int loopback_transport_open(struct loopback_fleet *fleet, const struct transport_config *config, struct transport **out,
-                            weir_error *error);
 
 #endif

@@ -18,6 +18,19 @@
 
 #define PPM 1000000 /* one in a million, the unit of a link model */
 
+struct loopback_fleet *network_lock(const struct loopback_fleet *fleet)
+{
+    struct loopback_fleet *unlocked =
+        (struct loopback_fleet *) (uintptr_t) fleet; /* a const fleet has a lock all the same */
+    (void) pthread_mutex_lock(&unlocked->lock);
+    return unlocked;
+}
+
+void network_unlock(struct loopback_fleet *fleet)
+{
+    (void) pthread_mutex_unlock(&fleet->lock);
+}
+
 /* splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. */
 uint64_t network_random(uint64_t *state, uint64_t bound)
 {

@@ -67,6 +67,10 @@ struct loopback_transport {
     struct transport_counts counts; /* each round counts as one connection */
 };
 
+/* Takes the fleet's lock, which guards the fleet and its transports. Returns the fleet, without const. */
+struct loopback_fleet *network_lock(const struct loopback_fleet *fleet);
+void network_unlock(struct loopback_fleet *fleet);
+
 /* A random number below `bound`; 0 if `bound` is 0. */
 uint64_t network_random(uint64_t *state, uint64_t bound);
 
