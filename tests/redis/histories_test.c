@@ -4,7 +4,7 @@
  * given back and of resets, are answered alike, whatever becomes of the hash beside the set. And what a report reads
  * of the set does not grow with it. And a backlog of many nodes gets shorter, whatever a round takes.
  *
- * Guards: src/transport/redis/scripts/report_history.lua, src/transport/loopback/records.c
+ * Guards: src/transport/redis/scripts/report_history.lua, src/transport/loopback/loopback_history.c
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,8 @@
  * src/transport/redis/scripts/counts_answer.lua, src/transport/redis/scripts/counts_merge.lua,
  * src/transport/redis/scripts/counts_refused.lua, src/transport/redis/scripts/counts_write.lua,
  * src/transport/redis/scripts/expire.lua,
- * src/transport/loopback/records.c, src/base/count.h, src/transport/redis/embed.py
+ * src/transport/loopback/records.c, src/transport/loopback/loopback_record.c, src/base/count.h,
+ * src/transport/redis/embed.py
  */
 #include <inttypes.h>
 #include <stdio.h>

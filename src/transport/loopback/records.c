@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records, by the rules of transport.h, written as plainly as possible. The tests hold the Redis scripts against this
- * file: random reports are answered alike by both.
+ * Records, by the rules of transport.h, written as plainly as possible. The tests hold the Redis scripts against these
+ * rules: random reports are answered alike by both. The rules of sliding logs are in loopback_history.c.
  */
 #include "transport/loopback/records.h"
 
@@ -13,6 +13,8 @@
 #include "base/count.h"
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "transport/loopback/loopback_history.h"
+#include "transport/loopback/loopback_record.h"
 
 /* Some nine years: nodes keep the times of buckets in this range. */
 #define TAT_AHEAD_MOST_US UINT64_C(280000000000000)
@@ -20,103 +22,21 @@
 /* All authors of a lost record report within this time. */
 #define REPAIR_US UINT64_C(10000000)
 
-/* The demand of a sliding log's author counts for this long after its report. */
-#define DEMAND_US UINT64_C(120000000)
-
 /* Chains of the first record: fewer would double sooner, more would cost each new fleet memory. */
 #define CHAINS_FIRST 4096
-
-/* One author's counts in one record. */
-struct author {
-    struct author *next;
-    char name[REPORT_AUTHOR_SIZE];
-    uint64_t count, demand, refunds;
-    uint64_t reset_us;    /* of the author's last reset */
-    uint64_t reported_us; /* sliding log: time of the report of `demand` */
-};
-
-/* One unit of a sliding log. */
-struct unit {
-    struct unit *next; /* in the order of time */
-    char author[REPORT_AUTHOR_SIZE];
-    uint64_t number, time_us;
-};
-
-struct record {
-    struct record *next;
-    uint64_t hash; /* of the name */
-    char name[REPORT_RECORD_SIZE];
-    struct author *authors;
-    int64_t net; /* units admitted less refunds; sliding log: units in the window */
-    uint64_t sum_demand, sum_refunds;
-    uint64_t base_us, lost_us; /* bucket whose record was lost: the latest tat that an author has seen; time of the
-                                  first such report */
-    uint64_t tat_us, unit_ps;  /* `unit_ps` is the last report's */
-    struct unit *units;        /* earliest first */
-    uint64_t reset_us;
-    uint64_t expires_ns; /* by the fleet's clock */
-};
-
-static void record_free(struct record *record)
-{
-    for (struct author *author = record->authors; author != NULL;) {
-        struct author *next = author->next;
-        free(author);
-        author = next;
-    }
-    while (record->units != NULL) {
-        struct unit *next = record->units->next;
-        free(record->units);
-        record->units = next;
-    }
-    free(record);
-}
 
 void records_clear(struct records *records)
 {
     for (size_t i = 0; i < records->chain_count; i++) {
         while (records->chains[i] != NULL) {
             struct record *next = records->chains[i]->next;
-            record_free(records->chains[i]);
+            loopback_record_free(records->chains[i]);
             records->chains[i] = next;
         }
     }
     free(records->chains);
     records->chains = NULL;
     records->chain_count = records->record_count = 0;
-}
-
-/* A copy of one element of a list; NULL: out of memory. */
-static void *copy_of(const void *from, size_t size)
-{
-    void *copy = malloc(size);
-    if (copy != NULL) {
-        memcpy(copy, from, size);
-    }
-    return copy;
-}
-
-static struct record *record_copy(const struct record *from)
-{
-    struct record *copy = copy_of(from, sizeof(*from));
-    if (copy == NULL) {
-        return NULL;
-    }
-    struct author **author = &copy->authors;
-    for (const struct author *next = from->authors; next != NULL && author != NULL; next = next->next) {
-        *author = copy_of(next, sizeof(*next));
-        author = *author != NULL ? &(*author)->next : NULL;
-    }
-    struct unit **unit = &copy->units;
-    for (const struct unit *next = from->units; next != NULL && unit != NULL; next = next->next) {
-        *unit = copy_of(next, sizeof(*next));
-        unit = *unit != NULL ? &(*unit)->next : NULL;
-    }
-    if (author == NULL || unit == NULL) {
-        record_free(copy); /* a list that is copied in part ends there */
-        return NULL;
-    }
-    return copy;
 }
 
 bool records_copy(struct records *to, const struct records *from)
@@ -129,7 +49,7 @@ bool records_copy(struct records *to, const struct records *from)
     for (size_t i = 0; i < from->chain_count && all; i++) {
         struct record **at = &to->chains[i];
         for (const struct record *next = from->chains[i]; next != NULL && all; next = next->next) {
-            *at = record_copy(next);
+            *at = loopback_record_copy(next);
             all = *at != NULL;
             if (all) {
                 (*at)->next = NULL;
@@ -181,7 +101,7 @@ static struct record *find_record(struct records *records, const char *name, boo
         struct record *record = *at;
         if (record->expires_ns <= now_ns) {
             *at = record->next;
-            record_free(record);
+            loopback_record_free(record);
             records->record_count--;
         } else if (record->hash == hash[0] && strcmp(record->name, name) == 0) {
             return record;
@@ -195,123 +115,6 @@ static struct record *find_record(struct records *records, const char *name, boo
         records->record_count++;
     }
     return *at;
-}
-
-static struct author *find_author(struct record *record, const char *name)
-{
-    for (struct author *author = record->authors; author != NULL; author = author->next) {
-        if (strcmp(author->name, name) == 0) {
-            return author;
-        }
-    }
-    struct author *author = calloc(1, sizeof(*author));
-    if (author != NULL) {
-        (void) snprintf(author->name, sizeof(author->name), "%s", name);
-        author->next = record->authors;
-        record->authors = author;
-    }
-    return author;
-}
-
-/* Removes an author's units of numbers from .. to - 1 (NULL: of no author), and all units up to a time. */
-static void remove_units(struct record *record, const char *author, uint64_t from, uint64_t to, uint64_t until_us)
-{
-    for (struct unit **at = &record->units; *at != NULL;) {
-        struct unit *unit = *at;
-        const bool named =
-            author != NULL && strcmp(unit->author, author) == 0 && unit->number >= from && unit->number < to;
-        if (named || unit->time_us <= until_us) {
-            *at = unit->next;
-            free(unit);
-        } else {
-            at = &unit->next;
-        }
-    }
-}
-
-static void add_unit(struct record *record, const char *author, uint64_t number, uint64_t time_us)
-{
-    remove_units(record, author, number, number + 1, 0);
-    struct unit *unit = calloc(1, sizeof(*unit));
-    if (unit == NULL) {
-        return;
-    }
-    (void) snprintf(unit->author, sizeof(unit->author), "%s", author);
-    unit->number = number;
-    unit->time_us = time_us;
-    struct unit **at = &record->units;
-    while (*at != NULL && (*at)->time_us <= time_us) {
-        at = &(*at)->next;
-    }
-    unit->next = *at;
-    *at = unit;
-}
-
-/* Answers the demand of the other authors (scripts/report_history.lua). */
-static void answer_demand(struct record *record, struct report *report)
-{
-    struct history_report *history = report->history;
-    struct author *own = find_author(record, report->author);
-    if (own != NULL) {
-        own->demand = report->demand;
-        own->reported_us = history->now_us;
-    }
-    report->sum_demand = history->other_authors = 0;
-    for (const struct author *other = record->authors; other != NULL; other = other->next) {
-        if (strcmp(other->name, report->author) != 0 && other->reported_us + DEMAND_US > history->now_us) {
-            report->sum_demand += other->demand;
-            history->other_authors++;
-        }
-    }
-}
-
-/* Answers the units in groups of equal size. The time of a group is that of its last unit. */
-static void answer_units(const struct record *record, uint64_t units, struct history_report *history)
-{
-    const uint64_t each = max_u64((units + HISTORY_GROUPS - 1) / HISTORY_GROUPS, 1);
-    history->group_count = 0;
-    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        struct history_group *last = history->group_count != 0 ? &history->groups[history->group_count - 1] : NULL;
-        if (last == NULL || (last->units >= each && last->time_ns != unit->time_us)) {
-            last = &history->groups[history->group_count++];
-            last->units = 0;
-        }
-        last->time_ns = unit->time_us;
-        last->units++;
-    }
-}
-
-static void apply_history(struct record *record, struct report *report, uint64_t now_ns)
-{
-    struct history_report *history = report->history;
-    const uint64_t over_us = saturating_sub(history->now_us, history->period_us);
-    record->reset_us = max_u64(record->reset_us, report->reset_us);
-    remove_units(record, report->author, history->refund_from, history->refund_to, 0);
-    for (uint32_t i = 0; i < history->time_count; i++) {
-        add_unit(record, report->author, history->first + i, history->times_us[i]);
-    }
-    remove_units(record, NULL, 0, 0, max_u64(over_us, record->reset_us));
-    uint64_t units = 0;
-    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        units++;
-    }
-    while (units > history->limit) {
-        struct unit *next = record->units->next;
-        free(record->units);
-        record->units = next;
-        units--;
-    }
-    record->expires_ns = now_ns + report->expire_ms * NS_PER_MS;
-    record->net = (int64_t) units;
-    report->status = 0;
-    report->author_count = 0;
-    report->sum = units;
-    history->reset_us = record->reset_us;
-    answer_demand(record, report);
-    for (const struct unit *unit = record->units; unit != NULL; unit = unit->next) {
-        report->author_count += strcmp(unit->author, report->author) == 0;
-    }
-    answer_units(record, units, history);
 }
 
 static uint64_t units_time_us(uint64_t units, uint64_t unit_ps)
@@ -393,10 +196,10 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         return; /* the answers are 0 */
     }
     if (record != NULL && report->kind == REPORT_HISTORY) {
-        apply_history(record, report, now_ns);
+        loopback_history_apply(record, report, now_ns);
         return;
     }
-    struct author *author = record != NULL ? find_author(record, report->author) : NULL;
+    struct author *author = record != NULL ? loopback_record_author(record, report->author) : NULL;
     if (author == NULL) {
         report->status = -ENOMEM;
         return;
