@@ -21,8 +21,8 @@
  *      brought, whose answer was lost, are part of the time that the author has seen.
  *   8  A record that is refused has its own status. The other reports of the round take effect.
  *   9  Every round is a heartbeat. Its answer has fleet time and the live nodes. `lost_state` is true in the first
- * round after the shared data was lost, and false in a transport's first round. 10  The overrides are answered only if
- * their version is not the round's version.
+ *      round after the shared data was lost, and false in a transport's first round.
+ *  10  The overrides are answered only if their version is not the round's version.
  */
 #ifndef WEIR_TRANSPORT_TRANSPORT_H
 #define WEIR_TRANSPORT_TRANSPORT_H

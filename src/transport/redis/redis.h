@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The transport over Redis (or Valkey).
- */
+/* The transport over Redis (or Valkey). */
 #ifndef WEIR_TRANSPORT_REDIS_REDIS_H
 #define WEIR_TRANSPORT_REDIS_REDIS_H
 
@@ -9,8 +7,8 @@
 #include "weir/weir.h"
 
 /*
- * Parses config->url and prepares a transport; connects in its steps. 0; -EINVAL with a sentence that names what is
- * wrong with redis_url and what a right one looks like (never the password); -ENOMEM.
+ * Parses config->url and makes a transport, which connects in its steps. 0; -EINVAL with a sentence that says what is
+ * wrong with redis_url and what a right one looks like, without the password; -ENOMEM.
  */
 int redis_transport_open(const struct transport_config *config, struct transport **out, weir_error *error);
 

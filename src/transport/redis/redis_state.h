@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of one transport over Redis, which the files of this folder share and nobody else sees.
+ * The state of one transport over Redis, which the files of this folder share. No other file includes this header.
  *
  *   redis.c        the functions of struct transport_ops; gives replies and lost connections to batch.c and topology.c
  *   batch.c        the script calls of a round: where they are sent, what their answers lead to, when they are repeated
@@ -179,7 +179,7 @@ struct redis_transport {
     uint64_t watermark_ms;              /* of the last heartbeat's answer: the earliest of all last heartbeats */
     bool lost_state;                    /* Redis has lost data, and no round has told the caller yet */
     bool has_time;                      /* the round has fleet time */
-    bool has_first_time;                /* and has it from the fleet's heartbeat record */
+    bool has_first_time;                /* the round has fleet time from the fleet's heartbeat record */
     uint32_t *report_order;             /* indices of reports, by kind and cluster slot */
     uint16_t *cluster_slots;            /* of the reports */
     size_t report_order_size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connection to one server: attempts with jittered backoff, the greeting (login, database, role and identity), then
- * calls. After any error the connection is dropped, so a late reply is never taken for the reply to another call.
+ * The connection to one server: attempts with jittered backoff, the greeting (greeting.c), then calls. After any error
+ * the connection is dropped, so a late reply is never taken for the reply to another call.
  */
 #include "transport/redis/server.h"
 

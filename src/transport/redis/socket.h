@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection that never blocks. Adapter to hiredis's reader; the socket is our own, so that a lost
- * connection raises no SIGPIPE and nothing waits.
+ * A connection that never blocks. Adapter to hiredis's reader. The socket is weir's own, so a lost connection raises no
+ * SIGPIPE, and no call waits.
  */
 #ifndef WEIR_TRANSPORT_REDIS_SOCKET_H
 #define WEIR_TRANSPORT_REDIS_SOCKET_H
@@ -30,18 +30,18 @@ struct socket {
     redisReader *reader;
     redisReplyObjectFunctions functions;                /* the reader's */
     const redisReplyObjectFunctions *hiredis_functions; /* hiredis's own */
-    redisReply *integers;                               /* memory for those of one reply */
+    redisReply *integers;                               /* memory for the integers of one reply */
     size_t integer_size, integer_count;
     char *out;
     size_t out_size, out_length, out_sent;
-    size_t unread_max; /* most bytes it takes in before a reply is complete */
+    size_t unread_max; /* most bytes that are read before a reply is complete */
     size_t received;   /* since the last complete reply */
     size_t sent;       /* bytes, cumulative */
-    int unresolved;    /* what the resolver said in the last link_open (EAI_...); 0: it found the host */
-    unsigned attempts; /* of link_open, so that each takes another one of a name's addresses first */
+    int unresolved;    /* the resolver's error in the last socket_open (EAI_...); 0: the host was found */
+    unsigned attempts; /* of socket_open: each attempt begins with another address of the host name */
 };
 
-/* The words of a command: text and length of each. */
+/* The words of a command, each with its length. */
 struct command {
     int argc;
     const char **argv;
@@ -50,30 +50,31 @@ struct command {
 
 void socket_init(struct socket *sock); /* closed */
 
-/* Begins to connect. 0, or a negative errno value. A host name is looked up here, which can block for as long as
- * the system's resolver does: give an address where that matters. */
+/* Begins to connect. 0, or a negative errno value. The call looks a host name up, and blocks as long as the system's
+ * resolver does. An address does not block. */
 int socket_open(struct socket *sock, const struct socket_target *target);
 
-/* Why link_open failed, in words; `result` is what it returned. Valid until the next call of anything here. */
+/* Why socket_open failed, in words; `result` is what socket_open returned. Valid until the next call of this file. */
 const char *socket_failure(const struct socket *sock, int result);
 
-/* A reply that the caller still has stays his. */
+/* Closes the connection. A reply that was read stays valid until socket_free_reply. */
 void socket_close(struct socket *sock);
 
-/* The last of a socket, of which the caller has no reply. */
+/* Closes the connection and frees the socket's memory. The caller has no reply any more. */
 void socket_free(struct socket *sock);
 
-/* Connected by now? 0: yes; -EINPROGRESS: not yet; else why not. A TLS handshake may still be under way. */
+/* 0: connected; -EINPROGRESS: not yet; else why the attempt failed. A TLS handshake may still be under way. */
 int socket_connected(struct socket *sock);
 
 /* Queues a command. 0 or -ENOMEM. */
 int socket_command(struct socket *sock, const struct command *command);
 
-/* Sends what is queued and can be sent. 0, or why the connection is lost. */
+/* Sends as many of the queued bytes as the socket takes. 0, or why the connection is lost. */
 int socket_flush(struct socket *sock);
 
 /*
- * Reads the next reply. 1: *reply, which the caller owns until socket_free_reply; one at a time. 0: not complete yet.
+ * Reads the next reply. 1: *reply is set, and the caller gives it to socket_free_reply before the next call. 0: the
+ * reply is not complete yet.
  * Negative: why the connection is lost; -EPROTO: the bytes are not the protocol.
  */
 int socket_reply(struct socket *sock, redisReply **reply);

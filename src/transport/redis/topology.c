@@ -9,7 +9,7 @@
  * lost. The named server is a candidate until it says itself that it is a primary. Only then the old primary is left. A
  * Sentinel that names a replica or a dead server is passed over.
  *
- * Cluster: slot_map.c.
+ * Cluster: slot_map.c says which server owns which slot.
  */
 #include "transport/redis/topology.h"
 
