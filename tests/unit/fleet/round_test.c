@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The lines of the log that a round writes: each in full, at its level, and once.
+ *
+ * Guards: src/fleet/round.c, src/fleet/fleet_log.c
+ */
+#include <errno.h>
+
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define LINES 20
+
+struct line {
+    weir_log_level level;
+    char text[400];
+};
+
+struct log {
+    size_t count;
+    struct line lines[LINES];
+};
+
+static void keep(void *arg, weir_log_level level, const char *message)
+{
+    struct log *log = arg;
+    struct line *line = &log->lines[log->count < LINES ? log->count : LINES - 1]; /* a test counts them all */
+    log->count++;
+    line->level = level;
+    (void) snprintf(line->text, sizeof(line->text), "%s", message);
+}
+
+static void expect_line(const struct log *log, size_t index, weir_log_level level, const char *text)
+{
+    assert_true(index < log->count && index < LINES);
+    assert_string_equal(log->lines[index].text, text);
+    assert_int_equal(log->lines[index].level, level);
+}
+
+/* Opens a node that writes to this log. */
+static void open_with_log(struct nodes *n, int i, struct log *log)
+{
+    node_open(n, i, 0);
+    n->node[i].w->fleet.log = keep;
+    n->node[i].w->fleet.log_arg = log;
+    (void) snprintf(n->node[i].w->fleet.name, sizeof(n->node[i].w->fleet.name), "host-%d", i);
+}
+
+static void joined_line(const struct node *node, const char *rest, char *out, size_t size)
+{
+    (void) snprintf(out, size, "fleet in memory: joined the fleet as node %s (%s", node->w->fleet.node, rest);
+}
+
+static void test_each_node_writes_once_that_it_has_joined(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct log logs[2] = {{.count = 0}, {.count = 0}};
+    struct nodes n;
+    char expected[200];
+    nodes_init(&n, &policy, 1);
+    n.expected_nodes = 2;
+    open_with_log(&n, 0, &logs[0]);
+    pass(&n, 1000);
+    open_with_log(&n, 1, &logs[1]);
+    pass(&n, 5000);
+    joined_line(&n.node[0], "host-0), 1 live node", expected, sizeof(expected));
+    expect_line(&logs[0], 0, WEIR_LOG_INFO, expected);
+    joined_line(&n.node[1], "host-1), 2 live nodes", expected, sizeof(expected));
+    expect_line(&logs[1], 0, WEIR_LOG_INFO, expected);
+    assert_int_equal(logs[0].count, 1);
+    assert_int_equal(logs[1].count, 1);
+    nodes_stop(&n);
+}
+
+static void test_a_node_that_expects_too_few_nodes_writes_so_once(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    for (uint32_t expected_nodes = 0; expected_nodes <= 3; expected_nodes++) {
+        struct log log = {.count = 0};
+        struct nodes n;
+        char expected[300];
+        nodes_init(&n, &policy, 1);
+        n.expected_nodes = expected_nodes;
+        open_with_log(&n, 0, &log);
+        pass(&n, 1000);
+        assert_int_equal(log.count, 1); /* that it has joined */
+        node_open(&n, 1, 0);
+        node_open(&n, 2, 0);
+        pass(&n, 5000);
+        if (expected_nodes < 3) {
+            (void) snprintf(expected, sizeof(expected),
+                            "expected_nodes is %u and 3 nodes are live: a node that starts lets pass up to 1/%u of "
+                            "each limit before its first sync; set expected_nodes to 3",
+                            expected_nodes, expected_nodes != 0 ? expected_nodes : 1);
+            expect_line(&log, 1, WEIR_LOG_INFO, expected);
+        }
+        assert_int_equal(log.count, expected_nodes < 3 ? 2 : 1);
+        nodes_stop(&n);
+    }
+}
+
+static void test_a_fleet_that_lost_its_data_is_a_warning_each_time(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct log log = {.count = 0};
+    struct nodes n;
+    nodes_init(&n, &policy, 1);
+    open_with_log(&n, 0, &log);
+    pass(&n, 1000);
+    for (size_t losses = 0; losses < 3; losses++) {
+        assert_int_equal(log.count, 1 + losses);
+        assert_int_equal(load_relaxed(&n.node[0].w->fleet.stats.redis_lost_state_count), losses);
+        loopback_fleet_flush(n.fleet);
+        pass(&n, 1000);
+        expect_line(&log, 1 + losses, WEIR_LOG_WARNING,
+                    "fleet in memory has lost its data (restarted empty, flushed, or another server): reporting all "
+                    "keys again");
+    }
+    assert_int_equal(log.count, 4);
+    nodes_stop(&n);
+}
+
+/* Uses the key so much that it is due in the next round. */
+static void report_the_key(struct nodes *n)
+{
+    assert_int_equal(ask(&n->node[0], 20), 20);
+    pass(n, 1000);
+}
+
+static void test_refused_records_are_an_error_once_until_all_are_accepted_again(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct log log = {.count = 0};
+    struct nodes n;
+    nodes_init(&n, &policy, 1);
+    open_with_log(&n, 0, &log);
+    pass(&n, 1000);
+    loopback_fleet_refuse(n.fleet, ":p:", -EPROTO);
+    report_the_key(&n);
+    assert_int_equal(log.count, 2);
+    const char *refused = log.lines[1].text;
+    char expected[400];
+    const char *record = strchr(refused, '"');
+    assert_non_null(record);
+    record++;
+    assert_true(strncmp(record, "weir:{", 6) == 0); /* the record's name */
+    assert_non_null(strstr(record, ":p:key"));
+    (void) snprintf(expected, sizeof(expected),
+                    "fleet in memory rejected 1 of 1 report, such as that of \"%.*s\": the record is not one of "
+                    "weir's; delete it or choose another prefix. These keys are limited by this node's own counts",
+                    (int) strcspn(record, "\""), record);
+    expect_line(&log, 1, WEIR_LOG_ERROR, expected);
+    report_the_key(&n); /* refused again; and the rounds between, which report nothing, end nothing */
+    assert_int_equal(log.count, 2);
+    loopback_fleet_refuse(n.fleet, NULL, 0);
+    report_the_key(&n);
+    expect_line(&log, 2, WEIR_LOG_INFO, "fleet in memory accepts all reports again");
+    report_the_key(&n);
+    assert_int_equal(log.count, 3);
+    loopback_fleet_refuse(n.fleet, ":p:", -EPROTO);
+    report_the_key(&n);
+    expect_line(&log, 3, WEIR_LOG_ERROR, expected); /* anew */
+    nodes_stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_node_writes_once_that_it_has_joined),
+        cmocka_unit_test(test_a_node_that_expects_too_few_nodes_writes_so_once),
+        cmocka_unit_test(test_a_fleet_that_lost_its_data_is_a_warning_each_time),
+        cmocka_unit_test(test_refused_records_are_an_error_once_until_all_are_accepted_again),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/round", tests, NULL, NULL);
+}
