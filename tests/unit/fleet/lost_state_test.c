@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is lost between nodes and the in-memory fleet: answers, rounds, and all the data of the fleet. Each unit is
+ * reported again, and counts once.
+ *
+ * Guards: src/fleet/merge.c, src/fleet/gather.c, src/fleet/round.c, src/transport/loopback/loopback.c,
+ * src/transport/loopback/network.c
+ */
+#include "support/nodes.h"
+#include "support/policies.h"
+
+static weir_stats stats_of(const struct node *node)
+{
+    weir_stats stats;
+    weir_get_stats(node->w, &stats);
+    return stats;
+}
+
+/* Uses a unit of a key that has a number for a name. */
+static bool use(struct node *node, uint64_t name)
+{
+    const weir_key key = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
+    return weir_check(node->t, &key, 1, NULL);
+}
+
+static void test_rounds_whose_answers_are_lost_count_once(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 1000000);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    loopback_fleet_lose_answers(n.fleet, true);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < NODES; i++) {
+            (void) ask(&n.node[i], 7);
+        }
+        pass(&n, 100);
+    }
+    loopback_fleet_lose_answers(n.fleet, false);
+    pass(&n, TURN_MS);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    assert_int_equal(used_by_all(&n), 3 * 20 * 7);
+    nodes_stop(&n);
+}
+
+static void test_what_a_failed_round_held_is_said_again_without_new_traffic(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < COUNTERS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 1000);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        loopback_fleet_set_hung(n.fleet, true);
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(ask(&n.node[i], 7), 7);
+        }
+        pass(&n, 2500); /* the rounds that held them have failed */
+        assert_true(stats_of(&n.node[0]).sync_error_count >= 1);
+        assert_int_equal(fleet_sum(&n), 0);
+        loopback_fleet_set_hung(n.fleet, false);
+        pass(&n, 2500);
+        assert_int_equal(fleet_sum(&n), 3 * 7);
+        nodes_stop(&n);
+    }
+}
+
+static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(void **state)
+{
+    (void) state;
+    for (size_t a = 0; a < COUNTERS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 300);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(ask(&n.node[i], 80), 80);
+        }
+        pass(&n, 1000);
+        loopback_fleet_forget(n.fleet);
+        pass(&n, HEAL_MS);
+        assert_int_equal(fleet_sum(&n), 240);
+        agree(&n);
+        for (int i = 0; i < NODES; i++) {
+            assert_int_equal(room(&n.node[i]), (uint64_t) (60 - 20 * i));
+            assert_int_equal(ask_for_long(&n, &n.node[i], i < NODES - 1 ? 20 : 100), 20);
+            agree(&n);
+        }
+        assert_int_equal(fleet_sum(&n), 300);
+        assert_int_equal(stats_of(&n.node[0]).redis_lost_state_count, 1);
+        assert_int_equal(stats_of(&n.node[0]).live_nodes, NODES);
+        nodes_stop(&n);
+    }
+}
+
+/* Down for so long, where that is not 0, and then empty: as another run, or the same. */
+static void lose(struct nodes *n, uint64_t down_ms, bool another_run)
+{
+    loopback_fleet_set_down(n->fleet, down_ms != 0);
+    pass(n, down_ms);
+    if (another_run) {
+        loopback_fleet_forget(n->fleet);
+    } else {
+        loopback_fleet_flush(n->fleet);
+    }
+    loopback_fleet_set_down(n->fleet, false);
+}
+
+static void test_a_loss_counts_once_whatever_the_first_round_after_it_is(void **state)
+{
+    (void) state;
+    /* Without an outage, within the time after which a node has failed, and beyond it. */
+    static const uint64_t down_ms[] = {0, 100, 700, 2000, 8000, 30000};
+    for (size_t i = 0; i < 2 * sizeof(down_ms) / sizeof(down_ms[0]); i++) {
+        for (int urgent = 0; urgent < 2; urgent++) {
+            struct nodes n;
+            const weir_limit limit = limit_of(WEIR_SLIDING_LOG, 300); /* logs ask for rounds at once */
+            const weir_policy policy = policy_of(&limit);
+            nodes_start(&n, &policy, 1);
+            for (int j = 0; j < NODES; j++) {
+                assert_int_equal(ask(&n.node[j], 10), 10);
+            }
+            pass(&n, 1000);
+            for (uint64_t losses = 1; losses <= 3; losses++) {
+                lose(&n, down_ms[i / 2], i % 2 != 0);
+                if (urgent != 0) {
+                    for (int j = 0; j < NODES; j++) {
+                        (void) ask(&n.node[j], 10);
+                    }
+                }
+                pass(&n, HEAL_MS);
+                for (int j = 0; j < NODES; j++) {
+                    const uint64_t count = stats_of(&n.node[j]).redis_lost_state_count;
+                    if (count != losses) {
+                        fail_msg("down for %llu ms, %s, %d: node %d counts %llu of %llu losses",
+                                 (unsigned long long) down_ms[i / 2], i % 2 != 0 ? "another run" : "flushed", urgent, j,
+                                 (unsigned long long) count, (unsigned long long) losses);
+                    }
+                }
+            }
+            nodes_stop(&n);
+        }
+    }
+}
+
+static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(void **state)
+{
+    (void) state;
+    const uint64_t keys = 300;
+    for (size_t a = 0; a < COUNTERS; a++) {
+        struct nodes n;
+        const weir_limit limit = limit_of(algorithms[a], 300);
+        const weir_policy policy = policy_of(&limit);
+        nodes_start(&n, &policy, 1);
+        for (int times = 0; times < 2; times++) {
+            for (uint64_t name = 0; name < keys * NODES; name++) {
+                assert_true(use(&n.node[name % NODES], name / NODES));
+            }
+            pass(&n, TURN_MS); /* all are told of the others' units */
+        }
+        assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
+        loopback_fleet_forget(n.fleet);
+        pass(&n, HEAL_MS);
+        assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
+        /* And then it is quiet again. */
+        pass(&n, TURN_MS);
+        const weir_stats before = stats_of(&n.node[0]);
+        pass(&n, 2000);
+        assert_int_equal(stats_of(&n.node[0]).report_count, before.report_count);
+        nodes_stop(&n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounds_whose_answers_are_lost_count_once),
+        cmocka_unit_test(test_what_a_failed_round_held_is_said_again_without_new_traffic),
+        cmocka_unit_test(test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget),
+        cmocka_unit_test(test_a_loss_counts_once_whatever_the_first_round_after_it_is),
+        cmocka_unit_test(test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/lost_state", tests, NULL, NULL);
+}
