@@ -1,128 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each call promises: asking, several keys at once, giving back, charging afterwards, reserving, resetting, tiers,
- * changes of policy, shadow mode, the logs' memory. Under a clock that the test moves, but for the last two tests.
+ * What weir_check, weir_peek and weir_check_all promise, with tiers, changes of policy, shadow mode, and the memory of
+ * sliding logs. Under a clock that the test moves. Calls that change what a key has used are in adjustments_test.c.
  *
  * Guards: src/check/check.c, src/check/request.h, src/check/check_all.c, src/check/decide.c, src/check/denial.c,
- * src/check/refund.c, src/check/charge.c, src/check/reset.c, src/check/reserve.c, src/process/history_store.c,
- * src/process/process.c, src/base/clock.h
+ * src/process/history_store.c, src/process/process.c, src/base/clock.h
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "support/support.h"
-
-#define MINUTE   (60 * SECOND)
-#define NEVER    UINT64_MAX
-#define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute, a day, a month */
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-/* Every algorithm: 100 units pass at once, and a minute (a day, a month) brings 100 more. */
-static const weir_limit kinds[] = {
-    {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .period_ns = MINUTE},
-    {.algorithm = WEIR_SLIDING_WINDOW, .limit = 100, .period_ns = MINUTE},
-    {.algorithm = WEIR_SLIDING_LOG, .limit = 100, .period_ns = MINUTE},
-    {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = MINUTE},
-    {.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .period_ns = MINUTE, .delay = 100},
-    {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .calendar = WEIR_CALENDAR_DAY},
-    {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .calendar = WEIR_CALENDAR_MONTH},
-};
-
-static weir_limit of_units(weir_limit limit, uint64_t units)
-{
-    limit.limit = units;
-    limit.delay = limit.delay != 0 ? units : 0;
-    return limit;
-}
-
-/* What a test works with: a weir, two handles of it, and the key "k" of its policy "p" where there is one. */
-static struct {
-    struct fake_clock clock;
-    weir *w;
-    weir_thread *t, *u;
-    weir_key key;
-} d;
-
-static weir_key key_of(const char *policy, const char *bytes)
-{
-    return weir_make_key(d.w, weir_find_policy(d.w, policy), bytes, strlen(bytes));
-}
-
-static void set_limits(const weir_limit *limits, size_t count)
-{
-    const weir_policy policy = {.name = "p", .limits = limits, .limit_count = count};
-    assert_int_equal(weir_set_policies(d.w, &policy, 1, NULL), 0);
-}
-
-static int close_desk(void **state)
-{
-    (void) state;
-    weir_close(d.w);
-    d.w = NULL;
-    return 0;
-}
-
-static void open_desk(const weir_policy *policies, size_t count)
-{
-    (void) close_desk(NULL);
-    fake_clock_init(&d.clock, START_NS);
-    weir_options options = WEIR_OPTIONS_INIT;
-    options.clock = &d.clock.clock;
-    options.max_log_units = 200000;
-    d.w = open_or_fail(&options);
-    d.t = weir_attach(d.w);
-    d.u = weir_attach(d.w);
-    assert_int_equal(weir_set_policies(d.w, policies, count, NULL), 0);
-    d.key = key_of("p", "k");
-}
-
-static void open_limits(const weir_limit *limits, size_t count)
-{
-    open_desk(&(weir_policy){.name = "p", .limits = limits, .limit_count = count}, 1);
-}
-
-/* A new desk with a limit of each kind. False: there are no more. */
-static bool next_kind(size_t i)
-{
-    if (i < COUNT_OF(kinds)) {
-        open_limits(&kinds[i], 1);
-    }
-    return i < COUNT_OF(kinds);
-}
-
-static void pass_time(uint64_t ns)
-{
-    fake_clock_advance(&d.clock, ns);
-    assert_true(weir_poll(d.w) >= 0);
-}
-
-/* Units that are left. Asking for all takes back what the handles hold of them in advance. */
-static uint64_t left(const weir_key *key)
-{
-    weir_verdict v;
-    (void) weir_peek(d.t, key, 1, &v);
-    (void) weir_peek(d.t, key, v.limit, &v);
-    assert_true(v.remaining <= v.limit);
-    return v.remaining;
-}
-
-/* Single units that pass, of so many. */
-static uint64_t take(weir_thread *t, const weir_key *key, uint64_t units)
-{
-    uint64_t passed = 0;
-    for (weir_verdict v; units > 0; units--) {
-        passed += weir_check(t, key, 1, &v);
-        assert_true(v.remaining <= v.limit);
-    }
-    return passed;
-}
-
-static uint64_t take_both(uint64_t units_each)
-{
-    return take(d.t, &d.key, units_each) + take(d.u, &d.key, units_each);
-}
+#include "support/desk.h"
 
 static void test_peeking_and_a_cost_of_zero_take_nothing(void **state)
 {
@@ -256,123 +143,6 @@ static void test_unknown_and_shadow_policies_among_several_keys_deny_nothing(voi
     assert_true(weir_check_all(d.t, keys, NULL, 1, &v) && v.allowed && !v.would_deny);
 }
 
-static void test_a_refund_belongs_to_the_window_it_was_taken_from(void **state)
-{
-    (void) state;
-    for (size_t i = 0; i < 2; i++) { /* the windows */
-        const bool slides = i == 1;
-        open_limits(&kinds[i], 1);
-        assert_int_equal(take(d.t, &d.key, 60), 60);
-        pass_time(50 * SECOND); /* to the boundary */
-        assert_int_equal(left(&d.key), slides ? 40 : 100);
-        weir_refund(d.u, &d.key, 20);
-        assert_int_equal(left(&d.key), slides ? 60 : 100); /* never above the limit */
-        assert_int_equal(take(d.t, &d.key, 10), 10);
-        weir_refund(d.t, &d.key, 15); /* the latest go first: 10 of this window's, 5 of the last one's */
-        assert_int_equal(take(d.t, &d.key, 200), slides ? 65 : 100);
-        pass_time(2 * MINUTE); /* what is given back now is of a window that counts no more */
-        weir_refund(d.t, &d.key, 100);
-        assert_int_equal(take(d.t, &d.key, 200), 100);
-    }
-}
-
-static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void **state)
-{
-    (void) state;
-    for (size_t i = 0; next_kind(i); i++) {
-        weir_refund(d.t, &d.key, 50); /* nothing was taken */
-        assert_int_equal(take_both(30), 60);
-        weir_refund(d.t, &d.key, 0);
-        weir_refund(d.u, &d.key, 25);
-        assert_int_equal(left(&d.key), 65);
-        weir_refund(d.t, &d.key, UINT64_MAX);
-        weir_refund(d.u, &d.key, UINT64_MAX);
-        assert_int_equal(take_both(90), 100);
-        for (int n = 0; n < 20; n++) { /* after a denial of both */
-            assert_int_equal(take_both(3), 0);
-            weir_refund(n % 2 == 0 ? d.t : d.u, &d.key, 1);
-            assert_true(weir_check(n % 3 == 0 ? d.t : d.u, &d.key, 1, NULL));
-        }
-    }
-}
-
-/* 20 are used, then 130 are charged: 51 too many for the next one. The sliding window carries 150 into the next minute,
- * of which ceil(150 (60 - t) / 60) is 99 at t = 20.4 s. */
-static void test_later_requests_wait_for_what_was_charged(void **state)
-{
-    (void) state;
-    static const uint64_t waits_ms[] = {50000, 70400, 60000, 30600, 30600, 86390000, UINT64_C(2678390000)};
-    for (size_t i = 0; next_kind(i); i++) {
-        assert_int_equal(take(d.t, &d.key, 20), 20);
-        weir_charge(d.u, &d.key, 30); /* within the limit it is as if checked */
-        assert_int_equal(left(&d.key), 50);
-        assert_int_equal(take(d.t, &d.key, 10), 10);
-        weir_charge(d.u, &d.key, 100);
-        weir_refund(d.u, &d.key, 10); /* can be given back */
-        weir_verdict v;
-        assert_true(!weir_check(d.t, &d.key, 1, &v) && v.remaining == 0); /* and what it was granted is gone */
-        assert_int_equal(v.retry_after_ns, waits_ms[i] * MILLISECOND);
-        pass_time(v.retry_after_ns - 1);
-        assert_int_equal(take_both(2), 0);
-        pass_time(1);
-        assert_true(weir_check(d.u, &d.key, 1, NULL));
-        weir_charge(d.t, &d.key, UINT64_MAX); /* taken for WEIR_MAX_UNITS */
-        assert_int_equal(take_both(9), 0);
-    }
-}
-
-static void test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked(void **state)
-{
-    (void) state;
-    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
-    open_limits(&limit, 1);
-    uint64_t wait_ns;
-    for (uint64_t i = 0; i < 5; i++) {
-        assert_true(weir_reserve(i % 2 == 0 ? d.t : d.u, &d.key, 1, NEVER, &wait_ns) &&
-                    wait_ns == 100 * i * MILLISECOND);
-    }
-    assert_false(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns)); /* five stand there: it could go after them */
-    assert_int_equal(wait_ns, 500 * MILLISECOND);
-    weir_refund(d.t, &d.key, 2); /* the last two are cancelled */
-    assert_true(!weir_reserve(d.t, &d.key, 1, 300 * MILLISECOND - 1, &wait_ns) && wait_ns == 300 * MILLISECOND);
-    assert_true(weir_reserve(d.t, &d.key, 1, 300 * MILLISECOND, &wait_ns) && wait_ns == 300 * MILLISECOND);
-    assert_false(weir_check(d.t, &d.key, 1, NULL)); /* a reservation that cannot wait */
-    pass_time(50 * MILLISECOND);
-    assert_false(weir_reserve(d.u, &d.key, 2, NEVER, NULL));
-    assert_true(weir_reserve(d.u, &d.key, 1, NEVER, NULL)); /* in 350 ms */
-    pass_time(450 * MILLISECOND);
-    assert_true(weir_check(d.u, &d.key, 3, NULL)); /* whoever comes next waits for all three */
-    assert_true(weir_reserve(d.t, &d.key, 0, NEVER, &wait_ns) && wait_ns == 300 * MILLISECOND);
-}
-
-static void test_a_token_bucket_lends_and_other_limits_have_no_queue(void **state)
-{
-    (void) state;
-    for (size_t i = 0; next_kind(i); i++) {
-        const bool lends = kinds[i].algorithm == WEIR_TOKEN_BUCKET;
-        uint64_t wait_ns = 1;
-        assert_true(weir_reserve(d.t, &d.key, 98, 0, &wait_ns) && wait_ns == 0);
-        assert_int_equal(weir_reserve(d.u, &d.key, 4, NEVER, &wait_ns), lends);
-        assert_true(lends ? wait_ns == 1200 * MILLISECOND : wait_ns > 0);
-        assert_int_equal(left(&d.key), lends ? 0 : 2); /* a refused one takes nothing */
-        weir_refund(d.t, &d.key, lends ? 4 : 0);
-        assert_int_equal(take(d.t, &d.key, 9), 2);
-        assert_false(weir_reserve(d.t, &d.key, 1, 0, NULL));
-    }
-}
-
-static void test_a_reservation_of_very_many_units_is_as_good_as_a_check(void **state)
-{
-    (void) state;
-    const weir_limit limits[] = {of_units(kinds[3], UINT64_C(1) << 34), of_units(kinds[5], UINT64_C(1) << 34)};
-    for (size_t count = 1; count <= 2; count++) {
-        open_limits(limits, count);
-        assert_true(weir_check(d.t, &d.key, UINT64_C(1) << 32, NULL));
-        assert_true(weir_reserve(d.t, &d.key, UINT64_C(1) << 32, 0, NULL));
-        assert_int_equal(left(&d.key), UINT64_C(1) << 33);
-    }
-}
-
 static void test_shadow_mode_lets_everything_pass_and_says_what_it_would_deny(void **state)
 {
     (void) state;
@@ -386,23 +156,6 @@ static void test_shadow_mode_lets_everything_pass_and_says_what_it_would_deny(vo
         assert_true(weir_reserve(d.t, &d.key, 1000, 0, &wait_ns) && wait_ns == 0);
         weir_refund(d.t, &d.key, 1); /* of what it would deny, nothing was counted */
         assert_int_equal(left(&d.key), 1);
-    }
-}
-
-static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
-{
-    (void) state;
-    for (size_t i = 0; next_kind(i); i++) {
-        for (uint64_t n = 0; n < 3; n++) {
-            assert_int_equal(take_both(60), 100);
-            weir_charge(d.t, &d.key, 500 * n);
-            assert_int_equal(weir_reset(d.w, &d.key), 0);
-            weir_verdict v;
-            assert_true(weir_peek(d.u, &d.key, 100, &v) && v.remaining == 100 && v.reset_after_ns == 0);
-            pass_time(n == 0 ? 50 * SECOND : 0); /* nor does it come back with the next window */
-        }
-        const weir_key none = weir_make_key(d.w, WEIR_NO_POLICY, "k", 1);
-        assert_int_equal(weir_reset(d.w, &none), -ENOENT);
     }
 }
 
@@ -522,57 +275,6 @@ static void test_logs_that_are_over_make_room_for_others(void **state)
     }
 }
 
-/* The desk in real time. */
-static void open_real(weir_limit limit)
-{
-    (void) close_desk(NULL);
-    d.w = open_or_fail(NULL);
-    d.t = weir_attach(d.w);
-    d.u = weir_attach(d.w);
-    d.key = weir_make_key(d.w, set_one_policy(d.w, &limit, 1, WEIR_SCOPE_FLEET), "k", 1);
-}
-
-static void test_in_real_time_a_reset_right_after_use_leaves_all_of_it(void **state)
-{
-    (void) state;
-    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
-        weir_limit limit = kinds[i];
-        limit.period_ns *= 1440; /* so slow that nothing refills meanwhile */
-        open_real(limit);
-        for (int n = 0; n < 300; n++) {
-            assert_int_equal(take_both(30), 60);
-            assert_int_equal(weir_reset(d.w, &d.key), 0);
-            weir_verdict v;
-            (void) weir_peek(n % 2 == 0 ? d.t : d.u, &d.key, 100, &v);
-            if (v.remaining != 100) {
-                fail_msg("algorithm %d: %" PRIu64 " left", (int) limit.algorithm, v.remaining);
-            }
-        }
-    }
-}
-
-/* When 30 places that were taken in a row are due. */
-static void test_in_real_time_reservations_are_even(void **state)
-{
-    (void) state;
-    open_real((weir_limit){.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .period_ns = SECOND, .burst = 50});
-    bool even = false;
-    for (int attempt = 0; attempt < 100 && !even; attempt++) { /* until nobody takes the processor away */
-        assert_int_equal(weir_reset(d.w, &d.key), 0);
-        const uint64_t start_ns = real_ns();
-        uint64_t due_ns[30];
-        for (size_t i = 0; i < 30; i++) {
-            assert_true(weir_reserve(d.t, &d.key, 1, SECOND, &due_ns[i]));
-            due_ns[i] += real_ns();
-        }
-        even = real_ns() - start_ns < 3 * MILLISECOND;
-        for (size_t i = 1; i < 30 && even; i++) {
-            assert_in_range(due_ns[i] - due_ns[i - 1], 7 * MILLISECOND, 13 * MILLISECOND);
-        }
-    }
-    assert_true(even);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -582,22 +284,13 @@ int main(void)
         cmocka_unit_test(test_a_verdict_of_several_keys_is_the_strictest),
         cmocka_unit_test(test_check_all_takes_up_to_sixteen_keys_each_as_often_as_it_is_named),
         cmocka_unit_test(test_unknown_and_shadow_policies_among_several_keys_deny_nothing),
-        cmocka_unit_test(test_a_refund_belongs_to_the_window_it_was_taken_from),
-        cmocka_unit_test(test_a_refund_gives_back_what_was_taken_to_any_thread_at_once),
-        cmocka_unit_test(test_later_requests_wait_for_what_was_charged),
-        cmocka_unit_test(test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked),
-        cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
-        cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
         cmocka_unit_test(test_shadow_mode_lets_everything_pass_and_says_what_it_would_deny),
-        cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
         cmocka_unit_test(test_tiers_share_what_was_used_and_are_reset_together),
         cmocka_unit_test(test_what_was_charged_beyond_a_limit_is_known_to_a_greater_one),
         cmocka_unit_test(test_a_changed_limit_keeps_what_was_used),
         cmocka_unit_test(test_limits_that_swap_their_places_keep_their_counts),
         cmocka_unit_test(test_a_sliding_log_takes_65536_units),
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
-        cmocka_unit_test(test_in_real_time_a_reset_right_after_use_leaves_all_of_it),
-        cmocka_unit_test(test_in_real_time_reservations_are_even),
     };
     return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_desk);
 }

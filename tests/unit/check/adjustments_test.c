@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each call promises that changes what a key has used: weir_refund, weir_charge, weir_reserve and weir_reset.
+ * Under a clock that the test moves, but for the last two tests.
+ *
+ * Guards: src/check/refund.c, src/check/charge.c, src/check/reserve.c, src/check/reset.c
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "support/desk.h"
+
+static void test_a_refund_belongs_to_the_window_it_was_taken_from(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < 2; i++) { /* the windows */
+        const bool slides = i == 1;
+        open_limits(&kinds[i], 1);
+        assert_int_equal(take(d.t, &d.key, 60), 60);
+        pass_time(50 * SECOND); /* to the boundary */
+        assert_int_equal(left(&d.key), slides ? 40 : 100);
+        weir_refund(d.u, &d.key, 20);
+        assert_int_equal(left(&d.key), slides ? 60 : 100); /* never above the limit */
+        assert_int_equal(take(d.t, &d.key, 10), 10);
+        weir_refund(d.t, &d.key, 15); /* the latest go first: 10 of this window's, 5 of the last one's */
+        assert_int_equal(take(d.t, &d.key, 200), slides ? 65 : 100);
+        pass_time(2 * MINUTE); /* what is given back now is of a window that counts no more */
+        weir_refund(d.t, &d.key, 100);
+        assert_int_equal(take(d.t, &d.key, 200), 100);
+    }
+}
+
+static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        weir_refund(d.t, &d.key, 50); /* nothing was taken */
+        assert_int_equal(take_both(30), 60);
+        weir_refund(d.t, &d.key, 0);
+        weir_refund(d.u, &d.key, 25);
+        assert_int_equal(left(&d.key), 65);
+        weir_refund(d.t, &d.key, UINT64_MAX);
+        weir_refund(d.u, &d.key, UINT64_MAX);
+        assert_int_equal(take_both(90), 100);
+        for (int n = 0; n < 20; n++) { /* after a denial of both */
+            assert_int_equal(take_both(3), 0);
+            weir_refund(n % 2 == 0 ? d.t : d.u, &d.key, 1);
+            assert_true(weir_check(n % 3 == 0 ? d.t : d.u, &d.key, 1, NULL));
+        }
+    }
+}
+
+/* 20 are used, then 130 are charged: 51 too many for the next one. The sliding window carries 150 into the next minute,
+ * of which ceil(150 (60 - t) / 60) is 99 at t = 20.4 s. */
+static void test_later_requests_wait_for_what_was_charged(void **state)
+{
+    (void) state;
+    static const uint64_t waits_ms[] = {50000, 70400, 60000, 30600, 30600, 86390000, UINT64_C(2678390000)};
+    for (size_t i = 0; next_kind(i); i++) {
+        assert_int_equal(take(d.t, &d.key, 20), 20);
+        weir_charge(d.u, &d.key, 30); /* within the limit it is as if checked */
+        assert_int_equal(left(&d.key), 50);
+        assert_int_equal(take(d.t, &d.key, 10), 10);
+        weir_charge(d.u, &d.key, 100);
+        weir_refund(d.u, &d.key, 10); /* can be given back */
+        weir_verdict v;
+        assert_true(!weir_check(d.t, &d.key, 1, &v) && v.remaining == 0); /* and what it was granted is gone */
+        assert_int_equal(v.retry_after_ns, waits_ms[i] * MILLISECOND);
+        pass_time(v.retry_after_ns - 1);
+        assert_int_equal(take_both(2), 0);
+        pass_time(1);
+        assert_true(weir_check(d.u, &d.key, 1, NULL));
+        weir_charge(d.t, &d.key, UINT64_MAX); /* taken for WEIR_MAX_UNITS */
+        assert_int_equal(take_both(9), 0);
+    }
+}
+
+static void test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
+    open_limits(&limit, 1);
+    uint64_t wait_ns;
+    for (uint64_t i = 0; i < 5; i++) {
+        assert_true(weir_reserve(i % 2 == 0 ? d.t : d.u, &d.key, 1, NEVER, &wait_ns) &&
+                    wait_ns == 100 * i * MILLISECOND);
+    }
+    assert_false(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns)); /* five stand there: it could go after them */
+    assert_int_equal(wait_ns, 500 * MILLISECOND);
+    weir_refund(d.t, &d.key, 2); /* the last two are cancelled */
+    assert_true(!weir_reserve(d.t, &d.key, 1, 300 * MILLISECOND - 1, &wait_ns) && wait_ns == 300 * MILLISECOND);
+    assert_true(weir_reserve(d.t, &d.key, 1, 300 * MILLISECOND, &wait_ns) && wait_ns == 300 * MILLISECOND);
+    assert_false(weir_check(d.t, &d.key, 1, NULL)); /* a reservation that cannot wait */
+    pass_time(50 * MILLISECOND);
+    assert_false(weir_reserve(d.u, &d.key, 2, NEVER, NULL));
+    assert_true(weir_reserve(d.u, &d.key, 1, NEVER, NULL)); /* in 350 ms */
+    pass_time(450 * MILLISECOND);
+    assert_true(weir_check(d.u, &d.key, 3, NULL)); /* whoever comes next waits for all three */
+    assert_true(weir_reserve(d.t, &d.key, 0, NEVER, &wait_ns) && wait_ns == 300 * MILLISECOND);
+}
+
+static void test_a_token_bucket_lends_and_other_limits_have_no_queue(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        const bool lends = kinds[i].algorithm == WEIR_TOKEN_BUCKET;
+        uint64_t wait_ns = 1;
+        assert_true(weir_reserve(d.t, &d.key, 98, 0, &wait_ns) && wait_ns == 0);
+        assert_int_equal(weir_reserve(d.u, &d.key, 4, NEVER, &wait_ns), lends);
+        assert_true(lends ? wait_ns == 1200 * MILLISECOND : wait_ns > 0);
+        assert_int_equal(left(&d.key), lends ? 0 : 2); /* a refused one takes nothing */
+        weir_refund(d.t, &d.key, lends ? 4 : 0);
+        assert_int_equal(take(d.t, &d.key, 9), 2);
+        assert_false(weir_reserve(d.t, &d.key, 1, 0, NULL));
+    }
+}
+
+static void test_a_reservation_of_very_many_units_is_as_good_as_a_check(void **state)
+{
+    (void) state;
+    const weir_limit limits[] = {of_units(kinds[3], UINT64_C(1) << 34), of_units(kinds[5], UINT64_C(1) << 34)};
+    for (size_t count = 1; count <= 2; count++) {
+        open_limits(limits, count);
+        assert_true(weir_check(d.t, &d.key, UINT64_C(1) << 32, NULL));
+        assert_true(weir_reserve(d.t, &d.key, UINT64_C(1) << 32, 0, NULL));
+        assert_int_equal(left(&d.key), UINT64_C(1) << 33);
+    }
+}
+
+static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        for (uint64_t n = 0; n < 3; n++) {
+            assert_int_equal(take_both(60), 100);
+            weir_charge(d.t, &d.key, 500 * n);
+            assert_int_equal(weir_reset(d.w, &d.key), 0);
+            weir_verdict v;
+            assert_true(weir_peek(d.u, &d.key, 100, &v) && v.remaining == 100 && v.reset_after_ns == 0);
+            pass_time(n == 0 ? 50 * SECOND : 0); /* nor does it come back with the next window */
+        }
+        const weir_key none = weir_make_key(d.w, WEIR_NO_POLICY, "k", 1);
+        assert_int_equal(weir_reset(d.w, &none), -ENOENT);
+    }
+}
+
+/* The desk in real time. */
+static void open_real(weir_limit limit)
+{
+    (void) close_desk(NULL);
+    d.w = open_or_fail(NULL);
+    d.t = weir_attach(d.w);
+    d.u = weir_attach(d.w);
+    d.key = weir_make_key(d.w, set_one_policy(d.w, &limit, 1, WEIR_SCOPE_FLEET), "k", 1);
+}
+
+static void test_in_real_time_a_reset_right_after_use_leaves_all_of_it(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        weir_limit limit = kinds[i];
+        limit.period_ns *= 1440; /* so slow that nothing refills meanwhile */
+        open_real(limit);
+        for (int n = 0; n < 300; n++) {
+            assert_int_equal(take_both(30), 60);
+            assert_int_equal(weir_reset(d.w, &d.key), 0);
+            weir_verdict v;
+            (void) weir_peek(n % 2 == 0 ? d.t : d.u, &d.key, 100, &v);
+            if (v.remaining != 100) {
+                fail_msg("algorithm %d: %" PRIu64 " left", (int) limit.algorithm, v.remaining);
+            }
+        }
+    }
+}
+
+/* When 30 places that were taken in a row are due. */
+static void test_in_real_time_reservations_are_even(void **state)
+{
+    (void) state;
+    open_real((weir_limit){.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .period_ns = SECOND, .burst = 50});
+    bool even = false;
+    for (int attempt = 0; attempt < 100 && !even; attempt++) { /* until nobody takes the processor away */
+        assert_int_equal(weir_reset(d.w, &d.key), 0);
+        const uint64_t start_ns = real_ns();
+        uint64_t due_ns[30];
+        for (size_t i = 0; i < 30; i++) {
+            assert_true(weir_reserve(d.t, &d.key, 1, SECOND, &due_ns[i]));
+            due_ns[i] += real_ns();
+        }
+        even = real_ns() - start_ns < 3 * MILLISECOND;
+        for (size_t i = 1; i < 30 && even; i++) {
+            assert_in_range(due_ns[i] - due_ns[i - 1], 7 * MILLISECOND, 13 * MILLISECOND);
+        }
+    }
+    assert_true(even);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_refund_belongs_to_the_window_it_was_taken_from),
+        cmocka_unit_test(test_a_refund_gives_back_what_was_taken_to_any_thread_at_once),
+        cmocka_unit_test(test_later_requests_wait_for_what_was_charged),
+        cmocka_unit_test(test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked),
+        cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
+        cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
+        cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
+        cmocka_unit_test(test_in_real_time_a_reset_right_after_use_leaves_all_of_it),
+        cmocka_unit_test(test_in_real_time_reservations_are_even),
+    };
+    return cmocka_run_group_tests_name("unit/check/adjustments", tests, NULL, NULL);
+}
