@@ -68,7 +68,7 @@ static void add_slots(const struct server *server, int first, int end)
     redisFree(c);
 }
 
-/* Whether this server sees `count` others, all slots served, and nobody down. */
+/* Whether this server sees `count` other servers, all slots served, and no server down. */
 static bool is_whole(const struct server *server, size_t count)
 {
     char known[64];

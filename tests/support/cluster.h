@@ -13,11 +13,11 @@
 struct cluster {
     struct server servers[CLUSTER_SERVERS]; /* the primaries, then their replicas */
     char ids[CLUSTER_SERVERS][41];
-    int owner[16384]; /* which primary had the slot first */
+    int owner[16384]; /* the primary that had the slot at the start */
     size_t count;
 };
 
-/* Slots are dealt out in equal runs; it is whole, and everybody knows it, when this comes back. */
+/* Gives each primary an equal run of slots, and waits until every server knows that the Cluster is whole. */
 void cluster_start(struct cluster *cluster, size_t replicas);
 void cluster_stop(struct cluster *cluster);
 

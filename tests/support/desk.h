@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A weir under a clock that the test moves, with two handles and the key "k" of its policy "p". Every kind of limit.
+ * A weir with two handles and the key "k" of its policy "p", under a clock that the test moves; and a limit of every
+ * kind.
  */
 #ifndef WEIR_TESTS_DESK_H
 #define WEIR_TESTS_DESK_H
@@ -33,7 +34,7 @@ static inline weir_limit of_units(weir_limit limit, uint64_t units)
     return limit;
 }
 
-/* What a test works with: a weir, two handles of it, and the key "k" of its policy "p" where there is one. */
+/* What a test works with: a weir, two handles, and the key "k" of its policy "p" if there is one. */
 static struct {
     struct fake_clock clock;
     weir *w;
@@ -94,7 +95,7 @@ static inline void pass_time(uint64_t ns)
     assert_true(weir_poll(d.w) >= 0);
 }
 
-/* Units that are left. Asking for all takes back what the handles hold of them in advance. */
+/* Units that are left. A peek at the cost of all of them takes back the grants of the handles. */
 static inline uint64_t left(const weir_key *key)
 {
     weir_verdict v;

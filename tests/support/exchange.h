@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transport spoken to by itself, without a weir. */
+/* A transport without a weir: the test calls its functions. */
 #ifndef WEIR_TESTS_EXCHANGE_H
 #define WEIR_TESTS_EXCHANGE_H
 
@@ -23,7 +23,7 @@ static inline struct transport *open_redis(const char *url, uint32_t timeout_ms)
     return t;
 }
 
-/* The same on a server of this test. */
+/* Opens a transport on a server of this test, or fails the test. */
 static inline struct transport *open_redis_on(const struct server *server, uint32_t timeout_ms)
 {
     char url[160];
@@ -50,7 +50,7 @@ static inline void redis_stop(struct server *server, struct transport *t)
 /* Steps until the round has ended or, without one, until one can begin. */
 static inline enum transport_event step_until(struct transport *t, bool round)
 {
-    const uint64_t until_ns = real_ns() + 60 * SECOND; /* of a machine that others work on, too */
+    const uint64_t until_ns = real_ns() + 60 * SECOND; /* for a machine under load */
     for (;;) {
         const enum transport_event event = t->ops->step(t, real_ns());
         if (round ? event != TRANSPORT_NOTHING : t->ops->state(t) == TRANSPORT_READY) {

@@ -189,7 +189,7 @@ static void node_works(struct here *here)
     static struct worker workers[WORKERS];
     pthread_t threads[WORKERS];
     const uint32_t count = here->work.threads;
-    here->first_key += 1000000; /* one work's keys are not the next one's; all nodes get the same orders */
+    here->first_key += 1000000; /* no key of one work is in the next; all nodes get the same orders */
     for (uint32_t i = 0; i < count; i++) {
         memset(&workers[i], 0, sizeof(workers[i]));
         workers[i].here = here;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes as processes of their own, so that they can be killed and stopped: this same program, started again with
- * FLEET_NODE, opens a weir and does what it is told over a pipe. What it admits it also counts in memory that the test
- * shares with it and that outlives it.
+ * Nodes as processes of their own, so that a test can kill and stop them. A node is this program, started again with
+ * FLEET_NODE: it opens a weir and takes orders from a pipe. The node counts what it admits in memory that it shares
+ * with the test, and that outlives the node.
  */
 #ifndef WEIR_TESTS_FLEET_PROCESS_H
 #define WEIR_TESTS_FLEET_PROCESS_H
@@ -33,14 +33,14 @@ struct fleet_config {
     size_t policy_count;
 };
 
-/* What a node does for a while, on threads of its own: checks of every policy in the mask. */
+/* The work of a node for a while, on threads of its own: checks of every policy in the mask. */
 struct fleet_work {
     uint32_t for_ms;
     uint32_t threads; /* 1 to 4 */
     uint64_t rate;    /* checks a second of each thread and policy; 0: many */
     uint32_t policies;
     uint32_t keys;     /* how many different ones; half of the checks are of the first. 0: no key comes twice */
-    bool moves;        /* after 100 ms they are others, and never come again, but for the first one */
+    bool moves;        /* after 100 ms all keys but the first one are new, and the old ones never come again */
     uint32_t max_cost; /* costs are 1 to this */
     uint32_t refund_percent;
     uint32_t catch_up_ms; /* a thread that did not run for longer leaves out what it missed beyond. 0: it leaves out
@@ -78,39 +78,39 @@ struct fleet_node {
     struct fleet_shared *shared; /* NULL: never started */
 };
 
-/* Belongs first into main() of a test that starts nodes: runs the node and returns true where this process is one. */
+/* The first call in main() of a test that starts nodes. Where this process is a node, runs it and returns true. */
 bool fleet_node_main(int argc, char **argv, int *exit_code);
 
-/* Starts a node whose weir is open; fails the test where that does not come about. */
+/* Starts a node and waits until its weir is open, or fails the test. */
 void fleet_node_start(struct fleet_node *node, const struct fleet_config *config);
 
-/* Orders, and the answer to the last one, which comes when it is done. At most 90 s, else the test fails. */
+/* Gives an order, and waits for its answer, which comes when the order is done. After 90 s the test fails. */
 void fleet_node_work(const struct fleet_node *node, const struct fleet_work *work);
 void fleet_node_check(const struct fleet_node *node, const struct fleet_checks *checks);
 void fleet_node_sync(const struct fleet_node *node, uint32_t timeout_ms);
-void fleet_node_look(const struct fleet_node *node); /* at its statistics */
+void fleet_node_look(const struct fleet_node *node); /* asks for the node's statistics */
 void fleet_node_answer(const struct fleet_node *node, struct fleet_answer *answer);
 
-/* What it has admitted so far, less refunds; whether it still runs or not. */
+/* What the node has admitted so far, less refunds; also after the node has ended. */
 uint64_t fleet_node_admitted(const struct fleet_node *node, size_t policy);
 
-/* Of its first FLEET_SECONDS; whether it still runs or not. */
+/* What the node did in its first FLEET_SECONDS; also after the node has ended. */
 struct fleet_second fleet_node_second(const struct fleet_node *node, int64_t wall_second);
 int64_t fleet_wall_second(void);
 
-/* Its memory that is present now, and that was at the most, bytes. */
+/* The memory of the node in bytes: resident now, and at its most. */
 size_t fleet_node_resident(const struct fleet_node *node);
 size_t fleet_node_peak(const struct fleet_node *node);
 
 void fleet_node_signal(const struct fleet_node *node, int signal);
 
-/* weir_close, and the end; the test fails where that is not clean. Returns how long it took. */
+/* Closes the weir and ends the node, or fails the test. Returns how long that took. */
 uint64_t fleet_node_close(struct fleet_node *node);
 
-/* Kills it (SIGKILL). What it admitted can still be asked. */
+/* Kills the node (SIGKILL). What it admitted can still be read. */
 void fleet_node_kill(struct fleet_node *node);
 
-/* Kills it where it still runs, and forgets it. For teardowns: asserts nothing. */
+/* Kills the node if it runs. For teardowns: asserts nothing. */
 void fleet_node_drop(struct fleet_node *node);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several nodes in one process, on the in-memory fleet, each with a clock of its host, all moved by the test.
- *
- * Nodes are opened and closed one by one; those that are not open have no `w`.
+ * Several nodes in one process, on the in-memory fleet. Each node has a clock of its host, and the test moves all
+ * clocks. Nodes are opened and closed one by one; a node that is not open has no `w`.
  */
 #ifndef WEIR_TESTS_NODES_H
 #define WEIR_TESTS_NODES_H
@@ -29,27 +28,27 @@
 #define STEP_MS     10
 #define START_NS    (UINT64_C(1760000000) * SECOND)
 
-/* Long enough for every open node to have spoken and heard, whatever the moment. */
+/* In this time every open node has had two rounds. */
 #define TWO_INTERVALS (2 * INTERVAL_MS)
 
-/* The same for news that can wait its turn. */
-#define TURN_MS ((AGE_INTERVALS + 2 * SCAN_INTERVALS) * INTERVAL_MS)
+/* In this time the scan has come to every cell, and its report has been sent. */
+#define SCAN_MS ((AGE_INTERVALS + 2 * SCAN_INTERVALS) * INTERVAL_MS)
 
-/* And for a fleet that has forgotten everything to be told it again. */
-#define HEAL_MS (6 * INTERVAL_MS)
+/* In this time a resync is over: a fleet that has lost its data has every count again. */
+#define RESYNC_MS (6 * INTERVAL_MS)
 
-/* For nodes that were without the fleet to hear of each other again. */
+/* In this time nodes that were without the fleet go by its answers again. */
 #define RETURN_MS (5 * INTERVAL_MS)
 
 struct node {
-    struct fake_clock clock; /* its host's: the wall clock may be wrong */
+    struct fake_clock clock; /* the host's; its wall clock may be wrong */
     weir *w;
     weir_thread *t;
     weir_key key;       /* "key" of the first policy */
-    uint64_t used;      /* units that passed or were charged, less those given back */
-    size_t error_lines; /* logged as errors */
-    char error[400];    /* the last of them */
-    size_t warnings;    /* likewise */
+    uint64_t used;      /* units that passed or were charged, less refunds */
+    size_t error_lines; /* lines of the log at the level of errors */
+    char error[400];    /* the last error */
+    size_t warnings;    /* lines of the log at the level of warnings */
     char warning[600];
 };
 
@@ -58,10 +57,10 @@ struct nodes {
     struct loopback_fleet *fleet;
     const weir_policy *policies;
     size_t policy_count;
-    uint32_t expected_nodes;     /* 0: not told */
-    size_t max_keys;             /* of every node; WEIR_TEST_MAX_KEYS, or 1,000, and then every cell has a note */
-    bool cold;                   /* node_open does not look at the key: it is new when it is first asked for */
-    bool loses_notes;            /* see notes_drop */
+    uint32_t expected_nodes; /* as in weir_options */
+    size_t max_keys; /* of every node: WEIR_TEST_MAX_KEYS, or 1,000. With 1,000 every cell has a full sync state */
+    bool key_is_new; /* node_open does not peek at the key: the first check finds a new key */
+    bool demotes_sync_states;    /* see sync_states_demote */
     uint32_t interval_ms[NODES]; /* 0: INTERVAL_MS */
     struct node node[NODES];
 };
@@ -90,7 +89,7 @@ static inline weir_verdict look(struct node *node)
     return v;
 }
 
-/* The inside: where a node keeps its key, of one limit. */
+/* The cell of a node's key, whose policy has one limit; reads the library's inside. */
 static inline uint32_t cell_at(const struct node *node, const struct policy **policy)
 {
     *policy = check_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
@@ -98,7 +97,7 @@ static inline uint32_t cell_at(const struct node *node, const struct policy **po
     return table_find(&node->w->limiter.process.table, cell_hash(*policy, &node->key, 0));
 }
 
-/* The same, where the policy is not looked at. */
+/* As cell_at, for a caller that needs no policy. */
 static inline uint32_t cell_of(const struct node *node)
 {
     rcu_enter();
@@ -108,7 +107,7 @@ static inline uint32_t cell_of(const struct node *node)
     return at;
 }
 
-/* The note of a cell, as the background thread gives it one. */
+/* The full sync state of a cell, given as the background thread gives it. */
 static inline struct sync_full *sync_at(struct process *process, uint32_t at, const struct rule *rule, uint64_t now_ns)
 {
     struct sync_full room;
@@ -124,7 +123,7 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     struct node *node = &n->node[i];
     memset(node, 0, sizeof(*node));
     fake_clock_init(&node->clock, n->fleet_clock.wall_ns + (uint64_t) wrong_ns);
-    node->clock.monotonic_ns += (uint64_t) i * 12345 * SECOND; /* hosts were not booted together */
+    node->clock.monotonic_ns += (uint64_t) i * 12345 * SECOND; /* hosts are not booted at one time */
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &node->clock.clock;
     options.sync_interval_ms = n->interval_ms[i] != 0 ? n->interval_ms[i] : INTERVAL_MS;
@@ -143,8 +142,8 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     }
     node->t = weir_attach(node->w);
     node->key = weir_make_key(node->w, weir_find_policy(node->w, n->policies[0].name), "key", 3);
-    if (!n->cold) {
-        /* Before it knows of other nodes: all of the limit is its own until it is told. */
+    if (!n->key_is_new) {
+        /* Before the node knows of other nodes: all of the limit is its own until the fleet answers. */
         (void) look(node);
         rcu_enter();
         const struct policy *policy;
@@ -181,7 +180,7 @@ static inline void nodes_stop(struct nodes *n)
     loopback_fleet_free(n->fleet);
 }
 
-/* A host's clock that goes on by so much more whenever it is looked at: as if something took time. */
+/* A host's clock that goes on by `by_ns` whenever it is read, as if each step of the code took that long. */
 struct creep {
     const struct fake_clock *clock;
     uint64_t by_ns, crept_ns;
@@ -201,8 +200,8 @@ static inline void creep_begin(struct creep *creep, struct node *node, uint64_t 
     node->w->clock.arg = creep;
 }
 
-/* Every key loses its note between two rounds, where there is not one for every cell. */
-static inline void notes_drop(weir *w)
+/* Takes the full sync state of every key between two rounds, where there are fewer full sync states than cells. */
+static inline void sync_states_demote(weir *w)
 {
     struct process *process = &w->limiter.process;
     for (uint32_t i = 0; !process->syncs.all && !w->fleet.schedule.under_way && i < process->syncs.count; i++) {
@@ -218,12 +217,12 @@ static inline void pass(struct nodes *n, uint64_t ms)
         for (int i = 0; i < NODES; i++) {
             fake_clock_advance(&n->node[i].clock, STEP_MS * MILLISECOND);
         }
-        /* Twice: a round of the in-memory fleet is answered in the step after. */
+        /* Twice: the in-memory fleet answers a round in the step after it. */
         for (int i = 0; i < 2 * NODES; i++) {
             weir *w = n->node[i / 2].w;
             assert_true(w == NULL || weir_poll(w) >= 0);
-            if (w != NULL && n->loses_notes && done % (5 * (uint64_t) STEP_MS) == 0) {
-                notes_drop(w);
+            if (w != NULL && n->demotes_sync_states && done % (5 * (uint64_t) STEP_MS) == 0) {
+                sync_states_demote(w);
             }
         }
     }
@@ -235,7 +234,7 @@ static inline void nodes_meet(struct nodes *n)
     for (int i = 0; i < NODES; i++) {
         node_open(n, i, 0);
     }
-    pass(n, 500); /* half an interval from the last round, and from the next one */
+    pass(n, 500); /* half an interval after the last round, and before the next one */
 }
 
 static inline void nodes_start(struct nodes *n, const weir_policy *policies, size_t count)
@@ -244,11 +243,11 @@ static inline void nodes_start(struct nodes *n, const weir_policy *policies, siz
     nodes_meet(n);
 }
 
-/* Nodes that have met before anybody used the key, or looked at it. */
-static inline void nodes_start_cold(struct nodes *n, const weir_policy *policies, size_t count)
+/* Nodes that have met before any node used the key, or peeked at it. */
+static inline void nodes_start_with_new_key(struct nodes *n, const weir_policy *policies, size_t count)
 {
     nodes_init(n, policies, count);
-    n->cold = true;
+    n->key_is_new = true;
     nodes_meet(n);
 }
 
@@ -262,7 +261,7 @@ static inline uint64_t ask(struct node *node, uint64_t times)
     return admitted;
 }
 
-/* Every node asks for so much in each step of 10 ms. */
+/* Every node asks for `each` units in each step of 10 ms. */
 static inline void ask_all(struct nodes *n, uint64_t ms, const uint64_t each[NODES])
 {
     for (uint64_t done = 0; done < ms; done += STEP_MS) {
@@ -294,7 +293,7 @@ static inline uint64_t used_by_all(const struct nodes *n)
     return used;
 }
 
-/* Asks for so many units, over some seconds: a node's share grows as it hears that the others no longer ask. */
+/* Asks for `times` units over some seconds: a node's fraction grows as the other nodes' demand falls. */
 static inline uint64_t ask_for_long(struct nodes *n, struct node *node, uint64_t times)
 {
     uint64_t admitted = 0;
@@ -305,7 +304,9 @@ static inline uint64_t ask_for_long(struct nodes *n, struct node *node, uint64_t
     return admitted;
 }
 
-/* A node hears of a key only while it uses it: every open one uses a unit, if it can, and so much time passes. */
+/*
+ * A node gets answers for a key only while the node uses it. So every open node uses a unit, if it can, and `ms` pass.
+ */
 static inline void hear_within(struct nodes *n, uint64_t ms)
 {
     for (int i = 0; i < NODES; i++) {
@@ -316,21 +317,23 @@ static inline void hear_within(struct nodes *n, uint64_t ms)
     pass(n, ms);
 }
 
-/* The same where what they tell of may have to wait its turn. */
+/* As hear_within, for reports that may have to wait for the scan. */
 static inline void hear(struct nodes *n)
 {
-    hear_within(n, TURN_MS);
+    hear_within(n, SCAN_MS);
 }
 
-/* What this node thinks is left of the limit in force, by its own units and the others' as it has heard of them:
- * without what the estimate leaves to the others, and of no part. */
+/*
+ * What this node counts as left of the limit in force, after local units and the remote units of its last answer.
+ * Neither an estimate nor a fraction reduces it.
+ */
 static inline uint64_t room(struct node *node)
 {
-    (void) look(node); /* brings a log up to date */
+    (void) look(node); /* a peek brings a log up to date */
     struct limiter *limiter = &node->w->limiter;
     rcu_enter();
     tick_epoch(limiter);
-    (void) settle_lapsed(limiter); /* what was granted and used counts */
+    (void) settle_lapsed(limiter); /* charges the units that passed on grants */
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
@@ -342,7 +345,8 @@ static inline uint64_t room(struct node *node)
 }
 
 /*
- * Takes what a bucket was charged while it was served in part for what it is worth, as the fleet's answer does.
+ * Charges a bucket what its units are worth at the full rate, as the fleet's answer does. The bucket was charged at the
+ * rate of a fraction.
  */
 static inline void serve_whole(struct cell *cell, const struct sync_full *sync, const struct rule *rule,
                                uint64_t now_ns)
@@ -361,8 +365,8 @@ static inline void serve_whole(struct cell *cell, const struct sync_full *sync, 
 }
 
 /*
- * As if the fleet had just told a node of its key, and that nobody else asks for it: its state alone decides. What was
- * granted, or denied, is so still.
+ * Makes a node go by its state alone, as if the fleet had just answered that no other node asks for the key. Grants and
+ * cached denials stay.
  */
 static inline void know_all(struct node *node)
 {
@@ -389,20 +393,20 @@ static inline void know_all(struct node *node)
     rcu_leave();
 }
 
-/* Asks where it is not the sharing that is looked at: whatever the state has room for passes. */
+/* Asks in a test that is not about sharing: all that the state has room for passes. */
 static inline uint64_t ask_freely(struct node *node, uint64_t times)
 {
     struct limiter *limiter = &node->w->limiter;
     rcu_enter();
     tick_epoch(limiter);
-    (void) settle_lapsed(limiter); /* by what it knew before */
+    (void) settle_lapsed(limiter); /* by the allowance before know_all */
     rcu_leave();
     know_all(node);
     return ask(node, times);
 }
 
-/* Whether a node goes by a part of its key's limit: the fleet has not told it of the key. */
-static inline bool goes_by_part(const struct node *node)
+/* Whether a node goes by a fraction of its key's limit: the fleet has not answered of the key. */
+static inline bool goes_by_fraction(const struct node *node)
 {
     rcu_enter();
     const struct policy *policy;
@@ -410,7 +414,7 @@ static inline bool goes_by_part(const struct node *node)
     assert_int_not_equal(at, TABLE_NONE);
     const struct rule *rule = &policy->limits[0].rule;
     const struct sync_full *sync = sync_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
-    /* A queue is always served in parts, where others use it as well. */
+    /* A queue that other nodes use as well always goes by a fraction. */
     const bool unanswered = rule_is_queue(rule) ? load_relaxed(&sync->allowance.since_ns) == 0
                                                 : load_relaxed(&sync->allowance.fraction) != 0;
     const bool by_part = unanswered || load_relaxed(&sync->allowance.quota_unacked) != 0;
@@ -418,7 +422,7 @@ static inline bool goes_by_part(const struct node *node)
     return by_part;
 }
 
-/* The node's key is in its next round, which comes as soon as one may. */
+/* Marks the node's key as urgent: the next round reports it, and comes as soon as a round may. */
 static inline void make_urgent(struct node *node)
 {
     rcu_enter();
@@ -431,7 +435,7 @@ static inline void make_urgent(struct node *node)
     rcu_leave();
 }
 
-/* All tell all, and hear all: nobody uses anything, and no time passes. */
+/* Every node reports all units and gets the answers. No node uses a unit, and no time passes. */
 static inline void agree(struct nodes *n)
 {
     for (int i = 0; i < 2 * NODES; i++) {
@@ -443,7 +447,7 @@ static inline void agree(struct nodes *n)
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
         if (at != TABLE_NONE) {
-            /* As if it had something to tell; and a window as if it had been asked for. */
+            /* Marks the cell as changed, and a window as asked for. */
             struct table *table = &node->w->limiter.process.table;
             table_set_dirty(table, at);
             const struct rule *rule = &policy->limits[0].rule;

@@ -41,7 +41,7 @@ static inline void bench_pass(struct bench *b, uint64_t ns)
     assert_true(weir_poll(b->w) >= 0);
 }
 
-/* To this time after the start. */
+/* Moves the clock to this time after the start. */
 static inline void bench_to(struct bench *b, uint64_t ns)
 {
     assert_true(b->start_ns + ns >= b->clock.wall_ns);

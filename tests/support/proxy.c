@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One thread, one poll loop. A connection is a client, a server, and for copies a second server; bytes on their way are
- * chunks with a time before which they are not sent. When a client has gone, what it sent still goes to Redis: only the
- * replies find nobody.
+ * chunks with a time before which they are not sent. What a client sent before it went still goes to Redis; the replies
+ * are dropped.
  */
 #include "support/proxy.h"
 
@@ -24,7 +24,7 @@
 #define STEP_MS     2
 #define LINGER_NS   (300 * MILLISECOND)
 
-/* What is done to a connection's replies is decided once per piece read: one of so many is lost. */
+/* For each piece of replies it is decided whether the piece is lost: one piece of so many is. */
 #define SWALLOW_ONE_OF 4
 
 struct chunk {
@@ -135,7 +135,7 @@ static void connection_end(struct connection *c)
     c->used = false;
 }
 
-/* The client has gone, or is sent away; what it sent goes its way. */
+/* The client has gone, or its connection is closed. What the client sent still goes to Redis. */
 static void client_end(struct connection *c, uint64_t now_ns)
 {
     close_fd(&c->client);
@@ -212,7 +212,7 @@ static void from_server(struct inside *p, struct connection *c, uint64_t now_ns)
         return;
     }
     if (c->client < 0) {
-        return; /* nobody hears it */
+        return; /* the client is gone */
     }
     if (p->mode == PROXY_SWALLOW && !c->swallowed && random_below(&p->rng, SWALLOW_ONE_OF) == 0) {
         c->swallowed = true;
@@ -232,7 +232,7 @@ static void from_server(struct inside *p, struct connection *c, uint64_t now_ns)
     }
 }
 
-/* Whatever copies are answered is thrown away. */
+/* Drops the answers to copies. */
 static void from_copy(struct connection *c)
 {
     unsigned char buffer[65536];
@@ -249,7 +249,7 @@ static void connection_step(struct inside *p, struct connection *c, uint64_t now
         return;
     }
     if (c->client >= 0 && c->server < 0) {
-        connection_end(c); /* made while nothing went anywhere */
+        connection_end(c); /* the connection was made while the proxy was a black hole */
         return;
     }
     if (c->client >= 0) {
@@ -301,7 +301,7 @@ static void *proxy_main(void *arg)
         (void) pthread_mutex_lock(&p->lock);
         for (size_t i = 0; i < CONNECTIONS; i++) {
             const struct connection *c = &p->connections[i];
-            /* In a black hole nothing is read, so nothing may wake the loop: its step is what it then lives by. */
+            /* In a black hole nothing is read, so nothing may wake the loop: it then goes by the time-out of poll. */
             const bool reads = c->used && p->mode != PROXY_BLACKHOLE;
             fds[1 + 3 * i] = (struct pollfd){.fd = reads ? c->client : -1, .events = POLLIN};
             fds[2 + 3 * i] = (struct pollfd){.fd = reads ? c->server : -1, .events = POLLIN};

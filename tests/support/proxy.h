@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A proxy between nodes and a Redis, in a thread of the test: it listens on a TCP port and speaks to a unix socket.
- * What it does to the bytes can be changed at any time, and holds for connections that are there and for new ones.
+ * A proxy between nodes and a Redis, in a thread of the test. It listens on a TCP port and speaks to a unix socket.
+ * What the proxy does to the bytes can be changed at any time, and holds for old connections and for new ones.
  */
 #ifndef WEIR_TESTS_PROXY_H
 #define WEIR_TESTS_PROXY_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A private redis-server for one test: on a socket and a port of its own, gone with the test whatever happens. */
+/*
+ * A private redis-server for one test, on a socket and a port of its own. The server ends with the test, even where the
+ * test crashes.
+ */
 #ifndef WEIR_TESTS_SERVER_H
 #define WEIR_TESTS_SERVER_H
 
@@ -29,15 +32,18 @@ const char *server_program(void);
 /* A TCP port of 127.0.0.1 that no socket has now, and that the kernel gives to no socket that names none. */
 int server_free_port(void);
 
-/* Starts one, empty, and waits until it answers. Fails the test where that does not happen. */
+/* Starts an empty server and waits until it answers, or fails the test. */
 void server_start(struct server *server);
 void server_start_with(struct server *server, const char *password, bool stopped_when_full);
 
-/* The same in two steps, for one with more arguments: server_init picks its place, server_launch starts it. */
+/*
+ * server_start in two steps, for a server with more arguments: server_init picks the directory and the port,
+ * server_launch starts it.
+ */
 void server_init(struct server *server);
 void server_launch(struct server *server);
 
-/* Kills it (SIGKILL); and again with everything lost, on the same socket and port. */
+/* Kills the server (SIGKILL); and starts it empty on the same socket and port. */
 void server_kill(struct server *server);
 void server_restart(struct server *server);
 
@@ -50,7 +56,7 @@ void server_stop(struct server *server);
 /* "unix:///..." or "redis://127.0.0.1:port". */
 void server_url(const struct server *server, bool tcp, char *out, size_t size);
 
-/* Whether there is a server behind a connection that answers (NULL: no connection, no); closes the connection. */
+/* Whether the server behind a connection answers; closes the connection. NULL: false. */
 bool server_answers(redisContext *c);
 
 /* Runs a command on a connection of its own; the caller frees the reply. */
@@ -65,7 +71,7 @@ unsigned long long server_sum(const struct server *server, const char *pattern);
 /* Live units of all logs whose name matches: their members but the mark of a reset. */
 unsigned long long server_log_units(const struct server *server, const char *pattern);
 
-/* Something that listens and answers every piece it reads with the same bytes (NULL: nothing), in a thread. */
+/* A thread that listens and answers every piece it reads with the same bytes (NULL: with nothing). */
 struct fake_server {
     int fd, port;
     const char *answer;

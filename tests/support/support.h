@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several tests need: cmocka, a clock that stands still, a seed that can be given back. */
+/* What several tests need: cmocka, a clock that the test moves, a seed that can be given again. */
 #ifndef WEIR_TESTS_SUPPORT_H
 #define WEIR_TESTS_SUPPORT_H
 
@@ -16,7 +16,7 @@
 #define MILLISECOND UINT64_C(1000000)
 #define HOUR        (3600 * SECOND)
 
-/* A clock that moves when told to. */
+/* A clock that the test moves. */
 struct fake_clock {
     uint64_t monotonic_ns, wall_ns;
     weir_clock clock;
@@ -50,7 +50,9 @@ uint64_t threads_meet(_Atomic uint64_t *ready, uint64_t threads);
 
 /* Threads and descriptors this process has. */
 size_t count_threads(void);
-/* Not at once: a thread that has been joined is counted for a moment yet, now as when it was counted before. */
+/*
+ * Waits: for a moment /proc still counts a thread that has been joined. The earlier count may have one too many, too.
+ */
 void expect_no_more_threads(size_t count);
 size_t count_descriptors(void);
 

@@ -107,7 +107,7 @@ static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, cons
     agree(&n);
     assert_int_equal(fleet_sum(&n), used);
     for (int i = 0; i < NODES; i++) {
-        assert_false(goes_by_part(&n.node[i]));
+        assert_false(goes_by_fraction(&n.node[i]));
         assert_int_equal(room(&n.node[i]), 0);
     }
     nodes_stop(&n);
@@ -151,7 +151,7 @@ static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **s
     assert_int_equal(ask(node, 1), 1);
     charge(node, 100);
     pass(&n, TWO_INTERVALS);
-    assert_false(goes_by_part(node));
+    assert_false(goes_by_fraction(node));
     loopback_fleet_set_down(n.fleet, true);
     give_back(node, 60);
     pass(&n, 1000);
@@ -159,10 +159,10 @@ static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **s
     assert_int_equal(ask(node, 3), 3);
     loopback_fleet_forget(n.fleet);
     loopback_fleet_set_down(n.fleet, false);
-    pass(&n, HEAL_MS);
+    pass(&n, RESYNC_MS);
     /* Another node learns of it from the fleet alone; times of what is told are rounded. */
     assert_int_equal(ask(&n.node[1], 1), 1);
-    pass(&n, TURN_MS);
+    pass(&n, SCAN_MS);
     const uint64_t used = used_by_all(&n);
     assert_in_range(room(&n.node[1]), LIMIT - used - 1, LIMIT - used + 1);
     nodes_stop(&n);
@@ -183,7 +183,7 @@ static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void 
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
         ask_all(&n, 3000, each);
-        pass(&n, TURN_MS);
+        pass(&n, SCAN_MS);
         loopback_fleet_set_down(n.fleet, true);
         ask_all(&n, 1500, both);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
@@ -217,13 +217,13 @@ static void test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it(void 
     charge(&n.node[1], 2 * LIMIT);
     pass(&n, STEP_MS);
     loopback_fleet_set_down(n.fleet, false);
-    pass(&n, HEAL_MS);
+    pass(&n, RESYNC_MS);
     (void) ask(&n.node[2], 1); /* it hears of that */
-    pass(&n, TURN_MS);
+    pass(&n, SCAN_MS);
     const weir_verdict verdict = look(&n.node[2]);
     assert_int_equal(verdict.basis, WEIR_BASIS_FLEET);
     const uint64_t unit_ns = limit.period_ns / LIMIT;
-    const uint64_t refilled = TURN_MS * MILLISECOND / unit_ns;
+    const uint64_t refilled = SCAN_MS * MILLISECOND / unit_ns;
     const uint64_t owed = verdict.retry_after_ns / unit_ns + LIMIT;
     assert_in_range(owed, 4 * LIMIT - refilled - 10, 4 * LIMIT + NODES + 10);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
@@ -238,7 +238,7 @@ static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **st
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], LIMIT);
         const weir_policy policy = policy_of(&limit);
-        nodes_start_cold(&n, &policy, 1);
+        nodes_start_with_new_key(&n, &policy, 1);
         for (int i = 0; i < 5 * NODES; i++) { /* each hears what the others ask for */
             assert_int_equal(ask(&n.node[i % NODES], 2), 2);
             pass(&n, i % NODES == NODES - 1 ? INTERVAL_MS : STEP_MS);
@@ -253,7 +253,7 @@ static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **st
         const uint64_t first = ask(&n.node[0], LIMIT);
         assert_in_range(first, 1, LIMIT - 30);
         pass(&n, 2 * INTERVAL_MS);
-        assert_false(goes_by_part(&n.node[0]));
+        assert_false(goes_by_fraction(&n.node[0]));
         assert_int_equal(ask_for_long(&n, &n.node[0], LIMIT), LIMIT - 30 - first);
         nodes_stop(&n);
     }

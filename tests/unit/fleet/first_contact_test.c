@@ -27,7 +27,7 @@ static void test_nodes_that_start_while_redis_is_away_share_the_limit(void **sta
     const weir_limit limit = limit_of(algorithm, LIMIT);
     const weir_policy policy = policy_of(&limit);
     nodes_init(&n, &policy, 1);
-    n.cold = true;
+    n.key_is_new = true;
     n.expected_nodes = NODES;
     loopback_fleet_set_down(n.fleet, true);
     for (int i = 0; i < NODES; i++) {
@@ -56,7 +56,7 @@ static void test_a_node_that_starts_again_and_again_has_its_equal_share_each_tim
     pass(&n, 500);
     ask_all(&n, 3000, (const uint64_t[NODES]){100, 100, 0});
     assert_in_range(used_by_all(&n), LIMIT - NODES, LIMIT + LIMIT / 10);
-    n.cold = true;
+    n.key_is_new = true;
     for (int start = 0; start < STARTS; start++) {
         node_open(&n, 2, 0);
         assert_in_range(ask(&n.node[2], 1000), LIMIT / NODES - 1, LIMIT / NODES); /* it cannot know */
@@ -75,7 +75,7 @@ static void test_without_an_expected_number_a_node_is_alone(void **state)
     const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, LIMIT);
     const weir_policy policy = policy_of(&limit);
     nodes_init(&n, &policy, 1);
-    n.cold = true;
+    n.key_is_new = true;
     node_open(&n, 0, 0);
     assert_int_equal(ask(&n.node[0], 1000), LIMIT);
     nodes_stop(&n);
@@ -89,7 +89,7 @@ static void test_what_is_closed_is_closed_from_the_first_check(void **state)
     weir_policy policy = policy_of(&limit);
     policy.on_outage = WEIR_OUTAGE_CLOSED;
     nodes_init(&n, &policy, 1);
-    n.cold = true;
+    n.key_is_new = true;
     loopback_fleet_set_hung(n.fleet, true);
     node_open(&n, 0, 0);
     assert_int_equal(ask(&n.node[0], 1000), 0);
@@ -113,7 +113,7 @@ static void test_a_quota_keeps_its_64th_in_an_outage_before_the_first_answer(voi
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 64 * LIMIT, .calendar = WEIR_CALENDAR_MONTH};
     const weir_policy policy = policy_of(&limit);
     nodes_init(&n, &policy, 1);
-    n.cold = true;
+    n.key_is_new = true;
     n.expected_nodes = NODES;
     loopback_fleet_set_down(n.fleet, true);
     node_open(&n, 0, 0);

@@ -156,7 +156,7 @@ static void test_rounds_for_keys_that_cannot_wait_come_every_ten_milliseconds(vo
     hurry(&n, &n.node[0], 1000);
     const weir_stats last = stats_of(&n.node[0]);
     assert_in_range(last.sync_count - first.sync_count, 1000 / 11, 1000 / 10 + 1000 / INTERVAL_MS + 1);
-    pass(&n, TURN_MS);
+    pass(&n, SCAN_MS);
     assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 3 * 1000);
     nodes_stop(&n);
 }
@@ -321,7 +321,7 @@ static void test_more_keys_than_a_round_holds_are_all_told(void **state)
         for (uint64_t name = 0; name < 3 * ROUND_REPORTS; name++) {
             assert_true(use(&n.node[0], name));
         }
-        pass(&n, round == 0 ? 1000 : TURN_MS); /* what is new is told at once */
+        pass(&n, round == 0 ? 1000 : SCAN_MS); /* what is new is told at once */
         assert_int_equal(loopback_fleet_sum(n.fleet, ":f1d:p:"), (round + 1) * 3 * ROUND_REPORTS);
         assert_int_equal(loopback_fleet_sum(n.fleet, ":b1h:p:"), (round + 1) * 3 * ROUND_REPORTS);
     }
@@ -381,7 +381,7 @@ static void test_forgotten_keys_tell_what_they_had_used(void **state)
                 pass(&n, 300);
             }
         }
-        pass(&n, TURN_MS);
+        pass(&n, SCAN_MS);
         const weir_stats stats = stats_of(&n.node[0]);
         assert_true(stats.evicted_used_count > 5000);
         assert_int_equal(stats.lost_report_count, 0);
@@ -398,7 +398,7 @@ static void test_keys_of_process_scope_stay_at_home(void **state)
     weir_policy policy = policy_of(&limit);
     policy.scope = WEIR_SCOPE_PROCESS;
     nodes_init(&n, &policy, 1);
-    n.cold = true;
+    n.key_is_new = true;
     for (int i = 0; i < NODES; i++) {
         node_open(&n, i, 0);
     }
@@ -406,7 +406,7 @@ static void test_keys_of_process_scope_stay_at_home(void **state)
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 1000), 300);
     }
-    pass(&n, TURN_MS);
+    pass(&n, SCAN_MS);
     assert_int_equal(loopback_fleet_record_count(n.fleet), 0);
     loopback_fleet_set_down(n.fleet, true);
     pass(&n, 2000);

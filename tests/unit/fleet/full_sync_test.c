@@ -42,12 +42,12 @@ static struct node *start(struct nodes *n, bool unsaid)
     policy = patient_policy_of(&limit);
     nodes_init(n, &policy, 1);
     n->max_keys = 20000;
-    n->cold = true;
+    n->key_is_new = true;
     node_open(n, 0, 0);
     struct node *node = &n->node[0];
     pass(n, 2 * INTERVAL_MS);
     use_each(node, 1);
-    pass(n, 2 * TURN_MS);
+    pass(n, 2 * SCAN_MS);
     assert_int_equal(counts(n), node->used);
     if (unsaid) {
         use_each(node, 1);
@@ -212,7 +212,7 @@ static struct node *start_small(struct nodes *n, const weir_limit *limit)
     policy = patient_policy_of(limit);
     nodes_init(n, &policy, 1);
     n->max_keys = 1000;
-    n->cold = true;
+    n->key_is_new = true;
     node_open(n, 0, 0);
     pass(n, 2 * INTERVAL_MS);
     return &n->node[0];
@@ -246,7 +246,7 @@ static void forget_many(weir_algorithm algorithm, bool full_sync)
     assert_in_range(fleet->batch.evicted_sent, 32, ROUND_EVICTED - 32);
     assert_true(fleet->round.report_count - fleet->batch.evicted_sent >= 32);
     poll_until(&n, node, is_served);
-    pass(&n, 2 * TURN_MS);
+    pass(&n, 2 * SCAN_MS);
     assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
 }

@@ -38,7 +38,7 @@ static void test_rounds_whose_answers_are_lost_count_once(void **state)
         pass(&n, 100);
     }
     loopback_fleet_lose_answers(n.fleet, false);
-    pass(&n, TURN_MS);
+    pass(&n, SCAN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     assert_int_equal(used_by_all(&n), 3 * 20 * 7);
     nodes_stop(&n);
@@ -79,7 +79,7 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
         }
         pass(&n, 1000);
         loopback_fleet_forget(n.fleet);
-        pass(&n, HEAL_MS);
+        pass(&n, RESYNC_MS);
         assert_int_equal(fleet_sum(&n), 240);
         agree(&n);
         for (int i = 0; i < NODES; i++) {
@@ -129,7 +129,7 @@ static void test_a_loss_counts_once_whatever_the_first_round_after_it_is(void **
                         (void) ask(&n.node[j], 10);
                     }
                 }
-                pass(&n, HEAL_MS);
+                pass(&n, RESYNC_MS);
                 for (int j = 0; j < NODES; j++) {
                     const uint64_t count = stats_of(&n.node[j]).redis_lost_state_count;
                     if (count != losses) {
@@ -157,14 +157,14 @@ static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(
             for (uint64_t name = 0; name < keys * NODES; name++) {
                 assert_true(use(&n.node[name % NODES], name / NODES));
             }
-            pass(&n, TURN_MS); /* all are told of the others' units */
+            pass(&n, SCAN_MS); /* all are told of the others' units */
         }
         assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
         loopback_fleet_forget(n.fleet);
-        pass(&n, HEAL_MS);
+        pass(&n, RESYNC_MS);
         assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
         /* And then it is quiet again. */
-        pass(&n, TURN_MS);
+        pass(&n, SCAN_MS);
         const weir_stats before = stats_of(&n.node[0]);
         pass(&n, 2000);
         assert_int_equal(stats_of(&n.node[0]).report_count, before.report_count);

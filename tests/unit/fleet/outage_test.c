@@ -116,7 +116,7 @@ static void test_that_part_holds_of_keys_that_were_told_once(void **state)
         struct nodes n;
         const weir_limit limit = limit_of(algorithms[a], LIMIT);
         const weir_policy policy = policy_of(&limit);
-        nodes_start_cold(&n, &policy, 1);
+        nodes_start_with_new_key(&n, &policy, 1);
         for (int i = 0; i < 10; i++) {
             ask_all(&n, STEP_MS, one);
             pass(&n, 40);

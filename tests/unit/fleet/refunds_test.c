@@ -161,7 +161,7 @@ static void test_units_of_the_window_before_are_given_back_there(void **state)
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 126);
     loopback_fleet_forget(n.fleet);
-    pass(&n, HEAL_MS);
+    pass(&n, RESYNC_MS);
     if (kind->algorithm == WEIR_SLIDING_WINDOW) {
         assert_int_equal(fleet_sum(&n), 126); /* the one before still counts */
     }
@@ -230,12 +230,12 @@ static void test_what_is_said_again_because_answers_are_lost_counts_once(void **
     struct nodes n;
     const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
-    n.loses_notes = random_below(&rng, 2) == 0;
+    n.demotes_sync_states = random_below(&rng, 2) == 0;
     use_somehow(&n, &rng, 10);
     loopback_fleet_lose_answers(n.fleet, true);
     use_somehow(&n, &rng, 30);
     loopback_fleet_lose_answers(n.fleet, false);
-    pass(&n, TURN_MS);
+    pass(&n, SCAN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     expect_agreed(&n, used_by_all(&n));
     nodes_stop(&n);
@@ -248,7 +248,7 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
     struct nodes n;
     const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
-    n.loses_notes = random_below(&rng, 2) == 0;
+    n.demotes_sync_states = random_below(&rng, 2) == 0;
     assert_int_equal(ask(&n.node[0], 60), 60);
     charge(&n.node[1], 40);
     pass(&n, TWO_INTERVALS);
@@ -260,10 +260,10 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
         loopback_fleet_lose_answers(n.fleet, times == 1);
         pass(&n, 500);
         loopback_fleet_lose_answers(n.fleet, false);
-        pass(&n, HEAL_MS);
+        pass(&n, RESYNC_MS);
         /* What passed after the fleet forgot may wait for its turn. */
-        for (int ms = 0; ms < TURN_MS && fleet_sum(&n) != used_by_all(&n); ms += HEAL_MS) {
-            pass(&n, HEAL_MS);
+        for (int ms = 0; ms < SCAN_MS && fleet_sum(&n) != used_by_all(&n); ms += RESYNC_MS) {
+            pass(&n, RESYNC_MS);
         }
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
     }
@@ -285,7 +285,7 @@ static void test_what_all_nodes_know_no_forgetful_fleet_gives_back(void **state)
         give_back(&n.node[times], 1);
         agree(&n);
         loopback_fleet_forget(n.fleet);
-        pass(&n, HEAL_MS);
+        pass(&n, RESYNC_MS);
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
     }
     expect_agreed(&n, used_by_all(&n));
@@ -304,7 +304,7 @@ static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **stat
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), 100);
     loopback_fleet_forget(n.fleet);
-    pass(&n, HEAL_MS); /* and nobody asks for anything */
+    pass(&n, RESYNC_MS); /* and nobody asks for anything */
     assert_int_equal(fleet_sum(&n), 100);
     nodes_stop(&n);
 }
@@ -382,10 +382,10 @@ static void test_a_reset_survives_lost_answers_and_a_fleet_that_forgets(void **s
     loopback_fleet_lose_answers(n.fleet, true);
     hear_within(&n, TWO_INTERVALS);
     loopback_fleet_lose_answers(n.fleet, false);
-    pass(&n, TURN_MS);
+    pass(&n, SCAN_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     loopback_fleet_forget(n.fleet);
-    pass(&n, HEAL_MS);
+    pass(&n, RESYNC_MS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     expect_agreed(&n, used_by_all(&n));
     nodes_stop(&n);

@@ -213,7 +213,7 @@ static void back_before_the_note_is_lost(struct nodes *n)
 {
     give_back(&n->node[0], 20);
     pass(n, TWO_INTERVALS);
-    notes_drop(n->node[0].w);
+    sync_states_demote(n->node[0].w);
 }
 
 /*
@@ -236,7 +236,7 @@ static void taken_off_once(void (*gives_back)(struct nodes *n))
     charge(&n.node[0], 40);
     gives_back(&n);
     loopback_fleet_forget(n.fleet);
-    pass(&n, HEAL_MS);
+    pass(&n, RESYNC_MS);
     agree(&n);
     /* Units refill; and the times of what is told are rounded. */
     const uint64_t used = used_by_all(&n);

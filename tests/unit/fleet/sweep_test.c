@@ -122,14 +122,14 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
     node->w->fleet.schedule.next_ns = 0; /* a round is due */
     const size_t steps = 1 + sweep_all(&s, &fleet->waive.cells_done);
     assert_true(fleet->stats.report_count > counts);
-    pass(&s.n, TURN_MS);
+    pass(&s.n, SCAN_MS);
     /* What had passed before is no debt, told before the sweep came or after; all of it is told. */
     struct node *other = &s.n.node[1];
     for (size_t i = 0; i < KEYS; i++) {
         other->key = weir_make_key(other->w, other->key.policy, &s.keys.names[i], sizeof(s.keys.names[i]));
         assert_int_equal(ask(other, 1), 1);
     }
-    pass(&s.n, TURN_MS);
+    pass(&s.n, SCAN_MS);
     uint64_t admitted = 0;
     for (size_t i = 0; i < KEYS; i++) {
         other->key = weir_make_key(other->w, other->key.policy, &s.keys.names[i], sizeof(s.keys.names[i]));
@@ -160,7 +160,7 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
                               .delay = algorithm == WEIR_LEAKY_BUCKET ? LIMIT : 0};
     const weir_policy policy = patient_policy_of(&limit);
     big_nodes(&n, &policy);
-    n.cold = true;
+    n.key_is_new = true;
     node_open(&n, 0, wrong_ns);
     struct node *node = &n.node[0];
     struct fleet *fleet = &node->w->fleet;

@@ -456,7 +456,7 @@ static void test_records_bear_the_name_and_entries_set_here_stand_above_the_flee
     (void) state;
     struct nodes n;
     const weir_policy policy = patient_policy_of(&ten);
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     static const unsigned char address[] = {198, 51, 100, 7};
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(weir_set_key_form(n.node[i].w, "p", weir_address_form(64), NULL), 0);

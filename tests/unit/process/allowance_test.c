@@ -18,7 +18,7 @@ static void burst_on_all(weir_algorithm algorithm, uint64_t most, bool on)
     struct nodes n;
     const weir_limit limit = limit_of(algorithm, most);
     const weir_policy policy = policy_of(&limit);
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     const uint64_t fraction = most / NODES;
     for (int i = 0; i < NODES; i++) {
         assert_in_range(ask(&n.node[i], 1000), fraction != 0 ? fraction : 1, fraction + 1);
@@ -66,7 +66,7 @@ static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **st
     struct nodes n;
     const weir_limit limit = limit_of(algorithm, LIMIT);
     const weir_policy policy = policy_of(&limit);
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     struct node *node = &n.node[0];
     assert_int_equal(ask(node, 1000), LIMIT / NODES);
     const weir_verdict v = look(node);
@@ -77,7 +77,7 @@ static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **st
         pass(&n, STEP_MS);
         assert_int_equal(ask(node, 1000), 0);
     }
-    assert_false(goes_by_part(node));
+    assert_false(goes_by_fraction(node));
     uint64_t ms = WAIT_MS;
     /* A queue is served in parts until it knows that nobody else is there; of whole units, each rounded down. */
     const bool queue = algorithm == WEIR_LEAKY_BUCKET;
@@ -96,7 +96,7 @@ static void test_a_burst_on_a_key_left_alone_stays_within_the_limit(void **state
     struct nodes n;
     const weir_limit limit = limit_of(algorithm, LIMIT);
     const weir_policy policy = policy_of(&limit);
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     for (int times = 0; times < 3; times++) {
         for (int i = 0; i < NODES; i++) {
             assert_int_equal(ask(&n.node[i], 1), 1);
@@ -120,7 +120,7 @@ static void test_a_request_above_an_equal_share_of_a_key_left_alone_passes_when_
     struct nodes n;
     const weir_limit limit = limit_of(*(const weir_algorithm *) *state, LIMIT);
     const weir_policy policy = policy_of(&limit);
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     struct node *node = &n.node[0];
     assert_int_equal(ask(node, 1), 1);
     pass(&n, (STALE_INTERVALS + 2) * INTERVAL_MS);
@@ -143,14 +143,14 @@ static void asked_for_after(weir_algorithm algorithm, uint64_t most, uint64_t un
     struct nodes n;
     const weir_limit limit = limit_of(algorithm, most);
     const weir_policy policy = policy_of(&limit);
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     struct node *node = &n.node[0];
     assert_int_equal(ask(node, units / 2), units / 2);
     pass(&n, 2 * STEP_MS);
-    assert_true(goes_by_part(node)); /* it can wait for the interval's round */
+    assert_true(goes_by_fraction(node)); /* it can wait for the interval's round */
     assert_int_equal(ask(node, 2 * units), 2 * units);
     pass(&n, 2 * STEP_MS);
-    assert_false(goes_by_part(node));
+    assert_false(goes_by_fraction(node));
     assert_int_equal(fleet_sum(&n), units / 2 + 2 * units);
     nodes_stop(&n);
 }
@@ -169,7 +169,7 @@ static void test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part(void **s
     weir_policy policy = policy_of(&limit);
     policy.outage_grace_ms = 60000;
     struct nodes n;
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     loopback_fleet_set_hung(n.fleet, true);
     for (int i = 0; i < NODES; i++) {
         /* A 64th of a third is rounded down. */
@@ -178,13 +178,13 @@ static void test_a_quota_that_nobody_has_told_of_has_a_64th_of_its_part(void **s
     const uint64_t used = used_by_all(&n);
     pass(&n, 3000);
     for (int i = 0; i < NODES; i++) {
-        assert_true(goes_by_part(&n.node[i]));
+        assert_true(goes_by_fraction(&n.node[i]));
         assert_int_equal(ask(&n.node[i], 1000), 0);
     }
     loopback_fleet_set_hung(n.fleet, false);
     pass(&n, 1000 + RETURN_MS); /* the rounds under way fail */
     for (int i = 0; i < NODES; i++) {
-        assert_false(goes_by_part(&n.node[i]));
+        assert_false(goes_by_fraction(&n.node[i]));
     }
     agree(&n);
     assert_int_equal(ask_for_long(&n, &n.node[0], 64 * LIMIT), 64 * LIMIT - used);
@@ -198,10 +198,10 @@ static void test_a_quota_is_asked_for_when_it_is_first_used(void **state)
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 64 * LIMIT, .calendar = WEIR_CALENDAR_DAY};
     const weir_policy policy = policy_of(&limit);
     struct nodes n;
-    nodes_start_cold(&n, &policy, 1);
+    nodes_start_with_new_key(&n, &policy, 1);
     assert_int_equal(ask(&n.node[0], 1), 1);
     pass(&n, 2 * STEP_MS);
-    assert_false(goes_by_part(&n.node[0]));
+    assert_false(goes_by_fraction(&n.node[0]));
     nodes_stop(&n);
 }
 

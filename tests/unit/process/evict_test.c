@@ -126,7 +126,7 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
         }
         if (restored) {
             assert_int_equal(admitted, 190);
-            pass(&s.n, TURN_MS / 4);
+            pass(&s.n, SCAN_MS / 4);
             all_agree_on(&s, admitted);
             assert_int_equal(fleet_sum(&s.n), admitted);
         }
@@ -266,7 +266,7 @@ static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_
             pass(&s.n, STEP_MS);
         }
         forget_key(&s, node);
-        pass(&s.n, TURN_MS);
+        pass(&s.n, SCAN_MS);
         assert_int_equal(fleet_sum(&s.n), 50 + more);
         nodes_stop(&s.n);
     }

@@ -325,7 +325,7 @@ static void test_many_keys_far_from_their_limits_are_told_no_more_often_without_
         s.policy = (weir_policy){.name = "p", .limits = &s.limit, .limit_count = 1};
         nodes_init(&s.n, &s.policy, 1);
         s.n.max_keys = sizes[which];
-        s.n.loses_notes = which == 1;
+        s.n.demotes_sync_states = which == 1;
         for (int i = 0; i < 2; i++) {
             node_open(&s.n, i, 0);
         }
@@ -344,7 +344,7 @@ static void test_many_keys_far_from_their_limits_are_told_no_more_often_without_
         weir_stats stats;
         weir_get_stats(node->w, &stats);
         reports[which] = stats.report_count;
-        pass(&s.n, TURN_MS);
+        pass(&s.n, SCAN_MS);
         assert_int_equal(loopback_fleet_sum(s.n.fleet, ":p:"), used);
         nodes_stop(&s.n);
     }

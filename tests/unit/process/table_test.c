@@ -147,8 +147,8 @@ static void test_what_keys_that_move_have_told_counts_once(void **state)
             pass(&n, STEP_MS);
         }
     }
-    for (int ms = 0; ms < 2 * TURN_MS && loopback_fleet_sum(n.fleet, ":p:") != used; ms += HEAL_MS) {
-        pass(&n, HEAL_MS);
+    for (int ms = 0; ms < 2 * SCAN_MS && loopback_fleet_sum(n.fleet, ":p:") != used; ms += RESYNC_MS) {
+        pass(&n, RESYNC_MS);
     }
     assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), used); /* whoever was forgotten has told before */
     for (int m = 0; m < NODES; m++) {
