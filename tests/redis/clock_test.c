@@ -105,7 +105,7 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
 }
 
 /* The set's own member says that fleet time is so far ahead of the clock: as if that had just been set. */
-static void note_ahead(const struct server *server, int64_t ahead_us)
+static void write_ahead(const struct server *server, int64_t ahead_us)
 {
     char text[80];
     begun_text(server, text);
@@ -152,7 +152,7 @@ static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void
             round = (struct round){.node = names[n], .node_lifetime_ms = 10000, .suspect_ms = 600, .leaves = true};
             assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
         }
-        note_ahead(&server, 2 * steps_s[i] * 1000000);
+        write_ahead(&server, 2 * steps_s[i] * 1000000);
         expect_ahead(beat_with_host(t, "new", 0, real_wall_ns(NULL), &round), 2 * step_ns, SECOND);
         /* Forward: as if fleet time had been behind the clock before; the host's clock says who is right. */
         freeReplyObject(server_command(&server, "DEL weir:nodes"));

@@ -30,7 +30,7 @@ static struct round round_of(struct report *reports, size_t count)
     return (struct round){.reports = reports, .report_count = count, .node = "n1", .node_lifetime_ms = 60000};
 }
 
-static void all_told(struct transport *t, struct report *reports, size_t count, uint64_t said)
+static void expect_all_reported(struct transport *t, struct report *reports, size_t count, uint64_t said)
 {
     fill(reports, count, said);
     struct round round = round_of(reports, count);
@@ -59,7 +59,7 @@ static void test_every_report_goes_to_the_shard_of_its_slot(void **state)
         char url[200];
         cluster_url(&c, schemes[i], 1 + i, url, sizeof(url));
         struct transport *t = open_redis(url, 2000);
-        all_told(t, reports, 1100, 3 + i); /* more than there are tags: two records of some */
+        expect_all_reported(t, reports, 1100, 3 + i); /* more than there are tags: two records of some */
         assert_null(t->ops->problem(t));
         t->ops->close(t);
     }
@@ -72,14 +72,14 @@ static void test_every_report_goes_to_the_shard_of_its_slot(void **state)
     cluster_url(&c, "redis", 1, resp3, sizeof(resp3));
     (void) snprintf(resp3 + strlen(resp3), 20, "?protocol=3");
     struct transport *as_resp3 = open_redis(resp3, 2000);
-    all_told(as_resp3, reports, 1100, 5);
+    expect_all_reported(as_resp3, reports, 1100, 5);
     as_resp3->ops->close(as_resp3);
 #endif
     /* A seed that is gone is passed over; a Cluster needs no more than one that is there. */
     char url[200];
     (void) snprintf(url, sizeof(url), "redis://127.0.0.1:1,127.0.0.1:%d", c.servers[2].port);
     struct transport *t = open_redis(url, 2000);
-    all_told(t, reports, 50, 9);
+    expect_all_reported(t, reports, 50, 9);
     t->ops->close(t);
     cluster_stop(&c);
 }
@@ -102,7 +102,7 @@ static void test_a_cluster_that_does_not_say_so_is_found_out(void **state)
     fill(reports, TAGS, 1);
     struct round round = round_of(reports, TAGS);
     assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_FAILED); /* it is told by this round */
-    all_told(t, reports, TAGS, 2);
+    expect_all_reported(t, reports, TAGS, 2);
     assert_int_equal(cluster_sum(&c, "weir:*:p:key"), TAGS * 2);
     t->ops->close(t);
     cluster_stop(&c);
@@ -191,8 +191,8 @@ static void test_a_lost_shard_leaves_the_others(void **state)
         char url[200];
         cluster_url(&c, "redis+cluster", 3, url, sizeof(url));
         struct transport *t = open_redis(url, TIMEOUT_MS);
-        all_told(t, reports, TAGS, 1);
-        all_told(t, reports, TAGS, 2);
+        expect_all_reported(t, reports, TAGS, 1);
+        expect_all_reported(t, reports, TAGS, 2);
         server_pause(&c.servers[lost]);
         /* The servers' own view is not asked for: cluster-node-timeout has not passed, or slots stay as they are. */
         without(t, shards, lost, reports, 3);
@@ -270,7 +270,7 @@ static void test_a_promoted_replica_is_followed_and_told_again(void **state)
     char url[200];
     cluster_url(&c, "redis", 1, url, sizeof(url));
     struct transport *t = open_redis(url, TIMEOUT_MS);
-    all_told(t, reports, TAGS, 1);
+    expect_all_reported(t, reports, TAGS, 1);
     server_kill(&c.servers[0]); /* the only seed, too */
     bool forgot = false;
     const uint64_t until_ns = real_ns() + 20 * SECOND;
@@ -290,7 +290,7 @@ static void test_a_promoted_replica_is_followed_and_told_again(void **state)
         }
         nap_ms(20);
     }
-    all_told(t, reports, TAGS, 3);
+    expect_all_reported(t, reports, TAGS, 3);
     assert_null(t->ops->problem(t));
     assert_int_equal(cluster_sum(&c, "weir:*:p:key"), TAGS * 3);
     t->ops->close(t);

@@ -77,7 +77,7 @@ static weir_stats stats_of(const struct host *host)
 }
 
 /* Turns until so many rounds more have been answered. */
-static void turn_for_rounds(struct host *host, uint64_t rounds)
+static void poll_for_rounds(struct host *host, uint64_t rounds)
 {
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
     const uint64_t before = stats_of(host).sync_count;
@@ -98,7 +98,7 @@ static uint64_t median_round_trip(struct host *host)
 {
     uint64_t trips[ROUNDS];
     for (size_t i = 0; i < ROUNDS; i++) {
-        turn_for_rounds(host, 1);
+        poll_for_rounds(host, 1);
         trips[i] = stats_of(host).round_trip_ns;
     }
     qsort(trips, ROUNDS, sizeof(trips[0]), by_size);
@@ -164,7 +164,7 @@ static void expect_few_turns(const struct host *host, uint64_t turns_before, uin
 }
 
 /* Turns for so long, with nothing to do that takes more than one turn. */
-static void turn_quietly(struct host *host, uint64_t for_ns)
+static void poll_quietly(struct host *host, uint64_t for_ns)
 {
     const uint64_t since_ns = real_ns();
     const uint64_t before = host->turns;
@@ -186,7 +186,7 @@ static void test_connections_that_go_and_come_are_followed_without_idle_turns(vo
     server_url(&server, true, url, sizeof(url));
     struct host host;
     host_open(&host, url);
-    turn_for_rounds(&host, 3);
+    poll_for_rounds(&host, 3);
     for (int time = 0; time < 3; time++) {
         /* A child that keeps copies of all sockets: those that the weir closes are not gone. */
         const pid_t child = fork();
@@ -197,11 +197,11 @@ static void test_connections_that_go_and_come_are_followed_without_idle_turns(vo
         }
         assert_true(child > 0);
         server_kill(&server);
-        turn_quietly(&host, SECOND / 2);
+        poll_quietly(&host, SECOND / 2);
         assert_int_equal(stats_of(&host).link, WEIR_LINK_DOWN);
         server_restart(&server);
-        turn_for_rounds(&host, 3);
-        turn_quietly(&host, SECOND / 4);
+        poll_for_rounds(&host, 3);
+        poll_quietly(&host, SECOND / 4);
         expect_prompt_rounds(&host);
         (void) kill(child, SIGKILL);
         assert_int_equal(waitpid(child, NULL, 0), child);
@@ -232,7 +232,7 @@ static void test_every_server_of_a_cluster_is_waited_for(void **state)
     cluster_url(&c, "redis+cluster", 1, url, sizeof(url));
     struct host host;
     host_open(&host, url);
-    turn_for_rounds(&host, 1);
+    poll_for_rounds(&host, 1);
     check_keys(&host, 300);
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
     uint64_t inspected_ns = 0;
@@ -245,7 +245,7 @@ static void test_every_server_of_a_cluster_is_waited_for(void **state)
         assert_true(real_ns() < until_ns);
     }
     expect_prompt_rounds(&host);
-    turn_quietly(&host, SECOND / 2);
+    poll_quietly(&host, SECOND / 2);
     host_close(&host);
     cluster_stop(&c);
 }
@@ -288,7 +288,7 @@ static void test_a_sentinel_and_the_primary_it_names_are_waited_for(void **state
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
     while (server_sum(&second, "weir:*") == 0) {
         check_keys(&host, 1);
-        turn_quietly(&host, SECOND / 10);
+        poll_quietly(&host, SECOND / 10);
         assert_true(real_ns() < until_ns);
     }
     expect_prompt_rounds(&host);

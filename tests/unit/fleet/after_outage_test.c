@@ -31,14 +31,14 @@ static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **
             pass(&n, STEP_MS);
         }
         pass(&n, INTERVAL_MS - 3 * STEP_MS);
-        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE); /* the others have not all told yet */
+        assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE); /* not all other nodes have reported yet */
         pass(&n, RETURN_MS - INTERVAL_MS);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
         nodes_stop(&n);
     }
 }
 
-/* In a mode that is no part of the limit as well: the first answer does not say which nodes have told. */
+/* Also for a mode that is no fraction of the limit: the first answer does not say which nodes have reported. */
 static void test_an_outage_mode_is_left_an_interval_after_the_first_answer(void **state)
 {
     (void) state;
@@ -55,7 +55,7 @@ static void test_an_outage_mode_is_left_an_interval_after_the_first_answer(void 
         pass(&n, 500);
         const struct node *node = &n.node[0];
         const struct policy *inside =
-            load_acquire(&node->w->limiter.process.policies)->by_id[node->key.policy]; /* it stays */
+            load_acquire(&node->w->limiter.process.policies)->by_id[node->key.policy]; /* the set stays in force */
         loopback_fleet_set_down(n.fleet, true);
         pass(&n, 1000);
         const uint8_t mode = load_relaxed(&inside->outage_mode);
@@ -75,7 +75,7 @@ static void test_an_outage_mode_is_left_an_interval_after_the_first_answer(void 
     }
 }
 
-/* All the time all nodes are asked for more than there is. */
+/* All nodes are asked for more units than there are, all the time. */
 static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, const uint64_t each[NODES], bool empty)
 {
     struct nodes n;
@@ -96,9 +96,9 @@ static void through_an_outage(weir_algorithm algorithm, uint64_t before_ms, cons
     ask_all(&n, 4000, each);
     ask_all(&n, 1000, a_burst);
     const uint64_t used = used_by_all(&n);
-    /* The parts are of the demand that was seen last, which may be some intervals old. */
+    /* A fraction goes by the demand seen last, which may be some intervals old. */
     const bool in_outage = at_back <= 3000 + 300 || each[0] != each[1];
-    /* And on the way back each goes by news that is an interval old. */
+    /* On the way back each node goes by news that is an interval old. */
     if (!in_outage || used < 3000 || used > (at_back > 3000 ? at_back : 3000) + 100) {
         fail_msg("algorithm %d, outage after %d ms, %d:%d:%d%s: %d, then %d of 3000 have passed", (int) algorithm,
                  (int) before_ms, (int) each[0], (int) each[1], (int) each[2], empty ? ", comes back empty" : "",
@@ -137,8 +137,8 @@ static void test_a_fleet_that_comes_back_empty_lets_no_more_pass_than_the_limit(
 }
 
 /*
- * What a node has seen of a bucket is as of the last answer: with what was given back until then, which is not taken
- * off again. It matters when the fleet has forgotten the bucket.
+ * What a node has seen of a bucket is as of the last answer. Refunds before that answer are in it, and are not taken
+ * off again. This matters when the fleet has lost the bucket.
  */
 static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **state)
 {
@@ -160,7 +160,7 @@ static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **s
     loopback_fleet_forget(n.fleet);
     loopback_fleet_set_down(n.fleet, false);
     pass(&n, RESYNC_MS);
-    /* Another node learns of it from the fleet alone; times of what is told are rounded. */
+    /* Another node knows the bucket from the fleet alone, and times in reports are rounded. */
     assert_int_equal(ask(&n.node[1], 1), 1);
     pass(&n, SCAN_MS);
     const uint64_t used = used_by_all(&n);
@@ -169,8 +169,8 @@ static void test_what_was_given_back_before_an_outage_is_taken_off_once(void **s
 }
 
 /*
- * What an outage was worth is held back until all nodes are there. One that never comes back is waited for until its
- * time is up; then what was held back is told, of keys that nobody uses any more as well.
+ * A node reports the debt of an outage when all nodes are there. For a node that never comes back it waits until that
+ * node counts as failed. Then it reports the debt, also of keys that no node uses any more.
  */
 static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void **state)
 {
@@ -199,7 +199,7 @@ static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void 
     }
 }
 
-/* A bucket is moved no further than to where it is empty, but for what was charged without asking. */
+/* A report moves a bucket no further than to where it is empty, except for units that were charged without asking. */
 static void test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it(void **state)
 {
     (void) state;
@@ -218,7 +218,7 @@ static void test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it(void 
     pass(&n, STEP_MS);
     loopback_fleet_set_down(n.fleet, false);
     pass(&n, RESYNC_MS);
-    (void) ask(&n.node[2], 1); /* it hears of that */
+    (void) ask(&n.node[2], 1); /* its next answer has that */
     pass(&n, SCAN_MS);
     const weir_verdict verdict = look(&n.node[2]);
     assert_int_equal(verdict.basis, WEIR_BASIS_FLEET);
@@ -230,7 +230,7 @@ static void test_what_two_nodes_have_charged_in_an_outage_is_owed_after_it(void 
     nodes_stop(&n);
 }
 
-/* Nobody uses a key in an outage, and then one node does: what is left of it is all its own again, after a while. */
+/* No node uses a key in an outage, and then one node does: after a while all that is left is this node's own. */
 static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **state)
 {
     (void) state;
@@ -239,7 +239,7 @@ static void test_what_an_outage_has_left_to_others_can_be_had_after_it(void **st
         const weir_limit limit = limit_of(algorithms[a], LIMIT);
         const weir_policy policy = policy_of(&limit);
         nodes_start_with_new_key(&n, &policy, 1);
-        for (int i = 0; i < 5 * NODES; i++) { /* each hears what the others ask for */
+        for (int i = 0; i < 5 * NODES; i++) { /* each node learns the demand of the others */
             assert_int_equal(ask(&n.node[i % NODES], 2), 2);
             pass(&n, i % NODES == NODES - 1 ? INTERVAL_MS : STEP_MS);
             agree(&n);

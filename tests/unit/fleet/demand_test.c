@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is learned of a key's demand between answers: of what was denied, of what was asked for lately, of who fell
+ * What a node learns of a key's demand between answers: from denials, from late requests, and from nodes that fall
  * silent.
  *
  * Guards: src/fleet/demand.c, src/fleet/demand_learn.c, src/fleet/presumed.c
@@ -15,7 +15,7 @@
 #define NOW_NS    (1000 * SECOND)
 #define PERIOD_NS (500 * MILLISECOND)
 
-/* A note that was looked at `ago_ns` before NOW_NS. */
+/* A full sync state that was inspected `ago_ns` before NOW_NS. */
 struct looked {
     struct limiter limiter;
     struct fleet fleet;
@@ -42,8 +42,8 @@ static void test_what_an_outage_denied_is_told_of_the_window_before_as_well(void
         uint64_t ago_ms, into_ms, now, before;
     } cases[] = {
         {1000, 200, 200, 500}, /* the window before lasted for 500 ms of that second */
-        {400, 100, 250, 750},  /* it began before the last look */
-        {400, 500, 1000, 0},   /* all of it was in this one */
+        {400, 100, 250, 750},  /* the window began before the last inspection */
+        {400, 500, 1000, 0},   /* all units were in this window */
         {200, 50, 1000, 0},    /* an interval is no outage */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -55,7 +55,7 @@ static void test_what_an_outage_denied_is_told_of_the_window_before_as_well(void
     }
 }
 
-/* Looks at the note again, `after_ns` later, when so many units were denied. */
+/* Inspects the sync state again, `after_ns` later, after `denied` units were denied. */
 static uint64_t recent_rate(struct looked *l, uint64_t *now_ns, uint64_t after_ns, uint64_t denied)
 {
     demand_begin(&l->sync);
@@ -76,11 +76,11 @@ static void test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval(vo
     for (int i = 0; i < INTERVAL_MS / STEP_MS - 1; i++) {
         assert_int_equal(recent_rate(l, &now_ns, STEP_MS * MILLISECOND, 7), rate);
     }
-    assert_int_equal(recent_rate(l, &now_ns, STEP_MS * MILLISECOND, 7), 0); /* an interval of too little is news */
+    assert_int_equal(recent_rate(l, &now_ns, STEP_MS * MILLISECOND, 7), 0); /* an interval with fewer units is news */
     assert_int_equal(recent_rate(l, &now_ns, LOOK_NS, 280), estimate_rate(280, LOOK_NS));
 }
 
-/* What node 0 takes the others' demand for, units a second. */
+/* The remote demand as node 0 has learned it, in units a second. */
 static uint64_t others_demand(struct nodes *n)
 {
     const struct process *process = &n->node[0].w->limiter.process;
@@ -99,17 +99,20 @@ static void test_the_part_of_a_node_that_fell_silent_is_free_at_once_but_for_a_b
         struct nodes n;
         nodes_init(&n, &policy, 1);
         for (int i = 0; i < NODES;
-             i++) { /* they tell at different times: each hears of all between two of its rounds */
+             i++) { /* nodes report at different times: each has an answer from all between two of its rounds */
             node_open(&n, i, 0);
             pass(&n, 70);
         }
         pass(&n, 500);
         ask_all(&n, 5000, (const uint64_t[NODES]){10, 10, 10});
         assert_in_range(others_demand(&n), 1850, 2050);
-        /* That node tells for the last time, and then of an interval without a request; node 0 hears both. */
+        /*
+         * That node reports for the last time, and then an interval without a request; node 0 gets both in its answers.
+         */
         ask_all(&n, 5 * INTERVAL_MS / 2, (const uint64_t[NODES]){10, 10, 0});
         if (kinds[a] == WEIR_TOKEN_BUCKET) {
-            assert_in_range(others_demand(&n), 1150, 1850); /* a bucket loses nothing of what is left to that node */
+            assert_in_range(others_demand(&n), 1150,
+                            1850); /* a bucket loses none of the units that are left to that node */
         } else {
             assert_in_range(others_demand(&n), 950, 1050);
         }

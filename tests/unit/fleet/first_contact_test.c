@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node lets pass before it has heard of the fleet, and in an outage that began before it: its even part of
- * `expected_nodes`, of a quota a 64th of that, and of a policy that is closed nothing. On the in-memory fleet.
+ * What a node lets pass before its first good round, and in an outage that began before it: its equal share by
+ * `expected_nodes`, of a quota a 64th of that, and of a closed policy nothing. On the in-memory fleet.
  *
  * Guards: src/process/allowance.c, src/fleet/outage.c
  */
@@ -36,7 +36,7 @@ static void test_nodes_that_start_while_redis_is_away_share_the_limit(void **sta
     }
     ask_all(&n, 3000, (const uint64_t[NODES]){20, 20, 20});
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
-    assert_int_equal(used_by_all(&n), LIMIT); /* and for good */
+    assert_int_equal(used_by_all(&n), LIMIT); /* also later */
     loopback_fleet_set_down(n.fleet, false);
     ask_all(&n, 3000 + RETURN_MS, (const uint64_t[NODES]){20, 20, 20});
     assert_in_range(used_by_all(&n), LIMIT, LIMIT + NODES); /* what refills in those seconds is less than one unit */
@@ -59,9 +59,9 @@ static void test_a_node_that_starts_again_and_again_has_its_equal_share_each_tim
     n.key_is_new = true;
     for (int start = 0; start < STARTS; start++) {
         node_open(&n, 2, 0);
-        assert_in_range(ask(&n.node[2], 1000), LIMIT / NODES - 1, LIMIT / NODES); /* it cannot know */
+        assert_in_range(ask(&n.node[2], 1000), LIMIT / NODES - 1, LIMIT / NODES); /* the node has no answer */
         pass(&n, 100);
-        assert_int_equal(ask(&n.node[2], 1000), 0); /* now it does */
+        assert_int_equal(ask(&n.node[2], 1000), 0); /* the node has its first answer */
         node_kill(&n, 2);
         pass(&n, 100);
     }
@@ -94,7 +94,7 @@ static void test_what_is_closed_is_closed_from_the_first_check(void **state)
     node_open(&n, 0, 0);
     assert_int_equal(ask(&n.node[0], 1000), 0);
     assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
-    /* A set that comes later is no way around it. */
+    /* A later set of policies changes nothing. */
     assert_int_equal(weir_set_policies(n.node[0].w, &policy, 1, NULL), 0);
     assert_int_equal(ask(&n.node[0], 1000), 0);
     pass(&n, 3000);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Redis's clock is set, by an hour to thirty years, and set right again: several nodes under one limit, of which they
- * ask three times as much. No stretch of two periods lets more pass than the limit's bound, and none after a step lets
- * less than the limit pass for longer than the first period.
+ * Redis's clock is set, by an hour to thirty years, and set right again. Several nodes share one limit and ask for
+ * three times as much. In no two periods more passes than the limit's bound. After a step less than the limit passes
+ * for no longer than the first period.
  *
  * Guards: src/fleet/fleet_clock.c, src/fleet/clock_shift.c
  */
@@ -149,7 +149,7 @@ static void step_and_back(bool hosts)
             set_clock(&r, by_ns, hosts);
             run_periods(&r, 4);
             const bool follows = by_ns > 0 && hosts && size <= 2 * YEAR;
-            /* Who goes forward has no reason to say so until the clock is back. */
+            /* A node whose time goes forward has no reason to log that until the clock is back. */
             if (r.n.node[0].warnings != warnings + !follows) {
                 fail_msg("%s: %zu warnings: %s", what, r.n.node[0].warnings - warnings, r.n.node[0].warning);
             }
@@ -208,12 +208,12 @@ static void test_nodes_that_restart_after_a_step_find_the_fleets_time(void **sta
         }
         run_periods(&r, 4);
         run_periods(&r, 4);
-        expect_bounds(&r, what, 1.0 / NODES); /* each new node has its part until it has heard */
+        expect_bounds(&r, what, 1.0 / NODES); /* each new node has its equal share until its first answer */
         nodes_stop(&r.n);
     }
 }
 
-/* Lines of the log that are of a server's clock, by level. */
+/* Lines of the log about a server's clock, by level. */
 struct clock_lines {
     size_t warnings, remote;
 };
@@ -227,7 +227,7 @@ static void count_clock_line(void *arg, weir_log_level level, const char *messag
     }
 }
 
-/* A clock is worth a line when it is wrong, when it is wrong by an hour more or less, and when it is right again. */
+/* A node logs a clock when it is wrong, when it is wrong by an hour more or less, and when it is right again. */
 static void test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more(void **state)
 {
     (void) state;
@@ -277,7 +277,7 @@ static void test_answers_that_wait_for_hours_to_be_read_move_no_clock(void **sta
         assert_int_equal(fleet->clock.step_ns, 0);
     }
     assert_true(fleet->clock.known);
-    assert_true(load_relaxed(&fleet->stats.clock_skew_ns) != 0); /* there were such answers */
+    assert_true(load_relaxed(&fleet->stats.clock_skew_ns) != 0); /* the slow answers were readings */
     nodes_stop(&n);
 }
 

@@ -17,7 +17,7 @@ static weir_stats stats_of(const struct node *node)
     return stats;
 }
 
-/* Uses a unit of a key that has a number for a name. */
+/* Uses a unit of a key whose name is a number. */
 static bool use(struct node *node, uint64_t name)
 {
     const weir_key key = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
@@ -48,7 +48,7 @@ static void test_what_one_node_admits_the_others_learn(void **state)
             assert_int_equal(ask(&n.node[i], 10), 0);
         }
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
-        /* Nodes 0 and 2 may have let their one pass before they heard. */
+        /* Nodes 0 and 2 may have let one unit pass each before their answers. */
         assert_in_range(used_by_all(&n), 300, 300 + NODES - 1);
         nodes_stop(&n);
     }
@@ -62,7 +62,7 @@ static void test_a_share_grows_when_the_others_no_longer_ask(void **state)
         const weir_limit limit = limit_of(algorithms[a], 300);
         const weir_policy policy = policy_of(&limit);
         nodes_start(&n, &policy, 1);
-        for (int step = 0; step < 40; step++) { /* all ask for the same, and are far from the limit */
+        for (int step = 0; step < 40; step++) { /* all nodes have equal demand, far from the limit */
             for (int i = 0; i < NODES; i++) {
                 (void) ask(&n.node[i], step % 5 == 0 ? 4 : 0);
             }
@@ -73,7 +73,7 @@ static void test_a_share_grows_when_the_others_no_longer_ask(void **state)
         const uint64_t left = 300 - used_by_all(&n);
         pass(&n, INTERVAL_MS);
         const uint64_t first = ask(&n.node[0], 300);
-        assert_in_range(first, left - left / 8, left); /* without what the others may have asked for by now */
+        assert_in_range(first, left - left / 8, left); /* less the units that other nodes may have asked for by now */
         assert_int_equal(ask_for_long(&n, &n.node[0], 300), left - first);
         nodes_stop(&n);
     }
@@ -89,7 +89,7 @@ static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
         nodes_start(&n, &policy, 1);
         assert_int_equal(ask(&n.node[0], 1), 1);
         pass(&n, TWO_INTERVALS);
-        assert_int_equal(fleet_sum(&n), 1); /* what is new is told */
+        assert_int_equal(fleet_sum(&n), 1); /* a new key is reported at once */
         const weir_stats first = stats_of(&n.node[0]);
         uint64_t late = 0;
         for (uint64_t used = 2; used < 2 + 40 * SCAN_INTERVALS; used++) {
@@ -103,7 +103,7 @@ static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
         assert_in_range(last.report_count - first.report_count, 3, 8);
         assert_true(load_relaxed(&n.node[0].w->fleet.stats.deferred_report_count) >= late);
         assert_int_equal(ask(&n.node[0], 1), 1);
-        assert_int_equal(weir_sync(n.node[0].w, 5000), 0); /* whoever waits for it has it told */
+        assert_int_equal(weir_sync(n.node[0].w, 5000), 0); /* a call of weir_sync has all units reported */
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
         nodes_stop(&n);
     }
@@ -120,7 +120,7 @@ static void test_news_of_a_key_near_its_limit_is_told_each_interval(void **state
         /* 20 are left, of which three nodes may have a twenty-fourth. */
         assert_int_equal(ask_freely(&n.node[0], 280), 280);
         pass(&n, TWO_INTERVALS);
-        assert_int_equal(ask_for_long(&n, &n.node[0], 1), 1); /* at the second try: it has heard of nobody else */
+        assert_int_equal(ask_for_long(&n, &n.node[0], 1), 1); /* at the second try: the node knows of no other demand */
         assert_int_equal(fleet_sum(&n), 281);
         for (uint64_t used = 282; used <= 300; used++) {
             assert_int_equal(ask(&n.node[0], 1), 1);
@@ -131,14 +131,14 @@ static void test_news_of_a_key_near_its_limit_is_told_each_interval(void **state
     }
 }
 
-/* Lets a node alone have so many milliseconds, one by one, and use something new in each. */
+/* Lets `ms` milliseconds pass for one node alone, and uses a new unit in each. */
 static void hurry(struct nodes *n, struct node *node, uint64_t ms)
 {
     for (uint64_t i = 0; i < ms; i++) {
         fake_clock_advance(&n->fleet_clock, MILLISECOND);
         fake_clock_advance(&node->clock, MILLISECOND);
         for (int times = 0; times < 3; times++) {
-            assert_true(use(node, i)); /* at the third two units are gone: it cannot wait */
+            assert_true(use(node, i)); /* at the third check two units are gone: the report cannot wait */
         }
         assert_true(weir_poll(node->w) >= 0);
         assert_true(weir_poll(node->w) >= 0);
@@ -179,13 +179,13 @@ static void test_an_answer_that_comes_in_the_next_window_counts_in_its_own(void 
             fake_clock_advance(&n.node[i].clock, 90 * MILLISECOND);
         }
         fake_clock_advance(&n.fleet_clock, 90 * MILLISECOND);
-        assert_true(weir_poll(node->w) >= 0); /* the round is begun */
+        assert_true(weir_poll(node->w) >= 0); /* the round begins */
         const uint64_t before = load_relaxed(&node->w->fleet.stats.sync_count);
         fake_clock_advance(&node->clock, 20 * MILLISECOND);
         fake_clock_advance(&n.fleet_clock, 20 * MILLISECOND);
-        assert_true(weir_poll(node->w) >= 0); /* and answered */
+        assert_true(weir_poll(node->w) >= 0); /* the round is answered */
         assert_int_equal(load_relaxed(&node->w->fleet.stats.sync_count), before + 1);
-        /* Of 30 and 50 in the window before 99/100 count, or nothing. */
+        /* 99/100 of the 30 and the 50 in the window before count, or none. */
         const uint64_t carried = algorithms[a] == WEIR_SLIDING_WINDOW ? 80 : 0;
         assert_int_equal(room(node), 200 - carried);
         assert_int_equal(ask(node, 5), 5);
@@ -204,7 +204,7 @@ static void test_an_answer_that_comes_in_the_next_window_counts_in_its_own(void 
     }
 }
 
-/* What slides out counts: a node that was quiet while the others used the window before reads that as well. */
+/* Units that slide out count: a node that was quiet in the window before reads the others' units of it. */
 static void test_a_node_that_was_quiet_for_a_window_hears_of_the_one_before(void **state)
 {
     (void) state;
@@ -221,7 +221,7 @@ static void test_a_node_that_was_quiet_for_a_window_hears_of_the_one_before(void
         pass(&n, 100);
     }
     assert_in_range(room(&n.node[0]), 200 - used / 2 - 1, 200 - used / 2 + used / 20);
-    (void) ask(&n.node[1], 30); /* as much as is told at once */
+    (void) ask(&n.node[1], 30); /* so many units that they are reported at once */
     pass(&n, TWO_INTERVALS);
     agree(&n);
     assert_in_range(room(&n.node[1]), 100, 200 - used / 2 + used / 10);
@@ -240,7 +240,7 @@ static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **s
         nodes_init(&n, &policy, 1);
         for (int i = 0; i < NODES; i++) {
             node_open(&n, i, wrong_ns[i]);
-            assert_int_equal(ask(&n.node[i], 50), 50); /* before they know the time */
+            assert_int_equal(ask(&n.node[i], 50), 50); /* before the nodes know fleet time */
         }
         pass(&n, 1000);
         agree(&n);
@@ -251,7 +251,7 @@ static void test_hosts_whose_clocks_are_wrong_by_an_hour_share_a_window(void **s
     }
 }
 
-/* How far the nodes' times are apart, and the fleet's own ahead of its clock, by the first one. */
+/* How far the nodes' times are apart, and how far the first node's time is ahead of the fleet's clock. */
 static uint64_t time_apart(const struct nodes *n, int count, int64_t *ahead_ns)
 {
     uint64_t least = UINT64_MAX;
@@ -268,7 +268,7 @@ static uint64_t time_apart(const struct nodes *n, int count, int64_t *ahead_ns)
 static void test_nodes_that_join_after_the_clock_went_back_agree_with_those_that_are_up(void **state)
 {
     (void) state;
-    static const int64_t steps_s[] = {2, 25, -25}; /* -25: first on, and then back to where it was */
+    static const int64_t steps_s[] = {2, 25, -25}; /* -25: the clock goes on first, and then back to where it was */
     for (size_t i = 0; i < 3; i++) {
         struct nodes n;
         const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 300);
@@ -295,9 +295,9 @@ static void test_nodes_that_join_after_the_clock_went_back_agree_with_those_that
                             (uint64_t) (left_ns < 0 ? 0 : left_ns) + SECOND + SECOND / 4);
             pass(&n, 1000);
         }
-        assert_true(steps_s[i] != 2 || ahead_ns < (int64_t) SECOND / 100); /* it is gone */
+        assert_true(steps_s[i] != 2 || ahead_ns < (int64_t) SECOND / 100); /* fleet time is back at the clock */
         for (int node = 0; node < 3; node++) {
-            /* (A clock that jumps on by more than a node's lifetime makes every other one have failed.) */
+            /* (After a clock jumps on by more than a node's lifetime, every other node counts as failed.) */
             assert_true(steps_s[i] < 0 || stats_of(&n.node[node]).redis_lost_state_count == 0);
         }
         nodes_stop(&n);
@@ -321,7 +321,7 @@ static void test_more_keys_than_a_round_holds_are_all_told(void **state)
         for (uint64_t name = 0; name < 3 * ROUND_REPORTS; name++) {
             assert_true(use(&n.node[0], name));
         }
-        pass(&n, round == 0 ? 1000 : SCAN_MS); /* what is new is told at once */
+        pass(&n, round == 0 ? 1000 : SCAN_MS); /* a new key is reported at once */
         assert_int_equal(loopback_fleet_sum(n.fleet, ":f1d:p:"), (round + 1) * 3 * ROUND_REPORTS);
         assert_int_equal(loopback_fleet_sum(n.fleet, ":b1h:p:"), (round + 1) * 3 * ROUND_REPORTS);
     }
@@ -332,7 +332,8 @@ static void test_every_key_has_its_turn_even_where_a_round_takes_an_interval(voi
 {
     (void) state;
     struct nodes n;
-    const uint64_t keys = 5 * ROUND_REPORTS / 4 * SCAN_INTERVALS; /* more in a turn than a round holds */
+    const uint64_t keys =
+        5 * ROUND_REPORTS / 4 * SCAN_INTERVALS; /* one slice of the scan has more keys than a round holds */
     const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100000);
     const weir_policy policy = policy_of(&limit);
     nodes_init(&n, &policy, 1);
@@ -342,15 +343,15 @@ static void test_every_key_has_its_turn_even_where_a_round_takes_an_interval(voi
     pass(&n, 500);
     uint64_t intervals = 0;
     for (; intervals < AGE_INTERVALS + 8 * SCAN_INTERVALS; intervals++) {
-        for (uint64_t name = 0; name < keys; name++) { /* all are in use all the time */
+        for (uint64_t name = 0; name < keys; name++) { /* all keys are in use all the time */
             assert_true(use(node, name));
         }
-        /* One look at the fleet in an interval: the last round's answer, and the next round. */
+        /* One poll in an interval: it takes the last round's answer, and begins the next round. */
         fake_clock_advance(&n.fleet_clock, INTERVAL_MS * MILLISECOND);
         fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
         assert_true(weir_poll(node->w) >= 0);
     }
-    /* Each key, when it is old, in two turns at the latest. */
+    /* Each key is reported when it is old, within two scans. */
     uint64_t least = UINT64_MAX;
     for (uint64_t at = 0; at < node->w->limiter.process.table.cell_count; at++) {
         const struct sync_full *sync = sync_of(&node->w->limiter.process.syncs, (uint32_t) at);
@@ -402,7 +403,7 @@ static void test_keys_of_process_scope_stay_at_home(void **state)
     for (int i = 0; i < NODES; i++) {
         node_open(&n, i, 0);
     }
-    pass(&n, 500); /* they know of each other: it is no part of theirs all the same */
+    pass(&n, 500); /* the nodes know of each other, and do not share this limit */
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 1000), 300);
     }
@@ -414,7 +415,7 @@ static void test_keys_of_process_scope_stay_at_home(void **state)
     nodes_stop(&n);
 }
 
-/* Of every kind of answer; returns what the statistics say. */
+/* Compares the age in every kind of verdict; returns the age in the statistics. */
 static uint64_t news_age(struct node *node)
 {
     weir_stats stats;
@@ -448,7 +449,7 @@ static void test_whoever_answers_says_how_old_the_news_is(void **state)
     loopback_fleet_set_down(n.fleet, true);
     node_open(&n, 0, 0);
     pass(&n, 1000);
-    assert_int_equal(news_age(&n.node[0]), UINT64_MAX); /* none yet */
+    assert_int_equal(news_age(&n.node[0]), UINT64_MAX); /* no answer yet */
     loopback_fleet_set_down(n.fleet, false);
     pass(&n, 5000);
     uint64_t oldest_ns = 0;
@@ -457,7 +458,7 @@ static void test_whoever_answers_says_how_old_the_news_is(void **state)
         oldest_ns = max_u64(oldest_ns, news_age(&n.node[0]));
     }
     assert_in_range(oldest_ns, INTERVAL_MS * MILLISECOND / 2, 2 * INTERVAL_MS * MILLISECOND);
-    /* News between two ticks. */
+    /* News that comes between two ticks. */
     fake_clock_advance(&n.node[0].clock, STEP_MS * MILLISECOND / 2);
     assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
     assert_true(news_age(&n.node[0]) < STEP_MS * MILLISECOND);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A flush, for a weir_sync, over several rounds: whatever befalls one of them, and whatever is used behind
- * it, all that was counted before is in the fleet when it is over.
+ * A full sync over several rounds. Whatever happens to one of the rounds, and whatever is used behind the cursor, the
+ * fleet has all that was counted before the call when the full sync is over.
  *
  * Guards: src/fleet/gather.c, src/fleet/round.c, src/fleet/full_sync.c, src/fleet/fleet.c
  */
@@ -34,7 +34,10 @@ static uint64_t counts(const struct nodes *n)
     return loopback_fleet_sum(n->fleet, ":p:");
 }
 
-/* A fleet of one node, all of whose keys are known there; and where `unsaid`, with news that waits for its turn. */
+/*
+ * A fleet of one node, and all keys of the node are in the fleet. `unsaid`: there are also units that wait for the
+ * scan.
+ */
 static struct node *start(struct nodes *n, bool unsaid)
 {
     static const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 100000, .period_ns = 24 * HOUR};
@@ -52,13 +55,13 @@ static struct node *start(struct nodes *n, bool unsaid)
     if (unsaid) {
         use_each(node, 1);
         pass(n, INTERVAL_MS + STEP_MS);
-        use_each(node, 2); /* these are due to be looked at, the others have been */
+        use_each(node, 2); /* these keys are inspected next, the others have been */
         assert_true(counts(n) < node->used);
     }
     return node;
 }
 
-/* As weir_sync, which would not let us in between. */
+/* As weir_sync, which would return only when the full sync is over. */
 static void ask_for_flush(struct node *node)
 {
     (void) fleet_wait_begin(&node->w->fleet);
@@ -85,7 +88,7 @@ static bool is_half_way(const struct node *node)
     return fleet->full_sync.dirty_cursor > fleet->process->table.cell_count / 2 && fleet->schedule.under_way;
 }
 
-static void expect_told(struct nodes *n, struct node *node, uint64_t used)
+static void expect_reported(struct nodes *n, struct node *node, uint64_t used)
 {
     poll_until(n, node, is_served);
     assert_int_equal(counts(n), used);
@@ -98,7 +101,7 @@ static void test_news_that_waits_its_turn_is_told(void **state)
     struct nodes n;
     struct node *node = start(&n, true);
     ask_for_flush(node);
-    expect_told(&n, node, node->used);
+    expect_reported(&n, node, node->used);
 }
 
 static void test_what_is_used_behind_it_is_not_waited_for(void **state)
@@ -132,7 +135,7 @@ static void test_a_round_of_it_that_fails_is_told_again(void **state)
     }
     assert_false(node->w->fleet.schedule.under_way);
     loopback_fleet_set_down(n.fleet, false);
-    expect_told(&n, node, node->used);
+    expect_reported(&n, node, node->used);
 }
 
 static void test_reports_that_could_not_be_said_are_told_again(void **state)
@@ -144,7 +147,7 @@ static void test_reports_that_could_not_be_said_are_told_again(void **state)
     loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 300000});
     poll_until(&n, node, is_half_way);
     loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 0});
-    expect_told(&n, node, node->used);
+    expect_reported(&n, node, node->used);
 }
 
 static void test_a_fleet_that_has_forgotten_is_told_everything(void **state)
@@ -155,7 +158,7 @@ static void test_a_fleet_that_has_forgotten_is_told_everything(void **state)
     loopback_fleet_forget(n.fleet);
     assert_int_equal(counts(&n), 0);
     ask_for_flush(node);
-    expect_told(&n, node, node->used);
+    expect_reported(&n, node, node->used);
 }
 
 static void test_what_passed_on_a_grant_that_lasts_is_told(void **state)
@@ -164,19 +167,19 @@ static void test_what_passed_on_a_grant_that_lasts_is_told(void **state)
     struct nodes n;
     struct node *node = start(&n, false);
     node->key = key_of(node, 1);
-    for (int ticks = 0; ticks < 5; ticks++) { /* it is granted more and more */
+    for (int ticks = 0; ticks < 5; ticks++) { /* its grants grow */
         (void) ask(node, 100);
         pass(&n, STEP_MS);
     }
     const uint64_t slow = node->t->slow_count;
     assert_int_equal(ask(node, 50), 50);
-    assert_true(node->t->slow_count - slow < 50); /* most of them the table has not seen */
+    assert_true(node->t->slow_count - slow < 50); /* most units are not yet charged to the table */
     assert_int_equal(weir_sync(node->w, 5000), 0);
     assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
 }
 
-/* Who waits for what cannot be said costs the threads their grants once, and not in every round. */
+/* A full sync that waits for units that cannot be reported ends the threads' grants once, and not in every round. */
 static void test_one_that_begins_again_lets_grants_last(void **state)
 {
     (void) state;
@@ -205,7 +208,7 @@ static void test_one_of_no_time_goes_on_by_itself(void **state)
     nodes_stop(&n);
 }
 
-/* A fleet of one node with a small table, which has met it. */
+/* A fleet of one node with a small table, after the node's first round. */
 static struct node *start_small(struct nodes *n, const weir_limit *limit)
 {
     static weir_policy policy;
@@ -218,15 +221,15 @@ static struct node *start_small(struct nodes *n, const weir_limit *limit)
     return &n->node[0];
 }
 
-/* Its slots hold keys in the table. */
+/* The node's slots hold keys in the table. */
 static void let_go(struct node *node)
 {
     weir_detach(node->t);
     node->t = weir_attach(node->w);
 }
 
-/* Where gathering takes long, and there are more forgotten keys than a round has time for. */
-static void forget_many(weir_algorithm algorithm, bool full_sync)
+/* Gathering takes long, and there are more evicted keys than a round has time for. */
+static void evict_many(weir_algorithm algorithm, bool full_sync)
 {
     struct nodes n;
     const weir_limit limit = {.algorithm = algorithm, .limit = 1000, .period_ns = 24 * HOUR};
@@ -254,10 +257,10 @@ static void forget_many(weir_algorithm algorithm, bool full_sync)
 static void test_forgotten_keys_leave_room_for_those_that_are_there(void **state)
 {
     (void) state;
-    forget_many(WEIR_FIXED_WINDOW, false);
-    forget_many(WEIR_FIXED_WINDOW, true);
-    forget_many(WEIR_SLIDING_LOG, false);
-    forget_many(WEIR_SLIDING_LOG, true);
+    evict_many(WEIR_FIXED_WINDOW, false);
+    evict_many(WEIR_FIXED_WINDOW, true);
+    evict_many(WEIR_SLIDING_LOG, false);
+    evict_many(WEIR_SLIDING_LOG, true);
 }
 
 static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
@@ -292,17 +295,17 @@ static void test_a_key_that_is_claimed_is_waited_for(void **state)
     struct nodes n;
     struct node *node = start(&n, true);
     node->key = key_of(node, 1);
-    assert_int_equal(ask(node, 1), 1); /* a round may have told of it by now */
+    assert_int_equal(ask(node, 1), 1); /* a round may have reported it by now */
     let_go(node);
     struct cell *cell = &node->w->limiter.process.table.cells[cell_of(node)];
-    assert_true(cell_lock(cell)); /* as who is about to forget it */
+    assert_true(cell_lock(cell)); /* as a thread does that is about to evict it */
     ask_for_flush(node);
     for (int polls = 0; polls < 50; polls++) {
         assert_true(weir_poll(node->w) >= 0);
         assert_false(is_served(node));
     }
-    cell_unlock(cell); /* and does not */
-    expect_told(&n, node, node->used);
+    cell_unlock(cell); /* and the key stays */
+    expect_reported(&n, node, node->used);
 }
 
 static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(void **state)
@@ -324,10 +327,12 @@ static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(voi
     loopback_fleet_set_down(n.fleet, false);
     node->key = key_of(node, KEYS - 1); /* it is there */
     make_urgent(node);
-    expect_told(&n, node, node->used);
+    expect_reported(&n, node, node->used);
 }
 
-/* Where a round is done, and some of its reports are not said: of keys whose cells others have by now. */
+/*
+ * A round is done, and some of its reports could not be taken. Their keys are evicted, and other keys have the cells.
+ */
 static void test_forgotten_keys_that_could_not_be_said_are_told_again(void **state)
 {
     (void) state;
@@ -347,15 +352,15 @@ static void test_forgotten_keys_that_could_not_be_said_are_told_again(void **sta
             }
         }
         loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 0});
-        expect_told(&n, node, node->used);
+        expect_reported(&n, node, node->used);
     }
 }
 
-/* A host whose clock brings new keys when it is looked at, in the middle of a round: others are forgotten for them. */
+/* A host's clock that inserts new keys when it is read, in the middle of a round. Other keys are evicted for them. */
 struct crowding {
     struct nodes n;
     struct node *node;
-    int keys; /* 0: they have come */
+    int keys; /* 0: the new keys have come */
 };
 
 static bool use_named(const struct node *node, const char *kind, int number, uint64_t units)
@@ -370,16 +375,18 @@ static uint64_t crowding_ns(void *arg)
 {
     struct crowding *crowding = arg;
     struct fleet *fleet = &crowding->node->w->fleet;
-    if (fleet->full_sync.dirty_cursor != 0 && crowding->keys != 0) {       /* it is on its way through the table */
-        fleet->full_sync.evicted_reported = EVICTED_COUNT + ROUND_EVICTED; /* as if a flood had gone on all the while */
+    if (fleet->full_sync.dirty_cursor != 0 && crowding->keys != 0) { /* the full sync is on its way through the table */
+        /* As after a flood that has gone on since the start. */
+        fleet->full_sync.evicted_reported = EVICTED_COUNT + ROUND_EVICTED;
         for (; crowding->keys != 0; crowding->keys--) {
-            (void) use_named(crowding->node, "new", crowding->keys, 5); /* more than any other: they stay */
+            /* More units than any other key has: no new key is evicted. */
+            (void) use_named(crowding->node, "new", crowding->keys, 5);
         }
     }
     return crowding->node->clock.monotonic_ns;
 }
 
-/* A full table, of which none is moved; of its keys one in so many has news when the others come. */
+/* A full table, in which no key is moved. One key in `one_in` has unreported units when the new keys come. */
 static void crowd(int one_in, int keys)
 {
     enum { OLD = 1000 };
@@ -389,7 +396,8 @@ static void crowd(int one_in, int keys)
     c.node = node;
     uint64_t used = 0;
     for (int i = 0; i < OLD; i++) {
-        const uint64_t units = i % one_in != 0 ? 3 : 1; /* who has news has used the least, and goes first */
+        const uint64_t units =
+            i % one_in != 0 ? 3 : 1; /* a key with unreported units has used the least, and is evicted first */
         assert_true(use_named(node, "old", i, units));
         used += units;
     }
@@ -406,7 +414,7 @@ static void crowd(int one_in, int keys)
     poll_until(&c.n, node, is_served);
     assert_int_equal(c.keys, 0);
     assert_int_equal(loopback_fleet_sum(c.n.fleet, ":p:old-"), used);
-    /* Now that all is quiet there is no need of another round. */
+    /* All is quiet, so no other round is needed. */
     const uint64_t rounds = node->w->fleet.stats.sync_count;
     assert_int_equal(weir_sync(node->w, 5000), 0);
     assert_int_equal(node->w->fleet.stats.sync_count, rounds + 1);
@@ -420,7 +428,7 @@ static void test_a_key_that_is_forgotten_just_before_it_comes_to_it_is_told(void
     crowd(1, KEYS);
 }
 
-/* Two logs of so many units, each used for more than a round tells of it. */
+/* Two logs of so many units. Each is used for more units than a round reports of a log. */
 static void use_logs_in_use(uint64_t first, uint64_t second)
 {
     struct nodes n;
@@ -452,11 +460,14 @@ static void test_a_log_that_is_in_use_is_waited_for_up_to_what_it_held(void **st
     use_logs_in_use(4000, 1000);
 }
 
-/* More logs than a round holds, whose only news is that something was given back; and one that has more of that. */
+/*
+ * More logs than a round holds, whose only unreported change is a refund; and one log with more refunds than the
+ * others.
+ */
 static void test_what_is_given_back_of_logs_is_told(void **state)
 {
     (void) state;
-    enum { LOGS = 500, MUCH = 3500 }; /* of 1,000 keys: none is forgotten for want of room */
+    enum { LOGS = 500, MUCH = 3500 }; /* of 1,000 keys: none is evicted */
     struct nodes n;
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 60000, .period_ns = 24 * HOUR};
     struct node *node = start_small(&n, &limit);
@@ -496,7 +507,9 @@ static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **sta
     nodes_stop(&n);
 }
 
-/* They are in the next rounds, ten milliseconds after each other: not in those of the next interval, or in their turn.
+/*
+ * The next rounds report them, ten milliseconds after each other. They wait neither for the next interval nor for the
+ * scan.
  */
 static void test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_next_one(void **state)
 {
@@ -521,7 +534,10 @@ static void test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_ne
     nodes_stop(&n);
 }
 
-/* Nobody waits any more: it goes once through, and what could not be said is told an interval at a time, as ever. */
+/*
+ * No call waits any more: the full sync goes through the table once. Units that could not be reported then go with each
+ * interval.
+ */
 static void test_a_weir_sync_that_has_given_up_drives_no_more_rounds(void **state)
 {
     (void) state;
@@ -537,7 +553,7 @@ static void test_a_weir_sync_that_has_given_up_drives_no_more_rounds(void **stat
     assert_in_range(fleet->stats.sync_count - rounds, 5, 30);
     loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 0});
     ask_for_flush(node);
-    expect_told(&n, node, node->used);
+    expect_reported(&n, node, node->used);
 }
 
 int main(void)

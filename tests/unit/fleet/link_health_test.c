@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node says and counts of a fleet that it cannot reach, by the fake clock.
+ * What a node logs and counts of a fleet that it cannot reach, by the fake clock.
  *
  * Guards: src/fleet/link_health.c, src/fleet/fleet_log.c, src/limiter/stats.c, src/transport/loopback/loopback.c
  */
@@ -26,7 +26,7 @@ static void keep(void *arg, weir_log_level level, const char *message)
     log->count++;
 }
 
-/* One node, whose log is kept from now on. `down`: the fleet is, from before it opens. */
+/* Opens one node and keeps its log. `down`: the fleet is down from before that. */
 static void start(struct nodes *n, const weir_policy *policy, struct lines *log, bool down)
 {
     memset(log, 0, sizeof(*log));
@@ -80,10 +80,10 @@ static void test_every_interval_without_a_connection_is_a_sync_error(void **stat
     const uint64_t before = stats_of(&n).sync_error_count;
     pass(&n, 5000);
     stats = stats_of(&n);
-    assert_int_equal(stats.sync_error_count, before); /* none while it is well */
+    assert_int_equal(stats.sync_error_count, before); /* no errors while the fleet answers */
     assert_true(stats.sync_count > 0);
     assert_true(stats.connection_count > 0);
-    /* The host's clock leaps: intervals that nobody looked at were without a connection, too. */
+    /* The host's clock leaps: intervals without a poll were without a connection, too. */
     loopback_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
     const uint64_t down = stats_of(&n).sync_error_count;
@@ -126,7 +126,7 @@ static void test_the_age_of_the_news_counts_from_the_start(void **state)
     assert_in_range(strtod(age, NULL) * 1000, 0, 2 * STEP_MS);
     pass(&n, 7000);
     assert_in_range(strtod(metric(&n, "weir_fleet_age_seconds"), NULL) * 1000, 7000, 7000 + 2 * STEP_MS);
-    /* The fields say what they are documented to say: there is no news. */
+    /* The fields have the documented value for a node without news. */
     assert_int_equal(stats_of(&n).fleet_age_ns, UINT64_MAX);
     assert_int_equal(look(&n.node[0]).fleet_age_ns, UINT64_MAX);
     loopback_fleet_set_down(n.fleet, false);
@@ -144,7 +144,7 @@ static size_t lines_with(const struct lines *log, const char *fraction)
     return found;
 }
 
-/* Lets the node's host and the fleet go on in steps of 100 ms, which are enough for a problem to be looked at. */
+/* Moves the clocks in steps of 100 ms, which are short enough for the node to see a problem in time. */
 static void pass_minutes(struct nodes *n, uint64_t minutes)
 {
     for (uint64_t i = 0; i < minutes * 600; i++) {
@@ -176,13 +176,13 @@ static void test_what_stays_down_is_said_again_every_ten_minutes(void **state)
     assert_int_equal(log.count, 7);
     assert_int_equal(lines_with(&log, "down for 50 min;"), 1);
     assert_int_equal(lines_with(&log, "down for 1 h 0 min;"), 1);
-    /* Whoever did not look for two hours hears of it once. */
+    /* A node that was not polled for two hours logs one line. */
     fake_clock_advance(&n.node[0].clock, 2 * HOUR);
     fake_clock_advance(&n.fleet_clock, 2 * HOUR);
     pass(&n, 1000);
     assert_int_equal(log.count, 8);
     assert_int_equal(lines_with(&log, "down for 3 h 0 min;"), 1);
-    /* Once it is over nothing is said any more, and the next outage counts from its own beginning. */
+    /* After the outage no line is logged, and the next outage counts from its own beginning. */
     loopback_fleet_set_down(n.fleet, false);
     pass(&n, 5000);
     assert_int_equal(lines_with(&log, "answering again"), 1);

@@ -16,7 +16,7 @@ static weir_stats stats_of(const struct node *node)
     return stats;
 }
 
-/* Uses a unit of a key that has a number for a name. */
+/* Uses a unit of a key whose name is a number. */
 static bool use(struct node *node, uint64_t name)
 {
     const weir_key key = weir_make_key(node->w, node->key.policy, &name, sizeof(name));
@@ -56,7 +56,7 @@ static void test_what_a_failed_round_held_is_said_again_without_new_traffic(void
         for (int i = 0; i < NODES; i++) {
             assert_int_equal(ask(&n.node[i], 7), 7);
         }
-        pass(&n, 2500); /* the rounds that held them have failed */
+        pass(&n, 2500); /* the rounds with these units have failed */
         assert_true(stats_of(&n.node[0]).sync_error_count >= 1);
         assert_int_equal(fleet_sum(&n), 0);
         loopback_fleet_set_hung(n.fleet, false);
@@ -94,7 +94,7 @@ static void test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget(vo
     }
 }
 
-/* Down for so long, where that is not 0, and then empty: as another run, or the same. */
+/* The fleet is down for `down_ms`, if that is not 0, and then empty: as another run, or as the same run. */
 static void lose(struct nodes *n, uint64_t down_ms, bool another_run)
 {
     loopback_fleet_set_down(n->fleet, down_ms != 0);
@@ -110,7 +110,7 @@ static void lose(struct nodes *n, uint64_t down_ms, bool another_run)
 static void test_a_loss_counts_once_whatever_the_first_round_after_it_is(void **state)
 {
     (void) state;
-    /* Without an outage, within the time after which a node has failed, and beyond it. */
+    /* No outage; outages shorter than the time after which a node counts as failed; longer ones. */
     static const uint64_t down_ms[] = {0, 100, 700, 2000, 8000, 30000};
     for (size_t i = 0; i < 2 * sizeof(down_ms) / sizeof(down_ms[0]); i++) {
         for (int urgent = 0; urgent < 2; urgent++) {
@@ -157,13 +157,13 @@ static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(
             for (uint64_t name = 0; name < keys * NODES; name++) {
                 assert_true(use(&n.node[name % NODES], name / NODES));
             }
-            pass(&n, SCAN_MS); /* all are told of the others' units */
+            pass(&n, SCAN_MS); /* all nodes get the others' units */
         }
         assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
         loopback_fleet_forget(n.fleet);
         pass(&n, RESYNC_MS);
         assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 2 * keys * NODES);
-        /* And then it is quiet again. */
+        /* Then no report is sent. */
         pass(&n, SCAN_MS);
         const weir_stats before = stats_of(&n.node[0]);
         pass(&n, 2000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which nodes there are: what a round says, and what is made of it; nodes with intervals of their own; and nodes that
- * crash again and again.
+ * Which nodes there are: what a round says, and what the node makes of it. Nodes with intervals of their own, and
+ * nodes that crash again and again.
  *
  * Guards: src/fleet/membership.c
  */
@@ -24,7 +24,7 @@ static void test_until_anybody_is_heard_there_are_as_many_as_expected(void **sta
     membership_open(&m, 5, INTERVAL_NS, TIMEOUT_NS);
     assert_int_equal(membership_nodes(&m), 5);
     assert_int_equal(m.watermark_ns, 0);
-    membership_heard(&m, 3, 0, 77, T0); /* from then on it is what was heard */
+    membership_heard(&m, 3, 0, 77, T0); /* from now on the number is that of the rounds */
     assert_int_equal(membership_nodes(&m), 3);
     assert_int_equal(m.watermark_ns, 77);
     assert_false(m.failed);
@@ -42,12 +42,12 @@ static void test_a_suspect_counts_until_it_has_failed(void **state)
     membership_heard(&m, 3, 1, 90, T0 + 1);
     assert_int_equal(membership_nodes(&m), 4);
     assert_false(m.failed);
-    membership_heard(&m, 3, 0, 101, T0 + 2); /* its lifetime is over */
+    membership_heard(&m, 3, 0, 101, T0 + 2); /* the lifetime of a node is over */
     assert_int_equal(membership_nodes(&m), 3);
     assert_true(m.failed);
-    membership_heard(&m, 3, 0, 102, T0 + 3); /* that is still the last change */
+    membership_heard(&m, 3, 0, 102, T0 + 3); /* the last change still counts */
     assert_true(m.failed);
-    membership_heard(&m, 4, 0, 103, T0 + 4); /* until another one comes, or one is suspect */
+    membership_heard(&m, 4, 0, 103, T0 + 4); /* until another node comes, or a node is suspect */
     assert_false(m.failed);
     membership_heard(&m, 3, 0, 104, T0 + 5);
     assert_true(m.failed);
@@ -64,21 +64,23 @@ static void test_those_who_were_there_are_awaited_and_have_an_interval_to_tell(v
     membership_await(&m, T0 + 1);
     assert_true(membership_awaits(&m, T0 + 1));
     assert_int_equal(membership_nodes(&m), 5);
-    membership_heard(&m, 1, 0, 200, T0 + 2); /* the first one back is not the fleet */
+    membership_heard(&m, 1, 0, 200, T0 + 2); /* the first node that is back is not the whole fleet */
     assert_true(membership_awaits(&m, T0 + 2));
     assert_int_equal(membership_nodes(&m), 5);
-    assert_int_equal(m.watermark_ns, 100);   /* stands still */
-    membership_heard(&m, 4, 1, 201, T0 + 3); /* a suspect one is not back */
+    assert_int_equal(m.watermark_ns, 100);   /* the watermark stands still */
+    membership_heard(&m, 4, 1, 201, T0 + 3); /* a suspect node is not back */
     assert_int_equal(m.complete_ns, 0);
     membership_heard(&m, 5, 0, 202, T0 + 4);
     assert_true(membership_complete(&m));
     assert_true(membership_awaits(&m, T0 + 4 + 2 * INTERVAL_NS - 1));
     assert_int_equal(m.watermark_ns, 100);
     assert_int_equal(m.spoken_ns, 202);
-    membership_heard(&m, 4, 0, 203, T0 + 5); /* gone again: from the beginning */
+    membership_heard(&m, 4, 0, 203, T0 + 5); /* a node is gone again: the wait begins anew */
     membership_heard(&m, 6, 0, 204, T0 + 6);
-    assert_int_equal(membership_nodes(&m), 6); /* more than were there */
-    /* All know that they are there before anybody tells what it held back, and there is time for that. */
+    assert_int_equal(membership_nodes(&m), 6); /* more nodes than before */
+    /*
+     * All nodes know that all are there before any node reports what it held back, and there is time for these reports.
+     */
     assert_false(membership_tells(&m, T0 + 6 + INTERVAL_NS));
     assert_true(membership_tells(&m, T0 + 6 + INTERVAL_NS + INTERVAL_NS / 4));
     assert_true(membership_awaits(&m, T0 + 6 + 2 * INTERVAL_NS - 1));
@@ -86,10 +88,10 @@ static void test_those_who_were_there_are_awaited_and_have_an_interval_to_tell(v
     membership_heard(&m, 6, 0, 205, T0 + 6 + 2 * INTERVAL_NS);
     assert_int_equal(m.watermark_ns, 205);
     assert_int_equal(membership_nodes(&m), 6);
-    membership_heard(&m, 2, 0, 206, T0 + 7 + 2 * INTERVAL_NS); /* and nobody is awaited any more */
+    membership_heard(&m, 2, 0, 206, T0 + 7 + 2 * INTERVAL_NS); /* no node is awaited any more */
     assert_int_equal(membership_nodes(&m), 2);
     assert_true(membership_tells(&m, T0 + 7 + 2 * INTERVAL_NS));
-    /* A suspect one that is back has time to tell as well; who has gone for good is not waited for. */
+    /* A suspect node that is back has time to report as well; a node that has failed is not awaited. */
     membership_heard(&m, 1, 1, 300, T0 + 10 * INTERVAL_NS);
     assert_int_equal(m.watermark_ns, 300);
     membership_heard(&m, 2, 0, 310, T0 + 11 * INTERVAL_NS);
@@ -113,11 +115,11 @@ static void test_nobody_is_awaited_for_longer_than_a_pause_between_two_attempts(
     assert_int_equal(membership_nodes(&m), 7);
     assert_true(membership_awaits(&m, T0 + AWAIT_NS - 1));
     assert_false(membership_awaits(&m, T0 + AWAIT_NS));
-    assert_int_equal(membership_nodes(&m), 7); /* until the next round says so */
+    assert_int_equal(membership_nodes(&m), 7); /* until the next round reports that */
     membership_heard(&m, 2, 1, 101, T0 + AWAIT_NS);
     assert_int_equal(membership_nodes(&m), 3);
     assert_int_equal(m.watermark_ns, 101);
-    /* Awaited again and again, it is those there were. */
+    /* Awaited again and again, the number of nodes stays that of before. */
     membership_await(&m, T0 + 2 * AWAIT_NS);
     membership_heard(&m, 1, 0, 102, T0 + 2 * AWAIT_NS + 1);
     membership_await(&m, T0 + 3 * AWAIT_NS - 1);
@@ -129,20 +131,23 @@ static void test_news_are_as_old_as_the_earliest_heartbeat_makes_likely(void **s
 {
     (void) state;
     const uint64_t now_ns = T0;
-    /* Alone, or with one that is late: half an interval. */
+    /* Alone, or with a node that is late: half an interval. */
     assert_int_equal(membership_news_age(1, 0, now_ns, now_ns, INTERVAL_NS), INTERVAL_NS / 2);
     assert_int_equal(membership_news_age(3, 1, now_ns - 1, now_ns, INTERVAL_NS), INTERVAL_NS / 2);
     assert_int_equal(membership_news_age(3, 0, now_ns - 2 * INTERVAL_NS, now_ns, INTERVAL_NS), INTERVAL_NS / 2);
-    /* Of one other, it is its own; of n, the earliest is n / (n + 1) of an interval ago, and the mean half of one. */
+    /*
+     * With one other node the age is that node's own. Of n nodes the earliest has reported n / (n + 1) of an interval
+     * ago, and the mean is half an interval.
+     */
     assert_int_equal(membership_news_age(2, 0, now_ns - INTERVAL_NS / 2, now_ns, INTERVAL_NS), INTERVAL_NS / 2);
     assert_int_equal(membership_news_age(2, 0, now_ns - INTERVAL_NS, now_ns, INTERVAL_NS), INTERVAL_NS);
     assert_int_equal(membership_news_age(5, 0, now_ns - INTERVAL_NS * 4 / 5, now_ns, INTERVAL_NS), INTERVAL_NS / 2);
-    /* Never none, and never by a watermark of the future. */
+    /* The age is never 0, and never by a watermark of the future. */
     assert_int_equal(membership_news_age(9, 0, now_ns, now_ns, INTERVAL_NS), INTERVAL_NS / 8);
     assert_int_equal(membership_news_age(2, 0, now_ns + SECOND, now_ns, INTERVAL_NS), INTERVAL_NS / 8);
 }
 
-/* A node that speaks thirty times less often is no dead one, and has lost nothing. */
+/* A node whose rounds come thirty times less often has not failed, and has lost nothing. */
 static void test_nodes_have_intervals_of_their_own(void **state)
 {
     (void) state;
@@ -157,7 +162,7 @@ static void test_nodes_have_intervals_of_their_own(void **state)
     pass(&n, 7000);
     for (int step = 0; step < 2500; step++) {
         if (step % 10 == 0) {
-            (void) ask(&n.node[0], 1); /* the other one is idle, and speaks every six seconds */
+            (void) ask(&n.node[0], 1); /* the other node is idle, and has a round every six seconds */
         }
         pass(&n, STEP_MS);
         for (int i = 0; i < 2; i++) {
@@ -173,7 +178,7 @@ static void test_nodes_have_intervals_of_their_own(void **state)
 
 #define CRASHING 30
 
-/* Thirty nodes, each of which is killed and started again, without a word: those who are dead are no live ones. */
+/* Thirty nodes, each of which is killed and started again. Killed nodes do not count as live. */
 static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **state)
 {
     (void) state;
@@ -191,7 +196,7 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
         (void) snprintf(names[i], sizeof(names[i]), "%u", ++lives);
     }
     uint32_t most_suspect = 0;
-    struct membership heard;                 /* by one that is new each time */
+    struct membership heard;                 /* each time by a new node */
     for (int step = 0; step < 300; step++) { /* a minute */
         for (int i = 0; i < CRASHING; i++) {
             if (random_below(&rng, 25) == 0) { /* every five seconds */
@@ -204,7 +209,7 @@ static void test_nodes_that_crash_again_and_again_do_not_count_as_live(void **st
             assert_int_equal(t[i]->ops->begin(t[i], &round, clock.monotonic_ns), 0);
             assert_int_equal(t[i]->ops->step(t[i], clock.monotonic_ns), TRANSPORT_ROUND_DONE);
             if (step >= 5) {
-                /* Besides those that died in the last three intervals. */
+                /* Besides the nodes that were killed in the last three intervals. */
                 assert_in_range(round.live_nodes, CRASHING, CRASHING + 3 * 8);
                 membership_open(&heard, 0, INTERVAL_NS, TIMEOUT_NS);
                 membership_heard(&heard, round.live_nodes, round.suspect_nodes, 1, clock.monotonic_ns);

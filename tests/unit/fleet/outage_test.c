@@ -14,7 +14,7 @@ static const uint64_t a_burst[NODES] = {1000, 1000, 1000};
 
 /* The outage modes */
 
-/* Takes the fleet away; what each node then admits of a long burst. Then it comes back. */
+/* Takes the fleet away, looks at what each node then admits of a long burst, and brings the fleet back. */
 static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uint64_t expected[NODES], bool before)
 {
     struct nodes n;
@@ -40,7 +40,7 @@ static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uin
     assert_int_equal(last.allowed, on_outage == WEIR_OUTAGE_OPEN);
     loopback_fleet_set_down(n.fleet, false);
     pass(&n, 2000);
-    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET); /* again */
+    assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
     if (algorithm != WEIR_SLIDING_LOG || used_by_all(&n) <= LIMIT) {
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
     }
@@ -51,25 +51,25 @@ static void in_outage(weir_algorithm algorithm, weir_outage on_outage, const uin
     nodes_stop(&n);
 }
 
-static void test_the_rungs_of_the_outage_ladder(void **state)
+static void test_each_outage_mode_admits_what_it_promises(void **state)
 {
     (void) state;
     for (size_t a = 0; a < ALGORITHMS; a++) {
-        /* Where nothing is known of the demand: an even part. */
+        /* Without any known demand: an equal share. */
         in_outage(algorithms[a], WEIR_OUTAGE_SHARE, (const uint64_t[NODES]){100, 100, 100}, false);
         in_outage(algorithms[a], WEIR_OUTAGE_LOCAL, (const uint64_t[NODES]){300, 300, 300}, false);
         in_outage(algorithms[a], WEIR_OUTAGE_CLOSED, (const uint64_t[NODES]){0, 0, 0}, false);
-        if (algorithms[a] != WEIR_SLIDING_LOG) { /* which has room for no more than its own number */
+        if (algorithms[a] != WEIR_SLIDING_LOG) { /* whose room is its own limit */
             in_outage(algorithms[a], WEIR_OUTAGE_OPEN, (const uint64_t[NODES]){1000, 1000, 1000}, false);
         }
     }
     for (size_t a = 0; a < COUNTERS; a++) {
-        /* Node 0 alone has asked for the key, and goes on alone. */
+        /* Node 0 alone has asked for the key, and still asks alone. */
         in_outage(algorithms[a], WEIR_OUTAGE_SHARE, (const uint64_t[NODES]){240, 100, 100}, true);
     }
 }
 
-/* Two nodes are asked for the same key, 9 to 1, until 3,000 of its units are used; then for all there is. */
+/* Two nodes are asked for one key, 9 to 1, until 3,000 of its units are used; then for all units that are left. */
 static void nine_to_one(weir_algorithm algorithm, uint64_t most, uint64_t error)
 {
     static const uint64_t each[NODES] = {9, 1, 0};
@@ -103,7 +103,7 @@ static void test_that_part_holds_of_keys_that_are_told_now_and_then(void **state
 {
     (void) state;
     for (size_t a = 0; a < COUNTERS; a++) {
-        /* They come in lumps, and when the last one was told depends on where the key lies in the table. */
+        /* Reports come in lumps, and the time of the last one depends on the key's place in the table. */
         nine_to_one(algorithms[a], 6000, 6000 / 5);
     }
 }
@@ -132,7 +132,7 @@ static void test_that_part_holds_of_keys_that_were_told_once(void **state)
     }
 }
 
-static void test_a_long_outage_takes_the_next_rung(void **state)
+static void test_a_long_outage_takes_the_next_mode(void **state)
 {
     (void) state;
     struct nodes n;
@@ -150,13 +150,13 @@ static void test_a_long_outage_takes_the_next_rung(void **state)
     loopback_fleet_set_hung(n.fleet, false);
     pass(&n, 3000);
     assert_int_equal(fleet_sum(&n), 1000);
-    /* What passed while everything might is no debt of the bucket. */
+    /* Units that passed in the mode open are no debt of the bucket. */
     assert_int_equal(ask_for_long(&n, &n.node[1], LIMIT), LIMIT);
     nodes_stop(&n);
 }
 
-/* Keys that no thread has a slot for are decided in another way than the busy ones. */
-static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(void **state)
+/* Keys without a slot are decided in another way than busy keys. */
+static void test_keys_that_are_asked_for_now_and_then_go_by_the_outage_mode(void **state)
 {
     (void) state;
     static const weir_outage modes[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_LOCAL, WEIR_OUTAGE_OPEN};
@@ -166,7 +166,7 @@ static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(vo
         weir_policy policy = policy_of(&limit);
         policy.on_outage = modes[r];
         nodes_init(&n, &policy, 1);
-        node_open(&n, 0, 0); /* alone, it has no part of the limit but the limit */
+        node_open(&n, 0, 0); /* alone, its fraction is the whole limit */
         pass(&n, 500);
         assert_int_equal(ask(&n.node[0], 1), 1);
         pass(&n, 500);
@@ -188,7 +188,7 @@ static void test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well(vo
     }
 }
 
-static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
+static void test_new_policies_begin_in_the_outage_mode_of_the_old_ones(void **state)
 {
     (void) state;
     static const weir_outage modes[] = {WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_OPEN};
@@ -211,7 +211,7 @@ static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
         assert_int_equal(weir_set_policies(node->w, policies, 2, NULL), 0);
         weir_verdict verdict;
         const bool open = modes[r] == WEIR_OUTAGE_OPEN;
-        assert_int_equal(weir_check(node->t, &node->key, 15, &verdict), open); /* and no tick later */
+        assert_int_equal(weir_check(node->t, &node->key, 15, &verdict), open); /* no tick has passed */
         assert_int_equal(verdict.basis, WEIR_BASIS_OUTAGE);
         const weir_key entry = weir_make_key(node->w, node->key.policy, "other", 5);
         assert_int_equal(weir_check(node->t, &entry, 5, &verdict), open);
@@ -219,7 +219,7 @@ static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
         const weir_key own = weir_make_key(node->w, weir_find_policy(node->w, "own"), "key", 3);
         assert_true(weir_check(node->t, &own, 20, NULL));
         assert_false(weir_check(node->t, &own, 1, NULL));
-        /* The rung is the new one's own when time goes on. */
+        /* The mode is the new policy's own when time goes on. */
         policies[0].on_outage = WEIR_OUTAGE_LOCAL;
         assert_int_equal(weir_set_policies(node->w, policies, 2, NULL), 0);
         pass(&n, STEP_MS);
@@ -230,7 +230,7 @@ static void test_new_policies_begin_on_the_rung_of_the_old_ones(void **state)
 
 /* Two windows */
 
-/* A node that has a note of its key, and is at the beginning of a window of one second. */
+/* A node with a full sync state of its key, at the beginning of a window of one second. */
 struct before {
     struct nodes n;
     weir_limit limit;
@@ -257,11 +257,11 @@ static void before_init(struct before *b, weir_algorithm algorithm)
     store_relaxed(&b->sync->allowance.fraction, 0);
     store_relaxed(&b->sync->allowance.level, 0);
     store_relaxed(&b->sync->allowance.remote_rate, 0);
-    store_relaxed(&b->sync->allowance.inspected_ns, b->start_ns); /* nobody else used it lately */
+    store_relaxed(&b->sync->allowance.inspected_ns, b->start_ns); /* no other node used the key lately */
     rcu_leave();
 }
 
-/* What may pass so long into the window, where none has passed in it, and so many in the one before. */
+/* Units that may pass `into_ns` into a window without units, when the window before has `previous`. */
 static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous)
 {
     rcu_enter();
@@ -281,7 +281,7 @@ static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous
     return left;
 }
 
-/* What silent nodes are presumed to have used slides out of a window with all else. */
+/* Presumed units of silent nodes slide out of a window as all units do. */
 static void test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_window(void **state)
 {
     (void) state;
@@ -290,7 +290,7 @@ static void test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_win
         uint32_t ago; /* windows since the answer */
         uint64_t left;
     } cases[] = {
-        {WEIR_SLIDING_WINDOW, 0, 1000 - 200 - 300}, /* 200 in this window, 400 in the one before: 3/4 of these */
+        {WEIR_SLIDING_WINDOW, 0, 1000 - 200 - 300}, /* 200 in this window, and 3/4 of the 400 in the window before */
         {WEIR_SLIDING_WINDOW, 1, 1000 - 150},       /* the 200 were in the window before */
         {WEIR_SLIDING_WINDOW, 2, 1000},
         {WEIR_FIXED_WINDOW, 0, 1000 - 600},
@@ -308,22 +308,23 @@ static void test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_win
     }
 }
 
-/* 400 units are known of the window before; beside each one here the others had one. */
+/* 400 units are known of the window before; the others had one for each local unit. */
 static void test_units_of_the_window_before_that_nobody_has_told_of_count(void **state)
 {
     (void) state;
     static const struct {
         uint64_t answer_ms; /* before the window's end */
-        uint32_t ago;       /* windows since the note's own */
+        uint32_t ago;       /* windows since that of the sync state */
         uint64_t rate, seen, remote, left;
     } cases[] = {
-        {INTERVAL_MS / 2, 0, 9000, 0, 100, 600},       /* the answer is of this window, or as good */
-        {2 * INTERVAL_MS, 0, 9000, 0, 100, 600 - 200}, /* rounds fail: beside 300 own ones 300, and 100 are known */
+        {INTERVAL_MS / 2, 0, 9000, 0, 100, 600}, /* the answer is of this window, or of the last interval before it */
+        {2 * INTERVAL_MS, 0, 9000, 0, 100,
+         600 - 200}, /* rounds fail: 300 remote units for 300 local ones, and 100 are known */
         {2 * INTERVAL_MS, 0, 9000, 0, 0, 600 - 400},
-        {2 * INTERVAL_MS, 0, 500, 0, 100, 600 - 100},  /* no more than they ask for */
+        {2 * INTERVAL_MS, 0, 500, 0, 100, 600 - 100},  /* no more than the remote demand */
         {INTERVAL_MS / 2, 1, 9000, 150, 0, 600 - 250}, /* 250 came after the answer */
-        {1500, 2, 9000, 150, 0, 600 - 400},            /* none of that window is told */
-        {500, 2, 300, 0, 0, 600 - 300},                /* of all of that window */
+        {1500, 2, 9000, 150, 0, 600 - 400},            /* no unit of that window is acked */
+        {500, 2, 300, 0, 0, 600 - 300},                /* for all units of that window */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct before b;
@@ -342,13 +343,13 @@ static void test_units_of_the_window_before_that_nobody_has_told_of_count(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_rungs_of_the_outage_ladder),
+        cmocka_unit_test(test_each_outage_mode_admits_what_it_promises),
         cmocka_unit_test(test_in_an_outage_each_node_has_its_part_of_the_demand_before),
         cmocka_unit_test(test_that_part_holds_of_keys_that_are_told_now_and_then),
         cmocka_unit_test(test_that_part_holds_of_keys_that_were_told_once),
-        cmocka_unit_test(test_keys_that_are_asked_for_now_and_then_are_on_the_rung_as_well),
-        cmocka_unit_test(test_a_long_outage_takes_the_next_rung),
-        cmocka_unit_test(test_new_policies_begin_on_the_rung_of_the_old_ones),
+        cmocka_unit_test(test_keys_that_are_asked_for_now_and_then_go_by_the_outage_mode),
+        cmocka_unit_test(test_a_long_outage_takes_the_next_mode),
+        cmocka_unit_test(test_new_policies_begin_in_the_outage_mode_of_the_old_ones),
         cmocka_unit_test(test_what_silent_nodes_are_presumed_to_have_used_leaves_with_its_window),
         cmocka_unit_test(test_units_of_the_window_before_that_nobody_has_told_of_count),
     };

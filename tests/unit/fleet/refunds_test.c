@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is put right afterwards, shared: units given back, charged, and keys reset, on several nodes of the in-memory
- * fleet, while rounds are lost and everything is forgotten. The fleet's sum is held against what the nodes used.
+ * Refunds, charges and resets on several nodes of the in-memory fleet, while rounds fail and the fleet loses its data.
+ * The fleet's sum is compared with what the nodes used.
  *
  * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/merge.c, src/fleet/report.c,
  * src/fleet/reading.c
@@ -23,7 +23,7 @@ static const weir_limit kinds[] = {
     {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = 24 * HOUR},
 };
 
-/* Everybody hears, and then agrees with the sum, which is what was used. */
+/* Every node gets answers. Then each agrees with the fleet's sum, and the sum is what was used. */
 static void expect_agreed(struct nodes *n, uint64_t used)
 {
     agree(n);
@@ -42,12 +42,12 @@ static void test_units_given_back_can_be_had_by_other_nodes(void **state)
     nodes_start(&n, &policy, 1);
     assert_int_equal(ask_freely(&n.node[0], LIMIT), LIMIT);
     pass(&n, TWO_INTERVALS);
-    hear(&n); /* the others may let a unit pass before they know */
+    hear(&n); /* the others may let a unit pass before their answers */
     assert_int_equal(ask(&n.node[1], 1), 0);
     const uint64_t used = used_by_all(&n);
     give_back(&n.node[0], 100);
     pass(&n, TWO_INTERVALS);
-    /* Of the units above its limit a log may have lost the oldest. */
+    /* A log may have dropped the oldest of the units above its limit. */
     assert_in_range(fleet_sum(&n), kind->algorithm == WEIR_SLIDING_LOG ? LIMIT - 100 : used - 100, used - 100);
     const uint64_t left = LIMIT - fleet_sum(&n);
     assert_in_range(left, 100 - NODES, 100);
@@ -89,7 +89,7 @@ static void test_units_are_given_back_in_full_where_others_ask_as_well(void **st
     struct nodes n;
     const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
-    for (int round = 0; round < 5; round++) { /* until each leaves a part to the others */
+    for (int round = 0; round < 5; round++) { /* until each node leaves a fraction to the others */
         for (int i = 0; i < NODES; i++) {
             assert_int_equal(ask_for_long(&n, &n.node[i], 10), 10);
         }
@@ -120,14 +120,14 @@ static void test_a_charge_above_the_limit_closes_every_node(void **state)
     hear(&n);
     hear(&n);
     expect_agreed(&n, used_by_all(&n));
-    const uint64_t left = LIMIT - fleet_sum(&n); /* before it is asked for */
+    const uint64_t left = LIMIT - fleet_sum(&n); /* before the key is checked */
     assert_int_equal(ask_for_long(&n, &n.node[0], LIMIT), left);
     nodes_stop(&n);
 }
 
 /*
  * Two windows of 5 s: in the first node 0 uses 200 and node 1 uses 50; 100 ms into the second node 0 uses 20. Windows
- * that are so short are told each interval.
+ * so short are reported each interval.
  */
 #define WINDOW_MS 5000
 
@@ -137,7 +137,8 @@ static void start_two_windows(struct nodes *n, const weir_policy *policy)
     assert_int_equal(ask_freely(&n->node[0], 200), 200);
     assert_int_equal(ask(&n->node[1], 50), 50);
     pass(n, TWO_INTERVALS);
-    for (int i = 0; i < 2 * NODES; i++) { /* all use it twice; at first all the room is left to the nodes above */
+    for (int i = 0; i < 2 * NODES;
+         i++) { /* all nodes use the key twice; at first all the room is left to the nodes above */
         assert_int_equal(ask_for_long(n, &n->node[i % NODES], 1), 1);
     }
     pass(n, TWO_INTERVALS);
@@ -156,14 +157,14 @@ static void test_units_of_the_window_before_are_given_back_there(void **state)
     const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
     const weir_policy policy = patient_policy_of(&limit);
     start_two_windows(&n, &policy);
-    give_back(&n.node[0], 120); /* 20 of this window, 100 of the one before */
+    give_back(&n.node[0], 120); /* 20 of this window, 100 of the window before */
     give_back(&n.node[1], 30);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 126);
     loopback_fleet_forget(n.fleet);
     pass(&n, RESYNC_MS);
     if (kind->algorithm == WEIR_SLIDING_WINDOW) {
-        assert_int_equal(fleet_sum(&n), 126); /* the one before still counts */
+        assert_int_equal(fleet_sum(&n), 126); /* the window before still counts */
     }
     nodes_stop(&n);
 }
@@ -177,11 +178,11 @@ static void test_other_nodes_hear_what_was_given_back_of_the_window_before(void 
     start_two_windows(&n, &policy);
     give_back(&n.node[0], 120);
     pass(&n, TWO_INTERVALS);
-    for (int i = 0; i < 10; i++) { /* the window before is looked at now and then */
+    for (int i = 0; i < 10; i++) { /* a scan inspects the window before */
         hear_within(&n, INTERVAL_MS);
     }
     agree(&n);
-    /* 2.9 s into the window. The last one, of 256 less 100, counts for 42/100, or not at all. */
+    /* 2.9 s into the window. The window before, of 256 less 100, counts for 42/100, or not at all. */
     const uint64_t used = kind->algorithm == WEIR_SLIDING_WINDOW ? 66 + 30 : 30;
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(room(&n.node[i]), LIMIT - used);
@@ -196,10 +197,10 @@ static void test_a_node_gives_back_only_what_it_took(void **state)
     const weir_limit limit = {.algorithm = kind->algorithm, .limit = LIMIT, .period_ns = WINDOW_MS * MILLISECOND};
     const weir_policy policy = patient_policy_of(&limit);
     start_two_windows(&n, &policy);
-    weir_refund(n.node[2].t, &n.node[2].key, 200); /* it took two, in the window before */
+    weir_refund(n.node[2].t, &n.node[2].key, 200); /* the node used two units in the window before */
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 274);
-    pass(&n, 20000); /* there is nobody left to give it back to */
+    pass(&n, 20000); /* the window is over, so the refund has no effect */
     weir_refund(n.node[0].t, &n.node[0].key, 200);
     pass(&n, TWO_INTERVALS);
     hear_within(&n, TWO_INTERVALS);
@@ -207,7 +208,7 @@ static void test_a_node_gives_back_only_what_it_took(void **state)
     nodes_stop(&n);
 }
 
-/* Some of everything on every node, in which no node gives back more than it has. */
+/* Random calls on every node. No node refunds more than it has used. */
 static void use_somehow(struct nodes *n, uint64_t *rng, int rounds)
 {
     for (int round = 0; round < rounds; round++) {
@@ -261,7 +262,7 @@ static void test_what_a_forgetful_fleet_is_told_again_counts_once(void **state)
         pass(&n, 500);
         loopback_fleet_lose_answers(n.fleet, false);
         pass(&n, RESYNC_MS);
-        /* What passed after the fleet forgot may wait for its turn. */
+        /* Units after the loss may wait for the scan. */
         for (int ms = 0; ms < SCAN_MS && fleet_sum(&n) != used_by_all(&n); ms += RESYNC_MS) {
             pass(&n, RESYNC_MS);
         }
@@ -304,7 +305,7 @@ static void test_an_idle_key_is_told_again_after_the_fleet_forgot_it(void **stat
     pass(&n, 1000);
     assert_int_equal(fleet_sum(&n), 100);
     loopback_fleet_forget(n.fleet);
-    pass(&n, RESYNC_MS); /* and nobody asks for anything */
+    pass(&n, RESYNC_MS); /* and no node is asked */
     assert_int_equal(fleet_sum(&n), 100);
     nodes_stop(&n);
 }
@@ -320,18 +321,18 @@ static void test_what_is_given_back_ends_a_denial_that_another_node_remembers(vo
     (void) ask(&n.node[1], 1);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(&n.node[1], 5), 0);
-    charge(&n.node[1], 1); /* it has something to tell */
+    charge(&n.node[1], 1); /* the node has unreported units */
     fake_clock_advance(&n.node[1].clock, INTERVAL_MS * MILLISECOND);
     assert_true(weir_poll(n.node[1].w) >= 0); /* its round is under way */
     assert_int_equal(ask(&n.node[1], 5), 0);
     give_back(&n.node[0], 100);
     assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
-    assert_true(weir_poll(n.node[1].w) >= 0); /* time has stood still: the answer it is, or nothing */
+    assert_true(weir_poll(n.node[1].w) >= 0); /* no time has passed: only the answer ends the denial */
     assert_int_equal(ask(&n.node[1], 5), 5);
     nodes_stop(&n);
 }
 
-/* Every node uses so many units, and tells of them. */
+/* Every node uses `units` and reports them. */
 static void use_on_all(struct nodes *n, uint64_t each)
 {
     for (int i = 0; i < NODES; i++) {
@@ -355,14 +356,14 @@ static void test_a_reset_on_one_node_clears_the_key_on_all(void **state)
     assert_int_equal(fleet_sum(&n), 0);
     pass(&n, STEP_MS);
     n.node[0].used = n.node[1].used = n.node[2].used = 0;
-    hear(&n); /* those that do not know yet are denied, and hear */
+    hear(&n); /* nodes without the reset yet deny, and then get it */
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask_for_long(&n, &n.node[i], 20), 20);
     }
     expect_agreed(&n, used_by_all(&n));
     pass(&n, 5000);
-    expect_agreed(&n, used_by_all(&n)); /* no unit used since has been taken for one from before */
-    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0); /* and again, from elsewhere */
+    expect_agreed(&n, used_by_all(&n)); /* no unit used since counts as used before the reset */
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), 0); /* a second reset, from another node */
     assert_int_equal(fleet_sum(&n), 0);
     nodes_stop(&n);
 }
@@ -403,7 +404,7 @@ static void test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back(void **
     loopback_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
-    assert_int_equal(room(&n.node[1]), LIMIT); /* here at once */
+    assert_int_equal(room(&n.node[1]), LIMIT); /* at this node at once */
     pass(&n, 500);
     assert_true(room(&n.node[0]) < LIMIT - 150);
     loopback_fleet_set_down(n.fleet, false);
@@ -447,10 +448,10 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
     pass(&n, TWO_INTERVALS);
     loopback_fleet_set_down(n.fleet, true);
     pass(&n, 100);
-    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), -ENOTCONN); /* it does not know of the others' 60 */
+    assert_int_equal(weir_reset(n.node[0].w, &n.node[0].key), -ENOTCONN); /* the node does not know the others' 60 */
     pass(&n, 100);
     assert_int_equal(ask_freely(&n.node[0], 50), 50);
-    make_urgent(&n.node[0]); /* it is among those that cannot wait, and has changed as well */
+    make_urgent(&n.node[0]); /* the cell is urgent, and has changed as well */
     loopback_fleet_set_down(n.fleet, false);
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), 50);
@@ -458,7 +459,7 @@ static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
     nodes_stop(&n);
 }
 
-/* Units in the fleet of the window that is so many before the present one. */
+/* Units that the fleet has of the window `ago` windows ago. */
 static uint64_t window_sum(const struct nodes *n, uint64_t ago)
 {
     char fraction[48];
@@ -467,7 +468,7 @@ static uint64_t window_sum(const struct nodes *n, uint64_t ago)
     return loopback_fleet_sum(n->fleet, fraction);
 }
 
-/* A node resets a key, and cannot say so before the next window, which others have used meanwhile. */
+/* A node resets a key, and cannot report that before the next window. Other nodes have used that window meanwhile. */
 static void test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_it(void **state)
 {
     const weir_limit *kind = *state;
@@ -554,8 +555,8 @@ static void test_a_resync_lasts_until_both_windows_are_answered(void **state)
 }
 
 /*
- * A sum lacks units, and the node that let them pass is gone: until the window ends each answer says so. A node tells
- * all it knows again now and then, and not after each answer.
+ * A sum lacks units, and the node that let them pass is gone: until the window ends each answer shows that. A node then
+ * reports everything again now and then, and not after each answer.
  */
 static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_again_at_each_answer(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sliding logs of several nodes: never more than the limit in any period but for what nobody can have heard of yet;
- * the times of the others' units, told again and again, counted once.
+ * Sliding logs of several nodes. No period has more units than the limit, except for units that no answer can have had
+ * yet. The times of remote units are reported again and again, and count once.
  *
  * Guards: src/fleet/report_history.c, src/algorithm/history.c, src/process/history_store.c
  */
@@ -15,7 +15,7 @@
 static const weir_limit limit_300 = {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = PERIOD_NS};
 static const weir_limit limit_long = {.algorithm = WEIR_SLIDING_LOG, .limit = 2000, .period_ns = HOUR};
 
-/* What changes in a log is told each interval. */
+/* A log that has changed is reported each interval. */
 static void hear_soon(struct nodes *n)
 {
     hear_within(n, TWO_INTERVALS);
@@ -37,7 +37,7 @@ static void test_no_period_holds_more_than_the_limit_and_what_an_interval_oversh
         }
         pass(&n, STEP_MS);
     }
-    /* What all nodes ask for between two rounds, and in the step that a round takes. */
+    /* The demand of all nodes between two rounds, and in the step that a round takes. */
     const uint32_t overshoot = NODES * (INTERVAL_MS / STEP_MS + 2);
     uint32_t most = 0;
     uint32_t window = 0;
@@ -49,7 +49,7 @@ static void test_no_period_holds_more_than_the_limit_and_what_an_interval_oversh
         total += admitted[step];
     }
     assert_in_range(most, LIMIT, LIMIT + overshoot);
-    assert_in_range(total, 3 * LIMIT - 10, 3 * (LIMIT + overshoot)); /* and all of it is used */
+    assert_in_range(total, 3 * LIMIT - 10, 3 * (LIMIT + overshoot)); /* and all of the limit is used */
     assert_true(fleet_sum(&n) <= LIMIT);
     nodes_stop(&n);
 }
@@ -67,7 +67,7 @@ static void test_units_of_others_leave_the_window_at_their_own_time(void **state
     assert_int_equal(ask(&n.node[2], 1), 1); /* at 3.9 s */
     pass(&n, TWO_INTERVALS);
     assert_int_equal(room(&n.node[2]), 99);
-    loopback_fleet_set_down(n.fleet, true); /* within the grace it goes by what it has heard */
+    loopback_fleet_set_down(n.fleet, true); /* within the grace the node goes by its last answer */
     assert_int_equal(ask_freely(&n.node[2], 300), 99);
     const weir_verdict v = look(&n.node[2]);
     assert_false(v.allowed);
@@ -103,7 +103,7 @@ static void test_a_node_that_joins_late_hears_the_times_of_the_others(void **sta
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(&n.node[2], 100), 0);
     assert_int_equal(fleet_sum(&n), LIMIT);
-    pass(&n, PERIOD_MS - 2000 - 2 * TWO_INTERVALS - 500 + 20); /* since the first ones */
+    pass(&n, PERIOD_MS - 2000 - 2 * TWO_INTERVALS - 500 + 20); /* since the first units */
     assert_int_equal(ask_freely(&n.node[2], LIMIT), 200);
     nodes_stop(&n);
 }
@@ -146,7 +146,9 @@ static void test_more_units_than_a_report_holds_are_told_once_each(void **state)
     nodes_stop(&n);
 }
 
-/* Each node lets the whole limit pass while it is alone, so that together they have more than the fleet keeps. */
+/*
+ * Each node lets the whole limit pass while it is cut off, so together the nodes have more units than the fleet keeps.
+ */
 static void overshoot_alone(struct nodes *n, const weir_policy *policy, uint64_t each)
 {
     nodes_start(n, policy, 1);
@@ -177,12 +179,12 @@ static void test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones
     weir_get_stats(n.node[0].w, &before);
     pass(&n, 2000);
     weir_get_stats(n.node[0].w, &after);
-    assert_in_range(after.sync_count - before.sync_count, 5, 2000 / INTERVAL_MS + 2); /* and no more rounds than that */
+    assert_in_range(after.sync_count - before.sync_count, 5, 2000 / INTERVAL_MS + 2); /* no other rounds */
     give_back(&n.node[2], 390);
     pass(&n, TWO_INTERVALS);
     hear_soon(&n);
-    assert_int_equal(ask(&n.node[0], 10), 0); /* there are still those of 0 and 1 */
-    pass(&n, PERIOD_MS - 2000);               /* all but the ones asked for just now are over */
+    assert_int_equal(ask(&n.node[0], 10), 0); /* the units of nodes 0 and 1 still count */
+    pass(&n, PERIOD_MS - 2000);               /* all units but the newest are over */
     const uint64_t now = ask_freely(&n.node[0], 300);
     assert_in_range(now, 290, 300);
     pass(&n, TWO_INTERVALS);
@@ -204,7 +206,7 @@ static void test_units_given_back_after_an_overshoot_are_no_ghosts(void **state)
     assert_int_equal(ask(&n.node[1], 50), 50);
     loopback_fleet_set_hung(n.fleet, false);
     pass(&n, 2000);
-    hear_soon(&n); /* all are denied, and say so */
+    hear_soon(&n); /* all nodes deny, with the reason */
     give_back(&n.node[0], 390);
     pass(&n, 1000);
     hear_soon(&n);
@@ -232,15 +234,15 @@ static void test_a_reset_clears_the_units_of_the_same_moment(void **state)
 
 #define EVENTS 400
 
-/* What passed, when and where. */
+/* The units that passed: when, and at which node. */
 struct passed {
     uint64_t at_ns, units;
 };
 
 /*
- * Each node takes its own units out of what the fleet answers of all. So no node counts fewer units than there are in
- * the window, and none counts more than one group's units too many, of at most 64 groups, however the units are spread
- * over nodes and time.
+ * Each node takes its local units out of the fleet's answer. So no node counts fewer units than the window has. And no
+ * node counts more than one group's units too many, of at most 64 groups, however the units are spread over nodes and
+ * time.
  */
 static void others_are_counted_by_group(uint64_t *rng, uint64_t most, bool loses)
 {
@@ -258,7 +260,7 @@ static void others_are_counted_by_group(uint64_t *rng, uint64_t most, bool loses
             pass(&n, STEP_MS * random_below(rng, 20));
         }
         if (loses && random_below(rng, 10) == 0) {
-            loopback_fleet_lose_answers(n.fleet, true); /* and so units are told again */
+            loopback_fleet_lose_answers(n.fleet, true); /* so units are reported again */
             pass(&n, 300);
             loopback_fleet_lose_answers(n.fleet, false);
             pass(&n, 1000);
@@ -277,7 +279,7 @@ static void others_are_counted_by_group(uint64_t *rng, uint64_t most, bool loses
             lately += passed[e].at_ns > over_ns - 2 * STEP_MS * MILLISECOND ? passed[e].units : 0;
             answered += passed[e].at_ns > over_ns - SECOND ? passed[e].units : 0;
         }
-        for (int i = 0; i < NODES; i++) { /* of the last units, one each, others may not have heard */
+        for (int i = 0; i < NODES; i++) { /* of each node's last unit the others may have no answer yet */
             assert_in_range(limit.limit - room(&n.node[i]), used - (NODES - 1), lately + answered / HISTORY_GROUPS + 1);
         }
         assert_in_range(fleet_sum(&n), used, used + used_by_all(&n));
@@ -315,7 +317,7 @@ static void test_units_told_again_are_not_taken_for_others(void **state)
     loopback_fleet_lose_answers(n.fleet, true);
     charge(&n.node[0], 1);
     pass(&n, 400);
-    loopback_fleet_lose_answers(n.fleet, false); /* and so all 8001 are told again, 256 at a time */
+    loopback_fleet_lose_answers(n.fleet, false); /* so all 8001 are reported again, 256 at a time */
     pass(&n, 60);
     loopback_fleet_set_down(n.fleet, true); /* within the grace the node goes by the last answer */
     for (int i = 0; i < 6; i++) {           /* to 10.58 s */
@@ -337,7 +339,7 @@ static void test_logs_go_through_an_outage(void **state)
     nodes_start(&n, &policy, 1);
     for (int i = 0; i < 20 * NODES; i++) {
         pass(&n, TWO_INTERVALS / 2 / NODES);
-        assert_int_equal(ask(&n.node[i % NODES], 1), 1); /* each asks for as much, and knows of the others' */
+        assert_int_equal(ask(&n.node[i % NODES], 1), 1); /* each node has equal demand, and knows the others' */
     }
     loopback_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
@@ -345,7 +347,7 @@ static void test_logs_go_through_an_outage(void **state)
     const uint64_t left = LIMIT - used_by_all(&n);
     uint64_t shared = 0;
     for (int i = 0; i < NODES; i++) {
-        const uint64_t share = ask(&n.node[i], LIMIT); /* its part of what was left */
+        const uint64_t share = ask(&n.node[i], LIMIT); /* its fraction of what was left */
         assert_in_range(share, left / NODES - left / 10, left / NODES + left / 10);
         shared += share;
     }
@@ -361,7 +363,7 @@ static void test_logs_go_through_an_outage(void **state)
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 10), 0);
     }
-    /* The last of the 60 passed a second before the others: they leave the window; the others do not. */
+    /* The last of the 60 passed a second before the other units. The 60 leave the window; the other units do not. */
     pass(&n, PERIOD_MS - 500 - RETURN_MS - TWO_INTERVALS);
     const uint64_t room_now = LIMIT + 60 - used_by_all(&n);
     assert_in_range(ask_freely(&n.node[1], LIMIT), room_now - 4, room_now + 1);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reports of a bucket after an answer was lost. The fleet has had units that are not acknowledged.
+ * Reports of a bucket after an answer was lost: the fleet has units that are not acked.
  *
  * Guards: src/fleet/report.c, src/transport/loopback/records.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"
 
-/* Node 0 uses so many units, and the answer to the report is lost. So many seconds later the round has failed. */
+/* Node 0 uses `units`, and the answer to the report is lost. `seconds` later the round has failed. */
 static void lose_an_answer(struct nodes *n, uint64_t units, uint64_t seconds)
 {
     struct loopback_link link = {.answers_lost_ppm = 1000000};

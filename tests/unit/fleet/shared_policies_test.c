@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What several nodes share of policies: quotas that outlive a node, tiers, entries of single keys; and what a wrong
- * wall clock has counted before the fleet's time is known.
+ * What several nodes share of policies: quotas that outlive a node, tiers, and overrides of single keys; and what a
+ * node with a wrong wall clock has counted before it knows fleet time.
  *
  * Guards: src/policy/override_set.c, src/limiter/bucket_origin.c, src/fleet/waive.c, src/fleet/merge.c,
  * src/transport/loopback/loopback.c
@@ -31,9 +31,9 @@ static void quota_is_known_to_a_new_node(uint64_t used)
     node_open(&n, 0, 0);
     pass(&n, 500);
     (void) ask(&n.node[0], 1);
-    pass(&n, TWO_INTERVALS); /* it knows that nobody else has used any */
+    pass(&n, TWO_INTERVALS); /* the node knows that no other node has used a unit */
     assert_int_equal(ask(&n.node[0], used - 1), used - 1);
-    node_close(&n.node[0]); /* tells what is left to tell */
+    node_close(&n.node[0]); /* reports what is unreported */
     assert_int_equal(fleet_sum(&n), used);
     pass(&n, 3600 * 10);
     node_open(&n, 1, 0);
@@ -75,7 +75,8 @@ static void share_a_record(weir_algorithm algorithm, bool pro_first)
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask(&n.node[1], 1), 1);
     pass(&n, TWO_INTERVALS);
-    assert_int_equal(loopback_fleet_record_count(n.fleet), 1); /* the window before is asked for, and not made */
+    assert_int_equal(loopback_fleet_record_count(n.fleet),
+                     1); /* a refund looks for the window before, and makes none */
     assert_int_equal(room(&n.node[1]), 1000 - 61);
     charge(&n.node[1], 19);
     pass(&n, TWO_INTERVALS);
@@ -128,7 +129,7 @@ static void test_requests_on_all_nodes_stand_in_one_queue(void **state)
         assert_int_equal(wait_of(&n.node[0]), 10 * i * SECOND);
     }
     pass(&n, TWO_INTERVALS);
-    assert_int_equal(wait_of(&n.node[1]), 0); /* nobody has told it yet */
+    assert_int_equal(wait_of(&n.node[1]), 0); /* no answer has the refund yet */
     pass(&n, TWO_INTERVALS);
     const uint64_t fifth_ns = wait_of(&n.node[1]); /* 5 were before, and 0.8 s have passed */
     assert_in_range(fifth_ns, 48 * SECOND, 50 * SECOND);
@@ -139,14 +140,14 @@ static void test_requests_on_all_nodes_stand_in_one_queue(void **state)
     const uint64_t now_ns = wait_of(&n.node[0]);
     assert_in_range(now_ns, 38 * SECOND, 40 * SECOND);
     pass(&n, TWO_INTERVALS);
-    (void) wait_of(&n.node[1]); /* and hears of it */
+    (void) wait_of(&n.node[1]); /* and gets the answer */
     pass(&n, TWO_INTERVALS);
     assert_in_range(wait_of(&n.node[1]), 56 * SECOND, 58 * SECOND); /* of 6 before it, 2.8 s are over */
     for (int i = 0; i < 2; i++) {
         (void) wait_of(&n.node[1]);
     }
     pass(&n, TWO_INTERVALS);
-    hear_within(&n, TWO_INTERVALS); /* node 2 may let one go that the queue has no place for */
+    hear_within(&n, TWO_INTERVALS); /* node 2 may admit one unit that the queue has no place for */
     uint64_t wait_ns = 0;
     for (int i = 0; i < NODES; i++) {
         while (weir_reserve(n.node[i].t, &n.node[i].key, 1, UINT64_MAX, &wait_ns)) {
@@ -175,7 +176,7 @@ static void units_move_with_the_first_reading(weir_algorithm algorithm, int64_t 
     nodes_init(&n, &policy, 1);
     for (int i = 0; i < NODES; i++) {
         node_open(&n, i, i == 1 ? wrong_ns : 0);
-        assert_int_equal(ask(&n.node[i], 50), 50); /* before it knows the time */
+        assert_int_equal(ask(&n.node[i], 50), 50); /* before the node knows fleet time */
         give_back(&n.node[i], 20);
         charge(&n.node[i], 5);
     }
@@ -189,13 +190,13 @@ static void units_move_with_the_first_reading(weir_algorithm algorithm, int64_t 
     for (int i = 0; i < NODES; i++) { /* a bucket refills one every two seconds */
         assert_in_range(room(&n.node[i]), 300 - used_by_all(&n), 300 - used_by_all(&n) + (a_bucket ? 1 : 0));
     }
-    give_back(&n.node[1], 30); /* of what it took by the wrong clock */
+    give_back(&n.node[1], 30); /* of the units that it admitted by the wrong clock */
     pass(&n, TWO_INTERVALS);
     assert_int_equal(fleet_sum(&n), used_by_all(&n));
     nodes_stop(&n);
 }
 
-/* Its units are given back while a round is under way. */
+/* The node refunds its units while a round is under way. */
 static void back_during_a_round(struct nodes *n)
 {
     struct node *node = &n->node[0];
@@ -208,8 +209,8 @@ static void back_during_a_round(struct nodes *n)
     assert_true(weir_poll(node->w) >= 0); /* the answer */
 }
 
-/* Before its note is lost. */
-static void back_before_the_note_is_lost(struct nodes *n)
+/* Before its full sync state is taken. */
+static void refund_before_demotion(struct nodes *n)
 {
     give_back(&n->node[0], 20);
     pass(n, TWO_INTERVALS);
@@ -217,8 +218,8 @@ static void back_before_the_note_is_lost(struct nodes *n)
 }
 
 /*
- * What a node has seen of a queue is as of some moment: with what was given back until then, which is not taken off
- * again. It matters when the fleet has forgotten the queue.
+ * What a node has seen of a queue is as of one time. Refunds before that time are in it, and are not taken off again.
+ * This matters when the fleet has lost the queue.
  */
 static void taken_off_once(void (*gives_back)(struct nodes *n))
 {
@@ -226,7 +227,7 @@ static void taken_off_once(void (*gives_back)(struct nodes *n))
     const weir_limit limit = limit_of(WEIR_LEAKY_BUCKET, 300);
     const weir_policy policy = patient_policy_of(&limit);
     nodes_init(&n, &policy, 1);
-    n.max_keys = 20000; /* with fewer notes than cells: see sync_state.h */
+    n.max_keys = 20000; /* with fewer full sync states than cells: see sync_state.h */
     nodes_meet(&n);
     for (int i = 0; i < 20; i++) {
         (void) ask(&n.node[0], 2);
@@ -238,7 +239,7 @@ static void taken_off_once(void (*gives_back)(struct nodes *n))
     loopback_fleet_forget(n.fleet);
     pass(&n, RESYNC_MS);
     agree(&n);
-    /* Units refill; and the times of what is told are rounded. */
+    /* Units refill, and times in reports are rounded. */
     const uint64_t used = used_by_all(&n);
     assert_in_range(room(&n.node[0]), 300 - used, 300 - used + 1);
     nodes_stop(&n);
@@ -248,7 +249,7 @@ static void test_what_a_queue_is_given_back_is_taken_off_once(void **state)
 {
     (void) state;
     taken_off_once(back_during_a_round);
-    taken_off_once(back_before_the_note_is_lost);
+    taken_off_once(refund_before_demotion);
 }
 
 static void test_what_a_wrong_clock_has_counted_moves_with_the_first_reading_of_the_fleets(void **state)
@@ -303,7 +304,7 @@ static void test_a_reset_of_a_log_by_a_wrong_clock_is_one_of_its_moment(void **s
     reset_an_hour_ahead(WEIR_SLIDING_LOG);
 }
 
-/* Entries of single keys */
+/* Overrides of single keys */
 
 static void expect_limit(struct nodes *n, uint64_t limit)
 {
@@ -342,7 +343,7 @@ static void test_an_entry_is_in_force_on_every_node_within_two_intervals(void **
     expect_limit(&n, 300);
     agree(&n);
     for (int i = 0; i < NODES; i++) {
-        assert_int_equal(room(&n.node[i]), 300 - used_by_all(&n)); /* what was used stays */
+        assert_int_equal(room(&n.node[i]), 300 - used_by_all(&n)); /* used units still count */
     }
     nodes_stop(&n);
 }
@@ -365,14 +366,14 @@ static void test_entries_allow_and_deny(void **state)
         assert_true(look(&n.node[i]).allowed);
     }
     pass(&n, TWO_INTERVALS);
-    assert_int_equal(fleet_sum(&n), 300); /* and nothing of it counts */
+    assert_int_equal(fleet_sum(&n), 300); /* and no unit counts */
     loopback_fleet_set_override(n.fleet, "p:key", "deny");
     pass(&n, TWO_INTERVALS);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(ask(&n.node[i], 10), 0);
         assert_int_equal(look(&n.node[i]).retry_after_ns, UINT64_MAX);
     }
-    loopback_fleet_set_override(n.fleet, "p:key", "deny "); /* malformed: as if there were none */
+    loopback_fleet_set_override(n.fleet, "p:key", "deny "); /* malformed: as without an override */
     pass(&n, TWO_INTERVALS);
     assert_true(ask(&n.node[1], 1) <= 1);
     pass(&n, TWO_INTERVALS);
@@ -404,7 +405,7 @@ static void test_an_entry_has_a_number_for_each_limit_and_a_burst_where_wanted(v
     }
     struct node *node = &n.node[0];
     node->key = key_of(node, "p", "two");
-    assert_int_equal(ask(node, 500), 40); /* its part, as long as nobody has told it of the key */
+    assert_int_equal(ask(node, 500), 40); /* its equal share, until the fleet has answered of the key */
     pass(&n, TWO_INTERVALS);
     assert_int_equal(ask_freely(node, 500), 80);
     assert_int_equal(look(node).limit_index, 1);
@@ -435,7 +436,7 @@ static void test_malformed_entries_are_logged_and_the_others_hold(void **state)
     const weir_policy policy = patient_policy_of(&window_300);
     nodes_start(&n, &policy, 1);
     loopback_fleet_set_override(n.fleet, "p:key", "77");
-    loopback_fleet_set_override(n.fleet, "elsewhere:key", "10"); /* of a policy that is not here: no mistake */
+    loopback_fleet_set_override(n.fleet, "elsewhere:key", "10"); /* of a policy that this node lacks: no error */
     pass(&n, TWO_INTERVALS);
     assert_int_equal(n.node[0].error_lines, 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -477,7 +478,7 @@ static void test_policies_are_reloaded_while_entries_are_in_force(void **state)
     loopback_fleet_set_override(n.fleet, "p:key", NULL);
     pass(&n, TWO_INTERVALS);
     expect_limit(&n, 500);
-    /* And a policy that goes takes its entries along; they come back with it. */
+    /* The overrides of a policy go with the policy, and come back with it. */
     assert_int_equal(weir_set_policies(n.node[0].w, &policy, 1, NULL), 0);
     weir_stats stats;
     weir_get_stats(n.node[0].w, &stats);
@@ -488,15 +489,15 @@ static void test_policies_are_reloaded_while_entries_are_in_force(void **state)
     nodes_stop(&n);
 }
 
-/* Brings the entries to one node without any time passing: its round is begun before, and answered after. */
-static void told_in_no_time(struct nodes *n, struct node *node, const char *value)
+/* Brings the overrides to one node while no time passes: its round begins before the call, and is answered after it. */
+static void set_override_at_once(struct nodes *n, struct node *node, const char *value)
 {
     fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
     assert_true(weir_poll(node->w) >= 0);
     (void) ask_freely(node, 20); /* a grant, or a denial, is live */
     loopback_fleet_set_override(n->fleet, "p:key", value);
     assert_true(weir_poll(node->w) >= 0);
-    know_all(node); /* whatever was said of the key itself */
+    know_all(node); /* whatever the override of the key itself was */
 }
 
 static void test_entries_hold_at_once_for_keys_with_grants_and_remembered_denials(void **state)
@@ -508,16 +509,16 @@ static void test_entries_hold_at_once_for_keys_with_grants_and_remembered_denial
         const weir_policy policy = patient_policy_of(&limit);
         nodes_start(&n, &policy, 1);
         struct node *node = &n.node[0];
-        told_in_no_time(&n, node, "25");
-        assert_int_equal(ask(node, 100), 5); /* 20 before, whatever had been granted */
-        told_in_no_time(&n, node, "40");     /* denied, and that is remembered */
+        set_override_at_once(&n, node, "25");
+        assert_int_equal(ask(node, 100), 5);  /* 20 before, without the rest of the grant */
+        set_override_at_once(&n, node, "40"); /* denied, and the slot has the denial */
         assert_int_equal(node->used, 25);
         assert_int_equal(ask(node, 100), 15);
-        told_in_no_time(&n, node, "deny");
+        set_override_at_once(&n, node, "deny");
         assert_int_equal(ask(node, 10), 0);
-        told_in_no_time(&n, node, NULL);
+        set_override_at_once(&n, node, NULL);
         assert_int_equal(ask(node, 10), 10);
-        told_in_no_time(&n, node, "deny");
+        set_override_at_once(&n, node, "deny");
         assert_int_equal(ask(node, 10), 0);
         nodes_stop(&n);
     }
@@ -536,12 +537,12 @@ static void test_entries_stay_in_force_through_an_outage(void **state)
     loopback_fleet_set_down(n.fleet, true);
     pass(&n, 1000);
     for (int i = 0; i < NODES; i++) {
-        assert_int_equal(ask(&n.node[i], 100), 10); /* its part of the entry's number */
+        assert_int_equal(ask(&n.node[i], 100), 10); /* its equal share of the override's limit */
         assert_int_equal(look(&n.node[i]).basis, WEIR_BASIS_OUTAGE);
         const weir_key never = key_of(&n.node[i], "p", "never");
         assert_false(weir_check(n.node[i].t, &never, 1, NULL));
     }
-    loopback_fleet_forget(n.fleet); /* the entries are an operator's, and stay */
+    loopback_fleet_forget(n.fleet); /* overrides in Redis belong to the operator, and stay */
     loopback_fleet_set_down(n.fleet, false);
     pass(&n, 1000);
     expect_limit(&n, 30);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done to every key of a table, a part of it at a time: when an outage begins, on the way back from one in
- * which everything passed, when the first reading of the fleet's clock moves the time.
+ * Sweeps over all keys of a table, some cells at a time: when an outage begins, on the way back from the mode open,
+ * and when the first reading of the fleet's clock moves the time.
  *
  * Guards: src/fleet/sweep.c, src/fleet/waive.c, src/fleet/clock_shift.c
  */
@@ -11,7 +11,7 @@
 #define LIMIT 300
 #define KEYS  200 /* all over the table */
 
-/* No part may be longer, by a clock that goes on by 0.1 ms whenever it is looked at. */
+/* The longest step of a sweep, by a clock that goes on by 0.1 ms whenever it is read. */
 #define MOST_CELLS 1024
 
 struct keys {
@@ -39,7 +39,7 @@ static uint64_t use_key(struct keys *keys, const struct node *node, size_t i, ui
     return admitted;
 }
 
-/* A fleet whose nodes have tables of some size; it is opened by the test. */
+/* A fleet whose nodes have tables of `max_keys`; the test opens the nodes. */
 static void big_nodes(struct nodes *n, const weir_policy *policy)
 {
     nodes_init(n, policy, 1);
@@ -60,7 +60,7 @@ static void step(const struct node *node, struct keys *keys, const uint32_t *cur
     }
 }
 
-/* Nodes that have met, and the keys of the first. */
+/* Nodes that have met, and the keys of the first node. */
 struct subject {
     struct nodes n;
     weir_limit limit;
@@ -114,16 +114,18 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
     creep_begin(&s.creep, node, MILLISECOND / 10);
     assert_int_equal(fleet->waive.cells_done, cells);
     while (fleet->waive.cells_done == cells) {
-        use_all(&s, LIMIT); /* up to the end: the fleet is told of the last of it by the new rung */
+        use_all(&s, LIMIT); /* to the end: the last report of the outage goes by the new mode */
         pass(&s.n, STEP_MS);
     }
-    /* From now on the limit holds, of which this node has a part until it has heard. */
+    /* From now on the limit holds, and this node has a fraction of it until its answer comes. */
     const uint64_t counts = fleet->stats.report_count;
     node->w->fleet.schedule.next_ns = 0; /* a round is due */
     const size_t steps = 1 + sweep_all(&s, &fleet->waive.cells_done);
     assert_true(fleet->stats.report_count > counts);
     pass(&s.n, SCAN_MS);
-    /* What had passed before is no debt, told before the sweep came or after; all of it is told. */
+    /*
+     * Units from before are no debt, whether they were reported before the sweep or after it. All of them are reported.
+     */
     struct node *other = &s.n.node[1];
     for (size_t i = 0; i < KEYS; i++) {
         other->key = weir_make_key(other->w, other->key.policy, &s.keys.names[i], sizeof(s.keys.names[i]));
@@ -141,8 +143,8 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
 }
 
 /*
- * A key gets its limit in all, and what it got while its table was gone through may be forgotten, `forgotten` units of
- * it; a bucket gets one back in two seconds, and another one may be lost in a second by which a clock was wrong.
+ * A key admits its limit in all. Of the units that it admitted during the sweep, `forgotten` may be lost. A bucket gets
+ * one unit back in two seconds, and may lose another one in a second by which a clock was wrong.
  */
 static void expect_all(struct keys *keys, const struct node *node, size_t i, uint64_t forgotten)
 {
@@ -150,7 +152,7 @@ static void expect_all(struct keys *keys, const struct node *node, size_t i, uin
     assert_in_range(keys->admitted[i], LIMIT, LIMIT + forgotten + 2);
 }
 
-/* A node whose host's clock is wrong meets the fleet, and perhaps loses it again, while its keys are in use. */
+/* A node whose host's clock is wrong meets the fleet, and may lose it again, while its keys are in use. */
 static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses)
 {
     struct nodes n;
@@ -187,11 +189,11 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
             (void) use_key(&fresh, node, (10 * steps + i) % KEYS, 5);
         }
         step(node, &keys, &fleet->clock_shift.cells_done);
-        assert_int_equal(fleet->stats.sync_count, counts); /* by which time should it be told? */
+        assert_int_equal(fleet->stats.sync_count, counts); /* no round while fleet time moves */
     }
     assert_int_equal(fleet->clock_shift.cells_done, cells);
     assert_true(steps > cells / MOST_CELLS);
-    assert_in_range(look(node).fleet_age_ns, 0, SECOND); /* the reading's, by the time it has brought */
+    assert_in_range(look(node).fleet_age_ns, 0, SECOND); /* since the round of the reading, by the new time */
     for (size_t i = 0; i < KEYS; i++) {
         expect_all(&keys, node, i, wrong_ns < 0 ? keys.admitted[i] - before[i] : 0);
         expect_all(&fresh, node, i, wrong_ns < 0 ? fresh.admitted[i] : 0);
@@ -212,7 +214,7 @@ static void test_the_first_reading_of_the_time_moves_keys_in_parts(void **state)
     }
 }
 
-/* What is forgiven is what passed in the outage: of what was owed before, as last answered, nothing. */
+/* A sweep waives what passed in the outage. It waives nothing of the debt in the last answer. */
 static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(void **state)
 {
     (void) state;
@@ -252,8 +254,8 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
 }
 
 /*
- * A fleet that has lost its records may begin earlier, long after the first reading: what the fleet was told of a
- * window, and what was given back in it, goes with the window.
+ * A fleet that has lost its records may begin earlier, long after the first reading. Acked and refunded units of a
+ * window move with the window.
  */
 static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
 {

@@ -35,7 +35,7 @@ static void subject_start(struct subject *s, weir_algorithm algorithm)
 }
 
 /* Fills a node's table with keys that have nothing left, until it has forgotten its own: one that was refused. */
-static void forget_key(struct subject *s, struct node *node)
+static void evict_key(struct subject *s, struct node *node)
 {
     const uint32_t at = cell_of(node);
     assert_int_not_equal(at, TABLE_NONE);
@@ -103,7 +103,7 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
         bool restored = true;
         for (int residency = 0; residency < 3; residency++) {
             tell_log(&s);
-            forget_key(&s, node);
+            evict_key(&s, node);
             const uint64_t before = returned(node);
             /* A bucket has used only a thirtieth of its limit by itself since it came back. Its trace gives way where
              * seven of the fillers' have the same line (evicted_sketch.c: what it forgives): in one of some thousand
@@ -145,7 +145,7 @@ static void test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_to
         uint64_t admitted = ask_freely(node, LIMIT - 1);
         assert_int_equal(admitted, LIMIT - 1);
         tell_log(&s);
-        forget_key(&s, node);
+        evict_key(&s, node);
         /* The others have heard nothing yet. */
         for (int i = 0; i < 3; i++) {
             admitted += ask(node, 100);
@@ -188,7 +188,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         subject_start(&s, algorithms[a]);
         struct node *node = &s.n.node[0];
         (void) look(node);
-        forget_key(&s, node);
+        evict_key(&s, node);
         remember_wrongly(node, 100);
         (void) look(node);
         const uint64_t resynced_at = node->w->fleet.gather.resynced_at;
@@ -218,13 +218,13 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
 }
 
 /* The first node has used 200 units, told of them, and forgotten its key, which has come back. */
-static struct node *subject_start_forgotten(struct subject *s, weir_algorithm algorithm)
+static struct node *subject_start_evicted(struct subject *s, weir_algorithm algorithm)
 {
     subject_start(s, algorithm);
     struct node *node = &s->n.node[0];
     assert_int_equal(ask_freely(node, 200), 200);
     pass(&s->n, TWO_INTERVALS);
-    forget_key(s, node);
+    evict_key(s, node);
     (void) look(node);
     return node;
 }
@@ -234,7 +234,7 @@ static void test_an_outage_does_not_give_back_what_is_remembered(void **state)
     (void) state;
     for (size_t a = 0; a < ALGORITHMS; a++) {
         struct subject s;
-        struct node *node = subject_start_forgotten(&s, algorithms[a]);
+        struct node *node = subject_start_evicted(&s, algorithms[a]);
         pass(&s.n, TWO_INTERVALS);
         loopback_fleet_set_down(s.n.fleet, true);
         pass(&s.n, 2000);
@@ -265,7 +265,7 @@ static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_
         while (load_relaxed(&node->w->fleet.stats.awaiting_peers) == 0) {
             pass(&s.n, STEP_MS);
         }
-        forget_key(&s, node);
+        evict_key(&s, node);
         pass(&s.n, SCAN_MS);
         assert_int_equal(fleet_sum(&s.n), 50 + more);
         nodes_stop(&s.n);
@@ -278,14 +278,14 @@ static void test_a_reset_is_one_of_what_is_remembered_too(void **state)
     for (size_t a = 0; a < ALGORITHMS; a++) {
         for (int down = 0; down < 2; down++) {
             struct subject s;
-            struct node *node = subject_start_forgotten(&s, algorithms[a]);
+            struct node *node = subject_start_evicted(&s, algorithms[a]);
             pass(&s.n, down != 0 ? STEP_MS : TWO_INTERVALS);
             loopback_fleet_set_down(s.n.fleet, down != 0);
             (void) weir_reset(node->w, &node->key);
             loopback_fleet_set_down(s.n.fleet, false);
             pass(&s.n, 2000);
             all_agree_on(&s, 0);
-            forget_key(&s, node);
+            evict_key(&s, node);
             pass(&s.n, TWO_INTERVALS);
             assert_int_equal(room(node), LIMIT);
             nodes_stop(&s.n);

@@ -61,7 +61,7 @@ static uint64_t some_units(uint64_t *rng)
     return random_next(rng) >> (20 + random_below(rng, 44));
 }
 
-static void told_fill(struct sync_counts *counts, uint64_t *rng, bool plain)
+static void counts_fill(struct sync_counts *counts, uint64_t *rng, bool plain)
 {
     counts_clear(counts);
     counts->acked = some_units(rng);
@@ -78,7 +78,7 @@ static void told_fill(struct sync_counts *counts, uint64_t *rng, bool plain)
     }
 }
 
-static void told_expect(const struct sync_counts *now, const struct sync_counts *was, bool exact)
+static void counts_expect(const struct sync_counts *now, const struct sync_counts *was, bool exact)
 {
     assert_int_equal(load_relaxed(&now->remote), load_relaxed(&was->remote));
     assert_int_equal(load_relaxed(&now->remote_refunds), load_relaxed(&was->remote_refunds));
@@ -90,7 +90,7 @@ static void told_expect(const struct sync_counts *now, const struct sync_counts 
     assert_true(was->acked - now->acked <= (exact ? 0 : was->acked >> 14));
 }
 
-static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
+static void test_what_a_full_sync_state_says_outlasts_its_demotion(void **state)
 {
     (void) state;
     uint64_t rng = test_seed();
@@ -103,8 +103,8 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
             struct sync_full was;
             struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
             const bool plain = random_below(&rng, 2) == 0;
-            told_fill(&sync->now, &rng, plain || log);
-            told_fill(&sync->before, &rng, plain || log);
+            counts_fill(&sync->now, &rng, plain || log);
+            counts_fill(&sync->before, &rng, plain || log);
             if (!window) {
                 /* Of a bucket this is all there is; of a log, what is remembered. */
                 sync->before.acked = sync->before.acked_refunds = sync->before.deficit = 0;
@@ -129,8 +129,8 @@ static void test_what_a_note_says_is_there_when_it_was_taken_away(void **state)
             struct sync_full room;
             struct sync_full *now = sync_load(s.process, s.at, s.rule, START_NS, &room);
             assert_ptr_equal(now, &room);
-            told_expect(&now->now, &was.now, !window);
-            told_expect(&now->before, &was.before, !window);
+            counts_expect(&now->now, &was.now, !window);
+            counts_expect(&now->before, &was.before, !window);
             assert_int_equal(load_relaxed(&now->allowance.seq), load_relaxed(&was.allowance.seq));
             assert_int_equal(now->incarnation, was.incarnation);
             assert_int_equal(now->demand.again, was.demand.again);
@@ -177,7 +177,7 @@ static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
     nodes_stop(&s.n);
 }
 
-static void test_units_denied_without_a_note_are_counted(void **state)
+static void test_units_denied_without_a_full_sync_state_are_counted(void **state)
 {
     (void) state;
     struct subject s;
@@ -280,12 +280,12 @@ static void test_a_note_is_not_taken_while_the_fleet_has_a_reset_to_confirm(void
 static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
 {
     (void) state;
-    for (int with_note = 0; with_note < 2; with_note++) {
+    for (int with_full_state = 0; with_full_state < 2; with_full_state++) {
         struct subject s;
         subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
         struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
         sync->now.acked_refunds = 5; /* no room for that in a stub */
-        if (with_note == 0) {
+        if (with_full_state == 0) {
             subject_take(&s, sync);
         }
         struct refund_ledger *was = refund_ledger_make(s.process, s.at);
@@ -307,14 +307,14 @@ static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
         assert_int_equal(load_relaxed(&is->reset_emptied), 1);
         struct sync_full room;
         const struct sync_full *moved = sync_load(s.process, to, s.rule, START_NS, &room);
-        assert_int_equal(moved == sync, with_note);
+        assert_int_equal(moved == sync, with_full_state);
         assert_int_equal(moved->now.acked_refunds, 5);
         assert_int_equal(moved->incarnation, incarnation);
         nodes_stop(&s.n);
     }
 }
 
-static void test_many_keys_far_from_their_limits_are_told_no_more_often_without_notes(void **state)
+static void test_many_keys_far_from_their_limits_are_reported_no_more_often_without_full_sync_states(void **state)
 {
     (void) state;
     static const size_t sizes[] = {3000, MAX_KEYS}; /* with a note for each, and without any that lasts */
@@ -391,14 +391,14 @@ static void test_presumed_units_of_two_windows_fit_in_a_word(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_a_note_says_is_there_when_it_was_taken_away),
+        cmocka_unit_test(test_what_a_full_sync_state_says_outlasts_its_demotion),
         cmocka_unit_test(test_a_window_that_was_told_in_full_is_not_news_again),
-        cmocka_unit_test(test_units_denied_without_a_note_are_counted),
+        cmocka_unit_test(test_units_denied_without_a_full_sync_state_are_counted),
         cmocka_unit_test(test_keys_of_any_length_keep_their_names),
         cmocka_unit_test(test_a_note_is_not_taken_from_a_report_under_way),
         cmocka_unit_test(test_a_note_is_not_taken_while_the_fleet_has_a_reset_to_confirm),
         cmocka_unit_test(test_what_was_given_back_goes_with_a_key_that_moves),
-        cmocka_unit_test(test_many_keys_far_from_their_limits_are_told_no_more_often_without_notes),
+        cmocka_unit_test(test_many_keys_far_from_their_limits_are_reported_no_more_often_without_full_sync_states),
         cmocka_unit_test(test_a_table_takes_128_bytes_a_key),
         cmocka_unit_test(test_presumed_units_of_two_windows_fit_in_a_word),
     };
