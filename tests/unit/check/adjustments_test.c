@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each call promises that changes what a key has used: weir_refund, weir_charge, weir_reserve and weir_reset.
- * Under a clock that the test moves, but for the last two tests.
+ * The calls that change what a key has used: weir_refund, weir_charge, weir_reserve and weir_reset. Under a clock that
+ * the test moves, except for the last two tests.
  *
  * Guards: src/check/refund.c, src/check/charge.c, src/check/reserve.c, src/check/reset.c
  */
@@ -22,9 +22,9 @@ static void test_a_refund_belongs_to_the_window_it_was_taken_from(void **state)
         weir_refund(d.u, &d.key, 20);
         assert_int_equal(left(&d.key), slides ? 60 : 100); /* never above the limit */
         assert_int_equal(take(d.t, &d.key, 10), 10);
-        weir_refund(d.t, &d.key, 15); /* the latest go first: 10 of this window's, 5 of the last one's */
+        weir_refund(d.t, &d.key, 15); /* the latest units go first: 10 of this window, 5 of the window before */
         assert_int_equal(take(d.t, &d.key, 200), slides ? 65 : 100);
-        pass_time(2 * MINUTE); /* what is given back now is of a window that counts no more */
+        pass_time(2 * MINUTE); /* a refund now is of a window that no longer counts */
         weir_refund(d.t, &d.key, 100);
         assert_int_equal(take(d.t, &d.key, 200), 100);
     }
@@ -34,7 +34,7 @@ static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void *
 {
     (void) state;
     for (size_t i = 0; next_kind(i); i++) {
-        weir_refund(d.t, &d.key, 50); /* nothing was taken */
+        weir_refund(d.t, &d.key, 50); /* no unit was taken */
         assert_int_equal(take_both(30), 60);
         weir_refund(d.t, &d.key, 0);
         weir_refund(d.u, &d.key, 25);
@@ -50,21 +50,23 @@ static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void *
     }
 }
 
-/* 20 are used, then 130 are charged: 51 too many for the next one. The sliding window carries 150 into the next minute,
- * of which ceil(150 (60 - t) / 60) is 99 at t = 20.4 s. */
+/*
+ * 20 units are used, then 130 are charged: 51 too many for the next unit. The sliding window carries 150 into the next
+ * minute, of which ceil(150 (60 - t) / 60) is 99 at t = 20.4 s.
+ */
 static void test_later_requests_wait_for_what_was_charged(void **state)
 {
     (void) state;
     static const uint64_t waits_ms[] = {50000, 70400, 60000, 30600, 30600, 86390000, UINT64_C(2678390000)};
     for (size_t i = 0; next_kind(i); i++) {
         assert_int_equal(take(d.t, &d.key, 20), 20);
-        weir_charge(d.u, &d.key, 30); /* within the limit it is as if checked */
+        weir_charge(d.u, &d.key, 30); /* within the limit a charge is as a check */
         assert_int_equal(left(&d.key), 50);
         assert_int_equal(take(d.t, &d.key, 10), 10);
         weir_charge(d.u, &d.key, 100);
-        weir_refund(d.u, &d.key, 10); /* can be given back */
+        weir_refund(d.u, &d.key, 10); /* a charge can be refunded */
         weir_verdict v;
-        assert_true(!weir_check(d.t, &d.key, 1, &v) && v.remaining == 0); /* and what it was granted is gone */
+        assert_true(!weir_check(d.t, &d.key, 1, &v) && v.remaining == 0); /* and its grant is gone */
         assert_int_equal(v.retry_after_ns, waits_ms[i] * MILLISECOND);
         pass_time(v.retry_after_ns - 1);
         assert_int_equal(take_both(2), 0);
@@ -85,7 +87,8 @@ static void test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked(vo
         assert_true(weir_reserve(i % 2 == 0 ? d.t : d.u, &d.key, 1, NEVER, &wait_ns) &&
                     wait_ns == 100 * i * MILLISECOND);
     }
-    assert_false(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns)); /* five stand there: it could go after them */
+    /* Five places are taken: the request could go after them. */
+    assert_false(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns));
     assert_int_equal(wait_ns, 500 * MILLISECOND);
     weir_refund(d.t, &d.key, 2); /* the last two are cancelled */
     assert_true(!weir_reserve(d.t, &d.key, 1, 300 * MILLISECOND - 1, &wait_ns) && wait_ns == 300 * MILLISECOND);
@@ -95,7 +98,7 @@ static void test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked(vo
     assert_false(weir_reserve(d.u, &d.key, 2, NEVER, NULL));
     assert_true(weir_reserve(d.u, &d.key, 1, NEVER, NULL)); /* in 350 ms */
     pass_time(450 * MILLISECOND);
-    assert_true(weir_check(d.u, &d.key, 3, NULL)); /* whoever comes next waits for all three */
+    assert_true(weir_check(d.u, &d.key, 3, NULL)); /* the next request waits for all three */
     assert_true(weir_reserve(d.t, &d.key, 0, NEVER, &wait_ns) && wait_ns == 300 * MILLISECOND);
 }
 
@@ -108,7 +111,7 @@ static void test_a_token_bucket_lends_and_other_limits_have_no_queue(void **stat
         assert_true(weir_reserve(d.t, &d.key, 98, 0, &wait_ns) && wait_ns == 0);
         assert_int_equal(weir_reserve(d.u, &d.key, 4, NEVER, &wait_ns), lends);
         assert_true(lends ? wait_ns == 1200 * MILLISECOND : wait_ns > 0);
-        assert_int_equal(left(&d.key), lends ? 0 : 2); /* a refused one takes nothing */
+        assert_int_equal(left(&d.key), lends ? 0 : 2); /* a refused reservation takes no unit */
         weir_refund(d.t, &d.key, lends ? 4 : 0);
         assert_int_equal(take(d.t, &d.key, 9), 2);
         assert_false(weir_reserve(d.t, &d.key, 1, 0, NULL));
@@ -137,14 +140,14 @@ static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
             assert_int_equal(weir_reset(d.w, &d.key), 0);
             weir_verdict v;
             assert_true(weir_peek(d.u, &d.key, 100, &v) && v.remaining == 100 && v.reset_after_ns == 0);
-            pass_time(n == 0 ? 50 * SECOND : 0); /* nor does it come back with the next window */
+            pass_time(n == 0 ? 50 * SECOND : 0); /* and the units do not come back with the next window */
         }
         const weir_key none = weir_make_key(d.w, WEIR_NO_POLICY, "k", 1);
         assert_int_equal(weir_reset(d.w, &none), -ENOENT);
     }
 }
 
-/* The desk in real time. */
+/* Opens the desk on the system's clock. */
 static void open_real(weir_limit limit)
 {
     (void) close_desk(NULL);
@@ -179,7 +182,7 @@ static void test_in_real_time_reservations_are_even(void **state)
     (void) state;
     open_real((weir_limit){.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .period_ns = SECOND, .burst = 50});
     bool even = false;
-    for (int attempt = 0; attempt < 100 && !even; attempt++) { /* until nobody takes the processor away */
+    for (int attempt = 0; attempt < 100 && !even; attempt++) { /* until no other process takes the processor */
         assert_int_equal(weir_reset(d.w, &d.key), 0);
         const uint64_t start_ns = real_ns();
         uint64_t due_ns[30];

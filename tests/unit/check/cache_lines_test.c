@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which cache lines a check writes. A hit, and a denial that is answered from the slot, writes its thread's slot and
- * its thread's tally; nothing of that lies on a line that another thread reads or writes. All memory that a check could
- * write is compared before and after: by a clock that stands still nothing else moves.
+ * Which cache lines a check writes. A hit, or a denial that is answered from the slot, writes its thread's slot and
+ * its thread's tally. No other thread reads or writes these lines. The test compares all memory that a check could
+ * write before and after: the clock stands still, so nothing else changes.
  *
  * Guards: src/check/check.c, src/thread/slot.h, src/check/verdict.h, src/thread/thread.c
  */
@@ -56,7 +56,7 @@ static void setup_open(struct setup *s)
     for (size_t i = 0; i < THREADS; i++) {
         s->t[i] = weir_attach(s->w);
         assert_non_null(s->t[i]);
-        /* Until the thread has a grant that lasts, and a denial to answer by. */
+        /* Checks until the thread has a grant that lasts, and a cached denial. */
         for (int n = 0; n < 10 * CHECKS; n++) {
             (void) weir_check(s->t[i], &s->hot, 1, NULL);
             (void) weir_check(s->t[i], &s->denied, 1, NULL);
@@ -64,7 +64,7 @@ static void setup_open(struct setup *s)
     }
 }
 
-/* What of a piece of memory has changed, a byte per line that the piece touches. */
+/* Which lines of a piece of memory have changed, a byte for each line that the piece touches. */
 struct copy {
     const unsigned char *memory;
     size_t size;
@@ -99,7 +99,7 @@ static void copy_compare(struct copy *copy, struct lines *written)
     free(copy->before);
 }
 
-/* The lines that so many checks of one thread write. */
+/* The lines that a check of one thread writes. */
 static struct lines lines_of(const struct setup *s, size_t thread, const weir_key *key, bool allowed)
 {
     const struct limiter *limiter = &s->w->limiter;
@@ -113,7 +113,7 @@ static struct lines lines_of(const struct setup *s, size_t thread, const weir_ke
     for (int n = 0; n < CHECKS; n++) {
         assert_int_equal(weir_check(s->t[thread], key, 1, &verdict), allowed);
     }
-    assert_int_equal(load_relaxed(&s->t[thread]->slow_count), slow); /* they were hits */
+    assert_int_equal(load_relaxed(&s->t[thread]->slow_count), slow); /* the checks were hits */
     struct lines written = {.count = 0};
     for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]); i++) {
         copy_compare(&copies[i], &written);

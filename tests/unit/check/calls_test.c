@@ -22,7 +22,7 @@ static void test_peeking_and_a_cost_of_zero_take_nothing(void **state)
                 assert_int_equal(weir_peek(d.t, &d.key, cost, &v), cost + used <= 100);
                 assert_int_equal(v.remaining, 100 - used);
             }
-            assert_int_equal(weir_check(d.t, &d.key, 0, &zero), used < 100); /* as if for 1 */
+            assert_int_equal(weir_check(d.t, &d.key, 0, &zero), used < 100); /* as a cost of 1 */
             assert_true(zero.remaining == v.remaining && zero.retry_after_ns == v.retry_after_ns);
             assert_int_equal(weir_check(d.t, &d.key, 1, NULL), used < 100);
         }
@@ -60,8 +60,10 @@ static const weir_policy people[] = {{.name = "address", .limits = three, .limit
                                      {.name = "endpoint", .limits = &five, .limit_count = 1},
                                      {.name = "trial", .limits = &five, .limit_count = 1, .mode = WEIR_SHADOW}};
 
-/* "10/s, 120/min, 240/h per address and per user". One after the other, a request that a later limit refuses would have
- * used up the earlier ones; and refused ones would keep a client that goes on trying locked out. */
+/*
+ * "10/s, 120/min, 240/h per address and per user". If keys were checked one after the other, a request that a later
+ * limit refuses would use up the earlier limits. Then a client that goes on trying would stay locked out.
+ */
 static void test_refused_requests_use_up_no_limit_of_any_key(void **state)
 {
     (void) state;
@@ -135,7 +137,7 @@ static void test_unknown_and_shadow_policies_among_several_keys_deny_nothing(voi
         assert_true(n > 10 || v.would_deny == (n > 5));
         assert_int_equal(left(&keys[1]), n <= 5 ? 5 - n : 0);
     }
-    weir_refund(d.t, &keys[1], 1); /* what had no room was not counted */
+    weir_refund(d.t, &keys[1], 1); /* denied requests were not counted */
     pass_time(SECOND);
     assert_false(weir_check_all(d.t, keys, (const uint64_t[]){1, 1, 11}, 3, &v));
     assert_int_equal(left(&keys[1]), 1); /* all or nothing */
@@ -154,12 +156,15 @@ static void test_shadow_mode_lets_everything_pass_and_says_what_it_would_deny(vo
         }
         uint64_t wait_ns = 1;
         assert_true(weir_reserve(d.t, &d.key, 1000, 0, &wait_ns) && wait_ns == 0);
-        weir_refund(d.t, &d.key, 1); /* of what it would deny, nothing was counted */
+        weir_refund(d.t, &d.key, 1); /* requests that the policy would deny were not counted */
         assert_int_equal(left(&d.key), 1);
     }
 }
 
-/* Windows: the same count; buckets: the same units owed, which refill at the rate of the tier that was asked last. */
+/*
+ * Windows of two tiers have one count. Buckets of two tiers owe the same units, which refill at the rate of the tier
+ * that was checked last.
+ */
 static void test_tiers_share_what_was_used_and_are_reset_together(void **state)
 {
     (void) state;
@@ -182,7 +187,9 @@ static void test_tiers_share_what_was_used_and_are_reset_together(void **state)
     }
 }
 
-/* More than the lesser limit: a greater one, of another tier or a later policy, has to know of all of it. */
+/*
+ * More units are charged than the lesser limit. A greater limit, of another tier or a later policy, counts all of them.
+ */
 static void test_what_was_charged_beyond_a_limit_is_known_to_a_greater_one(void **state)
 {
     (void) state;
@@ -204,7 +211,7 @@ static void test_a_changed_limit_keeps_what_was_used(void **state)
         assert_int_equal(weir_find_policy(d.w, "p"), d.key.policy); /* a name keeps its number */
         assert_int_equal(left(&d.key), 140);
         set_limits((weir_limit[]){of_units(kinds[i], 40)}, 1);
-        weir_verdict v; /* less than was used: 20 must be over first, and one more */
+        weir_verdict v; /* less than was used: first 21 units must be over */
         assert_true(!weir_check(d.t, &d.key, 1, &v) && v.remaining == 0 && v.limit == 40);
         assert_true(kinds[i].algorithm < WEIR_TOKEN_BUCKET || v.retry_after_ns == 31500 * MILLISECOND);
         pass_time(v.retry_after_ns - 1);
@@ -221,7 +228,7 @@ static void test_limits_that_swap_their_places_keep_their_counts(void **state)
                                           of_units(kinds[2], 40)};
     open_limits(limits, WEIR_MAX_LIMITS);
     assert_int_equal(take_both(4), 8);
-    for (size_t n = 1; n <= WEIR_MAX_LIMITS; n++) { /* they go round, and the first one is alone for a while */
+    for (size_t n = 1; n <= WEIR_MAX_LIMITS; n++) { /* the limits go round, and the first one is alone for a while */
         const weir_limit first = limits[0];
         memmove(limits, limits + 1, sizeof(limits) - sizeof(first));
         limits[WEIR_MAX_LIMITS - 1] = first;
@@ -247,8 +254,10 @@ static void test_a_sliding_log_takes_65536_units(void **state)
     assert_true(weir_check(d.t, &d.key, WEIR_MAX_LOG_UNITS, &v) && v.remaining == 0);
 }
 
-/* Few great logs or many small ones fill the memory; a request that finds none is denied, those that have theirs go on;
- * and when their windows are over, others have it, the first time they ask. */
+/*
+ * Few great logs or many small ones fill the memory. A request that finds no memory is denied, and keys with a log go
+ * on. When the windows of these logs are over, other keys get the memory at their first request.
+ */
 static void test_logs_that_are_over_make_room_for_others(void **state)
 {
     (void) state;
@@ -269,7 +278,7 @@ static void test_logs_that_are_over_make_room_for_others(void **state)
             weir_get_stats(d.w, &stats);
             assert_int_equal(stats.untracked_count, round + 1);
             d.key = weir_make_key(d.w, d.key.policy, &names[0], sizeof(names[0]));
-            weir_refund(d.t, &d.key, 1); /* it has used its own up, and goes on */
+            weir_refund(d.t, &d.key, 1); /* the key has used its own log up, and goes on */
             assert_int_equal(take(d.t, &d.key, 2), 1);
         }
     }

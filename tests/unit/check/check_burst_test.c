@@ -13,7 +13,7 @@
 #define MINUTE (60 * SECOND)
 #define MOST   256
 
-/* Two weirs under one clock that are asked for the same: `w` in bursts, `one` by single checks. */
+/* Two weirs under one clock that get equal requests: `w` in bursts, `one` by single checks. */
 static struct {
     struct fake_clock clock;
     weir *w, *one;
@@ -59,7 +59,7 @@ static int close_desk(void **state)
     return 0;
 }
 
-/* A random key of both weirs: few keys, many, of policies that there are, and of one that there is not. */
+/* A random key of both weirs: of few keys, of many, of policies in force, and of an unknown policy. */
 static void random_key(uint64_t *random, char name[16], weir_key *burst, weir_key *single)
 {
     const uint64_t number = random_below(random, random_below(random, 2) == 0 ? 5 : 5000);
@@ -139,7 +139,7 @@ static void test_a_key_that_comes_again_finds_what_is_left(void **state)
     assert_true(bits[1] == 0 && bits[2] == 0 && bits[3] == 0);
 }
 
-/* A key of the same place in a thread's memory of what has come: each lets it forget the other. */
+/* A key with the same place in a thread's recent keys: each of the two replaces the other there. */
 static weir_key rival_of(const weir *w, const weir_thread *t, const weir_key *key, uint32_t *number)
 {
     weir_key rival;
@@ -150,7 +150,10 @@ static weir_key rival_of(const weir *w, const weir_thread *t, const weir_key *ke
     return rival;
 }
 
-/* So both go the short way each time, and what was worked out of a later coming does not hold when its turn comes. */
+/*
+ * So both keys are charged directly each time. What the burst has worked out ahead for the second coming of a key no
+ * longer holds at its turn.
+ */
 static void test_what_is_worked_out_too_early_is_decided_anew(void **state)
 {
     (void) state;
@@ -165,7 +168,7 @@ static void test_what_is_worked_out_too_early_is_decided_anew(void **state)
     const weir_key keys[] = {key, rival, key, rival, key, rival, key, rival};
     const uint64_t costs[] = {1, 2, 1, 1, 2, 2, 1, 1};
     uint64_t bits;
-    /* The key has one unit left when it asks for two, and its rival none. */
+    /* The key has one unit left when the request is for two, and its rival has none. */
     assert_int_equal(weir_check_burst(d.t, keys, costs, 8, &bits), 5);
     assert_int_equal(bits, 0x4f);
     weir_stats stats;
@@ -188,7 +191,7 @@ static void test_nothing_and_nowhere(void **state)
     assert_int_equal(weir_check_burst(d.t, keys, costs, 3, NULL), 1);
 }
 
-/* A table as full as it is made for: keys in their first lines, in their second ones, and elsewhere. */
+/* A table with max_keys keys: in their first pairs, in their second pairs, and elsewhere. */
 static void test_a_burst_finds_every_key_of_a_full_table(void **state)
 {
     (void) state;
@@ -220,7 +223,7 @@ static void test_a_burst_finds_every_key_of_a_full_table(void **state)
     weir_close(w);
 }
 
-/* Keys that other nodes use as well: their notes are looked at ahead. */
+/* Keys that other nodes use as well: the burst reads their sync states ahead. */
 static void test_a_burst_of_a_fleet(void **state)
 {
     (void) state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each algorithm promises, held against all that has passed: the most units in any span of a period, and that a
+ * What each algorithm promises, compared with all that has passed: the most units in any span of a period, and that a
  * denied request passes after retry_after_ns and not earlier.
  *
  * Guards: src/algorithm/window.c, src/algorithm/bucket.c, src/algorithm/history.c, src/check/denial.c
@@ -93,7 +93,7 @@ static void test_spans_hold_no_more_than_each_algorithm_promises(void **state)
         const uint64_t most = most_in_span(passed, STEPS, SPAN_MS - (limit.algorithm < WEIR_TOKEN_BUCKET));
         assert_true(most <= cases[i].in_period);
         const bool slides = limit.algorithm == WEIR_SLIDING_WINDOW;
-        assert_true(slides || most == cases[i].in_period); /* and they can be had */
+        assert_true(slides || most == cases[i].in_period); /* and so many units do pass */
         for (size_t d = 0; d < SPAN_MS && slides; d++) {
             assert_true(most_in_span(passed, STEPS, d) <= 50 + 50 * d / SPAN_MS);
         }
@@ -101,8 +101,10 @@ static void test_spans_hold_no_more_than_each_algorithm_promises(void **state)
     }
 }
 
-/* By brute force over all that ever passed: no window of a period has more than the limit, whoever is denied had no
- * room, and has at `retry_after_ns` and not before. */
+/*
+ * By brute force over all units that ever passed: no window of a period has more than the limit. A denied request had
+ * no room; it has room at `retry_after_ns` and not before.
+ */
 static void test_a_sliding_log_is_exact(void **state)
 {
     (void) state;
@@ -125,7 +127,7 @@ static void test_a_sliding_log_is_exact(void **state)
         weir_verdict v;
         const bool passes = weir_check(b.t, &b.key, cost, &v);
         assert_int_equal(passes, used + cost <= LIMIT);
-        if (!passes) { /* the oldest must leave the window, until there is room: the last of them is this one */
+        if (!passes) { /* the oldest units must leave the window until there is room: this is the last of them */
             const size_t last = count + cost - LIMIT - 1;
             assert_int_equal(v.retry_after_ns, times[last] + limit.period_ns - now_ns);
         }
@@ -143,7 +145,7 @@ static void test_a_sliding_log_is_exact(void **state)
     weir_close(b.w);
 }
 
-/* Whoever is denied is admitted after retry_after_ns, and one nanosecond earlier is not. */
+/* A denied request is admitted after retry_after_ns, and not one nanosecond earlier. */
 static void obey(const weir_limit *limits, size_t count, uint64_t cost_most, uint64_t pause_ns, uint64_t *rng)
 {
     struct bench b;

@@ -136,7 +136,7 @@ static void test_a_cell_conforms_as_in_virtual_scheduling(void **state)
             back_to_back += cells == at / 2 + 1;
         }
         assert_int_equal(back_to_back, 1 + tolerances[i] / (9 - 2));
-        /* Who tries in every slot gets the rate, 1 in 4.5, and the burst ahead of it. */
+        /* A sender that tries in every slot gets the rate, 1 in 4.5, and the burst ahead of it. */
         assert_in_range(cells, 1001, 1001 + tolerances[i] / 9);
         weir_close(b.w);
     }
@@ -157,7 +157,7 @@ static void test_cloudflares_two_counters(void **state)
     assert_true(weir_peek(b.t, &b.key, 1, &v));
     assert_int_equal(v.remaining, 50 - 32);
     assert_int_equal(bench_drain(&b, 18), 18);
-    /* 49.5 of 50: the next one would make 50.5. It fits when 31 are carried: 42 (60 - t) / 60 = 31. */
+    /* 49.5 of 50: the next request would make 50.5. It fits when 31 are carried: 42 (60 - t) / 60 = 31. */
     assert_true(!weir_check(b.t, &b.key, 1, &v) && v.remaining == 0);
     assert_int_equal(v.retry_after_ns, 714285715);
     assert_int_equal(v.reset_after_ns, 105 * SECOND);
@@ -274,7 +274,7 @@ static uint64_t month_ns(int year, int month)
     return (uint64_t) timegm(&tm) * SECOND;
 }
 
-/* Uses up a quota, and finds it whole at `end_ns` and not before. */
+/* Uses up a quota, which is whole at `end_ns` and not before. */
 static void quota_ends_at(struct bench *b, uint64_t end_ns)
 {
     weir_verdict v;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers that rest on several limits or several keys: how long a refused reservation has to wait, and how a
- * weir_check_all counts beside entries of single keys. Under a clock that the test moves.
+ * weir_check_all counts where single keys have overrides. Under a clock that the test moves.
  *
  * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c
  */
@@ -54,7 +54,7 @@ static weir_limit random_limit(uint64_t *rng, size_t at)
     return limit;
 }
 
-/* Who waits as long as a refused reservation says may go at once, and one nanosecond earlier may not. */
+/* After the wait that a refused reservation gives, the request may go at once; one nanosecond earlier it may not. */
 static void test_a_refused_reservation_says_when_all_limits_let_it_go(void **state)
 {
     (void) state;
@@ -93,7 +93,7 @@ static void test_a_refused_reservation_says_when_all_limits_let_it_go(void **sta
 
 static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 3600 * SECOND};
 
-/* What a weir has counted since the last look. */
+/* Expects what a weir has counted since `before`. */
 static void expect_counts(weir_stats *before, uint64_t allowed, uint64_t denied, uint64_t would_deny)
 {
     weir_stats now;
@@ -143,13 +143,13 @@ static void test_a_request_of_several_keys_counts_once_for_each_beside_entries(v
     const uint64_t costs[] = {1, 11};
     assert_false(weir_check_all(d.t, (const weir_key[]){friend, other}, costs, 2, NULL));
     expect_counts(&stats, 0, 2, 0);
-    /* Nothing was counted against the limits of those that were denied. */
+    /* Denied requests took no units of their limits. */
     assert_true(weir_peek(d.t, &other, 8, &verdict));
     assert_int_equal(verdict.remaining, 8);
     weir_close(d.w);
 }
 
-/* One thread has looked at the clock, the other goes by a tick that is some milliseconds old. */
+/* One thread has read the clock, the other goes by a tick that is some milliseconds old. */
 static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock(void **state)
 {
     (void) state;
@@ -173,7 +173,7 @@ static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_
         for (int i = 0; i < 5; i++) {
             const struct timespec pause = {.tv_nsec = 10000000};
             (void) nanosleep(&pause, NULL);
-            ahead->looked_count = load_relaxed(&ahead->slow_count) - CLOCK_EVERY; /* it looks at the clock next */
+            ahead->looked_count = load_relaxed(&ahead->slow_count) - CLOCK_EVERY; /* this thread reads the clock next */
             const weir_key key = weir_make_key(w, id, &i, sizeof(i));
             assert_true(weir_check(ahead, &key, burst - 1, NULL));
             assert_true(weir_check(behind, &key, 1, NULL));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program may rely on that was compiled with another version of the header.
+ * What a program that was compiled with another version of the header may rely on.
  *
  * Guards: src/limiter/stats.c, src/limiter/weir.c, include/weir/weir.h
  */
@@ -102,7 +102,7 @@ static void test_statistics_fill_the_room_that_the_caller_has(void **state)
 
     memset(&later, UNTOUCHED, sizeof(later));
     weir_get_stats_sized(w, &later.stats, offsetof(weir_stats, key_capacity));
-    expect_bytes(&later, 0, offsetof(weir_stats, key_capacity), 0); /* nothing was checked */
+    expect_bytes(&later, 0, offsetof(weir_stats, key_capacity), 0); /* no check was made */
     expect_bytes(&later, offsetof(weir_stats, key_capacity), sizeof(later), UNTOUCHED);
 
     memset(&later, UNTOUCHED, sizeof(later));

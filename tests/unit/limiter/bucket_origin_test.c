@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hosts whose wall clock was years off when the weir was opened: from the first reading of the fleet's time on, every
- * limit is what it is elsewhere. And how far a weir without a fleet can go.
+ * Hosts whose wall clock was years off at weir_open: from the first reading of fleet time on, every limit is as on
+ * other hosts. And how long a weir without a fleet can run.
  *
  * Guards: src/limiter/bucket_origin.c
  */
@@ -44,7 +44,7 @@ static void test_a_wall_clock_that_was_years_off_at_open_changes_no_limit(void *
             nodes_init(&n, &policy, 1);
             node_open(&n, 0, wrong_ns[i]);
             struct node *node = &n.node[0];
-            assert_in_range(ask(node, 2 * LIMIT), LIMIT / 64, LIMIT); /* before it knows the time */
+            assert_in_range(ask(node, 2 * LIMIT), LIMIT / 64, LIMIT); /* before the node knows fleet time */
             pass(&n, 3000);
             const uint64_t burst = ask(node, 50 * LIMIT);
             assert_in_range(burst, LIMIT - 1, LIMIT + 1);
@@ -58,7 +58,7 @@ static void test_a_wall_clock_that_was_years_off_at_open_changes_no_limit(void *
     }
 }
 
-/* What is set later goes by the fleet's time as well: policies, and entries of single keys. */
+/* Policies and overrides of single keys that are set later go by fleet time as well. */
 static void test_policies_and_entries_that_come_later_go_by_the_right_time(void **state)
 {
     (void) state;
@@ -72,7 +72,7 @@ static void test_policies_and_entries_that_come_later_go_by_the_right_time(void 
             struct node *node = &n.node[0];
             (void) ask(node, LIMIT);
             pass(&n, 3000);
-            /* The same again, under another limit, and back. */
+            /* Under another limit, and back. */
             weir_limit other = limit;
             other.limit = 2 * LIMIT;
             other.delay *= 2;
@@ -92,7 +92,7 @@ static void test_policies_and_entries_that_come_later_go_by_the_right_time(void 
     }
 }
 
-/* What was used before the time is known stays used, whatever the step; by a bucket that refills for ten minutes. */
+/* Units that were used before fleet time is known stay used, whatever the step. The bucket refills for ten minutes. */
 static void test_what_was_used_before_the_time_is_known_stays_used(void **state)
 {
     (void) state;
@@ -145,7 +145,7 @@ static void test_a_bucket_without_a_fleet_is_right_for_eight_years(void **state)
                 assert_true(weir_poll(w) >= 0);
             }
         }
-        fake_clock_advance(&clock, (uint64_t) YEAR * 5 / 4); /* and then it does not count */
+        fake_clock_advance(&clock, (uint64_t) YEAR * 5 / 4); /* after that time every request passes */
         assert_true(weir_poll(w) >= 0);
         for (uint64_t i = 0; i < 10 * LIMIT; i++) {
             assert_true(weir_check(t, &key, 1, NULL));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the log says of policies that deny, on a clock that the test moves: when, how often, of whom.
+ * What the log says of policies that deny, on a clock that the test moves: when, how often, of which keys.
  *
  * Guards: src/limiter/denial_log.c
  */
@@ -79,7 +79,7 @@ static void let_pass(struct server *p, uint64_t ms)
     }
 }
 
-/* Denies exactly so many checks. */
+/* Makes exactly `count` checks that are denied. */
 static void deny_bytes(struct server *p, weir_policy_id policy, const void *bytes, size_t size, uint64_t times,
                        uint64_t cost)
 {
@@ -114,7 +114,7 @@ static void test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_a
     assert_int_equal(p.count, 0);
     deny(&p, id, "greedy", 40);
     deny(&p, id, "other", 1);
-    let_pass(&p, 1000); /* the first look that can see it is at 4 s: every second from weir_open on */
+    let_pass(&p, 1000); /* the first step that can see it is at 4 s: there is one each second from weir_open on */
     assert_int_equal(p.count, 0);
     let_pass(&p, 1000);
     is_line(&p, 0, 5000,
@@ -131,7 +131,7 @@ static void test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_a
     is_line(&p, 4, 45000, "policy api denies no more: 241 checks in 23 s");
     assert_int_equal(p.count, 5);
     let_pass(&p, 600000);
-    assert_int_equal(p.count, 5); /* nothing denied, nothing said */
+    assert_int_equal(p.count, 5); /* no denial, no line */
     deny(&p, id, "third", 2);
     let_pass(&p, 2000);
     is_line(&p, 5, 657000, "policy api begins to deny: 2 checks in 2 s, most by api:third (2 units)");
@@ -193,7 +193,7 @@ static void test_tiers_are_told_of_with_their_policy(void **state)
         "policy api begins to deny: 20 checks and would deny 10 in 2 s, most by api:a (20 units), api:b (10 units)");
     is_line(&p, 1, 2000, "policy login begins to deny: 3 checks in 2 s, most by login:c (3 units)");
     assert_int_equal(p.count, 2);
-    /* Policies that go leave nothing behind that denies. */
+    /* A policy that is removed writes no further line. */
     set_policies(p.w, policies, 2);
     let_pass(&p, 10000);
     is_line(&p, 2, 12000, "policy api denies no more: 20 checks and would deny 10 in 1 s");
@@ -210,7 +210,7 @@ static void test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_coun
         server_open(&p, false);
         const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
         uint64_t denied = 0;
-        /* Bursts after pauses of nothing to 20 s: also just after it was said to be over. */
+        /* Bursts after pauses of 0 to 20 s; also just after the line that the denials are over. */
         for (uint64_t at = 0; at < 300000;) {
             const uint64_t pause = random_below(&rng, 400) * 50;
             const uint64_t more = random_below(&rng, 5);
@@ -301,7 +301,7 @@ static void test_checks_and_units_are_told_apart_and_what_has_no_key_names_none(
     deny_bytes(&p, id, NULL, 0, 7, 1); /* a limit for all together */
     let_pass(&p, 10000);
     is_line(&p, 1, 12000, "policy api denies: 7 checks in 10 s");
-    deny_bytes(&p, id, "never", 5, 9, 11); /* can never pass: no list has it */
+    deny_bytes(&p, id, "never", 5, 9, 11); /* the request can never pass, so no list has its key */
     let_pass(&p, 10000);
     is_line(&p, 2, 22000, "policy api denies: 9 checks in 10 s");
     server_close(&p);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Header fields: what each style writes, into room of any size, and that a client that obeys Retry-After is admitted.
+ * Header fields: what each style writes into room of any size. A client that obeys Retry-After is admitted.
  *
  * Guards: src/limiter/http_headers.c, src/base/text.h
  */
@@ -69,7 +69,7 @@ static weir_policy_id set_policy(weir *w, const char *name, const weir_limit *li
     return id;
 }
 
-/* The fields are these, and as long as the return value says. */
+/* Expects these fields, and their length as the return value. */
 static void writes(weir_header_style style, const weir *w, weir_policy_id policy, const weir_verdict *verdict,
                    const char *expected)
 {
@@ -374,7 +374,7 @@ static void test_a_policy_that_there_is_not_writes_no_fields(void **state)
         }
     }
     const weir_policy_id other = set_policy(w, "other", two, 1);
-    writes(WEIR_HEADERS_RETRY_AFTER, w, policy, &denied, ""); /* "api" is there no more */
+    writes(WEIR_HEADERS_RETRY_AFTER, w, policy, &denied, ""); /* "api" is no longer in force */
     writes(WEIR_HEADERS_DRAFT_11, w, other, &passed,
            "RateLimit-Policy: \"burst\";q=100;w=60\r\nRateLimit: \"burst\";r=50;t=30\r\n");
     weir_close(w);
@@ -418,7 +418,7 @@ static uint64_t told_to_wait(const weir *w, weir_policy_id policy, const weir_ve
     return seconds;
 }
 
-/* A client of one key that comes at random times, and does what it is told. */
+/* A client of one key that comes at random times, and obeys Retry-After. */
 static void obey(const weir_limit *limits, size_t limit_count, uint64_t pause_ns, uint64_t cost_most, uint64_t *rng)
 {
     struct fake_clock clock;
@@ -490,7 +490,7 @@ static void test_a_client_of_several_limits_that_waits_as_it_is_told_is_admitted
     obey(limits, 4, 5 * SECOND, 3, &rng);
 }
 
-/* The verdict's key says whose policy's fields they are. */
+/* The fields are those of the policy of the verdict's key. */
 static void test_a_client_of_several_keys_that_waits_as_it_is_told_is_admitted(void **state)
 {
     (void) state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening, closing, attaching, forking: nothing is left behind.
+ * Opening, closing, attaching and forking leave nothing behind.
  *
  * Guards: src/limiter/weir.c, src/limiter/weir_open.c, src/limiter/options.c, src/limiter/background.c,
  * src/thread/limiter.c, src/thread/thread.c, src/limiter/stats.c
@@ -21,7 +21,7 @@ static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .per
 static void test_hundreds_of_rounds_leave_no_thread_and_no_descriptor(void **state)
 {
     (void) state;
-    weir_close(open_or_fail(NULL)); /* what the first thread of a process brings with it is not ours */
+    weir_close(open_or_fail(NULL)); /* what the first thread of a process makes is not the library's */
     const size_t threads = count_threads();
     const size_t descriptors = count_descriptors();
     for (int round = 0; round < ROUNDS; round++) {
@@ -36,7 +36,7 @@ static void test_hundreds_of_rounds_leave_no_thread_and_no_descriptor(void **sta
         const weir_key key = weir_make_key(w, policy, "k", 1);
         assert_true(weir_check(t, &key, 1, NULL));
         if (round % 2 == 0) {
-            weir_detach(t); /* else weir_close does it */
+            weir_detach(t); /* else weir_close detaches it */
         }
         weir_close(w);
     }
@@ -73,7 +73,7 @@ static void test_a_forked_child_may_close_its_copy_and_the_parent_goes_on(void *
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        weir_close(w); /* would hang if it joined a thread that is not there */
+        weir_close(w); /* would hang if weir_close joined a thread that the child lacks */
         _exit(7);
     }
     int status = 0;
@@ -145,7 +145,7 @@ static void test_zeroed_options_mean_defaults(void **state)
     (void) state;
     const weir_options options = {.size = sizeof(options)};
     weir *w = open_or_fail(&options);
-    assert_int_equal(weir_poll(w), -EINVAL); /* it has a thread */
+    assert_int_equal(weir_poll(w), -EINVAL); /* the weir has a thread of its own */
     assert_int_equal(weir_sync(w, 10), -ENOTCONN);
     weir_stats stats;
     weir_get_stats(w, &stats);

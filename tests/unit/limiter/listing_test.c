@@ -97,7 +97,7 @@ static void test_policies_are_told_with_what_was_left_to_a_default(void **state)
     for (size_t i = 0; i < listing.count; i++) {
         assert_int_equal(listing.ids[i], weir_find_policy(w, policies[i].name));
     }
-    /* The policies as they were last put in force, not all that ever were. */
+    /* A list has the policies that are in force, and no earlier ones. */
     assert_int_equal(weir_set_policies(w, policies + 2, 1, NULL), 0);
     expect_list(w, "a process hashed 2:2/1000000:2+0c0=a;");
     assert_int_equal(weir_set_policies(w, NULL, 0, NULL), 0);
@@ -105,7 +105,7 @@ static void test_policies_are_told_with_what_was_left_to_a_default(void **state)
     weir_close(w);
 }
 
-/* What a list gives is taken as it is, and gives the same list. */
+/* weir_set_policies takes a list as it is, and then the list is the same. */
 static void put_again(void *arg, const weir_policy_info *info)
 {
     weir *other = arg;
@@ -167,7 +167,7 @@ static void test_policies_of_a_file_are_told_of(void **state)
 
 static _Atomic uint64_t mixed_count;
 
-/* While others change the policies a list is of one set. */
+/* While other threads change the policies, a list is of one set. */
 static void *change_and_list(void *arg)
 {
     weir *w = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries of single keys that the program sets, and how keys are written for people: forms, networks, hashes. (Entries
- * of the fleet: shared_policies_test.c.)
+ * Overrides of single keys that the program sets, and how keys are written for people: forms, networks, hashes.
+ * (Overrides of the fleet: shared_policies_test.c.)
  *
  * Guards: src/limiter/key_overrides.c, src/policy/override_set.c, src/policy/entry.c, src/policy/key_form.c,
  * src/limiter/set_policies.c, src/base/percent.c
@@ -48,7 +48,7 @@ static int desk_close(void **state)
     return 0;
 }
 
-/* How many of 1,000 requests of a key that nobody has used pass. */
+/* How many of 1,000 requests of an unused key pass. */
 static uint64_t passes(const char *policy, const void *bytes, size_t length)
 {
     const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, policy), bytes, length);
@@ -83,7 +83,7 @@ static void set(const char *name, const char *value)
     }
 }
 
-/* That it is refused, with a sentence that says so. */
+/* Expects that an override is refused, with a sentence that has `what`. */
 static void refuse(const char *name, const char *value, int code, const char *says)
 {
     weir_error error;
@@ -95,7 +95,7 @@ static void refuse(const char *name, const char *value, int code, const char *sa
     }
 }
 
-/* All entries, as one text. */
+/* All overrides, as one text. */
 struct listing {
     char text[2000];
     size_t count;
@@ -149,7 +149,7 @@ static void test_an_entry_changes_and_goes(void **state)
     for (int i = 0; i < 15; i++) {
         assert_true(weir_check(d.t, &key, 1, NULL));
     }
-    set("p:%61", "12"); /* the same key, and what it has used stays */
+    set("p:%61", "12"); /* the same key; its used units stay */
     assert_false(weir_check(d.t, &key, 1, NULL));
     expect_list(d.w, "p:a=12;");
     set("p:a", "17");
@@ -175,7 +175,7 @@ static void test_entries_are_kept_through_policies(void **state)
     assert_int_equal(passes_text("q", "a"), 30);
     expect_list(d.w, "p:a=deny;q:a=30;");
     assert_int_equal(weir_set_policies(d.w, plain, 1, NULL), 0);
-    set("q:a", NULL); /* also without its policy */
+    set("q:a", NULL); /* also if its policy is not there */
     expect_list(d.w, "p:a=deny;");
 }
 
@@ -242,7 +242,7 @@ static void test_keys_that_are_addresses_are_named_as_addresses(void **state)
     assert_int_equal(passes_address("p", "198.51.100.9", 16), LIMIT);
     assert_int_equal(passes_address("p", "2001:db8::2", 16), LIMIT);
     assert_int_equal(passes_address("q", "198.51.100.7", 16), LIMIT);
-    set("p:%c6%33%64%09", "40"); /* as it was written where no form was known */
+    set("p:%c6%33%64%09", "40"); /* as the override was written before the form was set */
     assert_int_equal(passes_address("p", "198.51.100.9", 16), 40);
     expect_list(d.w, "p:198.51.100.7=deny;p:2001:db8::1=20;p/pro:198.51.100.7=30;p:198.51.100.8=deny;"
                      "p:198.51.100.9=40;");
@@ -303,7 +303,7 @@ static void test_the_smallest_network_holds(void **state)
     assert_int_equal(passes_address("p", "10.1.4.1", 8), 2);
 }
 
-/* Networks drawn at random, against the plainest way to find the smallest that an address is in. */
+/* Random networks, against the plainest way to find the smallest network of an address. */
 static void test_networks_agree_with_a_list_that_is_looked_through(void **state)
 {
     (void) state;
@@ -376,7 +376,7 @@ static void test_an_offender_can_be_denied_by_the_name_it_is_told_by(void **stat
     for (size_t i = 0; i < COUNT_OF(keys); i++) {
         const weir_policy_id id = weir_find_policy(d.w, keys[i].policy);
         const weir_key key = weir_make_key(d.w, id, keys[i].bytes, keys[i].length);
-        for (size_t j = 0; j < 4000 * (i + 2); j++) { /* more than those before */
+        for (size_t j = 0; j < 4000 * (i + 2); j++) { /* greater than all before */
             (void) weir_check(d.t, &key, 1, NULL);
         }
         fake_clock_advance(&d.clock, SECOND);
@@ -399,7 +399,7 @@ static void test_an_offender_can_be_denied_by_the_name_it_is_told_by(void **stat
     assert_string_equal(top[1].key, "%6e%6f%20%61%64%64%72%65%73%73");
 }
 
-/* A form of the caller's own: keys are four bytes, the number of a player. */
+/* A key form of the program: keys are four bytes, the number of a player. */
 
 static size_t player_write(char *out, size_t size, const void *key, size_t length)
 {

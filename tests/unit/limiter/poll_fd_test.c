@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_poll_fd without a Redis: the time alone, and what it refuses.
+ * weir_poll_fd without a Redis: the descriptor goes by the time alone; and what the call refuses.
  *
  * Guards: src/limiter/poll_set.c, src/limiter/background.c
  */
@@ -42,10 +42,10 @@ static void test_it_is_always_the_same_and_gone_with_the_weir(void **state)
     (void) state;
     const size_t before = count_descriptors();
     weir *w = open_without_thread();
-    assert_int_equal(count_descriptors(), before); /* who does not ask has none */
+    assert_int_equal(count_descriptors(), before); /* without weir_poll_fd there is no descriptor */
     const int fd = weir_poll_fd(w);
     assert_true(fd >= 0);
-    assert_true(readable(fd, 0)); /* it was never polled */
+    assert_true(readable(fd, 0)); /* the weir was never polled */
     (void) weir_poll(w);
     assert_int_equal(weir_poll_fd(w), fd);
     weir_close(w);
@@ -65,7 +65,7 @@ static void test_it_is_readable_when_the_time_has_come_and_not_before(void **sta
         assert_true(readable(fd, PATIENCE_MS));
         /* wait_ms is rounded up. */
         early += real_ns() + MILLISECOND < before_ns + (uint64_t) wait_ms * MILLISECOND;
-        assert_true(readable(fd, 0)); /* until it is polled */
+        assert_true(readable(fd, 0)); /* until the weir is polled */
     }
     assert_int_equal(early, 0);
     weir_close(w);
@@ -100,7 +100,7 @@ static void test_where_there_is_none_to_be_had_it_says_so_and_comes_later(void *
     const size_t before = count_descriptors();
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    /* The lowest number that is free, and one for the set but none for its timer. */
+    /* The lowest free descriptor; one is left for the set, and none for its timer. */
     const int next = dup(0);
     assert_true(next >= 0);
     (void) close(next);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What metrics there are, and what they say: the library's version, limits, and the outage mode of each policy.
+ * Which metrics there are, and their values: the library's version, limits, and the outage mode of each policy.
  *
  * Guards: src/limiter/prometheus.c, src/limiter/stats.c, src/base/text.h
  */
@@ -106,7 +106,7 @@ static void test_limits_are_told_in_units_and_seconds(void **state)
     }
     assert_int_equal(count_of(text, "\nweir_limit_"), 3 * 5);
     free(text);
-    /* A policy that is gone has checks yet, and no limit. */
+    /* A policy that was removed still has its checks, and no limit. */
     assert_int_equal(weir_set_policies(w, policies + 1, 1, NULL), 0);
     text = metrics_of(w);
     assert_int_equal(count_of(text, "\nweir_limit_"), 3);
@@ -135,7 +135,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *) a, *(const char *const *) b);
 }
 
-/* Dashboards and alerts go by these names: one that is added is added here, none is renamed. */
+/* Dashboards and alerts go by these names. A new name is added here, and no name changes. */
 static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **state)
 {
     (void) state;
@@ -211,7 +211,7 @@ static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **stat
     nodes_stop(&n);
 }
 
-/* An alert of keys that were in use goes by this label. */
+/* An alert about evicted keys that were in use goes by this label. */
 static void test_evicted_keys_are_counted_by_whether_they_were_used(void **state)
 {
     (void) state;

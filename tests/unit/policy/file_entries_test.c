@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries of single keys in a policy file: what they do, what they stand below, and where a fault is said to be.
+ * Overrides of single keys in a policy file: what they do, where they stand, and the place that an error names.
  *
  * Guards: src/policy/file_entries.c
  */
@@ -103,7 +103,7 @@ static void test_entries_of_a_file_hold_with_its_policies(void **state)
     assert_int_equal(passes_address("192.0.2.1"), LIMIT);
     assert_int_equal(passes("p", "\x20\x01\x0d\xb8\0\0\0\0", 8), 20);
     assert_int_equal(passes("two", "other", 5), 7);
-    /* The next file has others, and policies from a program have none. */
+    /* The next file has other overrides, and policies from a program have none. */
     load_or_fail("overrides: {p:198.51.100.8: 30}\n");
     assert_int_equal(passes_address("198.51.100.7"), LIMIT);
     assert_int_equal(passes_address("198.51.100.8"), 30);

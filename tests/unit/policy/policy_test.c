@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Malformed policies, from programs and from files: a sentence that says what to mend, and the old set stays.
+ * Malformed policies, from programs and from files: an error says what to mend, and the old set stays in force.
  *
  * Guards: src/algorithm/algorithm.h, src/policy/policy_names.c, src/policy/rate_list.c, src/limiter/set_policies.c,
  * src/policy/validate.c, src/policy/policy.c, src/policy/policy_set.c, src/policy/words.c,
@@ -197,7 +197,7 @@ static void test_files_have_every_algorithm_quotas_and_tiers(void **state)
     assert_string_equal(policies[1].name, "api/pro");
     assert_int_equal(policies[1].limits[0].algorithm, WEIR_SLIDING_LOG);
     assert_int_equal(policies[1].limits[0].limit, 65536);
-    assert_int_equal(policies[1].mode, WEIR_SHADOW); /* what a tier does not say is its policy's */
+    assert_int_equal(policies[1].mode, WEIR_SHADOW); /* a field that a tier lacks is its policy's */
     assert_int_equal(policies[2].limits[0].calendar, WEIR_CALENDAR_DAY);
     policy_file_free(file);
     weir_close(w);

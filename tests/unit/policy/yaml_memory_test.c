@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Policy files without memory: whichever allocation fails, the error is -ENOMEM and not that the file is malformed.
- *
- * The linker's --wrap leads the library's allocations here (tests/meson.build), and libyaml's own functions are
- * replaced by those of the same names below: a program's go before a shared library's.
+ * The linker's --wrap leads the library's allocations here (tests/meson.build). The functions below replace libyaml's
+ * of the same names: a program's symbols go before a shared library's.
  *
  * Guards: src/policy/tree.c, src/policy/text_file.c, src/policy/policy_file.c, src/policy/file_policies.c
  */
@@ -103,7 +102,7 @@ static void test_without_memory_a_file_is_not_called_malformed(void **state)
     assert_int_equal(write(fd, policies, sizeof(policies) - 1), sizeof(policies) - 1);
     assert_int_equal(close(fd), 0);
     weir_options options = WEIR_OPTIONS_INIT;
-    options.no_thread = true; /* nobody else allocates */
+    options.no_thread = true; /* no other thread allocates */
     weir *w = open_or_fail(&options);
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = SECOND};
     size_t failed = 0;

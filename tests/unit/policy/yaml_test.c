@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policy files that are malformed: where the fault stands, to the character, and what to do. And what is taken.
+ * Malformed policy files: the error names the place of the fault, to the character, and what to do. And files that are
+ * accepted.
  *
  * Guards: src/policy/tree.c, src/policy/fields.c, src/policy/values.c, src/policy/text_file.c, src/policy/words.c,
  * src/policy/colon.c, src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c
@@ -434,7 +435,7 @@ static size_t repeat(char *text, const char *head, const char *before, bool numb
     return size;
 }
 
-/* Linear work takes a hundredth of the bound; what was quadratic took from four seconds to minutes. */
+/* Linear work takes a hundredth of the bound. Quadratic work took from four seconds to minutes. */
 static void test_what_is_nested_or_repeated_is_refused_at_once(void **state)
 {
     (void) state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node lets pass of keys that the fleet has not told it of, on the in-memory fleet: new ones, those left alone
- * for a while, and quotas. Without a fleet at all: outage_test.c.
+ * What a node lets pass of keys without an answer of the fleet: new keys, keys that were unused for a while, and
+ * quotas. On the in-memory fleet. Nodes without a fleet are in outage_test.c.
  *
  * Guards: src/process/allowance.c, src/fleet/demand_learn.c, src/fleet/publish.c
  */
@@ -12,7 +12,7 @@
 
 static const uint64_t a_burst[NODES] = {1000, 1000, 1000};
 
-/* All nodes are asked for more than there is in the same moment; `on`: and go on to be. */
+/* All nodes are asked for more than there is at one time; `on`: and are asked again and again. */
 static void burst_on_all(weir_algorithm algorithm, uint64_t most, bool on)
 {
     struct nodes n;
@@ -28,13 +28,13 @@ static void burst_on_all(weir_algorithm algorithm, uint64_t most, bool on)
     if (!on) {
         ask_all(&n, 1000, a_burst);
     }
-    /* A queue is served in parts of whole units, each rounded down. */
+    /* The share of a queue is a whole number of units, rounded down. */
     const uint64_t idle = algorithm == WEIR_LEAKY_BUCKET ? NODES - 1 : 0;
     if (used_by_all(&n) + idle < most || used_by_all(&n) > most + NODES) {
         fail_msg("algorithm %d: %d of %d have passed", (int) algorithm, (int) used_by_all(&n), (int) most);
     }
     agree(&n);
-    if (algorithm != WEIR_SLIDING_LOG) { /* which keeps the latest ones up to its limit */
+    if (algorithm != WEIR_SLIDING_LOG) { /* a log keeps the latest units, up to its limit */
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
     }
     nodes_stop(&n);
@@ -56,7 +56,7 @@ static void test_a_burst_that_goes_on_stays_within_the_limit(void **state)
     }
 }
 
-/* For a quarter of an interval a node waits to hear of the others; then until it knows what is asked for. */
+/* A node goes by its equal share for a quarter of an interval, and then until it has learned the demand. */
 #define WAIT_MS  (INTERVAL_MS / 4)
 #define KNOWN_MS INTERVAL_MS
 
@@ -73,13 +73,17 @@ static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **st
     assert_false(v.allowed);
     assert_int_equal(v.limit, LIMIT);
     assert_in_range(v.retry_after_ns, 1, 200 * MILLISECOND);
-    for (uint64_t ms = 0; ms < WAIT_MS; ms += STEP_MS) { /* its answer comes in the second step, and is waited on */
+    for (uint64_t ms = 0; ms < WAIT_MS;
+         ms += STEP_MS) { /* the answer comes in the second step, and the node waits after it */
         pass(&n, STEP_MS);
         assert_int_equal(ask(node, 1000), 0);
     }
     assert_false(goes_by_fraction(node));
     uint64_t ms = WAIT_MS;
-    /* A queue is served in parts until it knows that nobody else is there; of whole units, each rounded down. */
+    /*
+     * A node goes by a share of a queue until it knows that no other node is there. The share is a whole number of
+     * units, rounded down.
+     */
     const bool queue = algorithm == WEIR_LEAKY_BUCKET;
     for (; ms <= KNOWN_MS + (queue ? INTERVAL_MS : 0) && node->used < LIMIT; ms += STEP_MS) {
         (void) ask(node, 1000);
@@ -89,7 +93,7 @@ static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **st
     nodes_stop(&n);
 }
 
-/* A key that was used, and told of, and then left alone for a while; then all nodes are asked in the same moment. */
+/* A key that was used and reported, and then unused for a while. Then all nodes are asked at one time. */
 static void test_a_burst_on_a_key_left_alone_stays_within_the_limit(void **state)
 {
     const weir_algorithm algorithm = *(const weir_algorithm *) *state;
@@ -110,7 +114,9 @@ static void test_a_burst_on_a_key_left_alone_stays_within_the_limit(void **state
         assert_in_range(ask(&n.node[i], 1000), LIMIT / NODES - before, LIMIT / NODES);
     }
     ask_all(&n, 2000, a_burst);
-    /* The parts are of the limit, whatever was used before. A queue's are of whole units, each rounded down. */
+    /*
+     * Shares are of the limit, whatever was used before. A share of a queue is a whole number of units, rounded down.
+     */
     assert_in_range(used_by_all(&n), LIMIT - (algorithm == WEIR_LEAKY_BUCKET ? NODES - 1 : 0), LIMIT + before);
     nodes_stop(&n);
 }
@@ -137,7 +143,7 @@ static void test_a_request_above_an_equal_share_of_a_key_left_alone_passes_when_
     nodes_stop(&n);
 }
 
-/* So many units pass before it is asked for; what is granted beside counts as well, and passes without a question. */
+/* So many units pass before a sync is requested. Units of a grant count as well, and pass without a slow check. */
 static void asked_for_after(weir_algorithm algorithm, uint64_t most, uint64_t units)
 {
     struct nodes n;

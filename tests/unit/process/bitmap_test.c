@@ -10,7 +10,7 @@
 #include "process/bitmap.h"
 #include "support/support.h"
 
-/* Around the borders of words, and of words of the summary. */
+/* Sizes around the borders of words, and of words of the summary. */
 static const uint32_t sizes[] = {1, 63, 64, 65, 4095, 4096, 4097, 3 * 4096 + 777};
 
 #define SIZE_COUNT (sizeof(sizes) / sizeof(sizes[0]))
@@ -44,7 +44,7 @@ static void put(struct set *set, uint32_t cell)
     set->model[cell] = true;
 }
 
-/* Takes the next one, which must be the model's; false: there was none. */
+/* Takes the next cell, which must be the model's. False: there is none. */
 static bool take(struct set *set, uint32_t *cursor, uint32_t end)
 {
     uint32_t next = *cursor;
@@ -122,7 +122,7 @@ static void test_parts_one_behind_the_other_hold_every_cell_once(void **state)
                     taken++;
                 }
                 if (end < set.size) {
-                    put(&set, end); /* it is there already; and what comes later stays */
+                    put(&set, end); /* the cell is set already, and later cells stay */
                 }
             }
             assert_int_equal(taken, set.size);
@@ -144,11 +144,11 @@ static void test_an_empty_set_is_passed_over_by_its_summary(void **state)
     assert_true(take(&set, &cursor, set.size));
     cursor = 0;
     assert_false(take(&set, &cursor, set.size));
-    assert_int_equal(load_relaxed(&set.bitmap.summary[1]), 0); /* not looked at again */
+    assert_int_equal(load_relaxed(&set.bitmap.summary[1]), 0); /* the cursor has passed this cell */
     set_close(&set);
 }
 
-/* Threads: two change numbers and say so, one takes what was said and reads the numbers. */
+/* Threads: two change numbers and set their bits, one takes the bits and reads the numbers. */
 
 #define STRESS_CELLS  (2 * 4096 + 100)
 #define STRESS_ROUNDS 300000
@@ -158,7 +158,7 @@ struct stress {
     struct set set;
     _Atomic uint64_t ready, done;
     _Atomic uint64_t changes[STRESS_CELLS];
-    uint64_t seen[STRESS_CELLS]; /* the taker's */
+    uint64_t seen[STRESS_CELLS]; /* of the thread that takes */
     uint64_t taken;
     uint64_t seed;
 };
@@ -182,7 +182,7 @@ static void *set_or_take(void *arg)
     uint64_t rng = s->seed + number;
     if (number != SETTERS) {
         for (int i = 0; i < STRESS_ROUNDS; i++) {
-            /* Often the same few words, so that they meet. */
+            /* Often the same few words, so that the threads meet. */
             const uint32_t cell = (uint32_t) random_below(&rng, random_below(&rng, 4) == 0 ? STRESS_CELLS : 130);
             (void) add_seq_cst(&s->changes[cell], 1);
             bitmap_set(&s->set.bitmap, cell);
@@ -192,7 +192,7 @@ static void *set_or_take(void *arg)
     }
     while (load_acquire(&s->done) < SETTERS) {
         const uint32_t from = (uint32_t) random_below(&rng, random_below(&rng, 2) == 0 ? 130 : STRESS_CELLS);
-        see(s, from, from + (uint32_t) random_below(&rng, STRESS_CELLS - from + 1)); /* a part */
+        see(s, from, from + (uint32_t) random_below(&rng, STRESS_CELLS - from + 1)); /* a part of the cells */
         see(s, 0, STRESS_CELLS);
     }
     return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys that are forgotten and come back, where others use them as well: they begin with what they had used, which is
- * told to the fleet once, and counted once. (One process: stress/flood_test.c.)
+ * Evicted keys that come back, and that other nodes use as well. A key begins with what it had used; its usage is
+ * reported once, and counts once. (One process: stress/flood_test.c.)
  *
  * Guards: src/process/evict.c, src/process/evicted_sketch.c, src/fleet/report.c,
  * src/fleet/record.c
@@ -31,10 +31,13 @@ static void subject_start(struct subject *s, weir_algorithm algorithm)
         (weir_policy){.name = "filler", .limits = &s->limits[1], .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
     s->fillers = 0;
     nodes_start(&s->n, s->policies, 2);
-    pass(&s->n, 2 * TWO_INTERVALS); /* as if there had never been anybody else */
+    pass(&s->n, 2 * TWO_INTERVALS); /* as if no other node had ever been there */
 }
 
-/* Fills a node's table with keys that have nothing left, until it has forgotten its own: one that was refused. */
+/*
+ * Fills a node's table with keys that have no units left, until the node's own key is evicted. The own key was refused
+ * before.
+ */
 static void evict_key(struct subject *s, struct node *node)
 {
     const uint32_t at = cell_of(node);
@@ -51,7 +54,7 @@ static void evict_key(struct subject *s, struct node *node)
     }
 }
 
-/* The last report of a forgotten log holds its latest units alone. */
+/* The last report of an evicted log has its latest units alone. */
 static void tell_log(struct subject *s)
 {
     if (s->limits[0].algorithm == WEIR_SLIDING_LOG) {
@@ -66,7 +69,7 @@ static uint64_t returned(const struct node *node)
     return stats.evicted_restored_count;
 }
 
-/* Whether a node remembers what its key had used. */
+/* Whether a node's sketch has a usage record of its key. */
 static bool is_remembered(const struct node *node)
 {
     rcu_enter();
@@ -78,7 +81,7 @@ static bool is_remembered(const struct node *node)
     return usage.units != 0;
 }
 
-/* What all nodes make of the limit when all have been told everything. */
+/* What is left by all nodes when every node has every answer. */
 static void all_agree_on(struct subject *s, uint64_t used)
 {
     agree(&s->n);
@@ -105,9 +108,11 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
             tell_log(&s);
             evict_key(&s, node);
             const uint64_t before = returned(node);
-            /* A bucket has used only a thirtieth of its limit by itself since it came back. Its trace gives way where
-             * seven of the fillers' have the same line (evicted_sketch.c: what it forgives): in one of some thousand
-             * runs. */
+            /*
+             * Since a bucket came back this node has used only a thirtieth of its limit. Its usage record gives way
+             * where seven records of the fillers are on its line (evicted_sketch.c: unrecorded evictions), in one of
+             * some thousand runs.
+             */
             restored = is_remembered(node);
             (void) look(node);
             assert_int_equal(returned(node), before + restored);
@@ -118,7 +123,7 @@ static void test_a_key_that_comes_back_is_told_and_counted_once(void **state)
                 break;
             }
             if (residency != 0) {
-                pass(&s.n, TWO_INTERVALS); /* else the forgotten key's last report comes later than the key */
+                pass(&s.n, TWO_INTERVALS); /* else the last report of the evicted key comes later than the key */
             }
             assert_in_range(room(node), LIMIT - admitted - 1, LIMIT - admitted);
             admitted += ask_freely(node, 10);
@@ -146,7 +151,7 @@ static void test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_to
         assert_int_equal(admitted, LIMIT - 1);
         tell_log(&s);
         evict_key(&s, node);
-        /* The others have heard nothing yet. */
+        /* The other nodes have no answer yet. */
         for (int i = 0; i < 3; i++) {
             admitted += ask(node, 100);
             pass(&s.n, STEP_MS);
@@ -162,7 +167,7 @@ static void test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_to
     }
 }
 
-/* What a node remembers of its key from now on, and it is wrong. */
+/* Gives a key a usage record that is wrong. */
 static void remember_wrongly(struct node *node, uint64_t units)
 {
     rcu_enter();
@@ -199,14 +204,14 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         pass(&s.n, TWO_INTERVALS);
         agree(&s.n);
         assert_int_equal(fleet_sum(&s.n), 80);
-        /* Others' units come out of what is remembered, as long as that is more. */
+        /* Remote units are taken out of the restored usage, as long as the usage is greater. */
         assert_int_equal(room(node), LIMIT - 50 - 100);
         assert_int_equal(room(&s.n.node[1]), LIMIT - 80);
         assert_int_equal(ask_freely(&s.n.node[1], 100), 100);
         agree(&s.n);
         assert_int_equal(room(node), LIMIT - 50 - 130);
         assert_int_equal(node->w->fleet.gather.resynced_at, resynced_at);
-        /* It is over with its window. */
+        /* The restored usage ends with its window. */
         for (int i = 0; i < NODES; i++) {
             fake_clock_advance(&s.n.node[i].clock, 48 * HOUR);
         }
@@ -217,7 +222,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
     }
 }
 
-/* The first node has used 200 units, told of them, and forgotten its key, which has come back. */
+/* The first node has used 200 units, reported them, and evicted its key, and the key has come back. */
 static struct node *subject_start_evicted(struct subject *s, weir_algorithm algorithm)
 {
     subject_start(s, algorithm);
@@ -244,7 +249,10 @@ static void test_an_outage_does_not_give_back_what_is_remembered(void **state)
     }
 }
 
-/* On the way back buckets hold back what they owe, until all nodes are there; a forgotten one cannot. */
+/*
+ * On the way back a node holds back the debt of buckets until all nodes are there. It cannot hold back that of an
+ * evicted bucket.
+ */
 static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_the_way_back(void **state)
 {
     (void) state;
@@ -260,7 +268,7 @@ static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_
         pass(&s.n, 2000);
         const uint64_t more = ask_freely(node, 30);
         assert_in_range(more, 1, 30);
-        node_close(&s.n.node[2]); /* who is awaited in vain */
+        node_close(&s.n.node[2]); /* the node is awaited in vain */
         loopback_fleet_set_down(s.n.fleet, false);
         while (load_relaxed(&node->w->fleet.stats.awaiting_peers) == 0) {
             pass(&s.n, STEP_MS);

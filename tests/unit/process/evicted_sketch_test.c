@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is remembered of forgotten keys: traces against the states they are of, and the sketch against a map that
- * remembers everything.
+ * What is remembered of evicted keys: usage records against the states they are of, and the sketch against a map that
+ * has every record.
  *
  * Guards: src/process/evicted_sketch.c, src/algorithm/rule.c
  */
@@ -75,7 +75,7 @@ static void test_a_log_resumes_as_units_that_leave_together(void **state)
     assert_int_equal(rule_usage(&rule, kept, START_NS + SECOND).units, 0);
 }
 
-/* What a key was last remembered by. */
+/* The last record of a key. */
 struct memory {
     struct usage usage;
     enum sketch_priority weight;
@@ -89,7 +89,7 @@ static uint64_t hash_of(uint64_t key)
     return random_next(&rng);
 }
 
-/* A limit of 1000 units; a greater part of it weighs more. */
+/* A limit of 1000 units; a greater part of it has a higher priority. */
 static struct memory random_memory(uint64_t *rng, uint64_t now_ns)
 {
     const uint64_t units = 1 + random_below(rng, 1000);
@@ -100,7 +100,7 @@ static struct memory random_memory(uint64_t *rng, uint64_t now_ns)
                                                        : SKETCH_HALF};
 }
 
-/* Random keys of all periods, and time that passes: what is found is never less than what was put. */
+/* Random keys of all periods, and time that passes: no record that is found is less than the record that was put. */
 static void never_too_little(uint64_t *rng, size_t max_keys, uint64_t keys)
 {
     struct sketch sketch = {0};
@@ -112,7 +112,7 @@ static void never_too_little(uint64_t *rng, size_t max_keys, uint64_t keys)
     for (int i = 0; i < 100000; i++) {
         const uint64_t key = random_below(rng, keys);
         const struct memory next = random_memory(rng, now_ns);
-        /* A key that was refused, and is forgotten again, has used no less since. */
+        /* A refused key that is evicted a second time has used no less since. */
         struct memory *memory = &map[key];
         if (memory->usage.until_ns > now_ns && memory->weight == SKETCH_REFUSED && next.weight != SKETCH_REFUSED) {
             continue;
@@ -156,7 +156,7 @@ static void test_what_is_remembered_is_over_with_its_time(void **state)
     assert_in_range(sketch_find(&sketch, 1, 10, START_NS).until_ns, START_NS + SECOND,
                     START_NS + SECOND + 3 * MILLISECOND);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND + 3 * MILLISECOND).units, 0);
-    /* A step of the clock takes it along. */
+    /* A step of the clock moves the record. */
     sketch_shift(&sketch, (int64_t) HOUR);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + HOUR + SECOND - 1).units, 9);
     sketch_shift(&sketch, -(int64_t) HOUR);
@@ -184,7 +184,7 @@ static void test_units_are_kept_to_one_in_128_and_never_less(void **state)
     sketch_close(&sketch);
 }
 
-/* Part of new keys that find anything, and that find all of their limit of 10 used. */
+/* The part of new keys that find any record, and the part that find all of their limit of 10 used. */
 static void ask_new_keys(const struct sketch *sketch, double *any, double *all)
 {
     const uint64_t demand = 200000;
@@ -204,8 +204,7 @@ static void ask_new_keys(const struct sketch *sketch, double *any, double *all)
 static void test_few_new_keys_begin_with_what_others_have_used(void **state)
 {
     (void) state;
-    /* Keys that were refused, for each hundred that the table was made for; and new keys that then have nothing left.
-     */
+    /* Refused keys, for each hundred keys of the table's size; and new keys that then have no units left. */
     static const struct {
         uint64_t percent;
         double most;
@@ -250,7 +249,7 @@ static void test_a_flood_of_little_use_neither_hides_who_was_refused_nor_harms_w
     sketch_close(&sketch);
 }
 
-/* One line has room for seven. */
+/* One line has room for seven records. */
 static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **state)
 {
     (void) state;
@@ -261,7 +260,7 @@ static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **st
     uint64_t hashes[8];
     for (size_t i = 0; i < 8; i++) {
         while (sketch_find(&sketch, hash, 10, START_NS).units != 0) {
-            hash++; /* another's print */
+            hash++; /* the fingerprint of another key */
         }
         hashes[i] = hash++;
         if (i == 7) {

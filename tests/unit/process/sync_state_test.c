@@ -11,7 +11,7 @@
 #include "support/nodes.h"
 #include "support/policies.h"
 
-#define MAX_KEYS 20000 /* with more cells than the least number of notes */
+#define MAX_KEYS 20000 /* with more cells than the least number of full sync states */
 #define LIMIT    300
 
 struct subject {
@@ -19,7 +19,7 @@ struct subject {
     weir_limit limit;
     weir_policy policy;
     struct process *process;
-    const struct policy *inside; /* `policy` as it is kept; nobody changes it */
+    const struct policy *inside; /* `policy` as the library has it; no call changes it */
     const struct rule *rule;
     uint32_t at; /* the cell of the first node's key */
 };
@@ -50,7 +50,7 @@ static uint32_t subject_use(struct subject *s, const void *name, size_t length)
     return cell_of(node);
 }
 
-/* Takes a note away that is there. */
+/* Takes the full sync state of a cell that has one. */
 static void subject_take(const struct subject *s, const struct sync_full *sync)
 {
     assert_true(sync_demote(s->process, (uint32_t) (sync - s->process->syncs.pool)));
@@ -85,7 +85,7 @@ static void counts_expect(const struct sync_counts *now, const struct sync_count
     assert_int_equal(load_relaxed(&now->restored), load_relaxed(&was->restored));
     assert_int_equal(now->acked_refunds, was->acked_refunds);
     assert_int_equal(now->deficit, was->deficit);
-    /* N3: what is told again is harmless, what is not told is not. */
+    /* N3: a repeated report is harmless, a missing one is not. */
     assert_true(now->acked <= was->acked);
     assert_true(was->acked - now->acked <= (exact ? 0 : was->acked >> 14));
 }
@@ -106,7 +106,7 @@ static void test_what_a_full_sync_state_says_outlasts_its_demotion(void **state)
             counts_fill(&sync->now, &rng, plain || log);
             counts_fill(&sync->before, &rng, plain || log);
             if (!window) {
-                /* Of a bucket this is all there is; of a log, what is remembered. */
+                /* A bucket has these counts alone; a log has what is restored. */
                 sync->before.acked = sync->before.acked_refunds = sync->before.deficit = 0;
                 store_relaxed(&sync->before.remote, 0);
                 store_relaxed(&sync->before.remote_refunds, 0);
@@ -136,7 +136,7 @@ static void test_what_a_full_sync_state_says_outlasts_its_demotion(void **state)
             assert_int_equal(now->demand.again, was.demand.again);
             assert_int_equal(load_relaxed(&now->allowance.since_ns) != 0, load_relaxed(&was.allowance.since_ns) != 0);
             if (load_relaxed(&was.allowance.since_ns) != 0) {
-                /* When it was told, to some 0.3 s. */
+                /* The time of the last report, to some 0.3 s. */
                 assert_in_range(now->demand.learned_ns + SECOND, was.demand.learned_ns + SECOND / 2,
                                 was.demand.learned_ns + 3 * SECOND / 2);
             }
@@ -147,7 +147,7 @@ static void test_what_a_full_sync_state_says_outlasts_its_demotion(void **state)
     }
 }
 
-/* Large numbers are rounded; but of a window that is over and was told in full nothing is left to tell. */
+/* Large numbers are rounded. But a window that is over and was reported in full has no unreported units. */
 static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
 {
     (void) state;
@@ -168,7 +168,7 @@ static void test_a_window_that_was_told_in_full_is_not_news_again(void **state)
         subject_take(&s, sync);
         struct sync_full room;
         assert_int_equal(sync_load(s.process, s.at, s.rule, START_NS, &room)->before.acked, own);
-        /* Where some was left to tell, it is left still. */
+        /* Unreported units stay unreported. */
         sync = sync_at(s.process, s.at, s.rule, START_NS);
         sync->before.acked = own - 1;
         subject_take(&s, sync);
@@ -190,7 +190,7 @@ static void test_units_denied_without_a_full_sync_state_are_counted(void **state
     assert_int_equal(load_relaxed(&sync->denied), 42);
     sync_add_denied(&s.process->syncs, s.at, 8);
     assert_int_equal(load_relaxed(&sync->denied), 50);
-    /* And when it is taken away again; as many as fit. */
+    /* Also after another demotion; as many denials as fit. */
     subject_take(&s, sync);
     sync_add_denied(&s.process->syncs, s.at, UINT64_MAX);
     assert_null(sync_of(&s.process->syncs, s.at));
@@ -199,7 +199,7 @@ static void test_units_denied_without_a_full_sync_state_are_counted(void **state
     nodes_stop(&s.n);
 }
 
-/* Every key longer than a stub's, or shorter, or hashed. */
+/* Keys longer than the compact state's room, shorter keys, and hashed keys. */
 static void test_keys_of_any_length_keep_their_names(void **state)
 {
     (void) state;
@@ -228,7 +228,10 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
     const struct sync_states *syncs = &s.process->syncs;
     uint32_t ledger = 0;
-    /* A round's, one after the other, until there are no more. Of fewer keys than fill the table: none is forgotten. */
+    /*
+     * Promotes the keys of one round, one after the other, until no full state is free. The keys do not fill the table,
+     * so none is evicted.
+     */
     const uint32_t round = 7;
     for (uint64_t name = 0; name < MAX_KEYS - 2000; name++) {
         const uint32_t at = subject_use(&s, &name, sizeof(name));
@@ -238,7 +241,7 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
             ledger++;
         }
     }
-    /* But for those that no search has met. */
+    /* Except for states that no search has met. */
     assert_in_range(ledger, syncs->count - syncs->count / 8, syncs->count);
     uint32_t there = 0;
     for (uint32_t at = 0; at < s.process->table.cell_count; at++) { /* some keys have moved since */
@@ -248,8 +251,8 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
             there++;
         }
     }
-    assert_in_range(there, ledger, ledger + 1); /* the node's first key has one, too */
-    /* In the next one there are some again. */
+    assert_in_range(there, ledger, ledger + 1); /* the node's first key has a full state, too */
+    /* In the next round there are free states again. */
     for (uint32_t at = 0; at < s.process->table.cell_count; at++) {
         struct sync_full room;
         if (load_relaxed(&s.process->table.cells[at].hash) != 0 &&
@@ -276,7 +279,7 @@ static void test_a_note_is_not_taken_while_the_fleet_has_a_reset_to_confirm(void
     nodes_stop(&s.n);
 }
 
-/* With a note, and without one. */
+/* With a full state, and without one. */
 static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
 {
     (void) state;
@@ -284,7 +287,7 @@ static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
         struct subject s;
         subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
         struct sync_full *sync = sync_at(s.process, s.at, s.rule, START_NS);
-        sync->now.acked_refunds = 5; /* no room for that in a stub */
+        sync->now.acked_refunds = 5; /* the compact state has no room for that */
         if (with_full_state == 0) {
             subject_take(&s, sync);
         }
@@ -317,7 +320,7 @@ static void test_what_was_given_back_goes_with_a_key_that_moves(void **state)
 static void test_many_keys_far_from_their_limits_are_reported_no_more_often_without_full_sync_states(void **state)
 {
     (void) state;
-    static const size_t sizes[] = {3000, MAX_KEYS}; /* with a note for each, and without any that lasts */
+    static const size_t sizes[] = {3000, MAX_KEYS}; /* with a full state for each key, and without one that lasts */
     uint64_t reports[2] = {0};
     for (size_t which = 0; which < 2; which++) {
         struct subject s;
@@ -348,7 +351,7 @@ static void test_many_keys_far_from_their_limits_are_reported_no_more_often_with
         assert_int_equal(loopback_fleet_sum(s.n.fleet, ":p:"), used);
         nodes_stop(&s.n);
     }
-    /* Each is new once, and then waits for its turn. */
+    /* Each key is new once, and then waits for the scan. */
     assert_in_range(reports[1], 1000, reports[0] + reports[0] / 4);
 }
 
@@ -362,13 +365,13 @@ static void test_a_table_takes_128_bytes_a_key(void **state)
     n.max_keys = 2000000;
     node_open(&n, 0, 0);
     const struct process *process = &n.node[0].w->limiter.process;
-    /* What is present from the beginning; the rest is there where it is used. */
+    /* The memory that is resident from the beginning; other pages become resident when they are used. */
     const size_t size = process->table.memory_size + process->syncs.memory_size + process->sketch.memory_size;
     assert_in_range(size, 64 * n.max_keys, 128 * n.max_keys);
     nodes_stop(&n);
 }
 
-/* Of limits up to 2^32 to the unit, of larger ones never less, and by no more than the form has no room for. */
+/* A count up to 2^32 is exact. A larger one is never less, and greater by no more than the rounding of the form. */
 static void test_presumed_units_of_two_windows_fit_in_a_word(void **state)
 {
     (void) state;

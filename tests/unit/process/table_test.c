@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table that is filled: as many keys as were asked for have room, and none loses by making room for another. (But for
- * one in some millions, which finds all that could move pinned by slots.)
+ * A table that is filled: max_keys keys have room, and no key loses units when it moves for another. (One key in some
+ * millions has no room: slots pin all the keys that could move.)
  *
  * Guards: src/process/table.c, src/process/cell.c, src/process/insert.c, src/base/hash.c, src/base/hash_inl.h,
  * src/base/arena.h
@@ -32,7 +32,7 @@ static weir *open_with_limit(struct fake_clock *clock, uint64_t units)
     return w;
 }
 
-/* As many keys as there is room for, each asked for once, or (`more`) up to ten times. */
+/* Checks as many keys as there is room for, each once, or (`more`) up to ten times. */
 static weir_thread *fill(weir *w, weir_policy_id id, bool more)
 {
     weir_thread *t = weir_attach(w);
@@ -65,7 +65,7 @@ static void test_as_many_keys_as_asked_for_have_room(void **state)
     }
     weir_get_stats(w, &stats);
     assert_in_range(wrong, 0, stats.evicted_unused_count + stats.evicted_used_count);
-    assert_in_range(wrong, 0, 2 * UNLUCKY); /* one that is looked for again takes another's place */
+    assert_in_range(wrong, 0, 2 * UNLUCKY); /* a key that comes again takes the place of another */
     assert_in_range(stats.memory_size, 0, UINT64_C(200) << 20);
     weir_close(w);
 }
@@ -150,7 +150,7 @@ static void test_what_keys_that_move_have_told_counts_once(void **state)
     for (int ms = 0; ms < 2 * SCAN_MS && loopback_fleet_sum(n.fleet, ":p:") != used; ms += RESYNC_MS) {
         pass(&n, RESYNC_MS);
     }
-    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), used); /* whoever was forgotten has told before */
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), used); /* an evicted key was reported before */
     for (int m = 0; m < NODES; m++) {
         weir_stats stats;
         weir_get_stats(n.node[m].w, &stats);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The top offenders: what weir_top_offenders tells of denials on every way through the library, on a clock that the
+ * The keys denied most: what weir_top_offenders says of denials on every way through the library, on a clock that the
  * test moves. (The list itself: top_k_test.c.)
  *
  * Guards: src/process/top_denied.c, src/process/key_name.c, src/check/slot_learn.c
@@ -38,7 +38,7 @@ static void server_close(struct server *p)
     weir_close(p->w);
 }
 
-/* Lets what was denied come to the list. */
+/* Lets so much time pass that denials are in the list. */
 static void process_pass(struct server *p, uint64_t ns)
 {
     fake_clock_advance(&p->clock, ns);
@@ -181,7 +181,7 @@ static void test_a_denial_counts_once_whatever_the_policy_has_of_limits_and_tier
     const weir_policy_id pro = weir_find_policy(p.w, "api/pro");
     uint64_t denied = deny(&p, api, "key", 25, 1);
     assert_int_equal(denied, 20);
-    denied += deny(&p, pro, "key", 9, 1); /* what it has used is shared */
+    denied += deny(&p, pro, "key", 9, 1); /* the tiers share what the key has used */
     assert_int_equal(denied, 29);
     process_pass(&p, 40 * MILLISECOND);
     weir_offender top[2];
@@ -215,7 +215,7 @@ static void test_every_call_that_denies_is_counted_but_what_can_never_pass(void 
         assert_false(weir_reserve(p.t, &reserved, 2, 0, NULL));
     }
     weir_verdict v;
-    assert_false(weir_peek(p.t, &reserved, 1, &v)); /* asks, and is no request */
+    assert_false(weir_peek(p.t, &reserved, 1, &v)); /* a peek is no request */
     assert_int_equal(deny(&p, a, "reserved", 4, 11), 44);
     const weir_key shadowed = weir_make_key(p.w, tried, "shadowed", 8);
     for (int i = 0; i < 15; i++) {
@@ -245,7 +245,7 @@ static void test_what_was_denied_counts_half_after_each_minute(void **state)
     assert_int_equal(weir_top_offenders(p.w, id, top, 2), 1);
     is_offender(&top[0], "gone", 1000);
     (void) deny(&p, id, "there", 410, 1);
-    process_pass(&p, 60 * SECOND); /* what comes at the end of a minute is new */
+    process_pass(&p, 60 * SECOND); /* denials at the end of a minute are new */
     assert_int_equal(weir_top_offenders(p.w, id, top, 2), 2);
     is_offender(&top[0], "gone", 500);
     is_offender(&top[1], "there", 400);
@@ -284,7 +284,7 @@ static void test_lists_stay_when_policies_change_and_no_memory_is_added(void **s
     (void) deny(&p, stays, "key", 30, 1);
     (void) deny(&p, goes, "key", 40, 1);
     process_pass(&p, 40 * MILLISECOND);
-    (void) deny(&p, stays, "key", 5, 1); /* not collected yet */
+    (void) deny(&p, stays, "key", 5, 1); /* the denials are not collected yet */
     set_policies(p.w, after, 2);
     process_pass(&p, 40 * MILLISECOND);
     weir_offender top[2];
@@ -314,7 +314,7 @@ static void test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out
             process_pass(&p, 40 * MILLISECOND);
         }
     }
-    assert_in_range(flood, 3 * 50000 - 30, 3 * 50000); /* one in some thousand may have found no place for long */
+    assert_in_range(flood, 3 * 50000 - 30, 3 * 50000); /* one key in some thousand may have had no cell for long */
     uint64_t worst[5];
     uint64_t denied = flood;
     for (int i = 0; i < 5; i++) {
@@ -363,8 +363,7 @@ static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **
             weir_offender top[WEIR_TOP_OFFENDERS];
             const size_t count = weir_top_offenders(p.w, id, top, WEIR_TOP_OFFENDERS);
             for (size_t j = 0; j < count; j++) {
-                /* A key that comes after may begin with what another one is remembered to have used (evicted_sketch.c).
-                 */
+                /* A later key may begin with the usage record of another key (evicted_sketch.c). */
                 const bool thrice = strtoul(top[j].key + 1, NULL, 10) % 3 == 0;
                 assert_in_range(top[j].denied_units - top[j].error_units, 1, thrice ? 3 : 1);
             }
@@ -470,7 +469,7 @@ static void test_closing_leaves_no_mapping(void **state)
         process_pass(&p, 40 * MILLISECOND);
         server_close(&p);
         if (round == 4) {
-            mappings = count_mappings(); /* allocators have what they will have */
+            mappings = count_mappings(); /* allocators have all the memory that they will use */
         }
     }
     assert_true(count_mappings() <= mappings + 2);

@@ -16,7 +16,7 @@
 
 static const weir_limit many = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 366 * 24 * HOUR};
 
-/* A weir with so many places, whose policy lets LIMIT units pass. */
+/* A weir with `max_threads` places, whose policy lets LIMIT units pass. */
 struct place {
     weir *w;
     weir_key key;
@@ -49,7 +49,7 @@ static uint32_t attached(const struct place *place)
     return stats.thread_count;
 }
 
-/* Asks until so many units have passed, or one is denied. */
+/* Checks until `units` have passed, or one is denied. */
 static unsigned pass(const struct place *place, weir_thread *t, unsigned count)
 {
     unsigned passed = 0;
@@ -88,7 +88,7 @@ static void test_a_thread_that_ends_gives_its_place_back(void **state)
         assert_int_equal(attached(&place), 0);
     }
     assert_int_equal(place.passed, 50 * 7);
-    /* What the threads held and did not use can pass, and no more. */
+    /* Units that the threads held and did not use can pass, and no other units. */
     weir_thread *t = weir_attach(place.w);
     assert_int_equal(pass(&place, t, 2 * LIMIT), LIMIT - 50 * 7);
     place_close(&place);
@@ -116,11 +116,11 @@ static void test_it_gives_back_its_places_in_every_weir(void **state)
     run_to_its_end(attach_to_all, places);
     for (int i = 0; i < WEIRS; i++) {
         assert_int_equal(places[i].passed, 7);
-        assert_int_equal(attached(&places[i]), i == 1 ? 1 : 0); /* that of another thread stays */
+        assert_int_equal(attached(&places[i]), i == 1 ? 1 : 0); /* the handle of another thread stays */
     }
     weir_detach(remote);
     place_close(&places[1]);
-    run_to_its_end(attach_and_end, &places[2]); /* one between two others has gone */
+    run_to_its_end(attach_and_end, &places[2]); /* a handle between two others has gone */
     assert_int_equal(attached(&places[2]), 0);
     place_close(&places[0]);
     place_close(&places[2]);
@@ -133,7 +133,7 @@ static void test_threads_may_end_while_the_weir_closes(void **state)
     for (int round = 0; round < 200; round++) {
         struct place place;
         pthread_t threads[2];
-        struct place other; /* stays, and keeps the ending threads at work */
+        struct place other; /* this thread stays, and keeps the ending threads at work */
         place_open(&place, 2);
         place_open(&other, 2);
         struct place *both[2] = {&place, &other};
@@ -270,7 +270,7 @@ static void use_and_detach_at_the_end(void *value)
 static void *end_with_destructors(void *arg)
 {
     (void) attach_and_end(arg);
-    /* In one order or the other. */
+    /* The two keys are made in either order. */
     (void) pthread_setspecific(before_key, arg);
     (void) pthread_setspecific(after_key, arg);
     return NULL;
@@ -281,7 +281,7 @@ static void test_the_destructors_of_a_program_may_use_the_handle_and_detach_it(v
     (void) state;
     struct place place;
     place_open(&place, 1);
-    run_to_its_end(attach_and_end, &place); /* makes the library's key, if nothing did before */
+    run_to_its_end(attach_and_end, &place); /* makes the library's key, if no test did before */
     assert_int_equal(pthread_key_create(&after_key, use_and_detach_at_the_end), 0);
     in_place = 0;
     run_to_its_end(end_with_destructors, &place);

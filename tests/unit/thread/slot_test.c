@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a slot answers by itself is what the table would have: which limit, by what, of how much is left; and it is
- * counted for its policy. Time stands still, so that a grant lasts until it is used up.
+ * A slot answers as the table would: with the same limit, rule and remaining units. The answer counts for its policy.
+ * Time stands still, so that a grant lasts until it is used up.
  *
  * Guards: src/thread/slot.c, src/check/slot_learn.c, src/check/verdict.h, src/check/check.c, src/base/barrier.c
  */
@@ -40,7 +40,7 @@ static void end(void)
     weir_close(d.w);
 }
 
-/* How many slow passes there were: what is left is what slots have answered. */
+/* The number of slow checks; slots have answered the others. */
 static uint64_t slow_count(void)
 {
     return load_relaxed(&d.t->slow_count);
@@ -115,7 +115,7 @@ static void test_a_denial_says_what_the_table_would(void **state)
         }
         weir_verdict table;
         assert_false(weir_peek(d.t, &key, 1, &table));
-        assert_false(weir_check(d.t, &key, 1, NULL)); /* by the table, as a peek leaves no denial */
+        assert_false(weir_check(d.t, &key, 1, NULL)); /* the table answers, as a peek leaves no cached denial */
         const uint64_t slow = slow_count();
         for (int n = 0; n < 3; n++) {
             weir_verdict v;
@@ -164,14 +164,14 @@ static void test_every_policy_is_counted_by_itself(void **state)
     end();
 }
 
-/* What a thread has asked for and been granted of a key stands in its slot; SLOT_NONE: it has none. */
+/* The slot with a thread's grant of a key. SLOT_NONE: the key has none. */
 static size_t slot_of(const weir_key *key)
 {
     const size_t index = slot_find(d.t, key->hash);
     return index != SLOT_NONE && load_relaxed(&d.t->accounts[index].granted) != 0 ? index : SLOT_NONE;
 }
 
-/* Slots are looked through by words of 64; those of which none was ever used are left out. */
+/* Settling goes through slots by words of 64, and leaves out words of which no slot was ever used. */
 static void test_the_first_slot_behind_a_word_without_any_is_settled(void **state)
 {
     (void) state;
@@ -223,7 +223,7 @@ static void test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another(v
     end();
 }
 
-/* Where a thread has a clock that goes on between ticks, as that of the system does. */
+/* A thread with a clock that goes on between ticks, as the system's clock does. */
 static void test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed(void **state)
 {
     (void) state;
@@ -240,7 +240,7 @@ static void test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed(void 
     limiter->host_time = false;
     fake_clock_advance(&d.clock, 7 * MILLISECOND);
     const uint64_t slow = slow_count();
-    assert_true(weir_check(d.t, &key, 1, NULL)); /* on the grant */
+    assert_true(weir_check(d.t, &key, 1, NULL)); /* the check uses the grant */
     assert_int_equal(slow_count(), slow);
     const uint64_t passed_ns = d.clock.clock.monotonic_ns(d.clock.clock.arg) + load_relaxed(&limiter->line.offset_ns);
     assert_true(d.t->accounts[index].granted_ns < passed_ns);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The packed words of a slot: what is packed comes out again, and a verdict's first 8 bytes are what they say.
+ * The packed words of a slot: unpacking gives what was packed, and a verdict's first 8 bytes have the fields of the
+ * word.
  *
  * Guards: src/thread/slot_word.h
  */
@@ -129,7 +130,7 @@ static void test_a_grant_covers_what_is_left_of_it_and_no_more(void **state)
     (void) state;
     uint64_t rng = test_seed();
     for (int i = 0; i < ROUNDS; i++) {
-        /* Near the point where the low 32 bits begin anew, too. */
+        /* Also near the point where the low 32 bits begin anew. */
         const uint64_t used =
             random_below(&rng, 2) != 0 ? random_next(&rng) >> 1 : (random_next(&rng) | UINT32_MAX) >> 1;
         const uint64_t left = random_below(&rng, GRANT_MAX + 1);
