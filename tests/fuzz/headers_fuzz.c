@@ -19,7 +19,7 @@
 
 #include "weir/weir.h"
 
-/* Holds in every build, whatever NDEBUG says; a message for whoever reads the fuzzer's log. */
+/* An assertion of every build, also with NDEBUG; writes a message to the fuzzer's log. */
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \
@@ -432,7 +432,7 @@ static void check_text(const char *text, weir_header_style style, const struct s
     }
 }
 
-/* The same into a buffer of this size, which ends where AddressSanitizer watches. */
+/* Writes the headers into a buffer of this size, whose end AddressSanitizer watches. */
 static void check_cut(const char *whole, int needed, size_t size, weir_header_style style, weir_policy_id policy,
                       const weir_verdict *v)
 {

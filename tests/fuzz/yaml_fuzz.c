@@ -17,7 +17,7 @@
 
 #include "weir/weir.h"
 
-/* Holds in every build, whatever NDEBUG says; a message for whoever reads the fuzzer's log. */
+/* An assertion of every build, also with NDEBUG; writes a message to the fuzzer's log. */
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \
@@ -190,7 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     check_error(&error, result);
-    CHECK(weir_load_policies(w, path, NULL) == result); /* the same, to a caller who wants no sentence */
+    CHECK(weir_load_policies(w, path, NULL) == result); /* the same result for a caller that wants no sentence */
     if (kept_id != WEIR_NO_POLICY) {
         CHECK(weir_find_policy(w, kept_name) == kept_id);
     }

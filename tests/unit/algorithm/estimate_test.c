@@ -189,7 +189,7 @@ static void test_demand_is_averaged_over_the_answers(void **state)
             const uint64_t span_ns = MILLISECOND + random_bits(&rng, 40);
             const double local_rate = (double) local_demand / ((double) span_ns / 1e9);
             const double remote_rate = (double) remote_demand / ((double) span_ns / 1e9);
-            /* What was known an interval ago counts half. */
+            /* Demand of an interval ago counts half. */
             double old = answer == 0 ? 0 : 0.5;
             for (uint64_t n = 1; old > 1e-20 && n < (span_ns + INTERVAL / 2) / INTERVAL; n++) {
                 old /= 2;
@@ -321,7 +321,7 @@ static void test_a_young_window_is_seen_as_nodes_of_any_phase_have_told_of_it(vo
     const uint64_t count = 1000000;
     const uint64_t interval_ms = 200;
     for (uint64_t age_ms = 20; age_ms < interval_ms; age_ms += 20) {
-        /* Its units came evenly; a node tells of those before its phase, if that is in the window. */
+        /* Units came evenly; a node reports the units before its phase, if the phase is in the window. */
         uint64_t counts = 0;
         for (uint64_t phase_ms = 0; phase_ms < interval_ms; phase_ms++) {
             counts += phase_ms < age_ms ? count * phase_ms / age_ms : 0;

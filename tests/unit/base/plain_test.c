@@ -33,7 +33,7 @@ static void test_what_is_printable_stays_and_the_rest_becomes_digits(void **stat
         {"\xc3", "\\xc3", "\\xc3"},                                           /* cut */
         {"\xe2\x82\nx", "\\xe2\\x82\\x0ax", "\\xe2\\x82\\x0ax"},              /* cut */
         {"\xc0\x8a", "\\xc0\\x8a", "\\xc0\\x8a"},                             /* a newline, too long */
-        {"\xe0\x80\x8a", "\\xe0\\x80\\x8a", "\\xe0\\x80\\x8a"},               /* likewise */
+        {"\xe0\x80\x8a", "\\xe0\\x80\\x8a", "\\xe0\\x80\\x8a"},               /* a newline, in three bytes */
         {"\xed\xa0\x80", "\\xed\\xa0\\x80", "\\xed\\xa0\\x80"},               /* half of a pair */
         {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80", "\\xf4\\x90\\x80\\x80"}, /* beyond Unicode */
         {"\xc2\x9b"

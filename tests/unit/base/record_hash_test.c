@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a key is called in Redis where its bytes are not told: by which hash, and under which secret.
+ * The name of a key in Redis where its bytes are hashed: by which hash, and under which secret.
  *
  * Guards: src/base/record_hash.c, src/base/percent.c, src/base/hex.h
  */
@@ -44,7 +44,7 @@ static void test_it_is_hmac_sha_256(void **state)
     }
 }
 
-/* Opens a weir on a fleet, asks for some units of a key, and tells them. */
+/* Opens a weir on a fleet, checks some units of a key, and reports them. */
 static weir *open_and_ask(struct loopback_fleet *fleet, struct fake_clock *clock, const char *with, const char *policy,
                           const char *key, int units)
 {
@@ -103,7 +103,7 @@ static void test_records_bear_it_and_nodes_of_one_secret_share_them(void **state
         weir_close(second);
         weir_close(third);
     }
-    /* Nothing is called by a hash that can be made to collide. */
+    /* No name is a hash that can be made to collide. */
     const XXH128_hash_t weak = XXH3_128bits("198.51.100.7", 12);
     char digits[33] = "";
     (void) hex_write(digits, &weak, sizeof(weak));
