@@ -20,7 +20,7 @@
 #include "support/support.h"
 
 #define THREADS 8
-#define STILL   (UINT64_C(366) * 24 * HOUR) /* nothing refills, and no window ends, while a test runs */
+#define STILL   (UINT64_C(366) * 24 * HOUR) /* while a test runs nothing refills, and no window ends */
 
 static weir_limit still(weir_algorithm algorithm, uint64_t limit)
 {
@@ -44,7 +44,7 @@ struct world {
     enum how how;
     uint64_t seed;
     _Atomic uint64_t ready;
-    _Atomic uint64_t net[KEYS]; /* taken, and not given back */
+    _Atomic uint64_t net[KEYS]; /* units taken, less refunds */
     _Atomic uint64_t beyond;    /* verdicts with more left than there is */
 };
 
@@ -123,7 +123,7 @@ static void *adjust_main(void *arg)
     return NULL;
 }
 
-/* What is left of a key; then gives back more than it has. */
+/* Units left of a key; then refunds more than it has used. */
 static void assert_left(weir_thread *t, const weir_key *key, uint64_t limit, uint64_t net, uint64_t tolerance)
 {
     weir_verdict v;
@@ -155,7 +155,10 @@ static void run_world(uint64_t seed, uint64_t limit, enum how how)
         }
         assert_left(t, &world.keys[i], world.limits[i / 2], how == RESETS ? 0 : world.net[i], bucket ? 1 : 0);
     }
-    /* A bucket is whole when the clock of whoever looks has come to where that of whoever gave back was: a tick. */
+    /*
+     * A bucket is whole once the peeking thread's clock has reached that of the thread that made the refund: within a
+     * tick.
+     */
     const struct timespec ticks = {.tv_nsec = 20000000};
     (void) nanosleep(&ticks, NULL);
     for (size_t i = 0; i < KEYS; i++) {
@@ -345,7 +348,7 @@ static void run_stream(const weir_options *options, const weir_limit *limits, si
         assert_in_range(count, 1, PASSAGES);
         const uint64_t most = most_in(stream.passages[i], count, limits[0].period_ns);
         print_message("# at most %" PRIu64 " of %" PRIu64 ", %" PRIu64 " passed\n", most, limits[0].limit, count);
-        /* A unit that comes late finds its place in the log afterwards. */
+        /* A late unit is put into its place in the log afterwards. */
         assert_in_range(most, 1, limits[0].limit + stats.late_units);
         free(stream.passages[i]);
     }

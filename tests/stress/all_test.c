@@ -195,8 +195,8 @@ static void test_a_flood_of_check_all_keeps_every_limit_and_gives_back_what_it_r
 }
 
 /*
- * Who finds units held by a thread that does not run is refused after some 10 ms (decision 1), and asks again; that is
- * seen where all is slow, and seldom elsewhere.
+ * A request that waits for units held by a thread that does not run is refused after some 10 ms (decision 1), and asks
+ * again. This happens on slow machines, and seldom elsewhere.
  */
 #define BURST_ASKS 100
 

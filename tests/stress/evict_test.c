@@ -27,7 +27,7 @@ struct flood {
     _Atomic uint64_t steady_admitted;
 };
 
-/* A flood of keys that hardly repeat; now and then one key that must not be forgotten. */
+/* A flood of keys that hardly repeat; now and then one key that must not be evicted. */
 static void *flood_main(void *arg)
 {
     struct flood *flood = arg;
@@ -75,7 +75,7 @@ static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(voi
     assert_int_equal(after.memory_size, before.memory_size);
     assert_int_equal(after.untracked_count, 0);
     background_stop(flood.w); /* it pins the cells of keys that were denied, when it lists them */
-    /* No key twice, none held, and as many as are counted. */
+    /* No key is there twice, no unit is held, and the number of keys is as counted. */
     struct table *table = &flood.w->limiter.process.table;
     uint64_t found = 0;
     uint64_t at_once = 0;
@@ -130,7 +130,7 @@ static void test_keys_with_nothing_to_lose_go_first(void **state)
     assert_true(stats.evicted_unused_count > 10000);
     for (uint64_t name = 0; name < 400; name++) {
         const weir_key key = weir_make_key(w, lasting, &name, sizeof(name));
-        assert_false(weir_check(t, &key, 1, NULL)); /* still remembered */
+        assert_false(weir_check(t, &key, 1, NULL)); /* the usage is still remembered */
     }
     weir_close(w);
 }

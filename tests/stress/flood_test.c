@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Floods of new keys, many more than the table holds: who was refused is refused still, who is new is let pass, and no
- * memory is taken. Two million keys and a table for two thousand; WEIR_FLOOD_KEYS=100000000 (meson test --suite soak)
- * has a table for 65,536, which is the default.
+ * Floods of new keys, many more than the table holds: a refused key stays refused, a new key passes, and no memory is
+ * taken. Two million keys and a table for two thousand; WEIR_FLOOD_KEYS=100000000 (meson test --suite soak) has a
+ * table for 65,536, which is the default.
  *
  * Guards: src/process/evict.c, src/process/evicted_sketch.c
  */
@@ -63,7 +63,7 @@ static weir_key key_of(const struct flood *f, const uint64_t *name)
     return weir_make_key(f->w, f->policy, name, sizeof(*name));
 }
 
-/* The thread's slots are given up: nothing is kept for being in use. */
+/* Ends the thread's slots, so that no key stays because it is in use. */
 static void let_go(struct flood *f)
 {
     weir_detach(f->t);
@@ -113,8 +113,8 @@ static bool is_there(const struct flood *f, uint64_t name)
 }
 
 /*
- * How many offenders the table has forgotten; all must be refused, but for one or two in a hundred whose trace another
- * key of the same print took along (evicted_sketch.c).
+ * How many refused keys the table has evicted. All must be refused, except for one or two in a hundred whose usage
+ * record went with another key of the same fingerprint (evicted_sketch.c).
  */
 static uint64_t look_at_offenders(struct flood *f)
 {
@@ -162,7 +162,7 @@ static void test_an_offender_stays_denied_while_new_keys_pass_by(void **state)
                       algorithms[a], f.denied, f.keys, stats.evicted_restored_count, stats.evicted_unrecorded_count);
         assert_true(f.denied <= f.keys / 1000);
         assert_int_equal(stats.memory_size, before.memory_size);
-        /* And no longer than its time. */
+        /* The usage is remembered no longer than its time. */
         fake_clock_advance(&f.clock, 2 * HOUR);
         (void) weir_poll(f.w);
         const uint64_t name = offender(0);
@@ -190,7 +190,7 @@ static void test_an_offender_stays_denied_among_offenders(void **state)
                           " new keys denied, %" PRIu64 " forgiven\n",
                           algorithms[a], forgotten, OFFENDERS, f.denied, f.keys, stats.evicted_unrecorded_count);
             assert_true(forgotten != 0);
-            assert_true(more != 0 || f.denied <= f.keys / 100); /* those have done no wrong */
+            assert_true(more != 0 || f.denied <= f.keys / 100); /* these keys were never refused */
             weir_close(f.w);
         }
     }
@@ -264,7 +264,7 @@ static void *storm_main(void *arg)
     return NULL;
 }
 
-/* Keys are forgotten and come back all the time, in one window, from several threads. */
+/* Keys are evicted and come back all the time, in one window, from several threads. */
 static void test_keys_that_come_back_have_no_fresh_budget(void **state)
 {
     (void) state;
@@ -294,7 +294,7 @@ static void test_keys_that_come_back_have_no_fresh_budget(void **state)
         }
         print_message("# algorithm %d: %" PRIu64 " units over, of %d, %" PRIu64 " returned, %" PRIu64 " forgiven\n",
                       algorithms[a], over, LIMIT * NAMES, stats.evicted_restored_count, stats.evicted_unrecorded_count);
-        /* A unit that was charged while its key was being forgotten; and what is known to be forgiven. */
+        /* A unit that was charged while its key was evicted; and evictions that are counted as unrecorded. */
         assert_true(over <= THREADS + LIMIT * stats.evicted_unrecorded_count);
         assert_true(used >= LIMIT * NAMES * 8 / 10);
         weir_close(storm->w);

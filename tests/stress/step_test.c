@@ -85,9 +85,9 @@ static void meet(weir_algorithm algorithm, int64_t apart_ns)
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, check_main, &meeting), 0);
     }
-    await_checks(&meeting, 10 * KEYS); /* all of them, before anyone knows the time */
+    await_checks(&meeting, 10 * KEYS); /* all units, before the node knows fleet time */
     loopback_fleet_set_down(fleet, false);
-    assert_int_equal(weir_sync(meeting.w, 60000), 0); /* everything is told, after the keys have moved */
+    assert_int_equal(weir_sync(meeting.w, 60000), 0); /* everything is reported, after the keys have moved */
     atomic_store(&meeting.stop, true);
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);

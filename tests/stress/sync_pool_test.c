@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * More keys than there are notes, and some more than there are cells: while threads use them, give units back and make
- * each other's keys move and go, two nodes' background threads give notes and take them away. At the end the fleet has
+ * More keys than full sync states, and some more than cells. Threads use the keys, refund units, and make each other's
+ * keys move and go. Meanwhile two nodes' background threads promote and demote sync states. At the end the fleet has
  * every unit that passed, once.
  *
  * Guards: src/process/sync_state.c, src/process/refund_ledger.c, src/process/insert.c
@@ -20,7 +20,7 @@
 
 #define NODES    2
 #define THREADS  2     /* per node */
-#define MAX_KEYS 16000 /* 19,200 cells, 16,384 notes */
+#define MAX_KEYS 16000 /* 19,200 cells, 16,384 full sync states */
 #define NAMES    20500
 
 /* Checks between two short sleeps. */
@@ -36,7 +36,7 @@ struct crowd {
     weir *w;
     weir_policy_id policies[2];
     _Atomic uint64_t *seed;
-    _Atomic uint64_t *units; /* that passed, less those given back */
+    _Atomic uint64_t *units; /* units that passed, less refunds */
 };
 
 static uint64_t real_wall(void *arg)
@@ -47,7 +47,7 @@ static uint64_t real_wall(void *arg)
     return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
 }
 
-/* What is forgotten is told through a ring of fixed size: lets the background thread run until there is room. */
+/* Evicted keys are reported through a ring of fixed size: lets the background thread run until there is room. */
 static void wait_for_room(struct process *process)
 {
     size_t count;
@@ -67,7 +67,7 @@ static void *crowd_main(void *arg)
     uint64_t units = 0;
     for (int burst = 0; burst < BURSTS; burst++) {
         for (int i = 0; i < BURST; i++) {
-            const uint64_t name[4] = {random_below(&rng, NAMES)}; /* longer than a stub's */
+            const uint64_t name[4] = {random_below(&rng, NAMES)}; /* longer than the compact state's room */
             const weir_policy_id policy = crowd->policies[name[0] % 2];
             const weir_key key = weir_make_key(crowd->w, policy, name, sizeof(name));
             const uint64_t cost = 2 + random_below(&rng, 3);
@@ -76,7 +76,8 @@ static void *crowd_main(void *arg)
             }
             units += cost;
             if (random_below(&rng, 8) == 0) {
-                weir_refund(t, &key, 1); /* it was just charged: a key that goes at once takes it along */
+                weir_refund(t, &key,
+                            1); /* the unit was just charged: the last report of a key that is evicted now has it */
                 units -= 1;
             }
         }
@@ -111,7 +112,7 @@ static void node_start(struct loopback_fleet *fleet, struct crowd *crowd)
     assert_false(crowd->w->limiter.process.syncs.all);
 }
 
-/* Whatever has a note is named by it, and nobody holds a cell. */
+/* Every full sync state names its cell, and no unit is held. */
 static void expect_whole(const struct process *process)
 {
     uint64_t noted = 0;

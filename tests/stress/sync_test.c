@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_sync while threads use more keys than a round holds: it comes to an end, and what was counted before is told.
+ * weir_sync while threads use more keys than a round holds: the call ends, and what was counted before is reported.
  *
  * Guards: src/fleet/gather.c, src/fleet/round.c, src/limiter/background.c, src/base/spin.h
  */
@@ -42,7 +42,7 @@ static void *check_main(void *arg)
     return NULL;
 }
 
-/* `strict`: no key is forgotten for want of room, so none of its units can be lost. */
+/* `strict`: no key is evicted, so no unit can be lost. */
 static void syncs_amid(size_t max_keys, uint64_t keys, bool strict)
 {
     struct crowd crowd = {.keys = keys};
@@ -55,7 +55,7 @@ static void syncs_amid(size_t max_keys, uint64_t keys, bool strict)
     struct transport *transport = NULL;
     assert_int_equal(loopback_transport_open(fleet, &config, &transport, NULL), 0);
     assert_int_equal(weir_open_on(&options, transport, &crowd.w, NULL), 0);
-    /* A part of the keys cannot wait, another is told in its turn. */
+    /* Some keys are urgent, others wait for the scan. */
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 200, .period_ns = 24 * HOUR};
     crowd.policy = set_one_policy(crowd.w, &limit, 1, WEIR_SCOPE_FLEET);
     pthread_t threads[THREADS];

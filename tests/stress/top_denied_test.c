@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offenders are read while threads are denied and policies change: every copy is whole, nobody is said to have been
- * denied more than that for sure, and when all is quiet every denied unit has been counted once.
+ * The lists of denied keys are read while threads are denied and policies change. Every copy is whole, no key has more
+ * denied units than it can have, and when all is quiet every denied unit has been counted once.
  *
  * Guards: src/process/top_denied.c
  */
@@ -54,7 +54,7 @@ static void *check_main(void *arg)
         const weir_key key = weir_make_key(crowd->w, crowd->policy, name, (size_t) length);
         const uint64_t again = 1 + random_below(&rng, 8);
         for (uint64_t j = 0; j < again; j++) {
-            /* Before it is asked: what is told is no more than has been counted here. */
+            /* Counted before the list is read: the list has no more than this. */
             (void) atomic_fetch_add(&crowd->denied[number], 1);
             if (weir_check(t, &key, 1, NULL)) {
                 (void) atomic_fetch_sub(&crowd->denied[number], 1);
@@ -103,8 +103,8 @@ static void crowd_start(struct crowd *crowd, int readers)
 }
 
 /*
- * When all have checked what they have to, and all that was denied has been counted; returns how much that was. A key
- * that finds no place, since slots pin every cell it could have, is nobody's: it is counted as untracked.
+ * Waits until all threads are done, and all denied units are counted; returns their number. A key without a cell, since
+ * slots pin every cell that it could have, is in no list: it counts as untracked.
  */
 static uint64_t crowd_join(struct crowd *crowd, weir_stats *stats)
 {
@@ -162,8 +162,10 @@ static void test_reading_while_threads_are_denied_sees_whole_lists_and_misses_no
     weir_close(crowd.w);
 }
 
-/* Keys are forgotten and come back all the time, in the middle of denials: what one was denied is never said of
- * another. */
+/*
+ * Keys are evicted and come back all the time, in the middle of denials. No list has one key's denials under another
+ * key.
+ */
 static void test_what_forgotten_keys_were_denied_is_said_of_nobody_else(void **state)
 {
     (void) state;
@@ -185,7 +187,7 @@ static void test_what_forgotten_keys_were_denied_is_said_of_nobody_else(void **s
     weir_close(crowd.w);
 }
 
-/* A slot keeps what its thread was denied, until somebody settles it: here the background thread alone can. */
+/* A slot keeps its thread's denials until it is settled: here by the background thread alone. */
 static void test_what_an_idle_thread_was_denied_is_listed_while_others_are_busy(void **state)
 {
     (void) state;
