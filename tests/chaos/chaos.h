@@ -31,7 +31,7 @@ struct chaos {
     uint64_t seed;
 };
 
-/* Belongs first into main(): true where this process is a node, and has done its work. */
+/* The first call in main(). True: this process is a node, and has done its work. */
 bool chaos_main(int argc, char **argv, int *exit_code);
 
 int chaos_setup(void **state);
@@ -47,7 +47,7 @@ void chaos_nodes(struct chaos *c, size_t count); /* through the proxy, unless co
 /* Starts a server with more options (NULL at the end), or again in its directory; `waits`: until it answers. */
 void chaos_server(struct server *server, const char *const options[], bool waits);
 
-/* A command by a user who may do everything, whatever became of the others. The caller frees the reply. */
+/* A command by a user who may do everything, whatever became of other users. The caller frees the reply. */
 redisReply *chaos_command(const struct server *server, const char *format, ...);
 void chaos_do(const struct server *server, const char *format, ...);                        /* which must not fail */
 uint64_t chaos_number(const struct server *server, const char *section, const char *field); /* of INFO */
@@ -56,10 +56,10 @@ uint64_t chaos_number(const struct server *server, const char *section, const ch
 void chaos_work_begin(const struct chaos *c, struct fleet_work work);
 void chaos_work_end(const struct chaos *c);
 void chaos_work(const struct chaos *c, struct fleet_work work);
-/* Most of its keys are not used again after 100 ms: what of them got lost nobody brings back by the way. */
+/* Most keys are not used again after 100 ms: no later use brings back what got lost of them. */
 struct fleet_work chaos_usual_work(const struct chaos *c, uint32_t for_ms);
 
-/* Every node has told everything, twice: the first time may still learn that Redis has lost something. */
+/* Every node reports everything, twice: the first time may still find that Redis has lost something. */
 void chaos_settle(const struct chaos *c);
 
 /* One order to one node, and its answer. */
@@ -70,7 +70,7 @@ uint64_t chaos_admitted(const struct chaos *c, size_t policy); /* by all nodes, 
 
 /* What records say, by policy. All that is known of their fields is in chaos.c. */
 struct chaos_sums {
-    uint64_t sum; /* admitted, less what was given back */
+    uint64_t sum; /* admitted, less refunds */
     size_t records;
     size_t authors;
 };

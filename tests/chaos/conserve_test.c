@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conservation: whatever happens to Redis, or to what lies between, the sums in it are in the end what the nodes
- * admitted, to the unit.
- *
- * Three processes work before, while and after something happens; then every one syncs, and all records are read.
+ * Conservation: whatever happens to Redis or to the way to it, in the end the sums in Redis are what the nodes
+ * admitted, to the unit. Three processes work before, during and after a fault; then each one syncs, and all records
+ * are read.
  *
  * Guards: src/transport/redis/batch.c, src/transport/redis/server.c, src/fleet/merge.c,
  * src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
@@ -214,7 +213,7 @@ static void test_a_network_that_swallows_everything(void **state)
     conserve(state, chaos_long_ms(2500, 10000), black_hole);
 }
 
-/* A replica that has stopped to follow some time ago takes over. */
+/* A replica that stopped following some time ago takes over. */
 static void failed_over(struct chaos *c, uint32_t for_ms)
 {
     server_start(&c->replica);
@@ -279,7 +278,7 @@ static void test_records_that_vanish_are_told_again_when_their_keys_are_used(voi
     chaos_compare(c, &c->primary);
 }
 
-/* The same by Redis itself, which may take the heartbeats as well. */
+/* Redis itself evicts records, and may evict the heartbeats as well. */
 static void test_records_that_redis_evicts_are_told_again_when_their_keys_are_used(void **state)
 {
     struct chaos *c = chaos_begin(state);
@@ -306,7 +305,7 @@ static void test_records_that_redis_evicts_are_told_again_when_their_keys_are_us
     chaos_compare(c, &c->primary);
 }
 
-/* A node that does not run for longer than heartbeats live is taken for gone, and goes on as if nothing had been. */
+/* A node that does not run for longer than heartbeats live counts as failed, and then goes on. */
 static void test_a_node_that_is_stopped_and_goes_on(void **state)
 {
     struct chaos *c = chaos_begin(state);

@@ -34,7 +34,7 @@ static struct chaos *begin_with_limit(void **state, size_t nodes, uint64_t limit
     return c;
 }
 
-/* Asks so often until so many have passed: a node's share grows as it hears that the others do not ask. */
+/* Asks until `units` have passed: a node's fraction grows as the other nodes' demand falls. */
 static uint64_t take_in_time(const struct chaos *c, size_t node, size_t policy, uint64_t cost, uint64_t times)
 {
     uint64_t passed = 0;
@@ -95,7 +95,7 @@ static void test_records_of_a_wrong_type_hurt_no_others_of_their_batch(void **st
     }
     assert_true(chaos_stats(c, 0).rejected_report_count != 0);
     chaos_all_expire(&c->primary);
-    /* Mended, and used again, they are told whole. */
+    /* After repair, keys that are used again are reported whole. */
     for (size_t policy = 0; policy < ALGORITHMS; policy++) {
         for (uint32_t i = 0; i < 4; i++) {
             char record[300];
@@ -117,7 +117,7 @@ static void test_a_cost_larger_than_what_remains_takes_nothing(void **state)
         assert_int_equal(take_in_time(c, 0, policy, 47, 2), 2);
         chaos_settle(c);
         assert_int_equal(take_in_time(c, 1, policy, 1, 1), 1);
-        chaos_settle(c); /* now the second node knows of 95 */
+        chaos_settle(c); /* now the second node knows 95 units */
         assert_int_equal(chaos_ask(c, 1, policy, 0, 10, 3).allowed, 0);
         assert_int_equal(chaos_ask(c, 1, policy, 0, 6, 3).allowed, 0);
         const struct fleet_answer never = chaos_ask(c, 1, policy, 0, 101, 1);
@@ -181,7 +181,7 @@ static void test_a_rate_smaller_than_the_number_of_nodes(void **state)
     chaos_all_expire(&c->primary);
 }
 
-/* What a table too small for its keys may lose it counts; and what it has not lost is told once. */
+/* A table that is too small for its keys counts what it may lose. What it has not lost is reported once. */
 static void told_but_for_lost(const struct chaos *c, uint32_t policies)
 {
     uint64_t admitted = 0;
@@ -208,7 +208,7 @@ static void flood(void **state, bool outage)
     struct chaos *c = chaos_begin(state);
     c->config.max_keys = 1000;
     chaos_nodes(c, 2);
-    /* A key that is used up stays so, however many others come by. */
+    /* A key that is used up stays used up, however many other keys come. */
     (void) take_in_time(c, 0, CHAOS_TIGHT, 1, CHAOS_TIGHT_LIMIT);
     assert_int_equal(chaos_ask(c, 0, CHAOS_TIGHT, 0, 1, CHAOS_TIGHT_LIMIT).allowed, 0);
     assert_int_equal(fleet_node_admitted(&c->nodes[0], CHAOS_TIGHT), CHAOS_TIGHT_LIMIT);
@@ -249,7 +249,7 @@ static void test_keys_that_never_repeat(void **state)
     flood(state, false);
 }
 
-/* The units a dead process had been granted, but had not used or not told, stay the fleet's. */
+/* Units that a killed process had been granted, and had not used or not reported, stay the fleet's. */
 static void test_a_node_that_is_killed_takes_no_units_along(void **state)
 {
     enum { LIMIT = 20000 };

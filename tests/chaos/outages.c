@@ -54,7 +54,7 @@ static void redis_is_killed(const struct outage_run *run)
     chaos_server(&run->c->primary, no_options, true);
 }
 
-/* What it knew when it died it knows again: its dump is read as it starts. */
+/* Redis reads its dump as it starts, so it has what it had when it was killed. */
 static void redis_is_killed_with_its_data(const struct outage_run *run)
 {
     chaos_do(&run->c->primary, "SAVE");
@@ -243,7 +243,7 @@ static void nodes_of(struct chaos *c, const struct outage_event *event)
         }
         chaos_nodes(c, 1);
     }
-    chaos_nap_ms(1500); /* they have met */
+    chaos_nap_ms(1500); /* the nodes have met */
 }
 
 /* All nodes work from the beginning of a second of the wall clock on. Returns that second. */

@@ -245,7 +245,7 @@ static void row(const struct outage_event *event, double rates, const struct job
     (void) fflush(stdout);
 }
 
-/* On stderr, for those who look for the cause: seconds beyond what is promised. */
+/* On stderr, for people who look for the cause: seconds beyond what is promised. */
 static void say_far(const struct job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

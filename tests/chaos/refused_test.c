@@ -128,7 +128,7 @@ static void test_misconf(void **state)
 static void ask_a_password(struct chaos *c)
 {
     chaos_do(&c->primary, "CONFIG SET requirepass another");
-    chaos_do(&c->primary, "CLIENT KILL TYPE normal"); /* who is connected needs none */
+    chaos_do(&c->primary, "CLIENT KILL TYPE normal"); /* a node that is connected needs no password */
 }
 
 static void ask_no_password(struct chaos *c)

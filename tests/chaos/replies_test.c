@@ -316,7 +316,7 @@ static void test_garbage_in_place_of_replies(void **state)
     chaos_compare(c, &c->primary);
 }
 
-/* Not even a connection comes about: packets are dropped, as by a firewall. And one that is made, and is silent. */
+/* No connection is made: packets are dropped, as by a firewall. Also a connection that is made and stays silent. */
 static void test_a_black_hole(void **state)
 {
     struct chaos *c = chaos_begin(state);
