@@ -77,7 +77,8 @@ static void test_fleet_time_does_not_go_back_with_the_clock(void **state)
         struct transport *joins = open_redis_on(&server, TIMEOUT_MS);
         uint64_t last_ns = 0;
         char noted[80];
-        for (int times = 0; times < 200; times++) { /* who joins finds the same, and it never goes back */
+        for (int times = 0; times < 200;
+             times++) { /* a node that joins finds the same time, and fleet time never goes back */
             struct transport *t = times % 2 == 0 ? joins : up;
             const int64_t ahead_ns = beat(t, times % 2 == 0 ? "joins" : "up", 0, &round);
             expect_ahead(ahead_ns, step_ns + since_ns, (int64_t) (real_ns() - set_ns));
@@ -146,7 +147,7 @@ static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void
         assert_int_equal(round.live_nodes, 2);
         expect_ahead(beat_with_host(t, "joins", 0, real_wall_ns(NULL), &round), step_ns + 300 * (int64_t) MILLISECOND,
                      SECOND);
-        /* And where all have left, whoever comes then. */
+        /* Also a node that comes when all others have left. */
         static const char *const names[] = {"up", "joins", "other"};
         for (size_t n = 0; n < 3; n++) {
             round = (struct round){.node = names[n], .node_lifetime_ms = 10000, .suspect_ms = 600, .leaves = true};
@@ -154,7 +155,7 @@ static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void
         }
         write_ahead(&server, 2 * steps_s[i] * 1000000);
         expect_ahead(beat_with_host(t, "new", 0, real_wall_ns(NULL), &round), 2 * step_ns, SECOND);
-        /* Forward: as if fleet time had been behind the clock before; the host's clock says who is right. */
+        /* Forward: as if fleet time had been behind the clock before; the host's clock says which is right. */
         freeReplyObject(server_command(&server, "DEL weir:nodes"));
         (void) beat_with_host(t, "up", 0, real_wall_ns(NULL), &round);
         freeReplyObject(server_command(&server, "ZREM weir:nodes up:600:10000"));
@@ -206,7 +207,7 @@ static void test_a_set_that_is_lost_begins_where_the_first_node_is(void **state)
     redis_stop(&server, t);
 }
 
-/* A node is suspect, and has failed, by its own times, whoever looks. */
+/* A node is suspect, and has failed, by its own interval and lifetime, whichever node asks. */
 static void test_a_node_that_speaks_seldom_is_not_taken_for_dead(void **state)
 {
     (void) state;

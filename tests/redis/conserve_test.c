@@ -183,7 +183,7 @@ static void compare(const struct server *server, const uint64_t admitted[POLICIE
         assert_true(admitted[p] > 0);
         assert_int_equal(server_sum(server, pattern), admitted[p]);
     }
-    /* And none of them stays for ever. */
+    /* Every record expires. */
     redisReply *keys = server_command(server, "KEYS weir:*");
     for (size_t i = 0; i < keys->elements; i++) {
         redisReply *ttl = server_command(server, "PTTL %s", keys->element[i]->str);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Redis that misbehaves in every way: checks go on, limiting goes on by the ladder, the log says what is wrong once
+ * A Redis that misbehaves in every way: checks go on, limits go by the outage mode, the log says what is wrong once
  * per change, and weir_close comes back in time.
  *
  * Guards: src/transport/redis/redis.c, src/transport/redis/server.c, src/transport/redis/greeting.c,
@@ -92,7 +92,7 @@ static weir *open_with(const char *url, struct log *log)
     return w;
 }
 
-/* Opens on a bad Redis, limits by the ladder's `local` rung, closes in time. `says`: part of the one line in the log.
+/* Opens on a bad Redis, limits in the outage mode local, closes in time. `says`: a part of the one line in the log.
  */
 static void limits_without(const char *url, const char *says)
 {

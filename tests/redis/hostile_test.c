@@ -265,7 +265,7 @@ static void test_no_score_of_a_member_costs_another_record(void **state)
     bench_stop(&b);
 }
 
-/* And what no node can have written is gone with the next report: the key has its limit again. */
+/* The next report removes what no node can have written: the key has its limit again. */
 static void test_a_log_is_rid_of_what_no_node_can_have_written(void **state)
 {
     (void) state;

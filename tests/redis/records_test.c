@@ -130,7 +130,7 @@ static void test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget(void
             assert_false(weir_check(site.t[1], &denied, limit, NULL));
         }
         quiet(&site);
-        /* And beyond 2^63 in all, in requests of the most units there can be. */
+        /* Also beyond 2^63 in all, in requests of the most units there can be. */
         for (int times = 0; times < 2200000; times++) {
             (void) weir_check(site.t[1], &denied, WEIR_MAX_UNITS, NULL);
         }
@@ -403,7 +403,7 @@ static void test_a_reset_clears_the_records_of_a_key_and_of_no_other(void **stat
         const weir_key there = key_of(site.w[2], names[k], "key");
         weir_verdict v;
         (void) weir_peek(site.t[2], &there, 1, &v);
-        /* Three were used; of the rest some is left to the others, who ask as well. */
+        /* Three units were used; of the rest some are left to the other nodes, which ask as well. */
         assert_in_range(v.remaining, limits[k].limit / WEIRS / 2, limits[k].limit - 1);
     }
     all_but_overrides_expire(&site.server);

@@ -323,7 +323,7 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
         denied.demand = demand;
     }
     assert_true(demand > UINT64_C(1) << 55);
-    /* The same of what is admitted, in steps of less than 2^50. */
+    /* Counts of admitted units, in steps of less than 2^50. */
     uint64_t tat_us = r.tat_answer_us;
     for (uint64_t step = 0; step < 30; step++) {
         const uint64_t more = (UINT64_C(1) << 50) - 12345 - step;

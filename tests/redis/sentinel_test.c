@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sentinels, several hosts, and users with few rights: who is asked, who is passed over, and what the log says.
+ * Sentinels, several hosts, and users with few rights: which server is asked, which is passed over, and what the log
+ * says.
  *
  * Guards: src/transport/redis/topology.c, src/transport/redis/server.c, src/transport/redis/greeting.c
  */
@@ -100,7 +101,7 @@ static void test_a_failover_is_followed(void **state)
         assert_true(real_ns() < until_ns);
     }
     server_kill(&primary);
-    assert_true(tell(t, 9)); /* another server than the one that was told */
+    assert_true(tell(t, 9)); /* another server than the one that was named */
     assert_int_equal(server_sum(&replica, "weir:*"), 9);
     assert_null(t->ops->problem(t));
     /* A switch that leaves the old primary as it is, and connected: only the Sentinel tells. */
@@ -136,7 +137,7 @@ static void test_sentinels_that_name_a_replica_or_nobody_are_passed_over(void **
     sentinel_start(&sentinels[0], 1, 2, "secret");            /* names a dead one */
     sentinel_start(&sentinels[1], replica.port, 2, "secret"); /* a replica */
     sentinel_start(&sentinels[2], primary.port, 2, "secret");
-    server_must(&sentinels[2], "SENTINEL REMOVE p"); /* nobody */
+    server_must(&sentinels[2], "SENTINEL REMOVE p"); /* no server */
     sentinel_start(&sentinels[3], primary.port, 2, "secret");
     char url[300];
     int length = snprintf(url, sizeof(url), "redis+sentinel://");
@@ -244,7 +245,7 @@ static void test_a_user_with_the_rights_that_are_documented_is_enough(void **sta
     assert_int_equal(say_everything(t), TRANSPORT_ROUND_DONE);
     assert_int_equal(say_everything(t), TRANSPORT_ROUND_DONE);
     t->ops->close(t);
-    /* Without INFO it does not know whom it speaks to, and goes on. */
+    /* Without INFO the node does not know which server it speaks to, and goes on. */
     t = open_as_user(&server, RIGHTS " -info");
     assert_int_equal(say_everything(t), TRANSPORT_ROUND_DONE);
     t->ops->close(t);
