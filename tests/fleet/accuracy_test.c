@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much a fleet lets pass, and whom it denies falsely: beside the reference of the estimate, below the limit, and
- * when the traffic moves.
+ * How much a fleet lets pass, and how much it denies falsely: beside the reference of the estimate, below the limit,
+ * and when the traffic moves.
  *
  * Guards: src/fleet/demand_learn.c, src/process/allowance.c, src/algorithm/estimate.c, apps/fleetsim/sim.c
  */
 #include "reference.h"
 #include "runs.h"
 
-/* At 0.9 of the limit, of what is asked. */
+/* At 0.9 of the limit, as a part of the demand. */
 #define FALSE_STEADY 0.005
 #define FALSE_JUMP   0.05
 
 /*
- * Admitted over the limit in the worst window of a run with cold bursts. Of a bucket there refill 0.085 while the burst
- * lasts, and an interval's 0.2 besides: what a node tells of may have been used since all nodes had told.
+ * Admitted over the limit in the worst window of a run with cold bursts. A bucket refills 0.085 of it while the burst
+ * lasts, and 0.2 in an interval: units in a report may have been used after the last reports of all nodes.
  */
 #define BURST_MOST        1.02
 #define BURST_MOST_BUCKET (1 + 0.085 + 0.2)

@@ -20,7 +20,7 @@
 #define MOST       1.05
 #define LEAST_PART 0.9
 
-/* What passed at once leaves a log at once, and all nodes find the same room. */
+/* Units that passed at once leave a log at once, and then all nodes find equal room. */
 #define MORE_OF_LOG 0.08
 
 /* A sliding window while half of the nodes are cut off, and so many seeds: it depends on when in a second that is. */
@@ -33,7 +33,7 @@ struct event {
     size_t fault_count;
     unsigned nodes;
     uint64_t length_s;
-    double least, most; /* what is reached today */
+    double least, most; /* the bound that the code reaches today */
 };
 
 #define AT(s) ((uint64_t) ((s) *1000) * MILLISECOND)
@@ -112,7 +112,7 @@ static const struct {
     {"log", {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = SECOND}},
 };
 
-/* What is seen of one row's seconds. */
+/* What the seconds of one row show. */
 struct seconds {
     double least, most; /* least: of what is asked, up to the limit */
     unsigned least_at, most_at;
@@ -208,7 +208,7 @@ static void test_no_second_is_far_from_the_limit(void **state)
     size_t bad = 0;
     for (size_t e = 0; e < EVENTS; e++) {
         if (events[e].length_s > 30 && !all) {
-            continue; /* takes as long as all others */
+            continue; /* this row takes as long as all others */
         }
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
             for (size_t d = 0; d < (all || e % 4 == 0 ? 2 : 1); d++) {

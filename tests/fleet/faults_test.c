@@ -11,9 +11,9 @@
 #define NODES  5
 #define LIMIT  3000
 #define LENGTH (12 * SECOND)
-#define QUIET  (3 * SECOND) /* the last of it: what was lost on the way is told again by itself */
+#define QUIET  (3 * SECOND) /* the last part of the run: lost reports are sent again without new traffic */
 
-/* Nothing refills and no window ends within a run, so that every unit that ever passed is held against the fleet. */
+/* Nothing refills and no window ends within a run, so every unit that ever passed is compared with the fleet's. */
 static const weir_limit long_limits[] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = HOUR},
     {.algorithm = WEIR_SLIDING_WINDOW, .limit = LIMIT, .period_ns = HOUR},
@@ -49,7 +49,7 @@ static void base(struct sim_options *o, uint64_t *random)
     o->quiet_ns = QUIET;
     o->pattern = (enum sim_pattern) random_below(random, SIM_PATTERNS);
     o->jump_ns = LENGTH / 3;
-    /* Of a long limit some of what passes must pass to the very end. */
+    /* Under a long limit some units must pass to the very end. */
     const weir_limit *limit = &o->policies[0].limits[0];
     const double period_s =
         limit->calendar == WEIR_CALENDAR_DAY ? 86400.0 : (double) limit->period_ns / (double) SECOND;
@@ -86,7 +86,7 @@ static void draw_network(struct sim_options *o, struct sim_fault *faults, uint64
     bad_network(o, random);
 }
 
-/* Some of everything, on any network. */
+/* Random faults on a random network. */
 static void draw_anything(struct sim_options *o, struct sim_fault *faults, uint64_t *random)
 {
     static const enum sim_fault_kind kinds[] = {SIM_CUT,    SIM_CUT,  SIM_HANG,  SIM_DOWN, SIM_EMPTY,
@@ -129,7 +129,7 @@ static void draw_flush(struct sim_options *o, struct sim_fault *faults, uint64_t
     (void) add(o, faults, SIM_HANG, random);
 }
 
-/* Nothing passes after it: a node must notice without having news of its own. */
+/* No unit passes after the fault: a node must notice it without unreported units. */
 static void draw_rollback(struct sim_options *o, struct sim_fault *faults, uint64_t *random)
 {
     base(o, random);
@@ -138,7 +138,7 @@ static void draw_rollback(struct sim_options *o, struct sim_fault *faults, uint6
     f->behind_ns = SECOND + random_below(random, 2000) * MILLISECOND;
 }
 
-/* Just before the last sync. */
+/* The fault comes just before the last sync. */
 static void draw_late_loss(struct sim_options *o, struct sim_fault *faults, uint64_t *random)
 {
     base(o, random);
@@ -148,7 +148,7 @@ static void draw_late_loss(struct sim_options *o, struct sim_fault *faults, uint
     o->link.delay_max_ns = 60 * MILLISECOND;
 }
 
-/* Records that were refused for a while are told when they are taken again. */
+/* Records that were refused for a while are reported when the fleet accepts them again. */
 static void draw_refusal(struct sim_options *o, struct sim_fault *faults, uint64_t *random)
 {
     base(o, random);
@@ -157,7 +157,7 @@ static void draw_refusal(struct sim_options *o, struct sim_fault *faults, uint64
     f->until_ns = f->from_ns + SECOND;
 }
 
-/* Single reports that are to be told again. */
+/* Single reports that are to be sent again. */
 static void draw_unsaid(struct sim_options *o, struct sim_fault *faults, uint64_t *random)
 {
     (void) faults;

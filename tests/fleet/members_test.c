@@ -12,7 +12,7 @@ static const weir_limit second_limits[] = {
     {.algorithm = WEIR_TOKEN_BUCKET, .limit = 2000, .period_ns = SECOND},
 };
 
-/* Nothing is over within a run. */
+/* No window ends within a run. */
 static const weir_limit hour_limits[] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 20000, .period_ns = HOUR},
     {.algorithm = WEIR_SLIDING_LOG, .limit = 20000, .period_ns = HOUR},
@@ -56,7 +56,7 @@ static void test_what_the_dead_had_told_stays_and_nothing_is_made_up(void **stat
             };
             struct sim_audit audit;
             options.nodes = 8;
-            options.demand = 360 * 0.8; /* passes to the end */
+            options.demand = 360 * 0.8; /* units pass to the end */
             options.faults = faults;
             options.fault_count = 4;
             const struct sim_result result = run_sim(&options, &audit);
@@ -79,7 +79,8 @@ static void test_traffic_at_the_moment_of_a_join_counts_in_the_right_window(void
         };
         struct sim_audit audit;
         options.demand = 360 * 0.8;
-        options.link.delay_min_ns = options.link.delay_max_ns = 150 * MILLISECOND; /* it must wait for its first news */
+        options.link.delay_min_ns = options.link.delay_max_ns =
+            150 * MILLISECOND; /* the node must wait for its first answer */
         options.faults = faults;
         options.fault_count = 2;
         (void) run_sim(&options, &audit);
@@ -129,8 +130,8 @@ static void test_a_redis_whose_clock_is_set_loses_nothing(void **state)
 }
 
 /*
- * Redis's clock goes back, at once or to where it was before somebody set it; and two nodes join. No window of ten
- * seconds lets more pass than the limit (a bucket: and a burst), and so of every second that comes after.
+ * Redis's clock goes back, at once or to where it was before it was set; and two nodes join. No window of ten seconds
+ * lets more pass than the limit (a bucket: and a burst), and no later second does.
  */
 static void test_a_redis_whose_clock_goes_back_gives_no_second_window(void **state)
 {
@@ -165,7 +166,7 @@ static void test_a_redis_whose_clock_goes_back_gives_no_second_window(void **sta
         sim_run(sim);
         sim_audit(sim, &audit);
         expect_good(&options, &audit);
-        /* From the step on: of windows those that end by the fleet's time, wherever that is in a second. */
+        /* Counted from the step on, in windows that end by fleet time. */
         const double burst = limits[i % 4].algorithm == WEIR_TOKEN_BUCKET ? 10 : 0;
         double worst = 0;
         for (size_t from = 20; from + 20 <= 59; from++) {

@@ -13,11 +13,11 @@
 
 #define SEEDS_MOST 1000
 
-/* Admitted, of what one limiter would admit. */
+/* Admitted, as a part of what one limiter would admit. */
 #define LEAST_ABOVE 0.97
 #define MOST        1.02
 #define LEAST_BELOW 0.995
-#define MOST_OF_LOG 1.03 /* what passes at once leaves the window at once: all nodes find the same room */
+#define MOST_OF_LOG 1.03 /* units that pass at once leave the window at once, and then all nodes find equal room */
 
 struct row {
     const char *name;
@@ -26,7 +26,7 @@ struct row {
     enum sim_pattern pattern;
     double demand;
     uint64_t length_s;
-    double least, most; /* 0: not held to anything: the row misses what it is meant for */
+    double least, most; /* 0: no bound; the row misses its goal */
 };
 
 struct figures {
@@ -59,7 +59,7 @@ static double beyond(const struct sim *sim, const struct row *row, const struct 
     return most - burst;
 }
 
-/* No more than a few units pass at once, of many in a second; a queue that nobody waits in has room for one. */
+/* Few units pass at once, of many in a second; an empty queue has room for one. */
 static bool tight(const weir_limit *limit)
 {
     const bool queue = limit->algorithm == WEIR_LEAKY_BUCKET && limit->delay == 0;
@@ -78,7 +78,7 @@ static struct sim_result run_row(const struct row *row, uint64_t seed, double *o
     options.demand = row->demand;
     options.pattern = row->pattern;
     options.length_ns = row->length_s * SECOND;
-    /* What happens within a step happens at once: of a burst of one unit, one would pass in each. */
+    /* All requests of a step come at once: of a burst of one unit, one unit would pass in each step. */
     options.step_ns = tight(&row->limit) ? SECOND / 4000 : options.step_ns;
     options.link.delay_min_ns = MILLISECOND / 10;
     options.link.delay_max_ns = 3 * MILLISECOND / 10;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests on the fleet simulator share: runs from a seed, checked, and told as a command when they fail.
- *
- * Seeds are 1 and up, or from WEIR_TEST_SEED up; WEIR_FLEET_SEEDS says how many of them (the soak suite sets it).
+ * What the tests on the fleet simulator share: runs from a seed, their checks, and the command of a run that fails.
+ * Seeds are 1 and up, or from WEIR_TEST_SEED up; WEIR_FLEET_SEEDS says how many (the soak suite sets it).
  */
 #ifndef WEIR_TESTS_RUNS_H
 #define WEIR_TESTS_RUNS_H
@@ -103,7 +102,7 @@ static inline struct sim_result run_sim(const struct sim_options *options, struc
     return result;
 }
 
-/* What a run of a policy with faults is held to. */
+/* The bounds of a run of a policy with faults. */
 struct demands {
     double worst;       /* admitted over limit, in any window; 0: not looked at. In bursts every node may take all */
     double recovered_s; /* every node has a good round so soon after the faults; 0: not looked at */
