@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses as people write them: 127.0.0.1:7000, [::1]:7000, host:7000, :7000 (every address of this host). */
+/* Addresses as people write them: 127.0.0.1:7000, [::1]:7000, host:7000, and :7000 for every address of this host. */
 #ifndef WEIR_GATEWAY_ADDRESS_H
 #define WEIR_GATEWAY_ADDRESS_H
 
@@ -22,7 +22,10 @@ struct address {
 
 #define ADDRESS_MALFORMED 1 /* no error of getaddrinfo, which are negative */
 
-/* Takes host and port apart, brackets off; an empty host stands for every address. False: it is no address. */
+/*
+ * Splits a text into host, without brackets, and port; an empty host stands for every address. False: the text is no
+ * address.
+ */
 bool address_split(const char *text, char host[ADDRESS_HOST_SIZE], uint16_t *port);
 
 /*

@@ -17,11 +17,11 @@
 
 struct backend {
     const char *text;            /* its address, for the log */
-    _Atomic bool refuses;        /* told of in the log whenever it changes */
+    _Atomic bool refuses;        /* each change is logged */
     _Atomic uint32_t refused_at; /* second of the last error */
 };
 
-/* A thread's own look at it. */
+/* What one thread has seen of the backend. */
 struct backend_view {
     struct backend *backend;
     uint32_t tried_at; /* second of the first packet since the last error; 0: none */

@@ -56,12 +56,12 @@ struct gateway_options {
 /* Written by one thread, read by any. offered == passed + the sum of dropped */
 struct counters {
     _Atomic uint64_t offered, passed;
-    _Atomic uint64_t checked[POLICY_COUNT];                      /* packets that were held against this policy */
+    _Atomic uint64_t checked[POLICY_COUNT];                      /* packets that were checked by this policy */
     _Atomic uint64_t would_deny[POLICY_COUNT];                   /* packets that shadow mode let pass */
-    _Atomic uint64_t dropped[POLICY_COUNT];                      /* of those */
+    _Atomic uint64_t dropped[POLICY_COUNT];                      /* of `checked`, denied */
     _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
-    _Atomic uint64_t refused;    /* by the backend, as far as was heard */
+    _Atomic uint64_t refused;    /* by the backend, as far as UDP tells */
     _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_evicted;
     _Atomic uint64_t merges, segments;       /* 1: the kernel does it for this thread */

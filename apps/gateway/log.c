@@ -14,7 +14,7 @@
 #include "denial_line.h"
 #include "policy/words.h"
 
-/* A message, before and after it is made plain; a line, in which JSON may have doubled it. */
+/* Sizes of a message, before and after it is made plain, and of a line, in which JSON may double it. */
 #define MESSAGE_SIZE 2048
 #define PLAIN_SIZE   (2 * MESSAGE_SIZE)
 #define FIELD_SIZE   512
@@ -154,7 +154,7 @@ static void add_denial(struct line *line, const struct denial_line *denial)
     add(line, "]");
 }
 
-/* What a line begins with, up to the message. */
+/* Writes the beginning of a line, up to the message. */
 static void begin(struct line *line, weir_log_level level)
 {
     static const int priorities[] = {3, 4, 6}; /* of syslog, by level */

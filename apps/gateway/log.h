@@ -34,7 +34,7 @@ enum log_format log_default_format(void);
 /* From now on lines have this form; those of levels beyond `most` are left out. */
 void log_start(weir_log_level most, enum log_format format);
 
-/* What JSON tells of an event beside the message: a text, or where that is NULL a number. */
+/* A field of an event in JSON, beside the message: a text or, if that is NULL, a number. */
 struct log_field {
     const char *name;
     const char *text;
@@ -45,7 +45,7 @@ __attribute__((format(printf, 2, 3))) void log_line(weir_log_level level, const 
 __attribute__((format(printf, 4, 5))) void log_event(weir_log_level level, const struct log_field *fields,
                                                      size_t field_count, const char *format, ...);
 
-/* A weir_log_fn: what the library says. Of a policy that denies, JSON has the fields. */
+/* A weir_log_fn, for lines of the library. For a policy that denies JSON has the fields. */
 void log_library(void *arg, weir_log_level level, const char *message);
 
 #endif

@@ -13,7 +13,10 @@
 #include "gateway.h"
 #include "log.h"
 
-/* Says why the limits could not be opened; of Redis's URL by what it was given by. The exit code. */
+/*
+ * Logs why the limits could not be opened; names the option or the variable that gave Redis's URL. Returns the exit
+ * code.
+ */
 static int tell_of_open(const struct gateway_options *options, int result, const char *message)
 {
     static const char field[] = "redis_url";

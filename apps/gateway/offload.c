@@ -14,7 +14,7 @@ bool offload_receive(int fd)
 
 bool offload_can_send(int fd)
 {
-    const int off = 0; /* what it is already: only each message's own word counts */
+    const int off = 0; /* as the socket is already: only the segment size of each message counts */
     return setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &off, sizeof(off)) == 0;
 }
 

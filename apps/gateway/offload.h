@@ -14,7 +14,7 @@
 
 #include "burst.h"
 
-/* Of a message that is sent: what every kernel takes that has segments at all, and what IPv4 has room for. */
+/* Limits of a message that is sent: those of every kernel that has segments, and those of IPv4. */
 #define SEGMENTS_MAX       64
 #define SEGMENTED_SIZE_MAX 65507
 

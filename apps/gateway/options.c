@@ -82,7 +82,7 @@ static void address(const char *option, const char *value, int type, struct addr
     }
 }
 
-/* Where Redis is: on the command line, or in the environment; and its password from a file, where there is one. */
+/* Finds Redis's URL on the command line or in the environment, and its password in a file, if one is given. */
 static void find_redis(struct gateway_options *options, const char *password_file)
 {
     char *in_environment = getenv("WEIR_REDIS_URL");
@@ -133,7 +133,7 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-/* What the command line has beside the options of the gateway itself. */
+/* The command line: the options of the gateway, and options that are used up while it is read. */
 struct command {
     struct gateway_options *out;
     const char *check, *password_file;

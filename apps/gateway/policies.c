@@ -77,7 +77,7 @@ static void look_end(struct look *look)
     free(look->listed);
 }
 
-/* Sources are addresses: so entries of the file, in Redis and in lists name them. */
+/* Sources are addresses: overrides in the file and in Redis, and lists, name them as such. */
 static bool name_keys(weir *w, weir_error *error)
 {
     return weir_set_key_form(w, policy_names[POLICY_SOURCE], weir_address_form(SOURCE_PREFIX), error) == 0 &&
@@ -218,7 +218,7 @@ static bool has_any(const struct look *look)
     return false;
 }
 
-/* Whether a gateway may start with it; else says why not. */
+/* Whether a gateway may start with the file; if not, logs why. */
 static bool may_start(const struct look *look, const char *path, bool allow_missing)
 {
     if (has_any(look) || allow_missing) {
@@ -262,7 +262,7 @@ bool policies_start(struct policies *policies, weir *w, const char *path, bool a
     return good;
 }
 
-/* Whether nothing would be lost by it that is in force; else says what, after `words`. */
+/* Whether the file has every policy in force; if not, adds to `words` which are missing. */
 static bool keeps_all(const struct policies *policies, const struct look *look, struct words *words)
 {
     bool keeps = true;
@@ -276,7 +276,7 @@ static bool keeps_all(const struct policies *policies, const struct look *look, 
     return keeps;
 }
 
-/* Whether what came into force is what was looked at, as somebody may have written the file in between. */
+/* Whether the policies in force are those of the first look: the file may have been written in between. */
 static bool is_as_seen(const struct policies *policies, const struct look *look, const char *path)
 {
     for (size_t i = 0; i < POLICY_COUNT; i++) {

@@ -13,7 +13,7 @@
 
 #include <weir/weir.h>
 
-/* In the order in which a packet is held against them. */
+/* In the order in which a packet is checked by them. */
 enum policy_index { POLICY_SOURCE, POLICY_SOURCE_BYTES, POLICY_OVERALL, POLICY_OVERALL_BYTES, POLICY_COUNT };
 
 extern const char *const policy_names[POLICY_COUNT];

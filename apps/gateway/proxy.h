@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header of the PROXY protocol, version 2, for datagrams: the client's address, and the address that it sent to. It
- * stands before the payload of each datagram to the backend, as a datagram says nothing of those before it.
- *
- * Source: "The PROXY protocol, versions 1 & 2", section 2.2, of the HAProxy project.
+ * The header of the PROXY protocol, version 2, for datagrams: the client's address, and the address that the client
+ * sent to. The header stands before the payload of each datagram to the backend, as a datagram says nothing of earlier
+ * ones. Source: "The PROXY protocol, versions 1 & 2", section 2.2, of the HAProxy project.
  */
 #ifndef WEIR_GATEWAY_PROXY_H
 #define WEIR_GATEWAY_PROXY_H

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the library takes of a password. */
+/* The longest password that the library takes. */
 #define PASSWORD_MAX 255
 
-/* And of a fleet's secret. */
+/* The longest secret of a fleet that the library takes. */
 #define SECRET_MAX 1024
 
 /* Where scheme://user:password@rest has its user and its password; [x, x) where it has none. */

@@ -55,10 +55,10 @@ void session_table_close(struct session_table *table);
 /* The client's session, new where there is none; NULL: no socket to be had. It is the newest then. */
 struct session *session_of(struct session_table *table, const struct client *client, uint32_t now);
 
-/* Says that a session has just been used. */
+/* Notes that a session has just been used. */
 void session_touch(struct session_table *table, struct session *session, uint32_t now);
 
-/* Ends what was silent for more than `idle` seconds. Costs nothing where there is nothing to end. */
+/* Ends sessions that were silent for more than `idle` seconds. Costs nothing if there are none. */
 void session_expire(struct session_table *table, uint32_t now, uint32_t idle);
 
 #endif

@@ -88,7 +88,7 @@ struct text write_metrics(struct gateway *gateway)
     return text;
 }
 
-/* What each policy is, and what it made of the packets that were held against it. */
+/* What each policy is, and what became of the packets that were checked by it. */
 static void add_policies(struct text *text, const struct gateway *gateway)
 {
     add(text, "\"dropped\":{");

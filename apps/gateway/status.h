@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the gateway tells of itself. */
+/* What the gateway reports of itself. */
 #ifndef WEIR_GATEWAY_STATUS_H
 #define WEIR_GATEWAY_STATUS_H
 

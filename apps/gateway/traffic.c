@@ -54,7 +54,7 @@ struct group {
     int *sockets;
     unsigned next; /* socket to send from */
     uint64_t sent, unsent, returned;
-    struct outbox box; /* of whichever client's turn it is */
+    struct outbox box; /* bytes of the client that sends now */
 };
 
 struct traffic {

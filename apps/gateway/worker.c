@@ -43,7 +43,7 @@ struct loop {
     uint32_t now, sizes_forgotten; /* seconds */
     uint64_t bursts, clock_cost_ns;
     uint64_t merged, without_session;     /* packets */
-    uint64_t refused;                     /* errors that the backend's sockets told when they were read or opened */
+    uint64_t refused;                     /* errors of the backend's sockets when they were read or opened */
     uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last turn */
     struct backend_view backend;
     bool replied;                                 /* in this turn */
@@ -104,7 +104,7 @@ static const void *source_of(const struct address *from, size_t *length)
 
 _Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
 
-/* Keys, costs and places of the packets of a burst that are held against a policy of sources. */
+/* Keys, costs and places of the packets of a burst that are checked by a policy of sources. */
 struct asked {
     weir_key keys[BURST_COUNT];
     uint64_t costs[BURST_COUNT];
@@ -282,12 +282,14 @@ static void introduce(struct loop *loop, const struct client *client)
     loop->to_backend.prefix_size = proxy_header(&client->address, &asked, loop->proxy_header);
 }
 
-/* The packets of the next client go to its own socket: first those of the one before go to theirs. */
+/*
+ * Begins the packets of the next client, which go to its own socket. The packets of the client before are sent first.
+ */
 static void next_run(struct loop *loop, size_t message)
 {
     outbox_flush(&loop->to_backend);
     const struct client client = {loop->requests.from[message], loop->locals[message]};
-    loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another, so not before the flush */
+    loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another session, so after the flush */
     introduce(loop, &client);
     if (loop->session == NULL) {
         refused(loop, errno);
@@ -383,7 +385,7 @@ static void publish(_Atomic uint64_t *counter, uint64_t value)
     atomic_store_explicit(counter, value, memory_order_relaxed);
 }
 
-/* What others keep count of, where the gateway's other threads can read it. */
+/* Copies the counts of the thread's parts to where the gateway's other threads can read them. */
 static void publish_counters(struct loop *loop)
 {
     struct counters *counters = &loop->worker->counters;
@@ -465,7 +467,7 @@ static void leave(struct loop *loop)
     }
 }
 
-/* What this kernel has of offload.h, as far as it is wanted. */
+/* Asks this kernel for what offload.h has, unless the options refuse it. */
 static void open_offload(struct worker *worker, const struct gateway_options *options)
 {
     struct loop *loop = worker->loop;

@@ -48,7 +48,7 @@ def test_gateways_of_one_secret_share_sources_that_nobody_else_can_name():
             clients = {f: f.client(source="127.17.0.1") for f in (a, b, c, d)}
             a.until(lambda: denies(a, clients[a]))
             b.until(lambda: denies(b, clients[b]))
-            for f in (c, d):  # who knows another secret, or none, has another record
+            for f in (c, d):  # a gateway with another secret, or none, has another record
                 assert ask(clients[f]) == b"?"
             records = c.until(lambda: (found := redis.call("--scan", "--pattern", "weir:*:source:*").split())
                               and len({name.split(":")[4] for name in found}) == 3 and found)

@@ -84,7 +84,7 @@ def test_sigterm_reports_to_redis_what_is_left():
     def cli(*words):
         return subprocess.run(["redis-cli", "-s", str(redis.path), *words], capture_output=True, text=True).stdout.split()
     try:
-        # A minute between two syncs: what Redis has at the end was told at the end.
+        # A minute between two syncs: what Redis has at the end was reported at the end.
         policies = "policies: [{name: overall, limits: [{algorithm: fixed_window, limit: 100000, period: 30d}]}]\n"
         with Fixture("--redis", f"unix://{redis.path}", "--redis-prefix", "left", "--sync-interval-ms", 60000,
                      policies=policies) as f:

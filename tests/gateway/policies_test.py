@@ -67,7 +67,7 @@ def test_a_reload_that_would_lose_a_limit_is_refused():
             assert "other" not in said and "--allow-missing" in said and "in force\n" not in said, said
             assert in_force(f) == {"source", "overall"}, names
         assert (f.status()["reloads"], f.status()["reload_errors"]) == (0, 6)
-        # What nothing asks for is taken, and told of.
+        # A policy that nothing asks for is accepted, and logged.
         said = reload(f, policies_of("source", "overall", "other", "source/pro"))
         assert 'policy "other" limits nothing' in said and "source/pro" not in said, said
         assert (f.status()["reloads"], f.status()["reload_errors"]) == (1, 6)

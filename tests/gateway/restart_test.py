@@ -158,7 +158,7 @@ def test_a_handover_on_every_ipv4_address_loses_no_packet():
 
 
 def serve_after_sigterm(listen, to):
-    """Offers it 100 packets that it has not looked at when it is told to end. How many replies came home."""
+    """Sends 100 packets that the gateway has not read when SIGTERM comes. Returns how many replies came back."""
     with Fixture(listen=listen, threads=1) as f:
         clients = [f.client(to=to) for _ in range(20)]
         f.child.send_signal(signal.SIGSTOP)
