@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether the fleet has what the nodes let pass: nothing lost, nothing twice; and whether everybody goes on.
- *
- * Each node's counts are held against what the fleet has in that node's name. The dead could not tell their last units:
- * of them the fleet has at least what it had when they died (or after it was made to forget), and at most what they let
- * pass.
+ * Whether the fleet has what the nodes let pass, nothing lost and nothing twice; and whether every node goes on. Each
+ * node's counts are compared with what the fleet has in that node's name. Killed nodes could not report their last
+ * units: of them the fleet has at least what it had when they were killed (or after it lost its data), and at most what
+ * they let pass.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,10 +14,10 @@
 #include "inside.h"
 #include "transport/loopback/loopback.h"
 
-/* How long all nodes may take to tell what they have when nothing is wrong any more. */
+/* How long all nodes may take to report what they have, after all faults. */
 #define TELL_NS (30 * NS_PER_S)
 
-/* Intervals after which everybody must have heard that all is over: longer than any node is awaited. */
+/* Intervals after which every node must go by the fleet again: longer than any node is awaited. */
 #define HEAR_INTERVALS 30
 
 static uint64_t node_number(const struct sim_node *node, const struct rule *rule)
@@ -26,7 +25,7 @@ static uint64_t node_number(const struct sim_node *node, const struct rule *rule
     return window_span_at(rule, tick_time(&node->w->limiter)).number;
 }
 
-/* The place of a window; what was there is over. */
+/* The place of a window in the ledger; an older window there is over. */
 static uint64_t *ledger_window(struct ledger *ledger, uint64_t number)
 {
     const size_t at = number % LEDGER_WINDOWS;
@@ -92,7 +91,7 @@ static const struct policy *compiled(const struct sim *sim)
 }
 
 /* The next part of a record's name, which ends at ':' or with it. */
-static const char *fraction_of(const char **rest, size_t *length)
+static const char *next_part(const char **rest, size_t *length)
 {
     const char *part = *rest;
     *length = strcspn(part, ":");
@@ -110,15 +109,15 @@ static void gather_one(void *arg, const char *record, const char *author, uint64
         return;
     }
     rest += 2;
-    const char *label = fraction_of(&rest, &length);
+    const char *label = next_part(&rest, &length);
     size_t limit = 0;
     while (limit < sim->limits &&
            (strncmp(gather->labels[limit], label, length) != 0 || gather->labels[limit][length] != '\0')) {
         limit++;
     }
-    (void) fraction_of(&rest, &length); /* the policy: there is no other that is asked */
+    (void) next_part(&rest, &length); /* the policy: only one policy is asked */
     const size_t key = strtoul(rest + 1, NULL, 10);
-    (void) fraction_of(&rest, &length);
+    (void) next_part(&rest, &length);
     const size_t id_length = strcspn(author, ".");
     unsigned node = 0;
     while (node < sim->options.nodes && strncmp(sim->nodes[node].id, author, id_length) != 0) {
@@ -130,7 +129,7 @@ static void gather_one(void *arg, const char *record, const char *author, uint64
     struct ledger *ledger = &gather->found[(node * sim->options.keys + key) * sim->limits + limit];
     ledger->total += count - back;
     const uint64_t number = *rest != '\0' ? strtoull(rest, NULL, 10) : 0;
-    /* Where redis's clock was set back, windows that are long over are still there. */
+    /* After redis's clock was set back, windows that are long over are still there. */
     if (number >= ledger->number[number % LEDGER_WINDOWS] && number != 0) {
         *ledger_window(ledger, number) += count - back;
     }
@@ -208,7 +207,7 @@ static void compare(const struct sim *sim, const struct comparison *c, struct si
     }
 }
 
-/* Whether all the units of this key that ever passed are still of interest to the log. */
+/* Whether all the units of this key that ever passed still count in the log. */
 static bool log_is_whole(const struct sim *sim, size_t key, size_t limit)
 {
     const struct truth *truth = &sim->truths[key * sim->limits + limit];
@@ -237,10 +236,10 @@ static void compare_entry(const struct sim *sim, unsigned i, size_t key, size_t 
         compare(sim, &c, audit);
         return;
     }
-    /* A living node's time is the fleet's, but for a clock of redis's that was set back. */
+    /* A living node's time is fleet time, except after redis's clock was set back. */
     const uint64_t now = node->alive ? node_number(node, rule) : window_span_at(rule, sim_fleet_wall(sim)).number;
     for (uint64_t of = now - 1; of <= now; of++) {
-        /* A fixed window that is over counts for nothing, and is not told again after it was lost. */
+        /* A fixed window that is over no longer counts, and is not reported again after it was lost. */
         const bool kept = of == now || rule_slides(rule) || !sim->forgot;
         c.window = of;
         c.passed = ledger_units(own, of);
@@ -334,7 +333,7 @@ void sim_audit(struct sim *sim, struct sim_audit *audit)
     sim->traffic = false;
     faults_end(sim);
     for (unsigned i = 0; i < sim->options.nodes; i++) {
-        /* Those that were leaving stay now, and are looked at like the others. */
+        /* Nodes that were leaving stay now, and are audited as the others. */
         sim->nodes[i].leaving = false;
     }
     tell(sim, audit);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is asked for how much, and for which key. */
+/* How much each node is asked for, and for which key. */
 #include <math.h>
 #include <stdlib.h>
 

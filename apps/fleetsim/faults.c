@@ -22,7 +22,7 @@ static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
     }
 }
 
-/* A node that goes in peace: nothing is asked of it any more, and what it had is told first. */
+/* A node leaves: no request comes to it any more, and it reports its units first. */
 static void leave(struct sim *sim, unsigned i)
 {
     struct sim_node *node = &sim->nodes[i];

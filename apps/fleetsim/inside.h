@@ -15,7 +15,7 @@
 /* Windows of one limit of one key that a node's own counts are kept of. */
 #define LEDGER_WINDOWS 4
 
-/* What a node has let pass of one key under one limit. */
+/* What one node has let pass of one key under one limit. */
 struct ledger {
     uint64_t total;
     uint64_t number[LEDGER_WINDOWS]; /* of windows, by the node's own time */
@@ -26,7 +26,7 @@ struct sim_node {
     bool alive;
     bool was_here; /* has been opened, at some time */
     bool cut, clock_known;
-    bool leaving; /* gone as soon as it has told what it had */
+    bool leaving; /* the node goes as soon as it has reported its units */
     weir *w;
     weir_thread *t;
     struct transport *transport;
@@ -46,7 +46,7 @@ struct sim_node {
     uint64_t syncs_at_fault;
     uint64_t asked, admitted; /* units, from the first window that counts on */
     struct ledger *ledgers;   /* by key and limit */
-    struct ledger *least;     /* the dead: what the fleet had of it, and has not been made to forget since */
+    struct ledger *least;     /* of a killed node: what the fleet had of it, and has not lost since */
 };
 
 /* What the truth is of one key under one limit. */
@@ -97,7 +97,7 @@ struct sim {
     uint64_t digest;
     char labels[WEIR_MAX_LIMITS][POLICY_LABEL_SIZE]; /* in names of records */
     bool outlived;                                   /* the run is longer than a bucket's record must live */
-    bool forgot;                                     /* what the fleet knew was lost at some time */
+    bool forgot;                                     /* the fleet lost data at some time */
 };
 
 /* sim.c */

@@ -41,15 +41,15 @@ enum sim_fault_kind {
     SIM_STUCK,       /* what they send first arrives when this is over; the rest is lost */
     SIM_HANG,        /* redis stands still, and goes on afterwards */
     SIM_DOWN,        /* redis refuses */
-    SIM_EMPTY,       /* redis restarts without what it knew */
+    SIM_EMPTY,       /* redis restarts without its data */
     SIM_FLUSH,       /* redis is emptied, and runs on */
-    SIM_BEHIND,      /* redis restarts with what it knew behind_ns ago */
-    SIM_ROLLBACK,    /* the same, but as if nothing had happened */
+    SIM_BEHIND,      /* redis restarts with the data of behind_ns ago */
+    SIM_ROLLBACK,    /* redis restarts with the data of behind_ns ago, as the same run */
     SIM_REFUSE,      /* redis refuses every record, and takes the heartbeats */
     SIM_SLOW,        /* redis answers by_ns later */
     SIM_FLEET_CLOCK, /* redis's clock is wrong by by_ns, on top of what it was */
-    SIM_KILL,        /* nodes die where they stand */
-    SIM_LEAVE,       /* nodes tell what is left, and go */
+    SIM_KILL,        /* nodes are killed */
+    SIM_LEAVE,       /* nodes report what is unreported, and go */
     SIM_JOIN,        /* nodes that were not there begin */
     SIM_CLOCK        /* the wall clocks of nodes, from their start, are wrong by by_ns */
 };
@@ -120,16 +120,16 @@ struct sim_second {
     double asked, admitted;
 };
 
-/* What the checkers found when all was quiet. */
+/* What the audit found when all was quiet. */
 struct sim_audit {
-    bool told;         /* every living node could tell everything it had */
+    bool told;         /* every living node could report everything it had */
     uint64_t told_ns;  /* how long that took */
-    uint64_t checked;  /* counts held against each other */
+    uint64_t checked;  /* counts compared */
     uint64_t lost;     /* units nodes admitted that the fleet has not */
     uint64_t invented; /* units the fleet has that no node admitted */
     bool open;         /* once there was room, every node let a request pass */
     bool good;         /* nothing is wrong */
-    char wrong[240];   /* the first thing that is */
+    char wrong[240];   /* the first fault that was found */
 };
 
 struct sim;
@@ -150,7 +150,7 @@ void sim_get_result(const struct sim *sim, struct sim_result *result);
 size_t sim_second_count(const struct sim *sim);
 struct sim_second sim_get_second(const struct sim *sim, size_t i);
 
-/* Ends the traffic and every fault, lets all nodes tell what they have, and looks. */
+/* Ends the traffic and every fault, lets all nodes report what they have, and audits. */
 void sim_audit(struct sim *sim, struct sim_audit *audit);
 
 /* For tests that do more: the fleet, and time since the traffic began. */

@@ -29,7 +29,7 @@ static void log_take(struct truth *truth, uint64_t now_ns, uint64_t cost)
         const size_t capacity = 2 * (truth->count + (size_t) cost);
         uint64_t *times = malloc(capacity * sizeof(*times));
         if (times == NULL) {
-            abort(); /* a simulation that forgets would say that all is well */
+            abort(); /* a simulation without this memory would find no fault */
         }
         for (size_t i = 0; i < truth->count; i++) {
             times[i] = truth->times[(truth->first + i) % truth->capacity];
