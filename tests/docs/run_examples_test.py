@@ -84,7 +84,7 @@ def keeps_count(port):
 
 
 def complaint_of_server(program, *more):
-    """The same of a program that serves until it is told to end: it prints its address first."""
+    """Runs a program that serves until SIGTERM, and that prints its address first."""
     with subprocess.Popen([*WRAPPER, program, "0", *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as server:
         try:

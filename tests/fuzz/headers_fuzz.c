@@ -470,7 +470,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const weir_header_style style = (weir_header_style) (take(&in, 1) & 7);
     const size_t cut_size = take(&in, 2) % (SIZE_MOST + 1);
     const bool any_policy = take(&in, 1) % 4 == 3;
-    const weir_policy_id ledger = any_policy ? (weir_policy_id) take(&in, 4) : WEIR_NO_POLICY;
+    const weir_policy_id drawn = any_policy ? (weir_policy_id) take(&in, 4) : WEIR_NO_POLICY;
     struct subject s;
     memset(&s, 0, sizeof(s));
     s.limit_count = 1 + take(&in, 1) % WEIR_MAX_LIMITS;
@@ -479,7 +479,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     const weir_verdict verdict = read_verdict(&in);
     const weir_policy_id id = set_policy(&s);
-    const weir_policy_id policy = any_policy ? ledger : id;
+    const weir_policy_id policy = any_policy ? drawn : id;
 
     static char whole[WHOLE_SIZE];
     memset(whole, 'x', sizeof(whole));

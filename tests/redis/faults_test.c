@@ -36,24 +36,24 @@ static void keep(void *arg, weir_log_level level, const char *message)
     (void) pthread_mutex_unlock(&log->lock);
 }
 
-static size_t lines_with(struct log *log, const char *fraction)
+static size_t lines_with(struct log *log, const char *part)
 {
     size_t found = 0;
     (void) pthread_mutex_lock(&log->lock);
     for (size_t i = 0; i < log->count && i < 64; i++) {
-        found += strstr(log->lines[i], fraction) != NULL;
+        found += strstr(log->lines[i], part) != NULL;
     }
     (void) pthread_mutex_unlock(&log->lock);
     return found;
 }
 
 /* Waits until a line is in the log. */
-static void wait_for_line(struct log *log, const char *fraction)
+static void wait_for_line(struct log *log, const char *part)
 {
     const uint64_t until_ns = real_ns() + 10 * SECOND;
-    while (lines_with(log, fraction) == 0) {
+    while (lines_with(log, part) == 0) {
         if (real_ns() > until_ns) {
-            fail_msg("the log never said \"%s\"; it said \"%s\"", fraction, log->count != 0 ? log->lines[0] : "");
+            fail_msg("the log never said \"%s\"; it said \"%s\"", part, log->count != 0 ? log->lines[0] : "");
         }
         nap_ms(5);
     }

@@ -44,12 +44,12 @@ static void keep(void *arg, weir_log_level level, const char *message)
     (void) pthread_mutex_unlock(&log->lock);
 }
 
-static size_t lines_with(struct log *log, const char *fraction)
+static size_t lines_with(struct log *log, const char *part)
 {
     size_t found = 0;
     (void) pthread_mutex_lock(&log->lock);
     for (size_t i = 0; i < log->count && i < LINES; i++) {
-        found += strstr(log->lines[i], fraction) != NULL;
+        found += strstr(log->lines[i], part) != NULL;
     }
     (void) pthread_mutex_unlock(&log->lock);
     return found;

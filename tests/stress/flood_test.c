@@ -34,13 +34,13 @@ struct flood {
 
 static uint64_t flood_keys(void)
 {
-    const char *ledger = getenv("WEIR_FLOOD_KEYS");
+    const char *given = getenv("WEIR_FLOOD_KEYS");
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
     const uint64_t keys = 50000; /* they make each take up to twenty times as long */
 #else
     const uint64_t keys = 2000000;
 #endif
-    return ledger != NULL ? strtoull(ledger, NULL, 0) : keys;
+    return given != NULL ? strtoull(given, NULL, 0) : keys;
 }
 
 static void flood_open(struct flood *f, weir_algorithm algorithm, uint64_t limit)

@@ -56,8 +56,8 @@ void nap_ms(long ms)
 
 uint64_t test_seed(void)
 {
-    const char *ledger = getenv("WEIR_TEST_SEED");
-    const uint64_t seed = ledger != NULL ? strtoull(ledger, NULL, 0) : real_ns();
+    const char *given = getenv("WEIR_TEST_SEED");
+    const uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : real_ns();
     print_message("# seed: WEIR_TEST_SEED=%" PRIu64 "\n", seed);
     return seed;
 }

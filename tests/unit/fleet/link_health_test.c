@@ -135,11 +135,11 @@ static void test_the_age_of_the_news_counts_from_the_start(void **state)
     nodes_stop(&n);
 }
 
-static size_t lines_with(const struct lines *log, const char *fraction)
+static size_t lines_with(const struct lines *log, const char *part)
 {
     size_t found = 0;
     for (size_t i = 0; i < log->count && i < LINES; i++) {
-        found += strstr(log->lines[i], fraction) != NULL;
+        found += strstr(log->lines[i], part) != NULL;
     }
     return found;
 }
@@ -195,10 +195,10 @@ static void test_what_stays_down_is_said_again_every_ten_minutes(void **state)
     nodes_stop(&n);
 }
 
-static void expect_line(const struct lines *log, const char *fraction)
+static void expect_line(const struct lines *log, const char *part)
 {
-    if (lines_with(log, fraction) != 1) {
-        fail_msg("%zu lines of the log have \"%s\"; the last is \"%s\"", lines_with(log, fraction), fraction,
+    if (lines_with(log, part) != 1) {
+        fail_msg("%zu lines of the log have \"%s\"; the last is \"%s\"", lines_with(log, part), part,
                  log->count != 0 ? log->lines[log->count - 1] : "");
     }
 }

@@ -111,10 +111,10 @@ static void put_again(void *arg, const weir_policy_info *info)
     weir *other = arg;
     assert_int_equal(weir_set_policies(other, info->policy, 1, NULL), 0);
     struct listing listing = {.count = 0};
-    struct listing ledger = {.count = 0};
-    add_policy(&ledger, info);
+    struct listing copy = {.count = 0};
+    add_policy(&copy, info);
     assert_int_equal(weir_list_policies(other, add_policy, &listing), 1);
-    assert_string_equal(listing.text, ledger.text);
+    assert_string_equal(listing.text, copy.text);
 }
 
 static void test_what_is_told_can_be_put_in_force(void **state)

@@ -50,10 +50,10 @@ static void expect_line(const char *text, const char *line)
     }
 }
 
-static size_t count_of(const char *text, const char *fraction)
+static size_t count_of(const char *text, const char *part)
 {
     size_t count = 0;
-    for (const char *at = strstr(text, fraction); at != NULL; at = strstr(at + 1, fraction)) {
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) {
         count++;
     }
     return count;

@@ -17,10 +17,10 @@
 
 static const weir_limit good = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = SECOND};
 
-static void contains(const char *message, const char *fraction)
+static void contains(const char *message, const char *part)
 {
-    if (strstr(message, fraction) == NULL) {
-        fail_msg("\"%s\" does not say \"%s\"", message, fraction);
+    if (strstr(message, part) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", message, part);
     }
 }
 

@@ -227,7 +227,7 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
     struct subject s;
     subject_start(&s, WEIR_FIXED_WINDOW, LIMIT, 1);
     const struct sync_states *syncs = &s.process->syncs;
-    uint32_t ledger = 0;
+    uint32_t promoted = 0;
     /*
      * Promotes the keys of one round, one after the other, until no full state is free. The keys do not fill the table,
      * so none is evicted.
@@ -238,11 +238,11 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
         struct sync_full room;
         const struct sync_full *sync = sync_load(s.process, at, s.rule, START_NS, &room);
         if (sync == &room && sync_promote(s.process, at, &room, round) != NULL) {
-            ledger++;
+            promoted++;
         }
     }
     /* Except for states that no search has met. */
-    assert_in_range(ledger, syncs->count - syncs->count / 8, syncs->count);
+    assert_in_range(promoted, syncs->count - syncs->count / 8, syncs->count);
     uint32_t there = 0;
     for (uint32_t at = 0; at < s.process->table.cell_count; at++) { /* some keys have moved since */
         const struct sync_full *sync = sync_of(syncs, at);
@@ -251,7 +251,7 @@ static void test_a_note_is_not_taken_from_a_report_under_way(void **state)
             there++;
         }
     }
-    assert_in_range(there, ledger, ledger + 1); /* the node's first key has a full state, too */
+    assert_in_range(there, promoted, promoted + 1); /* the node's first key has a full state, too */
     /* In the next round there are free states again. */
     for (uint32_t at = 0; at < s.process->table.cell_count; at++) {
         struct sync_full room;
