@@ -12,7 +12,7 @@
 /* 2026-01-01, which is a multiple of every period here. */
 #define START_NS (UINT64_C(1767225600) * SECOND)
 
-struct bench {
+struct one_key {
     struct fake_clock clock;
     weir *w;
     weir_thread *t;
@@ -20,7 +20,7 @@ struct bench {
     uint64_t start_ns;
 };
 
-static inline void bench_open(struct bench *b, const weir_limit *limits, size_t count, uint64_t wall_ns)
+static inline void one_key_open(struct one_key *b, const weir_limit *limits, size_t count, uint64_t wall_ns)
 {
     fake_clock_init(&b->clock, wall_ns);
     weir_options options = WEIR_OPTIONS_INIT;
@@ -35,21 +35,21 @@ static inline void bench_open(struct bench *b, const weir_limit *limits, size_t 
     b->start_ns = wall_ns;
 }
 
-static inline void bench_pass(struct bench *b, uint64_t ns)
+static inline void one_key_pass(struct one_key *b, uint64_t ns)
 {
     fake_clock_advance(&b->clock, ns);
     assert_true(weir_poll(b->w) >= 0);
 }
 
 /* Moves the clock to this time after the start. */
-static inline void bench_to(struct bench *b, uint64_t ns)
+static inline void one_key_to(struct one_key *b, uint64_t ns)
 {
     assert_true(b->start_ns + ns >= b->clock.wall_ns);
-    bench_pass(b, b->start_ns + ns - b->clock.wall_ns);
+    one_key_pass(b, b->start_ns + ns - b->clock.wall_ns);
 }
 
 /* Asks for single units until one is denied, and says how many passed. */
-static inline uint64_t bench_drain(struct bench *b, uint64_t most)
+static inline uint64_t one_key_drain(struct one_key *b, uint64_t most)
 {
     uint64_t passed = 0;
     for (; passed < most && weir_check(b->t, &b->key, 1, NULL); passed++) {

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "support/desk.h"
+#include "support/two_handles.h"
 
 static void test_a_refund_belongs_to_the_window_it_was_taken_from(void **state)
 {
@@ -147,10 +147,10 @@ static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
     }
 }
 
-/* Opens the desk on the system's clock. */
+/* Opens the weir on the system's clock. */
 static void open_real(weir_limit limit)
 {
-    (void) close_desk(NULL);
+    (void) close_two_handles(NULL);
     d.w = open_or_fail(NULL);
     d.t = weir_attach(d.w);
     d.u = weir_attach(d.w);

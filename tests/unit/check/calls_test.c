@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "support/desk.h"
+#include "support/two_handles.h"
 
 static void test_peeking_and_a_cost_of_zero_take_nothing(void **state)
 {
@@ -67,7 +67,7 @@ static const weir_policy people[] = {{.name = "address", .limits = three, .limit
 static void test_refused_requests_use_up_no_limit_of_any_key(void **state)
 {
     (void) state;
-    open_desk(people, 2);
+    open_two_handles(people, 2);
     const weir_key office[2] = {key_of("address", "192.0.2.1"), key_of("user", "ann")};
     const weir_key home[2] = {key_of("address", "192.0.2.2"), key_of("user", "ann")};
     weir_verdict v;
@@ -87,7 +87,7 @@ static void test_refused_requests_use_up_no_limit_of_any_key(void **state)
 static void test_a_verdict_of_several_keys_is_the_strictest(void **state)
 {
     (void) state;
-    open_desk(people, 4);
+    open_two_handles(people, 4);
     const weir_key keys[] = {key_of("user", "ann"), key_of("endpoint", "/"), key_of("address", "a")};
     weir_verdict v;
     assert_true(weir_check_all(d.t, keys, (const uint64_t[]){2, 1, 8}, 3, &v)); /* 8, 4 and 2 left */
@@ -104,7 +104,7 @@ static void test_a_verdict_of_several_keys_is_the_strictest(void **state)
 static void test_check_all_takes_up_to_sixteen_keys_each_as_often_as_it_is_named(void **state)
 {
     (void) state;
-    open_desk(people, 4);
+    open_two_handles(people, 4);
     weir_key keys[WEIR_MAX_KEYS_AT_ONCE + 1];
     for (size_t i = 0; i <= WEIR_MAX_KEYS_AT_ONCE; i++) {
         keys[i] = weir_make_key(d.w, weir_find_policy(d.w, "endpoint"), &"abcdefghijklmnopq"[i], 1);
@@ -128,7 +128,7 @@ static void test_check_all_takes_up_to_sixteen_keys_each_as_often_as_it_is_named
 static void test_unknown_and_shadow_policies_among_several_keys_deny_nothing(void **state)
 {
     (void) state;
-    open_desk(people, 4);
+    open_two_handles(people, 4);
     const weir_key keys[] = {weir_make_key(d.w, WEIR_NO_POLICY, "k", 1), key_of("trial", "k"), key_of("user", "ann")};
     weir_verdict v;
     for (uint64_t n = 1; n <= 12; n++) { /* 5 of the trial's, 10 of the user's */
@@ -149,7 +149,7 @@ static void test_shadow_mode_lets_everything_pass_and_says_what_it_would_deny(vo
 {
     (void) state;
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
-        open_desk(&(weir_policy){.name = "p", .limits = &kinds[i], .limit_count = 1, .mode = WEIR_SHADOW}, 1);
+        open_two_handles(&(weir_policy){.name = "p", .limits = &kinds[i], .limit_count = 1, .mode = WEIR_SHADOW}, 1);
         for (int n = 0; n < 150; n++) {
             weir_verdict v;
             assert_true(weir_check(d.t, &d.key, 1, &v) && v.allowed && v.would_deny == (n >= 100));
@@ -172,7 +172,7 @@ static void test_tiers_share_what_was_used_and_are_reset_together(void **state)
         const weir_limit pro = of_units(kinds[i], 1000);
         const weir_policy tiers[] = {{.name = "api/free", .limits = &kinds[i], .limit_count = 1},
                                      {.name = "api/pro", .limits = &pro, .limit_count = 1}};
-        open_desk(tiers, 2);
+        open_two_handles(tiers, 2);
         const weir_key small = key_of("api/free", "ann");
         const weir_key great = key_of("api/pro", "ann");
         assert_true(take(d.t, &small, 150) == 100 && left(&great) == 900);
@@ -301,5 +301,5 @@ int main(void)
         cmocka_unit_test(test_a_sliding_log_takes_65536_units),
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
     };
-    return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_desk);
+    return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_two_handles);
 }

@@ -28,16 +28,16 @@ static void test_only_a_fixed_window_lets_a_second_burst_through_at_a_boundary(v
         {{.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .period_ns = 10 * SECOND, .delay = 99}, 100, 0, 10, 90},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct bench b;
-        bench_open(&b, &cases[i].limit, 1, START_NS);
-        bench_to(&b, 10 * SECOND - 1);
-        assert_int_equal(bench_drain(&b, 300), cases[i].before);
-        bench_to(&b, 10 * SECOND);
-        assert_int_equal(bench_drain(&b, 300), cases[i].at);
-        bench_to(&b, 11 * SECOND);
-        assert_int_equal(bench_drain(&b, 300), cases[i].second_later);
-        bench_to(&b, 20 * SECOND);
-        assert_int_equal(bench_drain(&b, 300), cases[i].period_later);
+        struct one_key b;
+        one_key_open(&b, &cases[i].limit, 1, START_NS);
+        one_key_to(&b, 10 * SECOND - 1);
+        assert_int_equal(one_key_drain(&b, 300), cases[i].before);
+        one_key_to(&b, 10 * SECOND);
+        assert_int_equal(one_key_drain(&b, 300), cases[i].at);
+        one_key_to(&b, 11 * SECOND);
+        assert_int_equal(one_key_drain(&b, 300), cases[i].second_later);
+        one_key_to(&b, 20 * SECOND);
+        assert_int_equal(one_key_drain(&b, 300), cases[i].period_later);
         weir_close(b.w);
     }
 }
@@ -79,14 +79,14 @@ static void test_spans_hold_no_more_than_each_algorithm_promises(void **state)
                                   .period_ns = SPAN_MS * MILLISECOND,
                                   .burst = cases[i].burst,
                                   .delay = cases[i].delay};
-        struct bench b;
-        bench_open(&b, &limit, 1, START_NS);
+        struct one_key b;
+        one_key_open(&b, &limit, 1, START_NS);
         bool flood = false;
         uint64_t left = 0;
-        for (size_t ms = 0; ms < STEPS; ms++, bench_pass(&b, MILLISECOND)) {
+        for (size_t ms = 0; ms < STEPS; ms++, one_key_pass(&b, MILLISECOND)) {
             flood = left == 0 ? !flood : flood;
             left = left == 0 ? random_below(&rng, 3 * SPAN_MS) : left - 1;
-            passed[ms] = flood ? bench_drain(&b, 200) : 0;
+            passed[ms] = flood ? one_key_drain(&b, 200) : 0;
         }
         assert_int_equal(most_in_span(passed, STEPS, 0), cases[i].at_once);
         /* Units a period apart are within the span of a bucket, not of a window. */
@@ -114,10 +114,10 @@ static void test_a_sliding_log_is_exact(void **state)
     assert_non_null(times);
     size_t count = 0;
     uint64_t rng = test_seed();
-    struct bench b;
-    bench_open(&b, &limit, 1, START_NS + 1);
+    struct one_key b;
+    one_key_open(&b, &limit, 1, START_NS + 1);
     for (int step = 0; step < STEPS; step++) {
-        bench_pass(&b, random_below(&rng, 3) == 0 ? 0 : random_below(&rng, limit.period_ns / 8));
+        one_key_pass(&b, random_below(&rng, 3) == 0 ? 0 : random_below(&rng, limit.period_ns / 8));
         const uint64_t now_ns = b.clock.wall_ns;
         const uint64_t cost = random_below(&rng, 4) == 0 ? 1 + random_below(&rng, 16) : 1;
         size_t used = 0;
@@ -148,24 +148,24 @@ static void test_a_sliding_log_is_exact(void **state)
 /* A denied request is admitted after retry_after_ns, and not one nanosecond earlier. */
 static void obey(const weir_limit *limits, size_t count, uint64_t cost_most, uint64_t pause_ns, uint64_t *rng)
 {
-    struct bench b;
-    bench_open(&b, limits, count, START_NS + random_below(rng, 400 * DAY));
+    struct one_key b;
+    one_key_open(&b, limits, count, START_NS + random_below(rng, 400 * DAY));
     int denied = 0;
     for (int i = 0; i < 3000; i++) {
         const uint64_t cost = 1 + random_below(rng, cost_most);
         weir_verdict v;
         if (!weir_check(b.t, &b.key, cost, &v)) {
             denied++;
-            bench_pass(&b, v.retry_after_ns - 1);
+            one_key_pass(&b, v.retry_after_ns - 1);
             const bool early = weir_check(b.t, &b.key, cost, &v);
             const uint64_t left_ns = v.retry_after_ns;
-            bench_pass(&b, 1);
+            one_key_pass(&b, 1);
             if (early || left_ns != 1 || !weir_check(b.t, &b.key, cost, &v)) {
                 fail_msg("algorithm %d, cost %" PRIu64 ": 1 ns before it was time there were %" PRIu64 " ns to wait",
                          (int) limits[v.limit_index].algorithm, cost, left_ns);
             }
         }
-        bench_pass(&b, random_below(rng, 3) == 0 ? random_below(rng, pause_ns) : 0);
+        one_key_pass(&b, random_below(rng, 3) == 0 ? random_below(rng, pause_ns) : 0);
     }
     assert_true(denied > 100);
     weir_close(b.w);

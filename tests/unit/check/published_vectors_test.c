@@ -23,11 +23,11 @@ struct step {
 
 static void play(const weir_limit *limit, uint64_t at_once, const struct step *steps, size_t count)
 {
-    struct bench b;
-    bench_open(&b, limit, 1, START_NS);
+    struct one_key b;
+    one_key_open(&b, limit, 1, START_NS);
     for (size_t i = 0; i < count; i++) {
         const struct step *s = &steps[i];
-        bench_to(&b, s->at_ms * MILLISECOND);
+        one_key_to(&b, s->at_ms * MILLISECOND);
         weir_verdict v;
         const bool passes = weir_check(b.t, &b.key, s->cost, &v);
         const uint64_t retry_ns = s->retry_ms == NEVER ? NEVER : s->retry_ms * MILLISECOND;
@@ -87,11 +87,11 @@ static void test_a_request_passes_from_tat_less_tau_plus_t(void **state)
     const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 5000, .period_ns = HOUR, .burst = 100};
     const uint64_t t_ns = HOUR / 5000;
     uint64_t rng = test_seed();
-    struct bench b;
-    bench_open(&b, &limit, 1, START_NS);
+    struct one_key b;
+    one_key_open(&b, &limit, 1, START_NS);
     uint64_t tat_ns = 0;
     for (int i = 0; i < 50000; i++) {
-        bench_pass(&b, random_below(&rng, 4) == 0 ? random_below(&rng, 20 * t_ns) : 0);
+        one_key_pass(&b, random_below(&rng, 4) == 0 ? random_below(&rng, 20 * t_ns) : 0);
         const uint64_t now_ns = b.clock.wall_ns;
         const uint64_t cost = 1 + (random_below(&rng, 3) == 0 ? random_below(&rng, 12) : 0);
         const uint64_t new_ns = (tat_ns > now_ns ? tat_ns : now_ns) + cost * t_ns;
@@ -122,13 +122,13 @@ static void test_a_cell_conforms_as_in_virtual_scheduling(void **state)
     for (size_t i = 0; i < COUNT_OF(tolerances); i++) {
         const weir_limit limit = {
             .algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = SECOND, .burst = 9 + tolerances[i]};
-        struct bench b;
-        bench_open(&b, &limit, 1, START_NS);
+        struct one_key b;
+        one_key_open(&b, &limit, 1, START_NS);
         uint64_t tat = 0;
         uint64_t cells = 0;
         uint64_t back_to_back = 0;
         for (uint64_t at = 0; at <= 9000; at += 2) {
-            bench_to(&b, at * MILLISECOND);
+            one_key_to(&b, at * MILLISECOND);
             const bool conforms = tat <= at + tolerances[i];
             tat = conforms ? (tat > at ? tat : at) + 9 : tat;
             assert_int_equal(weir_check(b.t, &b.key, 9, NULL), conforms);
@@ -148,25 +148,25 @@ static void test_cloudflares_two_counters(void **state)
 {
     (void) state;
     const weir_limit limit = {.algorithm = WEIR_SLIDING_WINDOW, .limit = 50, .period_ns = MINUTE};
-    struct bench b;
-    bench_open(&b, &limit, 1, START_NS);
-    bench_to(&b, 20 * SECOND);
-    assert_int_equal(bench_drain(&b, 42), 42);
-    bench_to(&b, MINUTE + 15 * SECOND);
+    struct one_key b;
+    one_key_open(&b, &limit, 1, START_NS);
+    one_key_to(&b, 20 * SECOND);
+    assert_int_equal(one_key_drain(&b, 42), 42);
+    one_key_to(&b, MINUTE + 15 * SECOND);
     weir_verdict v;
     assert_true(weir_peek(b.t, &b.key, 1, &v));
     assert_int_equal(v.remaining, 50 - 32);
-    assert_int_equal(bench_drain(&b, 18), 18);
+    assert_int_equal(one_key_drain(&b, 18), 18);
     /* 49.5 of 50: the next request would make 50.5. It fits when 31 are carried: 42 (60 - t) / 60 = 31. */
     assert_true(!weir_check(b.t, &b.key, 1, &v) && v.remaining == 0);
     assert_int_equal(v.retry_after_ns, 714285715);
     assert_int_equal(v.reset_after_ns, 105 * SECOND);
-    bench_pass(&b, v.retry_after_ns - 1);
+    one_key_pass(&b, v.retry_after_ns - 1);
     assert_false(weir_check(b.t, &b.key, 1, NULL));
-    bench_pass(&b, 1);
+    one_key_pass(&b, 1);
     assert_true(weir_check(b.t, &b.key, 1, NULL));
-    bench_to(&b, 2 * MINUTE); /* where 19 are carried */
-    assert_int_equal(bench_drain(&b, 100), 50 - 19);
+    one_key_to(&b, 2 * MINUTE); /* where 19 are carried */
+    assert_int_equal(one_key_drain(&b, 100), 50 - 19);
     weir_close(b.w);
 }
 
@@ -190,7 +190,7 @@ static int64_t nginx_request(struct nginx *n, int64_t now_ms)
 }
 
 /* A request by weir_reserve; -1: refused. In milliseconds, and exactly so where nginx's are. */
-static int64_t weir_request(struct bench *b)
+static int64_t weir_request(struct one_key *b)
 {
     uint64_t wait_ns;
     return weir_reserve(b->t, &b->key, 1, NEVER, &wait_ns) ? (int64_t) (wait_ns / MILLISECOND) : -1;
@@ -220,17 +220,17 @@ static void test_a_leaky_bucket_is_nginxs_limit_req(void **state)
                                   WEIR_CALENDAR_NONE, zones[i].delay, NULL};
         const weir_limit token = {
             .algorithm = WEIR_TOKEN_BUCKET, .limit = zones[i].limit, .period_ns = period_ns, .burst = leaky.burst};
-        struct bench b;
-        struct bench nodelay;
-        bench_open(&b, &leaky, 1, START_NS);
-        bench_open(&nodelay, &token, 1, START_NS);
+        struct one_key b;
+        struct one_key nodelay;
+        one_key_open(&b, &leaky, 1, START_NS);
+        one_key_open(&nodelay, &token, 1, START_NS);
         const uint64_t gap_ms = 1 + period_ns / zones[i].limit / MILLISECOND;
         int64_t refused = 0;
         for (int step = 0; step < 5000; step++) {
             uint64_t pause_ms = random_below(&rng, 3) == 0 ? random_below(&rng, 2 * gap_ms) : gap_ms / 3;
             pause_ms = random_below(&rng, 100) == 0 ? 30 * gap_ms : pause_ms / 2 * 2;
-            bench_pass(&b, pause_ms * MILLISECOND);
-            bench_pass(&nodelay, pause_ms * MILLISECOND);
+            one_key_pass(&b, pause_ms * MILLISECOND);
+            one_key_pass(&nodelay, pause_ms * MILLISECOND);
             const int64_t expected = nginx_request(&n, (int64_t) (b.clock.wall_ns / MILLISECOND));
             assert_int_equal(weir_request(&b), expected);
             /* "nodelay" refuses the same, and is a token bucket. */
@@ -249,8 +249,8 @@ static void test_nginxs_own_examples(void **state)
 {
     (void) state;
     weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 21};
-    struct bench b;
-    bench_open(&b, &limit, 1, START_NS);
+    struct one_key b;
+    one_key_open(&b, &limit, 1, START_NS);
     for (int64_t i = 0; i < 21; i++) {
         assert_int_equal(weir_request(&b), 100 * i);
     }
@@ -259,10 +259,10 @@ static void test_nginxs_own_examples(void **state)
     for (uint64_t i = 0; i < 4; i++) { /* both times, and both ways to write "nodelay" */
         limit.algorithm = i % 2 == 0 ? WEIR_TOKEN_BUCKET : WEIR_LEAKY_BUCKET;
         limit.delay = i % 2 == 0 ? 0 : 21;
-        bench_open(&b, &limit, 1, START_NS);
-        assert_int_equal(bench_drain(&b, 22), 21);
-        bench_pass(&b, (i < 2 ? 101 : 501) * MILLISECOND);
-        assert_int_equal(bench_drain(&b, 20), i < 2 ? 1 : 5);
+        one_key_open(&b, &limit, 1, START_NS);
+        assert_int_equal(one_key_drain(&b, 22), 21);
+        one_key_pass(&b, (i < 2 ? 101 : 501) * MILLISECOND);
+        assert_int_equal(one_key_drain(&b, 20), i < 2 ? 1 : 5);
         weir_close(b.w);
     }
 }
@@ -275,17 +275,17 @@ static uint64_t month_ns(int year, int month)
 }
 
 /* Uses up a quota, which is whole at `end_ns` and not before. */
-static void quota_ends_at(struct bench *b, uint64_t end_ns)
+static void quota_ends_at(struct one_key *b, uint64_t end_ns)
 {
     weir_verdict v;
-    assert_int_equal(bench_drain(b, 10), 3);
+    assert_int_equal(one_key_drain(b, 10), 3);
     assert_false(weir_check(b->t, &b->key, 2, &v));
     assert_int_equal(v.retry_after_ns, end_ns - b->clock.wall_ns);
     assert_int_equal(v.reset_after_ns, end_ns - b->clock.wall_ns);
-    bench_pass(b, v.retry_after_ns - 1);
+    one_key_pass(b, v.retry_after_ns - 1);
     assert_false(weir_check(b->t, &b->key, 1, &v));
     assert_int_equal(v.retry_after_ns, 1);
-    bench_pass(b, 1);
+    one_key_pass(b, 1);
     assert_true(weir_peek(b->t, &b->key, 3, &v));
     assert_int_equal(v.remaining, 3);
     assert_int_equal(v.reset_after_ns, 0);
@@ -297,9 +297,9 @@ static void quotas_end(weir_calendar calendar, int year, int count, uint64_t *rn
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 3, .calendar = calendar};
     const bool months = calendar == WEIR_CALENDAR_MONTH;
     const uint64_t least = (months ? 28 : 1) * DAY;
-    struct bench b;
-    bench_open(&b, &limit, 1, month_ns(year, 1) + random_below(rng, least));
-    for (int n = 1; n <= count; n++, bench_pass(&b, random_below(rng, least))) {
+    struct one_key b;
+    one_key_open(&b, &limit, 1, month_ns(year, 1) + random_below(rng, least));
+    for (int n = 1; n <= count; n++, one_key_pass(&b, random_below(rng, least))) {
         quota_ends_at(&b, months ? month_ns(year, 1 + n) : month_ns(year, 1) + (uint64_t) n * DAY);
     }
     weir_close(b.w);
@@ -324,18 +324,18 @@ static void test_a_daily_quota_with_a_limit_per_second_beside_it(void **state)
     (void) state;
     static const weir_limit limits[] = {{.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .period_ns = SECOND},
                                         {.algorithm = WEIR_FIXED_WINDOW, .limit = 20, .calendar = WEIR_CALENDAR_DAY}};
-    struct bench b;
-    bench_open(&b, limits, 2, START_NS + DAY - 10 * SECOND);
+    struct one_key b;
+    one_key_open(&b, limits, 2, START_NS + DAY - 10 * SECOND);
     weir_verdict v;
     for (int i = 0; i < 36; i++) {
         assert_int_equal(weir_check(b.t, &b.key, 1, &v), i % 9 < 5);
         assert_true(v.allowed || v.limit_index == (i < 27 ? 0 : 1));
         assert_true(v.allowed || v.retry_after_ns == (i < 27 ? 200 * MILLISECOND : 7 * SECOND));
-        bench_pass(&b, i % 9 == 8 ? SECOND : 0);
+        one_key_pass(&b, i % 9 == 8 ? SECOND : 0);
     }
-    bench_pass(&b, 6 * SECOND - 1);
+    one_key_pass(&b, 6 * SECOND - 1);
     assert_false(weir_check(b.t, &b.key, 5, NULL));
-    bench_pass(&b, 1);
+    one_key_pass(&b, 1);
     assert_true(weir_check(b.t, &b.key, 5, &v) && v.remaining == 0 && v.limit_index == 0);
     weir_close(b.w);
 }

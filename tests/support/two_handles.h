@@ -3,8 +3,8 @@
  * A weir with two handles and the key "k" of its policy "p", under a clock that the test moves; and a limit of every
  * kind.
  */
-#ifndef WEIR_TESTS_DESK_H
-#define WEIR_TESTS_DESK_H
+#ifndef WEIR_TESTS_TWO_HANDLES_H
+#define WEIR_TESTS_TWO_HANDLES_H
 
 #include <string.h>
 
@@ -53,7 +53,7 @@ static inline void set_limits(const weir_limit *limits, size_t count)
     assert_int_equal(weir_set_policies(d.w, &policy, 1, NULL), 0);
 }
 
-static inline int close_desk(void **state)
+static inline int close_two_handles(void **state)
 {
     (void) state;
     weir_close(d.w);
@@ -61,9 +61,9 @@ static inline int close_desk(void **state)
     return 0;
 }
 
-static inline void open_desk(const weir_policy *policies, size_t count)
+static inline void open_two_handles(const weir_policy *policies, size_t count)
 {
-    (void) close_desk(NULL);
+    (void) close_two_handles(NULL);
     fake_clock_init(&d.clock, START_NS);
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &d.clock.clock;
@@ -77,10 +77,10 @@ static inline void open_desk(const weir_policy *policies, size_t count)
 
 static inline void open_limits(const weir_limit *limits, size_t count)
 {
-    open_desk(&(weir_policy){.name = "p", .limits = limits, .limit_count = count}, 1);
+    open_two_handles(&(weir_policy){.name = "p", .limits = limits, .limit_count = count}, 1);
 }
 
-/* A new desk with a limit of each kind. False: there are no more. */
+/* Opens a new weir with the i-th kind of limit. False: there are no more. */
 static inline bool next_kind(size_t i)
 {
     if (i < COUNT_OF(kinds)) {
