@@ -310,7 +310,7 @@ static uint64_t work_in_window(const struct chaos *c, uint64_t admitted[FLEET_PO
         admitted[policy] = chaos_admitted(c, policy);
     }
     chaos_work(c, work);
-    assert_int_equal(wall_ms() / (WINDOW_S * 1000), number); /* else this machine is too busy to tell */
+    assert_int_equal(wall_ms() / (WINDOW_S * 1000), number); /* else this machine is too busy for the test to decide */
     for (size_t policy = 0; policy < ALGORITHMS; policy++) {
         admitted[policy] = chaos_admitted(c, policy) - admitted[policy];
     }

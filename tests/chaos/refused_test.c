@@ -202,7 +202,7 @@ static void test_masterdown(void **state)
     goes_through(state, &(struct refusal){become_stale_replica, become_primary, "MASTERDOWN", false});
 }
 
-/* A script without an end. Nobody waits for its answer. */
+/* A script without an end. The test does not wait for its answer. */
 static void be_busy(struct chaos *c)
 {
     chaos_do(&c->primary, "CONFIG SET lua-time-limit 20");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Something that is no Redis, or no longer: errors that a real one is hard to bring to, malformed answers, answers
- * without an end, and a network that gives none at all. Nodes take it for an outage, limit on, take no memory for it,
- * and end when they are told to.
+ * A server that is no Redis, or no longer: errors that a real Redis rarely gives, malformed answers, answers without
+ * an end, and a network without any answer. For nodes this is an outage: they go on limiting, take no memory, and
+ * close in time.
  *
  * Guards: src/transport/redis/socket.c, src/transport/redis/server.c, src/transport/redis/answer.c
  */
@@ -284,7 +284,7 @@ static void test_replies_that_promise_too_much(void **state)
     SURVIVE(state, answers);
 }
 
-/* A Redis that greets well and does what it is told; but then comes something else in place of its reply. */
+/* A Redis that greets well and carries out commands, but something else comes in place of its reply. */
 static void test_garbage_in_place_of_replies(void **state)
 {
     static const struct answer garbage[] = {
@@ -348,7 +348,7 @@ static void test_a_black_hole(void **state)
         (void) close(fillers[i]);
     }
     (void) close(listener);
-    /* The other one's network comes back, and it tells everything. */
+    /* The other node's network comes back, and the node reports everything. */
     proxy_set(&c->proxy, PROXY_PASS);
     fleet_node_drop(&c->nodes[0]);
     c->nodes[0] = c->nodes[1];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fleets under every kind of fault: nothing that was admitted is lost or counted twice, and everybody goes on
- * afterwards. Schedules are drawn from seeds; a run that fails is told as a command of weir-fleetsim.
+ * Fleets under every kind of fault: no admitted unit is lost or counted twice, and every node goes on afterwards.
+ * Schedules are drawn from seeds; a run that fails prints its command of weir-fleetsim.
  *
  * Guards: src/fleet/merge.c, src/fleet/report.c, src/fleet/gather.c, src/transport/loopback/network.c,
  * src/transport/loopback/records.c, apps/fleetsim/faults.c, apps/fleetsim/audit.c

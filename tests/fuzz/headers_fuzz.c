@@ -350,7 +350,7 @@ static void check_retry_field(const char *value, const weir_verdict *v)
     CHECK(number == (v->retry_after_ns != 0 ? seconds_up(v->retry_after_ns) : 1));
 }
 
-/* The fields a style has, in the order they are told apart by. */
+/* The fields that a style has, in the order in which they are recognized. */
 enum field { FIELD_POLICY, FIELD_STATE, FIELD_LIMIT, FIELD_REMAINING, FIELD_RESET, FIELD_RETRY_AFTER, FIELD_COUNT };
 
 static const char *const field_names[][FIELD_COUNT] = {
@@ -423,7 +423,7 @@ static void check_text(const char *text, weir_header_style style, const struct s
         text += length + 2;
     }
     if (v->limit_index >= s->limit_count) {
-        return; /* a verdict of none: as well-formed as any, and its fields are nobody's promise */
+        return; /* a verdict that no check gave: its fields must be well-formed, and may have any values */
     }
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         const bool wanted =

@@ -132,7 +132,7 @@ static void check_policy(weir_policy_id policy)
     }
 }
 
-/* What a list tells of is kept, to be tried after it. */
+/* Keeps the policies of a list, to try them after it. */
 struct listed {
     size_t count;
     char names[TRIED_MAX][WEIR_MAX_NAME + 1];

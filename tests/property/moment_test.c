@@ -114,7 +114,7 @@ static void test_what_has_no_moment(void **state)
     assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_NONE);
     rule = rule_make(&bucket, START_NS);
     assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_BUCKET);
-    /* Charged by another rate: somebody else says. */
+    /* Charged by another rate: a snapshot leaves this case to the rule. */
     const struct limit_snapshot limit_at = limit_snapshot_of(&rule, START_NS);
     struct state s = rule_charge(&rule, rule_fresh(&rule, START_NS), START_NS, 1);
     assert_true(limit_snapshot_charge(&limit_at, &s, 0, 1));

@@ -158,7 +158,7 @@ static bool all_fit(const struct asked *asked, size_t count, uint64_t now_ns)
     return true;
 }
 
-/* A client that waits as it is told is admitted, and not a nanosecond earlier. */
+/* A client that waits for retry_after_ns is admitted, and not a nanosecond earlier. */
 static void check_retry(const struct asked *asked, size_t count, const weir_verdict *v, uint64_t now_ns)
 {
     for (size_t i = 0; i < count; i++) {
@@ -356,7 +356,7 @@ static void play_step(struct play *p)
         fake_clock_advance(&p->clock, pause_ns);
         p->now_ns += pause_ns;
         if (random_below(p->rng, 50) == 0) {
-            p->clock.wall_ns = random_below(p->rng, 2 * START_NS); /* somebody sets the host's clock */
+            p->clock.wall_ns = random_below(p->rng, 2 * START_NS); /* the host's clock is set */
         }
         assert_true(weir_poll(p->w) >= 0);
     }

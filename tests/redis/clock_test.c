@@ -187,7 +187,7 @@ static void test_a_set_that_is_lost_begins_where_the_first_node_is(void **state)
         expect_ahead(beat(t, "n1", real_wall_ns(NULL) + (uint64_t) by_ns, &round), goes_on ? by_ns : 0, 0);
         assert_true(i == 0 || round.lost_state);
         expect_ahead(beat(t, "n1", real_wall_ns(NULL) + UINT64_C(60) * SECOND, &round), goes_on ? by_ns : 0, SECOND);
-        assert_false(round.lost_state); /* and once it is there nobody's guess counts */
+        assert_false(round.lost_state); /* once fleet time is there no node's guess counts */
     }
     /* An offset that is gone is taken away. */
     freeReplyObject(server_command(&server, "FLUSHALL"));

@@ -101,7 +101,7 @@ static void test_a_cluster_that_does_not_say_so_is_found_out(void **state)
     struct transport *t = open_redis(url, 2000);
     fill(reports, TAGS, 1);
     struct round round = round_of(reports, TAGS);
-    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_FAILED); /* it is told by this round */
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_FAILED); /* this round brings the new map */
     expect_all_reported(t, reports, TAGS, 2);
     assert_int_equal(cluster_sum(&c, "weir:*:p:key"), TAGS * 2);
     t->ops->close(t);
@@ -152,7 +152,7 @@ static void test_a_slot_on_its_way_is_followed_within_the_round(void **state)
     cluster_stop(&c);
 }
 
-/* Says everything again and again; the reports of one shard are not told, the others' are, in good time. */
+/* Reports everything again and again. The reports of one shard fail; those of the others arrive in time. */
 static void without(struct transport *t, const int shards[TAGS], int shard, struct report *reports, uint64_t said)
 {
     for (int again = 0; again < 4; again++) {
@@ -371,7 +371,7 @@ static void test_counts_are_exact_while_slots_move(void **state)
     }
     store_release(&mover.stop, 1);
     (void) pthread_join(thread, NULL);
-    /* Every key once more, so that one that could not be told is told now. */
+    /* Uses every key once more, so that a key whose report failed is reported now. */
     for (int node = 0; node < NODES; node++) {
         for (uint64_t number = 0; number < KEYS; number++) {
             const weir_key key = weir_make_key(w[node], policy[node], &number, sizeof(number));

@@ -25,7 +25,7 @@ static const char *const record = "weir:{001}:x:p:log";
 static const char *const hash = "weir:{001}:x?p:log";
 
 struct author {
-    uint64_t first, end; /* units told */
+    uint64_t first, end; /* units reported */
     uint64_t demand;
 };
 
@@ -122,7 +122,7 @@ static void expect_alike(const struct logs *l, const struct report *redis, const
     }
 }
 
-/* Tells both, and compares. */
+/* Reports to both, and compares. */
 static void tell(struct logs *l, const struct report *r, size_t step)
 {
     struct history_report histories[2] = {*r->history, *r->history};
@@ -139,7 +139,7 @@ static void tell(struct logs *l, const struct report *r, size_t step)
     expect_alike(l, &ours, &theirs, step);
 }
 
-/* What may become of the hash: nothing, lost, written by somebody else. */
+/* What may become of the hash: it stays, is lost, or is overwritten. */
 static void spoil(struct logs *l, uint64_t how)
 {
     static const char *const commands[LOSSES] = {"DEL %s", "HSET %s 000000000001.1 x",
@@ -188,7 +188,7 @@ static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
         last = history;
         repeated = r;
         repeated.history = &last;
-        /* As given back units are told no more, neither is a report of them repeated. */
+        /* Refunded units are no longer reported, so no report of them is repeated. */
         author->first = author->end;
     }
     logs_stop(&l);
@@ -264,9 +264,9 @@ static void test_what_a_report_reads_does_not_grow_with_the_log(void **state)
 #define DRAIN_MS    30000
 
 /*
- * Many nodes have many units in many logs to tell at once, of a Redis that has forgotten all of them, and each answer
- * is waited for for 200 ms. What the scripts take must not make rounds fail: a round that failed is told again from the
- * beginning, and so the backlog would not get shorter.
+ * Many nodes report many units of many logs at once to a Redis that has lost all of them, and each waits 200 ms for an
+ * answer. The time of the scripts must not make rounds fail: a round that failed is sent again from the beginning, so
+ * the backlog would not get shorter.
  */
 static void test_logs_that_were_lost_are_told_again_within_seconds(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What somebody else may write into weir's records, field by field: it costs that record, or nothing; never a round,
- * nor another record of the same call. And the same of the set of nodes.
+ * What another program may write into weir's records, field by field: the value costs that record, or nothing, and
+ * never a round nor another record of one call. Also values in the set of nodes.
  *
  * Guards: src/transport/redis/answer.c, src/transport/redis/scripts/report_window.lua,
  * src/transport/redis/scripts/report_bucket.lua, src/transport/redis/scripts/report_history.lua,
@@ -157,7 +157,7 @@ static void pair_init(struct pair *pair, enum report_kind kind, uint64_t count)
     }
 }
 
-/* Tells the pair twice, with another count; the good one is answered as if nothing were wrong. */
+/* Reports the pair twice, with another count; the good record is answered as always. */
 static void expect_one_spoilt_at_most(struct bench *b, enum report_kind kind, const char *what)
 {
     for (uint64_t count = 5; count < 7; count++) {

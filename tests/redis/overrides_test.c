@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries of single keys, of which somebody has written more than is read, or longer ones; and a Redis that is full and
- * evicts. Neither costs a round, and what is left out is said once.
+ * Overrides of single keys, more or longer ones than are read; and a Redis that is full and evicts. Neither costs a
+ * round, and the log says once what is left out.
  *
  * Guards: src/transport/redis/scripts/overrides.lua, src/transport/redis/answer.c
  */

@@ -104,8 +104,8 @@ static weir_key key_of(const weir *w, const char *policy, const char *text)
 }
 
 /*
- * A limit of 10^12 (bytes), all used; others are denied that much some thousand times over. It stays used, also for who
- * joins then; and no round fails, however much was denied.
+ * A limit of 10^12 (bytes), all used; other nodes are denied that much some thousand times over. The limit stays used,
+ * also for a node that joins then, and no round fails, however much was denied.
  */
 static void test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget(void **state)
 {
@@ -288,7 +288,7 @@ static void test_after_quiet_redis_has_what_was_used_less_what_was_given_back(vo
     expect_units(&site, used);
     all_but_overrides_expire(&site.server);
     freeReplyObject(server_command(&site.server, "FLUSHALL"));
-    quiet(&site); /* and nobody has used anything since */
+    quiet(&site); /* and no node has used a unit since */
     expect_units(&site, used);
     all_but_overrides_expire(&site.server);
     site_close(&site);

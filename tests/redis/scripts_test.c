@@ -194,7 +194,7 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         if (tell(redis, ours, count) != TRANSPORT_ROUND_DONE) {
             fail_msg("step %zu: %s", step, redis->ops->problem(redis));
         }
-        /* In the order in which Redis is told: windows, then buckets. */
+        /* In the order of the reports to Redis: windows, then buckets. */
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             for (size_t i = 0; i < count; i++) {
                 if ((int) theirs[i].kind == kind) {

@@ -49,7 +49,7 @@ static void replicate(struct server *replica, const struct server *primary)
     }
 }
 
-/* Says a count until it is taken; whether the fleet had forgotten meanwhile. */
+/* Reports a count until it is accepted. Returns whether the fleet had lost its data meanwhile. */
 static bool tell(struct transport *t, uint64_t count)
 {
     bool forgot = false;
@@ -104,7 +104,7 @@ static void test_a_failover_is_followed(void **state)
     assert_true(tell(t, 9)); /* another server than the one that was named */
     assert_int_equal(server_sum(&replica, "weir:*"), 9);
     assert_null(t->ops->problem(t));
-    /* A switch that leaves the old primary as it is, and connected: only the Sentinel tells. */
+    /* A switch that leaves the old primary as it is, and connected: only the Sentinel announces it. */
     struct server other;
     server_start(&other);
     server_must(&sentinel, "SENTINEL REMOVE p");

@@ -114,8 +114,8 @@ static bool request_ask(const struct world *world, weir_thread *t, const struct 
 }
 
 /*
- * What every key has, to the unit, after all threads have left: what is left, and, as that does not tell how far it is
- * past its limit, that it takes giving back all that was admitted, and no less, to have it whole again.
+ * What every key has, to the unit, after all threads have left. Units left do not show how far a key is past its limit.
+ * So the test refunds units too: a refund of all that was admitted, and no smaller one, makes the key whole again.
  */
 static void assert_counts_are_exact(struct world *world)
 {

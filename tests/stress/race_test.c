@@ -95,7 +95,7 @@ static weir_limit still_limit(weir_algorithm algorithm, uint64_t limit)
     return (weir_limit){.algorithm = algorithm, .limit = limit, .period_ns = 366 * 86400 * SECOND};
 }
 
-/* What the table counts for a key under a limit, and that nobody holds any of it. */
+/* What the table counts for a key under a limit; expects that no unit of the key is held. */
 static uint64_t counted(weir *w, const weir_key *key, const struct policy_limit *limit)
 {
     const uint64_t hash = cell_hash_salted(key->hash, limit->limit_hash);

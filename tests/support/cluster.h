@@ -27,7 +27,7 @@ void cluster_url(const struct cluster *cluster, const char *scheme, size_t seeds
 /* The sum of the field "sum" over the records of all primaries that match. */
 unsigned long long cluster_sum(const struct cluster *cluster, const char *pattern);
 
-/* The slot of a name or, in braces, of a tag, as the server tells. */
+/* The slot of a name or, in braces, of a tag, as the server gives it. */
 int cluster_slot(const struct cluster *cluster, const char *name);
 
 /* Runs a command and fails the test where it is answered by an error. */

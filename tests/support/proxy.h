@@ -13,7 +13,7 @@ enum proxy_mode {
     PROXY_PASS,
     PROXY_SWALLOW, /* Redis gets everything; some replies are lost, and with them the connection: at once, or hanging */
     PROXY_DUPLICATE, /* what a client sends arrives twice: at once, and once more delay_ms later or less, on a
-                        connection of its own whose replies nobody sees */
+                        connection of its own whose replies are dropped */
     PROXY_BLACKHOLE, /* connections are made, bytes go nowhere and nothing is closed */
     PROXY_CUT,       /* connections are closed; new ones too, as soon as they are made */
     PROXY_TRICKLE,   /* replies arrive a few bytes at a time */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policies in force, as a program is told of them.
+ * The policies in force, as weir_list_policies gives them to a program.
  *
  * Guards: src/limiter/list_policies.c, src/limiter/bucket_origin.c
  */

@@ -149,7 +149,10 @@ static bool heartbeat(struct scene *s, uint64_t told_ms, bool asks, uint64_t now
     return s->t.lost_state;
 }
 
-/* All times are after NOW_MS. A round leaves a heartbeat in the server; the next round is told where it stands. */
+/*
+ * All times are after NOW_MS. A round leaves a heartbeat in the server; the next round's answer has the heartbeat's
+ * time.
+ */
 static void test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something(void **state)
 {
     (void) state;
