@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rule at one moment says and charges what rule_headroom and rule_charge do, over random rules, states and times.
+ * A limit snapshot gives the headroom of rule_headroom and charges as rule_charge does, over random rules, states and
+ * times.
  *
  * Guards: src/algorithm/limit_snapshot.c
  */
@@ -51,7 +52,7 @@ static uint64_t random_cost(uint64_t *rng, const struct rule *rule, uint64_t hea
     }
 }
 
-/* Where a moment may say no by itself. */
+/* Times at which a snapshot may deny by itself. */
 static bool takes_longer(const struct rule *rule, struct state state, uint64_t now_ns, uint64_t cost)
 {
     if (rule_is_bucket(rule)) {

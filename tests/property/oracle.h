@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every algorithm lets pass, written as plainly as possible: the oracle the library is held against. */
+/* What every algorithm lets pass, written as plainly as possible: the oracle that the library is compared with. */
 #ifndef WEIR_TESTS_ORACLE_H
 #define WEIR_TESTS_ORACLE_H
 

@@ -242,7 +242,7 @@ static void conserve(void (*happens)(struct server *server), bool tcp)
         }
         collect(nodes, admitted);
     }
-    /* Twice: the first may still learn that Redis lost everything. */
+    /* Twice: the first sync may still find that Redis lost everything. */
     order(nodes, 's');
     collect(nodes, admitted);
     order(nodes, 's');

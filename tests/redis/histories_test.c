@@ -165,7 +165,7 @@ static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
         const uint64_t refunds =
             random_below(&l.rng, 6) == 0 ? random_below(&l.rng, author->end - author->first + 1) : 0;
         if (refunds != 0 && refunds < 20) {
-            /* The latest were given back, and are not used again here. */
+            /* The latest units were refunded, and are not used again here. */
             report_by(&l, by, 0, &r, &history);
             author->end -= refunds;
             history.refund_from = author->end;

@@ -59,7 +59,7 @@ static void host_close(struct host *host)
     weir_close(host->w);
 }
 
-/* One turn of the loop, for which it has all the time there is. */
+/* One poll of the loop, with no bound on its time. */
 static void scan_cursor(struct host *host)
 {
     struct epoll_event event;
@@ -76,7 +76,7 @@ static weir_stats stats_of(const struct host *host)
     return stats;
 }
 
-/* Turns until so many rounds more have been answered. */
+/* Polls until `rounds` more rounds have been answered. */
 static void poll_for_rounds(struct host *host, uint64_t rounds)
 {
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
@@ -105,7 +105,7 @@ static uint64_t median_round_trip(struct host *host)
     return trips[ROUNDS / 2];
 }
 
-/* Turns until round trips are prompt: not at once, as another one may have the machine. */
+/* Polls until round trips are prompt: not at once, as other processes may have the machine. */
 static void expect_prompt_rounds(struct host *host)
 {
     const uint64_t until_ns = real_ns() + PATIENCE_NS;
@@ -153,7 +153,7 @@ static void test_round_trips_are_as_short_as_with_a_thread_and_the_time_is_right
     server_stop(&server);
 }
 
-/* Fails where the loop has turned more often than there was anything to do: some ticks of 1 ms, some answers. */
+/* Fails if the loop has polled more often than there was something to do: some ticks of 1 ms, some answers. */
 static void expect_few_turns(const struct host *host, uint64_t turns_before, uint64_t since_ns)
 {
     const uint64_t turns = host->turns - turns_before;
@@ -163,7 +163,7 @@ static void expect_few_turns(const struct host *host, uint64_t turns_before, uin
     }
 }
 
-/* Turns for so long, with nothing to do that takes more than one turn. */
+/* Polls for `for_ns`, with nothing to do that takes more than one poll. */
 static void poll_quietly(struct host *host, uint64_t for_ns)
 {
     const uint64_t since_ns = real_ns();
@@ -331,7 +331,7 @@ static void test_with_a_clock_of_the_hosts_own_the_descriptor_tells_of_redis(voi
             fail_msg("Redis's answer was not told of, after %d turns", turns);
         }
     }
-    /* Its clock stands still: what it has to say is said at some time, and then nothing is due. */
+    /* The host's clock stands still: the node reports what it has, and then nothing is due. */
     int more = 0;
     for (; readable(fd, 100) && more < 100; more++) {
         (void) weir_poll(w);

@@ -167,7 +167,7 @@ static void expect_end(struct site *site, size_t times)
     must(&site->server, "DEL weir:overrides");
     expect_entries(site, 0, 0);
     assert_int_equal(lines_with(&site->log, " not read, as"),
-                     times); /* once each time, however many rounds there were */
+                     times); /* one line each time, however many rounds there were */
     assert_int_equal(lines_with(&site->log, "all entries are read again"), times);
     expect_metric(site, "weir_overrides_left_out", 0);
 }

@@ -57,7 +57,7 @@ static void test_what_is_left_is_the_budget_rounded_by_the_dither(void **state)
     for (int i = 0; i < TIMES; i++) {
         struct estimate e = random_estimate(&rng);
         if (e.remote_fraction > FRACTION_WHOLE - FRACTION_WHOLE / 1000) {
-            e.remote_fraction /= 2; /* the ratio of the model is too great there; see the limits below */
+            e.remote_fraction /= 2; /* the ratio of the model is too great for these cases; see the limits below */
         }
         const uint64_t headroom = random_bits(&rng, 30);
         const uint64_t unseen = random_bits(&rng, 30);
@@ -133,7 +133,7 @@ static void test_more_demand_elsewhere_or_older_news_never_leaves_more(void **st
         assert_true(estimate_left(&other, headroom, unseen, NOW) <= left);
         assert_true(estimate_left(&e, headroom, unseen, NOW + random_bits(&rng, 40)) <= left);
         assert_true(estimate_left(&e, headroom, unseen + random_bits(&rng, 40), NOW) <= left);
-        /* And more room, or a greater dither, never leaves less. */
+        /* More room, or a greater dither, never leaves less. */
         assert_true(estimate_left(&e, headroom + random_bits(&rng, 40), unseen, NOW) >= left);
         other = e;
         other.dither += (uint32_t) random_below(&rng, RATE_ONE - e.dither);
@@ -262,7 +262,7 @@ static void test_the_others_part_is_that_of_the_demand(void **state)
     assert_int_equal(rates_remote_fraction(&none, INTERVAL), 0);
     assert_int_equal(rates_remote_fraction(&none, 0), 0);
     const struct demand_rates theirs = {.remote_rate = RATE_TOP, .known = true};
-    assert_int_equal(rates_remote_fraction(&theirs, UINT64_MAX), UINT32_MAX); /* something is always this node's */
+    assert_int_equal(rates_remote_fraction(&theirs, UINT64_MAX), UINT32_MAX); /* a fraction is always this node's */
 }
 
 static void test_the_parts_of_all_nodes_are_no_more_than_the_whole(void **state)

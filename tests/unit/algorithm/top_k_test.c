@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list of heavy hitters against exact counts: under Zipf's law, and halved.
+ * The top-k list against exact counts: under Zipf's law, and with halved counts.
  *
  * Guards: src/algorithm/top_k.c
  */
