@@ -3,7 +3,7 @@
 """
 The gateway's limits of bytes, on loopback: bytes_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/burst.c, apps/gateway/policies.c
+Guards: apps/gateway/burst.c, apps/gateway/policies.c, apps/gateway/worker.c
 """
 import re
 

@@ -3,7 +3,8 @@
 """
 The gateway end to end, on loopback: gateway_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/main.c, apps/gateway/worker.c, apps/gateway/session.c, apps/gateway/status.c
+Guards: apps/gateway/main.c, apps/gateway/worker.c, apps/gateway/session.c, apps/gateway/status.c,
+apps/gateway/local.c
 """
 import http.client
 import json

@@ -3,7 +3,7 @@
 """
 Packets that the kernel merges, on loopback: offload_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/offload.c, apps/gateway/outbox.c
+Guards: apps/gateway/offload.c, apps/gateway/outbox.c, apps/gateway/burst.c
 """
 import ctypes
 import errno

@@ -3,7 +3,7 @@
 """
 The gateway and its policy file: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/policies.c
+Guards: apps/gateway/policies.c, apps/gateway/main.c
 """
 import json
 import signal

@@ -4,7 +4,7 @@
 PROXY protocol headers to the backend, on loopback: proxy_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
 Prints TAP.
 
-Guards: apps/gateway/proxy.c
+Guards: apps/gateway/proxy.c, apps/gateway/local.c, apps/gateway/worker.c
 """
 import socket
 import struct

@@ -4,7 +4,7 @@
 A gateway that hands over to another one, on loopback: restart_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
 Prints TAP.
 
-Guards: apps/gateway/session.c, apps/gateway/backend.c, apps/gateway/main.c
+Guards: apps/gateway/session.c, apps/gateway/worker.c, apps/gateway/address.c, apps/gateway/main.c
 """
 import re
 import signal
