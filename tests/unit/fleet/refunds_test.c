@@ -544,7 +544,7 @@ static void test_a_resync_lasts_until_both_windows_are_answered(void **state)
     pass(&n, BEFORE_INTERVALS * INTERVAL_MS); /* the window before is reported for a reason alone */
     lose_window_before(&n);
     loopback_fleet_forget(n.fleet);
-    pass(&n, HEAL_MS);
+    pass(&n, RESYNC_MS);
     assert_int_equal(window_sum(&n, 0), 20);
     assert_int_equal(window_sum(&n, 1), 0);
     loopback_fleet_refuse(n.fleet, NULL, 0);
