@@ -32,14 +32,11 @@
 #include "process/allowance.h"
 
 #include "algorithm/bucket.h"
-#include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
 #include "process/fraction.h"
 #include "process/process.h"
-
-/* The fraction of its equal share of a quota that a node may use before it knows what was used before it started. */
-#define QUOTA_SHARE 64
+#include "process/unseen.h"
 
 /* The least wait after a denial that the fleet's next answer may end. */
 #define RETRY_MIN_NS NS_PER_MS
@@ -50,85 +47,24 @@
 /* Of a key without a full state: the part of a share whose use requests a sync. Above what is due anyway (report.c). */
 #define COMPACT_URGENT_DIVISOR 4
 
-static enum outage_mode mode_of_policy(const struct policy *policy)
-{
-    return (enum outage_mode) load_relaxed(&policy->outage_mode);
-}
-
-/* Whether the fleet has answered of a cell's key. */
-static bool is_acked(const struct process *process, const struct sync_full *sync, uint32_t cell)
-{
-    return sync != NULL ? load_relaxed(&sync->allowance.since_ns) != 0
-                        : compact_is(&process->syncs.compacts[cell], COMPACT_ACKED);
-}
-
-/* The fraction of a quota that no answer has confirmed yet; of other rules the fraction as it is. */
-static uint64_t unconfirmed_fraction(const struct process *process, const struct rule *rule, bool on_fleet,
-                                     uint64_t fraction)
-{
-    /* In an outage a quota is what is known to be left; a node without any answer knows nothing of it. */
-    const bool guesses = on_fleet || load_relaxed(&process->news_ns) == 0;
-    if (rule->calendar == WEIR_CALENDAR_NONE || !guesses) {
-        return fraction;
-    }
-    return max_u64((fraction != 0 ? fraction : FRACTION_WHOLE) / QUOTA_SHARE, 1);
-}
-
-/* The fraction of a key's rule that is in force here; 0: the whole rule. */
-static uint64_t fraction_of(const struct process *process, const struct policy *policy, const struct rule *rule,
-                            uint32_t cell)
-{
-    const struct sync_full *sync = sync_of(&process->syncs, cell);
-    const enum outage_mode outage_mode = mode_of_policy(policy);
-    const bool on_fleet = outage_mode == OUTAGE_MODE_NONE;
-    const bool acked = is_acked(process, sync, cell);
-    if (!on_fleet && outage_mode != OUTAGE_MODE_SHARE) {
-        return 0;
-    }
-    if (acked && sync != NULL && !on_fleet) {
-        return rule_is_bucket(rule) ? fraction_demand(process, &sync->allowance) : 0;
-    }
-    if (acked && sync != NULL) {
-        return load_relaxed(&sync->allowance.fraction);
-    }
-    const uint32_t fraction = sync != NULL && on_fleet
-                                  ? load_relaxed(&sync->allowance.fraction)
-                                  : fraction_compact(process, rule, acked && (on_fleet || !rule_is_bucket(rule)));
-    return acked ? fraction : unconfirmed_fraction(process, rule, on_fleet, fraction);
-}
-
 bool allowance_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
                         uint32_t cell)
 {
-    return mode_of_policy(policy) == OUTAGE_MODE_NONE && fraction_of(process, policy, rule, cell) == 0;
+    return allowance_outage_mode(policy) == OUTAGE_MODE_NONE && fraction_in_force(process, policy, rule, cell) == 0;
 }
 
 struct rule allowance_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
                            uint64_t asked)
 {
     const struct rule rule = policy_rule(&policy->limits[limit]);
-    return fraction_rule(&rule, process_shares(process, policy) ? fraction_of(process, policy, &rule, cell) : 0, asked);
+    return fraction_rule(&rule, process_shares(process, policy) ? fraction_in_force(process, policy, &rule, cell) : 0,
+                         asked);
 }
 
 static void request_sync(struct process *process, uint32_t cell)
 {
     bitmap_set(&process->table.urgent, cell);
     store_relaxed(&process->urgent, 1); /* seen at the next tick; the bit with it, or at the tick after */
-}
-
-static struct estimate estimate_of(const struct allowance *allowance)
-{
-    return (struct estimate){.remote_rate = load_relaxed(&allowance->remote_rate),
-                             .remote_fraction = load_relaxed(&allowance->remote_fraction),
-                             .since_ns = load_relaxed(&allowance->since_ns),
-                             .dither = load_relaxed(&allowance->dither)};
-}
-
-/* Local units of a bucket since the last answer. */
-static uint64_t units_since(const struct allowance *allowance, struct state state)
-{
-    const uint64_t units = (bucket_total(state) - load_relaxed(&allowance->seen)) & BUCKET_TOTAL_MASK;
-    return units <= BUCKET_TOTAL_MASK / 2 ? units : 0;
 }
 
 /* A window's state without the remote units. */
@@ -155,7 +91,7 @@ static bool is_stale(const struct process *process, const struct allowance *allo
 static uint64_t remote_time(const struct process *process, const struct allowance *allowance, const struct rule *rule,
                             uint64_t local, uint64_t now_ns)
 {
-    struct estimate estimate = estimate_of(allowance);
+    struct estimate estimate = allowance_estimate(allowance);
     if (is_stale(process, allowance, now_ns)) {
         const uint32_t share = fraction_equal_share(process);
         estimate.remote_rate = share != 0 ? RATE_MOST : 0;
@@ -167,7 +103,7 @@ static uint64_t remote_time(const struct process *process, const struct allowanc
 static struct state raise_to_level(const struct process *process, const struct policy *policy, const struct rule *rule,
                                    const struct allowance *allowance, struct state state, uint64_t now_ns)
 {
-    const enum outage_mode outage_mode = mode_of_policy(policy);
+    const enum outage_mode outage_mode = allowance_outage_mode(policy);
     const uint64_t level = load_relaxed(&allowance->level);
     const bool known = load_relaxed(&allowance->flags) == 0 && load_relaxed(&allowance->fraction) == 0;
     const bool queued = outage_mode == OUTAGE_MODE_NONE && rule_is_queue(rule) && known;
@@ -175,7 +111,7 @@ static struct state raise_to_level(const struct process *process, const struct p
         return state;
     }
     /* In an outage a unit's time includes that of the units elsewhere: the rule is this node's fraction. */
-    const uint64_t local = units_since(allowance, state);
+    const uint64_t local = unseen_of_bucket(allowance, state);
     uint64_t time = saturating_mul(local, rule->unit);
     if (outage_mode == OUTAGE_MODE_NONE) {
         time = saturating_add(time, remote_time(process, allowance, rule, local, now_ns));
@@ -189,36 +125,13 @@ struct state allowance_level(const struct process *process, const struct policy 
     const struct sync_full *sync = sync_of(&process->syncs, cell);
     switch (rule_kind(rule)) {
     case RULE_WINDOW:
-        return mode_of_policy(policy) == OUTAGE_MODE_LOCAL ? local_state(process, cell, state) : state;
+        return allowance_outage_mode(policy) == OUTAGE_MODE_LOCAL ? local_state(process, cell, state) : state;
     case RULE_HISTORY:
         return state;
     case RULE_BUCKET:
         return sync != NULL ? raise_to_level(process, policy, rule, &sync->allowance, state, now_ns) : state;
     }
     return state;
-}
-
-/* Local units since the last answer; *since_ns: raised to the beginning of the window that they are of. */
-static uint64_t unseen_units(const struct sync_full *sync, const struct allowance_query *query, uint64_t *since_ns)
-{
-    const uint64_t seen = load_relaxed(&sync->allowance.seen);
-    switch (rule_kind(query->rule)) {
-    case RULE_WINDOW: {
-        uint64_t into_ns;
-        const struct state state = window_roll(query->rule, query->state, query->now_ns, &into_ns);
-        *since_ns = max_u64(*since_ns, query->now_ns - into_ns);
-        const bool current = load_relaxed(&sync->allowance.seq) == window_seq(state);
-        return saturating_sub(window_count(state), current ? seen : 0);
-    }
-    case RULE_HISTORY: {
-        /* A log that was freed when it was empty counts from 0 again. */
-        const uint64_t end = load_relaxed(&sync->history_end);
-        return min_u64(end >= seen ? end - seen : end, history_state_count(query->state));
-    }
-    case RULE_BUCKET:
-        return units_since(&sync->allowance, query->state);
-    }
-    return 0;
 }
 
 /* What is left of a share after `unseen` units. `due`: requests a sync if the share or the headroom runs out. */
@@ -301,83 +214,6 @@ static uint64_t level_room(const struct allowance *allowance, const struct allow
     return saturating_sub(saturating_sub(latest, level) / rule->unit, used);
 }
 
-/*
- * Of a sliding window: unreported remote units of the window before, as far as they count now. That window was over
- * before the next answer. In an outage (`alone`) the other nodes used, for each local unit, their fraction of demand.
- *
- * Where rounds bring no answers, the sync state follows the state into the next window, and `seen` is of that window.
- * Then the estimate uses all local units of the window before, less what was reported of it.
- */
-static uint64_t unseen_before(const struct process *process, const struct allowance *allowance,
-                              const struct allowance_query *query, bool alone)
-{
-    const struct rule *rule = query->rule;
-    uint64_t into_ns;
-    const struct state state = window_roll(rule, query->state, query->now_ns, &into_ns);
-    const uint32_t ago = (window_seq(state) - load_relaxed(&allowance->seq)) & WINDOW_SEQ_MASK;
-    if (!rule_slides(rule) || window_previous(state) == 0) {
-        return 0;
-    }
-    struct estimate estimate = estimate_of(allowance);
-    const uint64_t end_ns = query->now_ns - into_ns;
-    const uint64_t start_ns = saturating_sub(end_ns, rule->period_ns);
-    uint64_t known = ago == 1 ? load_relaxed(&allowance->seen) : 0;
-    uint64_t merged_before = 0;
-    if (ago == 0) {
-        if (estimate.since_ns + process->interval_ns >= end_ns) {
-            return 0; /* the answer is of this window, or of its last interval before */
-        }
-        const struct merged_counts merged = sync_state_merged(process, query->cell);
-        known = merged_before = merged.seq == window_seq(state) ? merged.before : 0;
-    }
-    estimate.since_ns = ago <= 1 ? max_u64(estimate.since_ns, start_ns) : start_ns;
-    estimate.remote_rate = alone ? RATE_MOST : estimate.remote_rate;
-    const uint64_t local = saturating_sub(window_previous(state), known);
-    const uint64_t remote = estimate_remote(&estimate, local, end_ns) >> RATE_BITS;
-    return muldiv_ceil(saturating_sub(remote, merged_before), rule->period_ns - into_ns, rule->period_ns);
-}
-
-/* Presumed units of a window, as far as they count now. */
-static uint64_t presumed_left_in_window(const struct allowance *allowance, const struct allowance_query *query,
-                                        uint64_t presumed)
-{
-    const struct rule *rule = query->rule;
-    uint64_t into_ns;
-    const struct state state = window_roll(rule, query->state, query->now_ns, &into_ns);
-    const uint32_t ago = (window_seq(state) - load_relaxed(&allowance->seq)) & WINDOW_SEQ_MASK;
-    if (!rule_slides(rule)) {
-        return ago == 0 ? presumed : 0;
-    }
-    const uint64_t newest = presumed_now(rule->limit, presumed);
-    if (ago == 0) {
-        const uint64_t before = presumed_before(rule->limit, presumed);
-        return newest + muldiv_ceil(before, rule->period_ns - into_ns, rule->period_ns);
-    }
-    return ago == 1 ? muldiv_ceil(newest, rule->period_ns - into_ns, rule->period_ns) : 0;
-}
-
-/* Units of nodes that have not reported lately, as far as they count now. */
-static uint64_t presumed_left(const struct allowance *allowance, const struct allowance_query *query)
-{
-    const uint64_t presumed = load_relaxed(&allowance->level);
-    if (presumed == 0) {
-        return 0;
-    }
-    switch (rule_kind(query->rule)) {
-    case RULE_WINDOW:
-        return presumed_left_in_window(allowance, query, presumed);
-    case RULE_HISTORY: {
-        /* The units leave the history's period one by one. */
-        const uint64_t period_ns = query->rule->period_ns;
-        const uint64_t age_ns = saturating_sub(query->now_ns, load_relaxed(&allowance->since_ns));
-        return muldiv_ceil(presumed, saturating_sub(period_ns, age_ns), period_ns);
-    }
-    case RULE_BUCKET:
-        return 0; /* a bucket's level has the units of silent nodes: bucket_level.c */
-    }
-    return 0;
-}
-
 /* In an outage: this node's fraction of what was left at the last answer, and of what was refilled since. */
 static uint64_t outage_left(const struct process *process, const struct sync_full *sync,
                             const struct allowance_query *query)
@@ -386,13 +222,13 @@ static uint64_t outage_left(const struct process *process, const struct sync_ful
         return query->headroom; /* its rule is this node's fraction already */
     }
     uint64_t since_ns = 0;
-    const uint64_t unseen = unseen_units(sync, query, &since_ns);
+    const uint64_t unseen = unseen_local(sync, query, &since_ns);
     const uint32_t fraction = fraction_demand(process, &sync->allowance);
     const struct estimate estimate = {.remote_rate = RATE_MOST,
                                       .remote_fraction = fraction != 0 ? (uint32_t) (FRACTION_WHOLE - fraction) : 0,
                                       .dither = load_relaxed(&sync->allowance.dither)};
     const uint64_t headroom = saturating_sub(query->headroom, unseen_before(process, &sync->allowance, query, true) +
-                                                                  presumed_left(&sync->allowance, query));
+                                                                  unseen_presumed(&sync->allowance, query));
     return fraction == 0 ? headroom : estimate_left(&estimate, headroom, unseen, query->now_ns);
 }
 
@@ -426,16 +262,16 @@ static uint64_t answered_left(struct process *process, const struct sync_full *s
     const struct allowance *allowance = &sync->allowance;
     const struct rule *rule = query->rule;
     const bool token = rule_is_bucket(rule) && !rule_is_queue(rule);
-    struct estimate estimate = estimate_of(allowance);
+    struct estimate estimate = allowance_estimate(allowance);
     const uint64_t answered_ns = estimate.since_ns;
-    const uint64_t unseen = unseen_units(sync, query, &estimate.since_ns);
+    const uint64_t unseen = unseen_local(sync, query, &estimate.since_ns);
     uint64_t headroom = query->headroom;
     uint64_t room = headroom;
     if (token) {
         room = level_room(allowance, query, unseen + query->held);
     } else if (!rule_is_bucket(rule)) {
-        headroom = room =
-            saturating_sub(headroom, unseen_before(process, allowance, query, false) + presumed_left(allowance, query));
+        headroom = room = saturating_sub(headroom, unseen_before(process, allowance, query, false) +
+                                                       unseen_presumed(allowance, query));
     }
     const bool stale = is_stale(process, allowance, query->now_ns);
     const bool awaits = (load_relaxed(&allowance->flags) & ALLOWANCE_AWAITS_PEERS) != 0;
@@ -459,8 +295,8 @@ static uint64_t answered_left(struct process *process, const struct sync_full *s
 uint64_t allowance_left(struct process *process, const struct allowance_query *query)
 {
     const struct sync_full *sync = sync_of(&process->syncs, query->cell);
-    const enum outage_mode outage_mode = mode_of_policy(query->policy);
-    const uint64_t fraction = fraction_of(process, query->policy, query->rule, query->cell);
+    const enum outage_mode outage_mode = allowance_outage_mode(query->policy);
+    const uint64_t fraction = fraction_in_force(process, query->policy, query->rule, query->cell);
     const bool on_fleet = outage_mode == OUTAGE_MODE_NONE;
     if ((!on_fleet && outage_mode != OUTAGE_MODE_SHARE) || (load_relaxed(&process->nodes) == 1 && fraction == 0)) {
         return query->headroom; /* no remote units are known, or no other node is there */
@@ -479,7 +315,7 @@ uint64_t allowance_retry_after(const struct process *process, const struct polic
                                uint64_t now_ns)
 {
     const struct sync_full *sync = sync_of(&process->syncs, cell);
-    if (mode_of_policy(policy) != OUTAGE_MODE_NONE) {
+    if (allowance_outage_mode(policy) != OUTAGE_MODE_NONE) {
         return 0;
     }
     const uint64_t since_ns = sync != NULL ? load_relaxed(&sync->allowance.since_ns) : 0;

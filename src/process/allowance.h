@@ -92,6 +92,21 @@ static inline uint64_t presumed_before(uint64_t limit, uint64_t packed)
     return muldiv_floor(limit, packed & UINT32_MAX, UINT32_MAX);
 }
 
+/* Relaxed: an estimate. */
+static inline struct estimate allowance_estimate(const struct allowance *allowance)
+{
+    return (struct estimate){.remote_rate = load_relaxed(&allowance->remote_rate),
+                             .remote_fraction = load_relaxed(&allowance->remote_fraction),
+                             .since_ns = load_relaxed(&allowance->since_ns),
+                             .dither = load_relaxed(&allowance->dither)};
+}
+
+/* The outage mode in force; it changes at any time. */
+static inline enum outage_mode allowance_outage_mode(const struct policy *policy)
+{
+    return (enum outage_mode) load_relaxed(&policy->outage_mode);
+}
+
 struct process;
 
 /*

@@ -6,6 +6,9 @@
 #include "base/numbers.h"
 #include "process/process.h"
 
+/* The fraction of its equal share of a quota that a node may use before it knows what was used before it started. */
+#define QUOTA_SHARE 64
+
 uint32_t fraction_equal_share(const struct process *process)
 {
     /* Relaxed: while nodes come and go, both numbers are right. */
@@ -26,6 +29,47 @@ uint32_t fraction_demand(const struct process *process, const struct allowance *
         return fraction_equal_share(process);
     }
     return remote_fraction == 0 ? 0 : (uint32_t) (FRACTION_WHOLE - remote_fraction);
+}
+
+/* Whether the fleet has answered of a cell's key. */
+static bool is_acked(const struct process *process, const struct sync_full *sync, uint32_t cell)
+{
+    return sync != NULL ? load_relaxed(&sync->allowance.since_ns) != 0
+                        : compact_is(&process->syncs.compacts[cell], COMPACT_ACKED);
+}
+
+/* The fraction of a quota that no answer has confirmed yet; of other rules the fraction as it is. */
+static uint64_t unconfirmed_fraction(const struct process *process, const struct rule *rule, bool on_fleet,
+                                     uint64_t fraction)
+{
+    /* In an outage a quota is what is known to be left; a node without any answer knows nothing of it. */
+    const bool guesses = on_fleet || load_relaxed(&process->news_ns) == 0;
+    if (rule->calendar == WEIR_CALENDAR_NONE || !guesses) {
+        return fraction;
+    }
+    return max_u64((fraction != 0 ? fraction : FRACTION_WHOLE) / QUOTA_SHARE, 1);
+}
+
+uint64_t fraction_in_force(const struct process *process, const struct policy *policy, const struct rule *rule,
+                           uint32_t cell)
+{
+    const struct sync_full *sync = sync_of(&process->syncs, cell);
+    const enum outage_mode outage_mode = allowance_outage_mode(policy);
+    const bool on_fleet = outage_mode == OUTAGE_MODE_NONE;
+    const bool acked = is_acked(process, sync, cell);
+    if (!on_fleet && outage_mode != OUTAGE_MODE_SHARE) {
+        return 0;
+    }
+    if (acked && sync != NULL && !on_fleet) {
+        return rule_is_bucket(rule) ? fraction_demand(process, &sync->allowance) : 0;
+    }
+    if (acked && sync != NULL) {
+        return load_relaxed(&sync->allowance.fraction);
+    }
+    const uint32_t fraction = sync != NULL && on_fleet
+                                  ? load_relaxed(&sync->allowance.fraction)
+                                  : fraction_compact(process, rule, acked && (on_fleet || !rule_is_bucket(rule)));
+    return acked ? fraction : unconfirmed_fraction(process, rule, on_fleet, fraction);
 }
 
 struct rule fraction_rule(const struct rule *whole, uint64_t fraction, uint64_t asked)

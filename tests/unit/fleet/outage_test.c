@@ -3,7 +3,7 @@
  * What a node lets pass without the fleet's news, on the in-memory fleet: the outage modes. The way back is in
  * after_outage_test.c; keys that the fleet has not answered yet are in allowance_test.c.
  *
- * Guards: src/fleet/outage.c, src/process/allowance.c, src/process/fraction.c
+ * Guards: src/fleet/outage.c, src/process/allowance.c, src/process/fraction.c, src/process/unseen.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"
