@@ -7,14 +7,7 @@
  * request reads all its cells, and passes when all have room.
  *
  * With one cell and no grant the cell is charged in one step, by a compare-and-swap that fails if the room is gone.
- * Else the request goes through four steps:
- *
- *   reserve  raise `held` of every cell by cost + grant. The grant is at most headroom / (4 * threads) of the claim's
- *            tightest limit, so that what all threads can hold at once is a quarter of what is left.
- *   verify   read every cell again, with a compare-and-swap that changes the cell's generation alone [P2]. Where a
- *            cell has no room, release everything: nothing was counted.
- *   commit   charge every cell.
- *   release  lower `held` by the cost. The grant stays held.
+ * Else the request reserves, verifies, commits and releases (reserved_charge.c).
  *
  * The denial rule. Units that another thread was granted and has not used are no reason to deny. So a request is
  * denied only by a limit that had no room for it, and whose cell's `held` counted no units. `held` must also be the
@@ -30,15 +23,13 @@
  * A queue (leaky bucket) has room for a request when its turn has come, not for a number of units. So while another
  * request holds units the queue has no room, and the two decide one after the other.
  *
- * Units held at once must not overflow `held`: of requests for more than HOLD_MOST units only one at a time holds any.
- *
  * Ordering
  *   [P1] A charge reads the state, then held (acquire), then swaps that state. Partner: [P2].
  *   [P2] A reservation raises held (seq_cst), then reads the state and swaps it for one of a new generation (full
  *        barrier). So of a charge and a reservation, either the charge sees the units held, or its swap fails on the
  *        new generation. Partner: [P1].
  *
- * Also [T3] of cell.h, for the denial rule, and [S3] of settle.c: held is lowered after the charge.
+ * Also [T3] of cell.h, for the denial rule.
  *
  * Progress: with one cell lock-free, but for logs: a retry means that another thread has charged, settled or been
  * granted. With several cells, two requests for the last units can make each other release; they yield the processor
@@ -50,29 +41,17 @@
 #include <sched.h>
 
 #include "base/numbers.h"
-#include "base/spin.h"
 #include "check/claim.h"
 #include "check/denial.h"
+#include "check/reserved_charge.h"
 #include "process/insert.h"
 #include "thread/limiter.h"
 #include "thread/settle.h"
 
-/* Whether a claim is left out of the request. */
-static bool is_left_out(const struct claim *claim)
-{
-    return claim->optional && claim->status != CLAIM_HAS_ROOM;
-}
-
-/* Whether a claim takes part in the charging. */
-static bool takes_units(const struct claim *claim)
-{
-    return claim->cost != 0 && !is_left_out(claim);
-}
-
 static bool any_takes_units(const struct request *r)
 {
     for (size_t c = 0; c < r->count; c++) {
-        if (takes_units(&r->claims[c])) {
+        if (claim_takes_units(&r->claims[c])) {
             return true;
         }
     }
@@ -138,109 +117,14 @@ static void mark_refused(struct request *r)
     }
 }
 
-/* Units that the first `count` claims hold in a cell. A cell may be of several claims: a key may be named twice. */
-static uint64_t held_in(const struct request *r, size_t count, uint32_t cell)
-{
-    uint64_t units = 0;
-    for (size_t c = 0; c < count; c++) {
-        const struct claim *claim = &r->claims[c];
-        for (size_t i = 0; takes_units(claim) && i < claim->policy->limit_count; i++) {
-            units += claim->cells[i] == cell ? claim->cost + claim->granted : 0;
-        }
-    }
-    return units;
-}
-
-static void reserve_all(struct request *r)
-{
-    for (size_t c = 0; c < r->count; c++) {
-        const struct claim *claim = &r->claims[c];
-        if (takes_units(claim)) {
-            claim_reserve(r, claim, claim->cost + claim->granted); /* [P2] */
-        }
-    }
-}
-
-static void release_all(struct request *r)
-{
-    for (size_t c = 0; c < r->count; c++) {
-        const struct claim *claim = &r->claims[c];
-        if (takes_units(claim)) {
-            claim_release(r, claim, claim->cost + claim->granted);
-        }
-    }
-}
-
-/* Verifies all that is reserved. *without_memory: an optional claim that the request can go on without; NULL: none. */
-static enum charge verify_all(struct request *r, struct claim **without_memory)
-{
-    *without_memory = NULL;
-    for (size_t c = 0; c < r->count; c++) {
-        struct claim *claim = &r->claims[c];
-        for (size_t i = 0; i < claim->policy->limit_count && takes_units(claim); i++) {
-            /* A claim wants room for itself and the claims before it, by its own limits: as when it was read. */
-            const uint64_t own = held_in(r, r->count, claim->cells[i]);
-            const uint64_t wanted = held_in(r, c + 1, claim->cells[i]);
-            const enum charge seen = claim_verify_cell(r, claim, i, own, wanted);
-            if (seen != CHARGE_DONE) {
-                *without_memory = seen == CHARGE_NO_MEMORY && claim->optional ? claim : NULL;
-                return seen;
-            }
-        }
-    }
-    return CHARGE_DONE;
-}
-
-/* Charges all that is verified, and releases the costs. */
-static void commit_all(struct request *r)
-{
-    for (size_t c = 0; c < r->count; c++) {
-        struct claim *claim = &r->claims[c];
-        for (size_t i = 0; i < claim->policy->limit_count && takes_units(claim); i++) {
-            /* A log has made room when it was verified. */
-            (void) claim_commit_cell(r, claim, i, claim->cost + claim->granted);
-            (void) cell_hold(claim_cell(r, claim, i), (uint64_t) 0 - claim->cost); /* I4: after it was charged */
-            claim->readings[i].left -= min_u64(claim->granted, claim->readings[i].left);
-        }
-    }
-}
-
-/* Reserves, verifies, and commits or releases. All cells are pinned. */
-static enum charge charge_reserved(struct request *r)
-{
-    bool oversized = false;
-    for (size_t c = 0; c < r->count; c++) {
-        oversized = oversized || r->claims[c].cost > HOLD_MOST - GRANT_MAX;
-    }
-    if (oversized) {
-        spin_lock(&r->t->process->oversized);
-    }
-    reserve_all(r);
-    struct claim *without_memory;
-    enum charge seen = verify_all(r, &without_memory);
-    if (seen == CHARGE_DONE) {
-        commit_all(r);
-    } else {
-        release_all(r);
-    }
-    if (without_memory != NULL) {
-        without_memory->status = CLAIM_NO_MEMORY; /* the others go on without it */
-        seen = CHARGE_NO_ROOM;
-    }
-    if (oversized) {
-        spin_unlock(&r->t->process->oversized);
-    }
-    return seen;
-}
-
 /* Charges all cells or none. */
 static enum charge charge_all(struct request *r)
 {
     struct claim *first = &r->claims[0];
     const bool one_step = r->count == 1 && first->granted == 0 && first->policy->limit_count == 1;
-    const enum charge result = one_step ? claim_charge_cell(r, first, 0) : charge_reserved(r);
+    const enum charge result = one_step ? claim_charge_cell(r, first, 0) : reserved_charge(r);
     for (size_t c = 0; c < r->count && result == CHARGE_DONE; c++) {
-        if (takes_units(&r->claims[c])) {
+        if (claim_takes_units(&r->claims[c])) {
             claim_set_dirty(r, &r->claims[c]);
         }
     }
@@ -267,7 +151,7 @@ static void write_allowed(struct request *r)
     *out = (struct decision){.allowed = true, .remaining = UINT64_MAX};
     for (size_t c = 0; c < r->count; c++) {
         const struct claim *claim = &r->claims[c];
-        if (is_left_out(claim)) {
+        if (claim_is_left_out(claim)) {
             out->left_out = true;
             continue;
         }
@@ -308,7 +192,7 @@ static void count_before(struct request *r, size_t c)
         claim->before[i] = 0;
         for (size_t other = 0; other < c; other++) {
             const struct claim *earlier = &r->claims[other];
-            for (size_t j = 0; takes_units(earlier) && j < earlier->policy->limit_count; j++) {
+            for (size_t j = 0; claim_takes_units(earlier) && j < earlier->policy->limit_count; j++) {
                 claim->before[i] += earlier->cells[j] == claim->cells[i] ? earlier->cost : 0;
             }
         }

@@ -52,6 +52,18 @@ static inline uint64_t claim_asked(const struct claim *claim)
     return claim->cost != 0 ? claim->cost : 1;
 }
 
+/* Whether a claim is left out of the request. */
+static inline bool claim_is_left_out(const struct claim *claim)
+{
+    return claim->optional && claim->status != CLAIM_HAS_ROOM;
+}
+
+/* Whether a claim takes part in the charging. */
+static inline bool claim_takes_units(const struct claim *claim)
+{
+    return claim->cost != 0 && !claim_is_left_out(claim);
+}
+
 struct decision {
     bool allowed;
     bool untracked; /* there was no cell, or no memory for a log */

@@ -41,7 +41,7 @@
  *
  * Pins: for every thread one by a slot and one by its call under way, and one by the background thread: 2 * 1,024 + 1
  * at most. Units: up to HOLD_MOST by every thread, and more than that by one request at a time, up to WEIR_MAX_UNITS
- * (decide.c).
+ * (reserved_charge.c).
  */
 #define HELD_VERSION (UINT64_C(1) << 56)
 #define HELD_LOCKED  (UINT64_C(1) << 55)

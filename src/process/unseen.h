@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The units that the last answer of the fleet did not include, of a key with a full sync state: local units since,
- * remote units that no node has reported yet, and units that silent nodes are presumed to have used.
+ * The units that the last answer of the fleet did not include, of a key with a full sync state. Local units passed
+ * since; other nodes have not reported remote ones; silent nodes are presumed to have used some.
  *
  * Ordering: relaxed, as in allowance.c. Progress: wait-free.
  */

@@ -7,8 +7,8 @@
  *
  * Guards: src/algorithm/rule.c, src/algorithm/window.c, src/algorithm/bucket.c, src/algorithm/history.c,
  * src/algorithm/calendar.c, src/check/decide.c, src/check/claim.c, src/check/refund.c, src/check/reserve.c,
- * src/check/check_all.c, src/check/direct_charge.c, src/check/renew_grant.c, src/thread/policy_snapshot.c,
- * src/thread/settle.c, src/thread/slot.c, src/thread/tick.c, src/base/numbers.h
+ * src/check/reserved_charge.c, src/check/check_all.c, src/check/direct_charge.c, src/check/renew_grant.c,
+ * src/thread/policy_snapshot.c, src/thread/settle.c, src/thread/slot.c, src/thread/tick.c, src/base/numbers.h
  */
 #include <inttypes.h>
 #include <stdio.h>
