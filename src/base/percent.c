@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/hex.h"
+#include "base/digits.h"
 
 size_t percent_escape(char *out, const void *bytes, size_t length)
 {

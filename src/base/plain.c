@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/hex.h"
+#include "base/digits.h"
 
 #define ESCAPE_SIZE 4 /* bytes of \xNN */
 

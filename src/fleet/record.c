@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/decimal.h"
+#include "base/digits.h"
 #include "base/hash.h"
-#include "base/hex.h"
 #include "fleet/state.h"
 #include "process/key_name.h"
 

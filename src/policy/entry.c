@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/error.h"
-#include "base/hex.h"
 #include "base/numbers.h"
 #include "base/record_hash.h"
 #include "policy/validate.h"

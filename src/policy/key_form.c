@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hex.h"
+#include "base/digits.h"
 #include "base/numbers.h"
 #include "base/percent.h"
 

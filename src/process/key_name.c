@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/hex.h"
+#include "base/digits.h"
 #include "base/percent.h"
 #include "base/record_hash.h"
 #include "policy/key_form.h"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/error.h"
-#include "base/hex.h"
 
 /* The rest of a text that is being parsed. `form` is what a right URL of its scheme looks like. */
 struct reader {

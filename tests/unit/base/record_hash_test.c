@@ -2,14 +2,14 @@
 /*
  * The name of a key in Redis where its bytes are hashed: by which hash, and under which secret.
  *
- * Guards: src/base/record_hash.c, src/base/percent.c, src/base/hex.h
+ * Guards: src/base/record_hash.c, src/base/percent.c, src/base/digits.h
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/hex.h"
+#include "base/digits.h"
 #include "base/record_hash.h"
 #include "support/nodes.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hexadecimal digits: written in lower case, read in either case. */
-#ifndef WEIR_BASE_HEX_H
-#define WEIR_BASE_HEX_H
+/* Hexadecimal digits: written in lower case, read in either case. Names: hex_. */
+#ifndef WEIR_BASE_DIGITS_H
+#define WEIR_BASE_DIGITS_H
 
 #include <stddef.h>
 #include <stdint.h>
