@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory reserved at open: zeroed, page aligned, on huge pages where the kernel gives them. Two reservations never
- * share a page, so a page that was never touched is not present.
+ * share a page, so a page that was never touched is not present. A reservation is an arena: it is cut into parts that
+ * each begin on a cache line. Names: pages_, arena_.
  */
 #ifndef WEIR_BASE_PAGES_H
 #define WEIR_BASE_PAGES_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "base/compiler.h"
 
 /* NULL: no memory. `present`: all pages are present at once, so that no check stalls at the first touch of one. */
 void *pages_reserve(size_t size, bool present);
@@ -17,5 +20,19 @@ void *pages_reserve_sparse(size_t size);
 
 /* NULL is allowed. */
 void pages_release(void *memory, size_t size);
+
+/* The bytes that a part of `size` takes. */
+static inline size_t arena_padded(size_t size)
+{
+    return (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+/* The part of `size` bytes at *next; moves *next behind the part. */
+static inline void *arena_carve(unsigned char **next, size_t size)
+{
+    void *here = *next;
+    *next += arena_padded(size);
+    return here;
+}
 
 #endif

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/decimal.h"
 #include "base/digits.h"
 #include "base/hash.h"
 #include "fleet/state.h"

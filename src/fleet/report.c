@@ -13,7 +13,7 @@
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
 #include "base/count.h"
-#include "base/decimal.h"
+#include "base/digits.h"
 #include "base/numbers.h"
 #include "fleet/bucket_level.h"
 #include "fleet/demand.h"

@@ -8,7 +8,6 @@
 #include "algorithm/bucket.h"
 #include "algorithm/history.h"
 #include "algorithm/window.h"
-#include "base/arena.h"
 #include "base/pages.h"
 #include "process/process.h"
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/pages.h"
 #include "base/spin.h"
 

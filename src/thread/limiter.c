@@ -4,7 +4,6 @@
 
 #include <errno.h>
 
-#include "base/arena.h"
 #include "base/barrier.h"
 #include "base/clock.h"
 #include "base/pages.h"

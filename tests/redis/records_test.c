@@ -6,7 +6,7 @@
  *
  * Guards: src/fleet/report.c, src/fleet/merge.c, src/transport/redis/scripts/report_window.lua,
  * src/transport/redis/scripts/report_bucket.lua, src/transport/redis/scripts/report_history.lua,
- * src/transport/redis/scripts/overrides.lua, src/base/decimal.h, src/base/count.h
+ * src/transport/redis/scripts/overrides.lua, src/base/digits.h, src/base/count.h
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/count.h"
-#include "base/decimal.h"
+#include "base/digits.h"
 #include "base/numbers.h"
 #include "transport/redis/scripts.h"
 

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/decimal.h"
+#include "base/digits.h"
 
 #define RECEIVE_SIZE 16384 /* bytes of one read: on the stack, and an answer of a batch of 500 takes one or two */
 

@@ -4,7 +4,7 @@
  * millions has no room: slots pin all the keys that could move.)
  *
  * Guards: src/process/table.c, src/process/cell.c, src/process/insert.c, src/base/hash.c, src/base/hash_inl.h,
- * src/base/arena.h
+ * src/base/pages.h
  */
 #include "support/nodes.h"
 
