@@ -9,7 +9,9 @@
 #include "check/check.h"
 #include "check/subject.h"
 #include "process/allowance.h"
+#include "process/process.h"
 #include "thread/settle.h"
+#include "thread/thread.h"
 
 /* Charges one limit. Returns whether what other threads hold there is no longer left. */
 static bool charge_limit(const struct subject *s, size_t limit, uint64_t units)

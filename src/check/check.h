@@ -7,9 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policy/policy.h"
-#include "thread/thread.h"
 #include "weir/weir.h"
+
+struct policy;
+struct policy_set;
+struct slot;
+struct weir_thread;
 
 struct check {
     struct weir_thread *t;

@@ -25,6 +25,7 @@
 #include "check/check.h"
 #include "check/direct_charge.h"
 #include "process/insert.h"
+#include "process/sync_state.h"
 #include "thread/limiter.h"
 #include "thread/slot.h"
 

@@ -10,6 +10,7 @@
 
 #include "check/request.h"
 #include "process/process.h"
+#include "thread/thread.h"
 
 /* What charging comes to. CHARGE_LOST: the cell has become another key's. */
 enum charge { CHARGE_DONE, CHARGE_NO_ROOM, CHARGE_LOST, CHARGE_NO_MEMORY };

@@ -9,7 +9,10 @@
 #include "base/numbers.h"
 #include "check/request.h"
 #include "thread/slot.h"
+#include "thread/thread.h"
 #include "thread/tick.h"
+
+struct weir_thread;
 
 /* All threads together can hold at most 1 / GRANT_SPREAD of what is left: the rest is for keys without a grant. */
 #define GRANT_SPREAD 4

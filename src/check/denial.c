@@ -4,6 +4,7 @@
 #include "base/numbers.h"
 #include "check/decide.h"
 #include "check/request.h"
+#include "process/allowance.h"
 #include "process/insert.h"
 #include "thread/limiter.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/numbers.h"
 #include "check/verdict.h"
+#include "process/allowance.h"
 
 bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
                           uint64_t hash, uint64_t cost, struct direct_answer *out)

@@ -19,9 +19,10 @@
 #define WEIR_CHECK_DIRECT_CHARGE_H
 
 #include "base/numbers.h"
-#include "thread/limiter.h"
+#include "process/process.h"
 #include "thread/policy_snapshot.h"
 #include "thread/slot.h"
+#include "thread/thread.h"
 
 /* How a key stands after the charge, for a verdict. */
 struct direct_answer {

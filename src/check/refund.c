@@ -23,7 +23,9 @@
 #include "check/check.h"
 #include "check/subject.h"
 #include "process/allowance.h"
+#include "process/process.h"
 #include "process/refund_ledger.h"
+#include "process/sync_state.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
 

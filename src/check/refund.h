@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 #include "algorithm/rule.h"
-#include "process/process.h"
+
+struct process;
 
 /* Which units may be refunded. */
 enum refund_scope {

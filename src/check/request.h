@@ -8,9 +8,10 @@
 #include <stdint.h>
 
 #include "algorithm/rule.h"
-#include "policy/policy.h"
-#include "thread/thread.h"
 #include "weir/weir.h"
+
+struct policy;
+struct weir_thread;
 
 /* What one limit of a key reads. */
 struct limit_reading {

@@ -18,6 +18,8 @@
 #include "check/refund.h"
 #include "check/subject.h"
 #include "process/insert.h"
+#include "process/refund_ledger.h"
+#include "thread/limiter.h"
 #include "thread/settle.h"
 
 /* Refunds all that one pinned cell has counted. */

@@ -3,6 +3,7 @@
 #include "check/subject.h"
 
 #include "process/insert.h"
+#include "thread/limiter.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
 

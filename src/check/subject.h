@@ -10,8 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policy/policy.h"
-#include "thread/limiter.h"
+#include "weir/weir.h"
+
+struct limiter;
+struct policy;
+struct process;
+struct weir_thread;
 
 struct subject {
     struct process *process;

@@ -5,7 +5,10 @@
 
 #include "base/numbers.h"
 #include "check/request.h"
+#include "policy/policy.h"
+#include "process/process.h"
 #include "thread/slot.h"
+#include "thread/thread.h"
 #include "thread/tick.h"
 
 /* The age of the last good sync at `now_ns`; UINT64_MAX: there was none. */

@@ -24,9 +24,11 @@
 #include "algorithm/window.h"
 #include "base/numbers.h"
 #include "fleet/demand.h"
+#include "fleet/reading.h"
 #include "fleet/record.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/process.h"
 
 /* Lets a window's state follow the time, so that a key is reported as of now even where it is not used. */
 static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)

@@ -6,9 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fleet/reading.h"
-#include "process/sync_state.h"
+#include "algorithm/rule.h"
 
+struct cell;
+struct reading;
+struct rule;
+struct sync_full;
 struct fleet;
 
 struct account {

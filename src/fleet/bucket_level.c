@@ -11,6 +11,8 @@
 #include "fleet/presumed.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/process.h"
+#include "process/sync_state.h"
 
 uint64_t bucket_level_rule_rate(const struct rule *rule)
 {

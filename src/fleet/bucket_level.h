@@ -5,11 +5,12 @@
 
 #include <stdint.h>
 
-#include "algorithm/estimate.h"
 #include "algorithm/rule.h"
-#include "process/sync_state.h"
-#include "transport/transport.h"
 
+struct demand_rates;
+struct estimate;
+struct report;
+struct sync_full;
 struct fleet;
 
 /* What a limit admits in the long run, as a rate. */

@@ -12,6 +12,7 @@
 #include "base/numbers.h"
 #include "fleet/state.h"
 #include "fleet/sweep.h"
+#include "process/sync_state.h"
 
 /*
  * Whether a time moves with the step. After a step back, a time before this process began stays: it was counted after

@@ -15,6 +15,7 @@
 #include "base/numbers.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/process.h"
 
 void demand_begin(struct sync_full *sync)
 {

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "process/sync_state.h"
-#include "transport/transport.h"
 
+struct report;
 struct fleet;
 
 /*

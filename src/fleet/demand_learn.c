@@ -12,6 +12,8 @@
 #include "fleet/presumed.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/process.h"
+#include "process/sync_state.h"
 
 /* Whether a key that was hardly used is suddenly used much. True until the demand is learned. */
 static bool surges(const struct demand_stats *demand, uint64_t now_ns, uint64_t interval_ns)

@@ -6,10 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "algorithm/rule.h"
-#include "process/sync_state.h"
-#include "transport/transport.h"
-
+struct report;
+struct rule;
+struct sync_full;
 struct fleet;
 
 /* The answer to learn from. */

@@ -12,6 +12,7 @@
 #include "base/rcu.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/evict.h"
 #include "thread/settle.h"
 
 /* 12 random hexadecimal digits. */

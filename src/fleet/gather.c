@@ -20,6 +20,8 @@
 #include "fleet/report_history.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/evict.h"
+#include "process/sync_pool.h"
 
 /* The round that is being gathered. */
 struct gathering {
@@ -69,7 +71,7 @@ static void take_all(struct gathering *g, struct bitmap *from, uint32_t *cursor,
         const uint32_t next = bitmap_ahead(from, *cursor);
         const uint32_t after = next != BITMAP_NONE ? bitmap_ahead(from, next + 1) : BITMAP_NONE;
         if (after != BITMAP_NONE) {
-            process_prefetch(g->fleet->process, after);
+            sync_prefetch_cell(g->fleet->process, after);
         }
         if (next != BITMAP_NONE) {
             sync_prefetch(&g->fleet->process->syncs, next);

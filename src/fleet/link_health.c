@@ -15,6 +15,7 @@
 #include "fleet/fleet_log.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/process.h"
 
 /* The kind of a problem is the first whose text the problem contains. An error reply begins with its code. */
 static const struct {

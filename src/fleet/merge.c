@@ -23,6 +23,8 @@
 #include "fleet/report_history.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/evict.h"
+#include "process/sync_pool.h"
 
 /* An answer, and where it goes: a pinned cell. */
 struct target {
@@ -381,7 +383,7 @@ size_t merge_round(struct fleet *fleet, const struct policy_set *set, uint64_t n
         const struct report_source *source = &fleet->batch.sources[i];
         const bool evicted = source->cell == TABLE_NONE;
         if (i + 2 < fleet->round.report_count && source[2].cell != TABLE_NONE) {
-            process_prefetch(fleet->process, source[2].cell);
+            sync_prefetch_cell(fleet->process, source[2].cell);
         }
         if (i + 1 < fleet->round.report_count && source[1].cell != TABLE_NONE) {
             sync_prefetch(&fleet->process->syncs, source[1].cell); /* its compact sync state is in the cache by now */

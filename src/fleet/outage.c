@@ -22,7 +22,9 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "policy/override_set.h"
+#include "process/process.h"
 #include "thread/settle.h"
+#include "thread/tick.h"
 
 static enum outage_mode outage_mode_of(weir_outage outage)
 {

@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "fleet/state.h"
+#include "process/sync_state.h"
 
 uint32_t presumed_fraction(const struct demand_stats *demand)
 {

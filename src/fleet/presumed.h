@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "algorithm/rule.h"
-#include "process/sync_state.h"
-
+struct demand_stats;
+struct rule;
 struct fleet;
 
 /* The fraction of all demand that silent nodes have; below FRACTION_WHOLE. */

@@ -17,6 +17,8 @@
 #include "fleet/reading.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/process.h"
+#include "process/sync_state.h"
 
 /* An answer on its way into the allowance. */
 struct work {

@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "algorithm/rule.h"
-#include "process/sync_state.h"
-#include "transport/transport.h"
-
+struct cell;
+struct report;
+struct rule;
+struct sync_full;
 struct fleet;
 
 /* The answer on a key, when all its answers are merged. */

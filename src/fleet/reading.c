@@ -3,7 +3,9 @@
 #include "fleet/reading.h"
 
 #include "algorithm/window.h"
+#include "process/cell.h"
 #include "process/refund_ledger.h"
+#include "process/sync_state.h"
 
 struct reading reading_of(const struct cell *cell, const struct refund_ledger *ledger)
 {

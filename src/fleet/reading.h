@@ -5,9 +5,11 @@
 
 #include <stdint.h>
 
-#include "algorithm/window.h"
-#include "process/refund_ledger.h"
-#include "process/sync_state.h"
+#include "algorithm/rule.h"
+
+struct cell;
+struct refund_ledger;
+struct sync_full;
 
 /* Read in this order [A1]: the refunds, then the state. */
 struct reading {

@@ -10,6 +10,10 @@
 #include "process/sync_state.h"
 #include "transport/transport.h"
 
+struct key_name;
+struct policy;
+struct policy_limit;
+struct report;
 struct fleet;
 struct report_source;
 

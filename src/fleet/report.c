@@ -24,8 +24,10 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "fleet/waive.h"
+#include "process/evict.h"
 #include "process/fraction.h"
 #include "process/key_name.h"
+#include "process/sync_pool.h"
 
 /*
  * Whether the window before is reported: for unreported units; for as long as the other nodes may still report theirs;

@@ -8,9 +8,16 @@
 #include <stdint.h>
 
 #include "fleet/account.h"
-#include "process/sync_state.h"
-#include "transport/transport.h"
 
+struct cell_meta;
+struct history_report;
+struct key_name;
+struct policy;
+struct policy_limit;
+struct policy_set;
+struct report;
+struct sync_full;
+struct rule;
 struct evicted_report;
 struct fleet;
 

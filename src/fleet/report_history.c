@@ -16,6 +16,8 @@
 #include "fleet/record.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/evict.h"
+#include "process/process.h"
 
 /* A report of a log, to be filled in; NULL: no more logs fit in this round. */
 static struct report *report_units(struct fleet *fleet, const struct report_subject *subject)

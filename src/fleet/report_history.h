@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fleet/report.h"
-#include "process/sync_state.h"
-#include "transport/transport.h"
-
+struct report;
+struct report_source;
+struct report_subject;
+struct rule;
 struct evicted_report;
 struct fleet;
 

@@ -9,6 +9,7 @@
 #include "fleet/state.h"
 #include "fleet/sweep.h"
 #include "fleet/tuning.h"
+#include "process/sync_pool.h"
 
 /* Pins a cell and visits it, if its policy is one of those asked for. */
 static void visit_cell(const struct sweep *sweep, uint32_t at, sweep_visit visit)

@@ -9,9 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "algorithm/rule.h"
-#include "process/sync_state.h"
-
+struct rule;
+struct sync_full;
 struct fleet;
 struct policy_set;
 

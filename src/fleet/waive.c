@@ -9,6 +9,7 @@
 #include "fleet/reading.h"
 #include "fleet/state.h"
 #include "fleet/sweep.h"
+#include "process/sync_state.h"
 
 /*
  * Writes to a cell that what its bucket has admitted so far is no debt to the fleet. What the bucket owed before is as

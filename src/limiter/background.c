@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "limiter/denial_log.h"
 #include "limiter/key_overrides.h"
+#include "limiter/weir_private.h"
 #include "thread/settle.h"
 
 /* The thread sleeps after so long without a slow check. */

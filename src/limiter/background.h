@@ -3,7 +3,7 @@
 #ifndef WEIR_LIMITER_BACKGROUND_H
 #define WEIR_LIMITER_BACKGROUND_H
 
-#include "limiter/weir_private.h"
+#include "weir/weir.h"
 
 int background_start(weir *w); /* 0, or a negative errno value */
 void background_stop(weir *w); /* ends the thread and waits for that; without a thread does nothing */

@@ -3,6 +3,7 @@
 #include "limiter/bucket_origin.h"
 
 #include "limiter/set_policies.h"
+#include "limiter/weir_private.h"
 
 bool bucket_origin_move(void *arg, int64_t delta_ns)
 {

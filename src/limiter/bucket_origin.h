@@ -9,7 +9,7 @@
 #ifndef WEIR_LIMITER_BUCKET_ORIGIN_H
 #define WEIR_LIMITER_BUCKET_ORIGIN_H
 
-#include "limiter/weir_private.h"
+#include "weir/weir.h"
 
 /*
  * Moves the origin; when it returns no check goes by the one before. By the background thread, outside of RCU sections.

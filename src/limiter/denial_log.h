@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "algorithm/top_k.h"
+#include "base/numbers.h"
 #include "weir/weir.h"
 
 /* weir.h and docs/operations.md promise this one. */

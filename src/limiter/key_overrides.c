@@ -15,6 +15,7 @@
 #include "base/plain.h"
 #include "base/rcu.h"
 #include "fleet/fleet_log.h"
+#include "limiter/weir_private.h"
 #include "policy/entry.h"
 
 /* The most bytes of a malformed override that the log quotes. */

@@ -3,8 +3,8 @@
 #ifndef WEIR_LIMITER_KEY_OVERRIDES_H
 #define WEIR_LIMITER_KEY_OVERRIDES_H
 
-#include "limiter/weir_private.h"
 #include "policy/override_set.h"
+#include "weir/weir.h"
 
 /* Compiles all overrides against a set. Under the policy lock. 0 or -ENOMEM. *out NULL: there are none. */
 int key_overrides_compile(weir *w, const struct policy_set *set, struct overrides **out,

@@ -12,6 +12,7 @@
 #include "base/plain.h"
 #include "base/rcu.h"
 #include "limiter/key_overrides.h"
+#include "limiter/weir_private.h"
 #include "policy/file_entries.h"
 #include "policy/validate.h"
 

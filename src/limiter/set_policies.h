@@ -7,7 +7,7 @@
 #ifndef WEIR_LIMITER_SET_POLICIES_H
 #define WEIR_LIMITER_SET_POLICIES_H
 
-#include "limiter/weir_private.h"
+#include "weir/weir.h"
 
 /* A copy, with all that its pointers name; NULL: out of memory. */
 struct configured_policies *configured_policies_copy(const weir_policy *policies, size_t count);

@@ -36,6 +36,7 @@
 #include "base/numbers.h"
 #include "process/fraction.h"
 #include "process/process.h"
+#include "process/sync_state.h"
 #include "process/unseen.h"
 
 /* The least wait after a denial that the fleet's next answer may end. */

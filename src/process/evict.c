@@ -14,6 +14,7 @@
 #include "base/numbers.h"
 #include "base/spin.h"
 #include "process/process.h"
+#include "process/sync_pool.h"
 
 /* The limit of a cell; NULL: its policy, or the limit, was removed. */
 static const struct policy_limit *limit_of(const struct policy_set *set, const struct cell_meta *meta)

@@ -8,11 +8,10 @@
 #include <stdint.h>
 
 #include "base/atomics.h"
-#include "policy/policy.h"
+#include "process/cell.h"
 #include "process/key_name.h"
 #include "process/refund_ledger.h"
 #include "process/sync_state.h"
-#include "process/table.h"
 
 /* The latest unreported times of an evicted log that its last report keeps: 128 bytes in each of the reports. */
 #define EVICTED_TIMES 16
@@ -30,15 +29,6 @@ struct evicted_report {
 
 /* Reports that wait for the background thread; when there are more, reports are lost and counted. */
 #define EVICTED_COUNT 4096
-
-struct evicted_reports {
-    _Atomic uint32_t lock;
-    size_t first, count;
-    struct evicted_report *ring;
-    /* Shared keys whose eviction has begun (counted before the cell is vacated) and ended (after the report is here).
-     */
-    _Atomic uint64_t begun, ended;
-};
 
 struct policy_set;
 struct process;

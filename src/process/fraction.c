@@ -5,6 +5,7 @@
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "process/process.h"
+#include "process/sync_state.h"
 
 /* The fraction of its equal share of a quota that a node may use before it knows what was used before it started. */
 #define QUOTA_SHARE 64

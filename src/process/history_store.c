@@ -22,6 +22,7 @@
 #include "base/numbers.h"
 #include "base/pages.h"
 #include "base/spin.h"
+#include "process/evict.h"
 #include "process/process.h"
 
 /* Units of a new ring. More would waste memory of keys with few units; fewer mean more copies of growing rings. */

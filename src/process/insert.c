@@ -19,7 +19,9 @@
 #include "process/insert.h"
 
 #include "base/numbers.h"
+#include "process/evict.h"
 #include "process/process.h"
+#include "process/sync_pool.h"
 
 /* A key to be inserted, and where it may live. */
 struct insertion {

@@ -7,10 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policy/policy.h"
-#include "process/table.h"
 #include "weir/weir.h"
 
+struct policy;
 struct process;
 
 /* The cell of a key under one limit, after inserting the key if needed. TABLE_NONE: the table has no room. */

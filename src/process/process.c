@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/pages.h"
+#include "process/evict.h"
+#include "process/sync_pool.h"
 
 int process_open(struct process *process, size_t max_keys, size_t max_log_units, bool fleet)
 {

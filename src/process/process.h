@@ -12,13 +12,23 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "policy/policy_set.h"
-#include "process/evict.h"
 #include "process/evicted_sketch.h"
 #include "process/history_store.h"
-#include "process/sync_pool.h"
-#include "process/sync_state.h"
+#include "process/sync_states.h"
 #include "process/table.h"
 #include "process/top_denied.h"
+
+struct evicted_report;
+
+/* The last reports of evicted keys, until the background thread takes them (evict.h). */
+struct evicted_reports {
+    _Atomic uint32_t lock;
+    size_t first, count;
+    struct evicted_report *ring;
+    /* Shared keys whose eviction has begun (counted before the cell is vacated) and ended (after the report is here).
+     */
+    _Atomic uint64_t begun, ended;
+};
 
 struct process {
     struct table table;
@@ -42,14 +52,6 @@ struct process {
     void *memory;
     size_t memory_size;
 };
-
-/* Prefetches all of a cell but its full sync state, for the background thread. */
-static inline void process_prefetch(const struct process *process, uint32_t cell)
-{
-    __builtin_prefetch(&process->table.cells[cell], 1);
-    __builtin_prefetch(&process->table.metas[cell]);
-    __builtin_prefetch(&process->syncs.compacts[cell], 1);
-}
 
 /* Whether the fleet shares a policy's limits. */
 static inline bool process_shares(const struct process *process, const struct policy *policy)

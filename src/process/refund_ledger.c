@@ -5,6 +5,7 @@
 #include "algorithm/window.h"
 #include "base/numbers.h"
 #include "process/process.h"
+#include "process/sync_state.h"
 
 static struct refund_ledger nothing_refunded; /* never written */
 

@@ -120,7 +120,7 @@ void sync_begin(struct process *process, uint32_t cell, const struct policy *pol
     key_name_make(&kept, policy, key);
     memcpy(compact->key, kept.bytes, min_u64(kept.length, COMPACT_KEY));
     if (kept.length > COMPACT_KEY) {
-        memcpy(syncs->tails[cell], kept.bytes + COMPACT_KEY, kept.length - (size_t) COMPACT_KEY);
+        memcpy(syncs->tails[cell].bytes, kept.bytes + COMPACT_KEY, kept.length - (size_t) COMPACT_KEY);
     }
     compact->key_length = kept.length;
     detach(syncs, cell, 0);

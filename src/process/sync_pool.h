@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "process/process.h"
 #include "process/sync_state.h"
 
 /* 0 or -ENOMEM. */
@@ -65,6 +66,14 @@ void sync_store(struct process *process, uint32_t cell, const struct sync_full *
 
 /* Takes a full state of the pool away from its key. False: the key's cell is locked, or the state is in use. */
 bool sync_demote(struct process *process, uint32_t index);
+
+/* Prefetches all of a cell but its full sync state, for the background thread. */
+static inline void sync_prefetch_cell(const struct process *process, uint32_t cell)
+{
+    __builtin_prefetch(&process->table.cells[cell], 1);
+    __builtin_prefetch(&process->table.metas[cell]);
+    __builtin_prefetch(&process->syncs.compacts[cell], 1);
+}
 
 /* Prefetches the full state of a cell whose compact state is cached. */
 static inline void sync_prefetch(const struct sync_states *syncs, uint32_t cell)

@@ -71,7 +71,7 @@ void compact_copy(struct sync_states *syncs, uint32_t from, uint32_t to)
     new->key_length = old->key_length;
     memcpy(new->key, old->key, COMPACT_KEY);
     if (old->key_length > COMPACT_KEY) {
-        memcpy(syncs->tails[to], syncs->tails[from], sizeof(syncs->tails[to]));
+        syncs->tails[to] = syncs->tails[from];
     }
     if (compact_is(old, COMPACT_SPILLED)) {
         counts_copy(&syncs->spills[to].now, &syncs->spills[from].now);
@@ -85,7 +85,7 @@ struct key_name compact_key(const struct process *process, uint32_t cell)
     struct key_name key = {.flags = load_relaxed(&compact->flags) >> COMPACT_KEY_SHIFT, .length = compact->key_length};
     memcpy(key.bytes, compact->key, COMPACT_KEY);
     if (key.length > COMPACT_KEY) {
-        memcpy(key.bytes + COMPACT_KEY, process->syncs.tails[cell], KEY_NAME_SIZE - COMPACT_KEY);
+        memcpy(key.bytes + COMPACT_KEY, process->syncs.tails[cell].bytes, KEY_NAME_SIZE - COMPACT_KEY);
     }
     return key;
 }

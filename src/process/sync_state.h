@@ -59,11 +59,10 @@
 #include "algorithm/window.h"
 #include "base/atomics.h"
 #include "base/numbers.h"
-#include "policy/policy.h"
 #include "process/allowance.h"
 #include "process/key_name.h"
 #include "process/refund_ledger.h"
-#include "process/table.h"
+#include "process/sync_states.h"
 
 /*
  * The counts of one window. Of a bucket there is only `now`; its `before.acked` is the count up to which units are no
@@ -202,23 +201,13 @@ struct sync_spill {
     struct sync_counts now, before;
 };
 
+/* What a key longer than COMPACT_KEY has beyond its compact state. */
+struct key_tail {
+    unsigned char bytes[KEY_NAME_SIZE - COMPACT_KEY];
+};
+
 /* A flag of sync_compact.sync, above any index. */
 #define COMPACT_HAS_FULL (UINT32_C(1) << 31)
-
-struct sync_states {
-    struct sync_compact *compacts; /* one per cell */
-    struct sync_full *pool;
-    uint32_t count; /* of the pool */
-    bool all;       /* every cell has a full state, at its index */
-    uint32_t hand;  /* where the next search for a full state to demote begins; the background thread's own */
-    _Atomic uint64_t incarnations;
-    struct sync_spill *spills; /* by cell; touched if EVENT_REFUNDED or COMPACT_SPILLED says so */
-    size_t spills_size;
-    unsigned char (*tails)[KEY_NAME_SIZE - COMPACT_KEY]; /* by cell; touched for keys longer than COMPACT_KEY */
-    size_t tails_size;
-    void *memory;
-    size_t memory_size;
-};
 
 struct process;
 

@@ -6,6 +6,7 @@
 #include "algorithm/window.h"
 #include "base/numbers.h"
 #include "process/process.h"
+#include "process/sync_state.h"
 
 uint64_t unseen_local(const struct sync_full *sync, const struct allowance_query *query, uint64_t *since_ns)
 {

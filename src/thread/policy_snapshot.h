@@ -10,10 +10,12 @@
 #include <stdint.h>
 
 #include "algorithm/limit_snapshot.h"
-#include "policy/policy.h"
-#include "process/table.h"
+#include "policy/policy_set.h"
+#include "process/cell.h"
 #include "thread/thread.h"
 #include "thread/tick.h"
+
+struct process;
 
 struct policy_snapshot {
     const struct policy *policy; /* valid within the RCU section it was found in */

@@ -29,6 +29,7 @@
 
 #include "base/barrier.h"
 #include "base/clock.h"
+#include "process/sync_pool.h"
 #include "thread/limiter.h"
 #include "thread/settle.h"
 #include "thread/slot.h"

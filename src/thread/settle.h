@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policy/policy.h"
-#include "thread/slot.h"
-#include "thread/thread.h"
+#include "weir/weir.h"
 
+struct policy;
+struct weir_thread;
 struct limiter;
 
 /* Settles a locked slot without a grant. The caller is the owner, or has passed a barrier since it took the grant. */

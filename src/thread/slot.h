@@ -7,9 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policy/policy.h"
+#include "algorithm/rule.h"
 #include "thread/slot_word.h"
 #include "thread/thread.h"
+
+struct policy;
 
 /* What settling needs of a slot. All under `lock`, unless a comment says otherwise. */
 struct slot_account {

@@ -12,6 +12,7 @@
 #include "base/rcu.h"
 #include "thread/limiter.h"
 #include "thread/settle.h"
+#include "thread/slot.h"
 
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 {

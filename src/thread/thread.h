@@ -9,8 +9,6 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "policy/policy.h"
-#include "process/process.h"
 #include "weir/weir.h"
 
 /* A thread's slots: sets of SLOT_WAYS, at most SLOT_MAX in all: 64 KiB of first lines, so they stay in a second cache.
@@ -32,6 +30,7 @@ struct tally {
 #define HANDLE_UNBOUND UINT64_C(1) /* attached, and bound to no thread: weir_unbind */
 #define HANDLE_LEAVING UINT64_C(2) /* being detached, by the thread that set this */
 
+struct process;
 struct slot;
 struct slot_account;
 struct tick_line;

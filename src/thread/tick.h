@@ -9,7 +9,6 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "policy/policy.h"
 #include "thread/thread.h"
 
 /* The epoch while the background thread sleeps: no grant is live. */
@@ -30,6 +29,7 @@ struct tick_line {
 
 _Static_assert(sizeof(struct tick_line) == CACHE_LINE, "one line");
 
+struct policy;
 struct limiter;
 
 void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns);

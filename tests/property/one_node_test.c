@@ -37,6 +37,7 @@
 #include "limiter/weir_private.h"
 #include "policy/validate.h"
 #include "process/insert.h"
+#include "process/sync_state.h"
 #include "sim.h"
 #include "support/support.h"
 #include "thread/limiter.h"

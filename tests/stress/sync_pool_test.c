@@ -15,6 +15,7 @@
 #include "base/spin.h"
 #include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
+#include "process/evict.h"
 #include "support/support.h"
 #include "transport/loopback/loopback.h"
 

@@ -19,6 +19,7 @@
 #include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "process/insert.h"
+#include "process/sync_pool.h"
 #include "support/support.h"
 #include "thread/settle.h"
 #include "transport/loopback/loopback.h"

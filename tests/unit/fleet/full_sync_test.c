@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 
+#include "process/evict.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 

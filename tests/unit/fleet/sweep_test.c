@@ -5,6 +5,7 @@
  *
  * Guards: src/fleet/sweep.c, src/fleet/waive.c, src/fleet/clock_shift.c
  */
+#include "fleet/reading.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 

@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "process/sync_pool.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
