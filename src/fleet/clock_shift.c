@@ -12,6 +12,7 @@
 #include "base/numbers.h"
 #include "fleet/state.h"
 #include "fleet/sweep.h"
+#include "process/process.h"
 #include "process/sync_state.h"
 
 /*

@@ -13,7 +13,9 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/evict.h"
+#include "process/process.h"
 #include "thread/settle.h"
+#include "thread/tick.h"
 
 /* 12 random hexadecimal digits. */
 static int make_node_id(struct fleet *fleet)

@@ -20,7 +20,9 @@
 #include "algorithm/rule.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
+#include "process/process.h"
 #include "thread/settle.h"
+#include "thread/tick.h"
 
 /* The value in -most .. most that is nearest to `value`. */
 static int64_t clamp(int64_t value, int64_t most)

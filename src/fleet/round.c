@@ -28,7 +28,9 @@
 #include "fleet/outage.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
+#include "process/process.h"
 #include "thread/settle.h"
+#include "thread/tick.h"
 
 /* Lets every grant lapse and settles it, so that a full sync reports all there is. */
 static void settle_everything(struct limiter *limiter)

@@ -20,9 +20,11 @@
 #include "fleet/report.h"
 #include "fleet/round.h"
 #include "fleet/waive.h"
-#include "process/process.h"
-#include "thread/tick.h"
 #include "transport/transport.h"
+
+struct limiter;
+struct process;
+struct tick_line;
 
 /* A node id: 12 digits, and its terminator. */
 #define NODE_ID_SIZE 16

@@ -9,7 +9,9 @@
 #include "fleet/reading.h"
 #include "fleet/state.h"
 #include "fleet/sweep.h"
+#include "process/process.h"
 #include "process/sync_state.h"
+#include "thread/tick.h"
 
 /*
  * Writes to a cell that what its bucket has admitted so far is no debt to the fleet. What the bucket owed before is as
