@@ -37,8 +37,6 @@
 #include "check/slot_learn.h"
 #include "check/verdict.h"
 #include "policy/override_set.h"
-#include "thread/limiter.h"
-#include "thread/settle.h"
 #include "thread/slot.h"
 
 bool check_allow_unattached(weir_verdict *verdict)
@@ -191,7 +189,7 @@ static inline const struct policy_snapshot *cached_snapshot(const struct check *
 {
     const struct policy_snapshot *snapshot = policy_snapshot_place(c->t, c->key->policy);
     const bool usable = snapshot->epoch == c->epoch && snapshot->id == c->key->policy && c->cost != 0;
-    return usable && !tick_wants_look(c->t) ? snapshot : NULL;
+    return usable && !thread_wants_look(c->t) ? snapshot : NULL;
 }
 
 /* Whether a key without a slot is to get one now: it comes a second time, and a slot may be had. */

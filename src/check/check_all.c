@@ -15,8 +15,6 @@
 #include "check/request.h"
 #include "check/slot_learn.h"
 #include "check/verdict.h"
-#include "thread/limiter.h"
-#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* Finds the slots of all keys. False: one has no slot, or no grant that covers its cost; or a key is named twice. */

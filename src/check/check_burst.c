@@ -24,9 +24,7 @@
 #include "base/rcu.h"
 #include "check/check.h"
 #include "check/direct_charge.h"
-#include "process/insert.h"
 #include "process/sync_state.h"
-#include "thread/limiter.h"
 #include "thread/slot.h"
 
 /*

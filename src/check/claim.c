@@ -10,7 +10,6 @@
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "process/allowance.h"
-#include "process/insert.h"
 
 /* A bucket that was last charged by another rate, of another tier or an earlier policy, is converted to this one. */
 static void convert_rate(const struct request *r, const struct claim *claim, size_t i)

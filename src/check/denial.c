@@ -2,10 +2,8 @@
 /* See denial.h. */
 #include "check/denial.h"
 #include "base/numbers.h"
-#include "check/decide.h"
 #include "check/request.h"
 #include "process/allowance.h"
-#include "process/insert.h"
 #include "thread/limiter.h"
 
 /* The wait until a log has room for units, by its entries. */

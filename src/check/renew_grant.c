@@ -4,8 +4,6 @@
 
 #include "base/numbers.h"
 #include "check/decide.h"
-#include "check/verdict.h"
-#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* One key's slot and cell; the slot is locked, and has no grant. */

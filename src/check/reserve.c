@@ -21,8 +21,6 @@
 #include "check/decide.h"
 #include "check/denial.h"
 #include "process/insert.h"
-#include "thread/limiter.h"
-#include "thread/settle.h"
 #include "thread/slot.h"
 
 /* What all limits together read. */

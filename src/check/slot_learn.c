@@ -4,7 +4,6 @@
 
 #include "base/numbers.h"
 #include "check/denial.h"
-#include "process/allowance.h"
 #include "process/sync_pool.h"
 #include "thread/limiter.h"
 #include "thread/slot.h"

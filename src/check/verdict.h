@@ -7,9 +7,7 @@
 #include "check/request.h"
 #include "policy/policy.h"
 #include "process/process.h"
-#include "thread/slot.h"
 #include "thread/thread.h"
-#include "thread/tick.h"
 
 /* The age of the last good sync at `now_ns`; UINT64_MAX: there was none. */
 static inline uint64_t verdict_fleet_age(const struct process *process, uint64_t now_ns)

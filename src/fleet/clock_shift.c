@@ -6,7 +6,6 @@
  */
 #include "fleet/clock_shift.h"
 
-#include "algorithm/bucket.h"
 #include "algorithm/window.h"
 #include "base/clock.h"
 #include "base/numbers.h"

@@ -7,9 +7,6 @@
  * after the last inspection of a window count in the next window.
  */
 #include "fleet/demand.h"
-#include "algorithm/bucket.h"
-#include "algorithm/history.h"
-#include "algorithm/window.h"
 #include "base/count.h"
 #include "base/hash.h"
 #include "base/numbers.h"

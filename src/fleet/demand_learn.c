@@ -9,7 +9,6 @@
 #include "fleet/demand_learn.h"
 
 #include "base/numbers.h"
-#include "fleet/presumed.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/process.h"

@@ -14,7 +14,6 @@
 #include "fleet/tuning.h"
 #include "process/evict.h"
 #include "process/process.h"
-#include "thread/settle.h"
 #include "thread/tick.h"
 
 /* 12 random hexadecimal digits. */

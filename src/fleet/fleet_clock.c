@@ -17,7 +17,6 @@
 
 #include <inttypes.h>
 
-#include "algorithm/rule.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "process/process.h"

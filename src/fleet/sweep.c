@@ -2,8 +2,6 @@
 /* See sweep.h. A slice is bounded in time: a sweep begins in the very step in which the ticks must not be delayed. */
 #include <string.h>
 
-#include "algorithm/bucket.h"
-#include "algorithm/window.h"
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "fleet/state.h"

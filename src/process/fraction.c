@@ -2,7 +2,6 @@
 /* See fraction.h. */
 #include "process/fraction.h"
 
-#include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "process/process.h"
 #include "process/sync_state.h"

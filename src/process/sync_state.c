@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "algorithm/bucket.h"
-#include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/minifloat.h"
 #include "process/fraction.h"

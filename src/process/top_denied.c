@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/pages.h"
-#include "process/insert.h"
 #include "process/key_name.h"
 #include "process/process.h"
 

@@ -2,7 +2,6 @@
 /* See policy_snapshot.h. */
 #include "thread/policy_snapshot.h"
 
-#include "process/allowance.h"
 #include "process/process.h"
 #include "thread/slot.h"
 

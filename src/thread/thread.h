@@ -60,6 +60,17 @@ struct weir_thread {
     _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
 };
 
+/*
+ * Every so many slow passes, some 10 us, a thread looks at the clock itself: far below a tick, and the look (20 ns) is
+ * nothing beside 64 passes.
+ */
+#define CLOCK_EVERY 64
+
+static inline bool thread_wants_look(const struct weir_thread *t)
+{
+    return load_relaxed(&t->slow_count) - t->looked_count >= CLOCK_EVERY;
+}
+
 /* A handle for the calling thread, with this owner: its token, or HANDLE_UNBOUND. NULL: all are in use. */
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner);
 /* Detaches a handle; does nothing where it is not attached, or another thread is detaching it. */

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "thread/limiter.h"
+#include "thread/thread.h"
 
 /* An offset that moves back by less than this is slewing: time stands still for as long. */
 #define STEP_BACK_NS (10 * NS_PER_MS)
@@ -142,7 +143,7 @@ uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
 {
     struct limiter *limiter = t->limiter;
     struct tick_line *line = &limiter->line;
-    const bool look = tick_wants_look(t);
+    const bool look = thread_wants_look(t);
     t->looked_count = look ? load_relaxed(&t->slow_count) : t->looked_count;
     if (limiter->host_time) {
         return load_relaxed(&line->now_ns);

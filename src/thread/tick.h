@@ -9,7 +9,6 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
-#include "thread/thread.h"
 
 /* The epoch while the background thread sleeps: no grant is live. */
 #define EPOCH_ASLEEP UINT32_MAX
@@ -29,8 +28,9 @@ struct tick_line {
 
 _Static_assert(sizeof(struct tick_line) == CACHE_LINE, "one line");
 
-struct policy;
 struct limiter;
+struct policy;
+struct weir_thread;
 
 void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns);
 /* A new epoch and time, if they are due. Any thread may. */
@@ -49,17 +49,6 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
 
 /* Fleet time now, for a caller without a weir_thread. */
 uint64_t tick_time(const struct limiter *limiter);
-
-/*
- * Every so many slow passes, some 10 us, a thread looks at the clock itself: far below a tick, and the look (20 ns) is
- * nothing beside 64 passes.
- */
-#define CLOCK_EVERY 64
-
-static inline bool tick_wants_look(const struct weir_thread *t)
-{
-    return load_relaxed(&t->slow_count) - t->looked_count >= CLOCK_EVERY;
-}
 
 /* Fleet time for a decision by this policy. */
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy);
