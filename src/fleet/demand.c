@@ -28,6 +28,14 @@ void demand_local(struct sync_full *sync, struct sync_counts *counts, uint64_t o
     sync->demand.recent_units += more;
 }
 
+/* Whether so many units are more than a rate lets expect: by three standard deviations of their number. */
+static bool exceeds_chance(uint64_t units, uint64_t span_ns, uint64_t rate)
+{
+    const uint64_t expected = (muldiv_floor(rate, span_ns, NS_PER_S) >> RATE_BITS) + 1;
+    const uint64_t more = saturating_sub(units, expected);
+    return saturating_mul(more, more) >= saturating_mul(expected, RISE_DEVIATIONS * RISE_DEVIATIONS);
+}
+
 /* Takes the rate of `units` in the time since the last inspection. An inspection 10 ms after another tells no rate of a
  * key that is used 700 times a second: then the rate before it stays for an interval. */
 static void demand_recent(struct demand_stats *demand, uint64_t units, uint64_t span_ns, uint64_t now_ns,
@@ -36,6 +44,7 @@ static void demand_recent(struct demand_stats *demand, uint64_t units, uint64_t 
     if (units >= RECENT_UNITS) {
         demand->recent_rate = estimate_rate(units, span_ns);
         demand->recent_ns = now_ns;
+        demand->risen = exceeds_chance(units, span_ns, demand->rates.local_rate);
     } else if (now_ns >= demand->recent_ns + interval_ns) {
         demand->recent_rate = 0;
     }

@@ -86,13 +86,19 @@ bool demand_learn_first_contact(const struct fleet *fleet, struct sync_full *syn
     return now_ns < demand->first_ns + interval_ns / WAIT_DIVISOR || !(demand->rates.known || demand->guessed);
 }
 
-/* Whether every node has reported since a time, or within an interval, plus what the network may add. */
+/*
+ * Whether every node has reported since a time, or within an interval, plus what the network may add. The earliest
+ * report may be older than an interval by a part of the span: demand then seems smaller by no more than that part.
+ */
 static bool all_have_reported(const struct fleet *fleet, uint64_t since_ns, bool bucket)
 {
     const struct membership *membership = &fleet->membership;
     const uint64_t spoken_ns = bucket ? membership->watermark_ns : membership->spoken_ns;
     const uint64_t interval_ns = fleet->process->interval_ns;
-    const uint64_t by_ns = min_u64(since_ns, saturating_sub(fleet->gather.now_ns, interval_ns));
+    const uint64_t now_ns = fleet->gather.now_ns;
+    const uint64_t age_ns = interval_ns + saturating_sub(now_ns, since_ns) / LATE_SPAN_DIVISOR;
+    const uint64_t by_ns =
+        max_u64(min_u64(since_ns, saturating_sub(now_ns, interval_ns)), saturating_sub(now_ns, age_ns));
     return spoken_ns + interval_ns / LATE_DIVISOR >= by_ns;
 }
 
@@ -140,7 +146,8 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
     demand->silent = spoken ? 0 : (uint16_t) min_u64(max_u64(silent_before, membership->suspect), UINT16_MAX);
     demand->presumed_rate = 0;
     if (spoken) {
-        rates->remote_rate = demand->resumed ? before : rates->remote_rate;
+        /* What was presumed, and is reported now, is no rate either. */
+        rates->remote_rate = demand->resumed || presumed != 0 ? before : rates->remote_rate;
         return;
     }
     /* No more than their number makes likely: where some node has always failed, demand may still fall. */

@@ -166,7 +166,9 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
         round_fail(fleet);
     }
     const bool down = fleet->transport->ops->state(fleet->transport) == TRANSPORT_DOWN;
-    fleet->news.failed = fleet->news.failed || event == TRANSPORT_ROUND_FAILED || down;
+    if (fleet->news.failed_ns == 0 && (event == TRANSPORT_ROUND_FAILED || down)) {
+        fleet->news.failed_ns = monotonic_ns;
+    }
     link_health_check(fleet, event == TRANSPORT_ROUND_FAILED, monotonic_ns);
     if (outage_update(fleet, set, monotonic_ns)) {
         tick_epoch(fleet->limiter);

@@ -31,11 +31,17 @@ uint32_t membership_nodes(const struct membership *membership)
     return all || known > membership->expected ? known : membership->expected;
 }
 
-void membership_await(struct membership *membership, uint64_t monotonic_ns)
+void membership_await(struct membership *membership, uint64_t gone_ns, uint64_t monotonic_ns)
 {
     membership->expected = membership_nodes(membership);
     membership->await_until_ns = monotonic_ns + membership->await_ns;
+    membership->gone_ns = gone_ns;
     membership->complete_ns = 0;
+}
+
+void membership_resume(struct membership *membership, uint64_t monotonic_ns)
+{
+    membership->resume_until_ns = monotonic_ns + membership->settle_ns + membership->tell_ns;
 }
 
 void membership_heard(struct membership *membership, uint32_t live, uint32_t suspect, uint64_t watermark_ns,
@@ -44,7 +50,7 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
     membership->failed = live + suspect < membership->live + membership->suspect ||
                          (membership->failed && suspect <= membership->suspect && live <= membership->live);
     if (suspect < membership->suspect && live > membership->live) {
-        membership->resume_until_ns = monotonic_ns + membership->settle_ns + membership->tell_ns;
+        membership_resume(membership, monotonic_ns);
     }
     if (live >= membership->most ||
         monotonic_ns > membership->most_ns + membership_lifetime_ns(membership->interval_ns)) {
@@ -55,7 +61,7 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
     membership->suspect = suspect;
     membership->spoken_ns = watermark_ns;
     if (membership->await_until_ns != 0) {
-        const bool complete = live >= membership->expected;
+        const bool complete = live >= membership->expected && watermark_ns >= membership->gone_ns;
         if (!complete) {
             membership->complete_ns = 0;
         } else if (membership->complete_ns == 0) {

@@ -9,7 +9,8 @@
  * After an outage nodes come back one by one, as they try again; the first node must not take itself for the whole
  * fleet. So the other nodes are awaited until as many are live as there were, have had the time to hear of that
  * (settle), and the time to report what they held back (tell). The longest pause between two attempts bounds the wait.
- * Meanwhile limits go by shares, as in the outage.
+ * Meanwhile limits go by shares, as in the outage. A node that loses the fleet again meanwhile begins to wait anew: its
+ * times would pass while no node can hear or report.
  *
  * The watermark is the time up to which every node has reported what it admitted (the term is of stream processing:
  * Akidau and others, "MillWheel", 2013). While nodes are awaited or suspect it stands still.
@@ -30,6 +31,7 @@ struct membership {
     uint64_t watermark_ns;    /* fleet time; 0: none yet */
     uint64_t spoken_ns;       /* watermark of windows: debts of buckets that were held back may not be reported yet */
     uint64_t await_until_ns;  /* monotonic; 0: no node is awaited */
+    uint64_t gone_ns;         /* fleet time since which each awaited node has to be heard; 0: none */
     uint64_t complete_ns;     /* since when all awaited nodes are back, monotonic; 0: they are not */
     uint64_t resume_until_ns; /* nodes that were suspect have until then to report; monotonic */
     uint64_t await_ns, settle_ns, tell_ns; /* see above */
@@ -44,8 +46,14 @@ void membership_open(struct membership *membership, uint32_t expected, uint64_t 
 /* How many nodes share the limits; 1 and up. */
 uint32_t membership_nodes(const struct membership *membership);
 
-/* Awaits the nodes there were: after an outage, or when the fleet has lost its data. */
-void membership_await(struct membership *membership, uint64_t monotonic_ns);
+/*
+ * Awaits the nodes there were: after an outage, or when the fleet has lost its data. `gone_ns`: fleet time when this
+ * node found the fleet gone, 0: it was there. A heartbeat from before that time says nothing of its node's return.
+ */
+void membership_await(struct membership *membership, uint64_t gone_ns, uint64_t monotonic_ns);
+
+/* Gives nodes that were away the time to report what they held back. */
+void membership_resume(struct membership *membership, uint64_t monotonic_ns);
 
 /* Takes in what a round says of the nodes. */
 void membership_heard(struct membership *membership, uint32_t live, uint32_t suspect, uint64_t watermark_ns,

@@ -79,7 +79,7 @@ static struct demand_rates present_rates(const struct fleet *fleet, const struct
 {
     /* Local demand is known without delay: a node that traffic has just come to need not wait for its fraction. */
     struct demand_rates rates = demand->rates;
-    if (demand->recent_rate > rates.local_rate + rates.local_rate / RISE_DIVISOR) {
+    if (demand->risen && demand->recent_rate > rates.local_rate + rates.local_rate / RISE_DIVISOR) {
         rates.local_rate = demand->recent_rate;
     }
     /*

@@ -45,7 +45,7 @@ static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
 {
     const uint64_t last_ns = fleet->news.good_ns != 0 ? fleet->news.good_ns : fleet->opened_ns;
     /* A node whose rounds take long, but are answered, has missed nothing. */
-    return fleet->news.failed && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
+    return fleet->news.failed_ns != 0 && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
 }
 
 static uint64_t fleet_time(const struct fleet *fleet, uint64_t monotonic_ns)
@@ -89,6 +89,14 @@ static void fill_heartbeat(struct fleet *fleet, bool asks, uint64_t monotonic_ns
     memcpy(round->overrides_version, fleet->overrides.version, sizeof(fleet->overrides.version));
 }
 
+/* Whether the debts of an outage are reported. A node that has lost the fleet since does not know which nodes are
+ * there. */
+static bool tells_debt(const struct fleet *fleet, uint64_t monotonic_ns)
+{
+    const bool interrupted = fleet->news.failed_ns != 0 && fleet->news.awaits_peers;
+    return membership_tells(&fleet->membership, monotonic_ns) && !interrupted;
+}
+
 void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
     struct full_sync *full_sync = &fleet->full_sync;
@@ -99,8 +107,7 @@ void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_k
     }
     const bool asks = kind == ROUND_ASK || !fleet->clock.known || was_away(fleet, monotonic_ns);
     /* A full sync reports all there is; and a node that leaves has no other time to report its debt. */
-    fleet->batch.tells_debt =
-        kind == ROUND_FULL_SYNC || fleet->leaves || membership_tells(&fleet->membership, monotonic_ns);
+    fleet->batch.tells_debt = kind == ROUND_FULL_SYNC || fleet->leaves || tells_debt(fleet, monotonic_ns);
     if (!asks) {
         gather_round(fleet, set, fleet_time(fleet, monotonic_ns), kind);
     } else {
@@ -158,17 +165,30 @@ static void take_overrides(struct fleet *fleet)
     round->overrides_new = false;
 }
 
+/* Fleet time when the first round since the last good one failed; 0: none did, or there was no good one. */
+static uint64_t gone_since_ns(const struct fleet *fleet, uint64_t monotonic_ns)
+{
+    if (fleet->news.failed_ns == 0 || fleet->news.good_ns == 0) {
+        return 0;
+    }
+    return saturating_sub(fleet->round.fleet_wall_ns, monotonic_ns - fleet->news.failed_ns);
+}
+
 /* Takes in what a good round says of the nodes. */
 static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
 {
     struct membership *membership = &fleet->membership;
-    const bool late = was_away(fleet, monotonic_ns);
     const bool slow = monotonic_ns - fleet->schedule.begun_ns > SLOW_HALF_INTERVALS * fleet->process->interval_ns / 2;
     const bool was_slow = fleet->news.slow && !slow;
-    fleet->news.failed = false;
+    const bool late = was_away(fleet, monotonic_ns);
+    const uint64_t gone_ns = gone_since_ns(fleet, monotonic_ns);
+    const bool interrupted = fleet->news.failed_ns != 0 && fleet->news.awaits_peers;
+    fleet->news.failed_ns = 0;
     fleet->news.slow = slow;
-    if (late || was_slow || fleet->round.lost_state) {
-        membership_await(membership, monotonic_ns);
+    if (late || was_slow || interrupted || fleet->round.lost_state) {
+        membership_await(membership, gone_ns, monotonic_ns);
+    } else if (gone_ns != 0) {
+        membership_resume(membership, monotonic_ns); /* other nodes may have been away for a little longer */
     }
     if (late || fleet->outage.began) {
         fleet->outage.back_ns = monotonic_ns;

@@ -28,13 +28,13 @@ struct round_schedule {
 
 /* What the last good round has told. */
 struct round_news {
-    uint64_t good_ns;  /* when it was answered, monotonic; 0: there was none yet */
-    uint64_t begun_ns; /* when it was begun: its news is no older */
-    uint64_t age_ns;   /* average age of the other nodes' news when it was gathered */
-    bool slow;         /* it took long */
-    bool failed;       /* a round has failed since, or could not be begun */
-    bool awaits_peers; /* nodes that were live before have not reported yet what they used */
-    bool peers_resume; /* nodes that were suspect are back, and have not had the time to report */
+    uint64_t good_ns;   /* when it was answered, monotonic; 0: there was none yet */
+    uint64_t begun_ns;  /* when it was begun: its news is no older */
+    uint64_t failed_ns; /* when a round failed since, or could not be begun, for the first time; monotonic; 0: none */
+    uint64_t age_ns;    /* average age of the other nodes' news when it was gathered */
+    bool slow;          /* it took long */
+    bool awaits_peers;  /* nodes that were live before have not reported yet what they used */
+    bool peers_resume;  /* nodes that were suspect are back, and have not had the time to report */
 };
 
 /* Overrides of single keys that a round has brought, until the limiter takes them. */

@@ -192,8 +192,14 @@
 /* Fewer units between two inspections tell no rate. Half: 13 % more reports in "turns". Double: 7 % fewer. */
 #define RECENT_UNITS 8
 
-/* Local demand has risen when it grew by more than this part. Half, double: no effect. */
+/* Local demand has risen when it grew by more than this part, and not by chance. Half, double: no effect. */
 #define RISE_DIVISOR 4
+
+/*
+ * And by so many standard deviations of the number of units: a node in an outage goes by the rate that it had last. At
+ * 0, nodes that had an urgent round just before an outage let 1.12 of the limit pass throughout it (flapping_test).
+ */
+#define RISE_DEVIATIONS UINT64_C(3)
 
 /*
  * Remote demand has fallen when it fell by more than this part. Double: "small" admits 1.24, not 1.19, of one limiter.
@@ -221,6 +227,12 @@
 
 /* A heartbeat is late by this part of an interval. Half, double: no effect. Judgement. */
 #define LATE_DIVISOR 32
+
+/*
+ * News that is older than an interval by more than this part of the time since the last answer tells no rate. At 1, a
+ * bucket of one unit in 100 lets 0.87 of the limit pass where Redis flaps, not 0.91 (events_test).
+ */
+#define LATE_SPAN_DIVISOR 8
 
 /*
  * A silent node is presumed to have at most so many equal shares of the demand. Half: "cut" admits 1.013, not 1.007, of

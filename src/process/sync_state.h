@@ -116,6 +116,7 @@ struct demand_stats {
     bool again;                           /* all counts are to be reported again, acknowledged or not */
     bool idle;                            /* the key was not used here for some intervals before its present use */
     bool begun;                           /* first contact, or a surge: the key's local demand is not known yet */
+    bool risen;                           /* recent_rate is above the local rate by more than chance */
     uint32_t round;                       /* the last round that reported the key */
     uint64_t learned_ns;                  /* fleet time of the last answer that was evaluated; 0: none yet */
     uint64_t local_demand, remote_demand; /* units since then */

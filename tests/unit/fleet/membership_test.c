@@ -61,7 +61,7 @@ static void test_those_who_were_there_are_awaited_and_have_an_interval_to_tell(v
     struct membership m;
     membership_open(&m, 0, INTERVAL_NS, TIMEOUT_NS);
     membership_heard(&m, 4, 1, 100, T0);
-    membership_await(&m, T0 + 1);
+    membership_await(&m, 0, T0 + 1);
     assert_true(membership_awaits(&m, T0 + 1));
     assert_int_equal(membership_nodes(&m), 5);
     membership_heard(&m, 1, 0, 200, T0 + 2); /* the first node that is back is not the whole fleet */
@@ -110,7 +110,7 @@ static void test_nobody_is_awaited_for_longer_than_a_pause_between_two_attempts(
     (void) state;
     struct membership m;
     membership_open(&m, 7, INTERVAL_NS, TIMEOUT_NS);
-    membership_await(&m, T0);
+    membership_await(&m, 0, T0);
     membership_heard(&m, 2, 0, 100, T0 + 1);
     assert_int_equal(membership_nodes(&m), 7);
     assert_true(membership_awaits(&m, T0 + AWAIT_NS - 1));
@@ -120,11 +120,47 @@ static void test_nobody_is_awaited_for_longer_than_a_pause_between_two_attempts(
     assert_int_equal(membership_nodes(&m), 3);
     assert_int_equal(m.watermark_ns, 101);
     /* Awaited again and again, the number of nodes stays that of before. */
-    membership_await(&m, T0 + 2 * AWAIT_NS);
+    membership_await(&m, 0, T0 + 2 * AWAIT_NS);
     membership_heard(&m, 1, 0, 102, T0 + 2 * AWAIT_NS + 1);
-    membership_await(&m, T0 + 3 * AWAIT_NS - 1);
+    membership_await(&m, 0, T0 + 3 * AWAIT_NS - 1);
     assert_int_equal(membership_nodes(&m), 3);
     assert_true(membership_awaits(&m, T0 + 4 * AWAIT_NS - 2));
+}
+
+static void test_a_node_is_back_when_it_was_heard_since_redis_was_gone(void **state)
+{
+    (void) state;
+    struct membership m;
+    membership_open(&m, 0, INTERVAL_NS, TIMEOUT_NS);
+    membership_heard(&m, 4, 0, 100, T0);
+    membership_await(&m, 150, T0 + 1);
+    membership_heard(&m, 4, 0, 149, T0 + 2); /* a heartbeat from before that time */
+    assert_false(membership_complete(&m));
+    assert_true(membership_awaits(&m, T0 + 2));
+    membership_heard(&m, 4, 0, 150, T0 + 3);
+    assert_true(membership_complete(&m));
+    /* Redis is gone again before all nodes have reported: the wait begins anew. */
+    membership_await(&m, 300, T0 + 2 * INTERVAL_NS);
+    membership_heard(&m, 4, 0, 299, T0 + 2 * INTERVAL_NS);
+    assert_false(membership_complete(&m));
+    assert_false(membership_tells(&m, T0 + 3 * INTERVAL_NS));
+    membership_heard(&m, 4, 0, 301, T0 + 3 * INTERVAL_NS);
+    assert_true(membership_tells(&m, T0 + 3 * INTERVAL_NS + INTERVAL_NS + INTERVAL_NS / 4));
+}
+
+static void test_nodes_that_may_have_been_away_have_the_time_to_tell(void **state)
+{
+    (void) state;
+    struct membership m;
+    membership_open(&m, 0, INTERVAL_NS, TIMEOUT_NS);
+    membership_heard(&m, 4, 0, 100, T0);
+    membership_resume(&m, T0 + 1);
+    membership_heard(&m, 4, 0, 200, T0 + 1);
+    assert_true(membership_resumes(&m, T0 + 2 * INTERVAL_NS));
+    assert_int_equal(m.watermark_ns, 100); /* of buckets: nodes may hold debts back */
+    assert_int_equal(m.spoken_ns, 200);
+    membership_heard(&m, 4, 0, 300, T0 + 1 + 2 * INTERVAL_NS);
+    assert_int_equal(m.watermark_ns, 300);
 }
 
 static void test_news_are_as_old_as_the_earliest_heartbeat_makes_likely(void **state)
@@ -234,6 +270,8 @@ int main(void)
         cmocka_unit_test(test_a_suspect_counts_until_it_has_failed),
         cmocka_unit_test(test_those_who_were_there_are_awaited_and_have_an_interval_to_tell),
         cmocka_unit_test(test_nobody_is_awaited_for_longer_than_a_pause_between_two_attempts),
+        cmocka_unit_test(test_a_node_is_back_when_it_was_heard_since_redis_was_gone),
+        cmocka_unit_test(test_nodes_that_may_have_been_away_have_the_time_to_tell),
         cmocka_unit_test(test_news_are_as_old_as_the_earliest_heartbeat_makes_likely),
         cmocka_unit_test(test_nodes_have_intervals_of_their_own),
         cmocka_unit_test(test_nodes_that_crash_again_and_again_do_not_count_as_live),

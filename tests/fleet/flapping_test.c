@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Token buckets while Redis comes and goes: it is there for a part of each second, four times. No second has less than
+ * 0.9 of what is asked, up to the limit. With up to five nodes no second has more than 1.05 of the limit.
+ *
+ * Some nodes find Redis gone for longer than their grace, others do not. Some report what they owe before Redis goes
+ * again, others do not. The nodes that hold something back, and those that do not, share one bucket all the same.
+ *
+ * Drawn from the seed: bursts of a quarter of the limit to two limits, the demand, 4 to 8 nodes, how long Redis is gone
+ * and there, and when it goes. A bucket begins full, so the seconds that use the burst up do not count.
+ *
+ * WEIR_FLEET_SEEDS: so many seeds, and a line for each.
+ *
+ * Guards: src/fleet/membership.c, src/fleet/round.c, src/fleet/demand_learn.c, src/fleet/demand.c
+ */
+#include <math.h>
+
+#include "runs.h"
+
+#define LIMIT      2000
+#define SEEDS      60
+#define MOST       1.05
+#define MOST_MANY  1.18 /* of more than MANY nodes: some learn of the demand of others while these come back */
+#define MANY       5
+#define LEAST_PART 0.9
+#define TIMES      4
+#define AFTER_NS   (6 * SECOND)
+
+struct flapping {
+    uint64_t burst;
+    double demand;
+    struct sim_fault faults[TIMES];
+    unsigned nodes;
+    uint64_t first; /* second that counts */
+};
+
+static struct flapping draw(uint64_t seed)
+{
+    static const uint64_t gone_ms[] = {300, 500, 700};
+    static const uint64_t there_ms[] = {300, 500, 700};
+    uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15);
+    struct flapping flapping = {.demand = random_below(&random, 4) == 0 ? 0.9 : 3.0};
+    flapping.burst = (uint64_t) (LIMIT * pow(2, (double) random_below(&random, 3001) / 1000 - 2));
+    flapping.nodes = 4 + (unsigned) random_below(&random, 5);
+    /* Three times the limit uses two bursts up in the time in which one refills. */
+    flapping.first = 2 + (flapping.demand > 1 ? flapping.burst / LIMIT / 2 + 1 : 0);
+    const uint64_t gone_ns = gone_ms[random_below(&random, 3)] * MILLISECOND;
+    const uint64_t there_ns = there_ms[random_below(&random, 3)] * MILLISECOND;
+    uint64_t at_ns = (flapping.first + 1) * SECOND + random_below(&random, SECOND);
+    for (size_t i = 0; i < TIMES; i++) {
+        flapping.faults[i] = (struct sim_fault){.kind = SIM_DOWN, .from_ns = at_ns, .until_ns = at_ns + gone_ns};
+        at_ns += gone_ns + there_ns;
+    }
+    return flapping;
+}
+
+static bool check(uint64_t seed)
+{
+    const struct flapping flapping = draw(seed);
+    const weir_limit limit = {
+        .algorithm = WEIR_TOKEN_BUCKET, .limit = LIMIT, .period_ns = SECOND, .burst = flapping.burst};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    struct sim_options options;
+    sim_options_init(&options);
+    options.seed = seed;
+    options.policies = &policy;
+    options.policy_count = 1;
+    options.nodes = flapping.nodes;
+    options.demand = flapping.demand;
+    options.length_ns = (flapping.faults[TIMES - 1].until_ns + AFTER_NS) / SECOND * SECOND;
+    options.faults = flapping.faults;
+    options.fault_count = TIMES;
+    options.link.delay_min_ns = MILLISECOND / 10;
+    options.link.delay_max_ns = 3 * MILLISECOND / 10;
+    struct sim *sim = NULL;
+    weir_error error;
+    if (sim_open(&options, &sim, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    sim_run(sim);
+    double least = 1e9;
+    double most = 0;
+    size_t least_at = 0;
+    size_t most_at = 0;
+    for (size_t i = flapping.first; i < sim_second_count(sim); i++) {
+        const struct sim_second second = sim_get_second(sim, i);
+        const double fraction = second.admitted / (second.asked < 1 ? second.asked : 1);
+        least_at = fraction < least ? i : least_at;
+        least = fraction < least ? fraction : least;
+        most_at = second.admitted > most ? i : most_at;
+        most = second.admitted > most ? second.admitted : most;
+    }
+    struct sim_audit audit;
+    sim_audit(sim, &audit);
+    sim_close(sim);
+    const bool holds = least >= LEAST_PART && most <= (flapping.nodes > MANY ? MOST_MANY : MOST) && audit.good;
+    if (!holds || getenv("WEIR_FLEET_SEEDS") != NULL) {
+        char command[1200];
+        describe(&options, command, sizeof(command));
+        print_message("# %s%.3f in second %zu to %.3f in second %zu%s; --limit bucket:%d/1s:%llu %s\n",
+                      holds ? "" : "WRONG: ", least, least_at, most, most_at, audit.good ? "" : audit.wrong, LIMIT,
+                      (unsigned long long) flapping.burst, command);
+    }
+    return holds;
+}
+
+static void test_no_second_of_flapping_is_far_from_the_limit(void **state)
+{
+    (void) state;
+    size_t bad = 0;
+    for (uint64_t i = 0; i < seed_count(SEEDS); i++) {
+        bad += !check(first_seed() + i);
+    }
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_second_of_flapping_is_far_from_the_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
