@@ -146,7 +146,7 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
     demand->silent = spoken ? 0 : (uint16_t) min_u64(max_u64(silent_before, membership->suspect), UINT16_MAX);
     demand->presumed_rate = 0;
     if (spoken) {
-        /* What was presumed, and is reported now, is no rate either. */
+        /* Silent nodes that report all they used since do not tell a rate. */
         rates->remote_rate = demand->resumed || presumed != 0 ? before : rates->remote_rate;
         return;
     }
