@@ -27,7 +27,7 @@ static uint64_t now_ns = UINT64_C(1760000000) * SECOND;
 static weir *limiter;
 static weir_thread *thread;
 static weir_policy_id wide_id, none_id;
-static weir_key hot, denied, keys[MAX_COUNT];
+static weir_key hot, denied, keys[MAX_COUNT + 2];
 static uint64_t key_bytes[MAX_COUNT][2];
 
 static uint64_t clock_ns(void *arg)
@@ -174,6 +174,34 @@ static uint64_t run_all(uint64_t count)
     return sum;
 }
 
+/* Two hot keys, and one that is in the table. */
+static uint64_t run_all_cold(uint64_t count)
+{
+    weir_key asked[3] = {hot, keys[1]};
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        asked[2] = keys[i + 2];
+        sum += weir_check_all(thread, asked, NULL, 3, NULL);
+    }
+    return sum;
+}
+
+/* Three keys that are in the table. */
+static uint64_t run_all_three(uint64_t count)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i + 3 <= count; i += 3) {
+        sum += weir_check_all(thread, &keys[i], NULL, 3, NULL);
+    }
+    return sum;
+}
+
+static void warm_all_cold(void)
+{
+    warm_cold();
+    warm_all();
+}
+
 static uint64_t run_peek(uint64_t count)
 {
     weir_verdict verdict;
@@ -235,6 +263,8 @@ static const struct path {
     {"new_burst_32", warm_new, run_burst},
     {"check_all_2", warm_all, run_all},
     {"check_all_2_denied", warm_all_denied, run_all},
+    {"check_all_2_and_cold", warm_all_cold, run_all_cold},
+    {"check_all_cold_key", warm_cold, run_all_three},
     {"peek", warm_hot, run_peek},
     {"charge_and_refund", warm_hot, run_charge_and_refund},
     {"make_key_16", nothing, run_make_key_16},

@@ -24,7 +24,8 @@
  *     weir_write_metrics,
  *     weir_write_headers
  *   weir_check, weir_check_burst,            everything but weir_close and another call on the same
- *     weir_check_all, weir_peek,               weir_thread: one thread uses a weir_thread at a time
+ *     weir_check_all,                          weir_thread: one thread uses a weir_thread at a time
+ *     weir_check_all_burst, weir_peek,
  *     weir_refund, weir_charge,
  *     weir_reserve, weir_unbind,
  *     weir_detach
@@ -608,12 +609,26 @@ WEIR_API bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir
  * request pass; when allowed, of the limit with the least units left. key_index and limit_index say which limit that
  * is. A key of a policy in shadow mode denies nothing: where such a key has no room, the key is not counted and
  * would_deny is set. No keys: allowed. More than WEIR_MAX_KEYS_AT_ONCE keys: denied, with retry_after_ns UINT64_MAX.
+ * Without a verdict, a key that is known to be denied ends the request: keys that were not used lately are then not
+ * looked at, and count no denied units.
  *
  * The bound is weir_check's, for each key.
  * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
  */
 WEIR_API bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
                              weir_verdict *verdict);
+
+/*
+ * weir_check_all of many requests in order, such as of the packets of one recvmmsg, each with its address and prefixes;
+ * the cache misses of keys that were not used lately overlap. Request r has the keys from keys[r * keys_per_request]
+ * on, `keys_per_request` of them, and `costs` has one cost per key in the same order; NULL: 1 each. Bit r % 64 of
+ * allowed_bits[r / 64] says whether request r may pass; the bits behind the last request are 0. allowed_bits has
+ * (requests + 63) / 64 words, or is NULL. Returns how many requests may pass. No keys per request: all may pass; more
+ * than WEIR_MAX_KEYS_AT_ONCE: none may. The bound and the system calls are those of weir_check_all, for each request.
+ * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
+ */
+WEIR_API size_t weir_check_all_burst(weir_thread *t, const weir_key *keys, size_t keys_per_request, size_t requests,
+                                     const uint64_t *costs, uint64_t *allowed_bits);
 
 /*
  * Gives back `cost` units that a check, charge or reservation took and that were not used. Units that were taken in a

@@ -2,201 +2,282 @@
 /*
  * weir_check_all: several keys, all or nothing.
  *
- * Where every key has a slot with a grant that covers its cost, the request is one store per key. The grants are this
- * thread's own, so no other thread can spend them between the test and the stores. Else all keys are claims of one
- * request. The table decides the request (decide.c), and the slots learn from the answer.
+ * A request tries these in order, until one answers:
  *
- * Ordering: [S1] in settle.c, [S4] in check.c. Progress: as weir_check.
+ *   granted   Every key has a slot with a grant that covers its cost. The request is one store per key. The grants are
+ *             this thread's own, so no other thread can spend them between the test and the stores.
+ *   denied    One slot has a denial of this epoch. With a verdict, all other keys must have a slot of this epoch as
+ *             well: the verdict is of the key with the longest wait, as in the table. Without a verdict the other keys
+ *             are not looked at. So a flood of keys behind one prefix that is over its limit touches no cell, and takes
+ *             no room in the table.
+ *   charged   Each key has a grant that covers its cost, or has no slot. Those without one are charged directly, as
+ *             weir_check would do (all_direct.c). Then the grants are spent, which cannot fail.
+ *   table     All keys are claims of one request (all_table.c), and the slots learn from the answer.
+ *
+ * What is counted is what the table would count, with one exception: of a request that is denied without a verdict, a
+ * key without a slot counts no denied units.
+ *
+ * Ordering: [S1] in settle.c. Progress: as weir_check.
  */
-#include "base/numbers.h"
 #include "base/rcu.h"
+#include "check/all_direct.h"
+#include "check/all_table.h"
 #include "check/check.h"
-#include "check/decide.h"
-#include "check/request.h"
-#include "check/slot_learn.h"
-#include "check/verdict.h"
+#include "process/process.h"
 #include "thread/slot.h"
+#include "thread/tick.h"
 
-/* Finds the slots of all keys. False: one has no slot, or no grant that covers its cost; or a key is named twice. */
-static bool find_granted(const struct weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count,
-                         size_t slots[WEIR_MAX_KEYS_AT_ONCE])
+/* The costs where the caller gives none. */
+#define ONES_4 1, 1, 1, 1
+static const uint64_t ones[] = {ONES_4, ONES_4, ONES_4, ONES_4};
+
+_Static_assert(sizeof(ones) / sizeof(ones[0]) == WEIR_MAX_KEYS_AT_ONCE, "one for each key");
+
+/*
+ * Finds the slots of the first keys that have a grant that covers their cost. Returns how many. A key that is named
+ * twice ends them: its grant must cover both costs.
+ */
+static inline size_t find_granted(const struct weir_thread *t, const weir_key *keys, const uint64_t *costs,
+                                  size_t count, struct slot *slots[WEIR_MAX_KEYS_AT_ONCE])
 {
     const uint32_t epoch = load_relaxed(&t->line->epoch);
     for (size_t i = 0; i < count; i++) {
-        slots[i] = slot_find(t, keys[i].hash);
-        if (slots[i] == SLOT_NONE) {
-            return false;
+        struct slot *slot;
+        if (!slot_get(t, keys[i].hash, &slot)) {
+            return i;
         }
-        const struct slot *slot = &t->slots[slots[i]];
         const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
-        const uint64_t cost = costs != NULL ? costs[i] : 1;
-        if (grant_epoch(grant) != epoch || !grant_covers(grant, load_relaxed(&slot->used), cost)) {
-            return false;
+        if (grant_epoch(grant) != epoch || !grant_covers(grant, load_relaxed(&slot->used), costs[i])) {
+            return i;
         }
+        slots[i] = slot;
         /* Between the publication of a policy set and the epoch that follows it, grants of both sets have this epoch.
          * There are never more than two sets at a time. */
-        if (!slot_meta_same_set(load_relaxed(&slot->meta), load_relaxed(&t->slots[slots[0]].meta))) {
-            return false;
+        if (!slot_meta_same_set(load_relaxed(&slot->meta), load_relaxed(&slots[0]->meta))) {
+            return i;
         }
         for (size_t j = 0; j < i; j++) {
-            if (slots[j] == slots[i]) {
-                return false; /* the grant must cover both costs */
+            if (slots[j] == slot) {
+                return i;
             }
         }
     }
-    return count != 0;
+    return count;
 }
 
-/* One request that is decided in the table. */
-struct all {
-    struct claim claims[WEIR_MAX_KEYS_AT_ONCE];
-    uint32_t cells[WEIR_MAX_KEYS_AT_ONCE][WEIR_MAX_LIMITS];
-    size_t slots[WEIR_MAX_KEYS_AT_ONCE];
-    uint8_t key_of[WEIR_MAX_KEYS_AT_ONCE];               /* by claim */
-    size_t count;                                        /* of claims */
-    const struct policy *entries[WEIR_MAX_KEYS_AT_ONCE]; /* entries of single keys: allowed, or denied */
-    size_t entry_count;
-    bool denied, would_deny; /* by one of the entries */
-    uint8_t denied_by;
+/* Spends the costs. The grants are this thread's own: one that is being taken back is spent late, as by weir_check
+ * [S1]. */
+static inline void spend_granted(const struct weir_thread *t, struct slot *const *slots, const uint64_t *costs,
+                                 size_t count, weir_verdict *verdict)
+{
+    const struct slot *least = slots[0];
+    uint64_t least_left = UINT64_MAX;
+    uint8_t key_index = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct slot *slot = slots[i];
+        const uint64_t meta = load_relaxed(&slot->meta); /* the owner's own */
+        const uint64_t used = slot_spend(t, slot, meta, load_relaxed(&slot->used), costs[i]);
+        const uint64_t left = load_relaxed(&slot->remaining_base) - used;
+        if (left < least_left) {
+            least_left = left;
+            least = slot;
+            key_index = (uint8_t) i;
+        }
+    }
+    if (verdict != NULL) {
+        slot_verdict_allowed(verdict, t->line, least, load_relaxed(&least->meta), least_left);
+        verdict->key_index = key_index;
+    }
+}
+
+/* What the slots say of a request. */
+struct slots_found {
+    const struct key_list *list;
+    struct slot *
+        *slots; /* one for each key, NULL: none; set for the first `granted` keys, whose grants cover their costs */
+    size_t granted;
+    const struct slot *any; /* one of them; NULL: no key has a slot. By all_slots.c */
 };
 
-/* Makes the claims: one for each key of a policy with limits. */
-static void all_collect(struct weir_thread *t, const struct policy_set *set, struct all *all, const weir_key *keys,
-                        const uint64_t *costs, size_t count)
+/* Whether a key before key `i` has its slot: the key is named twice. */
+static inline bool is_named_before(struct slot *const *slots, size_t i)
 {
-    for (size_t i = 0; i < count; i++) {
-        const struct policy *policy = check_policy(set, &keys[i]);
+    for (size_t j = 0; j < i; j++) {
+        if (slots[j] == slots[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How a key stands, by its slot. */
+enum standing {
+    STANDING_UNKNOWN, /* the slot does not say */
+    STANDING_NO_SLOT,
+    STANDING_COVERED,  /* the slot's grant covers the cost */
+    STANDING_HAD_ROOM, /* the table had room for as much in this epoch */
+    STANDING_DENIED,   /* or would be, in shadow mode */
+};
+
+/* Looks for the slot of key `i`. `exact`: a denial answers for its own cost alone, as its verdict does. */
+static enum standing find_standing(const struct weir_thread *t, struct slots_found *found, size_t i, bool exact)
+{
+    const uint64_t cost = found->list->costs[i];
+    if (!slot_get(t, found->list->keys[i].hash, &found->slots[i])) {
+        found->slots[i] = NULL;
+        return STANDING_NO_SLOT;
+    }
+    const struct slot *slot = found->slots[i];
+    const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
+    const uint64_t word = load_relaxed(&slot->meta);   /* the owner's own */
+    found->any = found->any != NULL ? found->any : slot;
+    /* Where a policy set was just published there may be grants of two. */
+    if (grant_epoch(grant) != load_relaxed(&t->line->epoch) || is_named_before(found->slots, i) ||
+        !slot_meta_same_set(word, load_relaxed(&found->any->meta))) {
+        return STANDING_UNKNOWN;
+    }
+    if (grant_covers(grant, load_relaxed(&slot->used), cost)) {
+        return STANDING_COVERED;
+    }
+    const struct slot_meta meta = slot_meta_unpack(word);
+    if (meta.had_room) {
+        return cost <= slot->room ? STANDING_HAD_ROOM : STANDING_UNKNOWN;
+    }
+    const bool denied = meta.denies_from != 0 && (cost == meta.denies_from || (cost > meta.denies_from && !exact));
+    return denied ? STANDING_DENIED : STANDING_UNKNOWN;
+}
+
+/* Counts a denied request for a key with a slot: units that had no room are demand, but for those that can never pass.
+ */
+static void count_by_slot(const struct weir_thread *t, struct slot *slot)
+{
+    const uint64_t word = load_relaxed(&slot->meta);
+    const struct slot_meta meta = slot_meta_unpack(word);
+    struct tally *tally = slot_tally(t, word);
+    if (meta.denies_from != 0) {
+        counter_add(&slot->denied, slot->retry_after_ns == UINT64_MAX ? 0 : meta.denies_from);
+        counter_add(&tally->would_deny, meta.shadow);
+    }
+    counter_add(meta.shadow ? &tally->allowed : &tally->denied, 1);
+}
+
+/* Counts a denied request for each of its keys. */
+static void count_denied(struct weir_thread *t, const struct slots_found *found, bool all_have_slots)
+{
+    if (!all_have_slots) {
+        rcu_enter();
+    }
+    for (size_t i = 0; i < found->list->count; i++) {
+        if (found->slots[i] != NULL) {
+            count_by_slot(t, found->slots[i]);
+            continue;
+        }
+        const struct policy *policy = check_policy(load_acquire(&t->process->policies), &found->list->keys[i]);
         if (policy == NULL) {
             counter_add(&t->unknown_count, 1);
-        } else if (policy->override != OVERRIDE_NONE) {
-            const bool denies = policy->override == OVERRIDE_DENY;
-            all->entries[all->entry_count++] = policy;
-            all->would_deny = all->would_deny || (denies && policy->mode == WEIR_SHADOW);
-            if (denies && policy->mode != WEIR_SHADOW) {
-                all->denied = true;
-                all->denied_by = (uint8_t) i;
-            }
         } else {
-            all->key_of[all->count] = (uint8_t) i;
-            all->claims[all->count] = (struct claim){.policy = policy,
-                                                     .key = &keys[i],
-                                                     .cost = costs != NULL ? costs[i] : 1,
-                                                     .cells = all->cells[all->count],
-                                                     .optional = policy->mode == WEIR_SHADOW};
-            all->count++;
+            check_tally(t, policy, policy->mode == WEIR_SHADOW && policy->override != OVERRIDE_DENY);
         }
     }
-}
-
-/* Locks the slots of the claims, where they have one. */
-static void all_take_slots(struct weir_thread *t, struct all *all, uint32_t epoch, uint64_t now_ns)
-{
-    for (size_t i = 0; i < all->count; i++) {
-        struct claim *claim = &all->claims[i];
-        /* The slot of a key that is named twice is locked by its first claim; the second has none. */
-        all->slots[i] = slot_take(t, claim->policy, claim->key, epoch, now_ns);
-        if (all->slots[i] != SLOT_NONE) {
-            claim->cells = t->accounts[all->slots[i]].cells;
-            claim->pinned = true;
-            claim->grant_wanted = slot_grant_size(t, all->slots[i], epoch, 0);
-        }
+    if (!all_have_slots) {
+        rcu_leave();
     }
 }
 
-static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t epoch, const struct request *r)
+/* Denies a request by a slot's denial, which is the one with the longest wait. */
+static void deny(struct weir_thread *t, const struct slots_found *found, size_t denied_by, bool all_have_slots,
+                 weir_verdict *verdict)
 {
-    for (size_t i = 0; i < all->count; i++) {
-        const struct claim *claim = &all->claims[i];
-        if (all->slots[i] != SLOT_NONE) {
-            /* A key that is named twice has no room for both costs: the slot must not deny one of them. */
-            if (!r->out->untracked && !(claim->status != CLAIM_HAS_ROOM && claim->before[0] != 0)) {
-                slot_learn_decision(r, claim, all->slots[i], epoch);
-            }
-            slot_unlock(&t->accounts[all->slots[i]]);
-        } else if (claim->status == CLAIM_NO_ROOM) {
-            slot_learn_count_denial(r, claim);
-        }
-        check_tally(t, claim->policy, claim->optional ? claim->status == CLAIM_HAS_ROOM : r->out->allowed);
-    }
-}
-
-/* Counts the request for the keys that an entry has decided, and where one denies for all other keys. */
-static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
-{
-    for (size_t i = 0; i < all->entry_count; i++) {
-        const struct policy *policy = all->entries[i];
-        check_tally(t, policy, policy->mode == WEIR_SHADOW ? policy->override == OVERRIDE_ALLOW : pass);
-    }
-    for (size_t i = 0; i < all->count && all->denied; i++) {
-        check_tally(t, all->claims[i].policy, all->claims[i].policy->mode == WEIR_SHADOW);
-    }
-}
-
-/* The time of a request of several policies: by the clock, where one of them goes by the clock. */
-static uint64_t all_now(struct weir_thread *t, const struct all *all)
-{
-    for (size_t i = 0; i < all->count; i++) {
-        if (all->claims[i].policy->fine_clock) {
-            return tick_now(t, all->claims[i].policy);
-        }
-    }
-    return tick_now(t, all->claims[0].policy);
-}
-
-/* Decides the claims; within an RCU section. */
-static bool all_decide(struct weir_thread *t, struct all *all, uint32_t epoch, weir_verdict *verdict)
-{
-    struct decision decision = {.allowed = false};
-    struct request r = {
-        .t = t, .claims = all->claims, .count = all->count, .now_ns = all_now(t, all), .out = &decision};
-    all_take_slots(t, all, epoch, r.now_ns);
-    decide_request(&r, true);
-    all_learn_decisions(t, all, epoch, &r);
-    counter_add(&t->untracked_count, decision.untracked);
+    count_denied(t, found, all_have_slots);
     if (verdict != NULL) {
-        verdict_write(verdict, t, all->claims[decision.key_index].policy, &decision, r.now_ns);
-        verdict->allowed = decision.allowed;
-        verdict->retry_after_ns = decision.allowed ? 0 : decision.retry_after_ns;
-        verdict->would_deny = decision.left_out || all->would_deny;
-        verdict->key_index = all->key_of[decision.key_index];
+        const struct slot *slot = found->slots[denied_by];
+        const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;
+        slot_verdict_denied(verdict, t->line, slot, load_relaxed(&slot->meta), false, remaining);
+        verdict->key_index = (uint8_t) denied_by;
     }
-    return decision.allowed;
 }
 
-static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, const weir_key *keys, const uint64_t *costs,
-                                                     size_t count, weir_verdict *verdict)
+/* Spends the grants of the keys with a slot. The verdict is of the key with the least left: it is of a cold key so far.
+ */
+static void spend_grants(const struct weir_thread *t, const struct slots_found *found, weir_verdict *verdict)
 {
-    struct all all;
-    all.count = all.entry_count = 0;
-    all.denied = all.would_deny = false;
-    counter_add(&t->slow_count, 1);
-    rcu_enter();
-    const uint32_t epoch = load_acquire(&t->line->epoch);               /* [S4] before the policies */
-    const struct policy_set *set = load_acquire(&t->process->policies); /* one set for all keys */
-    all_collect(t, set, &all, keys, costs, count);
-    bool pass = !all.denied;
-    if (all.denied) {
-        (void) check_answer_override(t, check_policy(set, &keys[all.denied_by]), false, verdict);
-        if (verdict != NULL) {
-            verdict->key_index = all.denied_by;
+    const struct slot *least = NULL;
+    uint64_t least_left = verdict != NULL ? verdict->remaining : 0;
+    size_t key_index = verdict != NULL ? verdict->key_index : 0;
+    for (size_t i = 0; i < found->list->count; i++) {
+        struct slot *slot = found->slots[i];
+        if (slot == NULL) {
+            continue;
         }
-    } else if (all.count != 0) {
-        pass = all_decide(t, &all, epoch, verdict);
-    } else if (verdict != NULL) {
-        *verdict = (weir_verdict){.allowed = true,
-                                  .would_deny = all.would_deny,
-                                  .limit = UINT64_MAX,
-                                  .remaining = UINT64_MAX,
-                                  .fleet_age_ns = UINT64_MAX};
+        const uint64_t meta = load_relaxed(&slot->meta);
+        const uint64_t used = slot_spend(t, slot, meta, load_relaxed(&slot->used), found->list->costs[i]);
+        const uint64_t left = load_relaxed(&slot->remaining_base) - used;
+        if (left < least_left || (left == least_left && i < key_index)) {
+            least = slot;
+            least_left = left;
+            key_index = i;
+        }
     }
-    all_tally(t, &all, pass);
+    if (verdict != NULL && least != NULL) {
+        slot_verdict_allowed(verdict, t->line, least, load_relaxed(&least->meta), least_left);
+        verdict->key_index = (uint8_t) key_index;
+    }
+}
+
+/* Charges the keys without a slot, and spends the grants of the others. False: nothing was counted. */
+static bool charge(struct weir_thread *t, const struct slots_found *found, const struct cold_keys *cold,
+                   weir_verdict *verdict)
+{
+    rcu_enter();
+    const bool charged = all_direct_charge(t, found->list, cold, found->any, verdict);
     rcu_leave();
-    return pass;
+    if (charged) {
+        spend_grants(t, found, verdict);
+    }
+    return charged;
+}
+
+/* SLOT_NO_ANSWER: nothing was counted. */
+static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread *t, struct slots_found *found,
+                                                              weir_verdict *verdict)
+{
+    struct cold_keys cold;
+    size_t denied_by = SIZE_MAX;
+    bool covered = true;
+    cold.count = 0;
+    found->any = found->granted != 0 ? found->slots[0] : NULL;
+    for (size_t i = found->granted; i < found->list->count; i++) {
+        const struct slot *slot;
+        switch (find_standing(t, found, i, verdict != NULL)) {
+        case STANDING_UNKNOWN:
+            return SLOT_NO_ANSWER;
+        case STANDING_NO_SLOT:
+            cold.indices[cold.count++] = (uint8_t) i;
+            break;
+        case STANDING_COVERED:
+            break;
+        case STANDING_HAD_ROOM:
+            covered = false;
+            break;
+        case STANDING_DENIED:
+            slot = found->slots[i];
+            covered = false;
+            if (!slot_meta_unpack(load_relaxed(&slot->meta)).shadow &&
+                (denied_by == SIZE_MAX || slot->retry_after_ns > found->slots[denied_by]->retry_after_ns)) {
+                denied_by = i;
+            }
+            break;
+        }
+    }
+    if (denied_by != SIZE_MAX && (cold.count == 0 || verdict == NULL)) {
+        deny(t, found, denied_by, cold.count == 0, verdict);
+        return SLOT_DENIED;
+    }
+    return covered && cold.count != 0 && charge(t, found, &cold, verdict) ? SLOT_ALLOWED : SLOT_NO_ANSWER;
 }
 
 bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count, weir_verdict *verdict)
 {
-    size_t slots[WEIR_MAX_KEYS_AT_ONCE];
     if (t == NULL) {
         return check_allow_unattached(verdict);
     }
@@ -206,26 +287,16 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
         }
         return false;
     }
-    if (!find_granted(t, keys, costs, count, slots)) {
-        return check_all_slow(t, keys, costs, count, verdict);
+    struct slot *slots[WEIR_MAX_KEYS_AT_ONCE];
+    costs = costs != NULL ? costs : ones;
+    const size_t granted = find_granted(t, keys, costs, count, slots);
+    if (likely(granted == count && count != 0)) {
+        spend_granted(t, slots, costs, count, verdict);
+        return true;
     }
-    /* The grants are this thread's own. One that is being taken back is spent late, as by weir_check [S1]. */
-    size_t least = 0;
-    uint64_t least_left = UINT64_MAX;
-    for (size_t i = 0; i < count; i++) {
-        struct slot *slot = &t->slots[slots[i]];
-        const uint64_t meta = load_relaxed(&slot->meta); /* the owner's own */
-        const uint64_t used = slot_spend(t, slot, meta, load_relaxed(&slot->used), costs != NULL ? costs[i] : 1);
-        const uint64_t left = load_relaxed(&slot->remaining_base) - used;
-        if (left < least_left) {
-            least_left = left;
-            least = i;
-        }
-    }
-    if (verdict != NULL) {
-        const struct slot *slot = &t->slots[slots[least]];
-        slot_verdict_allowed(verdict, t->line, slot, load_relaxed(&slot->meta), least_left);
-        verdict->key_index = (uint8_t) least;
-    }
-    return true;
+    const struct key_list list = {keys, costs, count};
+    struct slots_found found = {.list = &list, .slots = slots, .granted = granted};
+    tick_look(t);
+    const enum slot_answer answer = check_slots(t, &found, verdict);
+    return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : all_table_check(t, &list, verdict);
 }

@@ -93,22 +93,6 @@ static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burs
     return snapshot;
 }
 
-/* Prefetches what weir_check will read of a key that has a slot, or is not charged directly. */
-static __attribute__((noinline)) void prepare_alone(const struct burst *b, const weir_key *key)
-{
-    const struct weir_thread *t = b->t;
-    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? b->set->by_id[key->policy] : NULL;
-    if (slot_may_have(t, key->hash)) {
-        for (size_t way = 0; way < SLOT_WAYS; way++) {
-            __builtin_prefetch(&t->slots[slot_set(t, key->hash) + way], 1);
-        }
-        return;
-    }
-    for (size_t limit = 0; policy != NULL && limit < policy->limit_count; limit++) {
-        table_prefetch(b->table, cell_hash(policy, key, limit));
-    }
-}
-
 /* Chooses the keys without a slot that get none now, and prefetches their first lines. */
 static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
 {
@@ -129,7 +113,7 @@ static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t 
                      slot_may_have(t, key->hash))) {
             ahead->snapshot = NULL;
             ahead->cell = NULL;
-            prepare_alone(b, key);
+            check_prefetch(t, b->set, key);
             continue;
         }
         *recent = fingerprint;

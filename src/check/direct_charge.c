@@ -6,8 +6,8 @@
 #include "check/verdict.h"
 #include "process/allowance.h"
 
-bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
-                          uint64_t hash, uint64_t cost, struct direct_answer *out)
+bool direct_look_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
+                        uint64_t hash, uint64_t cost, struct direct_plan *plan)
 {
     const uint32_t at = (uint32_t) (cell - process->table.cells);
     const struct rule *rule = &snapshot->rule;
@@ -30,12 +30,20 @@ bool direct_charge_shared(struct process *process, const struct policy_snapshot 
         top_denied_prefetch(&process->top_denied, at);
         return false;
     }
-    if (!dwcas_swap(&cell->state, &value, cell_value(state, value))) {
+    plan->swap = (struct direct_swap){value, cell_value(state, value)};
+    plan->answer = (struct direct_answer){.state = state, .held = held, .left = left - cost};
+    return true;
+}
+
+bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
+                          uint64_t hash, uint64_t cost, struct direct_answer *out)
+{
+    struct direct_plan plan;
+    if (!direct_look_shared(process, snapshot, cell, hash, cost, &plan)) {
         return false;
     }
-    table_set_dirty(&process->table, at);
-    *out = (struct direct_answer){.state = state, .held = held, .left = left - cost};
-    return true;
+    *out = plan.answer;
+    return direct_swap_cell(process, snapshot, cell, &plan.swap);
 }
 
 void direct_write(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,

@@ -31,13 +31,15 @@ struct direct_answer {
     uint64_t left; /* units; set where other nodes use the key too */
 };
 
-/* direct_charge() of a key that other nodes use too. `cost`: 1 to the limit. */
-bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
-                          uint64_t hash, uint64_t cost, struct direct_answer *out);
-
 /* The swap that charges a cell: its state before and after, with the generation. */
 struct direct_swap {
     struct dwcas_value from, to;
+};
+
+/* A charge that was worked out, and how the key stands after it. */
+struct direct_plan {
+    struct direct_swap swap;
+    struct direct_answer answer;
 };
 
 /*
@@ -59,6 +61,43 @@ static inline bool direct_look(const struct policy_snapshot *snapshot, const str
     }
     swap->from = from;
     swap->to = (struct dwcas_value){state.a, state.b};
+    return true;
+}
+
+/* direct_look() of a key that other nodes use too, with its answer. */
+bool direct_look_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
+                        uint64_t hash, uint64_t cost, struct direct_plan *plan);
+
+/* direct_charge() of a key that other nodes use too. `cost`: 1 to the limit. */
+bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
+                          uint64_t hash, uint64_t cost, struct direct_answer *out);
+
+/* Works out how `cost` units (1 to the limit) are charged to a cell that was this hash's. False: see direct_look(). */
+static inline bool direct_plan_charge(struct process *process, const struct policy_snapshot *snapshot,
+                                      struct cell *cell, uint64_t hash, uint64_t cost, struct direct_plan *plan)
+{
+    if (snapshot->fleet) {
+        return direct_look_shared(process, snapshot, cell, hash, cost, plan);
+    }
+    uint64_t held;
+    if (!direct_look(snapshot, cell, hash, cost, &plan->swap, &held)) {
+        top_denied_prefetch(&process->top_denied, (uint32_t) (cell - process->table.cells));
+        return false;
+    }
+    plan->answer = (struct direct_answer){.state = {plan->swap.to.a, plan->swap.to.b & STATE_B_MASK}, .held = held};
+    return true;
+}
+
+/* Swaps as planned. False: another thread was in between. */
+static inline bool direct_swap_cell(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
+                                    struct direct_swap *swap)
+{
+    if (!dwcas_swap(&cell->state, &swap->from, swap->to)) {
+        return false;
+    }
+    if (snapshot->fleet) {
+        table_set_dirty(&process->table, (uint32_t) (cell - process->table.cells));
+    }
     return true;
 }
 

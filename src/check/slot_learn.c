@@ -59,11 +59,28 @@ static void cache_denial(struct weir_thread *t, size_t index, uint32_t epoch, co
     store_relaxed(&slot->denied, denied);
     struct slot_meta meta = slot_meta_of(policy);
     meta.limit_index = decision->limit_index;
-    meta.shadow = shadow;
     meta.plain_denial = !shadow && !never && decision->remaining == 0;
     meta.denies_from = asked;
     store_relaxed(&slot->meta, slot_meta_pack(meta));
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
+}
+
+/*
+ * Makes a slot remember for the rest of the epoch that its key had room when another key of the request had none: a
+ * grant of no units, which denies nothing. Then the next such request is denied from the slots (check_all.c).
+ */
+static void cache_room(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim)
+{
+    struct slot *slot = &t->slots[index];
+    struct slot_account *account = &t->accounts[index];
+    if (epoch != EPOCH_ASLEEP) {
+        store_relaxed(&account->denied, slot_denied(slot, account));
+        struct slot_meta meta = slot_meta_of(claim->policy);
+        meta.had_room = true;
+        slot->room = claim->cost;
+        store_relaxed(&slot->meta, slot_meta_pack(meta));
+        store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used)));
+    }
 }
 
 void slot_learn_count_denial(const struct request *r, const struct claim *claim)
@@ -90,5 +107,7 @@ void slot_learn_decision(const struct request *r, const struct claim *claim, siz
         top_denied_name(r->t->process, claim->policy, claim->key, claim->cells[0]);
     } else if (r->out->allowed) {
         cache_grant(r->t, index, epoch, claim, r->now_ns);
+    } else {
+        cache_room(r->t, index, epoch, claim);
     }
 }

@@ -36,7 +36,7 @@ struct slot {
     _Alignas(CACHE_LINE) _Atomic uint64_t hash; /* the key's; 0: free. Changed under the account's lock */
     _Atomic uint64_t grant;                     /* grant word; 0: none. Changed under the account's lock */
     _Atomic uint64_t used;                      /* units, cumulative */
-    /* The first member of each union is for a grant, the second for a cached denial. */
+    /* The first member of each union is for a grant, the second for a cached denial, the third for neither. */
     union {
         _Atomic uint64_t remaining_base; /* remaining = remaining_base - used */
         _Atomic uint64_t denied;         /* units denied from this slot, cumulative; see slot_denied() */
@@ -48,6 +48,7 @@ struct slot {
     union {
         uint64_t unit;           /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
         uint64_t retry_after_ns; /* from the time of the denial; UINT64_MAX: never */
+        uint64_t room;           /* neither: the cost that the key had room for; see had_room */
     };
     uint64_t limit;
     _Atomic uint64_t meta; /* meta word. Changed under the account's lock */
@@ -94,6 +95,7 @@ static inline bool grant_covers(uint64_t grant, uint64_t used, uint64_t cost)
  *   18     1   shadow
  *   19     1   set_is_odd
  *   20     1   plain_denial
+ *   21     1   had_room
  *   32     2   basis
  *   34    30   denies_from
  */
@@ -101,6 +103,7 @@ static inline bool grant_covers(uint64_t grant, uint64_t used, uint64_t cost)
 #define META_SHADOW_AT       18
 #define META_ODD_SET_AT      19
 #define META_PLAIN_DENIAL_AT 20
+#define META_HAD_ROOM_AT     21
 #define META_BASIS_AT        32
 #define META_DENIES_FROM_AT  34
 
@@ -116,9 +119,10 @@ _Static_assert(WEIR_MAX_POLICIES * sizeof(struct tally) <= META_TALLY, "16 bits 
 struct slot_meta {
     uint32_t policy_id;
     uint8_t limit_index;
-    bool shadow;          /* denial: the policy is in shadow mode */
+    bool shadow;          /* the policy is in shadow mode */
     bool set_is_odd;      /* the parity of the policy set that the grant was made by; see check_all.c */
     bool plain_denial;    /* denial: not in shadow mode, retry_after_ns is finite, no units are left */
+    bool had_room;        /* no grant and no denial: the key had room when another key of a request had none */
     uint8_t basis;        /* weir_basis */
     uint64_t denies_from; /* requests of this cost and more are denied while the epoch lasts; 0: a grant */
 };
@@ -127,8 +131,8 @@ static inline uint64_t slot_meta_pack(struct slot_meta meta)
 {
     return meta.policy_id * sizeof(struct tally) | (uint64_t) meta.limit_index << META_LIMIT_AT |
            (uint64_t) meta.shadow << META_SHADOW_AT | (uint64_t) meta.set_is_odd << META_ODD_SET_AT |
-           (uint64_t) meta.plain_denial << META_PLAIN_DENIAL_AT | (uint64_t) meta.basis << META_BASIS_AT |
-           meta.denies_from << META_DENIES_FROM_AT;
+           (uint64_t) meta.plain_denial << META_PLAIN_DENIAL_AT | (uint64_t) meta.had_room << META_HAD_ROOM_AT |
+           (uint64_t) meta.basis << META_BASIS_AT | meta.denies_from << META_DENIES_FROM_AT;
 }
 
 static inline struct slot_meta slot_meta_unpack(uint64_t word)
@@ -139,6 +143,7 @@ static inline struct slot_meta slot_meta_unpack(uint64_t word)
         .shadow = (word >> META_SHADOW_AT & 1) != 0,
         .set_is_odd = (word >> META_ODD_SET_AT & 1) != 0,
         .plain_denial = (word >> META_PLAIN_DENIAL_AT & 1) != 0,
+        .had_room = (word >> META_HAD_ROOM_AT & 1) != 0,
         .basis = (uint8_t) (word >> META_BASIS_AT & META_TWO_BITS),
         .denies_from = word >> META_DENIES_FROM_AT,
     };
@@ -154,8 +159,10 @@ static inline bool slot_meta_same_set(uint64_t meta, uint64_t other)
 static inline struct slot_meta slot_meta_of(const struct policy *policy)
 {
     /* Relaxed: a number that stands for itself. */
-    return (struct slot_meta){
-        .policy_id = policy->id, .set_is_odd = policy->set_is_odd, .basis = load_relaxed(&policy->basis)};
+    return (struct slot_meta){.policy_id = policy->id,
+                              .shadow = policy->mode == WEIR_SHADOW,
+                              .set_is_odd = policy->set_is_odd,
+                              .basis = load_relaxed(&policy->basis)};
 }
 
 /* The tally of a meta word's policy. */

@@ -139,6 +139,17 @@ uint64_t tick_time(const struct limiter *limiter)
                               : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
 }
 
+void tick_look(struct weir_thread *t)
+{
+    struct limiter *limiter = t->limiter;
+    if (thread_wants_look(t)) {
+        t->looked_count = load_relaxed(&t->slow_count);
+        if (!limiter->host_time && load_relaxed(&limiter->line.epoch) != EPOCH_ASLEEP) {
+            tick_if_due(limiter, clock_monotonic_ns(limiter->clock));
+        }
+    }
+}
+
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
 {
     struct limiter *limiter = t->limiter;

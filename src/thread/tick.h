@@ -50,6 +50,9 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
 /* Fleet time now, for a caller without a weir_thread. */
 uint64_t tick_time(const struct limiter *limiter);
 
+/* Looks at the clock where that is due. */
+void tick_look(struct weir_thread *t);
+
 /* Fleet time for a decision by this policy. */
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy);
 

@@ -19,6 +19,7 @@ static struct slot_meta random_meta(uint64_t *rng)
         .shadow = random_below(rng, 2) != 0,
         .set_is_odd = random_below(rng, 2) != 0,
         .plain_denial = random_below(rng, 2) != 0,
+        .had_room = random_below(rng, 2) != 0,
         .basis = (uint8_t) random_below(rng, WEIR_BASIS_OUTAGE + 1),
         .denies_from = random_below(rng, 4) == 0 ? META_DENIES_MOST : random_below(rng, META_DENIES_MOST + 1),
     };
@@ -31,6 +32,7 @@ static void assert_meta_equal(struct slot_meta a, struct slot_meta b)
     assert_int_equal(a.shadow, b.shadow);
     assert_int_equal(a.set_is_odd, b.set_is_odd);
     assert_int_equal(a.plain_denial, b.plain_denial);
+    assert_int_equal(a.had_room, b.had_room);
     assert_int_equal(a.basis, b.basis);
     assert_int_equal(a.denies_from, b.denies_from);
 }

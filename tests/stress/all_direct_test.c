@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weir_check_all of keys without slots, from many threads over keys that overlap: all or nothing, to the unit. Each
+ * request comes by a new handle, so no key gets a slot. A timer stops each thread again and again for a moment, so that
+ * many stop between the plan and the swaps.
+ *
+ *   units that are given back at once: never more than the limit are out, and in the end none is
+ *   units that are kept: every key has what was admitted, and nothing of what was refused
+ *
+ * Guards: src/check/all_direct.c
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+#define THREADS  6
+#define STILL    (UINT64_C(366) * 24 * HOUR)
+#define KEYS     8
+#define POLICIES 3
+#define REQUESTS 20000
+
+static struct {
+    weir *w;
+    weir_key keys[KEYS];
+    uint64_t limit;
+    bool gives_back;
+    _Atomic uint64_t out[KEYS]; /* units that were admitted and not given back; a lower bound while threads run */
+    _Atomic uint64_t refused, passed, over, ready, seed;
+} d;
+
+static void open_world(uint64_t limit, bool gives_back)
+{
+    static const weir_algorithm algorithms[POLICIES] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    static const char *const names[POLICIES] = {"fixed", "sliding", "token"};
+    weir_limit limits[POLICIES];
+    weir_policy policies[POLICIES];
+    d.limit = limit;
+    d.gives_back = gives_back;
+    for (size_t p = 0; p < POLICIES; p++) {
+        limits[p] = (weir_limit){.algorithm = algorithms[p], .limit = limit, .period_ns = STILL};
+        policies[p] = (weir_policy){.name = names[p], .limits = &limits[p], .limit_count = 1};
+    }
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.tick_us = 100; /* a key that comes again within a tick gets a slot */
+    d.w = open_or_fail(&options);
+    assert_int_equal(weir_set_policies(d.w, policies, POLICIES, NULL), 0);
+    for (uint64_t i = 0; i < KEYS; i++) {
+        d.keys[i] = weir_make_key(d.w, weir_find_policy(d.w, names[i % POLICIES]), &i, sizeof(i));
+        atomic_store(&d.out[i], 0);
+    }
+    atomic_store(&d.ready, 0);
+}
+
+/* Stops the thread that the timer belongs to. */
+static void stop_for_a_moment(int number)
+{
+    (void) number;
+    const struct timespec moment = {.tv_nsec = 20000};
+    (void) nanosleep(&moment, NULL);
+}
+
+static timer_t start_stops(void)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
+    event._sigev_un._tid = (pid_t) syscall(SYS_gettid);
+    const struct itimerspec often = {.it_interval.tv_nsec = 500000, .it_value.tv_nsec = 500000};
+    timer_t timer;
+    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    assert_int_equal(timer_settime(timer, 0, &often, NULL), 0);
+    return timer;
+}
+
+/* A random part of the keys, in a random order: the last is charged without being held. */
+static size_t random_keys(uint64_t *rng, size_t at[KEYS], weir_key keys[KEYS])
+{
+    for (size_t i = 0; i < KEYS; i++) {
+        const size_t j = random_below(rng, i + 1);
+        at[i] = at[j];
+        at[j] = i;
+    }
+    for (size_t i = 0; i < KEYS; i++) {
+        keys[i] = d.keys[at[i]];
+    }
+    return 2 + random_below(rng, KEYS - 1);
+}
+
+static void take_and_give_back(weir_thread *t, const size_t *at, const weir_key *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (atomic_fetch_add(&d.out[at[i]], 1) >= d.limit) {
+            atomic_fetch_add(&d.over, 1);
+        }
+    }
+    for (size_t i = 0; i < count && d.gives_back; i++) {
+        atomic_fetch_sub(&d.out[at[i]], 1);
+        weir_refund(t, &keys[i], 1);
+    }
+}
+
+static void *ask(void *arg)
+{
+    (void) arg;
+    uint64_t rng = atomic_fetch_add(&d.seed, UINT64_C(0x9e3779b97f4a7c15));
+    (void) threads_meet(&d.ready, THREADS);
+    const timer_t timer = start_stops();
+    for (int i = 0; i < REQUESTS; i++) {
+        size_t at[KEYS];
+        weir_key keys[KEYS];
+        weir_thread *t = weir_attach(d.w);
+        const size_t count = random_keys(&rng, at, keys);
+        if (weir_check_all(t, keys, NULL, count, NULL)) {
+            atomic_fetch_add(&d.passed, 1);
+            take_and_give_back(t, at, keys, count);
+        } else {
+            atomic_fetch_add(&d.refused, 1);
+        }
+        weir_detach(t);
+    }
+    (void) timer_delete(timer);
+    return NULL;
+}
+
+static void play(uint64_t limit, bool gives_back)
+{
+    const struct sigaction action = {.sa_handler = stop_for_a_moment, .sa_flags = SA_RESTART};
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    atomic_store(&d.refused, 0);
+    atomic_store(&d.passed, 0);
+    atomic_store(&d.over, 0);
+    open_world(limit, gives_back);
+    run_threads(THREADS, ask, NULL);
+    print_message("# limit %" PRIu64 ": %" PRIu64 " passed, %" PRIu64 " refused\n", limit, atomic_load(&d.passed),
+                  atomic_load(&d.refused));
+    assert_int_equal(atomic_load(&d.over), 0);
+    assert_true(atomic_load(&d.passed) > 0 && atomic_load(&d.refused) > 0);
+    nap_ms(5); /* a bucket is full as of the clock of the last refund, which may be a tick later than this thread's */
+    weir_thread *t = weir_attach(d.w);
+    for (size_t i = 0; i < KEYS; i++) {
+        weir_verdict verdict;
+        (void) weir_peek(t, &d.keys[i], 1, &verdict);
+        assert_int_equal(verdict.remaining, d.limit - atomic_load(&d.out[i]));
+    }
+    weir_close(d.w);
+}
+
+static void test_units_that_come_back_at_once_are_never_over_the_limit(void **state)
+{
+    (void) state;
+    atomic_store(&d.seed, test_seed());
+    play(2, true);
+    play(3, true);
+}
+
+static void test_units_that_are_kept_are_what_was_admitted(void **state)
+{
+    (void) state;
+    atomic_store(&d.seed, test_seed());
+    play(40, false);
+    play(20000, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_units_that_come_back_at_once_are_never_over_the_limit),
+        cmocka_unit_test(test_units_that_are_kept_are_what_was_admitted),
+    };
+    return cmocka_run_group_tests_name("stress/all_direct", tests, NULL, NULL);
+}
