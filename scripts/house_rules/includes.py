@@ -3,10 +3,14 @@
 import fnmatch
 import functools
 import os
+import re
 
 from .tree import Finding, rule, WORD
 
 SEEN_MOST = 15
+# Words of declarations that are no names of a header.
+TYPE_WORDS = {"extern", "const", "struct", "union", "enum", "static", "inline", "bool", "char", "int", "unsigned", "void", "size_t",
+              "uint8_t", "uint16_t", "uint32_t", "uint64_t", "int64_t"}
 # Everything is built on these.
 SEEN_BY_ALL = ("include/", "src/base/", "src/algorithm/", "src/policy/")
 
@@ -106,12 +110,25 @@ def reach(tree):
     return seen
 
 
-@rule("seen", f"no header above policy is seen by more than {SEEN_MOST} .c files of src; those that see the worst one "
-      "are counted")
+def embedded(tree, table):
+    """The headers of the structs in [embedded], and all that they include: who sees such a struct sees its parts."""
+    reached, queue = set(), ["src/" + name for name in table["embedded"]]
+    while queue:
+        path = queue.pop()
+        if path in reached or not tree.exists(path):
+            continue
+        reached.add(path)
+        queue += [target for _, name, _ in tree.source(path).includes if (target := tree.resolve(path, name)) is not None]
+    return reached
+
+
+@rule("seen", f"no header above policy is seen by more than {SEEN_MOST} .c files of src, but for the parts of the structs "
+      "in [embedded]; those that see the worst one are counted")
 def seen(tree, table):
     counts = {}
+    parts = embedded(tree, table)
     for reached in reach(tree).values():
-        for path in reached:
+        for path in reached - parts:
             if not path.startswith(SEEN_BY_ALL):
                 counts[path] = counts.get(path, 0) + 1
     worst = max(counts.values(), default=0)
@@ -120,6 +137,34 @@ def seen(tree, table):
              for path, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count > SEEN_MOST]
     if found:
         found[0].weight = worst
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def names_of(tree, path):
+    """What a header declares: macros, functions, types, enumerators, fields and variables."""
+    text = tree.source(path).code
+    names = set(re.findall(r"#\s*define\s+(\w+)", text))
+    names |= set(re.findall(r"\b(?:struct|union|enum)\s+(\w+)\s*\{", text))
+    names |= set(re.findall(r"\b(\w+)\s*\(", text)) | set(re.findall(r"\(\s*\*\s*(\w+)\s*\)\s*\(", text))
+    names |= {name for block in re.findall(r"\benum\b[^{;]*\{([^}]*)\}", text)
+              for name in re.findall(r"\b([A-Z]\w+)", block)}
+    names |= {name for line in re.findall(r"\bextern\b[^;]*;", text) for name in re.findall(r"\w+", line)}
+    names |= set(re.findall(r"\b(\w+)\s*(?:\[[^\]]*\])*\s*;", text))
+    return names - TYPE_WORDS
+
+
+@rule("unused-includes", "a file of src uses a name of each header that it includes")
+def unused_includes(tree, table):
+    found = []
+    for source in tree.sources("src"):
+        words = set(re.findall(r"\w+", re.sub(r"(?m)^\s*#\s*include.*$", "", source.code)))
+        for line, name, angle in source.includes:
+            target = tree.resolve(source.path, name)
+            if angle or target is None or os.path.splitext(target)[0] == os.path.splitext(source.path)[0]:
+                continue
+            if not names_of(tree, target) & words:
+                found.append(Finding(source.path, line, f"no name of {name} is used: include what is, or declare a struct"))
     return found
 
 

@@ -19,13 +19,10 @@
  */
 #include "check/all_direct.h"
 
-#include "check/check.h"
 #include "check/direct_charge.h"
 #include "check/refund.h"
 #include "check/subject.h"
-#include "policy/override_set.h"
 #include "process/insert.h"
-#include "thread/limiter.h"
 #include "thread/slot.h"
 
 /* How often a swap is planned. Each time another thread has charged the cell. */

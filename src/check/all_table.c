@@ -15,7 +15,6 @@
 #include "check/request.h"
 #include "check/slot_learn.h"
 #include "check/verdict.h"
-#include "thread/limiter.h"
 #include "thread/slot.h"
 
 /* One request that is decided in the table. */

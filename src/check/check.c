@@ -28,7 +28,6 @@
  */
 #include "check/check.h"
 
-#include "base/numbers.h"
 #include "base/rcu.h"
 #include "check/decide.h"
 #include "check/direct_charge.h"

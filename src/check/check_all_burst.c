@@ -10,7 +10,8 @@
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "check/check.h"
-#include "thread/limiter.h"
+#include "process/process.h"
+#include "thread/thread.h"
 
 /* Keys of one part: as many lines stay in a first cache of 32 KiB, and more misses than a core has under way. */
 #define AHEAD 64

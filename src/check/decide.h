@@ -10,7 +10,6 @@
 #include "check/request.h"
 #include "thread/slot.h"
 #include "thread/thread.h"
-#include "thread/tick.h"
 
 struct weir_thread;
 

@@ -18,7 +18,6 @@
 #ifndef WEIR_CHECK_DIRECT_CHARGE_H
 #define WEIR_CHECK_DIRECT_CHARGE_H
 
-#include "base/numbers.h"
 #include "process/process.h"
 #include "thread/policy_snapshot.h"
 #include "thread/slot.h"

@@ -4,6 +4,7 @@
 
 #include "base/numbers.h"
 #include "check/decide.h"
+#include "check/direct_charge.h"
 #include "thread/slot.h"
 
 /* One key's slot and cell; the slot is locked, and has no grant. */

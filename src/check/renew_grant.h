@@ -24,7 +24,8 @@
 #define WEIR_CHECK_RENEW_GRANT_H
 
 #include "check/check.h"
-#include "check/direct_charge.h"
+
+struct policy_snapshot;
 
 /*
  * Counts a check (of a cost that is not 0) of a key with a slot, and answers. `snapshot`: of the key's policy, plain.

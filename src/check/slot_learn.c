@@ -2,7 +2,6 @@
 /* See slot_learn.h. */
 #include "check/slot_learn.h"
 
-#include "base/numbers.h"
 #include "check/denial.h"
 #include "process/sync_pool.h"
 #include "thread/limiter.h"

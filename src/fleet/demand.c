@@ -8,7 +8,6 @@
  */
 #include "fleet/demand.h"
 #include "base/count.h"
-#include "base/hash.h"
 #include "base/numbers.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"

@@ -5,8 +5,6 @@
 
 #include <stdint.h>
 
-#include "base/atomics.h"
-
 /*
  * How far the estimate was from what the other nodes turned out to have admitted, as parts of the limit: counts by the
  * upper bounds in estimate_bounds; the last bucket has no bound.

@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/atomics.h"
-
 struct fleet;
 
 /* The walk under way. */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/numbers.h"
 #include "fleet/state.h"
 #include "fleet/sweep.h"
 #include "fleet/tuning.h"

@@ -12,7 +12,6 @@
 #include "limiter/denial_log.h"
 #include "limiter/poll_set.h"
 #include "policy/override_set.h"
-#include "policy/policy.h"
 #include "thread/limiter.h"
 #include "weir/weir.h"
 

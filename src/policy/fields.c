@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "policy/colon.h"
+#include "policy/words.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -7,7 +7,6 @@
 #define WEIR_POLICY_FIELDS_H
 
 #include "policy/tree.h"
-#include "policy/words.h"
 
 /* What a mapping describes: the file as a whole, a policy, a tier of a policy, or a limit. */
 enum level { LEVEL_FILE, LEVEL_POLICY, LEVEL_TIER, LEVEL_LIMIT, LEVEL_COUNT };

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/digits.h"
-#include "base/numbers.h"
 #include "base/percent.h"
 
 /* Bytes of an address. */

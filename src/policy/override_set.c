@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/numbers.h"
 #include "base/record_hash.h"
 #include "policy/entry.h"
 #include "policy/policy_set.h"

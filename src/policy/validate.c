@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "policy/policy_words.h"
+#include "policy/words.h"
 
 /* A bucket refills from empty in less than this: two years. */
 #define FILL_MAX_S UINT64_C(63072000)

@@ -2,6 +2,7 @@
 /* See bitmap.h. */
 #include "process/bitmap.h"
 
+#include "base/atomics.h"
 #include "base/numbers.h"
 
 static size_t words_for(size_t bits)

@@ -20,7 +20,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/atomics.h"
 
 #define BITMAP_NONE UINT32_MAX
 

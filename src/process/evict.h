@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/atomics.h"
 #include "process/cell.h"
 #include "process/key_name.h"
 #include "process/refund_ledger.h"

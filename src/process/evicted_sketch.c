@@ -62,6 +62,7 @@
 
 #include <errno.h>
 
+#include "base/atomics.h"
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "base/pages.h"

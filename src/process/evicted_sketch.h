@@ -13,7 +13,6 @@
 #include <stdint.h>
 
 #include "algorithm/rule.h"
-#include "base/atomics.h"
 
 /* How much is lost with a record, least first. */
 enum sketch_priority {

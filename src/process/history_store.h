@@ -9,7 +9,6 @@
 
 #include "algorithm/history.h"
 #include "algorithm/rule.h"
-#include "base/atomics.h"
 #include "base/buddy.h"
 
 /* The place of a cell's log. */

@@ -18,7 +18,6 @@
  */
 #include "process/insert.h"
 
-#include "base/numbers.h"
 #include "process/evict.h"
 #include "process/process.h"
 #include "process/sync_pool.h"

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/atomics.h"
 #include "base/compiler.h"
 #include "policy/policy_set.h"
 #include "process/evicted_sketch.h"

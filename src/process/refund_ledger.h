@@ -6,9 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "algorithm/rule.h"
-#include "base/atomics.h"
-
 /* Written by any thread that has pinned the cell. */
 struct refund_ledger {
     /* Units, cumulative. Those of a window are in [seq & 1], below the window's seq; those of other kinds in [0]. */

@@ -39,7 +39,6 @@
 #include <stdint.h>
 
 #include "algorithm/top_k.h"
-#include "base/atomics.h"
 #include "base/numbers.h"
 #include "process/bitmap.h"
 #include "process/key_name.h"

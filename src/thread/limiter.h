@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/atomics.h"
-#include "base/clock.h"
 #include "process/process.h"
 #include "thread/thread.h"
 #include "thread/tick.h"

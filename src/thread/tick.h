@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/atomics.h"
 #include "base/compiler.h"
 
 /* The epoch while the background thread sleeps: no grant is live. */

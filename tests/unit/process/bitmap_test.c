@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "base/atomics.h"
 #include "base/numbers.h"
 #include "process/bitmap.h"
 #include "support/support.h"
