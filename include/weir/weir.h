@@ -619,8 +619,8 @@ WEIR_API bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_
                              weir_verdict *verdict);
 
 /*
- * weir_check_all of many requests in order, such as of the packets of one recvmmsg, each with its address and prefixes;
- * the cache misses of keys that were not used lately overlap. Request r has the keys from keys[r * keys_per_request]
+ * weir_check_all of many requests in order, such as of the packets of one recvmmsg, each with its address and prefixes.
+ * The cache misses of keys that were not used lately overlap. Request r has the keys from keys[r * keys_per_request]
  * on, `keys_per_request` of them, and `costs` has one cost per key in the same order; NULL: 1 each. Bit r % 64 of
  * allowed_bits[r / 64] says whether request r may pass; the bits behind the last request are 0. allowed_bits has
  * (requests + 63) / 64 words, or is NULL. Returns how many requests may pass. No keys per request: all may pass; more

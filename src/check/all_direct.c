@@ -8,11 +8,11 @@
  *   plan_policy   works out the policy's numbers, and prefetches the key's lines;
  *   plan_cell     finds the key's cell, and inserts a new key;
  *   plan_swap     works out the swap that charges the cell. Where a key has no room nothing was done so far;
- *   swap_all      swaps, in order.
+ *   swap_cells      swaps, in order.
  *
  * A swap fails where another thread has charged the cell since the plan. The swap is then planned anew. If the room is
- * gone by now, the charges before it are taken back. So that no other thread is denied by a charge that is taken back,
- * and no such key is evicted, each cell but the last is held by a unit meanwhile (the denial rule of decide.c).
+ * gone by now, the charges before it are taken back. Meanwhile each cell but the last is held by a unit. So no other
+ * thread is denied by a charge that is taken back (the denial rule of decide.c), and no such key is evicted.
  *
  * Ordering: [P1] of decide.c, [T3] of cell.h, [S4] in check.c. Progress: lock-free, but for the insertion of a key, and
  * for refunds.
@@ -49,7 +49,7 @@ struct direct_all {
 };
 
 /* Whether a key without a slot is to get one: it comes a second time within the epoch, and a slot may be had. */
-static bool gets_slot(const struct weir_thread *t, const weir_key *key, uint32_t epoch)
+static bool wants_slot(const struct weir_thread *t, const weir_key *key, uint32_t epoch)
 {
     return *recent_key(t, key->hash) == recent_fingerprint(key->hash, epoch) && *set_busy_epoch(t, key->hash) != epoch;
 }
@@ -74,7 +74,7 @@ static const struct policy_snapshot *find_snapshot(const struct direct_all *all,
 static bool plan_policy(const struct direct_all *all, struct direct_key *k)
 {
     k->policy = k->key->policy <= WEIR_MAX_POLICIES ? all->set->by_id[k->key->policy] : NULL;
-    if (k->policy == NULL || k->cost == 0 || gets_slot(all->t, k->key, all->epoch)) {
+    if (k->policy == NULL || k->cost == 0 || wants_slot(all->t, k->key, all->epoch)) {
         return false;
     }
     k->snapshot = find_snapshot(all, k);
@@ -148,7 +148,7 @@ static void undo(const struct direct_all *all, size_t count)
 }
 
 /* Swaps all cells or none. */
-static bool swap_all(struct direct_all *all)
+static bool swap_cells(struct direct_all *all)
 {
     size_t held = 0;
     size_t swapped = 0;
@@ -231,7 +231,7 @@ bool all_direct_charge(struct weir_thread *t, const struct key_list *list, const
             return false;
         }
     }
-    if (!swap_all(&all)) {
+    if (!swap_cells(&all)) {
         return false;
     }
     if (verdict != NULL) {

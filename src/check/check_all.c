@@ -93,10 +93,9 @@ static inline void spend_granted(const struct weir_thread *t, struct slot *const
 /* What the slots say of a request. */
 struct slots_found {
     const struct key_list *list;
-    struct slot *
-        *slots; /* one for each key, NULL: none; set for the first `granted` keys, whose grants cover their costs */
-    size_t granted;
-    const struct slot *any; /* one of them; NULL: no key has a slot. By all_slots.c */
+    struct slot **slots;    /* one for each key; NULL: none */
+    size_t granted;         /* keys at the beginning whose slots are set, and whose grants cover their costs */
+    const struct slot *any; /* one of them; NULL: no key has a slot */
 };
 
 /* Whether a key before key `i` has its slot: the key is named twice. */
@@ -162,7 +161,7 @@ static void count_by_slot(const struct weir_thread *t, struct slot *slot)
 }
 
 /* Counts a denied request for each of its keys. */
-static void count_denied(struct weir_thread *t, const struct slots_found *found, bool all_have_slots)
+static void count_denied_keys(struct weir_thread *t, const struct slots_found *found, bool all_have_slots)
 {
     if (!all_have_slots) {
         rcu_enter();
@@ -188,7 +187,7 @@ static void count_denied(struct weir_thread *t, const struct slots_found *found,
 static void deny(struct weir_thread *t, const struct slots_found *found, size_t denied_by, bool all_have_slots,
                  weir_verdict *verdict)
 {
-    count_denied(t, found, all_have_slots);
+    count_denied_keys(t, found, all_have_slots);
     if (verdict != NULL) {
         const struct slot *slot = found->slots[denied_by];
         const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;

@@ -254,7 +254,7 @@ static void want_no_grants(struct request *r)
 
 /*
  * Whether a denial is to be read again, at a later time. The time of a thread that was interrupted, or goes by the
- * tick, may be before the last charge of a bucket by another thread: then what has refilled in between is missing.
+ * tick, may be before another thread's last charge of a bucket. Then what has refilled in between is missing.
  */
 static bool renew_time(struct request *r)
 {

@@ -5,7 +5,7 @@
  *
  * A key that is asked for rarely is granted nothing: its cost is charged to the cell that its slot pins
  * (direct_charge.h). Else the slot is settled and given its next grant in one step. decide.c and settle.c take six
- * locked instructions for that; here three are enough, as there is one cell.
+ * locked instructions for that. Here three are enough, as there is one cell.
  *
  *   reserve  held += cost + grant
  *   commit   read the state and held; charge what passed on the last grant, as of its time; there must be room for

@@ -65,8 +65,9 @@ static void cache_denial(struct weir_thread *t, size_t index, uint32_t epoch, co
 }
 
 /*
- * Makes a slot remember for the rest of the epoch that its key had room when another key of the request had none: a
- * grant of no units, which denies nothing. Then the next such request is denied from the slots (check_all.c).
+ * Makes a slot remember for the rest of the epoch that its key had room, while another key of the request had none. The
+ * slot has a grant of no units, which denies nothing. Then the next such request is denied from the slots
+ * (check_all.c).
  */
 static void cache_room(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a decision of the table leaves behind: the grant or the denial that the key's slot answers by for the rest of
- * the epoch, and the count of what was denied.
+ * What a decision of the table leaves behind: a grant or a denial, and the count of what was denied. The key's slot
+ * answers by that grant or denial for the rest of the epoch.
  */
 #ifndef WEIR_CHECK_SLOT_LEARN_H
 #define WEIR_CHECK_SLOT_LEARN_H

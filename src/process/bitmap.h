@@ -20,7 +20,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-
 #define BITMAP_NONE UINT32_MAX
 
 struct bitmap {
