@@ -21,7 +21,7 @@
 /* The first whole windows are left out: nothing is known yet. */
 #define WINDOWS_LEFT_OUT 2
 
-/* A bucket's record lives so long after it is full again: see fleet/report.c. */
+/* A bucket's record lives so long after it is full again: see fleet/keys/report.c. */
 #define BUCKET_KEPT_NS (60 * NS_PER_S)
 
 #define DEFAULT_INTERVAL_MS 200

@@ -9,8 +9,8 @@
 #include "algorithm/window.h"
 #include "base/clock.h"
 #include "base/numbers.h"
+#include "fleet/keys/sweep.h"
 #include "fleet/state.h"
-#include "fleet/sweep.h"
 #include "process/process.h"
 #include "process/sync_state.h"
 

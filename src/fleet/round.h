@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fleet/gather.h"
+#include "fleet/keys/gather.h"
 
 struct fleet;
 struct override_text;

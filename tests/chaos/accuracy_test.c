@@ -7,7 +7,7 @@
  *
  * The tests measure three policies at a time, of one key each; the table one after the other.
  *
- * Guards: src/fleet/demand.c, src/process/allowance.c, src/fleet/report.c
+ * Guards: src/fleet/keys/demand.c, src/process/allowance.c, src/fleet/keys/report.c
  */
 #include <stdio.h>
 #include <stdlib.h>

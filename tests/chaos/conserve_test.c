@@ -4,7 +4,7 @@
  * admitted, to the unit. Three processes work before, during and after a fault; then each one syncs, and all records
  * are read.
  *
- * Guards: src/transport/redis/batch.c, src/transport/redis/server.c, src/fleet/merge.c,
+ * Guards: src/transport/redis/batch.c, src/transport/redis/server.c, src/fleet/keys/merge.c,
  * src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
  * src/transport/redis/scripts/report_history.lua
  */

@@ -14,7 +14,8 @@
  *     least   of all seconds: admitted / what is offered, or the limit where that is less
  *     most    of all seconds: admitted / the limit
  *
- * Guards: src/fleet/outage.c, src/fleet/link_health.c, src/fleet/demand.c, src/transport/redis/scripts/heartbeat.lua
+ * Guards: src/fleet/outage.c, src/fleet/link_health.c, src/fleet/keys/demand.c,
+ * src/transport/redis/scripts/heartbeat.lua
  */
 #include <fcntl.h>
 #include <poll.h>

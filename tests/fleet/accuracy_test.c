@@ -3,7 +3,7 @@
  * How much a fleet lets pass, and how much it denies falsely: beside the reference of the estimate, below the limit,
  * and when the traffic moves.
  *
- * Guards: src/fleet/demand_learn.c, src/process/allowance.c, src/algorithm/estimate.c, apps/fleetsim/sim.c,
+ * Guards: src/fleet/keys/demand_learn.c, src/process/allowance.c, src/algorithm/estimate.c, apps/fleetsim/sim.c,
  * apps/fleetsim/reference.c
  */
 #include "reference.h"

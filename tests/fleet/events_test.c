@@ -10,7 +10,7 @@
  * WEIR_FLEET_SEEDS: so many seeds, and a table of the least and the most second, and of the part of seconds outside.
  * WEIR_EVENTS_ONLY: rows whose name contains it.
  *
- * Guards: src/fleet/outage.c, src/fleet/presumed.c, src/process/allowance.c, apps/fleetsim/sim.c
+ * Guards: src/fleet/outage.c, src/fleet/keys/presumed.c, src/process/allowance.c, apps/fleetsim/sim.c
  */
 #include "runs.h"
 

@@ -3,7 +3,7 @@
  * Fleets under every kind of fault: no admitted unit is lost or counted twice, and every node goes on afterwards.
  * Schedules are drawn from seeds; a run that fails prints its command of weir-fleetsim.
  *
- * Guards: src/fleet/merge.c, src/fleet/report.c, src/fleet/gather.c, src/transport/loopback/network.c,
+ * Guards: src/fleet/keys/merge.c, src/fleet/keys/report.c, src/fleet/keys/gather.c, src/transport/loopback/network.c,
  * src/transport/loopback/records.c, apps/fleetsim/faults.c, apps/fleetsim/audit.c
  */
 #include "runs.h"

@@ -11,7 +11,7 @@
  *
  * WEIR_FLEET_SEEDS: so many seeds, and a line for each.
  *
- * Guards: src/fleet/membership.c, src/fleet/round.c, src/fleet/demand_learn.c, src/fleet/demand.c
+ * Guards: src/fleet/membership.c, src/fleet/round.c, src/fleet/keys/demand_learn.c, src/fleet/keys/demand.c
  */
 #include <math.h>
 

@@ -2,7 +2,7 @@
 /*
  * Fleets that change, fleets whose clocks are wrong, and large ones.
  *
- * Guards: src/fleet/membership.c, src/fleet/fleet_clock.c, src/fleet/presumed.c, apps/fleetsim/sim.c
+ * Guards: src/fleet/membership.c, src/fleet/fleet_clock.c, src/fleet/keys/presumed.c, apps/fleetsim/sim.c
  */
 #include "runs.h"
 

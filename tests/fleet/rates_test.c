@@ -6,7 +6,7 @@
  * WEIR_FLEET_SEEDS: so many seeds of each row, and a table of least, median and most. WEIR_RATES_ALL: longer, and of 2
  * and 8 nodes as well. WEIR_RATES_ONLY: rows whose name contains it.
  *
- * Guards: src/fleet/demand_learn.c, src/fleet/bucket_level.c,
+ * Guards: src/fleet/keys/demand_learn.c, src/fleet/keys/bucket_level.c,
  * src/process/allowance.c, src/algorithm/bucket.c, apps/fleetsim/sim.c
  */
 #include "runs.h"

@@ -20,7 +20,7 @@
  * left out: of a case that fails as many as can be are, and the rest is told.
  * WEIR_PROPERTY_CASES: how many cases; WEIR_PROPERTY_CASE: only this one.
  *
- * Guards: src/check/direct_charge.c, src/check/renew_grant.c, src/process/allowance.c, src/fleet/merge.c,
+ * Guards: src/check/direct_charge.c, src/check/renew_grant.c, src/process/allowance.c, src/fleet/keys/merge.c,
  * src/fleet/round.c
  */
 #include <inttypes.h>

@@ -3,7 +3,7 @@
  * Three processes and a real Redis: after quiet, the sums in Redis are what the nodes admitted, to the unit, whatever
  * happened to Redis in the middle.
  *
- * Guards: src/transport/redis/batch.c, src/fleet/merge.c, src/fleet/report.c,
+ * Guards: src/transport/redis/batch.c, src/fleet/keys/merge.c, src/fleet/keys/report.c,
  * src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua
  */
 #include <inttypes.h>

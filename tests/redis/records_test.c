@@ -4,7 +4,7 @@
  * was given back, and the set of a log is its live units; whatever Redis has lost in between. And what an operator
  * writes there: entries of single keys.
  *
- * Guards: src/fleet/report.c, src/fleet/merge.c, src/transport/redis/scripts/report_window.lua,
+ * Guards: src/fleet/keys/report.c, src/fleet/keys/merge.c, src/transport/redis/scripts/report_window.lua,
  * src/transport/redis/scripts/report_bucket.lua, src/transport/redis/scripts/report_history.lua,
  * src/transport/redis/scripts/overrides.lua, src/base/digits.h, src/base/count.h
  */

@@ -2,7 +2,7 @@
 /*
  * weir_sync while threads use more keys than a round holds: the call ends, and what was counted before is reported.
  *
- * Guards: src/fleet/gather.c, src/fleet/round.c, src/limiter/background.c, src/base/spin.h
+ * Guards: src/fleet/keys/gather.c, src/fleet/round.c, src/limiter/background.c, src/base/spin.h
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -14,7 +14,7 @@
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "check/check.h"
-#include "fleet/report.h"
+#include "fleet/keys/report.h"
 #include "fleet/tuning.h"
 #include "limiter/weir_open.h"
 #include "limiter/weir_private.h"

@@ -3,11 +3,11 @@
  * What a node learns of a key's demand between answers: from denials, from late requests, and from nodes that fall
  * silent.
  *
- * Guards: src/fleet/demand.c, src/fleet/demand_learn.c, src/fleet/presumed.c
+ * Guards: src/fleet/keys/demand.c, src/fleet/keys/demand_learn.c, src/fleet/keys/presumed.c
  */
 #include "algorithm/estimate.h"
 #include "algorithm/window.h"
-#include "fleet/demand.h"
+#include "fleet/keys/demand.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 

@@ -4,8 +4,9 @@
  * and when, wrong clocks. Lost answers and lost data are in lost_state_test.c, outage modes in outage_test.c, new keys
  * in allowance_test.c.
  *
- * Guards: src/fleet/round.c, src/fleet/gather.c, src/fleet/report.c, src/fleet/merge.c, src/fleet/demand.c,
- * src/fleet/account.c, src/check/direct_charge.c, src/base/count.h, src/transport/loopback/loopback.c
+ * Guards: src/fleet/round.c, src/fleet/keys/gather.c, src/fleet/keys/report.c, src/fleet/keys/merge.c,
+ * src/fleet/keys/demand.c, src/fleet/keys/account.c, src/check/direct_charge.c, src/base/count.h,
+ * src/transport/loopback/loopback.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -3,7 +3,7 @@
  * A full sync over several rounds. Whatever happens to one of the rounds, and whatever is used behind the cursor, the
  * fleet has all that was counted before the call when the full sync is over.
  *
- * Guards: src/fleet/gather.c, src/fleet/round.c, src/fleet/full_sync.c, src/fleet/fleet.c
+ * Guards: src/fleet/keys/gather.c, src/fleet/round.c, src/fleet/keys/full_sync.c, src/fleet/fleet.c
  */
 #include <errno.h>
 

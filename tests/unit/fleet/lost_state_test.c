@@ -3,7 +3,7 @@
  * What is lost between nodes and the in-memory fleet: answers, rounds, and all the data of the fleet. Each unit is
  * reported again, and counts once.
  *
- * Guards: src/fleet/merge.c, src/fleet/gather.c, src/fleet/round.c, src/transport/loopback/loopback.c,
+ * Guards: src/fleet/keys/merge.c, src/fleet/keys/gather.c, src/fleet/round.c, src/transport/loopback/loopback.c,
  * src/transport/loopback/network.c
  */
 #include "support/nodes.h"

@@ -3,8 +3,8 @@
  * Refunds, charges and resets on several nodes of the in-memory fleet, while rounds fail and the fleet loses its data.
  * The fleet's sum is compared with what the nodes used.
  *
- * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/merge.c, src/fleet/report.c,
- * src/fleet/reading.c
+ * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/keys/merge.c, src/fleet/keys/report.c,
+ * src/fleet/keys/reading.c
  */
 #include <errno.h>
 

@@ -3,7 +3,7 @@
  * Sliding logs of several nodes. No period has more units than the limit, except for units that no answer can have had
  * yet. The times of remote units are reported again and again, and count once.
  *
- * Guards: src/fleet/report_history.c, src/algorithm/history.c, src/process/history_store.c
+ * Guards: src/fleet/keys/report_history.c, src/algorithm/history.c, src/process/history_store.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -2,7 +2,7 @@
 /*
  * Reports of a bucket after an answer was lost: the fleet has units that are not acked.
  *
- * Guards: src/fleet/report.c, src/transport/loopback/records.c
+ * Guards: src/fleet/keys/report.c, src/transport/loopback/records.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

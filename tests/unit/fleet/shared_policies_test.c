@@ -3,7 +3,7 @@
  * What several nodes share of policies: quotas that outlive a node, tiers, and overrides of single keys; and what a
  * node with a wrong wall clock has counted before it knows fleet time.
  *
- * Guards: src/policy/override_set.c, src/limiter/bucket_origin.c, src/fleet/waive.c, src/fleet/merge.c,
+ * Guards: src/policy/override_set.c, src/limiter/bucket_origin.c, src/fleet/keys/waive.c, src/fleet/keys/merge.c,
  * src/transport/loopback/loopback.c
  */
 #include <errno.h>

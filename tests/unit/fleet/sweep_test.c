@@ -3,9 +3,9 @@
  * Sweeps over all keys of a table, some cells at a time: when an outage begins, on the way back from the mode open,
  * and when the first reading of the fleet's clock moves the time.
  *
- * Guards: src/fleet/sweep.c, src/fleet/waive.c, src/fleet/clock_shift.c
+ * Guards: src/fleet/keys/sweep.c, src/fleet/keys/waive.c, src/fleet/clock_shift.c
  */
-#include "fleet/reading.h"
+#include "fleet/keys/reading.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 

@@ -3,7 +3,7 @@
  * What a node lets pass of keys without an answer of the fleet: new keys, keys that were unused for a while, and
  * quotas. On the in-memory fleet. Nodes without a fleet are in outage_test.c.
  *
- * Guards: src/process/allowance.c, src/process/unseen.c, src/fleet/demand_learn.c, src/fleet/publish.c
+ * Guards: src/process/allowance.c, src/process/unseen.c, src/fleet/keys/demand_learn.c, src/fleet/keys/publish.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

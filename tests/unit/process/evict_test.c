@@ -3,8 +3,8 @@
  * Evicted keys that come back, and that other nodes use as well. A key begins with what it had used; its usage is
  * reported once, and counts once. (One process: stress/flood_test.c.)
  *
- * Guards: src/process/evict.c, src/process/evicted_sketch.c, src/fleet/report.c,
- * src/fleet/record.c
+ * Guards: src/process/evict.c, src/process/evicted_sketch.c, src/fleet/keys/report.c,
+ * src/fleet/keys/record.c
  */
 #include <inttypes.h>
 

@@ -8,12 +8,12 @@
  * fails, or when the fleet turns out to have fewer of this node's units than were reported: then all units in the
  * window are reported again. A refund lowers it, so that numbers that are used again are reported again.
  */
-#include "fleet/report_history.h"
+#include "fleet/keys/report_history.h"
 #include "algorithm/history.h"
 #include "base/numbers.h"
-#include "fleet/demand.h"
-#include "fleet/full_sync.h"
-#include "fleet/record.h"
+#include "fleet/keys/demand.h"
+#include "fleet/keys/full_sync.h"
+#include "fleet/keys/record.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/evict.h"

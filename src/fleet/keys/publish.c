@@ -6,15 +6,15 @@
  * other nodes will admit until the next answer, and the number of local units after which the key is urgent. A bucket
  * also gets its level, with the units that no node has reported yet (bucket_level.c).
  */
-#include "fleet/publish.h"
+#include "fleet/keys/publish.h"
 
 #include "algorithm/bucket.h"
 #include "base/hash.h"
 #include "base/numbers.h"
-#include "fleet/bucket_level.h"
-#include "fleet/demand_learn.h"
-#include "fleet/presumed.h"
-#include "fleet/reading.h"
+#include "fleet/keys/bucket_level.h"
+#include "fleet/keys/demand_learn.h"
+#include "fleet/keys/presumed.h"
+#include "fleet/keys/reading.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/process.h"

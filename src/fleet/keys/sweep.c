@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "fleet/keys/sweep.h"
 #include "fleet/state.h"
-#include "fleet/sweep.h"
 #include "fleet/tuning.h"
 #include "process/sync_pool.h"
 

@@ -2,7 +2,7 @@
 /*
  * See presumed.h. The presumed rate is part of demand.rates.remote_rate while nodes are silent (demand_learn.c).
  */
-#include "fleet/presumed.h"
+#include "fleet/keys/presumed.h"
 
 #include "base/numbers.h"
 #include "fleet/state.h"

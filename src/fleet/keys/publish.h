@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Publishes an answer to the checks: writes the key's struct allowance. The cell is pinned. */
-#ifndef WEIR_FLEET_PUBLISH_H
-#define WEIR_FLEET_PUBLISH_H
+#ifndef WEIR_FLEET_KEYS_PUBLISH_H
+#define WEIR_FLEET_KEYS_PUBLISH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See waive.h. Outage modes: outage.c. */
-#include "fleet/waive.h"
+#include "fleet/keys/waive.h"
 
 #include <string.h>
 
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
-#include "fleet/reading.h"
+#include "fleet/keys/reading.h"
+#include "fleet/keys/sweep.h"
 #include "fleet/state.h"
-#include "fleet/sweep.h"
 #include "process/process.h"
 #include "process/sync_state.h"
 #include "thread/tick.h"

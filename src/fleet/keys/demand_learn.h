@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The demand of all nodes for a key, learned from two answers of the fleet. */
-#ifndef WEIR_FLEET_DEMAND_LEARN_H
-#define WEIR_FLEET_DEMAND_LEARN_H
+#ifndef WEIR_FLEET_KEYS_DEMAND_LEARN_H
+#define WEIR_FLEET_KEYS_DEMAND_LEARN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
  * for has grown by, less the local part. Both are taken over the time between two answers, so it does not matter how
  * often a key is reported. Rates are in 1/65536 units a second (algorithm/estimate.h).
  */
-#include "fleet/demand_learn.h"
+#include "fleet/keys/demand_learn.h"
 
 #include "base/numbers.h"
 #include "fleet/state.h"

@@ -6,7 +6,7 @@
  * or the fleet has not answered for it yet; or it is urgent (process/allowance.c), or old. Counts are
  * cumulative, so a report that is lost or repeated does no harm. The invariants R1 to R3 are in account.c.
  */
-#include "fleet/report.h"
+#include "fleet/keys/report.h"
 
 #include <string.h>
 
@@ -15,15 +15,15 @@
 #include "base/count.h"
 #include "base/digits.h"
 #include "base/numbers.h"
-#include "fleet/bucket_level.h"
-#include "fleet/demand.h"
-#include "fleet/presumed.h"
-#include "fleet/reading.h"
-#include "fleet/record.h"
-#include "fleet/report_history.h"
+#include "fleet/keys/bucket_level.h"
+#include "fleet/keys/demand.h"
+#include "fleet/keys/presumed.h"
+#include "fleet/keys/reading.h"
+#include "fleet/keys/record.h"
+#include "fleet/keys/report_history.h"
+#include "fleet/keys/waive.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
-#include "fleet/waive.h"
 #include "process/evict.h"
 #include "process/fraction.h"
 #include "process/key_name.h"

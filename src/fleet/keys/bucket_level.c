@@ -4,11 +4,11 @@
  *
  * Times are a bucket's own, of 1/64 ns. Rates are in 1/65536 units a second (algorithm/estimate.h).
  */
-#include "fleet/bucket_level.h"
+#include "fleet/keys/bucket_level.h"
 
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
-#include "fleet/presumed.h"
+#include "fleet/keys/presumed.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/process.h"

@@ -6,7 +6,7 @@
  * used. While some nodes have not, after an outage or a loss of records, an answer acknowledges what was reported, and
  * nothing more.
  */
-#include "fleet/merge.h"
+#include "fleet/keys/merge.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,12 +15,12 @@
 #include "algorithm/window.h"
 #include "base/count.h"
 #include "base/numbers.h"
-#include "fleet/demand.h"
-#include "fleet/full_sync.h"
-#include "fleet/publish.h"
-#include "fleet/record.h"
-#include "fleet/report.h"
-#include "fleet/report_history.h"
+#include "fleet/keys/demand.h"
+#include "fleet/keys/full_sync.h"
+#include "fleet/keys/publish.h"
+#include "fleet/keys/record.h"
+#include "fleet/keys/report.h"
+#include "fleet/keys/report_history.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/evict.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of sliding logs, and the answers to them; see report_history.c. The cells are pinned. */
-#ifndef WEIR_FLEET_REPORT_HISTORY_H
-#define WEIR_FLEET_REPORT_HISTORY_H
+#ifndef WEIR_FLEET_KEYS_REPORT_HISTORY_H
+#define WEIR_FLEET_KEYS_REPORT_HISTORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

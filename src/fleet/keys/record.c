@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See record.h. */
-#include "fleet/record.h"
+#include "fleet/keys/record.h"
 
 #include <string.h>
 

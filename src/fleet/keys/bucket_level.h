@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The level of a bucket: its time with the units that no node has reported yet (see process/allowance.c). */
-#ifndef WEIR_FLEET_BUCKET_LEVEL_H
-#define WEIR_FLEET_BUCKET_LEVEL_H
+#ifndef WEIR_FLEET_KEYS_BUCKET_LEVEL_H
+#define WEIR_FLEET_KEYS_BUCKET_LEVEL_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One consistent look at a cell: its state, and the units refunded of it. */
-#ifndef WEIR_FLEET_READING_H
-#define WEIR_FLEET_READING_H
+#ifndef WEIR_FLEET_KEYS_READING_H
+#define WEIR_FLEET_KEYS_READING_H
 
 #include <stdint.h>
 

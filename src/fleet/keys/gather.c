@@ -13,11 +13,11 @@
  * the urgent cells. What is left goes in the next round, which follows at once. A full sync (weir_sync) reports all of
  * these, due or not.
  */
-#include "fleet/gather.h"
+#include "fleet/keys/gather.h"
 #include "base/clock.h"
 #include "base/numbers.h"
-#include "fleet/report.h"
-#include "fleet/report_history.h"
+#include "fleet/keys/report.h"
+#include "fleet/keys/report_history.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/evict.h"

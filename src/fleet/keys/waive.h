@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waives the debt of buckets whose policy was in OUTAGE_MODE_OPEN: a sweep over the table. */
-#ifndef WEIR_FLEET_WAIVE_H
-#define WEIR_FLEET_WAIVE_H
+#ifndef WEIR_FLEET_KEYS_WAIVE_H
+#define WEIR_FLEET_KEYS_WAIVE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reports of one cell, or of one evicted key; and the batch of reports that a round holds. */
-#ifndef WEIR_FLEET_REPORT_H
-#define WEIR_FLEET_REPORT_H
+#ifndef WEIR_FLEET_KEYS_REPORT_H
+#define WEIR_FLEET_KEYS_REPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fleet/account.h"
+#include "fleet/keys/account.h"
 
 struct cell_meta;
 struct history_report;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The name of a key's record in the fleet's memory, and the parts that all reports have in common. */
-#ifndef WEIR_FLEET_RECORD_H
-#define WEIR_FLEET_RECORD_H
+#ifndef WEIR_FLEET_KEYS_RECORD_H
+#define WEIR_FLEET_KEYS_RECORD_H
 
 #include <stddef.h>
 #include <stdint.h>

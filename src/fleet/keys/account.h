@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a cell's local units are, how many of them are not acknowledged, and whether a report of them is due. */
-#ifndef WEIR_FLEET_ACCOUNT_H
-#define WEIR_FLEET_ACCOUNT_H
+#ifndef WEIR_FLEET_KEYS_ACCOUNT_H
+#define WEIR_FLEET_KEYS_ACCOUNT_H
 
 #include <stdbool.h>
 #include <stdint.h>

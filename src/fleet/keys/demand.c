@@ -6,7 +6,7 @@
  * Invariant: sync_counts.demand is the demand that this node reports for a window, and it never decreases. Units denied
  * after the last inspection of a window count in the next window.
  */
-#include "fleet/demand.h"
+#include "fleet/keys/demand.h"
 #include "base/count.h"
 #include "base/numbers.h"
 #include "fleet/state.h"

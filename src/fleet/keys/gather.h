@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which cells a round reports, and in which order; see gather.c. */
-#ifndef WEIR_FLEET_GATHER_H
-#define WEIR_FLEET_GATHER_H
+#ifndef WEIR_FLEET_KEYS_GATHER_H
+#define WEIR_FLEET_KEYS_GATHER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Local demand for a key: units admitted and units denied. Cells are pinned. */
-#ifndef WEIR_FLEET_DEMAND_H
-#define WEIR_FLEET_DEMAND_H
+#ifndef WEIR_FLEET_KEYS_DEMAND_H
+#define WEIR_FLEET_KEYS_DEMAND_H
 
 #include <stdbool.h>
 #include <stdint.h>

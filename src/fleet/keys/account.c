@@ -18,14 +18,14 @@
  * allowance.seq is the window of the state when the background thread last looked. If the state has moved on by one
  * window since then, sync_full.now belongs to the state's previous window.
  */
-#include "fleet/account.h"
+#include "fleet/keys/account.h"
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
-#include "fleet/demand.h"
-#include "fleet/reading.h"
-#include "fleet/record.h"
+#include "fleet/keys/demand.h"
+#include "fleet/keys/reading.h"
+#include "fleet/keys/record.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/process.h"

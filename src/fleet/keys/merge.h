@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Merges the answers of a round into the cells; see merge.c. */
-#ifndef WEIR_FLEET_MERGE_H
-#define WEIR_FLEET_MERGE_H
+#ifndef WEIR_FLEET_KEYS_MERGE_H
+#define WEIR_FLEET_KEYS_MERGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is presumed of nodes that fell silent: they are cut off and go on by their share, or they have failed. */
-#ifndef WEIR_FLEET_PRESUMED_H
-#define WEIR_FLEET_PRESUMED_H
+#ifndef WEIR_FLEET_KEYS_PRESUMED_H
+#define WEIR_FLEET_KEYS_PRESUMED_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See reading.h. */
-#include "fleet/reading.h"
+#include "fleet/keys/reading.h"
 
 #include "algorithm/window.h"
 #include "process/cell.h"

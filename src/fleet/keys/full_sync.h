@@ -4,8 +4,8 @@
  *
  * Units used behind the walk are not waited for: with keys in use the walk would never end.
  */
-#ifndef WEIR_FLEET_FULL_SYNC_H
-#define WEIR_FLEET_FULL_SYNC_H
+#ifndef WEIR_FLEET_KEYS_FULL_SYNC_H
+#define WEIR_FLEET_KEYS_FULL_SYNC_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See full_sync.h. Ordering: [F1] and [F2], in round.c. */
-#include "fleet/full_sync.h"
+#include "fleet/keys/full_sync.h"
 
 #include "fleet/state.h"
 

@@ -3,8 +3,8 @@
  * A walk over the whole table, in slices that do not delay the ticks. Each cell is pinned while it is visited; checks
  * go on beside it.
  */
-#ifndef WEIR_FLEET_SWEEP_H
-#define WEIR_FLEET_SWEEP_H
+#ifndef WEIR_FLEET_KEYS_SWEEP_H
+#define WEIR_FLEET_KEYS_SWEEP_H
 
 #include <stdbool.h>
 #include <stdint.h>
