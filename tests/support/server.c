@@ -19,10 +19,10 @@
 
 #include "support/support.h"
 
-#define START_LIMIT_NS (20 * SECOND)
-#define PORT_LEAST 10000
+#define START_LIMIT_NS  (20 * SECOND)
+#define PORT_LEAST      10000
 #define PORT_SPAN_LEAST 2000
-#define PORT_STRIDE 7919 /* a prime: processes with pids in a row begin far apart */
+#define PORT_STRIDE     7919 /* a prime: processes with pids in a row begin far apart */
 
 static void nap(void)
 {
@@ -73,9 +73,8 @@ static int least_ephemeral_port(void)
 static int try_port(int port)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t) port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t) port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(address);
     assert_true(fd >= 0);
     const bool bound = bind(fd, (struct sockaddr *) &address, sizeof(address)) == 0 &&
