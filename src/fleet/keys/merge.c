@@ -17,6 +17,8 @@
 #include "base/numbers.h"
 #include "fleet/keys/demand.h"
 #include "fleet/keys/full_sync.h"
+#include "fleet/keys/merge_bucket.h"
+#include "fleet/keys/merge_target.h"
 #include "fleet/keys/publish.h"
 #include "fleet/keys/record.h"
 #include "fleet/keys/report.h"
@@ -26,50 +28,17 @@
 #include "process/evict.h"
 #include "process/sync_pool.h"
 
-/* An answer, and where it goes: a pinned cell. */
-struct target {
-    const struct report *report;
-    const struct report_source *source;
-    struct report_subject subject; /* without a key */
-    struct rule rule;              /* as configured: the numbers of an outage mode are for requests */
-    bool listens;                  /* the answer is taken in; else it only acknowledges */
-};
-
-static struct cell *cell_of(const struct fleet *fleet, const struct target *target)
-{
-    return &fleet->process->table.cells[target->subject.cell];
-}
-
-/* What an answer says of the other nodes and of the author. */
-struct answer {
-    uint64_t remote, remote_refunds; /* cumulative */
-    uint64_t reset;                  /* local units that a reset refunded in this node's name */
-};
-
-static struct answer answer_of(const struct report *report, const struct sync_counts *counts, bool listens)
-{
-    struct answer answer = {.remote = load_relaxed(&counts->remote),
-                            .remote_refunds = load_relaxed(&counts->remote_refunds),
-                            .reset = count_growth(count_wire(report->refunds), report->author_refunds)};
-    if (listens) {
-        /* R3 */
-        answer.remote = count_remote(answer.remote, report->sum, report->author_count);
-        answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->author_refunds);
-    }
-    return answer;
-}
-
 /* Charges the difference to the last answer. True: units were refunded. */
-static bool merge_window_report(const struct fleet *fleet, const struct target *target)
+static bool merge_window_report(const struct fleet *fleet, const struct merge_target *target)
 {
     struct process *process = fleet->process;
     struct sync_full *sync = target->subject.sync;
     const struct report *report = target->report;
     const bool before = target->source->before;
-    struct cell *cell = cell_of(fleet, target);
+    struct cell *cell = merge_cell(fleet, target);
     struct sync_counts *counts = before ? &sync->before : &sync->now;
     const uint32_t seq = (load_relaxed(&sync->allowance.seq) - before) & WINDOW_SEQ_MASK;
-    const struct answer answer = answer_of(report, counts, target->listens);
+    const struct merge_answer answer = merge_answer_of(report, counts, target->listens);
     const uint64_t had = counts_merged(counts);
     const uint64_t refunds = answer.remote_refunds - load_relaxed(&counts->remote_refunds);
     counts->acked = max_u64(counts->acked, report->count);
@@ -100,121 +69,22 @@ static bool merge_window_report(const struct fleet *fleet, const struct target *
     return refunds + answer.reset + less != 0;
 }
 
-/* What has changed in a bucket's answer. */
-struct bucket_change {
-    struct answer answer;
-    uint64_t refunds;        /* units refunded elsewhere */
-    uint64_t unseen_refunds; /* local units refunded since the report */
-    bool in_parts;           /* the bucket was served in part */
-    bool cleared;            /* a reset has cleared what the key was remembered to have used */
-    bool alone;              /* the answer holds this node's units alone, which the state has counted already */
-};
-
-/* Moves the state by the answer; returns its new value. *news: what of it the fleet knows. */
-static struct state move_bucket(const struct fleet *fleet, const struct target *target, const struct rule *rule,
-                                const struct bucket_change *change, struct bucket_news *news)
-{
-    const struct sync_full *sync = target->subject.sync;
-    const bool listens = target->listens;
-    const uint64_t restored = load_relaxed(&sync->now.restored);
-    *news = (struct bucket_news){.returned = change->refunds + change->answer.reset};
-    if (listens && !change->alone) {
-        news->tat_ns = saturating_mul(target->report->tat_answer_us, NS_PER_US);
-        news->unseen_returned = change->unseen_refunds;
-        news->more = change->in_parts || change->cleared || sync->demand.learned_ns == 0
-                         ? UINT64_MAX
-                         : change->answer.remote - load_relaxed(&sync->now.remote);
-    }
-    struct cell *cell = cell_of(fleet, target);
-    struct dwcas_value value = dwcas_read(&cell->state);
-    struct state merged;
-    do {
-        struct state state = cell_state(value);
-        news->unseen =
-            listens && !change->alone ? (bucket_total(state) - target->report->count) & BUCKET_TOTAL_MASK : 0;
-        if ((change->in_parts || change->cleared) && listens) {
-            /* `restored` may be of an evicted key, which the fleet has yet to hear of. */
-            state.a = change->cleared ? 0 : restored;
-        }
-        merged = bucket_merge(rule, state, target->subject.now_ns, news);
-    } while (!dwcas_swap(&cell->state, &value, cell_value(merged, value)));
-    return merged;
-}
-
-/* Marks a bucket's cell dirty where its answer is not the last word. */
-static void acknowledge_bucket(struct fleet *fleet, const struct target *target, const struct bucket_change *change)
-{
-    struct table *table = &fleet->process->table;
-    struct sync_full *sync = target->subject.sync;
-    const struct report *report = target->report;
-    if (target->listens || !change->in_parts) {
-        sync->now.acked = report->count;
-    } else {
-        /* What the units are worth is known while they count as unreported (sync_state.c). */
-        table_set_dirty(table, target->subject.cell);
-    }
-    if (report->moves != 0 && !fleet->batch.tells_debt) {
-        table_set_dirty(table, target->subject.cell); /* for what it held back: the key may not be used again */
-    }
-}
-
-/* Merges an answer into a bucket. True: units were refunded. */
-static bool merge_bucket_report(struct fleet *fleet, const struct target *target)
-{
-    struct process *process = fleet->process;
-    struct sync_full *sync = target->subject.sync;
-    const struct report *report = target->report;
-    const bool listens = target->listens;
-    struct bucket_change change = {.answer = answer_of(report, &sync->now, listens)};
-    const struct answer *answer = &change.answer;
-    change.refunds = answer->remote_refunds - load_relaxed(&sync->now.remote_refunds);
-    struct rule rule = target->rule;
-    rule_convert_rate(&rule, report->rate_id);
-    sync->now.acked_refunds = max_u64(sync->now.acked_refunds, report->refunds + answer->reset);
-    change.unseen_refunds = load_acquire(&sync->ledger->refunds[0]) - report->refunds; /* [A1] */
-    /* Served in part, the bucket's units took more time than they were worth: the fleet's time is the right one. */
-    change.in_parts = demand_in_parts(sync, fleet->gather.now_ns - process->interval_ns);
-    acknowledge_bucket(fleet, target, &change);
-    change.cleared = load_relaxed(&sync->now.restored) != 0 && report->reset_us != 0;
-    change.alone = answer->remote == 0 && !change.in_parts && !change.cleared;
-    struct bucket_news news;
-    const struct state merged = move_bucket(fleet, target, &rule, &change, &news);
-    if (change.cleared && listens) {
-        store_relaxed(&sync->now.restored, 0);
-    }
-    if (listens) {
-        sync->demand.fraction_ns = sync->demand.shared ? fleet->gather.now_ns : sync->demand.fraction_ns;
-        sync->demand.shared = false;
-        news.unseen = 0; /* as of the report */
-        sync->demand.known_time = change.alone ? merged.a : bucket_news_time(&rule, &news);
-        sync->demand.known_rate_id = report->rate_id;
-        sync->demand.known_total = change.alone ? bucket_total(merged) : report->count & BUCKET_TOTAL_MASK;
-        sync->demand.known_refunds = report->refunds + change.unseen_refunds + answer->reset;
-    }
-    store_relaxed(&sync->now.remote, answer->remote);
-    store_relaxed(&sync->now.remote_refunds, answer->remote_refunds);
-    if (answer->reset != 0) {
-        (void) add_release(&refund_ledger_make(process, target->subject.cell)->refunds[0], answer->reset); /* [A1] */
-    }
-    return change.refunds + answer->reset != 0;
-}
-
 /* Whether the fleet has lost units of another node, and so perhaps some of this node's in other records. */
 static bool lost_some(const struct report *report, const struct sync_counts *counts)
 {
     return count_is_behind(load_relaxed(&counts->remote), report->sum, report->author_count);
 }
 
-static struct publish_input input_of(const struct fleet *fleet, const struct target *target, uint64_t remote)
+static struct publish_input input_of(const struct fleet *fleet, const struct merge_target *target, uint64_t remote)
 {
-    return (struct publish_input){.cell = cell_of(fleet, target),
+    return (struct publish_input){.cell = merge_cell(fleet, target),
                                   .sync = target->subject.sync,
                                   .rule = &target->rule,
                                   .report = target->report,
                                   .remote = remote};
 }
 
-static void merge_bucket(struct fleet *fleet, const struct target *target)
+static void merge_bucket(struct fleet *fleet, const struct merge_target *target)
 {
     struct sync_full *sync = target->subject.sync;
     const uint64_t had = load_relaxed(&sync->now.remote);
@@ -228,7 +98,7 @@ static void merge_bucket(struct fleet *fleet, const struct target *target)
     }
 }
 
-static void merge_windows(struct fleet *fleet, const struct target *target)
+static void merge_windows(struct fleet *fleet, const struct merge_target *target)
 {
     struct sync_full *sync = target->subject.sync;
     struct sync_counts *counts = target->source->before ? &sync->before : &sync->now;
@@ -248,7 +118,7 @@ static void merge_windows(struct fleet *fleet, const struct target *target)
     }
 }
 
-static void merge_history(struct fleet *fleet, const struct target *target)
+static void merge_history(struct fleet *fleet, const struct merge_target *target)
 {
     if (!target->listens) {
         return;
@@ -260,7 +130,7 @@ static void merge_history(struct fleet *fleet, const struct target *target)
     publish_history(fleet, &input);
 }
 
-static void merge_target(struct fleet *fleet, const struct target *target)
+static void merge_target(struct fleet *fleet, const struct merge_target *target)
 {
     const struct report *report = target->report;
     struct sync_full *sync = target->subject.sync;
@@ -303,10 +173,10 @@ static void merge_one(struct fleet *fleet, const struct policy_set *set, const s
     if (limit != NULL && sync != NULL && sync->incarnation == source->incarnation &&
         load_relaxed(&sync->allowance.seq) == source->seq) {
         sync->ledger = refund_ledger_of(fleet->process, source->cell);
-        struct target target = {.report = report,
-                                .source = source,
-                                .subject = {source->cell, sync, NULL, policy, limit, now_ns},
-                                .rule = limit->rule};
+        struct merge_target target = {.report = report,
+                                      .source = source,
+                                      .subject = {source->cell, sync, NULL, policy, limit, now_ns},
+                                      .rule = limit->rule};
         target.rule.history_max = load_relaxed(&limit->history_max);
         target.listens = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE && !fleet->news.awaits_peers;
         merge_target(fleet, &target);

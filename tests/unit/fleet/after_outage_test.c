@@ -3,7 +3,7 @@
  * The way back from an outage, on the in-memory fleet: when a node goes by the fleet's answers again, and what it
  * reports of the units that it admitted without them.
  *
- * Guards: src/fleet/outage.c, src/fleet/membership.c, src/fleet/keys/report.c
+ * Guards: src/fleet/outage.c, src/fleet/membership.c, src/fleet/keys/report_bucket.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -3,7 +3,8 @@
  * Refunds, charges and resets on several nodes of the in-memory fleet, while rounds fail and the fleet loses its data.
  * The fleet's sum is compared with what the nodes used.
  *
- * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/keys/merge.c, src/fleet/keys/report.c,
+ * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/keys/merge.c,
+ * src/fleet/keys/merge_bucket.c, src/fleet/keys/merge_target.h, src/fleet/keys/report.c,
  * src/fleet/keys/reading.c
  */
 #include <errno.h>

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An answer on its way into a cell; see merge.c. Names: merge_. */
+#ifndef WEIR_FLEET_KEYS_MERGE_TARGET_H
+#define WEIR_FLEET_KEYS_MERGE_TARGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "algorithm/rule.h"
+#include "base/count.h"
+#include "fleet/keys/report.h"
+#include "fleet/state.h"
+#include "process/process.h"
+#include "process/sync_state.h"
+
+/* An answer, and where it goes: a pinned cell. */
+struct merge_target {
+    const struct report *report;
+    const struct report_source *source;
+    struct report_subject subject; /* without a key */
+    struct rule rule;              /* as configured: the numbers of an outage mode are for requests */
+    bool listens;                  /* the answer is taken in; else it only acknowledges */
+};
+
+static inline struct cell *merge_cell(const struct fleet *fleet, const struct merge_target *target)
+{
+    return &fleet->process->table.cells[target->subject.cell];
+}
+
+/* What an answer says of the other nodes and of the author. */
+struct merge_answer {
+    uint64_t remote, remote_refunds; /* cumulative */
+    uint64_t reset;                  /* local units that a reset refunded in this node's name */
+};
+
+static inline struct merge_answer merge_answer_of(const struct report *report, const struct sync_counts *counts,
+                                                  bool listens)
+{
+    struct merge_answer answer = {.remote = load_relaxed(&counts->remote),
+                                  .remote_refunds = load_relaxed(&counts->remote_refunds),
+                                  .reset = count_growth(count_wire(report->refunds), report->author_refunds)};
+    if (listens) {
+        /* R3 */
+        answer.remote = count_remote(answer.remote, report->sum, report->author_count);
+        answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->author_refunds);
+    }
+    return answer;
+}
+
+#endif
