@@ -24,7 +24,7 @@ static bool hash_read(const char *digits, unsigned char out[RECORD_HASH_SIZE])
         }
         out[i] = (unsigned char) byte;
     }
-    return digits[2 * RECORD_HASH_SIZE] == '\0';
+    return digits[(size_t) 2 * RECORD_HASH_SIZE] == '\0';
 }
 
 /*

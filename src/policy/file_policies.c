@@ -332,8 +332,10 @@ static bool allocate_policies(struct file_policies *out, const struct tree *tree
         count += 1 + (tiers != NULL ? tree_child_count(tree, tiers) : 0);
     }
     out->capacity = count < WEIR_MAX_POLICIES ? count : WEIR_MAX_POLICIES;
-    out->policies = calloc(out->capacity, sizeof(*out->policies));
-    out->sources = calloc(out->capacity, sizeof(*out->sources));
+    /* One at least: NULL is the answer of no memory, and may be that of no bytes. */
+    const size_t size = max_u64(out->capacity, 1);
+    out->policies = calloc(size, sizeof(*out->policies));
+    out->sources = calloc(size, sizeof(*out->sources));
     return out->policies != NULL && out->sources != NULL;
 }
 
