@@ -34,15 +34,11 @@ static const struct {
 
 int script_call_make_room(struct redis_transport *t)
 {
-    if (t->argv == NULL) {
-        t->argv = calloc(ARGUMENTS_MAX, sizeof(*t->argv));
-        t->lengths = calloc(ARGUMENTS_MAX, sizeof(*t->lengths));
-        t->numbers = calloc(ARGUMENTS_MAX, sizeof(*t->numbers));
-        if (t->argv == NULL || t->lengths == NULL || t->numbers == NULL) {
-            return -ENOMEM;
-        }
-    }
-    return 0;
+    /* Each for itself: an earlier call may have found memory for some of them. */
+    t->argv = t->argv != NULL ? t->argv : calloc(ARGUMENTS_MAX, sizeof(*t->argv));
+    t->lengths = t->lengths != NULL ? t->lengths : calloc(ARGUMENTS_MAX, sizeof(*t->lengths));
+    t->numbers = t->numbers != NULL ? t->numbers : calloc(ARGUMENTS_MAX, sizeof(*t->numbers));
+    return t->argv != NULL && t->lengths != NULL && t->numbers != NULL ? 0 : -ENOMEM;
 }
 
 struct arguments {
