@@ -6,6 +6,7 @@
  *   call      the public calls, on a hot key or two
  *   limits    a hot key under 1 to 4 limits
  *   burst     weir_check_burst: KEYS/SIZE
+ *   prefixes  weir_check_all of an address and four of its prefixes, and weir_check_all_burst
  *   threads   1, 2, ... threads, as many as there are processors: one key for all, one each, one that is denied, many
  * and those of peer_groups.cpp. bench/report.py runs them all; docs/performance.md says how to read them.
  *
@@ -19,6 +20,7 @@
 #include <cstring>
 
 #include "peer_groups.h"
+#include "prefixes.h"
 #include "subjects.h"
 
 namespace
@@ -78,6 +80,36 @@ void bursts(benchmark::State &state)
     measure(state, [keys, size, &rng](void *thread) { return bench_burst(thread, kBatch, keys, size, &rng); });
 }
 
+/* Measures requests of several keys. The time is that of a request. */
+template <typename Subject> void requests(benchmark::State &state, Subject subject)
+{
+    void *thread = prefixes_attach();
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(subject(thread));
+    }
+    report(state);
+    prefixes_detach(thread);
+}
+
+template <uint64_t (*Subject)(void *, uint64_t)> void one_address(benchmark::State &state)
+{
+    requests(state, [](void *thread) { return Subject(thread, kBatch); });
+}
+
+void flood_of_addresses(benchmark::State &state)
+{
+    static uint64_t rng = 42; /* goes on, so that no address comes again */
+    requests(state, [](void *thread) { return prefixes_flood(thread, kBatch, &rng); });
+}
+
+template <uint64_t (*Subject)(void *, uint64_t, uint64_t, uint64_t *)> void many_addresses(benchmark::State &state)
+{
+    const auto addresses = static_cast<uint64_t>(state.range(0));
+    prefixes_fill(addresses);
+    uint64_t rng = 42;
+    requests(state, [addresses, &rng](void *thread) { return Subject(thread, kBatch, addresses, &rng); });
+}
+
 } // namespace
 
 BENCHMARK(plain<bench_floor>)->Name("floor/function")->UseRealTime();
@@ -96,6 +128,12 @@ BENCHMARK(plain<bench_queue>)->Name("call/reserve")->UseRealTime();
 BENCHMARK(plain<bench_used>)->Name("call/charge_and_refund")->UseRealTime();
 
 BENCHMARK(counted<bench_limits>)->Name("limits")->DenseRange(1, BENCH_LIMITS_MAX)->UseRealTime();
+
+BENCHMARK(one_address<prefixes_hot>)->Name("prefixes/hot")->UseRealTime();
+BENCHMARK(one_address<prefixes_denied>)->Name("prefixes/denied")->UseRealTime();
+BENCHMARK(flood_of_addresses)->Name("prefixes/flood")->UseRealTime();
+BENCHMARK(many_addresses<prefixes_many>)->Name("prefixes/many")->Arg(1000)->Arg(BENCH_KEYS)->UseRealTime();
+BENCHMARK(many_addresses<prefixes_burst>)->Name("prefixes/burst")->Arg(1000)->Arg(BENCH_KEYS)->UseRealTime();
 
 BENCHMARK(plain<bench_hot>)->Name("threads/same_key")->ThreadRange(1, most_threads())->UseRealTime();
 BENCHMARK(own_key)->Name("threads/own_key")->ThreadRange(1, most_threads())->UseRealTime();
@@ -134,5 +172,6 @@ int main(int argc, char **argv)
     benchmark::RunSpecifiedBenchmarks();
     close_peer();
     bench_close();
+    prefixes_close();
     return 0;
 }

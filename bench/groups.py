@@ -257,6 +257,10 @@ GROUPS = (
           measure_many, same_threads_as_weir),
     Group("burst", "`burst/KEYS/SIZE`: `weir_check_burst` of random keys, hashed; time of one key.", measure_bursts,
           lambda name, figures: name.rsplit("/", 1)[0] + "/1"),
+    benchmarks("prefixes", "Requests of five keys, hashed: an IPv6 address, its /64, /56, /48 and /32; time of a request. "
+               "`hot`: one address. `denied`: its /56 is at its limit. `flood`: addresses never seen, in a /48 that is at "
+               "its limit. `many/N`: N addresses at random, by `weir_check_all`; `burst/N`: by `weir_check_all_burst`, 32 "
+               "at once.", lambda name, figures: "prefixes/hot"),
     benchmarks("threads", "Time of one check on each of so many threads at once.", alone),
     benchmarks("limits", "A hot key under so many limits.", lambda name, figures: "limits/1"),
     benchmarks("call", "The public calls on hot keys; `check_all/N` of N keys, the nth under n limits.",
