@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Charging the keys of a request that have no slot, all or none: windows and token buckets, one limit each. The table
- * takes some 2,000 instructions for such a key, as it pins, reserves, verifies and commits; this takes some 250.
+ * Charging the keys of a request that no grant covers, all or none: windows and token buckets, one limit each. The
+ * table takes some 2,000 instructions for such a key, as it pins, reserves, verifies and commits; this takes some 300.
  *
  * The keys go through four passes:
  *
  *   plan_policy   works out the policy's numbers, and prefetches the key's lines;
- *   plan_cell     finds the key's cell, and inserts a new key;
- *   plan_swap     works out the swap that charges the cell. Where a key has no room nothing was done so far;
- *   swap_cells      swaps, in order.
+ *   plan_cell     finds the key's cell, and inserts a new key. A key with a slot that is worth a grant is given one
+ * that covers the cost, and is not charged here: a grant counts nothing; plan_swap     works out the swap that charges
+ * the cell. Where a key has no room nothing was done so far; swap_cells    swaps, in order.
  *
  * A swap fails where another thread has charged the cell since the plan. The swap is then planned anew. If the room is
  * gone by now, the charges before it are taken back. Meanwhile each cell but the last is held by a unit. So no other
@@ -19,8 +19,10 @@
  */
 #include "check/all_direct.h"
 
+#include "check/check.h"
 #include "check/direct_charge.h"
 #include "check/refund.h"
+#include "check/renew_grant.h"
 #include "check/subject.h"
 #include "process/insert.h"
 #include "thread/slot.h"
@@ -31,6 +33,8 @@
 /* A key on its way through the passes. */
 struct direct_key {
     const weir_key *key;
+    struct slot *slot; /* NULL: it has none */
+    size_t index;      /* in the request */
     uint64_t cost, hash;
     const struct policy *policy;
     const struct policy_snapshot *snapshot;
@@ -44,14 +48,35 @@ struct direct_all {
     struct weir_thread *t;
     const struct policy_set *set;
     uint32_t epoch;
-    size_t count;
+    size_t count; /* of keys to charge: those in `charged` */
+    struct direct_key *charged[WEIR_MAX_KEYS_AT_ONCE];
     struct direct_key keys[WEIR_MAX_KEYS_AT_ONCE];
 };
 
-/* Whether a key without a slot is to get one: it comes a second time within the epoch, and a slot may be had. */
-static bool wants_slot(const struct weir_thread *t, const weir_key *key, uint32_t epoch)
+/* Gives a slot to a key that comes a second time within the epoch, where there is one to be had. */
+static struct slot *give_slot_if_recent(const struct direct_all *all, const struct direct_key *k)
 {
-    return *recent_key(t, key->hash) == recent_fingerprint(key->hash, epoch) && *set_busy_epoch(t, key->hash) != epoch;
+    struct weir_thread *t = all->t;
+    if (*recent_key(t, k->key->hash) != recent_fingerprint(k->key->hash, all->epoch)) {
+        return NULL;
+    }
+    const size_t index = slot_give(t, k->policy, k->key, all->epoch, k->snapshot->now_ns);
+    if (index == SLOT_NONE) {
+        return NULL;
+    }
+    slot_unlock(&t->accounts[index]);
+    return &t->slots[index];
+}
+
+/* Whether an earlier key of the request goes by the snapshot in this place of the cache. */
+static bool is_in_use(const struct direct_all *all, const struct direct_key *k, const struct policy_snapshot *place)
+{
+    for (const struct direct_key *earlier = all->keys; earlier < k; earlier++) {
+        if (earlier->snapshot == place) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The policy's numbers, as the thread has cached them for this epoch, or worked out. NULL: the table must decide. */
@@ -66,15 +91,28 @@ static const struct policy_snapshot *find_snapshot(const struct direct_all *all,
         return NULL;
     }
     k->own = policy_snapshot_of(t->process, k->policy, load_relaxed(&t->line->now_ns));
-    policy_snapshot_keep(all->t, all->set, &k->own, all->epoch);
+    if (!is_in_use(all, k, cached)) {
+        policy_snapshot_keep(all->t, all->set, &k->own, all->epoch);
+    }
     return policy_snapshot_is_plain(&k->own) ? &k->own : NULL;
+}
+
+/* Whether a key before this one has its cell: the key is named twice, or under two tiers. */
+static bool is_cell_named_before(const struct direct_all *all, const struct direct_key *k)
+{
+    for (const struct direct_key *earlier = all->keys; earlier < k; earlier++) {
+        if (earlier->hash == k->hash) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* False: the table must decide. */
 static bool plan_policy(const struct direct_all *all, struct direct_key *k)
 {
     k->policy = k->key->policy <= WEIR_MAX_POLICIES ? all->set->by_id[k->key->policy] : NULL;
-    if (k->policy == NULL || k->cost == 0 || wants_slot(all->t, k->key, all->epoch)) {
+    if (k->policy == NULL || k->cost == 0) {
         return false;
     }
     k->snapshot = find_snapshot(all, k);
@@ -82,12 +120,33 @@ static bool plan_policy(const struct direct_all *all, struct direct_key *k)
         return false;
     }
     k->hash = policy_snapshot_hash(k->snapshot, k->key);
-    table_prefetch(&all->t->process->table, k->hash);
-    return true;
+    if (k->slot == NULL) {
+        table_prefetch(&all->t->process->table, k->hash);
+    }
+    return !is_cell_named_before(all, k);
 }
 
-/* False: the table has no room, or the key is named twice. */
-static bool plan_cell(const struct direct_all *all, struct direct_key *k)
+/* What becomes of a key with a slot. */
+enum plan { PLAN_CHARGE, PLAN_COVERED, PLAN_TABLE };
+
+/* A key that is used rarely is charged in the cell that its slot pins; another one is given a grant. */
+static enum plan plan_slot(const struct direct_all *all, struct direct_key *k)
+{
+    struct weir_thread *t = all->t;
+    const size_t index = (size_t) (k->slot - t->slots);
+    struct check c = {.t = t, .key = k->key, .cost = k->cost, .slot = k->slot, .commit = true, .epoch = all->epoch};
+    c.grant_wanted = slot_grant_size(t, index, all->epoch, k->cost);
+    c.policy = k->policy;
+    c.now_ns = k->snapshot->now_ns;
+    if (c.grant_wanted != 0 || !renew_is_idle(k->slot, &t->accounts[index], all->epoch)) {
+        return renew_to_cover(&c, k->snapshot) ? PLAN_COVERED : PLAN_TABLE;
+    }
+    k->cell = renew_pinned_cell(t, &t->accounts[index], k->hash);
+    return k->cell != NULL ? PLAN_CHARGE : PLAN_TABLE;
+}
+
+/* Finds the cell of a key without a slot. False: the table has no room. */
+static bool find_cell(const struct direct_all *all, struct direct_key *k)
 {
     struct process *process = all->t->process;
     uint32_t cells[WEIR_MAX_LIMITS];
@@ -96,11 +155,22 @@ static bool plan_cell(const struct direct_all *all, struct direct_key *k)
         return false;
     }
     k->cell = &process->table.cells[cells[0]];
-    for (const struct direct_key *earlier = all->keys; earlier < k; earlier++) {
-        if (earlier->hash == k->hash) {
-            return false;
+    return true;
+}
+
+/* Adds a key to those that are charged, or gives it a grant. False: the table must decide. */
+static bool plan_cell(struct direct_all *all, struct direct_key *k)
+{
+    k->slot = k->slot != NULL ? k->slot : give_slot_if_recent(all, k);
+    if (k->slot != NULL) {
+        const enum plan plan = plan_slot(all, k);
+        if (plan != PLAN_CHARGE) {
+            return plan == PLAN_COVERED;
         }
+    } else if (!find_cell(all, k)) {
+        return false;
     }
+    all->charged[all->count++] = k;
     return true;
 }
 
@@ -140,7 +210,8 @@ static bool hold(const struct direct_key *k)
 static void undo(const struct direct_all *all, size_t count)
 {
     struct process *process = all->t->process;
-    for (const struct direct_key *k = all->keys; k < all->keys + count; k++) {
+    for (size_t i = 0; i < count; i++) {
+        const struct direct_key *k = all->charged[i];
         const uint32_t at = (uint32_t) (k->cell - process->table.cells);
         (void) refund_cell(process, at, &k->snapshot->rule, k->cost, k->snapshot->now_ns, REFUND_ALL);
         subject_set_dirty(process, k->policy, at);
@@ -153,7 +224,7 @@ static bool swap_cells(struct direct_all *all)
     size_t held = 0;
     size_t swapped = 0;
     while (swapped < all->count) {
-        struct direct_key *k = &all->keys[swapped];
+        struct direct_key *k = all->charged[swapped];
         if (swapped + 1 < all->count) {
             if (!hold(k)) {
                 break;
@@ -169,74 +240,95 @@ static bool swap_cells(struct direct_all *all)
         undo(all, swapped);
     }
     for (size_t i = 0; i < held; i++) {
-        (void) cell_hold(all->keys[i].cell, (uint64_t) 0 - 1); /* I4: after it was charged */
+        (void) cell_hold(all->charged[i]->cell, (uint64_t) 0 - 1); /* I4: after it was charged */
     }
     return swapped == all->count;
 }
 
-/* The verdict on the key with the least left. */
-static void write_verdict(const struct direct_all *all, const struct cold_keys *cold, weir_verdict *verdict)
+/* The verdict on the charged key with the least left. */
+static void write_verdict(const struct direct_all *all, weir_verdict *verdict)
 {
+    *verdict = (weir_verdict){.remaining = UINT64_MAX};
     for (size_t i = 0; i < all->count; i++) {
+        const struct direct_key *k = all->charged[i];
         weir_verdict one;
-        direct_verdict(&one, all->t, all->keys[i].snapshot, &all->keys[i].plan.answer);
-        if (i == 0 || one.remaining < verdict->remaining) {
+        direct_verdict(&one, all->t, k->snapshot, &k->plan.answer);
+        if (one.remaining < verdict->remaining) {
             *verdict = one;
-            verdict->key_index = cold->indices[i];
+            verdict->key_index = (uint8_t) k->index;
         }
     }
 }
 
-/* Counts the checks, and remembers the keys: one that comes again in this epoch gets a slot. */
-static void count_all(struct direct_all *all)
+/* Counts the checks, and remembers the keys: one that comes again in this epoch gets a slot, or a grant. */
+static void count_charged(struct direct_all *all)
 {
     struct weir_thread *t = all->t;
     for (size_t i = 0; i < all->count; i++) {
-        const weir_key *key = all->keys[i].key;
-        *recent_key(t, key->hash) = recent_fingerprint(key->hash, all->epoch);
-        counter_add(&t->tallies[all->keys[i].policy->id].allowed, 1);
+        const struct direct_key *k = all->charged[i];
+        if (k->slot != NULL) {
+            struct slot_account *account = &t->accounts[k->slot - t->slots];
+            account->direct += k->cost;
+            account->touched = all->epoch;
+        } else {
+            *recent_key(t, k->key->hash) = recent_fingerprint(k->key->hash, all->epoch);
+        }
+        counter_add(&t->tallies[k->policy->id].allowed, 1);
     }
     counter_add(&t->slow_count, 1);
 }
 
-bool all_direct_charge(struct weir_thread *t, const struct key_list *list, const struct cold_keys *cold,
-                       const struct slot *slot, weir_verdict *verdict)
+/* Plans all keys. False: the table must decide. */
+static bool plan_all(struct direct_all *all, const struct slots_found *found, const struct cold_keys *cold)
+{
+    for (size_t i = 0; i < cold->count; i++) {
+        struct direct_key *k = &all->keys[i];
+        k->index = cold->indices[i];
+        k->key = &found->list->keys[k->index];
+        k->cost = found->list->costs[k->index];
+        k->slot = found->slots[k->index];
+        if (!plan_policy(all, k)) {
+            return false;
+        }
+    }
+    if (found->any != NULL && !slot_meta_same_set(load_relaxed(&found->any->meta), all->keys[0].snapshot->meta)) {
+        return false;
+    }
+    for (size_t i = 0; i < cold->count; i++) {
+        if (!plan_cell(all, &all->keys[i])) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        if (!plan_swap(all, all->charged[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool all_direct_charge(struct weir_thread *t, const struct slots_found *found, const struct cold_keys *cold,
+                       weir_verdict *verdict)
 {
     struct direct_all all;
     all.t = t;
     all.epoch = load_acquire(&t->line->epoch);     /* [S4] before the policies */
     all.set = load_acquire(&t->process->policies); /* [S4] */
-    all.count = cold->count;
+    all.count = 0;
     /* Acquire: pairs with override_set.h. Where keys have entries of their own the table looks for them. */
-    if (all.epoch == EPOCH_ASLEEP || load_acquire(&all.set->overrides) != NULL) {
+    if (all.epoch == EPOCH_ASLEEP || load_acquire(&all.set->overrides) != NULL || !plan_all(&all, found, cold) ||
+        !swap_cells(&all)) {
         return false;
     }
-    for (size_t i = 0; i < all.count; i++) {
-        all.keys[i].key = &list->keys[cold->indices[i]];
-        all.keys[i].cost = list->costs[cold->indices[i]];
-        if (!plan_policy(&all, &all.keys[i])) {
-            return false;
-        }
-    }
-    if (slot != NULL && !slot_meta_same_set(load_relaxed(&slot->meta), all.keys[0].snapshot->meta)) {
-        return false;
+    for (size_t i = 0; i < cold->count; i++) {
+        found->slots[all.keys[i].index] = all.keys[i].slot;
     }
     for (size_t i = 0; i < all.count; i++) {
-        if (!plan_cell(&all, &all.keys[i])) {
-            return false;
-        }
-    }
-    for (size_t i = 0; i < all.count; i++) {
-        if (!plan_swap(&all, &all.keys[i])) {
-            return false;
-        }
-    }
-    if (!swap_cells(&all)) {
-        return false;
+        found->slots[all.charged[i]->index] = NULL;
     }
     if (verdict != NULL) {
-        write_verdict(&all, cold, verdict);
+        write_verdict(&all, verdict);
     }
-    count_all(&all);
+    count_charged(&all);
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Charging the keys of a request that have no slot, all or none; see all_direct.c. */
+/* Charging the keys of a request that no grant covers, all or none; see all_direct.c. */
 #ifndef WEIR_CHECK_ALL_DIRECT_H
 #define WEIR_CHECK_ALL_DIRECT_H
 
@@ -10,17 +10,26 @@
 #include "check/all_table.h"
 #include "thread/slot_word.h"
 
-/* The keys of a request that have no slot. One index more is written than there are keys. */
+/* What the slots say of a request. */
+struct slots_found {
+    const struct key_list *list;
+    struct slot **slots;    /* one for each key; NULL: none */
+    size_t granted;         /* keys at the beginning whose slots are set, and whose grants cover their costs */
+    const struct slot *any; /* one of them with a word of this epoch; NULL: there is none */
+};
+
+/* The keys of a request that no grant covers. One index more is written than there are keys. */
 struct cold_keys {
     uint8_t indices[WEIR_MAX_KEYS_AT_ONCE + 1];
     size_t count;
 };
 
 /*
- * Charges the cold keys. `slot`: of another key of the request, whose policy set must be the same; NULL: none. The
- * verdict is of the cold key with the least left. False: nothing was counted. Within an RCU section.
+ * Charges the cold keys, or gives their slots a grant that covers their cost. The slots that are left in found->slots
+ * have such grants after that. The verdict is of the charged key with the least left; without one its `remaining` is
+ * UINT64_MAX. False: nothing was counted. Within an RCU section.
  */
-bool all_direct_charge(struct weir_thread *t, const struct key_list *list, const struct cold_keys *cold,
-                       const struct slot *slot, weir_verdict *verdict);
+bool all_direct_charge(struct weir_thread *t, const struct slots_found *found, const struct cold_keys *cold,
+                       weir_verdict *verdict);
 
 #endif

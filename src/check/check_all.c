@@ -10,8 +10,8 @@
  *             well: the verdict is of the key with the longest wait, as in the table. Without a verdict the other keys
  *             are not looked at. So a flood of keys behind one prefix that is over its limit touches no cell, and takes
  *             no room in the table.
- *   charged   Each key has a grant that covers its cost, or has no slot. Those without one are charged directly, as
- *             weir_check would do (all_direct.c). Then the grants are spent, which cannot fail.
+ *   charged   No key has a denial. Those that no grant covers are charged directly, or given a grant (all_direct.c).
+ *             Then the grants are spent, which cannot fail.
  *   table     All keys are claims of one request (all_table.c), and the slots learn from the answer.
  *
  * What is counted is what the table would count, with one exception: of a request that is denied without a verdict, a
@@ -90,14 +90,6 @@ static inline void spend_granted(const struct weir_thread *t, struct slot *const
     }
 }
 
-/* What the slots say of a request. */
-struct slots_found {
-    const struct key_list *list;
-    struct slot **slots;    /* one for each key; NULL: none */
-    size_t granted;         /* keys at the beginning whose slots are set, and whose grants cover their costs */
-    const struct slot *any; /* one of them; NULL: no key has a slot */
-};
-
 /* Whether a key before key `i` has its slot: the key is named twice. */
 static inline bool is_named_before(struct slot *const *slots, size_t i)
 {
@@ -113,9 +105,10 @@ static inline bool is_named_before(struct slot *const *slots, size_t i)
 enum standing {
     STANDING_UNKNOWN, /* the slot does not say */
     STANDING_NO_SLOT,
-    STANDING_COVERED,  /* the slot's grant covers the cost */
-    STANDING_HAD_ROOM, /* the table had room for as much in this epoch */
-    STANDING_DENIED,   /* or would be, in shadow mode */
+    STANDING_UNCOVERED, /* the slot has no grant that covers the cost, and no denial */
+    STANDING_COVERED,   /* the slot's grant covers the cost */
+    STANDING_HAD_ROOM,  /* the table had room for as much in this epoch */
+    STANDING_DENIED,    /* or would be, in shadow mode */
 };
 
 /* Looks for the slot of key `i`. `exact`: a denial answers for its own cost alone, as its verdict does. */
@@ -129,10 +122,15 @@ static enum standing find_standing(const struct weir_thread *t, struct slots_fou
     const struct slot *slot = found->slots[i];
     const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
     const uint64_t word = load_relaxed(&slot->meta);   /* the owner's own */
+    if (is_named_before(found->slots, i)) {
+        return STANDING_UNKNOWN;
+    }
+    if (grant_epoch(grant) != load_relaxed(&t->line->epoch)) {
+        return STANDING_UNCOVERED;
+    }
     found->any = found->any != NULL ? found->any : slot;
     /* Where a policy set was just published there may be grants of two. */
-    if (grant_epoch(grant) != load_relaxed(&t->line->epoch) || is_named_before(found->slots, i) ||
-        !slot_meta_same_set(word, load_relaxed(&found->any->meta))) {
+    if (!slot_meta_same_set(word, load_relaxed(&found->any->meta))) {
         return STANDING_UNKNOWN;
     }
     if (grant_covers(grant, load_relaxed(&slot->used), cost)) {
@@ -142,8 +140,10 @@ static enum standing find_standing(const struct weir_thread *t, struct slots_fou
     if (meta.had_room) {
         return cost <= slot->room ? STANDING_HAD_ROOM : STANDING_UNKNOWN;
     }
-    const bool denied = meta.denies_from != 0 && (cost == meta.denies_from || (cost > meta.denies_from && !exact));
-    return denied ? STANDING_DENIED : STANDING_UNKNOWN;
+    if (meta.denies_from == 0) {
+        return STANDING_UNCOVERED;
+    }
+    return cost == meta.denies_from || (cost > meta.denies_from && !exact) ? STANDING_DENIED : STANDING_UNKNOWN;
 }
 
 /* Counts a denied request for a key with a slot: units that had no room are demand, but for those that can never pass.
@@ -223,12 +223,12 @@ static void spend_grants(const struct weir_thread *t, const struct slots_found *
     }
 }
 
-/* Charges the keys without a slot, and spends the grants of the others. False: nothing was counted. */
+/* Charges the keys that no grant covers, and spends the grants of the others. False: nothing was counted. */
 static bool charge(struct weir_thread *t, const struct slots_found *found, const struct cold_keys *cold,
                    weir_verdict *verdict)
 {
     rcu_enter();
-    const bool charged = all_direct_charge(t, found->list, cold, found->any, verdict);
+    const bool charged = all_direct_charge(t, found, cold, verdict);
     rcu_leave();
     if (charged) {
         spend_grants(t, found, verdict);
@@ -240,9 +240,10 @@ static bool charge(struct weir_thread *t, const struct slots_found *found, const
 static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread *t, struct slots_found *found,
                                                               weir_verdict *verdict)
 {
-    struct cold_keys cold;
+    struct cold_keys cold; /* that no grant covers */
     size_t denied_by = SIZE_MAX;
-    bool covered = true;
+    bool all_have_words = true; /* of this epoch */
+    bool may_pass = true;
     cold.count = 0;
     found->any = found->granted != 0 ? found->slots[0] : NULL;
     for (size_t i = found->granted; i < found->list->count; i++) {
@@ -251,16 +252,18 @@ static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread
         case STANDING_UNKNOWN:
             return SLOT_NO_ANSWER;
         case STANDING_NO_SLOT:
+        case STANDING_UNCOVERED:
             cold.indices[cold.count++] = (uint8_t) i;
+            all_have_words = false;
             break;
         case STANDING_COVERED:
             break;
         case STANDING_HAD_ROOM:
-            covered = false;
+            may_pass = false;
             break;
         case STANDING_DENIED:
             slot = found->slots[i];
-            covered = false;
+            may_pass = false;
             if (!slot_meta_unpack(load_relaxed(&slot->meta)).shadow &&
                 (denied_by == SIZE_MAX || slot->retry_after_ns > found->slots[denied_by]->retry_after_ns)) {
                 denied_by = i;
@@ -268,11 +271,14 @@ static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread
             break;
         }
     }
-    if (denied_by != SIZE_MAX && (cold.count == 0 || verdict == NULL)) {
+    if (denied_by != SIZE_MAX && (all_have_words || verdict == NULL)) {
+        for (size_t i = 0; i < cold.count; i++) {
+            found->slots[cold.indices[i]] = NULL; /* a slot without a word of this epoch says nothing */
+        }
         deny(t, found, denied_by, cold.count == 0, verdict);
         return SLOT_DENIED;
     }
-    return covered && cold.count != 0 && charge(t, found, &cold, verdict) ? SLOT_ALLOWED : SLOT_NO_ANSWER;
+    return may_pass && cold.count != 0 && charge(t, found, &cold, verdict) ? SLOT_ALLOWED : SLOT_NO_ANSWER;
 }
 
 bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count, weir_verdict *verdict)

@@ -58,6 +58,7 @@ static bool charge_cell(const struct renewal *w, uint64_t own, struct state *cha
         return false;
     }
     *left -= w->c->cost;
+    /* Without a cost a window still has to be the present one: what passes on the grant is charged there later. */
     *charged = rule_charge(&w->snapshot->rule, state, w->snapshot->now_ns, w->c->cost);
     struct dwcas_value next = cell_value(*charged, value);
     next.b += w->granted != 0 ? GENERATION_ONE : 0; /* [P1] */
@@ -97,7 +98,11 @@ static bool renew_locked(struct renewal *w)
     store_relaxed(&w->account->accounted, used);
     store_relaxed(&w->account->granted, 0);
     const struct rule *rule = &w->snapshot->rule;
-    const uint64_t reset_after_ns = rule_reset_after(rule, state, w->snapshot->now_ns);
+    /* A grant that begins with no unit charged: a window ends when the first one is. A bucket's end moves with units.
+     */
+    const bool unused = w->c->cost == 0 && rule_kind(rule) == RULE_WINDOW;
+    const struct state first = unused ? rule_charge(rule, state, w->snapshot->now_ns, 1) : state;
+    const uint64_t reset_after_ns = rule_reset_after(rule, first, w->snapshot->now_ns);
     if (w->granted != 0) {
         w->account->rules[0] = *rule;
         const struct slot_terms terms = {.now_ns = w->snapshot->now_ns,
@@ -114,16 +119,15 @@ static bool renew_locked(struct renewal *w)
     return true;
 }
 
-/* The cell that a slot pins for a hash; NULL: it pins another one, or several. */
-static struct cell *pinned_cell(const struct weir_thread *t, const struct slot_account *account, uint64_t hash)
+struct cell *renew_pinned_cell(const struct weir_thread *t, const struct slot_account *account, uint64_t hash)
 {
     /* Relaxed: the slot is the owner's own, and its cell is pinned, so the cell does not change hands. */
     struct cell *cell = &t->process->table.cells[account->cells[0]];
     return account->limit_count == 1 && load_relaxed(&cell->hash) == hash ? cell : NULL;
 }
 
-/* Whether a slot has nothing to settle, and no denial of this epoch. Relaxed: a settler leaves an idle slot idle. */
-static bool is_idle(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
+/* Relaxed: a settler leaves an idle slot idle. */
+bool renew_is_idle(const struct slot *slot, const struct slot_account *account, uint32_t epoch)
 {
     return load_relaxed(&account->granted) == 0 && load_relaxed(&account->accounted) == load_relaxed(&slot->used) &&
            grant_epoch(load_relaxed(&slot->grant)) != epoch;
@@ -153,12 +157,12 @@ bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
 {
     struct slot_account *account = &c->t->accounts[c->slot - c->t->slots];
     const uint64_t hash = policy_snapshot_hash(snapshot, c->key);
-    struct cell *cell = pinned_cell(c->t, account, hash);
+    struct cell *cell = renew_pinned_cell(c->t, account, hash);
     bool allowed = false;
     if (cell == NULL) {
         return false;
     }
-    if (c->grant_wanted == 0 && is_idle(c->slot, account, c->epoch)) {
+    if (c->grant_wanted == 0 && renew_is_idle(c->slot, account, c->epoch)) {
         allowed = charge_idle(c, snapshot, cell, hash);
     } else if (may_renew(c, snapshot, account) && slot_trylock(account)) {
         store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */
@@ -171,4 +175,24 @@ bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
         account->touched = c->epoch;
     }
     return allowed;
+}
+
+bool renew_to_cover(const struct check *c, const struct policy_snapshot *snapshot)
+{
+    struct slot_account *account = &c->t->accounts[c->slot - c->t->slots];
+    struct cell *cell = renew_pinned_cell(c->t, account, policy_snapshot_hash(snapshot, c->key));
+    bool covered = false;
+    if (cell == NULL || !may_renew(c, snapshot, account) || !slot_trylock(account)) {
+        return false;
+    }
+    struct check free = *c;
+    free.cost = 0; /* the cost is spent from the grant */
+    free.verdict = NULL;
+    free.grant_wanted = max_u64(c->grant_wanted, c->cost);
+    store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */
+    struct renewal w = {.c = &free, .snapshot = snapshot, .slot = c->slot, .account = account, .cell = cell};
+    covered = renew_locked(&w) && w.granted >= c->cost;
+    slot_unlock(account);
+    account->touched = c->epoch;
+    return covered;
 }

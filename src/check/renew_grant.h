@@ -25,12 +25,22 @@
 
 #include "check/check.h"
 
+struct cell;
 struct policy_snapshot;
+struct slot_account;
 
 /*
  * Counts a check (of a cost that is not 0) of a key with a slot, and answers. `snapshot`: of the key's policy, plain.
  * False: nothing was counted; the slot's grant may have been taken back. The caller decides in the table.
  */
 bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot);
+
+/* Settles a slot and gives it a grant that covers the cost, which is not counted yet. False: there is no such room. */
+bool renew_to_cover(const struct check *c, const struct policy_snapshot *snapshot);
+
+/* The cell that a slot pins for a hash; NULL: it pins another one, or several. */
+struct cell *renew_pinned_cell(const struct weir_thread *t, const struct slot_account *account, uint64_t hash);
+/* Whether a slot has nothing to settle, and no grant or denial of this epoch. */
+bool renew_is_idle(const struct slot *slot, const struct slot_account *account, uint32_t epoch);
 
 #endif

@@ -50,7 +50,7 @@ static inline uint64_t policy_snapshot_hash(const struct policy_snapshot *snapsh
  * A cached snapshot is valid while its epoch is the present one: by [S4] of check.c a snapshot of an old policy set has
  * an old epoch, as a grant has. So it may be used outside of an RCU section, all but `policy`.
  */
-#define POLICY_SNAPSHOTS_KEPT 4
+#define POLICY_SNAPSHOTS_KEPT 8
 
 static inline struct policy_snapshot *policy_snapshot_place(const struct weir_thread *t, weir_policy_id id)
 {

@@ -15,7 +15,7 @@
 #include "thread/limiter.h"
 
 #define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
-#define POLICIES 4
+#define POLICIES 6                               /* more than a thread caches the numbers of */
 #define KEYS     3
 #define ROUNDS   300
 #define STEPS    600
@@ -36,7 +36,7 @@ static struct {
     uint64_t denied_by_slots;
 } d;
 
-static const char *const names[POLICIES] = {"a", "b", "c", "d"};
+static const char *const names[POLICIES] = {"a", "b", "c", "d", "e", "f"};
 
 static weir_limit random_limit(uint64_t *rng)
 {
@@ -237,8 +237,8 @@ static void test_slots_answer_for_several_keys_as_the_table_does(void **state)
 /* Requests of a burst are those of weir_check_all, one after the other. */
 static void burst_all(uint64_t *rng, size_t width, size_t requests)
 {
-    weir_key keys[2][150 * 5];
-    uint64_t costs[150 * 5];
+    weir_key keys[2][150 * POLICIES];
+    uint64_t costs[150 * POLICIES];
     uint64_t bits[(150 + 63) / 64 + 1];
     for (size_t i = 0; i < width * requests; i++) {
         const size_t p = random_below(rng, POLICIES);
