@@ -291,7 +291,9 @@ static bool plan_all(struct direct_all *all, const struct slots_found *found, co
             return false;
         }
     }
-    if (found->any != NULL && !slot_meta_same_set(load_relaxed(&found->any->meta), all->keys[0].snapshot->meta)) {
+    const bool one_set = cold->count != 0 && (found->any == NULL || slot_meta_same_set(load_relaxed(&found->any->meta),
+                                                                                       all->keys[0].snapshot->meta));
+    if (!one_set) {
         return false;
     }
     for (size_t i = 0; i < cold->count; i++) {

@@ -33,6 +33,17 @@ static const uint64_t ones[] = {ONES_4, ONES_4, ONES_4, ONES_4};
 
 _Static_assert(sizeof(ones) / sizeof(ones[0]) == WEIR_MAX_KEYS_AT_ONCE, "one for each key");
 
+/* Whether one of the first `count` keys has this slot: a key is named twice. */
+static inline bool has_slot(struct slot *const *slots, size_t count, const struct slot *slot)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (slots[i] == slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
  * Finds the slots of the first keys that have a grant that covers their cost. Returns how many. A key that is named
  * twice ends them: its grant must cover both costs.
@@ -56,10 +67,8 @@ static inline size_t find_granted(const struct weir_thread *t, const weir_key *k
         if (!slot_meta_same_set(load_relaxed(&slot->meta), load_relaxed(&slots[0]->meta))) {
             return i;
         }
-        for (size_t j = 0; j < i; j++) {
-            if (slots[j] == slot) {
-                return i;
-            }
+        if (has_slot(slots, i, slot)) {
+            return i;
         }
     }
     return count;
@@ -90,17 +99,6 @@ static inline void spend_granted(const struct weir_thread *t, struct slot *const
     }
 }
 
-/* Whether a key before key `i` has its slot: the key is named twice. */
-static inline bool is_named_before(struct slot *const *slots, size_t i)
-{
-    for (size_t j = 0; j < i; j++) {
-        if (slots[j] == slots[i]) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* How a key stands, by its slot. */
 enum standing {
     STANDING_UNKNOWN, /* the slot does not say */
@@ -115,14 +113,15 @@ enum standing {
 static enum standing find_standing(const struct weir_thread *t, struct slots_found *found, size_t i, bool exact)
 {
     const uint64_t cost = found->list->costs[i];
-    if (!slot_get(t, found->list->keys[i].hash, &found->slots[i])) {
-        found->slots[i] = NULL;
+    struct slot *slot;
+    found->slots[i] = NULL;
+    if (!slot_get(t, found->list->keys[i].hash, &slot)) {
         return STANDING_NO_SLOT;
     }
-    const struct slot *slot = found->slots[i];
+    found->slots[i] = slot;
     const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
     const uint64_t word = load_relaxed(&slot->meta);   /* the owner's own */
-    if (is_named_before(found->slots, i)) {
+    if (has_slot(found->slots, i, slot)) {
         return STANDING_UNKNOWN;
     }
     if (grant_epoch(grant) != load_relaxed(&t->line->epoch)) {
@@ -138,7 +137,7 @@ static enum standing find_standing(const struct weir_thread *t, struct slots_fou
     }
     const struct slot_meta meta = slot_meta_unpack(word);
     if (meta.had_room) {
-        return cost <= slot->room ? STANDING_HAD_ROOM : STANDING_UNKNOWN;
+        return cost <= load_relaxed(&slot->room) ? STANDING_HAD_ROOM : STANDING_UNKNOWN;
     }
     if (meta.denies_from == 0) {
         return STANDING_UNCOVERED;

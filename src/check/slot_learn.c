@@ -77,7 +77,7 @@ static void cache_room(struct weir_thread *t, size_t index, uint32_t epoch, cons
         store_relaxed(&account->denied, slot_denied(slot, account));
         struct slot_meta meta = slot_meta_of(claim->policy);
         meta.had_room = true;
-        slot->room = claim->cost;
+        store_relaxed(&slot->room, claim->cost);
         store_relaxed(&slot->meta, slot_meta_pack(meta));
         store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used)));
     }

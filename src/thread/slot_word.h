@@ -48,7 +48,7 @@ struct slot {
     union {
         uint64_t unit;           /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
         uint64_t retry_after_ns; /* from the time of the denial; UINT64_MAX: never */
-        uint64_t room;           /* neither: the cost that the key had room for; see had_room */
+        _Atomic uint64_t room;   /* neither: the cost that the key had room for; see had_room */
     };
     uint64_t limit;
     _Atomic uint64_t meta; /* meta word. Changed under the account's lock */
