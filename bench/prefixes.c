@@ -2,6 +2,7 @@
 #include "prefixes.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -78,22 +79,33 @@ static struct address numbered_address(uint64_t number)
     return (struct address){high, number};
 }
 
-/* The keys of an address, the widest prefix last; `denied`: the prefix that is at its limit, PREFIXES: none. */
-static void make_keys(weir_key keys[PREFIXES], struct address address, size_t denied)
+/* The keys of an address, the widest prefix last, and their bytes. */
+struct request {
+    weir_key keys[PREFIXES];
+    struct address prefixes[PREFIXES];
+};
+
+/* `keys`: of the request. `denied`: the prefix that is at its limit, PREFIXES: none. */
+static void make_keys(weir_key keys[PREFIXES], struct address prefixes[PREFIXES], struct address address, size_t denied)
 {
     for (size_t i = 0; i < PREFIXES; i++) {
-        const struct address prefix = {address.high & masks[i], i == 0 ? address.low : 0};
-        keys[i] = weir_make_key(limiter, i == denied ? full : under[i], &prefix, sizeof(prefix));
+        prefixes[i] = (struct address){address.high & masks[i], i == 0 ? address.low : 0};
+        keys[i] = weir_make_key(limiter, i == denied ? full : under[i], &prefixes[i], sizeof(prefixes[i]));
     }
+}
+
+static bool check_request(void *thread, struct address address, size_t denied)
+{
+    struct request r;
+    make_keys(r.keys, r.prefixes, address, denied);
+    return weir_check_all(thread, r.keys, NULL, PREFIXES, NULL);
 }
 
 static uint64_t check_address(void *thread, uint64_t count, size_t denied)
 {
     uint64_t allowed = 0;
     for (uint64_t i = 0; i < count; i++) {
-        weir_key keys[PREFIXES];
-        make_keys(keys, numbered_address(1), denied);
-        allowed += weir_check_all(thread, keys, NULL, PREFIXES, NULL);
+        allowed += check_request(thread, numbered_address(1), denied);
     }
     return allowed;
 }
@@ -119,10 +131,8 @@ uint64_t prefixes_flood(void *thread, uint64_t count, uint64_t *rng)
 {
     uint64_t allowed = 0;
     for (uint64_t i = 0; i < count; i++) {
-        weir_key keys[PREFIXES];
         const uint64_t random = next_random(rng);
-        make_keys(keys, (struct address){UINT64_MAX << 16 | random >> 48, random}, PREFIX_48);
-        allowed += weir_check_all(thread, keys, NULL, PREFIXES, NULL);
+        allowed += check_request(thread, (struct address){UINT64_MAX << 16 | random >> 48, random}, PREFIX_48);
     }
     return allowed;
 }
@@ -136,9 +146,7 @@ void prefixes_fill(uint64_t addresses)
 {
     void *thread = prefixes_attach();
     for (; filled < addresses; filled++) {
-        weir_key keys[PREFIXES];
-        make_keys(keys, numbered_address(filled), PREFIXES);
-        (void) weir_check_all(thread, keys, NULL, PREFIXES, NULL);
+        (void) check_request(thread, numbered_address(filled), PREFIXES);
     }
     prefixes_detach(thread);
 }
@@ -147,9 +155,7 @@ uint64_t prefixes_many(void *thread, uint64_t count, uint64_t addresses, uint64_
 {
     uint64_t allowed = 0;
     for (uint64_t i = 0; i < count; i++) {
-        weir_key keys[PREFIXES];
-        make_keys(keys, random_address(rng, addresses), PREFIXES);
-        allowed += weir_check_all(thread, keys, NULL, PREFIXES, NULL);
+        allowed += check_request(thread, random_address(rng, addresses), PREFIXES);
     }
     return allowed;
 }
@@ -159,9 +165,10 @@ uint64_t prefixes_burst(void *thread, uint64_t count, uint64_t addresses, uint64
     uint64_t allowed = 0;
     for (uint64_t i = 0; i < count; i += BENCH_PREFIX_BURST) {
         weir_key keys[BENCH_PREFIX_BURST][PREFIXES];
+        struct address prefixes[BENCH_PREFIX_BURST][PREFIXES];
         uint64_t bits;
         for (size_t j = 0; j < BENCH_PREFIX_BURST; j++) {
-            make_keys(keys[j], random_address(rng, addresses), PREFIXES);
+            make_keys(keys[j], prefixes[j], random_address(rng, addresses), PREFIXES);
         }
         allowed += weir_check_all_burst(thread, keys[0], PREFIXES, BENCH_PREFIX_BURST, NULL, &bits);
     }

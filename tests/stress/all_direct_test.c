@@ -27,6 +27,7 @@
 
 static struct {
     weir *w;
+    uint64_t names[KEYS]; /* the bytes of the keys */
     weir_key keys[KEYS];
     uint64_t limit;
     bool gives_back;
@@ -51,7 +52,8 @@ static void open_world(uint64_t limit, bool gives_back)
     d.w = open_or_fail(&options);
     assert_int_equal(weir_set_policies(d.w, policies, POLICIES, NULL), 0);
     for (uint64_t i = 0; i < KEYS; i++) {
-        d.keys[i] = weir_make_key(d.w, weir_find_policy(d.w, names[i % POLICIES]), &i, sizeof(i));
+        d.names[i] = i;
+        d.keys[i] = weir_make_key(d.w, weir_find_policy(d.w, names[i % POLICIES]), &d.names[i], sizeof(d.names[i]));
         atomic_store(&d.out[i], 0);
     }
     atomic_store(&d.ready, 0);

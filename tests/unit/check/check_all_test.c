@@ -36,6 +36,11 @@ static struct {
     uint64_t denied_by_slots;
 } d;
 
+#define NUMBERS 2000
+
+/* The bytes of the keys. */
+static uint64_t numbers[NUMBERS];
+
 static const char *const names[POLICIES] = {"a", "b", "c", "d", "e", "f"};
 
 static weir_limit random_limit(uint64_t *rng)
@@ -64,13 +69,17 @@ static void side_open(struct side *side, const weir_policy *policies)
     }
     for (size_t p = 0; p < POLICIES; p++) {
         for (size_t k = 0; k < KEYS; k++) {
-            side->keys[p][k] = weir_make_key(side->w, weir_find_policy(side->w, names[p]), &k, sizeof(k));
+            side->keys[p][k] =
+                weir_make_key(side->w, weir_find_policy(side->w, names[p]), &numbers[k], sizeof(numbers[k]));
         }
     }
 }
 
 static void open_both(uint64_t *rng)
 {
+    for (uint64_t i = 0; i < NUMBERS; i++) {
+        numbers[i] = i;
+    }
     weir_limit limits[POLICIES];
     weir_policy policies[POLICIES];
     for (size_t p = 0; p < POLICIES; p++) {
@@ -247,9 +256,9 @@ static void burst_all(uint64_t *rng, size_t width, size_t requests)
         keys[0][i] = d.slots.keys[p][k];
         keys[1][i] = d.table.keys[p][k];
         if (random_below(rng, 3) == 0) { /* one of many */
-            const uint64_t number = random_below(rng, 2000);
-            keys[0][i] = weir_make_key(d.slots.w, weir_find_policy(d.slots.w, names[p]), &number, sizeof(number));
-            keys[1][i] = weir_make_key(d.table.w, weir_find_policy(d.table.w, names[p]), &number, sizeof(number));
+            const uint64_t *number = &numbers[random_below(rng, NUMBERS)];
+            keys[0][i] = weir_make_key(d.slots.w, weir_find_policy(d.slots.w, names[p]), number, sizeof(*number));
+            keys[1][i] = weir_make_key(d.table.w, weir_find_policy(d.table.w, names[p]), number, sizeof(*number));
         }
     }
     memset(bits, 0xa5, sizeof(bits));
