@@ -82,6 +82,12 @@ static inline uint64_t presumed_pack(uint64_t limit, uint64_t now, uint64_t befo
     return min_u64(muldiv_ceil(now, most, whole), most) << 32 | min_u64(muldiv_ceil(before, most, whole), most);
 }
 
+/* The level when the next window begins: what is presumed of this window is of the one before from then on. */
+static inline uint64_t presumed_pass_on(uint64_t packed)
+{
+    return packed >> 32;
+}
+
 static inline uint64_t presumed_now(uint64_t limit, uint64_t packed)
 {
     return muldiv_floor(limit, packed >> 32, UINT32_MAX);

@@ -43,17 +43,21 @@ static void roll(struct cell *cell, const struct rule *rule, uint64_t now_ns)
 }
 
 /* Lets the sync state follow the cell's state into the window `seq`. */
-static void follow(struct sync_full *sync, uint32_t seq)
+static void follow(struct sync_full *sync, const struct rule *rule, uint32_t seq)
 {
     const uint32_t was = load_relaxed(&sync->allowance.seq);
     if (was == seq) {
         return;
     }
-    if (was != SEQ_NONE && ((seq - was) & WINDOW_SEQ_MASK) == 1) {
+    const bool next = was != SEQ_NONE && ((seq - was) & WINDOW_SEQ_MASK) == 1;
+    if (next) {
         counts_copy(&sync->before, &sync->now);
     } else {
         counts_clear(&sync->before);
     }
+    /* What was presumed is of the window of the last answer. No unit is presumed of this one yet. */
+    const uint64_t level = load_relaxed(&sync->allowance.level);
+    store_relaxed(&sync->allowance.level, next && rule_slides(rule) ? presumed_pass_on(level) : 0);
     counts_clear(&sync->now);
     sync->demand.own = sync->demand.local_seen = 0;
     store_relaxed(&sync->allowance.seen, 0);
@@ -72,7 +76,7 @@ static struct account of_window(const struct fleet *fleet, struct sync_full *syn
 {
     const uint32_t seq = window_seq(reading->state);
     struct account account = {.unreported = 0};
-    follow(sync, seq);
+    follow(sync, rule, seq);
     demand_begin(sync);
     for (unsigned before = 0; before < 2; before++) {
         struct sync_counts *counts = before != 0 ? &sync->before : &sync->now;
