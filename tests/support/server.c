@@ -88,11 +88,13 @@ static int try_port(int port)
 int server_free_port(void)
 {
     static int next;
+    static pid_t seeded_by;
     const int span = least_ephemeral_port() - PORT_LEAST;
     if (span < PORT_SPAN_LEAST) {
         return try_port(0);
     }
-    if (next == 0) {
+    if (seeded_by != getpid()) { /* a process forked after a call would get the ports of its parent */
+        seeded_by = getpid();
         next = (int) (((uint64_t) getpid() * PORT_STRIDE + (uint64_t) real_ns() / 1000) % (uint64_t) span);
     }
     for (int tries = 0; tries < span; tries++) {
@@ -157,13 +159,12 @@ static void run(const struct server *server)
     execvp(server_program(), constant.to);
 }
 
-static void launch(struct server *server)
+static pid_t spawn(const struct server *server)
 {
-    (void) unlink(server->socket);
     const pid_t parent = getpid();
-    server->pid = fork();
-    assert_true(server->pid >= 0);
-    if (server->pid == 0) {
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) {
             _exit(1);
@@ -174,10 +175,32 @@ static void launch(struct server *server)
         run(server);
         _exit(127);
     }
+    return pid;
+}
+
+static void launch(struct server *server)
+{
+    (void) unlink(server->socket);
+    server->pid = spawn(server);
     const uint64_t until_ns = real_ns() + START_LIMIT_NS;
-    for (;;) {
-        if (server_answers(connect_server(server))) {
-            return;
+    while (!server_answers(connect_server(server))) {
+        if (real_ns() > until_ns) {
+            fail_msg("redis-server does not answer");
+        }
+        nap();
+    }
+}
+
+/* As launch(), of a server that no client knows yet: where another process was given its port first, it gets another.
+ */
+static void launch_new(struct server *server)
+{
+    server->pid = spawn(server);
+    const uint64_t until_ns = real_ns() + START_LIMIT_NS;
+    while (!server_answers(connect_server(server))) {
+        if (waitpid(server->pid, NULL, WNOHANG) == server->pid) {
+            server->port = server_free_port();
+            server->pid = spawn(server);
         }
         if (real_ns() > until_ns) {
             fail_msg("redis-server does not answer");
@@ -204,7 +227,7 @@ void server_start_with(struct server *server, const char *password, bool stopped
 {
     server_init(server);
     server->password = password;
-    launch(server);
+    launch_new(server);
     if (stopped_when_full) {
         freeReplyObject(server_command(server, "CONFIG SET maxmemory 1"));
     }
