@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off: it would join the entries of the list. */
 /*
  * Charging the keys of a request that no grant covers, all or none: windows and token buckets, one limit each. The
- * table takes some 2,000 instructions for such a key, as it pins, reserves, verifies and commits; this takes some 300.
+ * table takes some 2,000 instructions for such a key, as it pins, reserves, verifies and commits; this takes some 400.
  *
  * The keys go through four passes:
  *
- *   plan_policy   works out the policy's numbers, and prefetches the key's lines;
- *   plan_cell     finds the key's cell, and inserts a new key. A key with a slot that is worth a grant is given one
- * that covers the cost, and is not charged here: a grant counts nothing; plan_swap     works out the swap that charges
- * the cell. Where a key has no room nothing was done so far; swap_cells    swaps, in order.
+ *   plan_policy  works out the policy's numbers, and prefetches the key's lines.
+ *   plan_cell    finds the key's cell, and inserts a new key. A key with a slot that is worth a grant is given one that
+ *                covers the cost, and is not charged here: a grant counts nothing.
+ *   plan_swap    works out the swap that charges the cell. Where a key has no room nothing was done so far.
+ *   swap_cells   swaps, in order.
  *
  * A swap fails where another thread has charged the cell since the plan. The swap is then planned anew. If the room is
  * gone by now, the charges before it are taken back. Meanwhile each cell but the last is held by a unit. So no other
  * thread is denied by a charge that is taken back (the denial rule of decide.c), and no such key is evicted.
  *
- * Ordering: [P1] of decide.c, [T3] of cell.h, [S4] in check.c. Progress: lock-free, but for the insertion of a key, and
- * for refunds.
+ * Ordering: [P1] of decide.c, [T3] of cell.h, [S1] in settle.c, [S4] in check.c. Progress: lock-free, but for the
+ * insertion of a key, and for refunds.
  */
+/* clang-format on */
 #include "check/all_direct.h"
 
+#include "base/numbers.h"
 #include "check/check.h"
 #include "check/direct_charge.h"
 #include "check/refund.h"
@@ -134,13 +138,18 @@ static enum plan plan_slot(const struct direct_all *all, struct direct_key *k)
 {
     struct weir_thread *t = all->t;
     const size_t index = (size_t) (k->slot - t->slots);
-    struct check c = {.t = t, .key = k->key, .cost = k->cost, .slot = k->slot, .commit = true, .epoch = all->epoch};
-    c.grant_wanted = slot_grant_size(t, index, all->epoch, k->cost);
-    c.policy = k->policy;
-    c.now_ns = k->snapshot->now_ns;
-    if (c.grant_wanted != 0 || !renew_is_idle(k->slot, &t->accounts[index], all->epoch)) {
-        return renew_to_cover(&c, k->snapshot) ? PLAN_COVERED : PLAN_TABLE;
+    const uint64_t wanted = slot_grant_size(t, index, all->epoch, k->cost);
+    if (wanted != 0 || !renew_is_idle(k->slot, &t->accounts[index], all->epoch)) {
+        /* The cost is spent from the grant, once every key has room. */
+        const struct check free_of_cost = {.t = t,
+                                           .key = k->key,
+                                           .cost = 0,
+                                           .slot = k->slot,
+                                           .epoch = all->epoch,
+                                           .grant_wanted = max_u64(wanted, k->cost)};
+        return renew_grant_of(&free_of_cost, k->snapshot) >= k->cost ? PLAN_COVERED : PLAN_TABLE;
     }
+    t->accounts[index].touched = all->epoch; /* no later key of the request is given this slot */
     k->cell = renew_pinned_cell(t, &t->accounts[index], k->hash);
     return k->cell != NULL ? PLAN_CHARGE : PLAN_TABLE;
 }
@@ -245,6 +254,25 @@ static bool swap_cells(struct direct_all *all)
     return swapped == all->count;
 }
 
+/*
+ * Whether the grants of the other keys are still there. The plans may have taken a while, for a lock of the table. A
+ * grant that is taken back from here on is spent late, as by weir_check [S1].
+ */
+static bool are_covered(const struct direct_all *all, const struct slots_found *found)
+{
+    for (size_t i = 0; i < found->list->count; i++) {
+        const struct slot *slot = found->slots[i];
+        if (slot != NULL) {
+            const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
+            if (grant_epoch(grant) != all->epoch ||
+                !grant_covers(grant, load_relaxed(&slot->used), found->list->costs[i])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 /* The verdict on the charged key with the least left. */
 static void write_verdict(const struct direct_all *all, weir_verdict *verdict)
 {
@@ -267,9 +295,7 @@ static void count_charged(struct direct_all *all)
     for (size_t i = 0; i < all->count; i++) {
         const struct direct_key *k = all->charged[i];
         if (k->slot != NULL) {
-            struct slot_account *account = &t->accounts[k->slot - t->slots];
-            account->direct += k->cost;
-            account->touched = all->epoch;
+            t->accounts[k->slot - t->slots].direct += k->cost;
         } else {
             *recent_key(t, k->key->hash) = recent_fingerprint(k->key->hash, all->epoch);
         }
@@ -318,15 +344,17 @@ bool all_direct_charge(struct weir_thread *t, const struct slots_found *found, c
     all.set = load_acquire(&t->process->policies); /* [S4] */
     all.count = 0;
     /* Acquire: pairs with override_set.h. Where keys have entries of their own the table looks for them. */
-    if (all.epoch == EPOCH_ASLEEP || load_acquire(&all.set->overrides) != NULL || !plan_all(&all, found, cold) ||
-        !swap_cells(&all)) {
+    if (all.epoch == EPOCH_ASLEEP || load_acquire(&all.set->overrides) != NULL || !plan_all(&all, found, cold)) {
         return false;
     }
     for (size_t i = 0; i < cold->count; i++) {
-        found->slots[all.keys[i].index] = all.keys[i].slot;
+        found->slots[all.keys[i].index] = all.keys[i].slot; /* some were given one */
     }
     for (size_t i = 0; i < all.count; i++) {
         found->slots[all.charged[i]->index] = NULL;
+    }
+    if (!are_covered(&all, found) || !swap_cells(&all)) {
+        return false;
     }
     if (verdict != NULL) {
         write_verdict(&all, verdict);

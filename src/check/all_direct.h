@@ -18,16 +18,16 @@ struct slots_found {
     const struct slot *any; /* one of them with a word of this epoch; NULL: there is none */
 };
 
-/* The keys of a request that no grant covers. One index more is written than there are keys. */
+/* The keys of a request that no grant covers. */
 struct cold_keys {
-    uint8_t indices[WEIR_MAX_KEYS_AT_ONCE + 1];
+    uint8_t indices[WEIR_MAX_KEYS_AT_ONCE];
     size_t count;
 };
 
 /*
- * Charges the cold keys, or gives their slots a grant that covers their cost. The slots that are left in found->slots
- * have such grants after that. The verdict is of the charged key with the least left; without one its `remaining` is
- * UINT64_MAX. False: nothing was counted. Within an RCU section.
+ * Charges the cold keys, or gives their slots grants that cover their costs. After that found->slots has the slots
+ * whose grants are to be spent. The verdict is of the charged key with the least left; where no key is charged its
+ * `remaining` is UINT64_MAX. False: nothing was counted. Within an RCU section.
  */
 bool all_direct_charge(struct weir_thread *t, const struct slots_found *found, const struct cold_keys *cold,
                        weir_verdict *verdict);

@@ -75,16 +75,10 @@ const struct policy *check_policy(const struct policy_set *set, const weir_key *
     return policy;
 }
 
-void check_prefetch(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
+void check_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
 {
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
-    if (slot_may_have(t, key->hash)) {
-        for (size_t way = 0; way < SLOT_WAYS; way++) {
-            __builtin_prefetch(&t->slots[slot_set(t, key->hash) + way], 1);
-        }
-        return;
-    }
-    for (size_t limit = 0; policy != NULL && limit < policy->limit_count; limit++) {
+    for (size_t limit = 0; policy != NULL && limit < policy->limit_count && !slot_may_have(t, key->hash); limit++) {
         table_prefetch(&t->process->table, cell_hash(policy, key, limit));
     }
 }

@@ -49,7 +49,7 @@ static inline bool has_slot(struct slot *const *slots, size_t count, const struc
  * twice ends them: its grant must cover both costs.
  */
 static inline size_t find_granted(const struct weir_thread *t, const weir_key *keys, const uint64_t *costs,
-                                  size_t count, struct slot *slots[WEIR_MAX_KEYS_AT_ONCE])
+                                  size_t count, struct slot **slots)
 {
     const uint32_t epoch = load_relaxed(&t->line->epoch);
     for (size_t i = 0; i < count; i++) {
@@ -74,28 +74,36 @@ static inline size_t find_granted(const struct weir_thread *t, const weir_key *k
     return count;
 }
 
-/* Spends the costs. The grants are this thread's own: one that is being taken back is spent late, as by weir_check
- * [S1]. */
-static inline void spend_granted(const struct weir_thread *t, struct slot *const *slots, const uint64_t *costs,
-                                 size_t count, weir_verdict *verdict)
+/*
+ * Spends the costs. The grants are this thread's own: one that is being taken back is spent late, as by weir_check
+ * [S1]. `charged`: keys without a slot here were charged, and the verdict is of one of them so far. The verdict becomes
+ * that of the key with the least left.
+ */
+static inline __attribute__((always_inline)) void spend_grants(const struct weir_thread *t, struct slot *const *slots,
+                                                               const uint64_t *costs, size_t count, bool charged,
+                                                               weir_verdict *verdict)
 {
-    const struct slot *least = slots[0];
-    uint64_t least_left = UINT64_MAX;
-    uint8_t key_index = 0;
+    const bool begun = charged && verdict != NULL;
+    const struct slot *least = charged ? NULL : slots[0];
+    uint64_t least_left = begun ? verdict->remaining : UINT64_MAX;
+    size_t key_index = begun ? verdict->key_index : WEIR_MAX_KEYS_AT_ONCE;
     for (size_t i = 0; i < count; i++) {
         struct slot *slot = slots[i];
+        if (charged && slot == NULL) {
+            continue;
+        }
         const uint64_t meta = load_relaxed(&slot->meta); /* the owner's own */
         const uint64_t used = slot_spend(t, slot, meta, load_relaxed(&slot->used), costs[i]);
         const uint64_t left = load_relaxed(&slot->remaining_base) - used;
-        if (left < least_left) {
-            least_left = left;
+        if (left < least_left || (charged && left == least_left && i < key_index)) {
             least = slot;
-            key_index = (uint8_t) i;
+            least_left = left;
+            key_index = i;
         }
     }
-    if (verdict != NULL) {
+    if (verdict != NULL && (!charged || least != NULL)) {
         slot_verdict_allowed(verdict, t->line, least, load_relaxed(&least->meta), least_left);
-        verdict->key_index = key_index;
+        verdict->key_index = (uint8_t) key_index;
     }
 }
 
@@ -159,66 +167,41 @@ static void count_by_slot(const struct weir_thread *t, struct slot *slot)
     counter_add(meta.shadow ? &tally->allowed : &tally->denied, 1);
 }
 
-/* Counts a denied request for each of its keys. */
-static void count_denied_keys(struct weir_thread *t, const struct slots_found *found, bool all_have_slots)
+/* Counts a denied request for each of its keys. `looks`: some have no slot, and their policies are looked for. */
+static void count_denied_keys(struct weir_thread *t, const struct slots_found *found, bool looks)
 {
-    if (!all_have_slots) {
+    const struct policy_set *set = NULL;
+    if (looks) {
         rcu_enter();
+        set = load_acquire(&t->process->policies); /* pairs with the publication in weir_set_policies */
     }
     for (size_t i = 0; i < found->list->count; i++) {
         if (found->slots[i] != NULL) {
             count_by_slot(t, found->slots[i]);
             continue;
         }
-        const struct policy *policy = check_policy(load_acquire(&t->process->policies), &found->list->keys[i]);
+        const struct policy *policy = check_policy(set, &found->list->keys[i]);
         if (policy == NULL) {
             counter_add(&t->unknown_count, 1);
         } else {
             check_tally(t, policy, policy->mode == WEIR_SHADOW && policy->override != OVERRIDE_DENY);
         }
     }
-    if (!all_have_slots) {
+    if (looks) {
         rcu_leave();
     }
 }
 
 /* Denies a request by a slot's denial, which is the one with the longest wait. */
-static void deny(struct weir_thread *t, const struct slots_found *found, size_t denied_by, bool all_have_slots,
+static void deny(struct weir_thread *t, const struct slots_found *found, size_t denied_by, bool looks,
                  weir_verdict *verdict)
 {
-    count_denied_keys(t, found, all_have_slots);
+    count_denied_keys(t, found, looks);
     if (verdict != NULL) {
         const struct slot *slot = found->slots[denied_by];
         const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;
         slot_verdict_denied(verdict, t->line, slot, load_relaxed(&slot->meta), false, remaining);
         verdict->key_index = (uint8_t) denied_by;
-    }
-}
-
-/* Spends the grants of the keys with a slot. The verdict is of the key with the least left: it is of a cold key so far.
- */
-static void spend_grants(const struct weir_thread *t, const struct slots_found *found, weir_verdict *verdict)
-{
-    const struct slot *least = NULL;
-    uint64_t least_left = verdict != NULL ? verdict->remaining : 0;
-    size_t key_index = verdict != NULL ? verdict->key_index : 0;
-    for (size_t i = 0; i < found->list->count; i++) {
-        struct slot *slot = found->slots[i];
-        if (slot == NULL) {
-            continue;
-        }
-        const uint64_t meta = load_relaxed(&slot->meta);
-        const uint64_t used = slot_spend(t, slot, meta, load_relaxed(&slot->used), found->list->costs[i]);
-        const uint64_t left = load_relaxed(&slot->remaining_base) - used;
-        if (left < least_left || (left == least_left && i < key_index)) {
-            least = slot;
-            least_left = left;
-            key_index = i;
-        }
-    }
-    if (verdict != NULL && least != NULL) {
-        slot_verdict_allowed(verdict, t->line, least, load_relaxed(&least->meta), least_left);
-        verdict->key_index = (uint8_t) key_index;
     }
 }
 
@@ -230,7 +213,7 @@ static bool charge(struct weir_thread *t, const struct slots_found *found, const
     const bool charged = all_direct_charge(t, found, cold, verdict);
     rcu_leave();
     if (charged) {
-        spend_grants(t, found, verdict);
+        spend_grants(t, found->slots, found->list->costs, found->list->count, true, verdict);
     }
     return charged;
 }
@@ -239,9 +222,8 @@ static bool charge(struct weir_thread *t, const struct slots_found *found, const
 static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread *t, struct slots_found *found,
                                                               weir_verdict *verdict)
 {
-    struct cold_keys cold; /* that no grant covers */
+    struct cold_keys cold;
     size_t denied_by = SIZE_MAX;
-    bool all_have_words = true; /* of this epoch */
     bool may_pass = true;
     cold.count = 0;
     found->any = found->granted != 0 ? found->slots[0] : NULL;
@@ -253,7 +235,6 @@ static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread
         case STANDING_NO_SLOT:
         case STANDING_UNCOVERED:
             cold.indices[cold.count++] = (uint8_t) i;
-            all_have_words = false;
             break;
         case STANDING_COVERED:
             break;
@@ -270,11 +251,11 @@ static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread
             break;
         }
     }
-    if (denied_by != SIZE_MAX && (all_have_words || verdict == NULL)) {
+    if (denied_by != SIZE_MAX && (cold.count == 0 || verdict == NULL)) {
         for (size_t i = 0; i < cold.count; i++) {
             found->slots[cold.indices[i]] = NULL; /* a slot without a word of this epoch says nothing */
         }
-        deny(t, found, denied_by, cold.count == 0, verdict);
+        deny(t, found, denied_by, cold.count != 0, verdict);
         return SLOT_DENIED;
     }
     return may_pass && cold.count != 0 && charge(t, found, &cold, verdict) ? SLOT_ALLOWED : SLOT_NO_ANSWER;
@@ -295,12 +276,12 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
     costs = costs != NULL ? costs : ones;
     const size_t granted = find_granted(t, keys, costs, count, slots);
     if (likely(granted == count && count != 0)) {
-        spend_granted(t, slots, costs, count, verdict);
+        spend_grants(t, slots, costs, count, false, verdict);
         return true;
     }
+    tick_look(t);
     const struct key_list list = {keys, costs, count};
     struct slots_found found = {.list = &list, .slots = slots, .granted = granted};
-    tick_look(t);
     const enum slot_answer answer = check_slots(t, &found, verdict);
     return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : all_table_check(t, &list, verdict);
 }

@@ -2,8 +2,8 @@
 /*
  * weir_check_all_burst: many requests of several keys each, such as packets with their address and prefixes.
  *
- * The keys of some requests are prefetched, then those requests are decided in order, each as by weir_check_all. Keys
- * that have a slot are in a cache mostly; the others cost a miss each, and all misses of a part overlap.
+ * The cells of some requests' keys are prefetched, then those requests are decided in order, each as by weir_check_all.
+ * Slots stay in a cache. A key without a slot costs a miss, and all misses of a part overlap.
  *
  * Ordering: none of its own. Progress: as weir_check.
  */
@@ -16,19 +16,19 @@
 /* Keys of one part: as many lines stay in a first cache of 32 KiB, and more misses than a core has under way. */
 #define AHEAD 64
 
-/* What remains of a burst. */
+/* A part of a burst. */
 struct all_burst {
     const weir_key *keys;
     const uint64_t *costs; /* NULL: 1 each */
     size_t keys_per_request;
 };
 
-static void prefetch_keys(const struct weir_thread *t, const weir_key *keys, size_t count)
+static void prefetch_cells(const struct weir_thread *t, const weir_key *keys, size_t count)
 {
     rcu_enter();
     const struct policy_set *set = load_acquire(&t->process->policies); /* a hint: each check loads it again */
     for (size_t i = 0; i < count; i++) {
-        check_prefetch(t, set, &keys[i]);
+        check_prefetch_cells(t, set, &keys[i]);
     }
     rcu_leave();
 }
@@ -60,7 +60,7 @@ size_t weir_check_all_burst(weir_thread *t, const weir_key *keys, size_t keys_pe
         const size_t at = first * keys_per_request;
         const struct all_burst burst = {keys + at, costs != NULL ? costs + at : NULL, keys_per_request};
         if (prefetches) {
-            prefetch_keys(t, burst.keys, count * keys_per_request);
+            prefetch_cells(t, burst.keys, count * keys_per_request);
         }
         const uint64_t bits = check_requests(t, &burst, count);
         allowed += (size_t) __builtin_popcountll(bits);

@@ -93,6 +93,15 @@ static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burs
     return snapshot;
 }
 
+/* Prefetches what weir_check will read of a key that has a slot, or is not charged directly. */
+static __attribute__((noinline)) void prepare_alone(const struct burst *b, const weir_key *key)
+{
+    for (size_t way = 0; way < SLOT_WAYS && slot_may_have(b->t, key->hash); way++) {
+        __builtin_prefetch(&b->t->slots[slot_set(b->t, key->hash) + way], 1);
+    }
+    check_prefetch_cells(b->t, b->set, key);
+}
+
 /* Chooses the keys without a slot that get none now, and prefetches their first lines. */
 static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
 {
@@ -113,7 +122,7 @@ static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t 
                      slot_may_have(t, key->hash))) {
             ahead->snapshot = NULL;
             ahead->cell = NULL;
-            check_prefetch(t, b->set, key);
+            prepare_alone(b, key);
             continue;
         }
         *recent = fingerprint;

@@ -58,7 +58,8 @@ static bool charge_cell(const struct renewal *w, uint64_t own, struct state *cha
         return false;
     }
     *left -= w->c->cost;
-    /* Without a cost a window still has to be the present one: what passes on the grant is charged there later. */
+    /* Without a cost too: the state becomes that of the present window, in which the grant's units are charged later.
+     */
     *charged = rule_charge(&w->snapshot->rule, state, w->snapshot->now_ns, w->c->cost);
     struct dwcas_value next = cell_value(*charged, value);
     next.b += w->granted != 0 ? GENERATION_ONE : 0; /* [P1] */
@@ -98,11 +99,10 @@ static bool renew_locked(struct renewal *w)
     store_relaxed(&w->account->accounted, used);
     store_relaxed(&w->account->granted, 0);
     const struct rule *rule = &w->snapshot->rule;
-    /* A grant that begins with no unit charged: a window ends when the first one is. A bucket's end moves with units.
-     */
-    const bool unused = w->c->cost == 0 && rule_kind(rule) == RULE_WINDOW;
-    const struct state first = unused ? rule_charge(rule, state, w->snapshot->now_ns, 1) : state;
-    const uint64_t reset_after_ns = rule_reset_after(rule, first, w->snapshot->now_ns);
+    /* A verdict is of the state after a unit was used. A window without units would be said to have no end. */
+    const bool unused_window = w->c->cost == 0 && rule_kind(rule) == RULE_WINDOW;
+    const struct state used_state = unused_window ? rule_charge(rule, state, w->snapshot->now_ns, 1) : state;
+    const uint64_t reset_after_ns = rule_reset_after(rule, used_state, w->snapshot->now_ns);
     if (w->granted != 0) {
         w->account->rules[0] = *rule;
         const struct slot_terms terms = {.now_ns = w->snapshot->now_ns,
@@ -177,22 +177,17 @@ bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
     return allowed;
 }
 
-bool renew_to_cover(const struct check *c, const struct policy_snapshot *snapshot)
+uint64_t renew_grant_of(const struct check *c, const struct policy_snapshot *snapshot)
 {
     struct slot_account *account = &c->t->accounts[c->slot - c->t->slots];
     struct cell *cell = renew_pinned_cell(c->t, account, policy_snapshot_hash(snapshot, c->key));
-    bool covered = false;
     if (cell == NULL || !may_renew(c, snapshot, account) || !slot_trylock(account)) {
-        return false;
+        return 0;
     }
-    struct check free = *c;
-    free.cost = 0; /* the cost is spent from the grant */
-    free.verdict = NULL;
-    free.grant_wanted = max_u64(c->grant_wanted, c->cost);
     store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */
-    struct renewal w = {.c = &free, .snapshot = snapshot, .slot = c->slot, .account = account, .cell = cell};
-    covered = renew_locked(&w) && w.granted >= c->cost;
+    struct renewal w = {.c = c, .snapshot = snapshot, .slot = c->slot, .account = account, .cell = cell};
+    const uint64_t granted = renew_locked(&w) ? w.granted : 0;
     slot_unlock(account);
     account->touched = c->epoch;
-    return covered;
+    return granted;
 }

@@ -35,8 +35,8 @@ struct slot_account;
  */
 bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot);
 
-/* Settles a slot and gives it a grant that covers the cost, which is not counted yet. False: there is no such room. */
-bool renew_to_cover(const struct check *c, const struct policy_snapshot *snapshot);
+/* Settles the slot and gives it a grant, of a check whose cost is 0: counts nothing. Returns the units granted. */
+uint64_t renew_grant_of(const struct check *c, const struct policy_snapshot *snapshot);
 
 /* The cell that a slot pins for a hash; NULL: it pins another one, or several. */
 struct cell *renew_pinned_cell(const struct weir_thread *t, const struct slot_account *account, uint64_t hash);
