@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hints to the compiler, properties of the build, and the machine's numbers. Names: likely, unlikely. */
+/* Hints to the compiler, properties of the build, and the machine's numbers. Names: likely, unlikely, prefetch_line. */
 #ifndef WEIR_BASE_COMPILER_H
 #define WEIR_BASE_COMPILER_H
 
@@ -8,6 +8,18 @@
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+
+/*
+ * Prefetches the cache line of an address, valid or not, which is about to be written.
+ *
+ * gcc 12 takes a function that does nothing but __builtin_prefetch for one without an effect, and drops the calls of
+ * it. The empty assembly is an effect. So the builtin is used here alone.
+ */
+#define prefetch_line(address)                                                                                         \
+    do {                                                                                                               \
+        __builtin_prefetch((address), 1);                                                                              \
+        __asm__ volatile("");                                                                                          \
+    } while (0)
 
 /* A switch, set in a build under ThreadSanitizer, which sees no ordering in assembly: gcc and clang tell of it
  * differently.

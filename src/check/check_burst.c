@@ -20,6 +20,7 @@
  *
  * Ordering: as direct_charge.h; [S4] in check.c. Progress: as weir_check.
  */
+#include "base/compiler.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "check/check.h"
@@ -97,7 +98,7 @@ static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burs
 static __attribute__((noinline)) void prepare_alone(const struct burst *b, const weir_key *key)
 {
     for (size_t way = 0; way < SLOT_WAYS && slot_may_have(b->t, key->hash); way++) {
-        __builtin_prefetch(&b->t->slots[slot_set(b->t, key->hash) + way], 1);
+        prefetch_line(&b->t->slots[slot_set(b->t, key->hash) + way]);
     }
     check_prefetch_cells(b->t, b->set, key);
 }
@@ -130,7 +131,7 @@ static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t 
         ahead->cost = costs[i];
         ahead->hash = policy_snapshot_hash(snapshot, key);
         ahead->cell = &table->cells[table_pair(table, ahead->hash)];
-        __builtin_prefetch(ahead->cell, 1);
+        prefetch_line(ahead->cell);
     }
 }
 
@@ -166,7 +167,7 @@ static void find_lines(struct burst *b, size_t count)
     for (size_t i = 0; i < missing; i++) {
         struct ahead *ahead = b->missing[i];
         ahead->cell = line_full(ahead->cell) ? &b->table->cells[table_second_pair(b->table, ahead->hash)] : ahead->cell;
-        __builtin_prefetch(ahead->cell, 1);
+        prefetch_line(ahead->cell);
     }
 }
 
@@ -179,7 +180,7 @@ static void prepare_swaps(const struct burst *b, struct ahead *const *list, size
         struct policy_snapshot *snapshot = ahead->snapshot;
         uint64_t held;
         if (unlikely(snapshot->fleet)) {
-            __builtin_prefetch(&b->t->process->syncs.compacts[cell - b->table->cells]);
+            prefetch_line(&b->t->process->syncs.compacts[cell - b->table->cells]);
             ahead->shared = cell;
             ahead->cell = NULL;
         } else if (likely(direct_look(snapshot, cell, ahead->hash, ahead->cost, &ahead->swap, &held))) {

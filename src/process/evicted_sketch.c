@@ -63,6 +63,7 @@
 #include <errno.h>
 
 #include "base/atomics.h"
+#include "base/compiler.h"
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "base/pages.h"
@@ -287,7 +288,7 @@ void sketch_prefetch(const struct sketch *sketch, uint64_t hash)
 {
     uint64_t fingerprint;
     if (load_relaxed(&sketch->used) != 0) {
-        __builtin_prefetch(row_of(sketch, hash, &fingerprint), 1);
+        prefetch_line(row_of(sketch, hash, &fingerprint));
     }
 }
 

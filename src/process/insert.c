@@ -18,6 +18,7 @@
  */
 #include "process/insert.h"
 
+#include "base/compiler.h"
 #include "process/evict.h"
 #include "process/process.h"
 #include "process/sync_pool.h"
@@ -232,13 +233,13 @@ static void occupy(struct process *process, uint32_t at, const struct insertion 
 static void prefetch(const struct process *process, const struct insertion *new)
 {
     const struct table *table = &process->table;
-    __builtin_prefetch(&table->locks[new->sets[0] / SET_CELLS], 1);
-    __builtin_prefetch(&table->cells[new->pairs[1]]);
+    prefetch_line(&table->locks[new->sets[0] / SET_CELLS]);
+    prefetch_line(&table->cells[new->pairs[1]]);
     for (size_t i = 0; i < 2; i++) {
         const size_t first = new->sets[i];
-        __builtin_prefetch(&table->metas[first]);
+        prefetch_line(&table->metas[first]);
         for (size_t at = first; at < first + SET_CELLS; at += PAIR_CELLS) {
-            __builtin_prefetch(&table->cells[at]);
+            prefetch_line(&table->cells[at]);
         }
     }
     sketch_prefetch(&process->sketch, new->hash);

@@ -8,6 +8,7 @@
 #include "algorithm/bucket.h"
 #include "algorithm/history.h"
 #include "algorithm/window.h"
+#include "base/compiler.h"
 #include "base/pages.h"
 #include "process/process.h"
 
@@ -268,7 +269,7 @@ static uint32_t oldest_sync(struct sync_states *syncs, uint32_t round)
     /* The next search begins here. */
     for (uint32_t i = 0; i < SAMPLE; i++) {
         const uint32_t next = syncs->hand + i;
-        __builtin_prefetch(&syncs->pool[next < syncs->count ? next : next - syncs->count].cell);
+        prefetch_line(&syncs->pool[next < syncs->count ? next : next - syncs->count].cell);
     }
     return oldest;
 }

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "process/process.h"
 #include "process/sync_state.h"
 
@@ -70,9 +71,9 @@ bool sync_demote(struct process *process, uint32_t index);
 /* Prefetches all of a cell but its full sync state, for the background thread. */
 static inline void sync_prefetch_cell(const struct process *process, uint32_t cell)
 {
-    __builtin_prefetch(&process->table.cells[cell], 1);
-    __builtin_prefetch(&process->table.metas[cell]);
-    __builtin_prefetch(&process->syncs.compacts[cell], 1);
+    prefetch_line(&process->table.cells[cell]);
+    prefetch_line(&process->table.metas[cell]);
+    prefetch_line(&process->syncs.compacts[cell]);
 }
 
 /* Prefetches the full state of a cell whose compact state is cached. */
@@ -80,7 +81,7 @@ static inline void sync_prefetch(const struct sync_states *syncs, uint32_t cell)
 {
     const struct sync_full *sync = sync_of(syncs, cell);
     for (size_t at = 0; sync != NULL && at < sizeof(*sync); at += CACHE_LINE) {
-        __builtin_prefetch((const char *) sync + at, 1);
+        prefetch_line((const char *) sync + at);
     }
 }
 

@@ -32,6 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "base/numbers.h"
 #include "process/bitmap.h"
 #include "process/cell.h"
@@ -95,16 +96,16 @@ uint32_t table_find(const struct table *table, uint64_t hash);
 /* Prefetches both pairs of a hash. */
 static inline void table_prefetch(const struct table *table, uint64_t hash)
 {
-    __builtin_prefetch(&table->cells[table_pair(table, hash)], 1);
-    __builtin_prefetch(&table->cells[table_second_pair(table, hash)], 1);
+    prefetch_line(&table->cells[table_pair(table, hash)]);
+    prefetch_line(&table->cells[table_second_pair(table, hash)]);
 }
 
 /* Prefetches both sets of a hash: for one known key in thirty, and for new keys. */
 static inline void table_prefetch_far(const struct table *table, uint64_t hash)
 {
     for (size_t pair = 0; pair < SET_CELLS; pair += PAIR_CELLS) {
-        __builtin_prefetch(&table->cells[table_pair(table, hash) ^ pair], 1);
-        __builtin_prefetch(&table->cells[table_other_set(table, hash) + pair], 1);
+        prefetch_line(&table->cells[table_pair(table, hash) ^ pair]);
+        prefetch_line(&table->cells[table_other_set(table, hash) + pair]);
     }
 }
 

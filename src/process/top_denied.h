@@ -39,6 +39,7 @@
 #include <stdint.h>
 
 #include "algorithm/top_k.h"
+#include "base/compiler.h"
 #include "base/numbers.h"
 #include "process/bitmap.h"
 #include "process/key_name.h"
@@ -95,7 +96,7 @@ void top_denied_add(struct process *process, uint32_t cell, uint64_t units);
 /* Prefetches a cell's count where a denial is likely, while the table decides. */
 static inline void top_denied_prefetch(const struct top_denied *top_denied, uint32_t cell)
 {
-    __builtin_prefetch((const void *) &top_denied->entries[cell], 1);
+    prefetch_line(&top_denied->entries[cell]);
 }
 
 /* A key moves from one locked cell to another. */
