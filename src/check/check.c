@@ -8,12 +8,14 @@
  *   try_cached_denial   The slot has a denial of this epoch that slot_answer() leaves out.
  *   try_renew_grant     The key has a slot, its policy has one window or token bucket: settle the slot, charge the
  *                       cost, and grant the next units, all in one compare-and-swap (renew_grant.h).
- *   try_direct_charge   The key has no slot, its policy has one window or token bucket: charge the key's cell in one
+ *   charge_cold         The key has no slot, its policy has one window or token bucket: charge the key's cell in one
  *                       compare-and-swap (direct_charge.h).
  *   decide_in_table     Any policy, any algorithm, and every denial that is not cached (decide.c).
  *
  * Both charges need the policy's numbers at this time. A thread caches them for the epoch, so the charge is first
  * tried without RCU. Where they are not cached the charge is tried within the RCU section. A charge is tried once.
+ *
+ * charge_cold is short, so that a processor looks past it to the memory that the next checks wait for.
  *
  * A key gets a slot when it comes a second time within an epoch. weir_peek goes to decide_in_table at once.
  *
@@ -137,17 +139,12 @@ static inline bool try_renew_grant(struct check *c, const struct policy_snapshot
     return renew_grant(&renewed, snapshot);
 }
 
-/* Charges the cell of a key that has no slot. */
-static inline bool try_direct_charge(const struct check *c, const struct policy_snapshot *snapshot)
-{
-    return direct_check(c->t, snapshot, c->key, c->cost, c->verdict);
-}
-
 /* Tries the charge that the key is for. True: it was counted, and is allowed. */
 static inline bool try_charge(struct check *c, const struct policy_snapshot *snapshot)
 {
     c->charge_tried = true;
-    const bool allowed = c->slot != NULL ? try_renew_grant(c, snapshot) : try_direct_charge(c, snapshot);
+    const bool allowed =
+        c->slot != NULL ? try_renew_grant(c, snapshot) : direct_check(c->t, snapshot, c->key, c->cost, c->verdict);
     if (allowed) {
         counter_add(&c->t->tallies[snapshot->id].allowed, 1);
     }
@@ -192,45 +189,84 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
 
 /* The policy's numbers, as the thread has cached them for this epoch; NULL: it has not, or a look at the clock is due.
  */
-static inline const struct policy_snapshot *cached_snapshot(const struct check *c)
+static inline const struct policy_snapshot *cached_snapshot(const struct weir_thread *t, const weir_key *key,
+                                                            uint32_t epoch)
 {
-    const struct policy_snapshot *snapshot = policy_snapshot_place(c->t, c->key->policy);
-    const bool usable = snapshot->epoch == c->epoch && snapshot->id == c->key->policy && c->cost != 0;
-    return usable && !thread_wants_look(c->t) ? snapshot : NULL;
+    const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
+    const bool usable = snapshot->epoch == epoch && snapshot->id == key->policy;
+    return likely(usable && !thread_wants_look(t)) ? snapshot : NULL;
 }
 
-/* Whether a key without a slot is to get one now: it comes a second time, and a slot may be had. */
-static inline bool gets_slot(const struct check *c)
-{
-    return slot_is_recent(c->t, c->key->hash, c->epoch) && *set_busy_epoch(c->t, c->key->hash) != c->epoch;
-}
-
-/* The tries that need no RCU section: all that they read is the thread's own or a cell. */
-static inline __attribute__((always_inline)) enum slot_answer check_by_cache(struct check *c)
+/* Tries what needs no RCU section for a key with a slot: all that is read is the thread's own or a cell. */
+static inline __attribute__((always_inline)) enum slot_answer check_by_slot(struct check *c)
 {
     c->epoch = load_acquire(&c->t->line->epoch); /* [S4] */
-    if (c->slot != NULL) {
-        const enum slot_answer answer = try_cached_denial(c);
-        if (answer != SLOT_NO_ANSWER) {
-            return answer;
-        }
+    const enum slot_answer answer = try_cached_denial(c);
+    if (answer != SLOT_NO_ANSWER) {
+        return answer;
     }
-    const struct policy_snapshot *snapshot = cached_snapshot(c);
-    if (snapshot == NULL) {
-        return SLOT_NO_ANSWER;
-    }
-    if (c->slot == NULL) {
-        /* Both lines of the key: the misses are most of what follows, and one key in four is in the second. */
-        table_prefetch(&c->t->process->table, policy_snapshot_hash(snapshot, c->key));
-        if (gets_slot(c)) {
-            return SLOT_NO_ANSWER;
-        }
-    }
-    if (!try_charge(c, snapshot)) {
+    const struct policy_snapshot *snapshot = c->cost != 0 ? cached_snapshot(c->t, c->key, c->epoch) : NULL;
+    if (snapshot == NULL || !try_charge(c, snapshot)) {
         return SLOT_NO_ANSWER;
     }
     counter_add(&c->t->slow_count, 1);
     return SLOT_ALLOWED;
+}
+
+/* Whether a key without a slot is to get one now: it comes a second time, and a slot may be had. */
+static inline bool gets_slot(struct weir_thread *t, const weir_key *key, uint32_t epoch)
+{
+    return slot_is_recent(t, key->hash, epoch) && *set_busy_epoch(t, key->hash) != epoch;
+}
+
+enum charge { CHARGE_NOT_TRIED, CHARGE_FAILED, CHARGE_DONE };
+
+/* The tail of charge_cold() where a guess at the key's cell was wrong, or the cell has no room. */
+static __attribute__((noinline)) enum charge charge_unguessed(struct weir_thread *t, const weir_key *key, uint64_t cost,
+                                                              weir_verdict *verdict, const struct cell *guess)
+{
+    const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
+    if (load_relaxed(&guess->hash) == policy_snapshot_hash(snapshot, key)) { /* [T1] only a hint */
+        top_denied_prefetch(&t->process->top_denied, (uint32_t) (guess - t->process->table.cells));
+        return CHARGE_FAILED;
+    }
+    if (!direct_check(t, snapshot, key, cost, verdict)) {
+        return CHARGE_FAILED;
+    }
+    counter_add(&t->tallies[snapshot->id].allowed, 1);
+    counter_add(&t->slow_count, 1);
+    return CHARGE_DONE;
+}
+
+/* Charges the cell of a key without a slot, without an RCU section: all that is read is the thread's own or a cell. */
+static inline __attribute__((always_inline)) enum charge charge_cold(struct weir_thread *t, const weir_key *key,
+                                                                     uint64_t cost, weir_verdict *verdict)
+{
+    const uint32_t epoch = load_acquire(&t->line->epoch); /* [S4] */
+    const struct policy_snapshot *snapshot = cached_snapshot(t, key, epoch);
+    if (unlikely(snapshot == NULL || cost - 1 >= snapshot->limit_at.limit)) {
+        return CHARGE_NOT_TRIED;
+    }
+    const uint64_t hash = policy_snapshot_hash(snapshot, key);
+    const struct table_pairs pairs = table_pairs_of(&t->process->table, hash);
+    table_prefetch_pairs(pairs);
+    if (unlikely(gets_slot(t, key, epoch))) {
+        return CHARGE_NOT_TRIED;
+    }
+    struct cell *cell = table_guess(pairs, hash);
+    struct direct_swap swap;
+    uint64_t held;
+    if (unlikely(!direct_look(snapshot, cell, hash, cost, &swap, &held) ||
+                 !dwcas_swap(&cell->state, &swap.from, swap.to))) {
+        return charge_unguessed(t, key, cost, verdict, cell);
+    }
+    counter_add(&t->tallies[snapshot->id].allowed, 1);
+    counter_add(&t->slow_count, 1);
+    if (verdict != NULL) {
+        const struct direct_answer how = {.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};
+        direct_verdict(verdict, t, snapshot, &how);
+    }
+    return CHARGE_DONE;
 }
 
 /* Gives a slot to a key that comes a second time within an epoch, where there is one to be had. */
@@ -284,15 +320,27 @@ static __attribute__((noinline)) bool check_under_rcu(struct check c)
 }
 
 /* The parameters are in the order of weir_check's: a hit then keeps them where they are. */
-static __attribute__((noinline)) bool check_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
-                                                 weir_verdict *verdict, struct slot *slot)
+static __attribute__((noinline)) bool check_slot_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
+                                                      weir_verdict *verdict, struct slot *slot)
 {
     struct check c = {.t = t, .key = key, .cost = cost, .verdict = verdict, .slot = slot, .commit = true};
-    const enum slot_answer answer = check_by_cache(&c);
+    const enum slot_answer answer = check_by_slot(&c);
     if (answer != SLOT_NO_ANSWER) {
         return answer == SLOT_ALLOWED;
     }
     return check_under_rcu(c);
+}
+
+static __attribute__((noinline)) bool check_cold(struct weir_thread *t, const weir_key *key, uint64_t cost,
+                                                 weir_verdict *verdict)
+{
+    const enum charge charge = charge_cold(t, key, cost, verdict);
+    return charge == CHARGE_DONE || check_under_rcu((struct check){.t = t,
+                                                                   .key = key,
+                                                                   .cost = cost,
+                                                                   .verdict = verdict,
+                                                                   .commit = true,
+                                                                   .charge_tried = charge == CHARGE_FAILED});
 }
 
 /* The function begins a cache line: then a hit takes as long wherever the functions before it end. */
@@ -304,20 +352,24 @@ __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_
         return check_allow_unattached(verdict);
     }
     if (unlikely(!slot_get(t, key->hash, &slot))) {
-        return check_slow(t, key, cost, verdict, NULL);
+        return check_cold(t, key, cost, verdict);
     }
     const enum slot_answer answer = slot_answer(t, slot, cost, verdict);
-    return likely(answer != SLOT_NO_ANSWER) ? answer == SLOT_ALLOWED : check_slow(t, key, cost, verdict, slot);
+    return likely(answer != SLOT_NO_ANSWER) ? answer == SLOT_ALLOWED : check_slot_slow(t, key, cost, verdict, slot);
 }
 
 bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
     struct check c = {.t = t, .key = key, .cost = cost, .commit = true};
-    enum slot_answer answer = slot_get(t, key->hash, &c.slot) ? slot_answer(t, c.slot, cost, NULL) : SLOT_NO_ANSWER;
-    if (answer == SLOT_NO_ANSWER) {
-        answer = check_by_cache(&c);
+    if (slot_get(t, key->hash, &c.slot)) {
+        enum slot_answer answer = slot_answer(t, c.slot, cost, NULL);
+        answer = answer != SLOT_NO_ANSWER ? answer : check_by_slot(&c);
+        return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : check_in_section(&c);
     }
-    return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : check_in_section(&c);
+    c.slot = NULL;
+    const enum charge charge = charge_cold(t, key, cost, NULL);
+    c.charge_tried = charge == CHARGE_FAILED;
+    return charge == CHARGE_DONE || check_in_section(&c);
 }
 
 bool check_without_slot(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,

@@ -93,11 +93,37 @@ static inline size_t table_other_set(const struct table *table, uint64_t hash)
 /* The cell of a hash, or TABLE_NONE. The cell may get another key at any time: see cell_read. */
 uint32_t table_find(const struct table *table, uint64_t hash);
 
-/* Prefetches both pairs of a hash. */
+/* Both pairs of a hash, by their first cells. */
+struct table_pairs {
+    struct cell *first, *second;
+};
+
+static inline struct table_pairs table_pairs_of(const struct table *table, uint64_t hash)
+{
+    return (struct table_pairs){&table->cells[table_pair(table, hash)], &table->cells[table_second_pair(table, hash)]};
+}
+
+static inline void table_prefetch_pairs(struct table_pairs pairs)
+{
+    prefetch_line(pairs.first);
+    prefetch_line(pairs.second);
+}
+
 static inline void table_prefetch(const struct table *table, uint64_t hash)
 {
-    prefetch_line(&table->cells[table_pair(table, hash)]);
-    prefetch_line(&table->cells[table_second_pair(table, hash)]);
+    table_prefetch_pairs(table_pairs_of(table, hash));
+}
+
+/* The cell of a hash where it is in one of its pairs; else any cell: the caller compares the hash. */
+static inline struct cell *table_guess(struct table_pairs pairs, uint64_t hash)
+{
+    struct cell *cell = pairs.first;
+    /* Relaxed: the caller's comparison is the one that is ordered. */
+    if (load_relaxed(&cell->hash) != hash && load_relaxed(&(++cell)->hash) != hash) {
+        cell = pairs.second;
+        cell += load_relaxed(&cell->hash) != hash;
+    }
+    return cell;
 }
 
 /* Prefetches both sets of a hash: for one known key in thirty, and for new keys. */
