@@ -213,12 +213,6 @@ static inline __attribute__((always_inline)) enum slot_answer check_by_slot(stru
     return SLOT_ALLOWED;
 }
 
-/* Whether a key without a slot is to get one now: it comes a second time, and a slot may be had. */
-static inline bool gets_slot(struct weir_thread *t, const weir_key *key, uint32_t epoch)
-{
-    return slot_is_recent(t, key->hash, epoch) && *set_busy_epoch(t, key->hash) != epoch;
-}
-
 enum charge { CHARGE_NOT_TRIED, CHARGE_FAILED, CHARGE_DONE };
 
 /* The tail of charge_cold() where a guess at the key's cell was wrong, or the cell has no room. */
@@ -250,7 +244,7 @@ static inline __attribute__((always_inline)) enum charge charge_cold(struct weir
     const uint64_t hash = policy_snapshot_hash(snapshot, key);
     const struct table_pairs pairs = table_pairs_of(&t->process->table, hash);
     table_prefetch_pairs(pairs);
-    if (unlikely(gets_slot(t, key, epoch))) {
+    if (unlikely(slot_is_wanted(t, key->hash, epoch))) {
         return CHARGE_NOT_TRIED;
     }
     struct cell *cell = table_guess(pairs, hash);

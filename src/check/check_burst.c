@@ -2,17 +2,21 @@
 /*
  * weir_check_burst: many keys at once, their cache misses overlapped.
  *
- * A key without a slot costs a miss for its cell, one for its sync state where other nodes use it too, and a locked
- * instruction. That begins when all loads before it are done, and before all loads after it. So the keys go through
- * four passes. Each pass needs no more than what the pass before it has prefetched, and all locked instructions are in
- * the last:
+ * A key with a slot costs no miss: the first pass answers it, where its grant or its denial does. A key without a slot
+ * costs a miss for its cell, one for its sync state where other nodes use it too, and a locked instruction. That begins
+ * when all loads before it are done, and before all loads after it. So the keys go through four passes. Each pass needs
+ * no more than what the pass before it has prefetched, and all locked instructions are in the last:
  *
- *   choose_direct   chooses the keys to be charged directly, and prefetches the first line of each;
+ *   choose_direct   answers the keys whose slot does, chooses those to be charged directly, and prefetches the first
+ *                   line of each;
  *   find_lines      finds the keys that are in their first lines, and prefetches the second lines of the others;
  *   prepare_swaps   works out each key's swap, first of the keys that were found, while the other lines come;
  *   swap_all        swaps, in order.
  *
  * Where a key is cannot be predicted, so it is found without branches.
+ *
+ * The answer of a slot depends on no other key: the units of its grant are its own. So an answer before its turn is the
+ * answer in its turn, as long as no check of that slot is still to come from before it (`waiting`).
  *
  * Before its swap a cell may change: by another thread, or as the key came twice. Then the swap fails, by the state's
  * generation also where the cell has become another key's (I3), and the key is checked in its turn as by weir_check.
@@ -55,14 +59,18 @@ struct burst {
     struct weir_thread *t;
     struct table *table;
     const struct policy_set *set;
-    uint32_t epoch_fingerprint; /* recent_fingerprint() of the epoch */
-    weir_policy_id last_id;     /* of `last`; NO_LAST: none yet */
+    uint32_t epoch;
+    weir_policy_id last_id; /* of `last`; NO_LAST: none yet */
     struct policy_snapshot *last;
     size_t direct_count;
+    size_t count; /* keys that no slot has answered */
     size_t found_count, missing_count;
+    uint64_t allowed; /* a bit per key: its slot allowed it */
+    uint64_t waiting; /* a bit per hash modulo 64: a key with a slot was not answered by it */
     struct policy_snapshot snapshots[POLICIES];
     struct policy_snapshot none; /* of keys that are not charged directly: its limit is 0, below every cost */
     struct ahead ahead[AHEAD];
+    uint8_t index[AHEAD]; /* of the burst's keys; by `ahead` */
     /* The keys in their first lines, and the others, in order. One entry more is written than there are keys. */
     struct ahead *found[AHEAD + 1], *missing[AHEAD + 1];
 };
@@ -94,39 +102,46 @@ static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burs
     return snapshot;
 }
 
-/* Prefetches what weir_check will read of a key that has a slot, or is not charged directly. */
-static __attribute__((noinline)) void prepare_alone(const struct burst *b, const weir_key *key)
+/* Answers key `i` by its slot. False: the slot does not, or a check of the slot is still to come from before. */
+static inline bool answer_by_slot(struct burst *b, const weir_key *key, uint64_t cost, size_t i)
 {
-    for (size_t way = 0; way < SLOT_WAYS && slot_may_have(b->t, key->hash); way++) {
-        prefetch_line(&b->t->slots[slot_set(b->t, key->hash) + way]);
+    struct slot *slot;
+    const uint64_t bit = UINT64_C(1) << (key->hash >> 32) % 64;
+    enum slot_answer answer = SLOT_NO_ANSWER;
+    if ((b->waiting & bit) == 0 && slot_get(b->t, key->hash, &slot)) {
+        answer = slot_answer(b->t, slot, cost, NULL);
     }
-    check_prefetch_cells(b->t, b->set, key);
+    b->waiting |= answer == SLOT_NO_ANSWER ? bit : 0;
+    b->allowed |= (uint64_t) (answer == SLOT_ALLOWED) << i;
+    return answer != SLOT_NO_ANSWER;
 }
 
-/* Chooses the keys without a slot that get none now, and prefetches their first lines. */
+/* Answers the keys whose slot does. Chooses those without a slot that get none now, and prefetches their first lines.
+ */
 static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
 {
-    const struct weir_thread *t = b->t;
+    struct weir_thread *t = b->t;
     const struct table *table = b->table;
-    const uint32_t epoch_fingerprint = b->epoch_fingerprint;
     for (size_t i = 0; i < count; i++) {
         const weir_key *key = &keys[i];
-        struct ahead *ahead = &b->ahead[i];
-        uint32_t *recent = recent_key(t, key->hash);
-        const uint32_t fingerprint = epoch_fingerprint ^ recent_fingerprint(key->hash, 0);
+        const bool may_have_slot = slot_may_have(t, key->hash);
+        if (may_have_slot && answer_by_slot(b, key, costs[i], i)) {
+            continue;
+        }
+        struct ahead *ahead = &b->ahead[b->count];
+        b->index[b->count++] = (uint8_t) i;
         struct policy_snapshot *snapshot = b->last;
         if (unlikely(key->policy != b->last_id)) {
             snapshot = policy_slow(b, key);
         }
         /* A cost of 0, or above the limit, is for decide_request(). */
-        if (unlikely(costs[i] - 1 >= snapshot->limit_at.limit || *recent == fingerprint ||
-                     slot_may_have(t, key->hash))) {
+        if (unlikely(costs[i] - 1 >= snapshot->limit_at.limit || may_have_slot ||
+                     slot_is_wanted(t, key->hash, b->epoch))) {
             ahead->snapshot = NULL;
             ahead->cell = NULL;
-            prepare_alone(b, key);
+            check_prefetch_cells(t, b->set, key);
             continue;
         }
-        *recent = fingerprint;
         ahead->snapshot = snapshot;
         ahead->cost = costs[i];
         ahead->hash = policy_snapshot_hash(snapshot, key);
@@ -148,11 +163,11 @@ static inline bool line_full(const struct cell *line)
 }
 
 /* Finds the keys that are in their first lines, and prefetches the second lines of the others. */
-static void find_lines(struct burst *b, size_t count)
+static void find_lines(struct burst *b)
 {
     size_t found = 0;
     size_t missing = 0;
-    for (struct ahead *ahead = b->ahead; ahead < b->ahead + count; ahead++) {
+    for (struct ahead *ahead = b->ahead; ahead < b->ahead + b->count; ahead++) {
         if (unlikely(ahead->cell == NULL)) {
             continue;
         }
@@ -218,16 +233,17 @@ static __attribute__((noinline)) bool check_unswapped(struct burst *b, const str
 }
 
 /* Swaps, or checks one by one. Returns a bit per key: it is allowed. */
-static uint64_t swap_all(struct burst *b, const weir_key *keys, const uint64_t *costs, size_t count)
+static uint64_t swap_all(struct burst *b, const weir_key *keys, const uint64_t *costs)
 {
-    uint64_t denied = UINT64_MAX << count;
-    for (size_t i = 0; i < count; i++) {
-        struct ahead *ahead = &b->ahead[i];
-        if (unlikely(ahead->cell == NULL || !dwcas_swap(&ahead->cell->state, &ahead->swap.from, ahead->swap.to))) {
-            denied |= (uint64_t) !check_unswapped(b, ahead, &keys[i], costs[i]) << i;
-        }
+    uint64_t allowed = b->allowed;
+    for (size_t at = 0; at < b->count; at++) {
+        struct ahead *ahead = &b->ahead[at];
+        const size_t i = b->index[at];
+        const bool swapped =
+            likely(ahead->cell != NULL) && dwcas_swap(&ahead->cell->state, &ahead->swap.from, ahead->swap.to);
+        allowed |= (uint64_t) (likely(swapped) || check_unswapped(b, ahead, &keys[i], costs[i])) << i;
     }
-    return ~denied;
+    return allowed;
 }
 
 /* Adds what was charged directly to the thread's counts. */
@@ -249,7 +265,10 @@ static void begin_burst(struct burst *b, struct weir_thread *t)
     b->last_id = NO_LAST;
     b->last = &b->none; /* a key may be of the policy NO_LAST */
     b->direct_count = 0;
-    b->epoch_fingerprint = recent_fingerprint(0, load_acquire(&t->line->epoch)); /* [S4] before the policies */
+    b->count = 0;
+    b->allowed = 0;
+    b->waiting = 0;
+    b->epoch = load_acquire(&t->line->epoch); /* [S4] before the policies */
     b->set = load_acquire(&t->process->policies);
 }
 
@@ -260,10 +279,10 @@ static uint64_t check_part(struct weir_thread *t, const weir_key *keys, const ui
     rcu_enter(); /* once for all keys: it costs half a key */
     begin_burst(&b, t);
     choose_direct(&b, keys, costs, count);
-    find_lines(&b, count);
+    find_lines(&b);
     prepare_swaps(&b, b.found, b.found_count);
     prepare_swaps(&b, b.missing, b.missing_count);
-    const uint64_t bits = swap_all(&b, keys, costs, count);
+    const uint64_t bits = swap_all(&b, keys, costs);
     collect_counts(&b);
     rcu_leave();
     return bits;

@@ -106,6 +106,12 @@ static inline uint32_t *set_busy_epoch(const struct weir_thread *t, uint64_t has
     return &t->set_busy_epochs[slot_set(t, hash) / SLOT_WAYS];
 }
 
+/* Whether a key without a slot is to get one now: it comes a second time, and a slot may be had. */
+static inline bool slot_is_wanted(struct weir_thread *t, uint64_t hash, uint32_t epoch)
+{
+    return slot_is_recent(t, hash, epoch) && *set_busy_epoch(t, hash) != epoch;
+}
+
 /* Whether a slot denies: the cost from which on it does; 0: it does not. */
 static inline uint64_t slot_denies_from(const struct slot *slot)
 {

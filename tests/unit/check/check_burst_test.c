@@ -25,6 +25,7 @@ static const weir_limit limits[] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = MINUTE},
     {.algorithm = WEIR_SLIDING_WINDOW, .limit = 70, .period_ns = 2 * SECOND},
     {.algorithm = WEIR_SLIDING_LOG, .limit = 50, .period_ns = SECOND},
+    {.algorithm = WEIR_SLIDING_WINDOW, .limit = 1000, .period_ns = 2 * SECOND},
 };
 
 static const weir_policy policies[] = {
@@ -32,6 +33,7 @@ static const weir_policy policies[] = {
     {.name = "four", .limits = limits, .limit_count = 4},
     {.name = "shadow", .limits = limits + 1, .limit_count = 2, .mode = WEIR_SHADOW},
     {.name = "process", .limits = limits + 2, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS},
+    {.name = "wide", .limits = limits + 4, .limit_count = 1}, /* worth grants */
 };
 
 #define POLICIES (sizeof(policies) / sizeof(policies[0]))
@@ -74,6 +76,37 @@ static void random_key(uint64_t *random, char name[16], weir_key *burst, weir_ke
     }
     *burst = weir_make_key(d.w, weir_find_policy(d.w, policies[policy].name), name, strlen(name));
     *single = weir_make_key(d.one, weir_find_policy(d.one, policies[policy].name), name, strlen(name));
+}
+
+/* Where little is left, the order of great and small costs decides which of them pass. */
+static void test_costs_of_one_key_are_taken_in_order(void **state)
+{
+    (void) state;
+    uint64_t random = test_seed();
+    uint64_t denied_in_all = 0;
+    const weir_key one_key = weir_make_key(d.w, weir_find_policy(d.w, "wide"), "k", 1);
+    const weir_key single = weir_make_key(d.one, weir_find_policy(d.one, "wide"), "k", 1);
+    for (int round = 0; round < 15000; round++) {
+        weir_key burst[MOST];
+        uint64_t costs[MOST];
+        const size_t count = 2 + random_below(&random, MOST - 1);
+        for (size_t i = 0; i < count; i++) {
+            burst[i] = one_key;
+            costs[i] = 1 + random_below(&random, random_below(&random, 4) == 0 ? 120 : 3);
+        }
+        uint64_t bits[MOST / 64];
+        (void) weir_check_burst(d.t, burst, costs, count, bits);
+        for (size_t i = 0; i < count; i++) {
+            const bool pass = weir_check(d.u, &single, costs[i], NULL);
+            assert_int_equal(bits[i / 64] >> (i % 64) & 1, pass);
+            denied_in_all += !pass;
+        }
+        /* Some bursts begin with the grant that the burst before has left. */
+        fake_clock_advance(&d.clock, random_below(&random, 4) == 0 ? random_below(&random, SECOND) : 0);
+        (void) weir_poll(d.w);
+        (void) weir_poll(d.one);
+    }
+    assert_true(denied_in_all > 1000);
 }
 
 static void test_a_burst_is_its_checks_in_order(void **state)
@@ -249,6 +282,7 @@ static void test_a_burst_of_a_fleet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_costs_of_one_key_are_taken_in_order, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_burst_is_its_checks_in_order, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_key_that_comes_again_finds_what_is_left, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_what_is_worked_out_too_early_is_decided_anew, open_desk, close_desk),
