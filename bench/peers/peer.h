@@ -74,11 +74,18 @@ void peer_free(void *memory, size_t size);
 
 uint64_t peer_now_ns(void);
 
-/* The bytes of a key, made rather than read: a server has them at hand, in the packet it is looking at. */
+/* The bytes of a key, written by one store. */
+typedef uint64_t peer_key_words __attribute__((vector_size(PEER_KEY_SIZE)));
+
+/*
+ * The bytes of a key, made rather than read: a server has them at hand, in the packet it is looking at. A load of
+ * sixteen bytes cannot be served from two stores that are still on their way to the cache: it waits until both have
+ * arrived. A peer that loads its key so would be charged for that.
+ */
 static inline void peer_key(uint32_t number, unsigned char key[PEER_KEY_SIZE])
 {
-    const uint64_t words[] = {number * UINT64_C(0x9e3779b97f4a7c15), number};
-    memcpy(key, words, PEER_KEY_SIZE);
+    const peer_key_words words = {number * UINT64_C(0x9e3779b97f4a7c15), number};
+    memcpy(key, &words, PEER_KEY_SIZE);
 }
 
 static inline uint32_t peer_next(struct peer_draws *draws)
