@@ -7,49 +7,58 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#define ABSENT(id, label, reason) static const struct peer id = {.name = label, .absent = reason}
+
 extern const struct peer peer_weir, peer_weir_keyed, peer_shared_gcra, peer_mutex_bucket, peer_mutex_table;
 
 #ifdef PEER_URCU
 extern const struct peer peer_lfht_gcra;
 #else
-static const struct peer peer_lfht_gcra = {.name = "lfht_gcra", .absent = "built without liburcu-cds and liburcu-qsbr"};
+ABSENT(peer_lfht_gcra, "lfht_gcra", "built without liburcu-cds and liburcu-qsbr");
 #endif
 
 #ifdef PEER_DPDK
 extern const struct peer peer_dpdk_meter, peer_dpdk_hash;
 #else
-static const struct peer peer_dpdk_meter = {.name = "dpdk_meter", .absent = "built without libdpdk"};
-static const struct peer peer_dpdk_hash = {.name = "dpdk_hash_meter", .absent = "built without libdpdk"};
+#define WITHOUT_DPDK "built without libdpdk"
+ABSENT(peer_dpdk_meter, "dpdk_meter", WITHOUT_DPDK);
+ABSENT(peer_dpdk_hash, "dpdk_hash_meter", WITHOUT_DPDK);
 #endif
 
 #ifdef PEER_REDIS
 extern const struct peer peer_redis_incr, peer_redis_gcra;
 #else
-static const struct peer peer_redis_incr = {.name = "redis_incr", .absent = "built without it"};
-static const struct peer peer_redis_gcra = {.name = "redis_gcra", .absent = "built without it"};
+ABSENT(peer_redis_incr, "redis_incr", "built without it");
+ABSENT(peer_redis_gcra, "redis_gcra", "built without it");
 #endif
 
 #ifdef PEER_RUST
-extern const struct peer peer_governor, peer_governor_keyed, peer_pingora;
+extern const struct peer peer_governor, peer_governor_upkeep, peer_governor_keyed, peer_governor_ahash,
+    peer_governor_fold, peer_pingora;
 #else
 #define WITHOUT_RUST "built without its crate (needs cargo, its registry, and a release build)"
-static const struct peer peer_governor = {.name = "governor", .absent = WITHOUT_RUST};
-static const struct peer peer_governor_keyed = {.name = "governor_keyed", .absent = WITHOUT_RUST};
-static const struct peer peer_pingora = {.name = "pingora_rate", .absent = WITHOUT_RUST};
+ABSENT(peer_governor, "governor", WITHOUT_RUST);
+ABSENT(peer_governor_upkeep, "governor_upkeep", WITHOUT_RUST);
+ABSENT(peer_governor_keyed, "governor_keyed", WITHOUT_RUST);
+ABSENT(peer_governor_ahash, "governor_ahash", WITHOUT_RUST);
+ABSENT(peer_governor_fold, "governor_fold", WITHOUT_RUST);
+ABSENT(peer_pingora, "pingora_rate", WITHOUT_RUST);
 #endif
 
 #ifdef PEER_LIMITADOR
 extern const struct peer peer_limitador, peer_limitador_cached;
 #else
 #define WITHOUT_LIMITADOR "built without it (-Dpeer_limitador=auto; needs cargo, its registry and OpenSSL)"
-static const struct peer peer_limitador = {.name = "limitador_memory", .absent = WITHOUT_LIMITADOR};
-static const struct peer peer_limitador_cached = {.name = "limitador_cached", .absent = WITHOUT_LIMITADOR};
+ABSENT(peer_limitador, "limitador_memory", WITHOUT_LIMITADOR);
+ABSENT(peer_limitador_cached, "limitador_cached", WITHOUT_LIMITADOR);
 #endif
 
 const struct peer *const peer_list[] = {
-    &peer_weir,      &peer_weir_keyed, &peer_shared_gcra,      &peer_mutex_bucket, &peer_mutex_table,
-    &peer_lfht_gcra, &peer_dpdk_meter, &peer_dpdk_hash,        &peer_governor,     &peer_governor_keyed,
-    &peer_pingora,   &peer_limitador,  &peer_limitador_cached, &peer_redis_incr,   &peer_redis_gcra,
+    &peer_weir,          &peer_weir_keyed,      &peer_shared_gcra,    &peer_mutex_bucket,
+    &peer_mutex_table,   &peer_lfht_gcra,       &peer_dpdk_meter,     &peer_dpdk_hash,
+    &peer_governor,      &peer_governor_upkeep, &peer_governor_keyed, &peer_governor_ahash,
+    &peer_governor_fold, &peer_pingora,         &peer_limitador,      &peer_limitador_cached,
+    &peer_redis_incr,    &peer_redis_gcra,
 };
 const size_t peer_count = sizeof(peer_list) / sizeof(peer_list[0]);
 

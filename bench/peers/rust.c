@@ -2,7 +2,10 @@
 /*
  * Limiters of the Rust world, through the crate in rust/:
  *   governor         GCRA on one atomic word, its own clock (quanta, which reads the processor's time stamp counter)
- *   governor_keyed   the same in dashmap, a sharded hash table behind locks, with its default hash
+ *   governor_upkeep  governor by a clock that a thread keeps up once a millisecond
+ *   governor_keyed   governor's words in dashmap, a sharded hash table behind locks, with its default hash and clock
+ *   governor_ahash, governor_fold
+ *                    governor_keyed by the clock of governor_upkeep, with the keyed hashes ahash and foldhash
  *   pingora_rate     pingora-limits: a count-min sketch of the current and the last interval. It keeps no keys: many
  *                    of them count for one another, and its figures do not depend on how many there are
  * and, where it was built with it, Limitador, which finds a limit's key by an expression over a request's values:
@@ -17,16 +20,6 @@
 #include "peers/redis_server.h"
 #endif
 
-void *peer_rust_governor_new(const struct peer_limit *limit);
-uint64_t peer_rust_governor_run(void *limiter, struct peer_draws *draws, uint64_t count);
-void peer_rust_governor_free(void *limiter);
-void *peer_rust_governor_keyed_new(const struct peer_limit *limit);
-uint64_t peer_rust_governor_keyed_run(void *limiter, struct peer_draws *draws, uint64_t count);
-void peer_rust_governor_keyed_free(void *limiter);
-void *peer_rust_pingora_new(const struct peer_limit *limit);
-uint64_t peer_rust_pingora_run(void *limiter, struct peer_draws *draws, uint64_t count);
-void peer_rust_pingora_free(void *limiter);
-
 static void *limiter; /* of the peer that is open */
 
 static const char *opened(void *made)
@@ -35,77 +28,38 @@ static const char *opened(void *made)
     return made != NULL ? NULL : "it does not take the limit";
 }
 
-static const char *open_governor(const struct peer_limit *limit, size_t key_count)
-{
-    (void) key_count;
-    return opened(peer_rust_governor_new(limit));
-}
+/* The crate's limiter ID as a peer; the fields that are left are given as they stand in struct peer. */
+#define RUST_PEER(id, ...)                                                                                             \
+    void *peer_rust_##id##_new(const struct peer_limit *limit);                                                        \
+    uint64_t peer_rust_##id##_run(void *object, struct peer_draws *draws, uint64_t count);                             \
+    void peer_rust_##id##_free(void *object);                                                                          \
+                                                                                                                       \
+    static const char *open_##id(const struct peer_limit *limit, size_t key_count)                                     \
+    {                                                                                                                  \
+        (void) key_count;                                                                                              \
+        return opened(peer_rust_##id##_new(limit));                                                                    \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void close_##id(void)                                                                                       \
+    {                                                                                                                  \
+        peer_rust_##id##_free(limiter);                                                                                \
+    }                                                                                                                  \
+                                                                                                                       \
+    static uint64_t run_##id(void *thread, struct peer_draws *draws, uint64_t count)                                   \
+    {                                                                                                                  \
+        (void) thread;                                                                                                 \
+        return peer_rust_##id##_run(limiter, draws, count);                                                            \
+    }                                                                                                                  \
+                                                                                                                       \
+    const struct peer peer_##id = {                                                                                    \
+        .threads = true, .batch = 1000, .open = open_##id, .close = close_##id, .run = run_##id, __VA_ARGS__}
 
-static const char *open_governor_keyed(const struct peer_limit *limit, size_t key_count)
-{
-    (void) key_count;
-    return opened(peer_rust_governor_keyed_new(limit));
-}
-
-static const char *open_pingora(const struct peer_limit *limit, size_t key_count)
-{
-    (void) key_count;
-    return opened(peer_rust_pingora_new(limit));
-}
-
-static void close_governor(void)
-{
-    peer_rust_governor_free(limiter);
-}
-
-static void close_governor_keyed(void)
-{
-    peer_rust_governor_keyed_free(limiter);
-}
-
-static void close_pingora(void)
-{
-    peer_rust_pingora_free(limiter);
-}
-
-static uint64_t run_governor(void *thread, struct peer_draws *draws, uint64_t count)
-{
-    (void) thread;
-    return peer_rust_governor_run(limiter, draws, count);
-}
-
-static uint64_t run_governor_keyed(void *thread, struct peer_draws *draws, uint64_t count)
-{
-    (void) thread;
-    return peer_rust_governor_keyed_run(limiter, draws, count);
-}
-
-static uint64_t run_pingora(void *thread, struct peer_draws *draws, uint64_t count)
-{
-    (void) thread;
-    return peer_rust_pingora_run(limiter, draws, count);
-}
-
-const struct peer peer_governor = {.name = "governor",
-                                   .threads = true,
-                                   .batch = 1000,
-                                   .open = open_governor,
-                                   .close = close_governor,
-                                   .run = run_governor};
-const struct peer peer_governor_keyed = {.name = "governor_keyed",
-                                         .keyed = true,
-                                         .threads = true,
-                                         .batch = 1000,
-                                         .open = open_governor_keyed,
-                                         .close = close_governor_keyed,
-                                         .run = run_governor_keyed};
-const struct peer peer_pingora = {.name = "pingora_rate",
-                                  .keyed = true,
-                                  .threads = true,
-                                  .batch = 1000,
-                                  .open = open_pingora,
-                                  .close = close_pingora,
-                                  .run = run_pingora};
+RUST_PEER(governor, .name = "governor");
+RUST_PEER(governor_upkeep, .name = "governor_upkeep");
+RUST_PEER(governor_keyed, .name = "governor_keyed", .keyed = true);
+RUST_PEER(governor_ahash, .name = "governor_ahash", .keyed = true);
+RUST_PEER(governor_fold, .name = "governor_fold", .keyed = true);
+RUST_PEER(pingora, .name = "pingora_rate", .keyed = true);
 
 #ifdef PEER_LIMITADOR
 void *peer_rust_limitador_new(const struct peer_limit *limit, size_t key_count);

@@ -4,14 +4,13 @@
 
 #![allow(clippy::missing_safety_doc)] // said once, at the first
 
+mod governor_peers;
 #[cfg(feature = "limitador")]
 mod limitador_peers;
 
 use std::ffi::c_void;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use pingora_limits::rate::Rate;
 
 /// `struct peer_limit`.
@@ -60,49 +59,9 @@ fn key_of(low: u64, high: u64) -> [u8; 16] {
     key
 }
 
-fn quota(limit: &Limit) -> Option<Quota> {
-    let burst = NonZeroU32::new(u32::try_from(limit.burst).ok()?)?;
-    Some(Quota::with_period(Duration::from_nanos(limit.period_ns / limit.units))?.allow_burst(burst))
-}
-
 /// An object for C to keep, or null.
 fn give<T>(object: Option<T>) -> *mut c_void {
     object.map_or(std::ptr::null_mut(), |o| Box::into_raw(Box::new(o)).cast())
-}
-
-/// # Safety
-/// `limit` points to one; so below, where `object` also comes from the function named `*_new`.
-#[no_mangle]
-pub unsafe extern "C" fn peer_rust_governor_new(limit: *const Limit) -> *mut c_void {
-    give(quota(&*limit).map(RateLimiter::direct))
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn peer_rust_governor_run(object: *const c_void, _: *mut Draws, count: u64) -> u64 {
-    let limiter = &*object.cast::<DefaultDirectRateLimiter>();
-    (0..count).map(|_| u64::from(limiter.check().is_ok())).sum()
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn peer_rust_governor_free(object: *mut c_void) {
-    drop(Box::from_raw(object.cast::<DefaultDirectRateLimiter>()));
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn peer_rust_governor_keyed_new(limit: *const Limit) -> *mut c_void {
-    give(quota(&*limit).map(RateLimiter::<[u8; 16], _, _>::keyed))
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn peer_rust_governor_keyed_run(object: *const c_void, draws: *mut Draws, count: u64) -> u64 {
-    let limiter = &*object.cast::<DefaultKeyedRateLimiter<[u8; 16]>>();
-    let draws = &mut *draws;
-    (0..count).map(|_| u64::from(limiter.check_key(&draws.next_key()).is_ok())).sum()
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn peer_rust_governor_keyed_free(object: *mut c_void) {
-    drop(Box::from_raw(object.cast::<DefaultKeyedRateLimiter<[u8; 16]>>()));
 }
 
 /// A sketch: keys may count for one another, and memory does not grow with them.
@@ -111,6 +70,8 @@ struct Counted {
     units: isize,
 }
 
+/// # Safety
+/// `limit` points to one; so elsewhere, where `object` also comes from the function named `*_new`.
 #[no_mangle]
 pub unsafe extern "C" fn peer_rust_pingora_new(limit: *const Limit) -> *mut c_void {
     let limit = &*limit;
