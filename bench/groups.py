@@ -141,6 +141,12 @@ def same_threads_as_weir(name, figures):
     return "/".join([group, "weir_keyed" if keyed else "weir", *threads])
 
 
+def burst_baseline(name, figures):
+    """weir's bursts are held against bursts of one key, those of peers against weir's of the same keys."""
+    _, keys, size, *peer = name.split("/")
+    return "/".join(["burst", keys, size, "weir_burst", *peer[1:]] if peer else ["burst", keys, "1"])
+
+
 def floor_baseline(name, figures):
     """weir after hashing is held against the floor after hashing, all else against the bare floor."""
     subject = name.removeprefix("floor/")
@@ -255,8 +261,9 @@ GROUPS = (
     benchmarks("denied", "One key, at its limit.", same_threads_as_weir),
     Group("many", "`many_N`: N keys at random, all present and far from their limits; `many_N_zipf`: by Zipf's law.",
           measure_many, same_threads_as_weir),
-    Group("burst", "`burst/KEYS/SIZE`: `weir_check_burst` of random keys, hashed; time of one key.", measure_bursts,
-          lambda name, figures: name.rsplit("/", 1)[0] + "/1"),
+    Group("burst", "`burst/KEYS/SIZE`: `weir_check_burst` of random keys, hashed; time of one key. `burst/KEYS/32/PEER`: peers "
+          "that can ask 32 keys at once, all given the same sequence; `dpdk_bulk` is `rte_hash_lookup_bulk` with srTCM.",
+          measure_bursts, burst_baseline),
     benchmarks("prefixes", "Requests of five keys, hashed: an IPv6 address, its /64, /56, /48 and /32; time of a request. "
                "`hot`: one address. `denied`: its /56 is at its limit. `flood`: addresses never seen, in a /48 that is at "
                "its limit. `many/N`: N addresses at random, by `weir_check_all`; `burst/N`: by `weir_check_all_burst`, 32 "

@@ -4,9 +4,10 @@
  *   hot            one key, far from its limit
  *   denied         one key, at its limit
  *   many_N         N keys at random, all present and far from their limits; many_N_zipf: some of them more often
+ *   burst/N/32     many_N, for those that ask so many keys at once; they are in no other group
  * Peers without keys are in the first two only. Those that are thread-safe run on 1, 2, ... threads. Beside the time of
- * a check stands the share that was admitted and, for many keys, the memory of a key: what the process grew by.
- * Whatever keeps memory for itself (DPDK's environment) is asked once, in the uniform group.
+ * a check stands the share that was admitted and, for many keys at random, the memory of a key: what the process grew
+ * by.
  */
 #include "peer_groups.h"
 
@@ -20,11 +21,13 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "peers/peer.h"
+#include "subjects.h"
 
 namespace
 {
@@ -39,6 +42,7 @@ struct Group {
     peer_limit limit;
     size_t key_count;
     peer_spread spread;
+    bool bursts;
 };
 
 struct Sequence {
@@ -75,22 +79,26 @@ void close_measured()
     }
 }
 
-/* Every key once, so that all of them are there. */
-void visit_all(const peer *subject, size_t key_count)
+/* Every key once, so that all of them are there. The numbers are not on the heap, which would keep what they took. */
+const char *visit_all(const peer *subject, size_t key_count)
 {
-    std::vector<uint32_t> numbers(1);
-    while (numbers.size() < key_count) {
-        numbers.resize(numbers.size() * 2);
+    size_t length = 1;
+    while (length < key_count) {
+        length *= 2;
     }
-    for (size_t i = 0; i < numbers.size(); i++) {
-        numbers[i] = static_cast<uint32_t>(i);
+    auto *numbers = static_cast<uint32_t *>(peer_allocate(length * sizeof(uint32_t)));
+    if (numbers == nullptr) {
+        return "no memory for the numbers of keys";
     }
-    peer_draws draws = {numbers.data(), numbers.size() - 1, 0};
+    std::iota(numbers, numbers + length, 0);
+    peer_draws draws = {numbers, length - 1, 0};
     void *thread = subject->attach != nullptr ? subject->attach() : nullptr;
     (void) subject->run(thread, &draws, key_count);
     if (subject->detach != nullptr) {
         subject->detach(thread);
     }
+    peer_free(numbers, length * sizeof(uint32_t));
+    return nullptr;
 }
 
 const char *open_for(const peer *subject, const Group *group)
@@ -101,9 +109,13 @@ const char *open_for(const peer *subject, const Group *group)
     if (problem != nullptr) {
         return problem;
     }
-    visit_all(subject, group->key_count);
     measured.subject = subject;
     measured.group = group;
+    problem = visit_all(subject, group->key_count);
+    if (problem != nullptr) {
+        close_measured();
+        return problem;
+    }
     measured.bytes_per_key = (resident_size() - before) / static_cast<double>(group->key_count);
     measured.sequence.numbers = peer_draw(group->spread, group->key_count, &measured.sequence.mask);
     if (measured.sequence.numbers == nullptr) {
@@ -171,6 +183,9 @@ void register_one(const std::string &name, const peer *subject, const Group *gro
 
 bool belongs(const peer *subject, const Group *group)
 {
+    if (subject->bursts != group->bursts) {
+        return false;
+    }
     return group->key_count == 1 ||
            (subject->keyed && (subject->most_keys == 0 || group->key_count <= subject->most_keys));
 }
@@ -185,11 +200,15 @@ int most_threads()
 void register_peers(const std::vector<size_t> &key_counts)
 {
     static std::vector<Group> groups; /* benchmarks keep pointers to them */
-    groups = {{"hot", kWide, 1, PEER_UNIFORM}, {"denied", kNone, 1, PEER_UNIFORM}};
+    groups = {{"hot", kWide, 1, PEER_UNIFORM, false}, {"denied", kNone, 1, PEER_UNIFORM, false}};
     for (const size_t key_count : key_counts) {
         const std::string name = "many_" + std::to_string(key_count);
-        groups.push_back({name, kWide, key_count, PEER_UNIFORM});
-        groups.push_back({name + "_zipf", kWide, key_count, PEER_ZIPF});
+        groups.push_back({name, kWide, key_count, PEER_UNIFORM, false});
+        groups.push_back({name + "_zipf", kWide, key_count, PEER_ZIPF, false});
+    }
+    for (const size_t key_count : {size_t{1000}, static_cast<size_t>(bench_key_count())}) {
+        const std::string name = "burst/" + std::to_string(key_count) + "/" + std::to_string(PEER_BURST);
+        groups.push_back({name, kWide, key_count, PEER_UNIFORM, true});
     }
     for (size_t i = 0; i < peer_count; i++) {
         const peer *subject = peer_list[i];

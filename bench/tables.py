@@ -68,7 +68,9 @@ def overview(group, rows):
             lines += grid(some, part(1), lambda name: re.search(r"\d+", name).group(), corner)
         return lines
     if group.name == "burst":
-        return grid(rows, part(2), part(1), "size, of keys")
+        own = [f for f in rows if f.name.count("/") == 2]
+        peers = [f for f in rows if f.name.count("/") == 3]
+        return grid(own, part(2), part(1), "size, of keys") + (grid(peers, part(3), part(1), "in bursts of 32, of keys") if peers else [])
     if group.name == "accuracy":
         lines = []
         for kind in dict.fromkeys(part(1)(f.name) for f in rows):

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DPDK: a single rate three color marker (RFC 2697) alone, and one per key found through rte_hash. What is green is
- * allowed. Neither is thread-safe. The environment is set up once in a process, without huge pages of its own and
- * without devices; its memory is then asked for huge pages as that of the other peers is.
+ * DPDK: a single rate three color marker (RFC 2697) alone, and one per key found through rte_hash, one key at a time or
+ * in bulk. In bulk the time is read once for all keys, as DPDK's example qos_meter reads it once for all packets of a
+ * burst. What is green is allowed. None is thread-safe.
  *
  * A marker counts bytes per second. A request takes so many that the rate is at least one byte.
  */
-#include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-#include <sys/mman.h>
-
 #include <rte_cycles.h>
-#include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_hash.h>
 #include <rte_meter.h>
+#include <rte_prefetch.h>
 
+#include "peers/dpdk_env.h"
 #include "peers/peer.h"
 
 #define SECOND UINT64_C(1000000000)
+
+/*
+ * What rte_hash takes at most for an entry, bytes: two key slots' worth of buckets (16), the key and its data (32), and
+ * two numbers of free entries (8). Beside that the allocator's own headers, and alignment.
+ */
+#define ENTRY_SIZE_MOST 56
+#define HEAP_SPARE      ((size_t) 4 << 20)
 
 static struct rte_meter_srtcm_profile profile;
 static uint32_t request_size; /* bytes */
@@ -28,38 +31,10 @@ static struct rte_meter_srtcm *meters; /* by position in the table */
 static size_t meters_size;
 static struct rte_hash *table;
 
-static int ask_for_huge_pages(const struct rte_memseg_list *list, void *arg)
-{
-    (void) arg;
-    (void) madvise(list->base_va, list->len, MADV_HUGEPAGE); /* a wish */
-    return 0;
-}
-
-/* Sets the environment up at first use. It ties its caller to a processor, which is undone. */
-static bool prepare(void)
-{
-    static enum { NEW, READY, FAILED } state = NEW;
-    if (state == NEW) {
-        char core[16];
-        char *arguments[] = {"weir-bench",  "--no-huge", "--no-pci",    "--no-shconf", "--no-telemetry",
-                             "--iova-mode", "va",        "--log-level", "error",       "--no-hpet",
-                             "-m",          "3072",      "-l",          core};
-        cpu_set_t allowed;
-        (void) snprintf(core, sizeof(core), "%d", sched_getcpu());
-        (void) pthread_getaffinity_np(pthread_self(), sizeof(allowed), &allowed);
-        state = rte_eal_init(sizeof(arguments) / sizeof(arguments[0]), arguments) >= 0 ? READY : FAILED;
-        (void) pthread_setaffinity_np(pthread_self(), sizeof(allowed), &allowed);
-        if (state == READY) {
-            (void) rte_memseg_list_walk(ask_for_huge_pages, NULL);
-        }
-    }
-    return state == READY;
-}
-
 static const char *open_meter(const struct peer_limit *limit, size_t key_count)
 {
     (void) key_count;
-    if (!prepare()) {
+    if (!dpdk_ready()) {
         return "DPDK's environment does not start here";
     }
     const uint64_t size = (limit->period_ns / limit->units + SECOND - 1) / SECOND;
@@ -78,13 +53,18 @@ static void close_meter(void)
 {
 }
 
+static bool is_green(struct rte_meter_srtcm *meter, uint64_t now)
+{
+    return rte_meter_srtcm_color_blind_check(meter, &profile, now, request_size) == RTE_COLOR_GREEN;
+}
+
 static uint64_t run_meter(void *thread, struct peer_draws *draws, uint64_t count)
 {
     (void) thread;
     (void) draws;
     uint64_t allowed = 0;
     for (uint64_t i = 0; i < count; i++) {
-        allowed += rte_meter_srtcm_color_blind_check(&one, &profile, rte_rdtsc(), request_size) == RTE_COLOR_GREEN;
+        allowed += is_green(&one, rte_rdtsc());
     }
     return allowed;
 }
@@ -95,35 +75,52 @@ static const char *open_hash(const struct peer_limit *limit, size_t key_count)
     if (problem != NULL) {
         return problem;
     }
-    /* Its buckets fill to about 95%. */
+    const size_t entry_count = key_count + key_count / 4 + 64; /* its buckets fill to about 95% */
+    const int socket = dpdk_heap_open(entry_count * ENTRY_SIZE_MOST + HEAP_SPARE);
+    if (socket < 0) {
+        return "no heap for DPDK";
+    }
     const struct rte_hash_parameters parameters = {
-        .name = "peer", .entries = (uint32_t) (key_count + key_count / 4 + 64), .key_len = PEER_KEY_SIZE};
+        .name = "peer", .entries = (uint32_t) entry_count, .key_len = PEER_KEY_SIZE, .socket_id = socket};
     table = rte_hash_create(&parameters);
     if (table == NULL) {
-        return rte_strerror(rte_errno);
+        problem = rte_strerror(rte_errno);
+        goto close_heap;
     }
     meters_size = (size_t) (rte_hash_max_key_id(table) + 1) * sizeof(*meters);
     meters = peer_allocate(meters_size);
     if (meters == NULL) {
-        rte_hash_free(table);
-        return "no memory";
+        problem = "no memory";
+        goto free_table;
     }
     return NULL;
+
+free_table:
+    rte_hash_free(table);
+close_heap:
+    dpdk_heap_close();
+    return problem;
 }
 
 static void close_hash(void)
 {
     rte_hash_free(table);
+    dpdk_heap_close();
     peer_free(meters, meters_size);
 }
 
-static int32_t add(const unsigned char *key)
+/* The key's marker, new where the key is; NULL: the table is full. */
+static struct rte_meter_srtcm *find(const void *key)
 {
-    const int32_t at = rte_hash_add_key(table, key);
-    if (at >= 0) {
+    int32_t at = rte_hash_lookup(table, key);
+    if (at < 0) {
+        at = rte_hash_add_key(table, key);
+        if (at < 0) {
+            return NULL;
+        }
         (void) rte_meter_srtcm_config(&meters[at], &profile);
     }
-    return at;
+    return &meters[at];
 }
 
 static uint64_t run_hash(void *thread, struct peer_draws *draws, uint64_t count)
@@ -133,12 +130,45 @@ static uint64_t run_hash(void *thread, struct peer_draws *draws, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         unsigned char key[PEER_KEY_SIZE];
         peer_next_key(draws, key);
-        int32_t at = rte_hash_lookup(table, key);
-        if (at < 0) {
-            at = add(key);
+        struct rte_meter_srtcm *meter = find(key);
+        allowed += meter != NULL && is_green(meter, rte_rdtsc());
+    }
+    return allowed;
+}
+
+/* Checks `count` keys at once, PEER_BURST at most. */
+static uint64_t check_bulk(struct peer_draws *draws, uint32_t count)
+{
+    unsigned char bytes[PEER_BURST][PEER_KEY_SIZE];
+    const void *keys[PEER_BURST];
+    int32_t at[PEER_BURST];
+    for (uint32_t i = 0; i < count; i++) {
+        peer_next_key(draws, bytes[i]);
+        keys[i] = bytes[i];
+    }
+    (void) rte_hash_lookup_bulk(table, keys, count, at);
+    for (uint32_t i = 0; i < count; i++) {
+        if (at[i] >= 0) {
+            rte_prefetch0(&meters[at[i]]);
         }
-        allowed += at >= 0 && rte_meter_srtcm_color_blind_check(&meters[at], &profile, rte_rdtsc(), request_size) ==
-                                  RTE_COLOR_GREEN;
+    }
+    const uint64_t now = rte_rdtsc();
+    uint64_t allowed = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct rte_meter_srtcm *meter = at[i] >= 0 ? &meters[at[i]] : find(keys[i]);
+        allowed += meter != NULL && is_green(meter, now);
+    }
+    return allowed;
+}
+
+static uint64_t run_bulk(void *thread, struct peer_draws *draws, uint64_t count)
+{
+    (void) thread;
+    uint64_t allowed = 0;
+    for (uint64_t left = count; left != 0;) {
+        const uint32_t size = left < PEER_BURST ? (uint32_t) left : PEER_BURST;
+        allowed += check_bulk(draws, size);
+        left -= size;
     }
     return allowed;
 }
@@ -147,3 +177,10 @@ const struct peer peer_dpdk_meter = {
     .name = "dpdk_meter", .batch = 1000, .open = open_meter, .close = close_meter, .run = run_meter};
 const struct peer peer_dpdk_hash = {
     .name = "dpdk_hash_meter", .keyed = true, .batch = 1000, .open = open_hash, .close = close_hash, .run = run_hash};
+const struct peer peer_dpdk_bulk = {.name = "dpdk_bulk",
+                                    .keyed = true,
+                                    .bursts = true,
+                                    .batch = 1024,
+                                    .open = open_hash,
+                                    .close = close_hash,
+                                    .run = run_bulk};

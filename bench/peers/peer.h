@@ -18,7 +18,10 @@
 extern "C" {
 #endif
 
-enum { PEER_KEY_SIZE = 16 };
+enum {
+    PEER_KEY_SIZE = 16,
+    PEER_BURST = 32 /* keys that are asked at once, by those that can */
+};
 
 /* So many units per period, and so many at once; a request takes one. */
 struct peer_limit {
@@ -39,6 +42,7 @@ struct peer {
     const char *absent; /* why it is not in this build; NULL: it is, and what follows is set */
     bool keyed;         /* a state per key, found by its bytes at each check; else one state and no lookup */
     bool threads;       /* may run on several threads at once */
+    bool bursts;        /* asks PEER_BURST keys at once; else one at a time */
     bool server;        /* starts a server of its own */
     size_t most_keys;   /* beyond which it takes too long to be of interest; 0: none */
     uint64_t batch;     /* checks to ask run() for at a time */

@@ -9,7 +9,8 @@
 
 #define ABSENT(id, label, reason) static const struct peer id = {.name = label, .absent = reason}
 
-extern const struct peer peer_weir, peer_weir_keyed, peer_shared_gcra, peer_mutex_bucket, peer_mutex_table;
+extern const struct peer peer_weir, peer_weir_keyed, peer_weir_burst, peer_shared_gcra, peer_mutex_bucket,
+    peer_mutex_table;
 
 #ifdef PEER_URCU
 extern const struct peer peer_lfht_gcra;
@@ -18,11 +19,12 @@ ABSENT(peer_lfht_gcra, "lfht_gcra", "built without liburcu-cds and liburcu-qsbr"
 #endif
 
 #ifdef PEER_DPDK
-extern const struct peer peer_dpdk_meter, peer_dpdk_hash;
+extern const struct peer peer_dpdk_meter, peer_dpdk_hash, peer_dpdk_bulk;
 #else
 #define WITHOUT_DPDK "built without libdpdk"
 ABSENT(peer_dpdk_meter, "dpdk_meter", WITHOUT_DPDK);
 ABSENT(peer_dpdk_hash, "dpdk_hash_meter", WITHOUT_DPDK);
+ABSENT(peer_dpdk_bulk, "dpdk_bulk", WITHOUT_DPDK);
 #endif
 
 #ifdef PEER_REDIS
@@ -54,11 +56,10 @@ ABSENT(peer_limitador_cached, "limitador_cached", WITHOUT_LIMITADOR);
 #endif
 
 const struct peer *const peer_list[] = {
-    &peer_weir,          &peer_weir_keyed,      &peer_shared_gcra,    &peer_mutex_bucket,
-    &peer_mutex_table,   &peer_lfht_gcra,       &peer_dpdk_meter,     &peer_dpdk_hash,
-    &peer_governor,      &peer_governor_upkeep, &peer_governor_keyed, &peer_governor_ahash,
-    &peer_governor_fold, &peer_pingora,         &peer_limitador,      &peer_limitador_cached,
-    &peer_redis_incr,    &peer_redis_gcra,
+    &peer_weir,        &peer_weir_keyed,      &peer_weir_burst,       &peer_shared_gcra,    &peer_mutex_bucket,
+    &peer_mutex_table, &peer_lfht_gcra,       &peer_dpdk_meter,       &peer_dpdk_hash,      &peer_dpdk_bulk,
+    &peer_governor,    &peer_governor_upkeep, &peer_governor_keyed,   &peer_governor_ahash, &peer_governor_fold,
+    &peer_pingora,     &peer_limitador,       &peer_limitador_cached, &peer_redis_incr,     &peer_redis_gcra,
 };
 const size_t peer_count = sizeof(peer_list) / sizeof(peer_list[0]);
 

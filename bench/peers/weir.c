@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weir itself, as one of its peers: `weir` asks about one prepared key, as those without keys do; `weir_keyed` makes
- * the key from its bytes at each check, as those with a table do. One token bucket, no fleet; no verdict is asked for,
- * as the peers give none.
+ * the key from its bytes at each check, as those with a table do; `weir_burst` does so for PEER_BURST keys at once. One
+ * token bucket, no fleet; no verdict is asked for, as the peers give none.
  */
 #include <weir/weir.h>
 
@@ -73,6 +73,24 @@ static uint64_t run_keyed(void *thread, struct peer_draws *draws, uint64_t count
     return allowed;
 }
 
+static uint64_t run_burst(void *thread, struct peer_draws *draws, uint64_t count)
+{
+    uint64_t allowed = 0;
+    for (uint64_t left = count; left != 0;) {
+        const size_t size = left < PEER_BURST ? (size_t) left : PEER_BURST;
+        unsigned char bytes[PEER_BURST][PEER_KEY_SIZE];
+        weir_key keys[PEER_BURST];
+        for (size_t i = 0; i < size; i++) {
+            peer_next_key(draws, bytes[i]);
+            keys[i] = weir_make_key(limiter, policy_id, bytes[i], PEER_KEY_SIZE);
+        }
+        uint64_t bits;
+        allowed += weir_check_burst(thread, keys, NULL, size, &bits);
+        left -= size;
+    }
+    return allowed;
+}
+
 const struct peer peer_weir = {.name = "weir",
                                .threads = true,
                                .batch = 1000,
@@ -90,3 +108,13 @@ const struct peer peer_weir_keyed = {.name = "weir_keyed",
                                      .attach = attach_weir,
                                      .detach = detach_weir,
                                      .run = run_keyed};
+const struct peer peer_weir_burst = {.name = "weir_burst",
+                                     .keyed = true,
+                                     .threads = true,
+                                     .bursts = true,
+                                     .batch = 1024,
+                                     .open = open_weir,
+                                     .close = close_weir,
+                                     .attach = attach_weir,
+                                     .detach = detach_weir,
+                                     .run = run_burst};
