@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "opened_peer.h"
 #include "peer_groups.h"
 #include "prefixes.h"
 #include "subjects.h"
@@ -170,7 +171,7 @@ int main(int argc, char **argv)
         ->UseRealTime();
     register_peers(key_counts);
     benchmark::RunSpecifiedBenchmarks();
-    close_peer();
+    opened_close();
     bench_close();
     prefixes_close();
     return 0;

@@ -12,20 +12,15 @@
 #include "peer_groups.h"
 
 #include <benchmark/benchmark.h>
-#include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <map>
-#include <mutex>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "opened_peer.h"
 #include "peers/peer.h"
 #include "subjects.h"
 
@@ -45,133 +40,45 @@ struct Group {
     bool bursts;
 };
 
-struct Sequence {
-    uint32_t *numbers;
-    size_t mask;
-};
+/* Of the peer that is measured now. */
+uint32_t *sequence = nullptr;
+size_t sequence_mask = 0;
+double bytes_per_key = 0;
 
-/* What is measured now. Benchmarks run one after the other, and the threads of one come here before any begins. */
-struct Measured {
-    const peer *subject = nullptr;
-    const Group *group = nullptr;
-    Sequence sequence = {nullptr, 0};
-    double bytes_per_key = 0;
-};
-
-std::mutex lock;
-Measured measured;
-std::map<const peer *, const char *> failed; /* why it does not run here */
-
-double resident_size()
+const char *fill(const peer *subject, const Group *group, double before)
 {
-    uint64_t total = 0;
-    uint64_t resident = 0;
-    std::ifstream("/proc/self/statm") >> total >> resident;
-    return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
-
-void close_measured()
-{
-    if (measured.subject != nullptr) {
-        measured.subject->close();
-        std::free(measured.sequence.numbers);
-        measured = Measured();
-    }
-}
-
-/* Every key once, so that all of them are there. The numbers are not on the heap, which would keep what they took. */
-const char *visit_all(const peer *subject, size_t key_count)
-{
-    size_t length = 1;
-    while (length < key_count) {
-        length *= 2;
-    }
-    auto *numbers = static_cast<uint32_t *>(peer_allocate(length * sizeof(uint32_t)));
-    if (numbers == nullptr) {
-        return "no memory for the numbers of keys";
-    }
-    std::iota(numbers, numbers + length, 0);
-    peer_draws draws = {numbers, length - 1, 0};
-    void *thread = subject->attach != nullptr ? subject->attach() : nullptr;
-    (void) subject->run(thread, &draws, key_count);
-    if (subject->detach != nullptr) {
-        subject->detach(thread);
-    }
-    peer_free(numbers, length * sizeof(uint32_t));
-    return nullptr;
-}
-
-const char *open_for(const peer *subject, const Group *group)
-{
-    (void) malloc_trim(0); /* so that what others gave back is not taken for its own */
-    const double before = resident_size();
-    const char *problem = subject->open(&group->limit, group->key_count);
+    PeerThread thread(subject);
+    const char *problem = peer_visit(thread, 0, group->key_count);
     if (problem != nullptr) {
         return problem;
     }
-    measured.subject = subject;
-    measured.group = group;
-    problem = visit_all(subject, group->key_count);
-    if (problem != nullptr) {
-        close_measured();
-        return problem;
-    }
-    measured.bytes_per_key = (resident_size() - before) / static_cast<double>(group->key_count);
-    measured.sequence.numbers = peer_draw(group->spread, group->key_count, &measured.sequence.mask);
-    if (measured.sequence.numbers == nullptr) {
-        close_measured();
-        return "no memory for the sequence of keys";
-    }
-    return nullptr;
-}
-
-/* Opens the peer, unless it is already. NULL, or why it cannot be. */
-const char *prepare(const peer *subject, const Group *group)
-{
-    const std::lock_guard<std::mutex> guard(lock);
-    const auto known = failed.find(subject);
-    if (known != failed.end()) {
-        return known->second;
-    }
-    if (measured.subject == subject && measured.group == group) {
-        return nullptr;
-    }
-    close_measured();
-    const char *problem = open_for(subject, group);
-    if (problem != nullptr) {
-        failed[subject] = problem;
-        std::fprintf(stderr, "skipped: %s: %s\n", subject->name, problem);
-    }
-    return problem;
+    bytes_per_key = (resident_size() - before) / static_cast<double>(group->key_count);
+    std::free(sequence);
+    sequence = peer_draw(group->spread, group->key_count, &sequence_mask);
+    return sequence != nullptr ? nullptr : "no memory for the sequence of keys";
 }
 
 void measure(benchmark::State &state, const peer *subject, const Group *group)
 {
-    const char *problem = prepare(subject, group);
+    const char *problem = opened_for(subject, group, group->limit, group->key_count,
+                                     [=](double before) { return fill(subject, group, before); });
     if (problem != nullptr) {
         state.SkipWithError(problem);
         return;
     }
-    const size_t length = measured.sequence.mask + 1;
-    peer_draws draws = {measured.sequence.numbers, measured.sequence.mask,
+    const size_t length = sequence_mask + 1;
+    peer_draws draws = {sequence, sequence_mask,
                         length / static_cast<size_t>(state.threads()) * static_cast<size_t>(state.thread_index())};
-    void *thread = subject->attach != nullptr ? subject->attach() : nullptr;
     uint64_t allowed = 0;
-    for (auto _ : state) {
-        allowed += subject->run(thread, &draws, subject->batch);
+    {
+        PeerThread thread(subject);
+        for (auto _ : state) {
+            allowed += thread.run(&draws, subject->batch);
+        }
     }
-    if (subject->detach != nullptr) {
-        subject->detach(thread);
-    }
-    const double checks = static_cast<double>(state.iterations()) * static_cast<double>(subject->batch);
-    state.SetItemsProcessed(static_cast<int64_t>(checks));
-    state.counters["ns"] =
-        benchmark::Counter(checks / 1e9, benchmark::Counter::kAvgThreadsRate | benchmark::Counter::kInvert);
-    state.counters["admitted"] =
-        benchmark::Counter(static_cast<double>(allowed) / checks, benchmark::Counter::kAvgThreads);
-    state.counters["keyed"] = benchmark::Counter(subject->keyed ? 1 : 0, benchmark::Counter::kAvgThreads);
+    peer_report(state, subject, allowed);
     if (group->key_count >= kCountable && group->spread == PEER_UNIFORM) {
-        state.counters["bytes_per_key"] = benchmark::Counter(measured.bytes_per_key, benchmark::Counter::kAvgThreads);
+        state.counters["bytes_per_key"] = benchmark::Counter(bytes_per_key, benchmark::Counter::kAvgThreads);
     }
 }
 
@@ -223,10 +130,4 @@ void register_peers(const std::vector<size_t> &key_counts)
             }
         }
     }
-}
-
-void close_peer()
-{
-    const std::lock_guard<std::mutex> guard(lock);
-    close_measured();
 }

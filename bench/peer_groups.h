@@ -12,7 +12,4 @@ int most_threads();
 /* Registers every group; those of many keys once for each count. Says on stderr which peers are not in this build. */
 void register_peers(const std::vector<size_t> &key_counts);
 
-/* Closes the peer that was measured last. */
-void close_peer();
-
 #endif
