@@ -8,7 +8,8 @@
  *   burst     weir_check_burst: KEYS/SIZE
  *   prefixes  weir_check_all of an address and four of its prefixes, and weir_check_all_burst
  *   threads   1, 2, ... threads, as many as there are processors: one key for all, one each, one that is denied, many
- * and those of peer_groups.cpp. bench/report.py runs them all; docs/performance.md says how to read them.
+ * and those of peer_groups.cpp and of flood.cpp. bench/report.py runs them all; docs/performance.md says how to read
+ * them.
  *
  * --keys=N makes the peers' groups of many keys those of N keys; it can be given several times.
  */
@@ -19,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "flood.h"
 #include "opened_peer.h"
 #include "peer_groups.h"
 #include "prefixes.h"
@@ -170,6 +172,7 @@ int main(int argc, char **argv)
         ->ArgsProduct({{1000, static_cast<int64_t>(bench_key_count())}, benchmark::CreateRange(1, BENCH_BURST_MAX, 2)})
         ->UseRealTime();
     register_peers(key_counts);
+    register_floods(most_threads());
     benchmark::RunSpecifiedBenchmarks();
     opened_close();
     bench_close();

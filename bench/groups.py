@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 REPETITIONS = 7
 KEY_COUNTS = (1000, 10000, 100000, 1000000)
 MANY_KEYS = 10000000
+NOTES = ("admitted", "keyed", "bytes_per_key", "offenders_refused", "grown_mib")  # counters of weir-bench beside the time
 BYTES_PER_KEY = 1000  # more than weir or any peer takes
 
 INTERVALS_MS = (50, 100, 200, 500, 1000)
@@ -109,7 +110,7 @@ def measure_benchmarks(run, figures, pattern, *more):
             figures.left_out.append(line[9:])
     for row in rows:
         if row["run_type"] == "iteration" and not row.get("error_occurred"):
-            notes = {note: row[note] for note in ("admitted", "keyed", "bytes_per_key") if note in row}
+            notes = {note: row[note] for note in NOTES if note in row}
             figures.add(figure_name(row["run_name"]), "ns", row["ns"], **notes)
 
 
@@ -139,6 +140,16 @@ def same_threads_as_weir(name, figures):
     group, _, *threads = name.split("/")
     keyed = figures.get(name).notes.get("keyed")
     return "/".join([group, "weir_keyed" if keyed else "weir", *threads])
+
+
+def measure_flood(run, figures):
+    need_memory(MANY_KEYS)  # governor keeps every key
+    measure_benchmarks(run, figures, "flood")
+
+
+def flood_baseline(name, figures):
+    group, kind, _, *threads = name.split("/")
+    return "/".join([group, kind, "weir_keyed", *threads])
 
 
 def burst_baseline(name, figures):
@@ -264,6 +275,10 @@ GROUPS = (
     Group("burst", "`burst/KEYS/SIZE`: `weir_check_burst` of random keys, hashed; time of one key. `burst/KEYS/32/PEER`: peers "
           "that can ask 32 keys at once, all given the same sequence; `dpdk_bulk` is `rte_hash_lookup_bulk` with srTCM.",
           measure_bursts, burst_baseline),
+    Group("flood", "Peers that take new keys without an end, with room for 1,000,000, after 4,000,000 checks of such keys and under "
+          "more of them. `new`: each key is new. `mixed`: one in ten is of 100,000 known sources, by Zipf's law. *offenders "
+          "refused*: of 1,024 sources that were over their limit before the flood, the part that is refused after it. *admitted*: "
+          "of the flood itself. *grown mib*: by how much the flood made the process grow.", measure_flood, flood_baseline),
     benchmarks("prefixes", "Requests of five keys, hashed: an IPv6 address, its /64, /56, /48 and /32; time of a request. "
                "`hot`: one address. `denied`: its /56 is at its limit. `flood`: addresses never seen, in a /48 that is at "
                "its limit. `many/N`: N addresses at random, by `weir_check_all`; `burst/N`: by `weir_check_all_burst`, 32 "

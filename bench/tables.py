@@ -29,7 +29,8 @@ def ratio_of(group, figure, figures):
 
 def columns_of(rows):
     """Notes that some row has and that are for people."""
-    return [note for note in ("admitted", "bytes_per_key", "worst_window") if any(note in figure.notes for figure in rows)]
+    known = ("admitted", "bytes_per_key", "offenders_refused", "grown_mib", "worst_window")
+    return [note for note in known if any(note in figure.notes for figure in rows)]
 
 
 def table(group, rows, figures):
@@ -71,6 +72,8 @@ def overview(group, rows):
         own = [f for f in rows if f.name.count("/") == 2]
         peers = [f for f in rows if f.name.count("/") == 3]
         return grid(own, part(2), part(1), "size, of keys") + (grid(peers, part(3), part(1), "in bursts of 32, of keys") if peers else [])
+    if group.name == "flood":
+        return grid([f for f in rows if "threads:" not in f.name], part(2), part(1), "ns")
     if group.name == "accuracy":
         lines = []
         for kind in dict.fromkeys(part(1)(f.name) for f in rows):

@@ -43,6 +43,7 @@ struct peer {
     bool keyed;         /* a state per key, found by its bytes at each check; else one state and no lookup */
     bool threads;       /* may run on several threads at once */
     bool bursts;        /* asks PEER_BURST keys at once; else one at a time */
+    bool floods;        /* has a row under a flood: it takes new keys without an end, and is the fastest of its kind */
     bool server;        /* starts a server of its own */
     size_t most_keys;   /* beyond which it takes too long to be of interest; 0: none */
     uint64_t batch;     /* checks to ask run() for at a time */
