@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 REPETITIONS = 7
 KEY_COUNTS = (1000, 10000, 100000, 1000000)
 MANY_KEYS = 10000000
-NOTES = ("admitted", "keyed", "bytes_per_key", "offenders_refused", "grown_mib")  # counters of weir-bench beside the time
+NOTES = ("admitted", "keyed", "sketch", "bytes_per_key", "offenders_refused", "grown_mib")  # counters of weir-bench beside the time
 BYTES_PER_KEY = 1000  # more than weir or any peer takes
 
 INTERVALS_MS = (50, 100, 200, 500, 1000)

@@ -108,4 +108,5 @@ void peer_report(benchmark::State &state, const peer *subject, uint64_t allowed)
     state.counters["admitted"] =
         benchmark::Counter(static_cast<double>(allowed) / checks, benchmark::Counter::kAvgThreads);
     state.counters["keyed"] = benchmark::Counter(subject->keyed ? 1 : 0, benchmark::Counter::kAvgThreads);
+    state.counters["sketch"] = benchmark::Counter(subject->sketch ? 1 : 0, benchmark::Counter::kAvgThreads);
 }

@@ -33,6 +33,15 @@ def columns_of(rows):
     return [note for note in known if any(note in figure.notes for figure in rows)]
 
 
+SKETCH = " (sketch)"
+LEGEND = "(sketch): a table of fixed size that confuses keys. A key may be refused for what others have asked for, and no key " \
+         "can be named. It does less than the others, and its figures do not depend on how many keys there are."
+
+
+def mark(figure):
+    return SKETCH if figure.notes.get("sketch") else ""
+
+
 def table(group, rows, figures):
     notes = columns_of(rows)
     heads = ["figure", "median", "least", "most", "unit", "ratio", "to", *(note.replace("_", " ") for note in notes)]
@@ -40,15 +49,15 @@ def table(group, rows, figures):
     for figure in rows:
         base = base_of(group, figure, figures)
         values = (figure.median(), min(figure.samples), max(figure.samples))
-        cells = [f"`{figure.name}`", *(number(value, figure.unit) for value in values), figure.unit.replace("_", " "), number(ratio_of(group, figure, figures)),
+        cells = [f"`{figure.name}`{mark(figure)}", *(number(value, figure.unit) for value in values), figure.unit.replace("_", " "), number(ratio_of(group, figure, figures)),
                  f"`{base.name}`" if base else "", *(number(figure.notes.get(note)) for note in notes)]
         lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    return lines + (["", LEGEND] if any(mark(figure) for figure in rows) else [])
 
 
 def grid(rows, row_of, column_of, corner):
     """Medians of figures by two parts of their names."""
-    cells = {(row_of(figure.name), column_of(figure.name)): number(figure.median(), figure.unit) for figure in rows}
+    cells = {(row_of(figure.name) + mark(figure), column_of(figure.name)): number(figure.median(), figure.unit) for figure in rows}
     columns = list(dict.fromkeys(column for _, column in cells))
     lines = [f"| {corner} | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
     for row in dict.fromkeys(row for row, _ in cells):

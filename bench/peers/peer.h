@@ -42,6 +42,7 @@ struct peer {
     const char *absent; /* why it is not in this build; NULL: it is, and what follows is set */
     bool keyed;         /* a state per key, found by its bytes at each check; else one state and no lookup */
     bool threads;       /* may run on several threads at once */
+    bool sketch;        /* a table of fixed size that confuses keys */
     bool bursts;        /* asks PEER_BURST keys at once; else one at a time */
     bool floods;        /* has a row under a flood: it takes new keys without an end, and is the fastest of its kind */
     bool server;        /* starts a server of its own */

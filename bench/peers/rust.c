@@ -59,7 +59,7 @@ RUST_PEER(governor_upkeep, .name = "governor_upkeep");
 RUST_PEER(governor_keyed, .name = "governor_keyed", .keyed = true);
 RUST_PEER(governor_ahash, .name = "governor_ahash", .keyed = true);
 RUST_PEER(governor_fold, .name = "governor_fold", .keyed = true, .floods = true);
-RUST_PEER(pingora, .name = "pingora_rate", .keyed = true, .floods = true);
+RUST_PEER(pingora, .name = "pingora_rate", .keyed = true, .sketch = true, .floods = true);
 
 #ifdef PEER_LIMITADOR
 void *peer_rust_limitador_new(const struct peer_limit *limit, size_t key_count);
