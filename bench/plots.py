@@ -12,7 +12,8 @@ set tics nomirror textcolor '#333333'
 set grid xtics ytics linecolor '#dddddd' linetype 1
 set key outside right top Left reverse samplen 3 spacing 1.2
 """
-COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999", "#8c564b", "#bcbd22")
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999", "#8c564b", "#bcbd22",
+           "#17becf", "#7f3c8d")
 
 
 def available():
