@@ -6,6 +6,7 @@
  *   call      the public calls, on a hot key or two
  *   limits    a hot key under 1 to 4 limits
  *   burst     weir_check_burst: KEYS/SIZE
+ *   prefetch  weir_prefetch of a key, some checks before its own: KEYS/AHEAD
  *   prefixes  weir_check_all of an address and four of its prefixes, and weir_check_all_burst
  *   threads   1, 2, ... threads, as many as there are processors: one key for all, one each, one that is denied, many
  * and those of peer_groups.cpp and of flood.cpp. bench/report.py runs them all; docs/performance.md says how to read
@@ -81,6 +82,15 @@ void bursts(benchmark::State &state)
     bench_fill();
     uint64_t rng = 42;
     measure(state, [keys, size, &rng](void *thread) { return bench_burst(thread, kBatch, keys, size, &rng); });
+}
+
+void prefetched(benchmark::State &state)
+{
+    const auto keys = static_cast<uint64_t>(state.range(0));
+    const auto ahead = static_cast<size_t>(state.range(1));
+    bench_fill();
+    uint64_t rng = 42;
+    measure(state, [keys, ahead, &rng](void *thread) { return bench_prefetched(thread, kBatch, keys, ahead, &rng); });
 }
 
 /* Measures requests of several keys. The time is that of a request. */
@@ -170,6 +180,9 @@ int main(int argc, char **argv)
     bench_use_keys(*std::max_element(key_counts.begin(), key_counts.end()));
     benchmark::RegisterBenchmark("burst", bursts)
         ->ArgsProduct({{1000, static_cast<int64_t>(bench_key_count())}, benchmark::CreateRange(1, BENCH_BURST_MAX, 2)})
+        ->UseRealTime();
+    benchmark::RegisterBenchmark("prefetch", prefetched)
+        ->ArgsProduct({{1000, static_cast<int64_t>(bench_key_count())}, {1, 4, BENCH_AHEAD_MAX}})
         ->UseRealTime();
     register_peers(key_counts);
     register_floods(most_threads());

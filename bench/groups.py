@@ -275,6 +275,8 @@ GROUPS = (
     Group("burst", "`burst/KEYS/SIZE`: `weir_check_burst` of random keys, hashed; time of one key. `burst/KEYS/32/PEER`: peers "
           "that can ask 32 keys at once, all given the same sequence; `dpdk_bulk` is `rte_hash_lookup_bulk` with srTCM.",
           measure_bursts, burst_baseline),
+    benchmarks("prefetch", "`prefetch/KEYS/AHEAD`: one of KEYS keys at random, hashed, and `weir_prefetch` of it so many checks before its "
+               "own; time of one key.", lambda name, figures: f"prefetch/{name.split('/')[1]}/1"),
     Group("flood", "Peers that take new keys without an end, with room for 1,000,000, after 4,000,000 checks of such keys and under "
           "more of them. `new`: each key is new. `mixed`: one in ten is of 100,000 known sources, by Zipf's law. *offenders "
           "refused*: of 1,024 sources that were over their limit before the flood, the part that is refused after it. *admitted*: "

@@ -283,6 +283,23 @@ uint64_t bench_many(void *thread, uint64_t count, uint64_t keys, uint64_t *rng)
     return allowed;
 }
 
+uint64_t bench_prefetched(void *thread, uint64_t count, uint64_t keys, size_t ahead, uint64_t *rng)
+{
+    uint64_t allowed = 0;
+    uint64_t bytes[BENCH_AHEAD_MAX][2];
+    weir_key ring[BENCH_AHEAD_MAX];
+    for (uint64_t i = 0; i < ahead; i++) {
+        ring[i] = random_key(rng, keys, bytes[i]);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const size_t at = (size_t) i & (ahead - 1);
+        allowed += weir_check(thread, &ring[at], 1, NULL);
+        ring[at] = random_key(rng, keys, bytes[at]);
+        weir_prefetch(thread, &ring[at]);
+    }
+    return allowed;
+}
+
 uint64_t bench_burst(void *thread, uint64_t count, uint64_t keys, size_t size, uint64_t *rng)
 {
     uint64_t allowed = 0;

@@ -47,6 +47,9 @@ uint64_t bench_own(void *thread, uint64_t count, uint64_t number);  /* a hot key
 /* Random keys of 16 bytes, hashed; and the same in bursts of `size`, up to BENCH_BURST_MAX. */
 uint64_t bench_many(void *thread, uint64_t count, uint64_t keys, uint64_t *rng);
 uint64_t bench_burst(void *thread, uint64_t count, uint64_t keys, size_t size, uint64_t *rng);
+/* The same one at a time, each prefetched so many checks before its own: a power of two, up to BENCH_AHEAD_MAX. */
+#define BENCH_AHEAD_MAX 8
+uint64_t bench_prefetched(void *thread, uint64_t count, uint64_t keys, size_t ahead, uint64_t *rng);
 
 #ifdef __cplusplus
 }

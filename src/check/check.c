@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_check and weir_peek.
+ * weir_check, weir_peek and weir_prefetch.
  *
  * A check tries these in order, until one answers:
  *
@@ -75,14 +75,6 @@ const struct policy *check_policy(const struct policy_set *set, const weir_key *
         policy = own != NULL ? own : policy;
     }
     return policy;
-}
-
-void check_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
-{
-    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
-    for (size_t limit = 0; policy != NULL && limit < policy->limit_count && !slot_may_have(t, key->hash); limit++) {
-        table_prefetch(&t->process->table, cell_hash(policy, key, limit));
-    }
 }
 
 bool check_answer_override(struct weir_thread *t, const struct policy *policy, bool commit, weir_verdict *verdict)
@@ -187,8 +179,8 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
     return decision.allowed || c->policy->mode == WEIR_SHADOW;
 }
 
-/* The policy's numbers, as the thread has cached them for this epoch; NULL: it has not, or a look at the clock is due.
- */
+/* The policy's numbers, as the thread has cached them for this epoch; NULL: it has not, or a look at the clock is
+ * due. */
 static inline const struct policy_snapshot *cached_snapshot(const struct weir_thread *t, const weir_key *key,
                                                             uint32_t epoch)
 {
@@ -354,13 +346,12 @@ __attribute__((aligned(CACHE_LINE))) bool weir_check(weir_thread *t, const weir_
 
 bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    struct check c = {.t = t, .key = key, .cost = cost, .commit = true};
+    struct check c = {.t = t, .key = key, .cost = cost, .commit = true}; /* slot: NULL where slot_get() finds none */
     if (slot_get(t, key->hash, &c.slot)) {
         enum slot_answer answer = slot_answer(t, c.slot, cost, NULL);
         answer = answer != SLOT_NO_ANSWER ? answer : check_by_slot(&c);
         return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : check_in_section(&c);
     }
-    c.slot = NULL;
     const enum charge charge = charge_cold(t, key, cost, NULL);
     c.charge_tried = charge == CHARGE_FAILED;
     return charge == CHARGE_DONE || check_in_section(&c);
@@ -381,4 +372,29 @@ bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict 
         return check_allow_unattached(verdict);
     }
     return check_under_rcu((struct check){.t = t, .key = key, .cost = cost, .verdict = verdict, .commit = false});
+}
+
+void check_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
+{
+    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
+    for (size_t limit = 0; policy != NULL && limit < policy->limit_count && !slot_may_have(t, key->hash); limit++) {
+        table_prefetch(&t->process->table, cell_hash(policy, key, limit));
+    }
+}
+
+/* Slots stay in a second cache. A locked instruction keeps the loads behind it waiting, but no prefetches. */
+void weir_prefetch(weir_thread *t, const weir_key *key)
+{
+    if (t == NULL || slot_may_have(t, key->hash)) {
+        return;
+    }
+    /* A snapshot of an old epoch will do: the hashes of a policy's cells hardly ever change. */
+    const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
+    if (likely(snapshot->epoch != 0 && snapshot->id == key->policy)) {
+        table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
+    } else {
+        rcu_enter();
+        check_prefetch_cells(t, load_acquire(&t->process->policies), key); /* a hint: the check loads it again */
+        rcu_leave();
+    }
 }

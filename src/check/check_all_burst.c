@@ -23,7 +23,7 @@ struct all_burst {
     size_t keys_per_request;
 };
 
-static void prefetch_cells(const struct weir_thread *t, const weir_key *keys, size_t count)
+static void prefetch_part(const struct weir_thread *t, const weir_key *keys, size_t count)
 {
     rcu_enter();
     const struct policy_set *set = load_acquire(&t->process->policies); /* a hint: each check loads it again */
@@ -60,7 +60,7 @@ size_t weir_check_all_burst(weir_thread *t, const weir_key *keys, size_t keys_pe
         const size_t at = first * keys_per_request;
         const struct all_burst burst = {keys + at, costs != NULL ? costs + at : NULL, keys_per_request};
         if (prefetches) {
-            prefetch_cells(t, burst.keys, count * keys_per_request);
+            prefetch_part(t, burst.keys, count * keys_per_request);
         }
         const uint64_t bits = check_requests(t, &burst, count);
         allowed += (size_t) __builtin_popcountll(bits);

@@ -32,6 +32,30 @@ static void test_peeking_and_a_cost_of_zero_take_nothing(void **state)
     }
 }
 
+static void test_a_prefetch_changes_nothing(void **state)
+{
+    (void) state;
+    weir_prefetch(NULL, NULL);
+    for (size_t i = 0; next_kind(i); i++) {
+        const weir_key unknown = weir_make_key(d.w, WEIR_NO_POLICY, "k", 1);
+        weir_verdict v;
+        weir_stats before;
+        weir_stats after;
+        assert_true(weir_check(d.t, &d.key, 1, NULL));
+        weir_get_stats(d.w, &before);
+        for (int n = 0; n < 10; n++) {
+            weir_prefetch(d.t, &d.key); /* by the numbers that the check has left */
+            weir_prefetch(d.u, &d.key); /* by the set of policies */
+            weir_prefetch(d.u, &unknown);
+        }
+        weir_get_stats(d.w, &after);
+        assert_int_equal(after.slow_count, before.slow_count);
+        assert_int_equal(after.key_count, before.key_count);
+        assert_true(weir_peek(d.u, &d.key, 1, &v));
+        assert_int_equal(v.remaining, 99);
+    }
+}
+
 static void test_a_cost_above_what_passes_at_once_never_passes_and_blocks_nobody(void **state)
 {
     (void) state;
@@ -288,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_peeking_and_a_cost_of_zero_take_nothing),
+        cmocka_unit_test(test_a_prefetch_changes_nothing),
         cmocka_unit_test(test_a_cost_above_what_passes_at_once_never_passes_and_blocks_nobody),
         cmocka_unit_test(test_refused_requests_use_up_no_limit_of_any_key),
         cmocka_unit_test(test_a_verdict_of_several_keys_is_the_strictest),
