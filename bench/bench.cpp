@@ -138,6 +138,9 @@ BENCHMARK(plain<bench_peek>)->Name("call/peek")->UseRealTime();
 BENCHMARK(counted<bench_all>)->Name("call/check_all")->DenseRange(1, BENCH_ALL_MAX)->UseRealTime();
 BENCHMARK(plain<bench_log>)->Name("call/check_log")->UseRealTime();
 BENCHMARK(plain<bench_queue>)->Name("call/reserve")->UseRealTime();
+BENCHMARK(plain<bench_reserve>)->Name("call/reserve_granted")->UseRealTime();
+BENCHMARK(plain<bench_charge>)->Name("call/charge")->UseRealTime();
+BENCHMARK(plain<bench_refund>)->Name("call/check_and_refund")->UseRealTime();
 BENCHMARK(plain<bench_used>)->Name("call/charge_and_refund")->UseRealTime();
 
 BENCHMARK(counted<bench_limits>)->Name("limits")->DenseRange(1, BENCH_LIMITS_MAX)->UseRealTime();

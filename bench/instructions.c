@@ -212,6 +212,44 @@ static uint64_t run_peek(uint64_t count)
     return sum;
 }
 
+/* A peek at a key that is denied. */
+static uint64_t run_peek_denied(uint64_t count)
+{
+    weir_verdict verdict;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += weir_peek(thread, &denied, 1, &verdict);
+    }
+    return sum;
+}
+
+static uint64_t run_charge(uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        weir_charge(thread, &hot, 1);
+    }
+    return count;
+}
+
+/* Units that passed on the grant before. */
+static uint64_t run_refund(uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        weir_refund(thread, &hot, 1);
+    }
+    return count;
+}
+
+static uint64_t run_reserve(uint64_t count)
+{
+    uint64_t wait_ns;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += weir_reserve(thread, &hot, 1, 0, &wait_ns);
+    }
+    return sum;
+}
+
 static uint64_t run_charge_and_refund(uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -266,6 +304,10 @@ static const struct path {
     {"check_all_2_and_cold", warm_all_cold, run_all_cold},
     {"check_all_cold_key", warm_cold, run_all_three},
     {"peek", warm_hot, run_peek},
+    {"peek_denied", warm_denied, run_peek_denied},
+    {"charge", warm_hot, run_charge},
+    {"refund", warm_hot, run_refund},
+    {"reserve", warm_hot, run_reserve},
     {"charge_and_refund", warm_hot, run_charge_and_refund},
     {"make_key_16", nothing, run_make_key_16},
     {"make_key_64", nothing, run_make_key_64},

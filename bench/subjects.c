@@ -202,20 +202,51 @@ uint64_t bench_peek(void *thread, uint64_t count)
     weir_verdict verdict;
     uint64_t allowed = 0;
     for (uint64_t i = 0; i < count; i++) {
-        allowed += weir_peek(thread, &key, 1, &verdict);
+        allowed += i % 64 == 0 ? weir_check(thread, &key, 1, &verdict) : weir_peek(thread, &key, 1, &verdict);
     }
     return allowed;
 }
 
-uint64_t bench_queue(void *thread, uint64_t count)
+static uint64_t reserve_one(void *thread, weir_policy_id policy, uint64_t count)
 {
-    const weir_key key = weir_make_key(limiter, queued, KEY_16, 16);
+    const weir_key key = weir_make_key(limiter, policy, KEY_16, 16);
     uint64_t taken = 0;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t wait_ns;
         taken += weir_reserve(thread, &key, 1, SECOND, &wait_ns);
     }
     return taken;
+}
+
+uint64_t bench_queue(void *thread, uint64_t count)
+{
+    return reserve_one(thread, queued, count);
+}
+
+uint64_t bench_reserve(void *thread, uint64_t count)
+{
+    return reserve_one(thread, under[1], count);
+}
+
+uint64_t bench_charge(void *thread, uint64_t count)
+{
+    const weir_key key = weir_make_key(limiter, used, KEY_16, 16);
+    for (uint64_t i = 0; i < count; i++) {
+        weir_charge(thread, &key, 100);
+    }
+    return count;
+}
+
+uint64_t bench_refund(void *thread, uint64_t count)
+{
+    const weir_key key = weir_make_key(limiter, under[1], KEY_16, 16);
+    weir_verdict verdict;
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        allowed += weir_check(thread, &key, 1, &verdict);
+        weir_refund(thread, &key, 1);
+    }
+    return allowed;
 }
 
 uint64_t bench_all(void *thread, uint64_t count, size_t keys)

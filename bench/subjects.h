@@ -34,11 +34,14 @@ uint64_t bench_floor_hash_64(void *thread, uint64_t count);
 uint64_t bench_hot(void *thread, uint64_t count);         /* one key, prepared, verdict asked for */
 uint64_t bench_hot_hash_16(void *thread, uint64_t count); /* one key of 16 bytes, hashed each time */
 uint64_t bench_hot_hash_64(void *thread, uint64_t count);
-uint64_t bench_denied(void *thread, uint64_t count); /* one key at its limit, verdict asked for */
-uint64_t bench_peek(void *thread, uint64_t count);   /* weir_peek */
-uint64_t bench_log(void *thread, uint64_t count);    /* a hot key of a sliding log */
-uint64_t bench_queue(void *thread, uint64_t count);  /* weir_reserve on a leaky bucket */
-uint64_t bench_used(void *thread, uint64_t count);   /* a weir_charge and a weir_refund */
+uint64_t bench_denied(void *thread, uint64_t count);  /* one key at its limit, verdict asked for */
+uint64_t bench_peek(void *thread, uint64_t count);    /* weir_peek; one in 64 is a weir_check, so that the key is hot */
+uint64_t bench_log(void *thread, uint64_t count);     /* a hot key of a sliding log */
+uint64_t bench_queue(void *thread, uint64_t count);   /* weir_reserve on a leaky bucket */
+uint64_t bench_reserve(void *thread, uint64_t count); /* weir_reserve on a token bucket */
+uint64_t bench_charge(void *thread, uint64_t count);  /* weir_charge */
+uint64_t bench_used(void *thread, uint64_t count);    /* a weir_charge and a weir_refund */
+uint64_t bench_refund(void *thread, uint64_t count);  /* a weir_check and a weir_refund */
 
 uint64_t bench_limits(void *thread, uint64_t count, size_t limits); /* one key under 1 to BENCH_LIMITS_MAX limits */
 uint64_t bench_all(void *thread, uint64_t count, size_t keys);      /* weir_check_all of 1 to BENCH_ALL_MAX hot keys */
