@@ -1,17 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_charge: units counted afterwards, whether there is room for them or not.
+ * weir_charge: units counted afterwards, whether there is room for them or not. It tries these in order:
  *
- * Progress: lock-free, but for logs and settle_key.
+ *   slot_covering       The key has a grant that covers the units, which are spent from it.
+ *   charge_where_room   There is room for the units. They are charged as weir_check charges them, so that a key that is
+ *                       only charged gets grants as well. A key that comes a second time within an epoch gets a slot.
+ *                       The grant of a key with a slot is renewed (renew_grant.h), and the cell of a key without one is
+ *                       charged (direct_charge.h).
+ *   charge_key          The table counts the units, in every limit.
+ *
+ * Ordering: [S1] in settle.c, [S4] in check.c. Progress: lock-free, but for logs and settle_key.
  */
+#include "check/charge.h"
+
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "check/check.h"
+#include "check/direct_charge.h"
+#include "check/renew_grant.h"
 #include "check/subject.h"
 #include "process/allowance.h"
 #include "process/process.h"
 #include "thread/settle.h"
+#include "thread/slot.h"
 #include "thread/thread.h"
+
+/* The policy's numbers, as the thread has cached them for this epoch, or worked out in *own, as where a look at the
+ * clock is due. */
+static const struct policy_snapshot *find_numbers(const struct check *c, const struct policy_set *set,
+                                                  struct policy_snapshot *own)
+{
+    const struct policy_snapshot *cached = policy_snapshot_place(c->t, c->policy->id);
+    if (cached->epoch == c->epoch && cached->id == c->policy->id && !thread_wants_look(c->t)) {
+        return cached;
+    }
+    *own = policy_snapshot_of(c->t->process, c->policy, tick_now(c->t, c->policy));
+    policy_snapshot_keep(c->t, set, own, c->epoch);
+    return own;
+}
+
+/* The key's slot; a key that comes a second time within the epoch is given one. NULL: it has none. */
+static struct slot *find_slot(const struct check *c, uint64_t now_ns)
+{
+    struct slot *slot;
+    if (slot_get(c->t, c->key->hash, &slot)) {
+        return slot;
+    }
+    if (!slot_is_recent(c->t, c->key->hash, c->epoch)) {
+        return NULL;
+    }
+    const size_t index = slot_give(c->t, c->policy, c->key, c->epoch, now_ns);
+    if (index == SLOT_NONE) {
+        return NULL;
+    }
+    slot_unlock(&c->t->accounts[index]);
+    return &c->t->slots[index];
+}
+
+bool charge_where_room(struct check *c, const struct policy_set *set)
+{
+    struct policy_snapshot own;
+    if (c->epoch == EPOCH_ASLEEP || c->cost == 0) {
+        return false;
+    }
+    const struct policy_snapshot *numbers = find_numbers(c, set, &own);
+    if (!policy_snapshot_is_plain(numbers) || numbers->fleet) {
+        return false;
+    }
+    c->slot = find_slot(c, numbers->now_ns);
+    if (c->slot == NULL) {
+        return direct_check(c->t, numbers, c->key, c->cost, NULL);
+    }
+    c->grant_wanted = slot_grant_size(c->t, (size_t) (c->slot - c->t->slots), c->epoch, c->cost);
+    return renew_grant(c, numbers);
+}
 
 /* Charges one limit. Returns whether what other threads hold there is no longer left. */
 static bool charge_limit(const struct subject *s, size_t limit, uint64_t units)
@@ -59,17 +121,28 @@ static void charge_key(struct weir_thread *t, const struct policy *policy, const
     subject_unpin(&s);
 }
 
+static __attribute__((noinline)) void charge_slow(struct weir_thread *t, const weir_key *key, uint64_t units)
+{
+    counter_add(&t->slow_count, 1);
+    rcu_enter();
+    struct check c = {.t = t, .key = key, .cost = units, .commit = true, .epoch = load_acquire(&t->line->epoch)};
+    const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
+    c.policy = check_policy(set, key);
+    if (c.policy != NULL && c.policy->override == OVERRIDE_NONE && units != 0 && !charge_where_room(&c, set)) {
+        charge_key(t, c.policy, key, units);
+    }
+    rcu_leave();
+}
+
 void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    const uint64_t units = min_u64(cost, WEIR_MAX_UNITS);
     if (t == NULL) {
         return;
     }
-    counter_add(&t->slow_count, 1);
-    rcu_enter();
-    const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
-    if (policy != NULL && policy->override == OVERRIDE_NONE && units != 0) {
-        charge_key(t, policy, key, units);
+    struct slot *slot = slot_covering(t, key->hash, cost);
+    if (likely(slot != NULL)) {
+        store_release(&slot->used, load_relaxed(&slot->used) + cost); /* [S1] */
+        return;
     }
-    rcu_leave();
+    charge_slow(t, key, min_u64(cost, WEIR_MAX_UNITS));
 }

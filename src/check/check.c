@@ -17,7 +17,7 @@
  *
  * charge_cold is short, so that a processor looks past it to the memory that the next checks wait for.
  *
- * A key gets a slot when it comes a second time within an epoch. weir_peek goes to decide_in_table at once.
+ * A key gets a slot when it comes a second time within an epoch. weir_peek tries slot_peek and decide_in_table.
  *
  * Invariants: struct slot.
  *
@@ -370,6 +370,10 @@ bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict 
 {
     if (t == NULL) {
         return check_allow_unattached(verdict);
+    }
+    const enum slot_answer answer = slot_peek(t, key->hash, cost != 0 ? cost : 1, verdict);
+    if (answer != SLOT_NO_ANSWER) {
+        return answer == SLOT_ALLOWED;
     }
     return check_under_rcu((struct check){.t = t, .key = key, .cost = cost, .verdict = verdict, .commit = false});
 }

@@ -8,8 +8,8 @@
 
 #include "base/numbers.h"
 #include "check/request.h"
-#include "thread/slot.h"
 #include "thread/thread.h"
+#include "thread/tick.h"
 
 struct weir_thread;
 

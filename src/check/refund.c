@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_refund: units given back.
+ * weir_refund: units given back. It tries these in order:
+ *
+ *   slot_give_back        At least so many units passed on this thread's grant, which is of the present (slot.h).
+ *                         The units go back into the grant, and are counted nowhere.
+ *   refund_beside_grant   Fewer units passed on such a grant. The rest is taken out of the cells, and the slot keeps
+ *                         its grant: else each pair of a check and a refund would take the grant back.
+ *   refund_in_table       The slot is settled. Then the cells are refunded, at last with what other threads hold.
  *
  * Refunded units are not taken out of the count of admitted units that is reported to the fleet: that count never
  * decreases. They are counted beside it, in struct refund_ledger, and reported as a second count that never decreases.
@@ -12,7 +18,7 @@
  *        whose refund it does not know yet, but never a state that is higher than the real one. So it never reports
  *        units that did not pass.
  *
- * Progress: lock-free, but for logs and settle_key.
+ * Also [S5] of settle.c. Progress: lock-free, but for logs and settle_key.
  */
 #include "check/refund.h"
 
@@ -147,8 +153,57 @@ uint64_t refund_cell(struct process *process, uint32_t at, const struct rule *ru
     return refunded;
 }
 
-/* Refunds a key of a policy with limits; within an RCU section. */
-static void refund_key(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost)
+/*
+ * Refunds a key whose slot is locked and has a grant, which stays. What passed on the grant is given back first, then
+ * units of the cells. refunded[i]: units, by limit. True: all limits have `cost` units back.
+ */
+static bool refund_around_grant(struct weir_thread *t, const struct policy *policy, struct slot *slot, uint64_t cost,
+                                uint64_t refunded[WEIR_MAX_LIMITS])
+{
+    const struct slot_account *account = &t->accounts[slot - t->slots];
+    const uint64_t now_ns = tick_now(t, policy);
+    const uint64_t passed = min_u64(cost, slot_passed(slot, account));
+    const uint64_t rest = cost - passed;
+    const uint64_t used = load_relaxed(&slot->used) - passed;
+    bool whole = true;
+    store_release(&slot->used, used); /* [S5] */
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        const struct rule rule = policy_rule(&policy->limits[i]);
+        const uint64_t units = refund_cell(t->process, account->cells[i], &rule, rest, now_ns, REFUND_NOW);
+        if (units != 0) {
+            subject_set_dirty(t->process, policy, account->cells[i]);
+        }
+        refunded[i] = passed + units;
+        whole = whole && units == rest;
+    }
+    if (whole) {
+        const uint64_t remaining = load_relaxed(&slot->remaining_base) - used;
+        store_relaxed(&slot->remaining_base, used + min_u64(saturating_add(remaining, rest), slot->limit));
+    }
+    return whole;
+}
+
+/* Refunds a key whose slot has a grant, and leaves it the grant. False: the rest is for the table. */
+static bool refund_beside_grant(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
+                                uint64_t refunded[WEIR_MAX_LIMITS])
+{
+    struct slot *slot;
+    if (!slot_get(t, key->hash, &slot) || !slot_is_live(t, slot)) {
+        return false;
+    }
+    struct slot_account *account = &t->accounts[slot - t->slots];
+    /* Between the publication of a policy set and its epoch a grant may be of the set before. */
+    if (!slot_fits(t, account, policy, key) || !slot_trylock(account)) {
+        return false;
+    }
+    const bool whole = slot_grant_is_present(t, slot, account) && refund_around_grant(t, policy, slot, cost, refunded);
+    slot_unlock(account);
+    return whole;
+}
+
+/* Refunds a key in the table; refunded[i]: units that the limits have back already. */
+static void refund_in_table(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
+                            const uint64_t refunded[WEIR_MAX_LIMITS])
 {
     struct subject s;
     if (!subject_pin(&s, t, policy, key)) {
@@ -156,24 +211,31 @@ static void refund_key(struct weir_thread *t, const struct policy *policy, const
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule rule = policy_rule(&policy->limits[i]);
-        uint64_t refunded = refund_cell(s.process, s.cells[i], &rule, cost, s.now_ns, REFUND_NOW);
-        if (refunded < cost) {
+        const uint64_t wanted = cost - refunded[i];
+        uint64_t units = refund_cell(s.process, s.cells[i], &rule, wanted, s.now_ns, REFUND_NOW);
+        if (units < wanted) {
             subject_settle(t->limiter, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
-            refunded += refund_cell(s.process, s.cells[i], &rule, cost - refunded, s.now_ns, REFUND_LOCAL);
+            units += refund_cell(s.process, s.cells[i], &rule, wanted - units, s.now_ns, REFUND_LOCAL);
         }
-        if (refunded != 0) {
+        if (units != 0) {
             subject_set_dirty(s.process, policy, s.cells[i]);
         }
     }
     subject_unpin(&s);
+}
+
+/* Refunds a key of a policy with limits; within an RCU section. */
+static void refund_key(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost)
+{
+    uint64_t refunded[WEIR_MAX_LIMITS] = {0};
+    if (!refund_beside_grant(t, policy, key, cost, refunded)) {
+        refund_in_table(t, policy, key, cost, refunded);
+    }
     settle_denials(t->limiter, policy, key);
 }
 
-void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
+static __attribute__((noinline)) void refund_slow(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    if (t == NULL) {
-        return;
-    }
     counter_add(&t->slow_count, 1);
     rcu_enter();
     const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
@@ -181,4 +243,12 @@ void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
         refund_key(t, policy, key, cost);
     }
     rcu_leave();
+}
+
+void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
+{
+    struct slot *slot;
+    if (t != NULL && !(slot_get(t, key->hash, &slot) && slot_give_back(t, slot, cost))) {
+        refund_slow(t, key, cost);
+    }
 }

@@ -9,13 +9,17 @@
  * Units that others hold (grants, requests under way) may pass before this request, so they are before it in the
  * queue. That would leave gaps where they are given back. So they are taken back first, as before a denial.
  *
- * Ordering: [P1] and [P2] of decide.c. Progress: as decide.c.
+ * A policy without a queue has grants, whose units may go at once. So a grant that covers the cost is spent. Where
+ * there is room for the cost, it is charged as that of a check (charge.h).
+ *
+ * Ordering: [P1] and [P2] of decide.c, [S1] in settle.c, [S4] in check.c. Progress: as decide.c.
  */
 #include <sched.h>
 
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "base/spin.h"
+#include "check/charge.h"
 #include "check/check.h"
 #include "check/claim.h"
 #include "check/decide.h"
@@ -223,6 +227,31 @@ static bool reserve_key(struct weir_thread *t, const struct policy *policy, cons
     return decision.allowed || policy->mode == WEIR_SHADOW;
 }
 
+static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
+                                                   uint64_t max_wait_ns, uint64_t *wait_ns)
+{
+    counter_add(&t->slow_count, 1);
+    rcu_enter();
+    struct check c = {.t = t, .key = key, .cost = cost, .commit = true, .epoch = load_acquire(&t->line->epoch)};
+    const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
+    c.policy = check_policy(set, key);
+    bool pass = true;
+    if (c.policy == NULL) {
+        (void) check_allow_unknown(t, NULL);
+    } else if (c.policy->override != OVERRIDE_NONE) {
+        const bool allowed = c.policy->override == OVERRIDE_ALLOW;
+        check_tally(t, c.policy, allowed);
+        pass = allowed || c.policy->mode == WEIR_SHADOW;
+        *wait_ns = pass ? 0 : UINT64_MAX;
+    } else if (charge_where_room(&c, set)) {
+        check_tally(t, c.policy, true);
+    } else {
+        pass = reserve_key(t, c.policy, key, cost, max_wait_ns, wait_ns);
+    }
+    rcu_leave();
+    return pass;
+}
+
 bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t max_wait_ns, uint64_t *wait_ns)
 {
     uint64_t ignored = 0;
@@ -231,20 +260,10 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
     if (t == NULL) {
         return true;
     }
-    counter_add(&t->slow_count, 1);
-    rcu_enter();
-    const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
-    bool pass = true;
-    if (policy == NULL) {
-        (void) check_allow_unknown(t, NULL);
-    } else if (policy->override != OVERRIDE_NONE) {
-        const bool allowed = policy->override == OVERRIDE_ALLOW;
-        check_tally(t, policy, allowed);
-        pass = allowed || policy->mode == WEIR_SHADOW;
-        *wait = pass ? 0 : UINT64_MAX;
-    } else {
-        pass = reserve_key(t, policy, key, cost, max_wait_ns, wait);
+    struct slot *slot = slot_covering(t, key->hash, cost != 0 ? cost : 1);
+    if (slot != NULL) {
+        (void) slot_spend(t, slot, load_relaxed(&slot->meta), load_relaxed(&slot->used), cost);
+        return true;
     }
-    rcu_leave();
-    return pass;
+    return reserve_slow(t, key, cost, max_wait_ns, wait);
 }

@@ -21,7 +21,6 @@
 
 #include "base/numbers.h"
 #include "base/spin.h"
-#include "thread/slot.h"
 
 /* Units that the first `count` claims hold in a cell. A cell may be of several claims: a key may be named twice. */
 static uint64_t held_in(const struct request *r, size_t count, uint32_t cell)

@@ -20,6 +20,10 @@
  *        rest of struct slot_account from one settler to the next.
  *   [S3] State before held (I4 in table.h): what passed is charged first, and held is lowered after that. Partner:
  *        the readers of held [P1] in decide.c.
+ *   [S5] A refund to a grant lowers `used` under the lock, while the grant is there. So a settler has read `used`
+ *        before the owner took the lock, and the owner finds the grant gone; or the settler takes the lock later, and
+ *        reads the lowered `used` [S2]. A refund is never late, and used - accounted is never negative. Partner:
+ *        slot_give_back() in slot.h and settle_slot().
  *
  * Progress: the lock is only ever tried.
  */
@@ -104,7 +108,7 @@ void settle_slot(struct weir_thread *t, size_t index)
     struct process *process = t->process;
     struct slot *slot = &t->slots[index];
     struct slot_account *account = &t->accounts[index];
-    const uint64_t used = load_acquire(&slot->used); /* [S1] */
+    const uint64_t used = load_acquire(&slot->used); /* [S1] [S5] */
     const uint64_t passed = used - load_relaxed(&account->accounted);
     const uint64_t granted = load_relaxed(&account->granted);
     for (size_t i = 0; i < account->limit_count && passed != 0; i++) {

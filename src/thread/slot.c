@@ -48,9 +48,8 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
     return true;
 }
 
-/* Whether a slot's cells are still those of the policy's limits. */
-static bool slot_fits(const struct weir_thread *t, const struct slot_account *account, const struct policy *policy,
-                      const weir_key *key)
+bool slot_fits(const struct weir_thread *t, const struct slot_account *account, const struct policy *policy,
+               const weir_key *key)
 {
     if (account->limit_count != policy->limit_count) {
         return false;
@@ -188,4 +187,59 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     slot->limit = terms->limit;
     /* Release: the owner's words above are visible before the grant. Settlers have the lock besides [S2]. */
     store_release(&slot->grant, grant_make(epoch, used + terms->granted));
+}
+
+/*
+ * The time until a key is unused, where nothing has passed on its grant and its limit is a window. By the slot's words
+ * the window counts a unit; here the cell says whether it does.
+ */
+static void correct_reset(const struct weir_thread *t, const struct slot_account *account, weir_verdict *verdict)
+{
+    /* The owner's own: only the owner changes the rules and the cells of a slot that has a grant. */
+    const struct rule *rule = &account->rules[verdict->limit_index];
+    if (rule_kind(rule) == RULE_WINDOW) {
+        const struct cell *cell = &t->process->table.cells[account->cells[verdict->limit_index]];
+        const struct state state = cell_state(dwcas_read(&cell->state));
+        verdict->reset_after_ns = rule_reset_after(rule, state, load_relaxed(&t->line->now_ns));
+    }
+}
+
+/* The verdict of a peek by a grant that covers the cost: units that are left before it. */
+static void peek_verdict(const struct weir_thread *t, const struct slot *slot, weir_verdict *verdict)
+{
+    const struct slot_account *account = &t->accounts[slot - t->slots];
+    const uint64_t used = load_relaxed(&slot->used);
+    slot_verdict_allowed(verdict, t->line, slot, load_relaxed(&slot->meta), load_relaxed(&slot->remaining_base) - used);
+    if (slot->unit == 0 && slot_passed(slot, account) == 0) {
+        correct_reset(t, account, verdict);
+    }
+}
+
+enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t asked, weir_verdict *verdict)
+{
+    struct slot *slot;
+    if (!slot_get(t, hash, &slot)) {
+        return SLOT_NO_ANSWER;
+    }
+    const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
+    if (grant_epoch(grant) != load_relaxed(&t->line->epoch)) {
+        return SLOT_NO_ANSWER;
+    }
+    if (grant_covers(grant, load_relaxed(&slot->used), asked)) {
+        if (verdict != NULL) {
+            peek_verdict(t, slot, verdict);
+        }
+        return SLOT_ALLOWED;
+    }
+    const uint64_t word = load_relaxed(&slot->meta);
+    const struct slot_meta meta = slot_meta_unpack(word);
+    /* A denial of another cost than the one asked for has another retry_after. */
+    if (meta.denies_from == 0 || asked < meta.denies_from || (asked != meta.denies_from && verdict != NULL)) {
+        return SLOT_NO_ANSWER;
+    }
+    if (verdict != NULL) {
+        const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;
+        slot_verdict_denied(verdict, t->line, slot, word, meta.shadow, remaining);
+    }
+    return meta.shadow ? SLOT_ALLOWED : SLOT_DENIED;
 }

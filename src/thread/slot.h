@@ -127,12 +127,50 @@ static inline uint64_t slot_denied(const struct slot *slot, const struct slot_ac
     return slot_denies_from(slot) != 0 ? load_relaxed(&slot->denied) : load_relaxed(&account->denied);
 }
 
+/* Units that passed on the grant of a slot that is locked, or whose owner asks. */
+static inline uint64_t slot_passed(const struct slot *slot, const struct slot_account *account)
+{
+    return load_relaxed(&slot->used) - load_relaxed(&account->accounted);
+}
+
+/*
+ * Whether time has stood still, by the tick, since a slot's grant was made in this epoch. What passed on the grant then
+ * belongs to the present window, and no bucket has refilled. The slot is locked.
+ */
+static inline bool slot_grant_is_present(const struct weir_thread *t, const struct slot *slot,
+                                         const struct slot_account *account)
+{
+    return slot_is_live(t, slot) && load_relaxed(&account->granted) != 0 &&
+           load_relaxed(&t->line->now_ns) <= account->granted_ns; /* [C1] relaxed: by the tick */
+}
+
+/*
+ * Gives units back to the grant on which they passed: they count nowhere, and may pass again. False: not so many passed
+ * on it, or the grant is not of the present; nothing was done. By the owner.
+ */
+static inline bool slot_give_back(const struct weir_thread *t, struct slot *slot, uint64_t units)
+{
+    struct slot_account *account = &t->accounts[slot - t->slots];
+    if (!slot_is_live(t, slot) || !slot_trylock(account)) {
+        return false;
+    }
+    const bool done = slot_grant_is_present(t, slot, account) && units <= slot_passed(slot, account);
+    if (done) {
+        store_release(&slot->used, load_relaxed(&slot->used) - units); /* [S5] */
+    }
+    slot_unlock(account);
+    return done;
+}
+
 static inline size_t slot_find(const struct weir_thread *t, uint64_t hash)
 {
     struct slot *slot;
     return slot_get(t, hash, &slot) ? (size_t) (slot - t->slots) : SLOT_NONE;
 }
 
+/* Whether a slot's cells are those of the policy's limits. */
+bool slot_fits(const struct weir_thread *t, const struct slot_account *account, const struct policy *policy,
+               const weir_key *key);
 /*
  * The key's slot, locked, settled and without a grant. SLOT_NONE: the key has none, or it is locked. A key that comes a
  * second time within the epoch is given a slot; EPOCH_ASLEEP: it is not.
@@ -158,6 +196,11 @@ struct slot_terms {
     uint64_t meta;       /* meta word */
 };
 
+/*
+ * Answers a peek at a key, for `asked` units (not 0), by the key's slot: by a grant that covers them, or by a denial of
+ * this epoch. Counts nothing. By the owner.
+ */
+enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t asked, weir_verdict *verdict);
 /* Publishes a grant, which the cells hold already, in a locked and settled slot. */
 void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms);
 

@@ -8,6 +8,9 @@
  * `used`; slot_spend() adds the cost to `used`. A cached denial: the epoch is the present one, no units are left, and
  * the meta word has the cost from which on requests are denied.
  *
+ * The calls that are no checks find a live grant by slot_covering(). weir_refund lowers `used` (slot_give_back(), in
+ * slot.h).
+ *
  * Ordering: [S1] in settle.c. Progress: wait-free.
  */
 #ifndef WEIR_THREAD_SLOT_WORD_H
@@ -24,7 +27,8 @@
 
 /*
  * Invariants
- *   used is written by the owner alone and never decreases.
+ *   used is written by the owner alone. It decreases by refunds alone, under the account's lock, and never below
+ *   `accounted` [S5].
  *   The key's cells have been charged exactly `accounted` units for this slot; used - accounted passed since then.
  *   While a grant is live, the cells hold `granted` units for it, and used - accounted <= granted. Units that pass
  *   after another thread took the grant back are late: the next settling charges them.
@@ -35,7 +39,7 @@
 struct slot {
     _Alignas(CACHE_LINE) _Atomic uint64_t hash; /* the key's; 0: free. Changed under the account's lock */
     _Atomic uint64_t grant;                     /* grant word; 0: none. Changed under the account's lock */
-    _Atomic uint64_t used;                      /* units, cumulative */
+    _Atomic uint64_t used;                      /* units, cumulative, less those given back to grants */
     /* The first member of each union is for a grant, the second for a cached denial, the third for neither. */
     union {
         _Atomic uint64_t remaining_base; /* remaining = remaining_base - used */
@@ -60,7 +64,6 @@ _Static_assert(sizeof(struct slot) == CACHE_LINE, "a hit touches one line of its
  * The grant word: the epoch in which the grant is live, and the low 32 bits of the `used` at which it ends. The low 32
  * bits of `end` and `used` are enough, as a grant has at most GRANT_MAX units.
  */
-#define GRANT_MAX      (UINT64_C(1) << 20) /* units; the largest grant, far below 2^32 */
 #define GRANT_EPOCH_AT 32
 
 static inline uint64_t grant_make(uint32_t epoch, uint64_t end)
@@ -288,6 +291,26 @@ static inline __attribute__((always_inline)) enum slot_answer slot_answer(const 
         slot_verdict_denied(verdict, line, slot, meta, false, 0);
     }
     return SLOT_DENIED;
+}
+
+/* Whether a slot's grant word is of the present epoch: the slot has a grant, a denial, or remembers that it had room.
+ */
+static inline bool slot_is_live(const struct weir_thread *t, const struct slot *slot)
+{
+    return grant_epoch(load_relaxed(&slot->grant)) == load_relaxed(&t->line->epoch);
+}
+
+/* The slot of a hash whose grant is of this epoch and covers a cost; NULL: there is none. For calls that are no checks.
+ */
+static inline struct slot *slot_covering(const struct weir_thread *t, uint64_t hash, uint64_t cost)
+{
+    struct slot *slot;
+    if (!slot_get(t, hash, &slot)) {
+        return NULL;
+    }
+    const uint64_t grant = load_relaxed(&slot->grant); /* [S1] grant before used */
+    const bool live = grant_epoch(grant) == load_relaxed(&t->line->epoch);
+    return live && grant_covers(grant, load_relaxed(&slot->used), cost) ? slot : NULL;
 }
 
 #endif

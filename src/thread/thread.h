@@ -19,6 +19,9 @@
 /* Fingerprints of keys that were checked without a slot: 8 KiB, twice as many as there are slots. */
 #define RECENT_COUNT 2048
 
+/* Units of the largest grant: far below 2^32, as the low 32 bits of its end are enough (slot_word.h). */
+#define GRANT_MAX (UINT64_C(1) << 20)
+
 /* Checks of one policy by one thread. */
 struct tally {
     _Atomic uint64_t allowed, denied;
