@@ -17,8 +17,12 @@
  *   C  WORKERS * CHECKS == LIMIT: nobody is denied
  *   D  every end is a proper end: nobody waits for a slot's lock
  *
+ * Each thread may give back REFUNDS units to its grant, under the lock of its slot; a refund that finds the lock taken or
+ * the grant gone is left out, as it goes the ordinary way.
+ *
  * One of these leaves a safeguard out, and a claim must fail: NO_BARRIER, NO_LATE_CHARGE, NO_RECLAIM, NO_GENERATION,
- * RELEASE_FIRST; and of renewing alone: RENEW_LATE_HOLD, RENEW_OVERLOOKS, RENEW_FORGETS, RENEW_KEEPS.
+ * RELEASE_FIRST; of renewing alone: RENEW_LATE_HOLD, RENEW_OVERLOOKS, RENEW_FORGETS, RENEW_KEEPS; of refunds alone:
+ * REFUND_UNLOCKED.
  *
  * A step is one access to what threads share, with what its thread does by itself around it: what it reads that is its
  * own, or is written under a lock that it has, and what it chooses by values read before. This keeps the model small as
@@ -30,7 +34,7 @@
  *   - only a settler sees what is in another's store buffer: how much of it has drained is chosen when he looks;
  *   - what a thread no longer needs is made 0.
  *
- * Guards: src/thread/settle.c, src/check/renew_grant.c, src/check/decide.c, src/base/barrier.c
+ * Guards: src/thread/settle.c, src/thread/slot.h, src/check/renew_grant.c, src/check/decide.c, src/base/barrier.c
  */
 #ifndef WORKERS
 #define WORKERS 2
@@ -46,6 +50,9 @@
 #endif
 #ifndef SETTLES
 #define SETTLES 2
+#endif
+#ifndef REFUNDS
+#define REFUNDS 0 /* by each thread, of a unit that passed on its grant */
 #endif
 #ifndef EXTRA
 #define EXTRA 2 /* units in a grant beside the request's own */
@@ -65,6 +72,7 @@ byte granted[WORKERS];
 
 /* Ghosts. */
 byte admitted, denied, late_charged, committed, done;
+byte refunded; /* units that passed and came back; admitted does not count them */
 byte under_way; /* what requests have raised held by, and not yet let go or made a grant of */
 
 #define BIT(w)         (1 << (w))
@@ -151,6 +159,9 @@ inline try_lock(w, had)
 proctype worker(byte me)
 {
     byte checks = CHECKS, passed, given, sum, extra, raised, other;
+#if REFUNDS > 0
+    byte refunds = REFUNDS;
+#endif
     bool own;
 again:
     do
@@ -168,6 +179,47 @@ again:
             assert(used[me] + buffered[me] <= granted[me] + 1);
             checks--
         }
+#if REFUNDS > 0
+    /*
+     * A refund to the grant: take the lock, see that the grant is there and that a unit passed on it, lower used. The
+     * lock drains what the owner has stored. Others read used under the lock alone, so the store needs no buffer.
+     */
+#ifdef REFUND_UNLOCKED
+    :: atomic {
+            checks != 0 && refunds != 0 && left[me] != 0 && used[me] + buffered[me] != 0 ->
+            refunds--;
+            drain(me)
+        };
+#else
+    :: atomic {
+            checks != 0 && refunds != 0 ->
+            refunds--;
+            try_lock(me, own);
+            if
+            :: own -> drain(me)
+            :: else -> goto again
+            fi
+        };
+#endif
+        atomic {
+            if
+#ifdef REFUND_UNLOCKED
+            :: true ->
+#else
+            :: granted[me] != 0 && used[me] != 0 ->
+#endif
+                assert(used[me] != 0); /* used - accounted never gets negative */
+                used[me]--;
+                left[me]++;
+                admitted--;
+                refunded++
+            :: else
+            fi
+        };
+#ifndef REFUND_UNLOCKED
+        atomic { locked[me] = 0; own = 0 };
+#endif
+#endif
     /* Slow: with the slot, if its lock is to be had. */
     :: atomic {
             checks != 0 && left[me] == 0 ->
@@ -386,7 +438,7 @@ proctype background()
         assert(count == admitted);
         assert(held == 0 && committed == 0);
         assert(admitted <= LIMIT + WORKERS);
-        assert(admitted + denied == WORKERS * CHECKS);
+        assert(admitted + refunded + denied == WORKERS * CHECKS);
         assert(WORKERS * CHECKS > LIMIT || denied == 0)
     }
 }
