@@ -8,6 +8,7 @@
  * src/fleet/keys/reading.c
  */
 #include <errno.h>
+#include <inttypes.h>
 
 #include "check/reset.h"
 #include "support/nodes.h"
@@ -81,6 +82,51 @@ static void test_refunds_and_charges_reach_the_sum_and_every_node(void **state)
     hear(&n);
     hear(&n);
     expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+/* Charges and refunds between checks, so many that most are for grants. Returns the refunds that the slot has answered.
+ */
+static uint64_t use_grants(struct node *node, uint64_t *rng)
+{
+    uint64_t by_slot = 0;
+    (void) ask(node, 40);
+    for (int i = 0; i < 20; i++) {
+        charge(node, 1 + random_below(rng, 3));
+        const uint64_t slow = load_relaxed(&node->t->slow_count);
+        give_back(node, 1 + random_below(rng, 2));
+        by_slot += load_relaxed(&node->t->slow_count) == slow;
+    }
+    return by_slot;
+}
+
+static void test_what_is_charged_to_grants_and_given_back_to_them_reaches_the_sum_and_every_node(void **state)
+{
+    weir_limit wide = *(const weir_limit *) *state;
+    wide.limit = 60000;
+    wide.period_ns = 366 * 24 * HOUR;
+    wide.delay = wide.delay != 0 ? wide.limit : 0;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(&wide);
+    uint64_t rng = test_seed();
+    uint64_t by_slots = 0;
+    nodes_start(&n, &policy, 1);
+    for (int round = 0; round < 60; round++) {
+        for (int i = 0; i < NODES; i++) {
+            by_slots += use_grants(&n.node[i], &rng);
+        }
+        pass(&n, STEP_MS);
+    }
+    print_message("# by slots: %" PRIu64 " of %d\n", by_slots, 60 * NODES * 20);
+    assert_true(wide.algorithm == WEIR_LEAKY_BUCKET || by_slots > 60);
+    pass(&n, TWO_INTERVALS);
+    hear(&n);
+    agree(&n);
+    const uint64_t used = used_by_all(&n);
+    assert_int_equal(fleet_sum(&n), used);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(room(&n.node[i]), wide.limit - used);
+    }
     nodes_stop(&n);
 }
 
@@ -593,6 +639,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OVER_ALL(test_units_given_back_can_be_had_by_other_nodes, kinds),
         OVER_ALL(test_refunds_and_charges_reach_the_sum_and_every_node, kinds),
+        OVER_ALL(test_what_is_charged_to_grants_and_given_back_to_them_reaches_the_sum_and_every_node, kinds),
         OVER_ALL(test_units_are_given_back_in_full_where_others_ask_as_well, kinds),
         OVER_ALL(test_a_charge_above_the_limit_closes_every_node, kinds),
         OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there, kinds),
