@@ -153,6 +153,16 @@ uint64_t refund_cell(struct process *process, uint32_t at, const struct rule *ru
     return refunded;
 }
 
+/* What may be refunded beside a slot's grant. Where no other thread holds units of a log, the log has the latest ones.
+ */
+static enum refund_scope scope_beside_grant(const struct process *process, const struct slot_account *account,
+                                            const struct rule *rule, uint32_t at)
+{
+    const uint64_t held = load_acquire(&process->table.cells[at].held) & HELD_UNITS;
+    const bool alone = held == load_relaxed(&account->granted);
+    return rule_has_history(rule) && alone ? REFUND_LOCAL : REFUND_NOW;
+}
+
 /*
  * Refunds a key whose slot is locked and has a grant, which stays. What passed on the grant is given back first, then
  * units of the cells. refunded[i]: units, by limit. True: all limits have `cost` units back.
@@ -169,7 +179,8 @@ static bool refund_around_grant(struct weir_thread *t, const struct policy *poli
     store_release(&slot->used, used); /* [S5] */
     for (size_t i = 0; i < policy->limit_count; i++) {
         const struct rule rule = policy_rule(&policy->limits[i]);
-        const uint64_t units = refund_cell(t->process, account->cells[i], &rule, rest, now_ns, REFUND_NOW);
+        const uint64_t units = refund_cell(t->process, account->cells[i], &rule, rest, now_ns,
+                                           scope_beside_grant(t->process, account, &rule, account->cells[i]));
         if (units != 0) {
             subject_set_dirty(t->process, policy, account->cells[i]);
         }

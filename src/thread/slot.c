@@ -190,18 +190,16 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
 }
 
 /*
- * The time until a key is unused, where nothing has passed on its grant and its limit is a window. By the slot's words
- * the window counts a unit; here the cell says whether it does.
+ * The time until a key is unused, where nothing has passed on its grant and its limit is no bucket. By the slot's words
+ * the key has a unit of the time of the grant; here the cell says whether it has.
  */
 static void correct_reset(const struct weir_thread *t, const struct slot_account *account, weir_verdict *verdict)
 {
     /* The owner's own: only the owner changes the rules and the cells of a slot that has a grant. */
     const struct rule *rule = &account->rules[verdict->limit_index];
-    if (rule_kind(rule) == RULE_WINDOW) {
-        const struct cell *cell = &t->process->table.cells[account->cells[verdict->limit_index]];
-        const struct state state = cell_state(dwcas_read(&cell->state));
-        verdict->reset_after_ns = rule_reset_after(rule, state, load_relaxed(&t->line->now_ns));
-    }
+    const struct cell *cell = &t->process->table.cells[account->cells[verdict->limit_index]];
+    const struct state state = cell_state(dwcas_read(&cell->state));
+    verdict->reset_after_ns = rule_reset_after(rule, state, load_relaxed(&t->line->now_ns));
 }
 
 /* The verdict of a peek by a grant that covers the cost: units that are left before it. */
