@@ -59,12 +59,14 @@ static struct slot *find_slot(const struct check *c, uint64_t now_ns)
 
 bool charge_where_room(struct check *c, const struct policy_set *set)
 {
-    struct policy_snapshot own;
-    if (c->epoch == EPOCH_ASLEEP || c->cost == 0) {
+    const struct policy *policy = c->policy;
+    const bool may_be_plain = policy->limit_count == 1 && policy->grants && !rule_has_history(&policy->limits[0].rule);
+    if (!may_be_plain || process_shares(c->t->process, policy) || c->epoch == EPOCH_ASLEEP || c->cost == 0) {
         return false;
     }
+    struct policy_snapshot own;
     const struct policy_snapshot *numbers = find_numbers(c, set, &own);
-    if (!policy_snapshot_is_plain(numbers) || numbers->fleet) {
+    if (!policy_snapshot_is_plain(numbers)) {
         return false;
     }
     c->slot = find_slot(c, numbers->now_ns);
