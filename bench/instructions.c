@@ -27,7 +27,7 @@ static uint64_t now_ns = UINT64_C(1760000000) * SECOND;
 static weir *limiter;
 static weir_thread *thread;
 static weir_policy_id wide_id, none_id;
-static weir_key hot, denied, keys[MAX_COUNT + 2];
+static weir_key hot, denied, queued, keys[MAX_COUNT + 2];
 static uint64_t key_bytes[MAX_COUNT][2];
 
 static uint64_t clock_ns(void *arg)
@@ -46,9 +46,12 @@ static void open_limiter(void)
     static const weir_limit wide = {
         .algorithm = WEIR_TOKEN_BUCKET, .limit = 500000000, .period_ns = SECOND, .burst = UINT64_C(1) << 40};
     static const weir_limit none = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 31622400 * SECOND};
+    static const weir_limit queue = {
+        .algorithm = WEIR_LEAKY_BUCKET, .limit = 500000000, .period_ns = SECOND, .burst = UINT64_C(1) << 40};
     static const weir_policy policies[] = {{.name = "wide", .limits = &wide, .limit_count = 1},
-                                           {.name = "none", .limits = &none, .limit_count = 1}};
-    if (weir_open(&options, &limiter, &error) != 0 || weir_set_policies(limiter, policies, 2, &error) != 0) {
+                                           {.name = "none", .limits = &none, .limit_count = 1},
+                                           {.name = "queue", .limits = &queue, .limit_count = 1}};
+    if (weir_open(&options, &limiter, &error) != 0 || weir_set_policies(limiter, policies, 3, &error) != 0) {
         (void) fprintf(stderr, "weir-instructions: %s\n", error.message);
         exit(1);
     }
@@ -57,6 +60,7 @@ static void open_limiter(void)
     none_id = weir_find_policy(limiter, "none");
     hot = weir_make_key(limiter, wide_id, "0123456789abcdef", 16);
     denied = weir_make_key(limiter, none_id, "0123456789abcdef", 16);
+    queued = weir_make_key(limiter, weir_find_policy(limiter, "queue"), "0123456789abcdef", 16);
 }
 
 static void nothing(void)
@@ -240,14 +244,25 @@ static uint64_t run_refund(uint64_t count)
     return count;
 }
 
-static uint64_t run_reserve(uint64_t count)
+static uint64_t reserve(const weir_key *key, uint64_t count)
 {
     uint64_t wait_ns;
     uint64_t sum = 0;
     for (uint64_t i = 0; i < count; i++) {
-        sum += weir_reserve(thread, &hot, 1, 0, &wait_ns);
+        sum += weir_reserve(thread, key, 1, UINT64_MAX, &wait_ns);
     }
     return sum;
+}
+
+static uint64_t run_reserve(uint64_t count)
+{
+    return reserve(&hot, count);
+}
+
+/* Places in the queue of a leaky bucket. */
+static uint64_t run_reserve_queue(uint64_t count)
+{
+    return reserve(&queued, count);
 }
 
 static uint64_t run_charge_and_refund(uint64_t count)
@@ -308,6 +323,7 @@ static const struct path {
     {"charge", warm_hot, run_charge},
     {"refund", warm_hot, run_refund},
     {"reserve", warm_hot, run_reserve},
+    {"reserve_queue", nothing, run_reserve_queue},
     {"charge_and_refund", warm_hot, run_charge_and_refund},
     {"make_key_16", nothing, run_make_key_16},
     {"make_key_64", nothing, run_make_key_64},

@@ -9,6 +9,8 @@
  * Units that others hold (grants, requests under way) may pass before this request, so they are before it in the
  * queue. That would leave gaps where they are given back. So they are taken back first, as before a denial.
  *
+ * One queue that no thread holds units of, and that no other node uses, is charged in one swap (reserve_direct).
+ *
  * A policy without a queue has grants, whose units may go at once. So a grant that covers the cost is spent. Where
  * there is room for the cost, it is charged as that of a check (charge.h).
  *
@@ -16,6 +18,7 @@
  */
 #include <sched.h>
 
+#include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "base/spin.h"
@@ -227,6 +230,45 @@ static bool reserve_key(struct weir_thread *t, const struct policy *policy, cons
     return decision.allowed || policy->mode == WEIR_SHADOW;
 }
 
+/*
+ * Takes a place in one queue in one swap, without a pin: the queue is in the table, no other node uses it, and no
+ * thread holds units of it. False: nothing was taken.
+ */
+static bool reserve_direct(const struct check *c, uint64_t max_wait_ns, uint64_t *wait_ns)
+{
+    const struct policy *policy = c->policy;
+    struct process *process = c->t->process;
+    struct slot *slot;
+    if (policy->limit_count != 1 || !rule_is_queue(&policy->limits[0].rule) || process_shares(process, policy) ||
+        c->cost == 0 || (slot_get(c->t, c->key->hash, &slot) && slot_is_live(c->t, slot))) {
+        return false;
+    }
+    const uint64_t hash = cell_hash(policy, c->key, 0);
+    const uint32_t at = table_find(&process->table, hash);
+    if (at == TABLE_NONE) {
+        return false;
+    }
+    struct cell *cell = &process->table.cells[at];
+    const struct rule rule = policy_rule(&policy->limits[0]);
+    const struct queue_request request = {.cost = c->cost, .max_wait_ns = max_wait_ns};
+    const uint64_t now_ns = tick_time(c->t->limiter);
+    struct dwcas_value value;
+    const bool there = cell_read(cell, hash, &value);
+    const struct state state = cell_state(value);
+    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
+    const bool converts = state.a != 0 && bucket_rate_id(state) != rule.rate_id;
+    uint64_t place_ns = 0;
+    if (!there || held != 0 || converts || !rule_queue(&rule, state, now_ns, &request, &place_ns)) {
+        return false;
+    }
+    const struct state charged = rule_charge(&rule, state, now_ns, c->cost);
+    if (!dwcas_swap(&cell->state, &value, cell_value(charged, value))) {
+        return false;
+    }
+    *wait_ns = place_ns;
+    return true;
+}
+
 static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
                                                    uint64_t max_wait_ns, uint64_t *wait_ns)
 {
@@ -243,7 +285,7 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
         check_tally(t, c.policy, allowed);
         pass = allowed || c.policy->mode == WEIR_SHADOW;
         *wait_ns = pass ? 0 : UINT64_MAX;
-    } else if (charge_where_room(&c, set)) {
+    } else if (reserve_direct(&c, max_wait_ns, wait_ns) || charge_where_room(&c, set)) {
         check_tally(t, c.policy, true);
     } else {
         pass = reserve_key(t, c.policy, key, cost, max_wait_ns, wait_ns);
