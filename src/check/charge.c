@@ -39,13 +39,9 @@ static const struct policy_snapshot *find_numbers(const struct check *c, const s
     return own;
 }
 
-/* The key's slot; a key that comes a second time within the epoch is given one. NULL: it has none. */
-static struct slot *find_slot(const struct check *c, uint64_t now_ns)
+/* Gives a slot to a key that comes a second time within the epoch. NULL: it has none. */
+static struct slot *new_slot(const struct check *c, uint64_t now_ns)
 {
-    struct slot *slot;
-    if (slot_get(c->t, c->key->hash, &slot)) {
-        return slot;
-    }
     if (!slot_is_recent(c->t, c->key->hash, c->epoch)) {
         return NULL;
     }
@@ -57,6 +53,13 @@ static struct slot *find_slot(const struct check *c, uint64_t now_ns)
     return &c->t->slots[index];
 }
 
+/* Renews the grant of a key with a slot. */
+static bool renew_slot(struct check *c, const struct policy_snapshot *numbers)
+{
+    c->grant_wanted = slot_grant_size(c->t, (size_t) (c->slot - c->t->slots), c->epoch, c->cost);
+    return renew_grant(c, numbers);
+}
+
 bool charge_where_room(struct check *c, const struct policy_set *set)
 {
     const struct policy *policy = c->policy;
@@ -64,24 +67,26 @@ bool charge_where_room(struct check *c, const struct policy_set *set)
     if (!may_be_plain || process_shares(c->t->process, policy) || c->epoch == EPOCH_ASLEEP || c->cost == 0) {
         return false;
     }
+    const bool has_slot = slot_get(c->t, c->key->hash, &c->slot);
+    if (has_slot && slot_denied_lately(&c->t->accounts[c->slot - c->t->slots], c->epoch)) {
+        return false;
+    }
     struct policy_snapshot own;
     const struct policy_snapshot *numbers = find_numbers(c, set, &own);
     if (!policy_snapshot_is_plain(numbers)) {
         return false;
     }
-    c->slot = find_slot(c, numbers->now_ns);
-    if (c->slot == NULL) {
-        return direct_check(c->t, numbers, c->key, c->cost, NULL);
-    }
-    c->grant_wanted = slot_grant_size(c->t, (size_t) (c->slot - c->t->slots), c->epoch, c->cost);
-    return renew_grant(c, numbers);
+    c->slot = has_slot ? c->slot : new_slot(c, numbers->now_ns);
+    return c->slot != NULL ? renew_slot(c, numbers) : direct_check(c->t, numbers, c->key, c->cost, NULL);
 }
 
-/* Charges one limit. Returns whether what other threads hold there is no longer left. */
-static bool charge_limit(const struct subject *s, size_t limit, uint64_t units)
+/* Charges one limit. Returns the units left; *over: fewer than other threads hold. */
+static uint64_t charge_limit(const struct subject *s, size_t limit, uint64_t units, bool *over)
 {
     const uint32_t at = s->cells[limit];
-    const struct rule rule = allowance_rule(s->process, s->policy, limit, at, 1);
+    const bool shared = process_shares(s->process, s->policy);
+    const struct rule rule =
+        shared ? allowance_rule(s->process, s->policy, limit, at, 1) : policy_rule(&s->policy->limits[limit]);
     struct cell *cell = &s->process->table.cells[at];
     switch (rule_kind(&rule)) {
     case RULE_HISTORY:
@@ -99,26 +104,35 @@ static bool charge_limit(const struct subject *s, size_t limit, uint64_t units)
         break;
     }
     }
-    subject_set_dirty(s->process, s->policy, at);
+    if (shared) {
+        table_set_dirty(&s->process->table, at);
+    }
     const uint64_t left = rule_headroom(&rule, cell_state(dwcas_read(&cell->state)), s->now_ns);
-    return left < (load_acquire(&cell->held) & HELD_UNITS); /* [T3] after the state */
+    *over = *over || left < (load_acquire(&cell->held) & HELD_UNITS); /* [T3] after the state */
+    return left;
 }
 
-/* Charges a key of a policy with limits; within an RCU section. */
-static void charge_key(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t units)
+/* Charges a key of a policy with limits in the table. A key with no room left goes there for this epoch and the next.
+ */
+static void charge_key(const struct check *c)
 {
+    struct weir_thread *t = c->t;
     struct subject s;
-    if (!subject_pin(&s, t, policy, key)) {
+    if (!subject_pin(&s, t, c->policy, c->key)) {
         counter_add(&t->untracked_count, 1);
         return;
     }
     bool over = false;
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        over = charge_limit(&s, i, units) || over;
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < c->policy->limit_count; i++) {
+        least = min_u64(least, charge_limit(&s, i, c->cost, &over));
     }
     if (over) {
         /* What other threads were granted is no longer there. */
-        (void) settle_key(t->limiter, t, policy, key);
+        (void) settle_key(t->limiter, t, c->policy, c->key);
+    }
+    if (least == 0 && s.slot != SLOT_NONE) {
+        t->accounts[s.slot].deny_epoch = c->epoch;
     }
     subject_unpin(&s);
 }
@@ -131,7 +145,7 @@ static __attribute__((noinline)) void charge_slow(struct weir_thread *t, const w
     const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
     c.policy = check_policy(set, key);
     if (c.policy != NULL && c.policy->override == OVERRIDE_NONE && units != 0 && !charge_where_room(&c, set)) {
-        charge_key(t, c.policy, key, units);
+        charge_key(&c);
     }
     rcu_leave();
 }

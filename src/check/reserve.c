@@ -220,6 +220,9 @@ static bool reserve_key(struct weir_thread *t, const struct policy *policy, cons
         top_denied_add(t->process, claim.cells[0], claim_asked(&claim));
     }
     if (index != SLOT_NONE) {
+        /* As a denial: the key goes to the table for this epoch and the next. */
+        const bool no_room = !decision.allowed || *wait_ns != 0;
+        t->accounts[index].deny_epoch = no_room ? load_relaxed(&t->line->epoch) : t->accounts[index].deny_epoch;
         slot_unlock(&t->accounts[index]);
     }
     counter_add(&t->untracked_count, decision.untracked);

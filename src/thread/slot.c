@@ -153,8 +153,7 @@ uint64_t slot_grant_size(const struct weir_thread *t, size_t index, uint32_t epo
     struct slot_account *account = &t->accounts[index];
     const uint64_t used = load_relaxed(&t->slots[index].used);
     const uint64_t direct_units = saturating_mul(direct_cost, DIRECT_BELOW);
-    if (!t->limiter->grants || epoch == EPOCH_ASLEEP || account->deny_epoch == epoch ||
-        account->deny_epoch + 1 == epoch) {
+    if (!t->limiter->grants || epoch == EPOCH_ASLEEP || slot_denied_lately(account, epoch)) {
         return 0;
     }
     if (account->grant_epoch == epoch) {

@@ -162,6 +162,12 @@ static inline bool slot_give_back(const struct weir_thread *t, struct slot *slot
     return done;
 }
 
+/* Whether a key is at its limit: there was no room in this epoch or the last one. By the owner. */
+static inline bool slot_denied_lately(const struct slot_account *account, uint32_t epoch)
+{
+    return account->deny_epoch == epoch || account->deny_epoch + 1 == epoch;
+}
+
 static inline size_t slot_find(const struct weir_thread *t, uint64_t hash)
 {
     struct slot *slot;
