@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_check, weir_peek and weir_prefetch.
+ * weir_check and weir_peek.
  *
  * A check tries these in order, until one answers:
  *
@@ -376,29 +376,4 @@ bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict 
         return answer == SLOT_ALLOWED;
     }
     return check_under_rcu((struct check){.t = t, .key = key, .cost = cost, .verdict = verdict, .commit = false});
-}
-
-void check_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
-{
-    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
-    for (size_t limit = 0; policy != NULL && limit < policy->limit_count && !slot_may_have(t, key->hash); limit++) {
-        table_prefetch(&t->process->table, cell_hash(policy, key, limit));
-    }
-}
-
-/* Slots stay in a second cache. A locked instruction keeps the loads behind it waiting, but no prefetches. */
-void weir_prefetch(weir_thread *t, const weir_key *key)
-{
-    if (t == NULL || slot_may_have(t, key->hash)) {
-        return;
-    }
-    /* A snapshot of an old epoch will do: the hashes of a policy's cells hardly ever change. */
-    const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
-    if (likely(snapshot->epoch != 0 && snapshot->id == key->policy)) {
-        table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
-    } else {
-        rcu_enter();
-        check_prefetch_cells(t, load_acquire(&t->process->policies), key); /* a hint: the check loads it again */
-        rcu_leave();
-    }
 }

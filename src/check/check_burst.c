@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_check_burst: many keys at once, their cache misses overlapped.
+ * weir_check_burst: many keys at once, their cache misses overlapped; and weir_prefetch, for one key at a time.
  *
  * A key with a slot costs no miss: the first pass answers it, where its grant or its denial does. A key without a slot
  * costs a miss for its cell, one for its sync state where other nodes use it too, and a locked instruction. That begins
@@ -30,6 +30,7 @@
 #include "check/check.h"
 #include "check/direct_charge.h"
 #include "process/sync_state.h"
+#include "thread/policy_snapshot.h"
 #include "thread/slot.h"
 
 /*
@@ -74,6 +75,14 @@ struct burst {
     /* The keys in their first lines, and the others, in order. One entry more is written than there are keys. */
     struct ahead *found[AHEAD + 1], *missing[AHEAD + 1];
 };
+
+void check_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
+{
+    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
+    for (size_t limit = 0; policy != NULL && limit < policy->limit_count && !slot_may_have(t, key->hash); limit++) {
+        table_prefetch(&t->process->table, cell_hash(policy, key, limit));
+    }
+}
 
 /* The id of no policy. */
 #define NO_LAST UINT32_MAX
@@ -318,4 +327,21 @@ size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *co
         }
     }
     return allowed;
+}
+
+/* Slots stay in a second cache. A locked instruction keeps the loads behind it waiting, but no prefetches. */
+void weir_prefetch(weir_thread *t, const weir_key *key)
+{
+    if (t == NULL || slot_may_have(t, key->hash)) {
+        return;
+    }
+    /* A snapshot of an old epoch will do: the hashes of a policy's cells hardly ever change. */
+    const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
+    if (likely(snapshot->epoch != 0 && snapshot->id == key->policy)) {
+        table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
+    } else {
+        rcu_enter();
+        check_prefetch_cells(t, load_acquire(&t->process->policies), key); /* a hint: the check loads it again */
+        rcu_leave();
+    }
 }
