@@ -38,8 +38,6 @@ bool check_answer_override(struct weir_thread *t, const struct policy *policy, b
 
 /* The policy of a key in a set; where the key has an entry of its own, the entry's. NULL: none. */
 const struct policy *check_policy(const struct policy_set *set, const weir_key *key);
-/* Prefetches the cells of a key without a slot. Within an RCU section. */
-void check_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key);
 /* Counts one check of a policy. */
 void check_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
 

@@ -9,7 +9,7 @@
  */
 #include "base/numbers.h"
 #include "base/rcu.h"
-#include "check/check.h"
+#include "check/check_burst.h"
 #include "process/process.h"
 #include "thread/thread.h"
 
@@ -28,7 +28,7 @@ static void prefetch_part(const struct weir_thread *t, const weir_key *keys, siz
     rcu_enter();
     const struct policy_set *set = load_acquire(&t->process->policies); /* a hint: each check loads it again */
     for (size_t i = 0; i < count; i++) {
-        check_prefetch_cells(t, set, &keys[i]);
+        burst_prefetch_cells(t, set, &keys[i]);
     }
     rcu_leave();
 }

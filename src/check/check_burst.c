@@ -24,6 +24,8 @@
  *
  * Ordering: as direct_charge.h; [S4] in check.c. Progress: as weir_check.
  */
+#include "check/check_burst.h"
+
 #include "base/compiler.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
@@ -76,7 +78,7 @@ struct burst {
     struct ahead *found[AHEAD + 1], *missing[AHEAD + 1];
 };
 
-void check_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
+void burst_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
 {
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
     for (size_t limit = 0; policy != NULL && limit < policy->limit_count && !slot_may_have(t, key->hash); limit++) {
@@ -148,7 +150,7 @@ static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t 
                      slot_is_wanted(t, key->hash, b->epoch))) {
             ahead->snapshot = NULL;
             ahead->cell = NULL;
-            check_prefetch_cells(t, b->set, key);
+            burst_prefetch_cells(t, b->set, key);
             continue;
         }
         ahead->snapshot = snapshot;
@@ -341,7 +343,7 @@ void weir_prefetch(weir_thread *t, const weir_key *key)
         table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
     } else {
         rcu_enter();
-        check_prefetch_cells(t, load_acquire(&t->process->policies), key); /* a hint: the check loads it again */
+        burst_prefetch_cells(t, load_acquire(&t->process->policies), key); /* a hint: the check loads it again */
         rcu_leave();
     }
 }
