@@ -25,6 +25,7 @@ import pathlib
 import shutil
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,9 @@ NODES = (1, 4, 16)
 LIFE_MS = 600000
 NOW_US = 1760000000000000
 UNIT_PS = 1000000000  # a thousand units a second
+OVER, REPEATED, LOST, BUSY = ", over its limit", ", repeated", ", answer lost", ", busy"
+STATES = ((1, ""), (4, ""), (16, ""), (4, OVER), (4, REPEATED), (4, LOST))
+BUCKET_STATES = ((4, BUSY),)
 LOG_UNITS = (10, 100, 1000, 10000, 65536)
 LOG_REPORTS = 40  # of a log a pass
 LOG_NEW = 5
@@ -132,34 +136,42 @@ class Subject:
         self.redis = redis
         self.kind = kind
         self.sha = redis.call("SCRIPT", "LOAD", code(scripts / f"report_{kind}.lua")).decode()
-        self.arguments = 7 if kind == "window" else 14
-        self.answers = 6 if kind == "window" else 7
 
-    def arguments_of(self, node, number, count, asked, step):
+    def batch(self, numbers, generation, node, count, acked, asked, from_us, now_us):
+        """The words of one call, as src/transport/redis/script_call.c puts them. acked None: the reports are merged."""
+        added = acked is not None and asked == count and (self.kind == "window" or acked != 0)
+        keys = [record(self.kind, n, generation) for n in numbers]
         if self.kind == "window":
-            return author(node, number), count, asked, 0, 0, 0, LIFE_MS
-        from_us = NOW_US + step * 200000
-        return (author(node, number), count, asked, 0, 0, 0, 0, 0, 0, from_us, from_us, 0, UNIT_PS, 60000)
+            number = 0 if not added else -count if acked == 0 else count
+            merged = b"" if added else struct.pack("<ddddd", count, asked, 0, 0, 0)
+            head = [struct.pack("<d", number) * len(keys), struct.pack("<H", 1) * len(keys), merged * len(keys), LIFE_MS]
+            text = [count - acked] if added else []
+        else:
+            units_us = (count - acked) * UNIT_PS // 1000000 if added else 0
+            numbers_of_record = struct.pack("<ddddH", count if added else 0, 0, from_us, units_us, 1)
+            merged = b"" if added else struct.pack("<9d", count, asked, 0, 0, 0, acked or 0, 0, 0, 0)
+            head = [now_us, numbers_of_record * len(keys), merged * len(keys), UNIT_PS, 60000]
+            text = [count - acked, units_us] if added else []
+        argv = [word for n in numbers for word in (author(node, n), *text)]
+        return pack("EVALSHA", self.sha, len(keys), *keys, *head, *argv)
 
-    def batches(self, generation, node, step, over):
-        """Step by step a node admits 25 units more of every key; `over`: and was asked for 75."""
-        count, out = 1000 + 25 * step, []
+    def batches(self, generation, node, step, before, over, busy):
+        """Step by step a node admits 25 units more of every key; `over`: and was asked for 75. `before`: the step of the
+        node's last report (0: none), or None if the report is to be merged. `busy`: the bucket is not full in between."""
+        count = 1000 + 25 * step
         asked = count + 50 * step if over else count
-        for first in range(0, RECORDS, BATCH):
-            numbers = range(first, first + BATCH)
-            keys = [record(self.kind, n, generation) for n in numbers]
-            argv = [a for n in numbers for a in self.arguments_of(node, n, count, asked, step)]
-            time = [] if self.kind == "window" else [NOW_US + step * 200000]  # one for the batch
-            out.append(pack("EVALSHA", self.sha, BATCH, *keys, *time, *argv))
-        return out
+        acked = before and 1000 + 25 * before
+        now_us = NOW_US + step * (1000 if busy else 200000)
+        return [self.batch(range(first, first + BATCH), generation, node, count, acked, asked, now_us, now_us)
+                for first in range(0, RECORDS, BATCH)]
 
-    def run(self, generation, node=0, step=0, over=False):
+    def run(self, generation, node=0, step=0, before=0, over=False, busy=False):
         """us per report of the scripts, and in all."""
-        batches = self.batches(generation, node, step, over)
+        batches = self.batches(generation, node, step, before, over, busy)
         script_us, cpu_us = self.redis.script_us(), self.redis.cpu_us()
         for batch in batches:
             answer = self.redis.send(batch, 1)[0]
-            if len(answer) != self.answers * BATCH or any(answer[:: self.answers]):
+            if len(answer) < BATCH or -2 in answer:
                 raise RuntimeError("a report was refused")
         return [(self.redis.script_us() - script_us) / RECORDS, (self.redis.cpu_us() - cpu_us) / RECORDS]
 
@@ -168,7 +180,7 @@ class Subject:
         self.redis.call("FLUSHALL")
         before = int(self.redis.info("memory")["used_memory"])
         for node in range(nodes):
-            self.run(0, node, 1, over)
+            self.run(0, node, 1, 0, over)
         grown = int(self.redis.info("memory")["used_memory"]) - before
         name = record(self.kind, 0, 0)
         return (grown / RECORDS, self.redis.call("MEMORY", "USAGE", name, "SAMPLES", 0),
@@ -179,7 +191,8 @@ class Subject:
         def read():
             info = self.redis.info("stats")
             return [int(info["total_net_input_bytes"]), int(info["total_net_output_bytes"])]
-        batches = self.batches(0, 0, 1, False)
+        self.run(0, 0, 1)
+        batches = self.batches(0, 0, 2, 1, False, False)
         before = read()
         for batch in batches:
             self.redis.send(batch, 1)
@@ -251,6 +264,15 @@ class Row:
         return f"| {self.title} | {script} | {all_us:.2f} | {median_us:.2f} | {ratio:.2f} |"
 
 
+def report(subject, generation, nodes, title, step):
+    """One pass of a row: the nodes report in turn."""
+    if title == REPEATED:
+        return subject.run(generation, 0, 1, None)
+    if title == LOST:
+        return subject.run(generation, 0, 1, 0.5)
+    return subject.run(generation, step % nodes, step, max(step - nodes, 1), title == OVER, title == BUSY)
+
+
 def rows_of(redis, subjects, logs):
     increments = Increments(redis)
     there = Row("INCRBY + PEXPIRE", lambda step: increments.run(0))
@@ -259,15 +281,12 @@ def rows_of(redis, subjects, logs):
     generation = 1000  # of the rows' own records; those of the passes are below
     for subject in subjects:
         rows.append(Row(f"{subject.kind}, new", lambda step, s=subject: s.run(step), new))
-        for nodes, title, over, same in ((1, "", 0, 0), (4, "", 0, 0), (16, "", 0, 0), (4, ", over its limit", 1, 0),
-                                         (4, ", repeated", 0, 1)):
+        for nodes, title in STATES + BUCKET_STATES * (subject.kind == "bucket"):
             generation += 1
             for node in range(nodes):
-                subject.run(generation, node, 1, over)
-            rows.append(Row(
-                f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{title}",
-                lambda step, s=subject, g=generation, n=nodes, o=over, r=same:
-                    s.run(g, 0, 1) if r else s.run(g, step % n, step, o), there))
+                subject.run(generation, node, 1, 0, title == OVER, title == BUSY)
+            rows.append(Row(f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{title}",
+                            lambda step, s=subject, g=generation, n=nodes, t=title: report(s, g, n, t, step), there))
     rows += [Row(f"log, 4 nodes, {log.units} units", lambda step, log=log: log.run(), there) for log in logs]
     return rows
 

@@ -85,7 +85,7 @@ struct report {
     uint64_t reset_us;               /* fleet time of a reset, which refunds all that the record counts, in the author's
                                         name; 0: none */
     uint64_t reset_kept;             /* units that the reset does not refund: the author has admitted them since */
-    uint64_t acked;                  /* bucket: the author's count that a good round has answered. Units up to it do not
+    uint64_t acked;                  /* the author's count that a good round has answered. Bucket: units up to it do not
                                         move the bucket again, even if the record was lost */
     uint64_t acked_refunds;          /* bucket: the author's refunds that a good round has answered */
     uint64_t known_refunds;          /* bucket: refunds of all authors that tat_us includes */

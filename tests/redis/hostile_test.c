@@ -22,6 +22,7 @@
 #define SUSPECT_MS 600
 
 struct bench {
+    unsigned pairs; /* reported so far */
     struct server server;
     struct transport *t;
 };
@@ -50,6 +51,7 @@ static void bench_start(struct bench *b)
     if (!server_available()) {
         skip();
     }
+    b->pairs = 0;
     server_start(&b->server);
     b->t = connect_to(b);
 }
@@ -163,6 +165,9 @@ static void expect_one_spoilt_at_most(struct bench *b, enum report_kind kind, co
     for (uint64_t count = 5; count < 7; count++) {
         struct pair pair;
         pair_init(&pair, kind, count);
+        /* Only new units of a record that was answered before are added without a look at the record. */
+        const bool answered = count > 5 || b->pairs++ % 2 == 1;
+        pair.reports[0].acked = pair.reports[1].acked = answered ? count - 1 : 0;
         struct round round = {.reports = pair.reports, .report_count = 2, .node = "n1", .node_lifetime_ms = 60000};
         if (exchange(b->t, &round) != TRANSPORT_ROUND_DONE) {
             fail_msg("kind %d, %.200s: %s", (int) kind, what, b->t->ops->problem(b->t));
@@ -184,7 +189,7 @@ static void expect_one_spoilt_at_most(struct bench *b, enum report_kind kind, co
 static void test_no_value_of_a_field_costs_another_record(void **state)
 {
     (void) state;
-    static const char *const fields[] = {"a.1", "sum", "tat", "unit", "base", "b.1", "!reset", ""};
+    static const char *const fields[] = {"a.1", "sum", "tat:1000000000", "tat:9", "unit", "base", "b.1", "!reset", ""};
     struct bench b;
     bench_start(&b);
     for (int kind = REPORT_WINDOW; kind <= REPORT_HISTORY; kind++) {
@@ -217,7 +222,7 @@ static void test_no_mixture_of_fields_costs_another_record(void **state)
     static const char *const pieces[] = {
         "0",   "9", "1760000000000000", "9007199254740992", "4503599627370496", " ", " ", "-", ".", "e", "inf",
         "nan", "0x"};
-    static const char *const fields[] = {"a.1", "sum", "tat", "unit", "base"};
+    static const char *const fields[] = {"a.1", "sum", "tat:1000000000", "tat:9", "unit", "base"};
     uint64_t rng = test_seed();
     struct bench b;
     bench_start(&b);

@@ -5,20 +5,23 @@
  *
  * Guards: src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
  * src/transport/redis/scripts/common.lua, src/transport/redis/scripts/counts.lua,
- * src/transport/redis/scripts/counts_answer.lua, src/transport/redis/scripts/counts_merge.lua,
- * src/transport/redis/scripts/counts_refused.lua, src/transport/redis/scripts/counts_write.lua,
- * src/transport/redis/scripts/expire.lua,
+ * src/transport/redis/scripts/counts_add.lua, src/transport/redis/scripts/counts_answer.lua,
+ * src/transport/redis/scripts/counts_merge.lua,
+ * src/transport/redis/scripts/counts_refused.lua, src/transport/redis/scripts/counts_told.lua,
+ * src/transport/redis/scripts/counts_write.lua, src/transport/redis/scripts/expire.lua,
  * src/transport/loopback/records.c, src/transport/loopback/loopback_record.c, src/base/count.h,
- * src/transport/redis/embed.py
+ * src/transport/redis/embed.py, src/transport/redis/script_call.c
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/count.h"
 #include "support/exchange.h"
 #include "support/server.h"
 #include "transport/loopback/loopback.h"
+#include "transport/redis/redis_state.h"
 
 #define TIMEOUT_MS 5000
 #define RECORDS    12
@@ -55,6 +58,12 @@ static uint64_t some_units(struct world *world)
     return random_below(&world->rng, most);
 }
 
+/* Whether nobody is denied and nothing refunded. Of some records for ever, of others for the time being. */
+static bool is_plain_record(struct world *world, size_t i)
+{
+    return i < 4 || (i < 6 && random_below(&world->rng, 40) != 0);
+}
+
 static struct report new_report(struct world *world)
 {
     const size_t i = random_below(&world->rng, RECORDS);
@@ -70,16 +79,20 @@ static struct report new_report(struct world *world)
         author->count += units;
         author->demand += units;
     }
+    const bool plain = is_plain_record(world, i);
     const uint64_t most_denied = random_below(&world->rng, 8) == 0 ? UINT64_C(1) << 50 : 100;
-    author->demand += random_below(&world->rng, 3) == 0 ? random_below(&world->rng, most_denied) : 0;
-    if (author->refunds < author->count && random_below(&world->rng, 6) == 0) {
+    author->demand += !plain && random_below(&world->rng, 3) == 0 ? random_below(&world->rng, most_denied) : 0;
+    if (!plain && author->refunds < author->count && random_below(&world->rng, 6) == 0) {
         const uint64_t most = author->count - author->refunds;
         author->refunds += random_below(&world->rng, (bucket && most > 100 ? 100 : most) + 1);
     }
     r.count = author->count;
     r.demand = author->demand;
     r.refunds = author->refunds;
-    if (random_below(&world->rng, 12) == 0) {
+    /* Of a window only a guess. */
+    r.acked =
+        !bucket && random_below(&world->rng, 8) == 0 ? random_below(&world->rng, 2 * author->count + 1) : author->acked;
+    if (!plain && random_below(&world->rng, 12) == 0) {
         world->reset_us += random_below(&world->rng, 3); /* several nodes' resets at one time */
         r.reset_us = world->reset_us;
         r.reset_kept = random_below(&world->rng, 3);
@@ -88,10 +101,9 @@ static struct report new_report(struct world *world)
         world->from_us += random_below(&world->rng, 2) * random_below(&world->rng, 100);
         r.from_us = world->from_us;
         r.tat_us = random_below(&world->rng, 3) != 0 ? author->tat_us : 0;
-        r.acked = author->acked;
         r.acked_refunds = author->acked_refunds;
         r.known_refunds = author->known_refunds;
-        r.moves = random_below(&world->rng, 3) == 0 ? 1 + random_below(&world->rng, 20) : 0;
+        r.moves = !plain && random_below(&world->rng, 3) == 0 ? 1 + random_below(&world->rng, 20) : 0;
         r.most_us = world->from_us + random_below(&world->rng, 2000);
         /* Powers of two, so that a double's rounding is none. */
         r.unit_ps = (i % 4 == 1 ? UINT64_C(1) : UINT64_C(1) << random_below(&world->rng, 3)) << 24;
@@ -124,6 +136,25 @@ static void learn(struct world *world, const struct report *r)
     author->acked_refunds = author->acked_refunds > r->refunds ? author->acked_refunds : r->refunds;
     author->refunds =
         author->refunds > r->author_refunds ? author->refunds : r->author_refunds; /* a reset gave back in its name */
+}
+
+static struct redis_transport *redis_transport_state(struct transport *t)
+{
+    return (struct redis_transport *) (void *) t;
+}
+
+static unsigned long long calls_of(const struct server *server, const char *command)
+{
+    char field[40];
+    unsigned long long calls = 0;
+    redisReply *reply = server_command(server, "INFO commandstats");
+    (void) snprintf(field, sizeof(field), "cmdstat_%s:calls=", command);
+    const char *at = strstr(reply->str, field);
+    if (at != NULL) {
+        calls = strtoull(at + strlen(field), NULL, 10);
+    }
+    freeReplyObject(reply);
+    return calls;
 }
 
 static void expect_alike(const struct report *redis, const struct report *model, size_t step)
@@ -206,9 +237,50 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         }
     }
     expect_all_expire(&server);
+    /* Both ways of a report were taken. */
+    assert_in_range(calls_of(&server, "hincrby"), ROUNDS / 2, UINT32_MAX);
+    assert_in_range(calls_of(&server, "hset"), ROUNDS / 2, UINT32_MAX);
     model->ops->close(model);
     loopback_fleet_free(fleet);
     redis_stop(&server, redis);
+}
+
+/* Each report is sent twice, to a record of its own each time: as the transport chooses, and to be merged. */
+static void test_units_that_are_added_count_as_units_that_are_merged(void **state)
+{
+    (void) state;
+    static struct world world;
+    struct server server;
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
+    memset(&world, 0, sizeof(world));
+    world.rng = test_seed();
+    world.reset_us = world.from_us = NOW_US;
+    for (size_t step = 0; step < ROUNDS; step++) {
+        if (random_below(&world.rng, 100) == 0) {
+            freeReplyObject(server_command(&server, "FLUSHALL"));
+        }
+        struct report chosen[IN_ROUND];
+        struct report merged[IN_ROUND];
+        const size_t count = 1 + random_below(&world.rng, IN_ROUND);
+        const uint64_t now_us = world.from_us + random_below(&world.rng, 50);
+        for (size_t i = 0; i < count; i++) {
+            chosen[i] = next_report(&world);
+            chosen[i].now_us = now_us;
+            merged[i] = chosen[i];
+            merged[i].record[strlen("weir:{001}:")] = 'y';
+        }
+        redis_transport_state(t)->doubtful = false;
+        assert_int_equal(tell(t, chosen, count), TRANSPORT_ROUND_DONE);
+        redis_transport_state(t)->doubtful = true;
+        assert_int_equal(tell(t, merged, count), TRANSPORT_ROUND_DONE);
+        for (size_t i = 0; i < count; i++) {
+            expect_alike(&chosen[i], &merged[i], step);
+            learn(&world, &chosen[i]);
+        }
+    }
+    expect_all_expire(&server);
+    assert_in_range(calls_of(&server, "hincrby"), ROUNDS / 2, UINT32_MAX);
+    redis_stop(&server, t);
 }
 
 static struct report report_of(enum report_kind kind, const char *name, uint64_t count)
@@ -268,6 +340,66 @@ static void test_a_record_that_lost_its_time_to_live_gets_it_back(void **state)
         freeReplyObject(server_command(&server, "PERSIST %s", r.record));
         assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE); /* nothing new, and yet */
         assert_in_range(pttl(&server, r.record), 1, 70000);
+    }
+    redis_stop(&server, t);
+}
+
+/* In a batch of many, of which one is set to expire in any case. */
+static void test_every_record_of_a_batch_expires(void **state)
+{
+    (void) state;
+    struct server server;
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        freeReplyObject(server_command(&server, "FLUSHALL"));
+        struct report reports[BATCH];
+        for (size_t i = 0; i < BATCH; i++) {
+            char name[8];
+            (void) snprintf(name, sizeof(name), "all%zu", i);
+            reports[i] = report_of((enum report_kind) kind, name, 10);
+            reports[i].expire_ms = 20000 + 1000 * (i % 3);
+        }
+        /* New records; records that are there; and records that were lost, of authors that were answered. */
+        for (int step = 0; step < 3; step++) {
+            if (step == 2) {
+                freeReplyObject(server_command(&server, "FLUSHALL"));
+            }
+            redis_transport_state(t)->doubtful = false;
+            assert_int_equal(tell(t, reports, BATCH), TRANSPORT_ROUND_DONE);
+            for (size_t i = 0; i < BATCH; i++) {
+                struct report *r = &reports[i];
+                assert_int_equal(r->sum, r->count);
+                assert_in_range(pttl(&server, r->record), r->expire_ms - 5000, r->expire_ms + 1000);
+                r->acked = r->count;
+                r->count = r->demand = r->count + 1;
+            }
+        }
+    }
+    redis_stop(&server, t);
+}
+
+/* Nodes of two rates, as while a policy changes, leave one tat in the record. */
+static void test_a_bucket_has_one_tat_whatever_its_rate_was(void **state)
+{
+    (void) state;
+    struct server server;
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
+    struct report r = report_of(REPORT_BUCKET, "rates", 1000);
+    assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+    for (int step = 0; step < 6; step++) {
+        const uint64_t owed_us = r.tat_answer_us - NOW_US;
+        const uint64_t old_unit_ps = r.unit_ps;
+        r.acked = r.count++;
+        r.demand = r.count;
+        r.unit_ps = step % 2 == 0 ? 2000000000 : 1000000000;
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+        /* What was owed stays owed, in units, and one is new. A microsecond may be added by rounding up. */
+        const uint64_t unit_us = r.unit_ps / 1000000;
+        const uint64_t expected_us = owed_us / (old_unit_ps / 1000000) * unit_us + unit_us;
+        assert_in_range(r.tat_answer_us - NOW_US, expected_us, expected_us + 2);
+        redisReply *fields = server_command(&server, "HKEYS %s", r.record);
+        assert_int_equal(fields->elements, 4);
+        freeReplyObject(fields);
     }
     redis_stop(&server, t);
 }
@@ -411,8 +543,9 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             struct report r = report_of((enum report_kind) kind, "odd", 5);
-            freeReplyObject(server_command(&server, "HSET %s a.1 %s sum %s tat %s unit %s", r.record, values[i],
-                                           values[i], values[i], values[i]));
+            freeReplyObject(server_command(&server, "HSET %s a.1 %s sum %s tat:1000000000 %s unit %s", r.record,
+                                           values[i], values[i], values[i], values[i]));
+            r.acked = i % 2; /* 0: the first report, else units that are new */
             assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
             assert_int_equal(r.status, 0);
             assert_int_equal(r.sum, 5);
@@ -427,8 +560,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
+        cmocka_unit_test(test_units_that_are_added_count_as_units_that_are_merged),
         cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),
         cmocka_unit_test(test_a_record_that_lost_its_time_to_live_gets_it_back),
+        cmocka_unit_test(test_every_record_of_a_batch_expires),
+        cmocka_unit_test(test_a_bucket_has_one_tat_whatever_its_rate_was),
         cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
         cmocka_unit_test(test_counts_have_no_end),
         cmocka_unit_test(test_a_field_with_more_asked_than_can_be_told_loses_that_alone),

@@ -94,6 +94,7 @@ static bool report_one_window(struct fleet *fleet, const struct report_subject *
     report->kind = REPORT_WINDOW;
     report->count = account->own[before];
     report->refunds = account->refunds[before];
+    report->acked = account->again ? 0 : counts->acked;
     report->reset_us = reset;
     report->reset_kept = reset_kept(sync, reading, before);
     report->demand = max_u64(counts->demand, account->own[before]);

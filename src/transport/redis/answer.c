@@ -9,13 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/count.h"
 #include "base/numbers.h"
 
 /* Numbers in the answer of each script: of a heartbeat, or for each report. */
 #define HEARTBEAT_ANSWERS 8 /* the last one may be below 0 */
-#define WINDOW_ANSWERS    6
-#define BUCKET_ANSWERS    7
+#define MERGED_ANSWERS    5 /* after MERGED */
 #define HISTORY_ANSWERS   6 /* and two for each group */
+
+/* What the answer to a report of a window or a bucket begins with, unless with a sum: counts_answer.lua,
+ * counts_refused.lua. */
+#define MERGED  (-1)
+#define REFUSED (-2)
 
 /* How far fleet time may be from a server's clock: 100 years, as in heartbeat.lua. */
 #define AHEAD_MOST_MS (INT64_C(3155760000) * 1000)
@@ -203,28 +208,45 @@ static bool take_histories(struct redis_transport *t, const struct batch *batch,
     return true;
 }
 
-static bool take_counts(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
+/* Takes the answer to one report of a window or a bucket, which begins at *at, and moves *at behind it. False: there
+ * are not enough elements. */
+static bool take_count(struct report *report, const redisReply *reply, size_t *at)
 {
-    const size_t answers = batch->script == SCRIPT_BUCKET ? BUCKET_ANSWERS : WINDOW_ANSWERS;
-    if (!are_integers(reply, batch->count * answers)) {
+    const bool bucket = report->kind == REPORT_BUCKET;
+    const size_t first = *at;
+    const int64_t word = first < reply->elements ? reply->element[first]->integer : 0;
+    const size_t merged = word == MERGED ? MERGED_ANSWERS : 0;
+    const size_t count = word == REFUSED ? 1 : 1 + merged + bucket;
+    report->status = -EPROTO;
+    *at = first + count;
+    if (*at > reply->elements) {
         return false;
     }
-    for (size_t i = 0; i < batch->count; i++) {
-        struct report *report = &t->round->reports[t->report_order[batch->first + i]];
-        const size_t at = i * answers;
-        if (number_at(reply, at) != 0 || !in_range(reply, at, answers)) {
-            report->status = -EPROTO;
-            continue;
-        }
-        report->status = 0;
-        report->author_count = number_at(reply, at + 1);
-        report->sum = number_at(reply, at + 2);
-        report->sum_demand = number_at(reply, at + 3);
-        report->author_refunds = number_at(reply, at + 4);
-        report->sum_refunds = number_at(reply, at + 5);
-        report->tat_answer_us = batch->script == SCRIPT_BUCKET ? number_at(reply, at + 6) : 0;
+    if (word == REFUSED || !in_range(reply, first + (merged != 0), count - (merged != 0))) {
+        return true;
     }
+    report->status = 0;
+    report->author_count = merged != 0 ? number_at(reply, first + 1) : count_wire(report->count);
+    report->sum = number_at(reply, merged != 0 ? first + 2 : first);
+    report->sum_demand = number_at(reply, merged != 0 ? first + 3 : first);
+    report->author_refunds = merged != 0 ? number_at(reply, first + 4) : 0;
+    report->sum_refunds = merged != 0 ? number_at(reply, first + 5) : 0;
+    report->tat_answer_us = bucket ? number_at(reply, first + count - 1) : 0;
     return true;
+}
+
+static bool take_counts(struct redis_transport *t, const struct batch *batch, const redisReply *reply)
+{
+    if (!are_integers(reply, reply->elements)) {
+        return false;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!take_count(&t->round->reports[t->report_order[batch->first + i]], reply, &at)) {
+            return false;
+        }
+    }
+    return at == reply->elements;
 }
 
 static bool has_prefix(const char *text, const char *word)

@@ -50,6 +50,7 @@ static enum transport_event finish(struct redis_transport *t)
         }
     }
     t->round = NULL;
+    t->doubtful = t->lost_count != 0 || t->lost_state;
     if (!good) {
         return TRANSPORT_ROUND_FAILED;
     }
@@ -239,7 +240,7 @@ static void redis_close(struct transport *transport)
     free(t->batches);
     free(t->argv);
     free(t->lengths);
-    free(t->numbers);
+    free(t->texts);
     free(t);
 }
 

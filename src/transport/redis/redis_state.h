@@ -178,6 +178,7 @@ struct redis_transport {
     uint32_t live_nodes, suspect_nodes; /* of the last heartbeat's answer */
     uint64_t watermark_ms;              /* of the last heartbeat's answer: the earliest of all last heartbeats */
     bool lost_state;                    /* Redis has lost data, and no round has told the caller yet */
+    bool doubtful;                      /* Redis may not hold what was answered last: reports are merged */
     bool has_time;                      /* the round has fleet time */
     bool has_first_time;                /* the round has fleet time from the fleet's heartbeat record */
     uint32_t *report_order;             /* indices of reports, by kind and cluster slot */
@@ -188,7 +189,7 @@ struct redis_transport {
     size_t open_count, waiting_count, lost_count; /* batches WAITING or SENT; WAITING; LOST */
     const char **argv;                            /* of the command that is being made */
     size_t *lengths;
-    char (*numbers)[24];
+    char *texts;                          /* what the numbers of that command are written to */
     char member[REPORT_AUTHOR_SIZE + 24]; /* of the heartbeat that is being made */
 };
 

@@ -52,37 +52,52 @@ static void scene_init(struct scene *s, enum script script)
     }
 }
 
-/* Answers each record with so many numbers, of which the first is the status. */
-static void scene_answer(struct scene *s, size_t each)
+/* Answers each record with so many numbers, of which the first is `first`, if that is not above 0. */
+static void scene_answer(struct scene *s, size_t each, long long first)
 {
     const bool histories = s->batch.script == SCRIPT_HISTORY;
     for (size_t i = 0; i < COUNT; i++) {
-        s->integers[i * each].integer = 0;
+        if (first <= 0) {
+            s->integers[i * each].integer = first;
+        }
         s->arrays[i].type = REDIS_REPLY_ARRAY;
         s->arrays[i].element = &s->elements[i * each];
         s->arrays[i].elements = each;
         s->outer[i] = &s->arrays[i];
+        s->reports[i].kind = s->batch.script == SCRIPT_BUCKET ? REPORT_BUCKET : REPORT_WINDOW;
+        s->reports[i].count = 7;
     }
     s->whole.type = REDIS_REPLY_ARRAY;
     s->whole.element = histories ? s->outer : s->elements;
     s->whole.elements = histories ? COUNT : COUNT * each;
 }
 
+/* The answers of each script: so many numbers for a record. `first`: the status, or -1 of a report that was merged; 1:
+ * the first number is a sum. */
 static const struct {
     enum script script;
     size_t each;
-} kinds[] = {{SCRIPT_WINDOW, 6}, {SCRIPT_BUCKET, 7}, {SCRIPT_HISTORY, 6}, {SCRIPT_HISTORY, 10}};
+    long long first;
+} kinds[] = {{SCRIPT_WINDOW, 6, -1}, {SCRIPT_BUCKET, 7, -1}, {SCRIPT_WINDOW, 1, 1},
+             {SCRIPT_BUCKET, 2, 1},  {SCRIPT_HISTORY, 6, 0}, {SCRIPT_HISTORY, 10, 0}};
+
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
 {
     (void) state;
-    static const long long odd[] = {-1, INT64_MIN, INT64_MAX, (INT64_C(1) << 53) + 1};
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+    static const long long odd[] = {-1, -2, -3, INT64_MIN, INT64_MAX, (INT64_C(1) << 53) + 1};
+    for (size_t k = 0; k < KINDS; k++) {
         for (size_t at = 0; at < COUNT * kinds[k].each; at++) {
             for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+                /* In these places -1 and -2 say how many numbers follow: the next test. */
+                const bool is_first = at % kinds[k].each == 0;
+                if (is_first && (kinds[k].first == -1 || (kinds[k].first == 1 && odd[i] >= -2 && odd[i] < 0))) {
+                    continue;
+                }
                 struct scene s;
                 scene_init(&s, kinds[k].script);
-                scene_answer(&s, kinds[k].each);
+                scene_answer(&s, kinds[k].each, kinds[k].first);
                 s.integers[at].integer = odd[i];
                 batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
                 assert_int_equal(s.server.stage, SERVER_READY);
@@ -91,32 +106,78 @@ static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
                 assert_int_equal(s.t.problem[0], '\0');
                 for (size_t n = 0; n < COUNT; n++) {
                     const bool refused = n == at / kinds[k].each;
+                    const uint64_t expected = kinds[k].first == 1 ? 7 : 100 + n * kinds[k].each + 1;
                     assert_int_equal(s.reports[n].status, refused ? -EPROTO : 0);
-                    assert_true(refused || s.reports[n].author_count == 100 + n * kinds[k].each + 1);
+                    assert_true(refused || s.reports[n].author_count == expected);
+                    assert_true(refused || kinds[k].first != 1 ||
+                                s.reports[n].sum == (uint64_t) (100 + n * kinds[k].each));
                 }
             }
         }
     }
 }
 
+/* Answers of all three forms in one batch. */
+static void test_each_report_is_answered_in_the_form_that_its_record_needs(void **state)
+{
+    (void) state;
+    static const long long window[] = {-2, 50, -1, 1, 2, 3, 4, 5};
+    static const long long bucket[] = {-2, 50, 60, -1, 1, 2, 3, 4, 5, 6};
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        const bool is_bucket = kind == REPORT_BUCKET;
+        struct scene s;
+        scene_init(&s, is_bucket ? SCRIPT_BUCKET : SCRIPT_WINDOW);
+        scene_answer(&s, 1, 1);
+        s.whole.elements = is_bucket ? sizeof(bucket) / sizeof(bucket[0]) : sizeof(window) / sizeof(window[0]);
+        for (size_t i = 0; i < s.whole.elements; i++) {
+            s.integers[i].integer = is_bucket ? bucket[i] : window[i];
+        }
+        batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
+        assert_int_equal(s.batch.state, BATCH_DONE);
+        assert_int_equal(s.reports[0].status, -EPROTO);
+        const struct report *plain = &s.reports[1];
+        assert_int_equal(plain->status, 0);
+        assert_int_equal(plain->author_count, 7);
+        assert_int_equal(plain->sum, 50);
+        assert_int_equal(plain->sum_demand, 50);
+        assert_int_equal(plain->author_refunds + plain->sum_refunds, 0);
+        assert_int_equal(plain->tat_answer_us, is_bucket ? 60 : 0);
+        const struct report *merged = &s.reports[2];
+        assert_int_equal(merged->status, 0);
+        assert_int_equal(merged->author_count, 1);
+        assert_int_equal(merged->sum, 2);
+        assert_int_equal(merged->sum_demand, 3);
+        assert_int_equal(merged->author_refunds, 4);
+        assert_int_equal(merged->sum_refunds, 5);
+        assert_int_equal(merged->tat_answer_us, is_bucket ? 6 : 0);
+    }
+}
+
 static void test_an_answer_of_another_shape_costs_the_connection(void **state)
 {
     (void) state;
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        for (int shape = 0; shape < 4; shape++) {
+    for (size_t k = 0; k < KINDS; k++) {
+        for (int shape = 0; shape < 6; shape++) {
+            if (shape >= 4 && kinds[k].script == SCRIPT_HISTORY) {
+                continue;
+            }
             struct scene s;
             scene_init(&s, kinds[k].script);
-            scene_answer(&s, kinds[k].each);
+            scene_answer(&s, kinds[k].each, kinds[k].first);
             if (shape == 0) {
                 s.whole.elements--;
             } else if (shape == 1) {
-                s.integers[2 * kinds[k].each + 1].type = REDIS_REPLY_STRING;
+                s.integers[COUNT * kinds[k].each - 1].type = REDIS_REPLY_STRING;
             } else if (shape == 2) {
                 s.whole.type = REDIS_REPLY_STATUS;
-            } else {
+            } else if (shape == 3) {
                 s.elements[kinds[k].each] = &s.arrays[0];
                 s.whole.element = s.elements;
                 s.outer[1] = &s.integers[0];
+            } else if (shape == 4) {
+                s.integers[kinds[k].each].integer = kinds[k].first == -1 ? 5 : -1; /* another form than what follows */
+            } else {
+                s.whole.elements++;
             }
             batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
             assert_int_equal(s.server.stage, SERVER_OFF);
@@ -193,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_number_no_script_answers_costs_its_record_alone),
+        cmocka_unit_test(test_each_report_is_answered_in_the_form_that_its_record_needs),
         cmocka_unit_test(test_an_answer_of_another_shape_costs_the_connection),
         cmocka_unit_test(test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something),
     };

@@ -35,11 +35,11 @@ static void test_an_allocation_that_failed_is_made_again(void **state)
         assert_int_equal(script_call_make_room(t), failing <= 3 ? -ENOMEM : 0);
         fails = 0;
         assert_int_equal(script_call_make_room(t), 0);
-        assert_true(t->argv != NULL && t->lengths != NULL && t->numbers != NULL);
+        assert_true(t->argv != NULL && t->lengths != NULL && t->texts != NULL);
         assert_int_equal(seen, failing <= 3 ? 4 : 3);
         free(t->argv);
         free(t->lengths);
-        free(t->numbers);
+        free(t->texts);
         free(t);
     }
 }

@@ -10,10 +10,11 @@
 --            others are 0
 --   sum      "net", "net demand" or "net demand refunds"; net is what counts: admitted less refunded
 --
--- Cost: first the calls of Redis, then conversions (bench/redis_cost.py). So a record that exists takes two calls, a
--- number is not converted where comparing its text is enough, and the elements of `out` are set one by one and in
--- order. What is done for every record stands in files of statements, counts_merge.lua, counts_write.lua,
--- counts_answer.lua and counts_refused.lua. As functions they would take 5 to 16 percent more instructions per report.
+-- Cost: first the calls of Redis, then conversions and new strings (bench/redis_cost.py, docs/decisions/019). So new
+-- units of a record with plain numbers take two calls that convert nothing (counts_add.lua), and all else two calls for
+-- a record that exists. What is done for every record stands in files of statements, counts_add.lua, counts_merge.lua,
+-- counts_write.lua, counts_answer.lua and counts_refused.lua. As functions they would take 5 to 16 percent more
+-- instructions per report.
 local AGAIN = 4503599627370496 -- 2^52
 -- %d takes half the time of %.0f, and is exact where the server's `long` has 64 bits.
 local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f'
@@ -41,9 +42,14 @@ end
 -- The numbers of a field that is no plain number. A field that weir did not write counts as zeros.
 local function parse(field)
     local count, demand, refunds, reset = match(field, '^(%d+) (%d+)$')
-    if not count then
-        count, demand, refunds, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
+    if count then
+        count, demand = count + 0, demand + 0
+        if count <= MOST then
+            return count, demand > MOST and wrap(demand) or demand, 0, 0
+        end
+        return 0, 0, 0, 0
     end
+    count, demand, refunds, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
     count, demand, refunds, reset = tonumber(count) or 0, tonumber(demand) or 0, tonumber(refunds) or 0, tonumber(reset) or 0
     if count + refunds < 0 or count > MOST or refunds > MOST then
         return 0, 0, 0, 0
@@ -51,4 +57,11 @@ local function parse(field)
     return count, demand > MOST and wrap(demand) or demand, refunds, reset > MOST and 0 or reset
 end
 
+-- The numbers of a text in the form that struct has for one of `times` like ones.
+local function numbers_of(form, times, text)
+    return {struct.unpack('<' .. string.rep(form, times), text)}
+end
+
+local records = #KEYS
+local merged, from = numbers_of('d', #ARGV[3] / 8, ARGV[3]), 0 -- of the reports that are merged; those before a record's
 local out, to = {}, 0 -- the answer, and how many numbers it has

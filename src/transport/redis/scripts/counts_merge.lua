@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Merges one report into the counts of its record. Statements within a loop, not functions (counts.lua says why).
 --
--- Reads    record (the author's field and the sums' field come first), ARGV, at (the arguments after it are author,
---          count, demand, refunds, reset)
+-- Reads    record (the author's field and the sums' field come first); told, told_demand, told_refunds, told_reset: the
+--          report's numbers
 -- Sets     old_count, old_demand, old_refunds, old_reset: the author's counts before this report
 --          count, demand, refunds: the author's counts now; more, more_demand, more_refunds: their growth
---          text: what `count` is as a text, or nil where that is not known
 --          sum, sum_demand, sum_refunds: over all authors, now; `sum` is net
 --          old_sum_refunds: over all authors, before this report
 --          reset: the time that the report says, which the script compares with old_reset
@@ -29,20 +28,12 @@ if field then
         sum, sum_demand, sum_refunds = parse(field)
     end
 end
-local text = ARGV[at + 2]
-local count = text + 0
-local demand = ARGV[at + 3] == text and count or ARGV[at + 3] + 0
-local refunds = ARGV[at + 4] == '0' and 0 or ARGV[at + 4] + 0
-local reset = ARGV[at + 5] == '0' and 0 or ARGV[at + 5] + 0
+local count, demand, refunds, reset = told, told_demand, told_refunds, told_reset
 local more, more_demand, more_refunds = count - old_count, demand - old_demand, refunds - old_refunds
 if more < 0 or count >= AGAIN then
-    if count >= MOST then
-        count, text = wrap(count), nil
-    end
+    count = count < MOST and count or wrap(count)
     more = growth(old_count, count)
-    if more == 0 then
-        count, text = old_count, nil
-    end
+    count = more == 0 and old_count or count
 end
 if more_demand < 0 or demand >= AGAIN then
     demand = demand < MOST and demand or wrap(demand)

@@ -9,7 +9,7 @@ if refunds ~= 0 or reset ~= 0 then
 elseif demand ~= count then
     own = format(TWO, count, demand)
 else
-    own = text or format(ONE, count)
+    own = format(ONE, count)
 end
 if sum == count and sum_demand == demand and sum_refunds == 0 and reset == 0 then
     total = own

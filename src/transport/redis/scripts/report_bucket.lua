@@ -2,12 +2,15 @@
 -- Reports of buckets: every author's counts, their sums (counts.lua), and the time at which the bucket is full again.
 --
 -- KEYS     one record each
--- ARGV     the time, and for each record: author, count, demand, refunds, reset (0: none), units that a reset keeps,
---          acked count, acked refunds, known refunds, tat, from, moves (0: all new units move the bucket; else fewer than
---          so many, from now on and not beyond the time given as `from`), unit, milliseconds that the record lives after
---          the bucket is full. The time, reset, tat and from are microseconds of fleet time; unit is picoseconds
--- Returns  for each record: status (0, or 1: refused), the author's count, sum of what was admitted, sum of demand, the
---          author's refunds, sum of refunds, tat
+-- ARGV     the time; for each record four doubles and 16 bits: the author's count, if the report has new units and nothing
+--          else (else 0: the report is merged), the tat that the author has seen, `from`, the time that the new units take
+--          (0 if the report is merged), and which rate is the record's; nine doubles for each report that is merged:
+--          count, demand, refunds, reset (0: none), units that a reset keeps, acked count, acked refunds, known refunds,
+--          moves (0: all new units move the bucket; else fewer than so many, from now on and not beyond the time given as
+--          `from`); for each rate: unit, and milliseconds that the record lives after the bucket is full. Then for each
+--          record the author, and unless the report is merged the growth of its count, and the time that the growth
+--          takes. The time, reset, tat and from are microseconds of fleet time; unit is picoseconds
+-- Returns  for each record what report_window.lua answers, and unless the record is refused its tat
 --
 -- tat is the theoretical arrival time: the time at which the bucket is full again. It is never earlier than the tat
 -- that the author has seen, less the units that were refunded since (known refunds). From there it moves by the new
@@ -29,22 +32,32 @@
 -- except for what its author has used since.
 --
 -- Fields: AUTHOR and sum as in counts.lua, and
---   tat      the time at which the bucket is full again, microseconds of fleet time
 --   unit     picoseconds that a unit takes, by the last report
+--   tat:UNIT the time at which the bucket is full again, microseconds of fleet time. The unit is part of the name, so
+--            that new units can be added to the time without a look at the unit
 --   base     of a lost record: the latest tat of it that an author has seen, and the time of the first such report
+--
+-- New units of an author whose count here is its acked count, with no refunds, move tat from the latest of tat, the tat
+-- that the author has seen, and `from`. So their time is added to tat with one call, and the result is replaced where
+-- tat was the earlier one.
 --
 -- The record's time to live is set when tat enters another stretch of time, which is half of what the record lives after
 -- the bucket is full. So a busy bucket's time to live is not set with every report, and is at most one such stretch too
 -- short.
 -- include common.lua
 -- include counts.lua
-local ANSWERS = 7 -- numbers in the answer of each record
 local REPAIR_US = 10000000 -- authors report a lost record within this time; their interval is much shorter
 local LATEST_US = 280000000000000 -- tat is at most some nine years ahead: nodes count no further, and PEXPIRE has an end
-local at = 1
--- Numbers that most reports of a batch have in common, with the texts that they were converted from.
-local from_text, from_us, unit_text, unit_ps, life_text, life_ms, stretch_us
 local now_us = ARGV[1] + 0
+local latest_us = now_us + LATEST_US
+local values = numbers_of('ddddH', records, ARGV[2])
+local at = #ARGV - 3 * records + #ARGV[3] / 36 -- the arguments before those of a record
+-- Of each rate: the name of the field of tat, its numbers, and the stretch of a record's time to live.
+local rates = {}
+for n = 4, at, 2 do
+    rates[#rates + 1] = {tat = 'tat:' .. ARGV[n], text = ARGV[n], unit_ps = ARGV[n] + 0, life_ms = ARGV[n + 1] + 0,
+        stretch_us = ARGV[n + 1] * 500}
+end
 
 -- The tat of a bucket whose record was lost, after an author has reported the tat that it has seen.
 local function repair(key, tat, old_tat, seen)
@@ -59,106 +72,151 @@ local function repair(key, tat, old_tat, seen)
     return tat
 end
 
-local renewed = now_us % #KEYS + 1 -- the record whose time to live this batch sets in any case
-for i = 1, #KEYS do
-    local key, author = KEYS[i], ARGV[at + 1]
-    local record = pcall('HMGET', key, author, 'sum', 'tat', 'unit')
-    if record.err then
-        -- include counts_refused.lua
-    else
-        -- include counts_merge.lua
-        if ARGV[at + 11] ~= from_text then
-            from_text = ARGV[at + 11]
-            from_us = tonumber(from_text)
-        end
-        if ARGV[at + 13] ~= unit_text then
-            unit_text = ARGV[at + 13]
-            unit_ps = tonumber(unit_text)
-        end
-        if ARGV[at + 14] ~= life_text then
-            life_text = ARGV[at + 14]
-            life_ms = tonumber(life_text)
-            stretch_us = life_ms * 500
-        end
-        local old_tat = tonumber(record[3] or 0) or 0
-        if not (old_tat >= 0 and old_tat <= MOST) then
-            old_tat = 0 -- weir did not write it
-        end
-        local tat = old_tat
-        if record[4] and record[4] ~= unit_text and tat > now_us then
-            local old_unit_ps = tonumber(record[4]) or 0
-            if old_unit_ps > 0 then
-                tat = now_us + ceil((tat - now_us) / old_unit_ps * unit_ps)
-            end
-        end
-        local seen = ARGV[at + 10] + 0
-        -- Units that are new to the bucket, and whether the author has seen a record that was lost.
-        local new, lost = more, false
-        if more > 0 and ARGV[at + 7] ~= record[1] then
-            local acked = ARGV[at + 7] + 0
-            acked = acked < MOST and acked or wrap(acked)
-            lost = growth(old_count, acked) > 0
-            if lost then
-                new = growth(acked, count)
-            elseif acked ~= old_count and seen > 0 then
-                seen = seen + ceil(growth(acked, old_count) * unit_ps / 1000000)
-            end
-        end
-        if seen > tat and old_sum_refunds > 0 then
-            seen = seen - ceil(growth(ARGV[at + 9] + 0, old_sum_refunds) * unit_ps / 1000000)
-        end
-        if lost then
-            tat = repair(key, tat, old_tat, seen)
-        elseif seen > tat then
-            tat = seen
-        end
-        local since_us, most_us = from_us, nil
-        if ARGV[at + 12] ~= '0' then
-            new = min(new, ARGV[at + 12] - 1)
-            since_us, most_us = now_us, max(tat, from_us)
-        end
-        if new > 0 then
-            local new_us = new * unit_ps / 1000000
-            local fraction = new_us % 1 -- rounded up, and without a call
-            tat = (tat > since_us and tat or since_us) + (fraction > 0 and new_us - fraction + 1 or new_us)
-            tat = most_us and min(tat, most_us) or tat
-        end
-        if more_refunds > 0 then
-            local acked = ARGV[at + 8] + 0
-            local refunded = growth(old_refunds, acked) > 0 and growth(acked, refunds) or more_refunds
-            if refunded > 0 then
-                tat = max(tat - ceil(refunded * unit_ps / 1000000), 0)
-            end
-        end
-        if tat > now_us + LATEST_US then
-            tat = now_us + LATEST_US
-        end
-        if reset > old_reset then
-            local kept = ARGV[at + 6] + 0
-            local owed = max(ceil((tat - now_us) * 1000000 / unit_ps) - kept, 0)
-            owed = min(owed, max(sum - kept, 0))
-            refunds, sum_refunds, sum = add(refunds, owed), add(sum_refunds, owed), sum - owed
-            tat = kept > 0 and now_us + ceil(kept * unit_ps / 1000000) or 0
-        else
-            reset = old_reset
-        end
-        if tat ~= old_tat or count ~= old_count or demand ~= old_demand or refunds ~= old_refunds or
-            reset ~= old_reset or record[4] ~= unit_text or not record[2] then
-            -- include counts_write.lua
-            if record[4] == unit_text then
-                call('HSET', key, author, own, 'sum', total, 'tat', format(ONE, tat))
-            else
-                call('HSET', key, author, own, 'sum', total, 'tat', format(ONE, tat), 'unit', unit_text)
-            end
-        end
-        if tat <= now_us or i == renewed or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us then
-            local full_ms = max(ceil((tat - now_us) / 1000), 0)
-            local ttl_ms = format(ONE, full_ms + life_ms)
-            -- include expire.lua
-        end
-        -- include counts_answer.lua
-        out[to + 7] = tat
+-- A field of tat as a number; 0 if weir did not write it.
+local function valid_tat(field)
+    local tat = tonumber(field or 0) or 0
+    return tat >= 0 and tat <= MOST and tat or 0
+end
+
+-- Adds the time of new units to tat. The result is nil, and tat is as before, if tat is not in its range, or is that of
+-- another rate. Else tat and the tat before.
+local function move(key, field, units_text, units_us, earliest)
+    local tat = pcall('HINCRBY', key, field, units_text)
+    if type(tat) ~= 'number' then
+        return nil
     end
-    at, to = at + 14, to + ANSWERS
+    local old_tat = tat - units_us
+    if tat > latest_us or earliest > latest_us or old_tat <= 0 then
+        if old_tat == 0 then
+            call('HDEL', key, field)
+        else
+            call('HINCRBY', key, field, '-' .. units_text)
+        end
+        return nil
+    end
+    if tat < earliest then
+        call('HSET', key, field, format(ONE, earliest))
+        tat = earliest
+    end
+    return tat, old_tat
+end
+
+local renewed = now_us % records + 1 -- the record whose time to live this batch sets in any case
+for i = 1, records do
+    local key, author, count, rate = KEYS[i], ARGV[at + 1], values[5 * i - 4], rates[values[5 * i]]
+    local seen, from_us, units_us = values[5 * i - 3], values[5 * i - 2], values[5 * i - 1]
+    local unit_ps, stretch_us = rate.unit_ps, rate.stretch_us
+    local tat, old_tat
+    if count ~= 0 then
+        -- include counts_add.lua
+        if added then
+            tat, old_tat = move(key, rate.tat, ARGV[at + 3], units_us, (seen > from_us and seen or from_us) + units_us)
+        end
+        if tat then
+            to, out[to + 1], out[to + 2] = to + 2, sum, tat
+        elseif added then
+            call('HINCRBY', key, 'sum', '-' .. ARGV[at + 2])
+            call('HINCRBY', key, author, '-' .. ARGV[at + 2])
+        end
+    end
+    local expires = i == renewed
+    if not tat then
+        local record = pcall('HMGET', key, author, 'sum', rate.tat, 'unit')
+        if record.err then
+            -- include counts_refused.lua
+        else
+            -- include counts_told.lua
+            local acked, acked_refunds, known_refunds, moves = 0, 0, 0, 0
+            if count ~= 0 then
+                acked = count - ARGV[at + 2]
+            else
+                acked, acked_refunds = merged[from + 6], merged[from + 7]
+                known_refunds, moves = merged[from + 8], merged[from + 9]
+            end
+            -- include counts_merge.lua
+            local old_field
+            old_tat = valid_tat(record[3])
+            tat = old_tat
+            if record[4] and record[4] ~= rate.text then
+                old_field = 'tat:' .. record[4]
+                old_tat = valid_tat(call('HGET', key, old_field))
+                tat = old_tat
+                local old_unit_ps = tonumber(record[4]) or 0
+                if old_unit_ps > 0 and tat > now_us then
+                    tat = now_us + ceil((tat - now_us) / old_unit_ps * unit_ps)
+                end
+            end
+            -- Units that are new to the bucket, and whether the author has seen a record that was lost.
+            local new, lost = more, false
+            if more > 0 and acked ~= old_count then
+                acked = acked < MOST and acked or wrap(acked)
+                lost = growth(old_count, acked) > 0
+                if lost then
+                    new = growth(acked, count)
+                elseif acked ~= old_count and seen > 0 then
+                    seen = seen + ceil(growth(acked, old_count) * unit_ps / 1000000)
+                end
+            end
+            if seen > tat and old_sum_refunds > 0 then
+                seen = seen - ceil(growth(known_refunds, old_sum_refunds) * unit_ps / 1000000)
+            end
+            if lost then
+                tat = repair(key, tat, old_tat, seen)
+            elseif seen > tat then
+                tat = seen
+            end
+            local since_us, most_us = from_us, nil
+            if moves > 0 then
+                new = min(new, moves - 1)
+                since_us, most_us = now_us, max(tat, from_us)
+            end
+            if new > 0 then
+                local new_us = new * unit_ps / 1000000
+                local fraction = new_us % 1 -- rounded up, and without a call
+                tat = (tat > since_us and tat or since_us) + (fraction > 0 and new_us - fraction + 1 or new_us)
+                tat = most_us and min(tat, most_us) or tat
+            end
+            if more_refunds > 0 then
+                local is_newer = growth(old_refunds, acked_refunds) > 0
+                local refunded = is_newer and growth(acked_refunds, refunds) or more_refunds
+                if refunded > 0 then
+                    tat = max(tat - ceil(refunded * unit_ps / 1000000), 0)
+                end
+            end
+            tat = min(tat, latest_us)
+            if reset > old_reset then
+                local owed = max(ceil((tat - now_us) * 1000000 / unit_ps) - kept, 0)
+                owed = min(owed, max(sum - kept, 0))
+                refunds, sum_refunds, sum = add(refunds, owed), add(sum_refunds, owed), sum - owed
+                tat = kept > 0 and now_us + ceil(kept * unit_ps / 1000000) or 0
+            else
+                reset = old_reset
+            end
+            if tat ~= old_tat or count ~= old_count or demand ~= old_demand or refunds ~= old_refunds or
+                reset ~= old_reset or record[4] ~= rate.text or not record[2] then
+                -- include counts_write.lua
+                if record[4] == rate.text then
+                    call('HSET', key, author, own, 'sum', total, rate.tat, format(ONE, tat))
+                else
+                    call('HSET', key, author, own, 'sum', total, rate.tat, format(ONE, tat), 'unit', rate.text)
+                    if old_field then
+                        call('HDEL', key, old_field)
+                    end
+                end
+            end
+            expires = expires or tat <= now_us
+            -- include counts_answer.lua
+            to, out[to + 1] = to + 1, tat
+        end
+    end
+    if tat and (expires or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us) then
+        local ttl_ms = format(ONE, max(ceil((tat - now_us) / 1000), 0) + rate.life_ms)
+        -- include expire.lua
+    end
+    if values[5 * i - 4] == 0 then
+        at, from = at + 1, from + 9
+    else
+        at = at + 3
+    end
 end
 return out
