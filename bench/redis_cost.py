@@ -10,9 +10,10 @@ once a pass, one after another; given are the least of PASSES passes, as whateve
 the median of "in all" beside it. "ratio" is "in all" to the baseline of the same run: INCRBY and PEXPIRE, pipelined, which
 is what a limiter that pushes increments sends for a key; new records to new keys.
 
-Rows: a record that is new to Redis; one that is there, of 1, 4 or 16 nodes, and the report has news; one of a key over its
-limit, whose counts of what was asked and admitted differ; and a report repeated, which changes nothing. Sliding logs of 4
-nodes hold 10 to 65,536 units; a report tells of 5 more, while 5 leave the window.
+Rows: a record that is new to Redis; one that is there, of 1, 4 or 16 nodes, and the report has new units; one of a key
+over its limit, whose counts of what was asked and admitted differ; a report that repeats what Redis has ("repeated"), and
+one whose answer was lost and whose node does not know it ("answer lost"); and a bucket that was full again before the
+report ("full"). Sliding logs of 4 nodes hold 10 to 65,536 units; a report tells of 5 more, while 5 leave the window.
 
 --json prints the same as a list of figures, with what every pass gave, for bench/report.py.
 """
@@ -43,9 +44,9 @@ NODES = (1, 4, 16)
 LIFE_MS = 600000
 NOW_US = 1760000000000000
 UNIT_PS = 1000000000  # a thousand units a second
-OVER, REPEATED, LOST, BUSY = ", over its limit", ", repeated", ", answer lost", ", busy"
+OVER, REPEATED, LOST, FULL = ", over its limit", ", repeated", ", answer lost", ", full"
 STATES = ((1, ""), (4, ""), (16, ""), (4, OVER), (4, REPEATED), (4, LOST))
-BUCKET_STATES = ((4, BUSY),)
+BUCKET_STATES = ((4, FULL),)
 LOG_UNITS = (10, 100, 1000, 10000, 65536)
 LOG_REPORTS = 40  # of a log a pass
 LOG_NEW = 5
@@ -155,19 +156,19 @@ class Subject:
         argv = [word for n in numbers for word in (author(node, n), *text)]
         return pack("EVALSHA", self.sha, len(keys), *keys, *head, *argv)
 
-    def batches(self, generation, node, step, before, over, busy):
+    def batches(self, generation, node, step, before, over, full):
         """Step by step a node admits 25 units more of every key; `over`: and was asked for 75. `before`: the step of the
-        node's last report (0: none), or None if the report is to be merged. `busy`: the bucket is not full in between."""
+        node's last report (0: none), or None if the report is to be merged. `full`: a bucket is full in between."""
         count = 1000 + 25 * step
         asked = count + 50 * step if over else count
         acked = before and 1000 + 25 * before
-        now_us = NOW_US + step * (1000 if busy else 200000)
+        now_us = NOW_US + step * (5000000 if full else 20000)
         return [self.batch(range(first, first + BATCH), generation, node, count, acked, asked, now_us, now_us)
                 for first in range(0, RECORDS, BATCH)]
 
-    def run(self, generation, node=0, step=0, before=0, over=False, busy=False):
+    def run(self, generation, node=0, step=0, before=0, over=False, full=False):
         """us per report of the scripts, and in all."""
-        batches = self.batches(generation, node, step, before, over, busy)
+        batches = self.batches(generation, node, step, before, over, full)
         script_us, cpu_us = self.redis.script_us(), self.redis.cpu_us()
         for batch in batches:
             answer = self.redis.send(batch, 1)[0]
@@ -270,7 +271,7 @@ def report(subject, generation, nodes, title, step):
         return subject.run(generation, 0, 1, None)
     if title == LOST:
         return subject.run(generation, 0, 1, 0.5)
-    return subject.run(generation, step % nodes, step, max(step - nodes, 1), title == OVER, title == BUSY)
+    return subject.run(generation, step % nodes, step, max(step - nodes, 1), title == OVER, title == FULL)
 
 
 def rows_of(redis, subjects, logs):
@@ -284,7 +285,7 @@ def rows_of(redis, subjects, logs):
         for nodes, title in STATES + BUCKET_STATES * (subject.kind == "bucket"):
             generation += 1
             for node in range(nodes):
-                subject.run(generation, node, 1, 0, title == OVER, title == BUSY)
+                subject.run(generation, node, 1, 0, title == OVER, title == FULL)
             rows.append(Row(f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{title}",
                             lambda step, s=subject, g=generation, n=nodes, t=title: report(s, g, n, t, step), there))
     rows += [Row(f"log, 4 nodes, {log.units} units", lambda step, log=log: log.run(), there) for log in logs]
