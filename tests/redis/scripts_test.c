@@ -329,6 +329,26 @@ static void test_a_record_that_cannot_be_made_to_expire_is_not_kept(void **state
     redis_stop(&server, t);
 }
 
+static void test_a_user_that_may_not_add_has_its_reports_merged(void **state)
+{
+    (void) state;
+    struct server server;
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
+    forbid(&server, "-hincrby");
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        struct report r = report_of((enum report_kind) kind, kind == REPORT_WINDOW ? "window" : "bucket", 5);
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+        r.acked = r.count;
+        r.count = r.demand = 9;
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(r.status, 0);
+        assert_int_equal(r.sum, 9);
+        assert_int_equal(server_sum(&server, r.record), 9);
+    }
+    expect_all_expire(&server);
+    redis_stop(&server, t);
+}
+
 static void test_a_record_that_lost_its_time_to_live_gets_it_back(void **state)
 {
     (void) state;
@@ -562,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
         cmocka_unit_test(test_units_that_are_added_count_as_units_that_are_merged),
         cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),
+        cmocka_unit_test(test_a_user_that_may_not_add_has_its_reports_merged),
         cmocka_unit_test(test_a_record_that_lost_its_time_to_live_gets_it_back),
         cmocka_unit_test(test_every_record_of_a_batch_expires),
         cmocka_unit_test(test_a_bucket_has_one_tat_whatever_its_rate_was),
