@@ -398,6 +398,42 @@ static void test_every_record_of_a_batch_expires(void **state)
     redis_stop(&server, t);
 }
 
+/* The most words that a call can have, and the longest numbers: each report has a rate of its own. */
+static void test_a_full_batch_has_room_for_a_rate_of_each_record(void **state)
+{
+    (void) state;
+    static struct report reports[BATCH_REPORTS + 1];
+    struct server server;
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        freeReplyObject(server_command(&server, "FLUSHALL"));
+        const size_t count = sizeof(reports) / sizeof(reports[0]);
+        for (size_t i = 0; i < count; i++) {
+            char name[16];
+            (void) snprintf(name, sizeof(name), "full%zu", i);
+            reports[i] = report_of((enum report_kind) kind, name, COUNT_RESTART - 100 + i % 10);
+            reports[i].acked = reports[i].count - 1;
+            reports[i].expire_ms = UINT64_C(4000000000) + i;
+            reports[i].unit_ps = 1000000000 + i;
+        }
+        for (int step = 0; step < 4; step++) {
+            redis_transport_state(t)->doubtful = step % 2 == 1;
+            assert_int_equal(tell(t, reports, count), TRANSPORT_ROUND_DONE);
+            for (size_t i = 0; i < count; i++) {
+                struct report *r = &reports[i];
+                assert_int_equal(r->status, 0);
+                assert_int_equal(r->author_count, r->count);
+                assert_int_equal(r->sum, r->count);
+                assert_int_equal(r->tat_answer_us != 0, kind == REPORT_BUCKET);
+                r->acked = r->count;
+                r->count = r->demand = r->count + 1;
+                r->tat_us = r->tat_answer_us;
+            }
+        }
+    }
+    redis_stop(&server, t);
+}
+
 /* Nodes of two rates, as while a policy changes, leave one tat in the record. */
 static void test_a_bucket_has_one_tat_whatever_its_rate_was(void **state)
 {
@@ -585,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_a_user_that_may_not_add_has_its_reports_merged),
         cmocka_unit_test(test_a_record_that_lost_its_time_to_live_gets_it_back),
         cmocka_unit_test(test_every_record_of_a_batch_expires),
+        cmocka_unit_test(test_a_full_batch_has_room_for_a_rate_of_each_record),
         cmocka_unit_test(test_a_bucket_has_one_tat_whatever_its_rate_was),
         cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
         cmocka_unit_test(test_counts_have_no_end),

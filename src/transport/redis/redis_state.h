@@ -35,7 +35,7 @@
 /* As long as the path of a socket can be. A longer host name is cut. */
 #define SERVER_NAME_SIZE 128
 
-/* Reports of one script call: a call of 500 takes 2 to 3 ms of Redis (bench/redis_cost.py), and other clients wait for
+/* Reports of one script call: a call of 500 takes 1 to 3 ms of Redis (bench/redis_cost.py), and other clients wait for
  * it. */
 #define BATCH_REPORTS 500
 
