@@ -143,9 +143,13 @@ static void begin_if_due(struct fleet *fleet, const struct policy_set *set, uint
     if (monotonic_ns >= schedule->extra_ns) {
         schedule->extra_ns = UINT64_MAX;
     }
+    schedule->regular = kind == ROUND_INTERVAL && monotonic_ns >= schedule->next_ns && !idle;
     if (kind == ROUND_INTERVAL && monotonic_ns >= schedule->next_ns) {
-        const uint64_t interval_ms = (uint64_t) fleet->interval_ms * (idle ? IDLE_INTERVALS : 1);
-        schedule->next_ns = monotonic_ns + interval_ms * NS_PER_MS;
+        const uint64_t interval_ns = fleet->process->interval_ns;
+        schedule->phase_ns = schedule->begun_ns != 0 ? schedule->phase_ns : monotonic_ns;
+        const uint64_t late_ns = (monotonic_ns - schedule->phase_ns) % interval_ns;
+        schedule->next_ns = monotonic_ns + (idle ? IDLE_INTERVALS : 1) * interval_ns -
+                            min_u64(late_ns, interval_ns / PHASE_DIVISOR);
     }
     round_begin(fleet, set, kind, monotonic_ns);
 }

@@ -4,7 +4,9 @@
  *
  * A regular round comes every interval. Another one follows at once while something is left over or a call of weir_sync
  * waits, and an urgent one URGENT_NS after the last round. A round that fails leaves nothing behind: its cells are
- * dirty again, and counts are cumulative, so that repeating them does no harm.
+ * dirty again, and counts are cumulative, so that repeating them does no harm. Regular rounds of a node keep their
+ * moment of the interval, and return to it after an outage (schedule.phase_ns). An outage ends for all nodes at one
+ * time, and must not let them report at one time from then on.
  *
  * Ordering
  *   [F1] sync_calls.requests: seq_cst add by a caller of weir_sync, read with acquire by round_begin: what the caller
@@ -262,12 +264,37 @@ static void count_round(struct fleet *fleet, size_t refused)
     counter_add(&stats->sent_size, fleet->round.sent_size);
 }
 
+/*
+ * Moves this node's rounds away from those of the node that reports next: the node with the earliest heartbeat. Nodes
+ * that report at one moment hear of each other in an order of chance: nothing in one round, and twice the units in the
+ * next.
+ */
+static void spread_rounds(struct fleet *fleet)
+{
+    const struct round *round = &fleet->round;
+    const uint64_t interval_ns = fleet->process->interval_ns;
+    const uint64_t least_ns = interval_ns / (SPREAD_DIVISOR * max_u64(round->live_nodes, 1));
+    const uint64_t age_ns = saturating_sub(fleet->gather.now_ns, round->watermark_ns);
+    if (!fleet->schedule.regular || round->asks) {
+        return;
+    }
+    const bool known = round->live_nodes > 1 && round->suspect_nodes == 0 && age_ns <= interval_ns + least_ns;
+    const uint64_t gap_ns = saturating_sub(interval_ns, age_ns);
+    const bool close = known && gap_ns < least_ns && least_ns >= SPREAD_LEAST_NS;
+    fleet->schedule.close_count = close ? fleet->schedule.close_count + 1 : 0;
+    if (fleet->schedule.close_count >= SPREAD_ROUNDS) {
+        fleet->schedule.phase_ns -= least_ns - gap_ns;
+        fleet->schedule.close_count = 0;
+    }
+}
+
 void round_finish(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
 {
     const struct report *first_refused = NULL;
     fleet->schedule.under_way = false;
     const bool first_time = !fleet->clock.known;
     hear_of_nodes(fleet, monotonic_ns);
+    spread_rounds(fleet);
     fleet->news.good_ns = monotonic_ns;
     fleet->news.begun_ns = fleet->schedule.begun_ns;
     /* Before the answers are merged: the answer that ends an outage is taken in. */

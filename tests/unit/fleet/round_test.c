@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lines of the log that a round writes: each in full, at its level, and once.
+ * The lines of the log that a round writes: each in full, at its level, and once. And when in an interval rounds come.
  *
- * Guards: src/fleet/round.c, src/fleet/fleet_log.c
+ * Guards: src/fleet/round.c, src/fleet/fleet.c, src/fleet/fleet_log.c
  */
 #include <errno.h>
 
@@ -171,6 +171,76 @@ static void test_refused_records_are_an_error_once_until_all_are_accepted_again(
     nodes_stop(&n);
 }
 
+/* Lets time pass while every node is asked, so that no node is idle. */
+static void pass_in_use(struct nodes *n, uint64_t ms)
+{
+    for (uint64_t done = 0; done < ms; done += INTERVAL_MS / 4) {
+        for (int i = 0; i < NODES; i++) {
+            (void) look(&n->node[i]);
+        }
+        pass(n, INTERVAL_MS / 4);
+    }
+}
+
+/* When in an interval a node's rounds come, by fleet time. */
+static uint64_t phase_ms(const struct node *node)
+{
+    const struct fleet *fleet = &node->w->fleet;
+    return (fleet->schedule.next_ns + load_relaxed(&fleet->line->offset_ns)) / MILLISECOND % INTERVAL_MS;
+}
+
+/* By how much the rounds of two nodes are apart: half an interval at most. */
+static uint64_t apart_ms(const struct nodes *n, int a, int b)
+{
+    const uint64_t a_ms = phase_ms(&n->node[a]);
+    const uint64_t b_ms = phase_ms(&n->node[b]);
+    const uint64_t ms = a_ms > b_ms ? a_ms - b_ms : b_ms - a_ms;
+    return ms < INTERVAL_MS - ms ? ms : INTERVAL_MS - ms;
+}
+
+static void test_nodes_do_not_report_at_one_moment_after_an_outage(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct nodes n;
+    nodes_init(&n, &policy, 1);
+    for (int i = 0; i < NODES; i++) {
+        node_open(&n, i, 0);
+        pass(&n, 60);
+    }
+    pass_in_use(&n, 2000);
+    for (int times = 0; times < 3; times++) {
+        loopback_fleet_set_hung(n.fleet, true);
+        pass_in_use(&n, 700); /* all answers come at one moment */
+        loopback_fleet_set_hung(n.fleet, false);
+        pass_in_use(&n, 2000);
+        assert_in_range(apart_ms(&n, 0, 1), 50, 70);
+        assert_in_range(apart_ms(&n, 1, 2), 50, 70);
+    }
+    nodes_stop(&n);
+}
+
+static void test_nodes_that_start_together_report_at_moments_of_their_own(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct nodes n;
+    nodes_start(&n, &policy, 1);
+    assert_in_range(apart_ms(&n, 0, 1), 0, STEP_MS);
+    assert_in_range(apart_ms(&n, 1, 2), 0, STEP_MS);
+    pass_in_use(&n, 20000);
+    for (int i = 0; i < NODES; i++) {
+        assert_in_range(apart_ms(&n, i, (i + 1) % NODES), INTERVAL_MS / 4 / NODES - STEP_MS, INTERVAL_MS / 2);
+    }
+    /* The rounds are an interval apart all the same. */
+    const uint64_t syncs = load_relaxed(&n.node[0].w->fleet.stats.sync_count);
+    pass_in_use(&n, 100 * INTERVAL_MS);
+    assert_in_range(load_relaxed(&n.node[0].w->fleet.stats.sync_count), syncs + 100, syncs + 101);
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +248,8 @@ int main(void)
         cmocka_unit_test(test_a_node_that_expects_too_few_nodes_writes_so_once),
         cmocka_unit_test(test_a_fleet_that_lost_its_data_is_a_warning_each_time),
         cmocka_unit_test(test_refused_records_are_an_error_once_until_all_are_accepted_again),
+        cmocka_unit_test(test_nodes_do_not_report_at_one_moment_after_an_outage),
+        cmocka_unit_test(test_nodes_that_start_together_report_at_moments_of_their_own),
     };
     return cmocka_run_group_tests_name("unit/fleet/round", tests, NULL, NULL);
 }
