@@ -18,7 +18,7 @@
 #define TELL_NS (30 * NS_PER_S)
 
 /* Intervals after which every node must go by the fleet again: longer than any node is awaited. */
-#define HEAR_INTERVALS 30
+#define HEAR_INTERVALS 60
 
 static uint64_t node_number(const struct sim_node *node, const struct rule *rule)
 {

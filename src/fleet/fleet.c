@@ -148,8 +148,8 @@ static void begin_if_due(struct fleet *fleet, const struct policy_set *set, uint
         const uint64_t interval_ns = fleet->process->interval_ns;
         schedule->phase_ns = schedule->begun_ns != 0 ? schedule->phase_ns : monotonic_ns;
         const uint64_t late_ns = (monotonic_ns - schedule->phase_ns) % interval_ns;
-        schedule->next_ns = monotonic_ns + (idle ? IDLE_INTERVALS : 1) * interval_ns -
-                            min_u64(late_ns, interval_ns / PHASE_DIVISOR);
+        schedule->next_ns =
+            monotonic_ns + (idle ? IDLE_INTERVALS : 1) * interval_ns - min_u64(late_ns, interval_ns / PHASE_DIVISOR);
     }
     round_begin(fleet, set, kind, monotonic_ns);
 }

@@ -35,6 +35,8 @@ void membership_await(struct membership *membership, uint64_t gone_ns, uint64_t 
 {
     membership->expected = membership_nodes(membership);
     membership->await_until_ns = monotonic_ns + membership->await_ns;
+    membership->await_most_ns = membership->await_until_ns + membership->await_ns;
+    membership->await_live = UINT32_MAX;
     membership->gone_ns = gone_ns;
     membership->complete_ns = 0;
 }
@@ -61,6 +63,10 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
     membership->suspect = suspect;
     membership->spoken_ns = watermark_ns;
     if (membership->await_until_ns != 0) {
+        if (live > membership->await_live) {
+            membership->await_until_ns = min_u64(monotonic_ns + membership->await_ns, membership->await_most_ns);
+        }
+        membership->await_live = live;
         const bool complete = live >= membership->expected && watermark_ns >= membership->gone_ns;
         if (!complete) {
             membership->complete_ns = 0;
@@ -97,10 +103,18 @@ bool membership_complete(const struct membership *membership)
     return membership->await_until_ns == 0 || membership->complete_ns != 0;
 }
 
+uint64_t membership_tells_ns(const struct membership *membership)
+{
+    if (membership->await_until_ns == 0) {
+        return 0;
+    }
+    const uint64_t late_ns = membership->await_until_ns - membership->tell_ns;
+    return membership->complete_ns != 0 ? min_u64(membership->complete_ns + membership->settle_ns, late_ns) : late_ns;
+}
+
 bool membership_tells(const struct membership *membership, uint64_t monotonic_ns)
 {
-    return membership->await_until_ns == 0 ||
-           (membership->complete_ns != 0 && monotonic_ns >= membership->complete_ns + membership->settle_ns);
+    return monotonic_ns >= membership_tells_ns(membership);
 }
 
 bool membership_resumes(const struct membership *membership, uint64_t monotonic_ns)
@@ -113,7 +127,5 @@ bool membership_awaits(const struct membership *membership, uint64_t monotonic_n
     if (membership->await_until_ns == 0) {
         return false;
     }
-    const bool counts = membership->complete_ns != 0 &&
-                        monotonic_ns >= membership->complete_ns + membership->settle_ns + membership->tell_ns;
-    return !counts && monotonic_ns < membership->await_until_ns;
+    return monotonic_ns < membership_tells_ns(membership) + membership->tell_ns;
 }

@@ -9,8 +9,9 @@
  * After an outage nodes come back one by one, as they try again; the first node must not take itself for the whole
  * fleet. So the other nodes are awaited until as many are live as there were, have had the time to hear of that
  * (settle), and the time to report what they held back (tell). The longest pause between two attempts bounds the wait.
- * Meanwhile limits go by shares, as in the outage. A node that loses the fleet again meanwhile begins to wait anew: its
- * times would pass while no node can hear or report.
+ * Meanwhile limits go by shares, as in the outage. Where a node does not come back, all others end the wait together.
+ * Each counts from the return of the last one, and reports what it held back before the end. A node that loses the
+ * fleet again meanwhile begins to wait anew: its times would pass while no node can hear or report.
  *
  * The watermark is the time up to which every node has reported what it admitted (the term is of stream processing:
  * Akidau and others, "MillWheel", 2013). While nodes are awaited or suspect it stands still.
@@ -31,6 +32,8 @@ struct membership {
     uint64_t watermark_ns;    /* fleet time; 0: none yet */
     uint64_t spoken_ns;       /* watermark of windows: debts of buckets that were held back may not be reported yet */
     uint64_t await_until_ns;  /* monotonic; 0: no node is awaited */
+    uint64_t await_most_ns;   /* the latest that await_until_ns may be */
+    uint32_t await_live;      /* live nodes as last heard while nodes are awaited; UINT32_MAX: none were heard yet */
     uint64_t gone_ns;         /* fleet time since which each awaited node has to be heard; 0: none */
     uint64_t complete_ns;     /* since when all awaited nodes are back, monotonic; 0: they are not */
     uint64_t resume_until_ns; /* nodes that were suspect have until then to report; monotonic */
@@ -68,8 +71,9 @@ uint64_t membership_news_age(uint32_t live, uint32_t suspect, uint64_t watermark
 
 /* Whether all awaited nodes are live; true where none is awaited. */
 bool membership_complete(const struct membership *membership);
-/* Whether the awaited nodes have been live for long enough that all nodes know, so that debts held back are reported.
- */
+/* When debts that were held back are reported, monotonic. Then the awaited nodes have been live for long enough that
+ * all nodes know, or the wait is about to end without them. 0: no node is awaited. */
+uint64_t membership_tells_ns(const struct membership *membership);
 bool membership_tells(const struct membership *membership, uint64_t monotonic_ns);
 /* Whether nodes that were suspect are live again and may not have reported everything yet. */
 bool membership_resumes(const struct membership *membership, uint64_t monotonic_ns);

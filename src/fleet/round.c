@@ -185,6 +185,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     const bool late = was_away(fleet, monotonic_ns);
     const uint64_t gone_ns = gone_since_ns(fleet, monotonic_ns);
     const bool interrupted = fleet->news.failed_ns != 0 && fleet->news.awaits_peers;
+    const uint64_t tells_ns = membership_tells_ns(membership);
     fleet->news.failed_ns = 0;
     fleet->news.slow = slow;
     if (late || was_slow || interrupted || fleet->round.lost_state) {
@@ -196,16 +197,15 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
         fleet->outage.back_ns = monotonic_ns;
         fleet->outage.began = false;
     }
-    const bool was_complete = membership_complete(membership);
     const bool resumed = membership_resumes(membership, monotonic_ns);
     membership_heard(membership, fleet->round.live_nodes, fleet->round.suspect_nodes, fleet->round.watermark_ns,
                      monotonic_ns);
     fleet->news.awaits_peers = membership_awaits(membership, monotonic_ns);
     fleet->news.peers_resume = membership_resumes(membership, monotonic_ns);
     const bool resumed_now = fleet->news.peers_resume && !resumed;
-    if (!was_complete && membership_complete(membership)) {
+    if (fleet->news.awaits_peers && membership_tells_ns(membership) != tells_ns) {
         fleet->schedule.extra_ns =
-            monotonic_ns + membership->settle_ns; /* when it reports the debt that it held back (tell_of_outage) */
+            membership_tells_ns(membership); /* when it reports the debt that it held back (tell_of_outage) */
     } else if (resumed_now) {
         fleet->schedule.extra_ns = monotonic_ns; /* before the nodes that are back report */
     }
@@ -281,7 +281,7 @@ static void spread_rounds(struct fleet *fleet)
     const bool known = round->live_nodes > 1 && round->suspect_nodes == 0 && age_ns <= interval_ns + least_ns;
     const uint64_t gap_ns = saturating_sub(interval_ns, age_ns);
     const bool close = known && gap_ns < least_ns && least_ns >= SPREAD_LEAST_NS;
-    fleet->schedule.close_count = close ? fleet->schedule.close_count + 1 : 0;
+    fleet->schedule.close_count += close; /* of two nodes that report at one moment now this one is first, now that */
     if (fleet->schedule.close_count >= SPREAD_ROUNDS) {
         fleet->schedule.phase_ns -= least_ns - gap_ns;
         fleet->schedule.close_count = 0;

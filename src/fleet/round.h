@@ -17,7 +17,7 @@ struct policy_set;
 struct round_schedule {
     bool under_way;
     bool regular;                  /* the last round was a regular one, of a node that is not idle */
-    uint32_t close_count;          /* regular rounds in a row that were close to those of the next node */
+    uint32_t close_count;          /* regular rounds that were close to those of the next node */
     uint64_t begun_ns;             /* when the last round was begun */
     uint64_t phase_ns;             /* regular rounds are due at multiples of the interval after it */
     uint64_t next_ns;              /* when the next regular round is due */

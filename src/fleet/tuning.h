@@ -119,15 +119,15 @@
 
 /*
  * After an outage a node's rounds return to their moment of the interval by this part of an interval each. Above: nodes
- * report at one moment for longer. At 1, at once, the first two reports are close to each other and tell other nodes of
- * too small a demand: a window of four nodes had a second of 1.18 where Redis flapped. Half, double: not measured.
+ * report at one moment for longer. At 1 the first two reports are close to each other, and show other nodes too small a
+ * demand. A window of four nodes then had a second of 1.18 where Redis flapped. Half, double: not measured.
  */
 #define PHASE_DIVISOR 8
 
 /*
- * Rounds of two nodes that come closer than 1/SPREAD_DIVISOR of an equal part of the interval, SPREAD_ROUNDS times in a
- * row, move apart; not where that is less than SPREAD_LEAST_NS, as clocks differ and ticks come late by as much. With
- * coinciding rounds four nodes had seconds of up to 1.10 of a fixed window. Half, double: not measured.
+ * Rounds of two nodes move apart when they were closer than the interval / (SPREAD_DIVISOR * nodes) SPREAD_ROUNDS
+ * times. Less than SPREAD_LEAST_NS is not measurable: clocks differ, and ticks come late. With coinciding rounds four
+ * nodes had seconds of up to 1.10 of a fixed window. Half, double: not measured.
  */
 #define SPREAD_DIVISOR  4
 #define SPREAD_ROUNDS   8

@@ -127,6 +127,36 @@ static void test_nobody_is_awaited_for_longer_than_a_pause_between_two_attempts(
     assert_true(membership_awaits(&m, T0 + 4 * AWAIT_NS - 2));
 }
 
+static void test_all_nodes_wait_as_long_as_the_node_that_came_back_last(void **state)
+{
+    (void) state;
+    struct membership m;
+    struct membership last;
+    membership_open(&m, 4, INTERVAL_NS, TIMEOUT_NS);
+    last = m;
+    membership_await(&m, 0, T0);
+    membership_heard(&m, 2, 0, 100, T0 + 1);
+    const uint64_t later_ns = T0 + 10 * INTERVAL_NS;
+    membership_heard(&m, 3, 0, 101, later_ns);
+    membership_await(&last, 0, later_ns);
+    membership_heard(&last, 3, 0, 101, later_ns);
+    assert_int_equal(membership_tells_ns(&m), membership_tells_ns(&last));
+    /* Debts are reported before any node goes by the fleet's counts: the fourth node does not come back. */
+    const uint64_t end_ns = later_ns + AWAIT_NS;
+    const uint64_t tells_ns = membership_tells_ns(&m);
+    assert_in_range(tells_ns, end_ns - INTERVAL_NS, end_ns - INTERVAL_NS / 2);
+    assert_false(membership_tells(&m, tells_ns - 1));
+    assert_true(membership_tells(&m, tells_ns));
+    assert_true(membership_awaits(&m, end_ns - 1));
+    assert_false(membership_awaits(&m, end_ns));
+    /* Nodes that come back again and again are waited for no longer than twice as long. */
+    for (uint64_t at_ns = later_ns; at_ns < T0 + 2 * AWAIT_NS; at_ns += 2 * INTERVAL_NS) {
+        membership_heard(&m, 2, 1, 102, at_ns);
+        membership_heard(&m, 3, 0, 103, at_ns + INTERVAL_NS);
+    }
+    assert_false(membership_awaits(&m, T0 + 2 * AWAIT_NS));
+}
+
 static void test_a_node_is_back_when_it_was_heard_since_redis_was_gone(void **state)
 {
     (void) state;
@@ -270,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_a_suspect_counts_until_it_has_failed),
         cmocka_unit_test(test_those_who_were_there_are_awaited_and_have_an_interval_to_tell),
         cmocka_unit_test(test_nobody_is_awaited_for_longer_than_a_pause_between_two_attempts),
+        cmocka_unit_test(test_all_nodes_wait_as_long_as_the_node_that_came_back_last),
         cmocka_unit_test(test_a_node_is_back_when_it_was_heard_since_redis_was_gone),
         cmocka_unit_test(test_nodes_that_may_have_been_away_have_the_time_to_tell),
         cmocka_unit_test(test_news_are_as_old_as_the_earliest_heartbeat_makes_likely),
