@@ -74,13 +74,14 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     if (result != 0) {
         return result;
     }
+    struct policy_set *old = load_relaxed(&w->limiter.process.policies); /* under the lock */
+    policy_set_keep_histories(set, old);
     struct overrides *overrides = NULL;
     struct override_faults faults;
     if (key_overrides_compile(w, set, &overrides, &faults) != 0) {
         policy_set_free(set);
         return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
     }
-    struct policy_set *old = load_relaxed(&w->limiter.process.policies); /* under the lock */
     outage_keep(&w->limiter.process, set, old);
     /* Entries of single keys follow their policies. */
     outage_follow(set, overrides);

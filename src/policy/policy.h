@@ -27,7 +27,7 @@ struct policy_limit {
     /* The numbers in force: the rule's, or those of the outage mode. They change one by one, so a check that reads them
      * meanwhile may use numbers of both modes, once. */
     _Atomic uint64_t limit_now, unit_now, tolerance_now;
-    _Atomic uint64_t history_max; /* the greatest limit of the tiers that share a history, and of overrides */
+    _Atomic uint64_t history_max; /* the greatest limit of the tiers that share a history, and of overrides, so far */
 };
 
 /* The outage mode in force for a policy. */

@@ -90,6 +90,17 @@ int policy_set_compile(const weir_policy *policies, size_t count, const struct p
     return 0;
 }
 
+void policy_set_keep_histories(const struct policy_set *set, const struct policy_set *old)
+{
+    for (size_t i = 0; i < old->count; i++) {
+        const struct policy *was = &old->policies[i];
+        const struct policy_group *group = set->by_group[was->group->id];
+        for (size_t j = 0; group != NULL && j < was->limit_count; j++) {
+            policy_raise_history_max(group, was->limits[j].limit_hash, load_relaxed(&was->limits[j].history_max));
+        }
+    }
+}
+
 void policy_set_free(struct policy_set *set)
 {
     if (set != NULL) {

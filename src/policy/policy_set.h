@@ -35,6 +35,12 @@ const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_p
 int policy_set_compile(const weir_policy *policies, size_t count, const struct policy_context *context,
                        struct policy_set **out, weir_error *error);
 
+/*
+ * `set` is about to replace `old`: histories keep as many units as under the greatest limit so far. Units that a
+ * smaller limit would drop count again when the limit is raised within a period.
+ */
+void policy_set_keep_histories(const struct policy_set *set, const struct policy_set *old);
+
 void policy_set_free(struct policy_set *set); /* NULL is allowed */
 
 #endif
