@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Token buckets and windows while Redis comes and goes: it is there for a part of each second, four times. No second
- * has less than 0.9 of what is asked, up to the limit. With up to five nodes no second of a bucket has more than 1.05
- * of the limit.
+ * has less than 0.9 of what is asked, up to the limit (of two or three nodes: 0.8). With up to five nodes no second of
+ * a bucket has more than 1.05 of the limit.
  *
  * Some nodes find Redis gone for longer than their grace, others do not. Some report what they owe before Redis goes
  * again, others do not. The nodes that hold something back, and those that do not, share one bucket all the same.
  *
- * Drawn from the seed: bursts of a quarter of the limit to two limits, the demand, 4 to 8 nodes, how long Redis is gone
+ * Drawn from the seed: bursts of a quarter of the limit to two limits, the demand, 1 to 8 nodes, how long Redis is gone
  * and there, and when it goes. A bucket begins full, so the seconds that use the burst up do not count.
  *
  * WEIR_FLEET_SEEDS: so many seeds, and a line for each.
@@ -19,16 +19,18 @@
 
 #include "runs.h"
 
-#define LIMIT          2000
-#define SEEDS          60
-#define SEEDS_WINDOW   40
-#define MORE_OF_WINDOW 0.06 /* a window that began in an outage may end in none */
-#define MOST           1.05
-#define MOST_MANY      1.18 /* of more than MANY nodes: some learn of the demand of others while these come back */
-#define MANY           5
-#define LEAST_PART     0.9
-#define TIMES          4
-#define AFTER_NS       (6 * SECOND)
+#define LIMIT        2000
+#define SEEDS        60
+#define SEEDS_WINDOW 40
+#define MOST         1.05
+#define MOST_WINDOW  1.11 /* a window that began in an outage may end in none */
+#define MOST_MANY    1.10 /* of more than MANY nodes: some learn of the demand of others while these come back */
+#define MANY         5
+#define LEAST_PART   0.9
+#define LEAST_FEW    0.8 /* of fewer than FEW nodes: two that learn too large a demand of each other */
+#define FEW          4
+#define TIMES        4
+#define AFTER_NS     (6 * SECOND)
 
 struct flapping {
     uint64_t burst;
@@ -45,7 +47,7 @@ static struct flapping draw(uint64_t seed)
     uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15);
     struct flapping flapping = {.demand = random_below(&random, 4) == 0 ? 0.9 : 3.0};
     flapping.burst = (uint64_t) (LIMIT * pow(2, (double) random_below(&random, 3001) / 1000 - 2));
-    flapping.nodes = 4 + (unsigned) random_below(&random, 5);
+    flapping.nodes = 1 + (unsigned) random_below(&random, 8);
     /* Three times the limit uses two bursts up in the time in which one refills. */
     flapping.first = 2 + (flapping.demand > 1 ? flapping.burst / LIMIT / 2 + 1 : 0);
     const uint64_t gone_ns = gone_ms[random_below(&random, 3)] * MILLISECOND;
@@ -98,8 +100,10 @@ static bool check(uint64_t seed, weir_algorithm algorithm)
     struct sim_audit audit;
     sim_audit(sim, &audit);
     sim_close(sim);
-    const double highest = (flapping.nodes > MANY ? MOST_MANY : MOST) + (bucket ? 0 : MORE_OF_WINDOW);
-    const bool holds = least >= LEAST_PART && most <= highest && audit.good;
+    const double highest_of_bucket = flapping.nodes > MANY ? MOST_MANY : MOST;
+    const double highest = bucket ? highest_of_bucket : MOST_WINDOW;
+    const double lowest = flapping.nodes < FEW ? LEAST_FEW : LEAST_PART;
+    const bool holds = least >= lowest && most <= highest && audit.good;
     if (!holds || getenv("WEIR_FLEET_SEEDS") != NULL) {
         char command[1200];
         describe(&options, command, sizeof(command));
