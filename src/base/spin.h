@@ -11,14 +11,20 @@
 /* Spins before yielding: some microseconds, far longer than a running holder needs. */
 #define SPIN_LIMIT 2000
 
+/* Waits a moment for the holder of a lock; `spins`: how often the caller has waited before. */
+static inline void spin_wait(unsigned spins)
+{
+    if (spins < SPIN_LIMIT) {
+        ck_pr_stall();
+    } else {
+        (void) sched_yield();
+    }
+}
+
 static inline void spin_lock(_Atomic uint32_t *lock)
 {
     for (unsigned spins = 0; exchange_acquire(lock, 1) != 0; spins++) {
-        if (spins < SPIN_LIMIT) {
-            ck_pr_stall();
-        } else {
-            (void) sched_yield();
-        }
+        spin_wait(spins);
     }
 }
 

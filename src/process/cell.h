@@ -95,6 +95,15 @@ static inline void cell_meta_copy(struct cell_meta *to, const struct cell_meta *
     CELL_META_FIELDS(CELL_META_COPY)
 }
 
+/* Writes the metadata of a locked, vacant cell for its next key. */
+static inline void cell_meta_write(struct cell_meta *meta, uint32_t limit_tag, uint16_t group, uint8_t flags)
+{
+    store_relaxed(&meta->limit_tag, limit_tag);
+    store_relaxed(&meta->group, group);
+    store_relaxed(&meta->events, 0);
+    store_relaxed(&meta->flags, flags);
+}
+
 static inline bool cell_meta_is(const struct cell_meta *meta, uint8_t flag)
 {
     return (load_relaxed(&meta->flags) & flag) != 0;

@@ -11,6 +11,9 @@
 
 #include <string.h>
 
+#include "algorithm/bucket.h"
+#include "algorithm/history.h"
+#include "algorithm/window.h"
 #include "base/numbers.h"
 #include "base/spin.h"
 #include "process/process.h"
@@ -24,6 +27,28 @@ static const struct policy_limit *limit_of(const struct policy_set *set, const s
     return policy_set_limit(set, load_relaxed(&meta->group), load_relaxed(&meta->limit_tag), &policy);
 }
 
+/* How long nothing of a fresh state has been in use; ns, by the period for a window. */
+static uint64_t unused_ns(const struct rule *rule, struct state state, uint64_t now_ns)
+{
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return ((window_seq_at(rule, now_ns) - window_seq(state)) & WINDOW_SEQ_MASK) * rule->period_ns;
+    case RULE_HISTORY:
+        return saturating_sub(now_ns, history_state_until(state));
+    case RULE_BUCKET:
+        return saturating_sub(now_ns, bucket_time_ns(rule, bucket_tat(state)));
+    }
+    return 0;
+}
+
+/* The worth of a key with a fresh state: lower by 8 where it was unused for twice as long, and by steps in between. */
+static uint64_t fresh_worth(uint64_t idle_ns)
+{
+    const uint64_t time = idle_ns | 8;
+    const unsigned exponent = 63 - (unsigned) __builtin_clzll(time);
+    return 1 + 64 * 8 - (exponent * 8 + (time >> (exponent - 3) & 7));
+}
+
 uint64_t evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns)
 {
     const struct policy_limit *limit = limit_of(set, &process->table.metas[at]);
@@ -32,10 +57,11 @@ uint64_t evict_worth(const struct process *process, const struct policy_set *set
     }
     const struct state state = cell_state(dwcas_read(&process->table.cells[at].state));
     if (rule_reset_after(&limit->rule, state, now_ns) == 0) {
-        return 0;
+        return fresh_worth(unused_ns(&limit->rule, state, now_ns));
     }
     const uint64_t left = rule_headroom(&limit->rule, state, now_ns);
-    return 1 + muldiv_floor(saturating_sub(limit->rule.limit, left), 65536, limit->rule.limit);
+    return EVICT_WORTH_USED +
+           muldiv_floor(saturating_sub(limit->rule.limit, left), UINT64_C(1) << 32, limit->rule.limit);
 }
 
 static void put_report(struct process *process, const struct evicted_report *evicted)
@@ -75,9 +101,8 @@ uint64_t evict_ended_count(const struct process *process)
     return load_seq_cst(&process->evicted_reports.ended);
 }
 
-/* Puts the usage of a locked cell's key into the sketch. */
-static void record_usage(struct process *process, uint32_t at, const struct rule *rule, uint64_t hash,
-                         struct state state, uint64_t now_ns)
+void evict_record_usage(struct process *process, uint32_t at, const struct rule *rule, uint64_t hash,
+                        struct state state, uint64_t now_ns)
 {
     const struct usage usage = rule_usage(rule, state, now_ns);
     const bool refused = cell_meta_had(&process->table.metas[at], EVENT_REFUSED);
@@ -97,13 +122,13 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
     const struct cell_meta *meta = &process->table.metas[at];
     struct evicted_report evicted;
     struct cell *cell = &process->table.cells[at];
-    const bool fresh = evict_worth(process, set, at, now_ns) == 0;
+    const bool fresh = evict_worth(process, set, at, now_ns) < EVICT_WORTH_USED;
     const struct policy_limit *limit = limit_of(set, meta);
     const bool tells = cell_meta_is(meta, CELL_SHARED) && limit != NULL;
     const uint64_t hash = load_relaxed(&cell->hash);
     const struct state before = cell_state(dwcas_read(&cell->state));
     if (limit != NULL) {
-        record_usage(process, at, &limit->rule, hash, before, now_ns); /* [E3] */
+        evict_record_usage(process, at, &limit->rule, hash, before, now_ns); /* [E3] */
     }
     if (tells) {
         (void) add_seq_cst(&process->evicted_reports.begun, 1); /* seen by all that find the cell vacant */
@@ -111,7 +136,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
     evicted.state = table_vacate(&process->table, at);
     if (limit != NULL && (evicted.state.a != before.a || evicted.state.b != before.b)) {
         /* Charged in between. A key that returns before this record begins without the charge. */
-        record_usage(process, at, &limit->rule, hash, evicted.state, now_ns);
+        evict_record_usage(process, at, &limit->rule, hash, evicted.state, now_ns);
     }
     evicted.time_count = 0;
     const uint64_t lost = cell_meta_is(meta, CELL_HISTORY) ? history_store_evict(process, at, &evicted) : 0;

@@ -32,11 +32,22 @@ struct evicted_report {
 struct policy_set;
 struct process;
 
-/* What is lost when a cell's key is evicted: 0 (nothing), or the used part of its limit in 65536ths, at least 1. */
+/* Worth of keys that have used a part of their limit. */
+#define EVICT_WORTH_USED (UINT64_C(1) << 16)
+#define EVICT_WORTH_HALF (EVICT_WORTH_USED + (UINT64_C(1) << 31))
+
+/*
+ * What is lost when a cell's key is evicted. From EVICT_WORTH_USED on: the used part of its limit, in 2^32ths. Below:
+ * nothing of it is in use; keys used lately are worth more. 0: the key's limit is no more.
+ */
 uint64_t evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
 
 /* Vacates a locked cell; its usage goes to the sketch, and its last report to the ring. */
 void evict_cell(struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
+
+/* Puts the usage of a locked cell's key into the sketch. */
+void evict_record_usage(struct process *process, uint32_t at, const struct rule *rule, uint64_t hash,
+                        struct state state, uint64_t now_ns);
 
 /* The first state of a key that gets a locked cell: fresh, or restored from the sketch. */
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,

@@ -45,18 +45,15 @@ static struct insertion insertion_of(const struct table *table, const struct pol
                               .sets = {table_first_set(table, hash) * SET_CELLS, table_other_set(table, hash)}};
 }
 
-/* Writes the metadata of a locked, vacant cell for its next key. */
 static void write_meta(const struct process *process, struct cell_meta *meta, const struct insertion *new)
 {
     const uint8_t shared = process_shares(process, new->policy) ? CELL_SHARED : 0;
-    store_relaxed(&meta->group, (uint16_t) new->policy->group->id);
-    store_relaxed(&meta->limit_tag, POLICY_LIMIT_ID(new->limit->limit_hash));
-    store_relaxed(&meta->events, 0);
-    store_relaxed(&meta->flags, shared | cell_kind_flag(rule_kind(&new->limit->rule)));
+    cell_meta_write(meta, POLICY_LIMIT_ID(new->limit->limit_hash), (uint16_t) new->policy->group->id,
+                    shared | cell_kind_flag(rule_kind(&new->limit->rule)));
 }
 
 /* Locks an empty cell among `count`; TABLE_NONE: none is empty. */
-static uint32_t lock_empty(struct table *table, size_t first, size_t count)
+static uint32_t lock_empty(const struct table *table, size_t first, size_t count)
 {
     for (size_t at = first; at < first + count; at++) {
         struct cell *cell = &table->cells[at];
@@ -135,55 +132,59 @@ static uint32_t lock_movable_of_two(struct process *process, const size_t firsts
     return at;
 }
 
-/* The cell of two sets whose key has the least to lose; TABLE_NONE: all are in use. */
-static uint32_t least_worth(const struct process *process, const struct policy_set *policies, const size_t sets[2],
-                            uint64_t now_ns)
+/* A key to be evicted, and what is lost with it. */
+struct victim {
+    uint32_t at; /* TABLE_NONE: all cells are in use */
+    uint64_t worth;
+};
+
+/* The key with the least to lose of two places of `count` cells each. */
+static struct victim least_worth(const struct process *process, const struct policy_set *policies,
+                                 const size_t firsts[2], size_t count, uint64_t now_ns)
 {
-    const struct table *table = &process->table;
-    uint32_t best = TABLE_NONE;
-    uint64_t best_worth = UINT64_MAX;
-    for (size_t i = 0; i < 2 * (size_t) SET_CELLS && best_worth != 0; i++) {
-        const uint32_t at = (uint32_t) (sets[i / SET_CELLS] + i % SET_CELLS);
-        if ((load_relaxed(&table->cells[at].held) & HELD_IN_USE) != 0) {
+    struct victim least = {TABLE_NONE, UINT64_MAX};
+    for (size_t i = 0; i < 2 * count; i++) {
+        const uint32_t at = (uint32_t) (firsts[i / count] + i % count);
+        if ((load_relaxed(&process->table.cells[at].held) & HELD_IN_USE) != 0) {
             continue;
         }
         const uint64_t worth = evict_worth(process, policies, at, now_ns);
-        if (worth < best_worth) {
-            best = at;
-            best_worth = worth;
+        if (worth < least.worth) {
+            least = (struct victim){at, worth};
         }
     }
-    return best;
+    return least;
 }
 
-/* Evicts the key with the least to lose and locks its cell; TABLE_NONE: all cells are in use. */
-static uint32_t lock_evicted(struct process *process, const struct policy_set *policies, const size_t sets[2],
-                             uint64_t now_ns)
+/* Evicts a key for a new one and locks the cell; TABLE_NONE: all cells are in use. */
+static uint32_t lock_evicted(struct process *process, const struct policy_set *policies, const struct insertion *new)
 {
     struct table *table = &process->table;
     for (unsigned attempt = 0; attempt < 2 * SET_CELLS; attempt++) {
-        const uint32_t best = least_worth(process, policies, sets, now_ns);
-        if (best == TABLE_NONE) {
+        struct victim victim = least_worth(process, policies, new->pairs, PAIR_CELLS, new->now_ns);
+        if (victim.worth >= EVICT_WORTH_HALF) { /* or none */
+            victim = least_worth(process, policies, new->sets, SET_CELLS, new->now_ns);
+        }
+        if (victim.at == TABLE_NONE) {
             return TABLE_NONE;
         }
-        if (cell_lock(&table->cells[best])) {
-            if (load_relaxed(&table->cells[best].hash) != 0) {
-                evict_cell(process, policies, best, now_ns);
+        if (cell_lock(&table->cells[victim.at])) {
+            if (load_relaxed(&table->cells[victim.at].hash) != 0) {
+                evict_cell(process, policies, victim.at, new->now_ns);
             }
-            return best;
+            return victim.at;
         }
     }
     return TABLE_NONE;
 }
 
-/* Locks a cell for a new key; it may not be vacant. TABLE_NONE: no cell is to be had. */
-static uint32_t lock_any(struct process *process, const struct insertion *new)
+uint32_t insert_lock_room(struct process *process, uint64_t hash, bool moves)
 {
     struct table *table = &process->table;
-    /* In a full table the search for a key that can move reads sixteen sets in vain, for each key of a flood. */
-    const bool moves = load_relaxed(&table->key_count) < table->max_keys;
+    const size_t pairs[2] = {table_pair(table, hash), table_second_pair(table, hash)};
+    const size_t sets[2] = {table_first_set(table, hash) * SET_CELLS, table_other_set(table, hash)};
     for (unsigned far = 0; far < 2; far++) {
-        const size_t *firsts = far != 0 ? new->sets : new->pairs;
+        const size_t *firsts = far != 0 ? sets : pairs;
         const size_t count = far != 0 ? SET_CELLS : PAIR_CELLS;
         uint32_t at = lock_empty(table, firsts[0], count);
         if (at == TABLE_NONE) {
@@ -196,8 +197,18 @@ static uint32_t lock_any(struct process *process, const struct insertion *new)
             return at;
         }
     }
+    return TABLE_NONE;
+}
+
+/* Locks a cell for a new key; it may not be vacant. TABLE_NONE: no cell is to be had. */
+static uint32_t lock_any(struct process *process, const struct insertion *new)
+{
+    const struct table *table = &process->table;
+    /* In a full table the search for a key that can move reads sixteen sets in vain, for each key of a flood. */
+    const bool moves = load_relaxed(&table->key_count) < table->max_keys;
+    const uint32_t at = insert_lock_room(process, new->hash, moves);
     /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
-    return lock_evicted(process, load_acquire(&process->policies), new->sets, new->now_ns);
+    return at != TABLE_NONE ? at : lock_evicted(process, load_acquire(&process->policies), new);
 }
 
 /* Gives a locked cell to a key, and unlocks it. */
@@ -233,8 +244,8 @@ static void occupy(struct process *process, uint32_t at, const struct insertion 
 static void prefetch(const struct process *process, const struct insertion *new)
 {
     const struct table *table = &process->table;
-    prefetch_line(&table->locks[new->sets[0] / SET_CELLS]);
-    prefetch_line(&table->cells[new->pairs[1]]);
+    prefetch_line(table_guard(table, new->hash));
+    prefetch_line(&table->cells[table_second_pair(table, new->hash)]);
     for (size_t i = 0; i < 2; i++) {
         const size_t first = new->sets[i];
         prefetch_line(&table->metas[first]);

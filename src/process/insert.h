@@ -12,6 +12,12 @@
 struct policy;
 struct process;
 
+/*
+ * Locks a vacant cell for a hash that is not in the table, and whose first set is locked. `moves`: also if other keys
+ * must move for it. TABLE_NONE: there is none.
+ */
+uint32_t insert_lock_room(struct process *process, uint64_t hash, bool moves);
+
 /* The cell of a key under one limit, after inserting the key if needed. TABLE_NONE: the table has no room. */
 uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
                     uint64_t now_ns);

@@ -19,7 +19,7 @@
 #define FLEET_KEYS    5
 
 /* The parts of a table's memory, in this order. */
-enum { PART_CELLS, PART_METAS, PART_LOCKS, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
+enum { PART_CELLS, PART_METAS, PART_GUARDS, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
 
 static size_t sets_for(size_t max_keys, bool fleet)
 {
@@ -35,7 +35,7 @@ static size_t table_part_sizes(size_t set_count, bool fleet, size_t sizes[PARTS]
     size_t sum = 0;
     sizes[PART_CELLS] = cells * sizeof(struct cell);
     sizes[PART_METAS] = cells * sizeof(struct cell_meta);
-    sizes[PART_LOCKS] = set_count * sizeof(_Atomic uint32_t);
+    sizes[PART_GUARDS] = set_count * sizeof(struct set_guard);
     sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_DEFERRED] = bitmap_bytes;
     for (size_t i = 0; i < PARTS; i++) {
         sum += arena_padded(sizes[i]);
@@ -69,7 +69,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     unsigned char *next = table->memory;
     table->cells = arena_carve(&next, sizes[PART_CELLS]);
     table->metas = arena_carve(&next, sizes[PART_METAS]);
-    table->locks = arena_carve(&next, sizes[PART_LOCKS]);
+    table->guards = arena_carve(&next, sizes[PART_GUARDS]);
     if (fleet) {
         bitmap_init(&table->dirty, arena_carve(&next, sizes[PART_DIRTY]), table->cell_count);
         bitmap_init(&table->urgent, arena_carve(&next, sizes[PART_URGENT]), table->cell_count);
@@ -100,6 +100,36 @@ static inline uint32_t find_among(const struct table *table, size_t first, size_
     return TABLE_NONE;
 }
 
+static _Atomic uint8_t *far_count_of(const struct table *table, uint64_t hash)
+{
+    return &table_guard(table, hash)->far_counts[(hash & UINT32_MAX) * FAR_CLASSES >> 32];
+}
+
+static bool is_far(const struct table *table, uint64_t hash, uint32_t at)
+{
+    const size_t pair = at & ~(size_t) (PAIR_CELLS - 1);
+    return pair != table_pair(table, hash) && pair != table_second_pair(table, hash);
+}
+
+/* Counts a far key, or one less. Relaxed: a search under the set's lock sees all that were added under the lock. */
+static void count_far(const struct table *table, uint64_t hash, int change)
+{
+    _Atomic uint8_t *count = far_count_of(table, hash);
+    uint8_t was = load_relaxed(count);
+    while (was != UINT8_MAX && !cas_relaxed(count, &was, (uint8_t) (was + change))) {
+    }
+}
+
+uint32_t table_find_far(const struct table *table, uint64_t hash)
+{
+    bool full;
+    if (load_relaxed(far_count_of(table, hash)) == 0) { /* I7 */
+        return TABLE_NONE;
+    }
+    const uint32_t at = find_among(table, table_first_set(table, hash) * SET_CELLS, SET_CELLS, hash, &full);
+    return at != TABLE_NONE ? at : find_among(table, table_other_set(table, hash), SET_CELLS, hash, &full);
+}
+
 uint32_t table_find(const struct table *table, uint64_t hash)
 {
     bool full = false;
@@ -108,25 +138,29 @@ uint32_t table_find(const struct table *table, uint64_t hash)
         return at; /* I6. A cell between two keys looks empty: adding a key therefore searches everywhere */
     }
     at = find_among(table, table_second_pair(table, hash), PAIR_CELLS, hash, &full);
-    return at != TABLE_NONE || !full ? at : table_find_all(table, hash);
+    return at != TABLE_NONE || !full ? at : table_find_far(table, hash);
 }
 
 uint32_t table_find_all(const struct table *table, uint64_t hash)
 {
     bool full;
-    uint32_t at = find_among(table, table_first_set(table, hash) * SET_CELLS, SET_CELLS, hash, &full);
+    uint32_t at = find_among(table, table_pair(table, hash), PAIR_CELLS, hash, &full);
     at = at != TABLE_NONE ? at : find_among(table, table_second_pair(table, hash), PAIR_CELLS, hash, &full);
-    return at != TABLE_NONE ? at : find_among(table, table_other_set(table, hash), SET_CELLS, hash, &full);
+    return at != TABLE_NONE ? at : table_find_far(table, hash);
 }
 
 struct state table_vacate(struct table *table, uint32_t at)
 {
     struct cell *cell = &table->cells[at];
-    if (load_relaxed(&cell->hash) != 0) {
+    const uint64_t hash = load_relaxed(&cell->hash);
+    if (hash != 0) {
         (void) add_relaxed(&table->key_count, (uint64_t) -1);
     }
     /* [T1][T2] before the generation: a thread that reads the new generation then finds the hash gone. */
     store_release(&cell->hash, 0);
+    if (hash != 0 && is_far(table, hash, at)) {
+        count_far(table, hash, -1); /* I7 */
+    }
     struct dwcas_value last = dwcas_read(&cell->state);
     while (!dwcas_swap(&cell->state, &last, (struct dwcas_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
     }
@@ -136,24 +170,47 @@ struct state table_vacate(struct table *table, uint32_t at)
 void table_occupy(struct table *table, uint32_t at, uint64_t hash, struct state state)
 {
     struct cell *cell = &table->cells[at];
-    struct dwcas_value vacant = dwcas_read(&cell->state);
-    while (!dwcas_swap(&cell->state, &vacant, cell_value(state, vacant))) {
-    }
+    /* Relaxed, and no swap: of a vacant cell no other thread can swap the state, as none has read its generation. */
+    const uint64_t generation = load_relaxed(&cell->state.b) & ~STATE_B_MASK;
+    store_relaxed(&cell->state.a, state.a);
+    store_relaxed(&cell->state.b, generation | state.b);
     (void) add_relaxed(&table->key_count, 1);
+    if (is_far(table, hash, at)) {
+        count_far(table, hash, 1); /* I7 */
+    }
     store_release(&cell->hash, hash); /* [T1] */
 }
 
-void table_lock(struct table *table, size_t set)
+struct state table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state)
 {
-    spin_lock(&table->locks[set]);
+    struct cell *cell = &table->cells[at];
+    const uint64_t last_hash = load_relaxed(&cell->hash);
+    store_release(&cell->hash, 0); /* as in table_vacate */
+    struct dwcas_value last = dwcas_guess(&cell->state);
+    struct dwcas_value next;
+    do {
+        next = cell_value(state, last);
+        next.b += GENERATION_ONE;
+    } while (!dwcas_swap(&cell->state, &last, next));
+    if (is_far(table, last_hash, at)) {
+        count_far(table, last_hash, -1); /* I7 */
+    }
+    if (is_far(table, hash, at)) {
+        count_far(table, hash, 1); /* I7 */
+    }
+    store_release(&cell->hash, hash); /* [T1] */
+    return cell_state(last);
 }
 
 bool table_trylock(struct table *table, size_t set)
 {
-    return spin_trylock(&table->locks[set]);
+    _Atomic uint8_t *lock = &table->guards[set].lock;
+    return load_relaxed(lock) == 0 && exchange_acquire(lock, 1) == 0;
 }
 
-void table_unlock(struct table *table, size_t set)
+void table_lock_slow(struct table *table, size_t set)
 {
-    spin_unlock(&table->locks[set]);
+    for (unsigned spins = 0; !table_trylock(table, set); spins++) {
+        spin_wait(spins);
+    }
 }

@@ -19,6 +19,8 @@
  *   I5  A clear dirty bit means that the background thread has seen the cell's last change.
  *   I6  A pair that is full stays full: a cell is emptied only to be filled again at once. A key goes to its second
  *       pair, or further, only when its first pair was full. So a search may stop at a pair that has an empty cell.
+ *   I7  Each far key, outside of its two pairs, is counted in its first set (struct set_guard): before the cell has the
+ *       hash, and until after the cell has lost it. So a search goes beyond the pairs only where the count is not 0.
  *
  * Ordering: [T1] to [T3] of cell.h; [T4] of bitmap.h for the dirty bits.
  *
@@ -44,15 +46,26 @@
 #define PAIR_CELLS 2
 #define PAGE_PAIRS 64 /* of 4 KiB, the smallest unit of address translation */
 
+/* Far keys are counted apart by so many classes of hashes: of a full table's keys one in sixteen shares a count. */
+#define FAR_CLASSES 3
+
+/* The lock of a set, and the far keys whose first set it is (I7). A count of UINT8_MAX stays. */
+struct set_guard {
+    _Atomic uint8_t lock;
+    _Atomic uint8_t far_counts[FAR_CLASSES];
+};
+
+_Static_assert(sizeof(struct set_guard) == sizeof(uint32_t), "memory of every set");
+
 struct table {
     size_t set_count, cell_count;
     size_t max_keys; /* keys that have room */
     struct cell *cells;
     struct cell_meta *metas;
-    _Atomic uint32_t *locks; /* one per set */
-    struct bitmap dirty;     /* cells changed since the background thread last looked (I5) */
-    struct bitmap urgent;    /* cells of which the fleet is asked at once */
-    struct bitmap deferred;  /* cells with unreported units that can wait */
+    struct set_guard *guards; /* one per set */
+    struct bitmap dirty;      /* cells changed since the background thread last looked (I5) */
+    struct bitmap urgent;     /* cells of which the fleet is asked at once */
+    struct bitmap deferred;   /* cells with unreported units that can wait */
     void *memory;
     size_t memory_size;
     /* Written for every new key alone: on a cache line of its own. An estimate for insert.c and statistics. */
@@ -80,6 +93,14 @@ static inline size_t table_second_pair(const struct table *table, uint64_t hash)
     const size_t first = table_pair(table, hash);
     const size_t second = first ^ (((size_t) (hash >> 8) % PAGE_PAIRS | 1) * PAIR_CELLS);
     return second < table->cell_count ? second : first ^ PAIR_CELLS;
+}
+
+/* The first cell of the last pair in which a hash is looked for, in vain (I6). */
+static inline size_t table_last_pair(const struct table *table, uint64_t hash)
+{
+    const size_t first = table_pair(table, hash);
+    const bool full = load_relaxed(&table->cells[first].hash) != 0 && load_relaxed(&table->cells[first + 1].hash) != 0;
+    return full ? table_second_pair(table, hash) : first;
 }
 
 /* The first cell of a hash's other set. */
@@ -135,6 +156,15 @@ static inline void table_prefetch_far(const struct table *table, uint64_t hash)
     }
 }
 
+/* The guard of a hash's first set. */
+static inline struct set_guard *table_guard(const struct table *table, uint64_t hash)
+{
+    return &table->guards[table_first_set(table, hash)];
+}
+
+/* The cell of a far key's hash, or TABLE_NONE; of a hash that was not found in its pairs. */
+uint32_t table_find_far(const struct table *table, uint64_t hash);
+
 /* Searches every cell that the hash may be in; to add a key, under the lock of its first set. */
 uint32_t table_find_all(const struct table *table, uint64_t hash);
 
@@ -146,10 +176,28 @@ struct state table_vacate(struct table *table, uint32_t at);
 /* Gives a vacant locked cell to a hash. The cell's sync state (sync_state.h) must be written before. */
 void table_occupy(struct table *table, uint32_t at, uint64_t hash, struct state state);
 
-/* Blocks (spins, then yields) while another thread adds a key to the set. */
-void table_lock(struct table *table, size_t set);
-void table_unlock(struct table *table, size_t set);
+/*
+ * Gives a locked cell with a key to another hash: table_vacate() and table_occupy() in one swap, where nothing but the
+ * state is kept of the keys. Returns the last state of the key before.
+ */
+struct state table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state);
+
 bool table_trylock(struct table *table, size_t set);
+/* Blocks until table_trylock(): spins, then yields. */
+void table_lock_slow(struct table *table, size_t set);
+
+/* Blocks while another thread adds a key to the set. */
+static inline void table_lock(struct table *table, size_t set)
+{
+    if (exchange_acquire(&table->guards[set].lock, 1) != 0) {
+        table_lock_slow(table, set);
+    }
+}
+
+static inline void table_unlock(struct table *table, size_t set)
+{
+    store_release(&table->guards[set].lock, 0); /* pairs with the exchange in table_lock */
+}
 
 /* [T4] Call after the change of the cell's state. */
 static inline void table_set_dirty(struct table *table, uint32_t at)

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "limiter/background.h"
 #include "limiter/weir_private.h"
@@ -46,6 +47,30 @@ static void *flood_main(void *arg)
     (void) atomic_fetch_add(&flood->steady_admitted, admitted);
     weir_detach(t);
     return NULL;
+}
+
+/* Each set counts the far keys of which it is the first set (I7). */
+static void assert_far_counts(const struct table *table)
+{
+    uint64_t *far = calloc(table->set_count, sizeof(*far));
+    assert_non_null(far);
+    for (size_t at = 0; at < table->cell_count; at++) {
+        const uint64_t hash = load_acquire(&table->cells[at].hash);
+        const size_t pair = at & ~(size_t) (PAIR_CELLS - 1);
+        far[table_first_set(table, hash)] +=
+            hash != 0 && pair != table_pair(table, hash) && pair != table_second_pair(table, hash);
+    }
+    uint64_t sum = 0;
+    for (size_t set = 0; set < table->set_count; set++) {
+        uint64_t counted = 0;
+        for (size_t i = 0; i < FAR_CLASSES; i++) {
+            counted += load_relaxed(&table->guards[set].far_counts[i]);
+        }
+        assert_int_equal(counted, far[set]);
+        sum += far[set];
+    }
+    assert_true(sum != 0);
+    free(far);
 }
 
 static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(void **state)
@@ -91,6 +116,7 @@ static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(voi
     /* (All, but for one whose line had an empty cell that another thread had pinned when it came.) */
     assert_in_range(at_once, found - found / 1000, found);
     assert_int_equal(found, after.key_count);
+    assert_far_counts(table);
     weir_close(flood.w);
 }
 
@@ -121,7 +147,8 @@ static void test_keys_with_nothing_to_lose_go_first(void **state)
         const weir_key key = weir_make_key(w, brief, &name, sizeof(name));
         assert_true(weir_check(t, &key, 1, NULL));
         if (name % 200 == 0) {
-            fake_clock_advance(&clock, SECOND);
+            fake_clock_advance(&clock,
+                               60 * SECOND); /* a key that comes once evicts keys that were unused for a minute */
             (void) weir_poll(w);
         }
     }

@@ -24,7 +24,7 @@ struct subject {
 static void subject_start(struct subject *s, weir_algorithm algorithm)
 {
     s->limits[0] = limit_of(algorithm, LIMIT);
-    s->limits[1] = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 366 * 24 * HOUR};
+    s->limits[1] = (weir_limit){.algorithm = WEIR_FIXED_WINDOW, .limit = 2, .period_ns = 366 * 24 * HOUR};
     s->policies[0] = policy_of(&s->limits[0]);
     s->policies[0].on_outage = WEIR_OUTAGE_LOCAL;
     s->policies[1] =
@@ -36,7 +36,7 @@ static void subject_start(struct subject *s, weir_algorithm algorithm)
 
 /*
  * Fills a node's table with keys that have no units left, until the node's own key is evicted. The own key was refused
- * before.
+ * before. Each key comes twice: a key that comes once gets no other key's cell (admission.c).
  */
 static void evict_key(struct subject *s, struct node *node)
 {
@@ -50,6 +50,7 @@ static void evict_key(struct subject *s, struct node *node)
         assert_true(i < 100000);
         const uint64_t name = s->fillers++;
         const weir_key key = weir_make_key(node->w, filler, &name, sizeof(name));
+        (void) weir_check(node->t, &key, 1, NULL);
         (void) weir_check(node->t, &key, 1, NULL);
     }
 }
