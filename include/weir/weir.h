@@ -755,7 +755,8 @@ typedef struct weir_stats {
     uint64_t key_capacity;
     /* Entries evicted that had nothing of their limit in use. No reason to worry. */
     uint64_t evicted_unused_count;
-    /* Entries evicted that had part of their limit in use. A steady rise: max_keys is too small. */
+    /* Entries evicted that had part of their limit in use, and keys that came to a full table and got no entry, as they
+       had not come before. A steady rise: max_keys is too small, or many keys come once. */
     uint64_t evicted_used_count;
     /* Evicted keys whose last report was dropped for want of room, so that the fleet may never count some units. Above
        0: max_keys is too small, often in an outage. */
@@ -804,8 +805,8 @@ typedef struct weir_stats {
     uint64_t evicted_denied_units;
     /* Evicted entries that came back and had their usage restored. A rise is harmless, but max_keys is too small. */
     uint64_t evicted_restored_count;
-    /* Usage records of evicted entries that were dropped for want of room: such a key starts with its full limit. Above
-       0: max_keys is too small. */
+    /* Usage records of keys without an entry that were dropped for want of room: such a key starts with its full limit.
+       Above 0: max_keys is too small, or many keys come once. */
     uint64_t evicted_unrecorded_count;
     /* Attempts to connect to Redis, with those that were refused, timed out or found no such host. A steady rise: Redis
        cannot be reached. */

@@ -34,6 +34,9 @@ struct limit_snapshot {
     uint64_t now;       /* bucket: 1/64 ns */
     uint64_t unit;      /* bucket: rule.unit. limit * unit does not overflow */
     uint64_t latest;    /* bucket: the time at which a bucket without room will be full, 1/64 ns */
+    uint64_t idle;      /* bucket: the key is idle if it was full before, 1/64 ns; window: if so many windows ago */
+    uint64_t now_ns;    /* fleet time */
+    uint64_t until_ns;  /* window: when units charged now count no more */
 };
 
 /* Of kind LIMIT_SNAPSHOT_NONE for a history, for a queue, and for a bucket without a rate. */
@@ -112,6 +115,38 @@ static inline bool limit_snapshot_charge(const struct limit_snapshot *limit_at, 
 {
     return limit_at->kind == LIMIT_SNAPSHOT_BUCKET ? limit_snapshot_charge_bucket(limit_at, s, held, cost)
                                                    : limit_snapshot_charge_window(limit_at, s, held, cost);
+}
+
+/* The state of a fresh key that was charged `cost` units (1 to the limit); *usage: its rule_usage(). */
+static inline struct state limit_snapshot_first(const struct limit_snapshot *limit_at, uint64_t cost,
+                                                struct usage *usage)
+{
+    if (limit_at->kind != LIMIT_SNAPSHOT_BUCKET) {
+        *usage = (struct usage){cost, limit_at->until_ns};
+        return (struct state){limit_at->empty.a + cost, limit_at->empty.b};
+    }
+    const uint64_t time = cost * limit_at->unit;
+    const uint64_t wait_ns = ((time - 1) >> BUCKET_FRACTION_BITS) + 1; /* rounded up */
+    *usage = (struct usage){cost, saturating_add(limit_at->now_ns, wait_ns)};
+    return (struct state){limit_at->now + time, limit_at->empty.b + cost};
+}
+
+/* A key that was not used for so long is idle: far longer than the pauses of a client. */
+#define LIMIT_SNAPSHOT_IDLE_NS (60 * NS_PER_S)
+
+/*
+ * By the first word of a state: whether the key is idle. Then the state equals a fresh one, and has for as long as the
+ * burst takes to refill, or for a window. May be false of a key that was not used for a million windows: only a part of
+ * the window's number is in the word.
+ */
+static inline bool limit_snapshot_idle(const struct limit_snapshot *limit_at, uint64_t a)
+{
+    const uint64_t mask = UINT64_MAX >> WINDOW_COUNT_BITS;
+    if (limit_at->kind == LIMIT_SNAPSHOT_BUCKET) {
+        return a < limit_at->idle;
+    }
+    const uint64_t behind = (limit_at->seq - (a >> WINDOW_COUNT_BITS)) & mask;
+    return behind >= limit_at->idle && behind <= mask - WINDOW_AHEAD_MAX;
 }
 
 #endif

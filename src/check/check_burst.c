@@ -31,6 +31,7 @@
 #include "base/rcu.h"
 #include "check/check.h"
 #include "check/direct_charge.h"
+#include "process/admission.h"
 #include "process/sync_state.h"
 #include "thread/policy_snapshot.h"
 #include "thread/slot.h"
@@ -52,6 +53,7 @@ struct ahead {
     uint64_t cost;
     union {
         struct direct_swap swap;
+        bool absent;         /* no swap was worked out: the key is in none of its pairs */
         struct cell *shared; /* where other nodes use the key too: probably its cell; no swap is worked out */
     };
 };
@@ -202,6 +204,7 @@ static void prepare_swaps(const struct burst *b, struct ahead *const *list, size
 {
     for (size_t i = 0; i < count; i++) {
         struct ahead *ahead = list[i];
+        const struct cell *line = ahead->cell;
         struct cell *cell = in_line(ahead->cell, ahead->hash);
         struct policy_snapshot *snapshot = ahead->snapshot;
         uint64_t held;
@@ -214,8 +217,9 @@ static void prepare_swaps(const struct burst *b, struct ahead *const *list, size
             snapshot->allowed++;
         } else {
             ahead->cell = NULL;
-            if (load_relaxed(&cell->hash) != ahead->hash) {
-                table_prefetch_far(b->table, ahead->hash); /* the key is there, or new */
+            ahead->absent = load_relaxed(&cell->hash) != ahead->hash;
+            if (ahead->absent) {
+                admission_prefetch(b->t->process, &snapshot->limit_at, ahead->hash, line); /* the key is new, or far */
             }
         }
     }
@@ -228,6 +232,12 @@ static __attribute__((noinline)) bool check_unswapped(struct burst *b, const str
     struct policy_snapshot *snapshot = ahead->snapshot;
     if (snapshot == NULL) {
         return check_one_of_burst(b->t, key, cost);
+    }
+    struct state state;
+    if (!snapshot->fleet && ahead->cell == NULL && ahead->absent &&
+        direct_charge_new(b->t, snapshot, ahead->hash, cost, &state)) {
+        snapshot->allowed++;
+        return true;
     }
     snapshot->allowed -= ahead->cell != NULL;
     struct direct_answer how;

@@ -4,6 +4,7 @@
 
 #include "base/numbers.h"
 #include "check/verdict.h"
+#include "process/admission.h"
 #include "process/allowance.h"
 
 bool direct_look_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
@@ -66,6 +67,33 @@ void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const st
     direct_write(verdict, t, snapshot, left, rule_reset_after(rule, how->state, snapshot->now_ns));
 }
 
+bool direct_charge_new(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash, uint64_t cost,
+                       struct state *state)
+{
+    const struct newcomer new = {.rule = &snapshot->rule,
+                                 .limit_at = &snapshot->limit_at,
+                                 .hash = hash,
+                                 .cost = cost,
+                                 .now_ns = snapshot->now_ns,
+                                 .limit_tag = snapshot->limit_tag,
+                                 .group = snapshot->group,
+                                 .counts = &t->admissions};
+    return admission_charge(t->process, &new, state);
+}
+
+/* As direct_charge_new(), by itself: its lines are not prefetched. */
+static bool charge_new_alone(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash,
+                             uint64_t cost, struct direct_answer *out)
+{
+    out->held = 0;
+    if (snapshot->fleet) {
+        return false;
+    }
+    const struct table *table = &t->process->table;
+    admission_prefetch(t->process, &snapshot->limit_at, hash, &table->cells[table_last_pair(table, hash)]);
+    return direct_charge_new(t, snapshot, hash, cost, &out->state);
+}
+
 bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot, const weir_key *key, uint64_t cost,
                   weir_verdict *verdict)
 {
@@ -76,7 +104,8 @@ bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot,
     const uint64_t hash = policy_snapshot_hash(snapshot, key);
     const uint32_t at = table_find(&process->table, hash);
     struct direct_answer how;
-    if (at == TABLE_NONE || !direct_charge(process, snapshot, &process->table.cells[at], hash, cost, &how)) {
+    if (at != TABLE_NONE ? !direct_charge(process, snapshot, &process->table.cells[at], hash, cost, &how)
+                         : !charge_new_alone(t, snapshot, hash, cost, &how)) {
         return false;
     }
     if (verdict != NULL) {

@@ -127,6 +127,10 @@ void direct_write(weir_verdict *verdict, const struct weir_thread *t, const stru
 void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
                     const struct direct_answer *how);
 
+/* Charges a key that was not found, and is not shared. False: nothing was done. */
+bool direct_charge_new(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash, uint64_t cost,
+                       struct state *state);
+
 /* Finds the key's cell, charges it and answers. False: nothing was done. */
 bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot, const weir_key *key, uint64_t cost,
                   weir_verdict *verdict);

@@ -13,6 +13,9 @@ static void sum_threads(const struct limiter *limiter, weir_stats *stats)
         stats->slow_count += load_relaxed(&t->slow_count);
         stats->unknown_policy_count += load_relaxed(&t->unknown_count);
         stats->untracked_count += load_relaxed(&t->untracked_count);
+        stats->evicted_used_count += load_relaxed(&t->admissions.recorded);
+        stats->evicted_unrecorded_count += load_relaxed(&t->admissions.records_dropped);
+        stats->evicted_unused_count += load_relaxed(&t->admissions.idle_replaced);
         stats->late_units += load_relaxed(&t->late_units);
         for (size_t id = 1; id <= WEIR_MAX_POLICIES; id++) {
             stats->allowed_count += load_relaxed(&t->tallies[id].allowed);
@@ -31,11 +34,11 @@ static void get_stats(const weir *w, weir_stats *stats)
     sum_threads(limiter, stats);
     stats->key_count = load_relaxed(&limiter->process.table.key_count);
     stats->key_capacity = limiter->process.table.cell_count;
-    stats->evicted_unused_count = load_relaxed(&limiter->process.evicted_unused_count);
-    stats->evicted_used_count = load_relaxed(&limiter->process.evicted_used_count);
+    stats->evicted_unused_count += load_relaxed(&limiter->process.evicted_unused_count);
+    stats->evicted_used_count += load_relaxed(&limiter->process.evicted_used_count);
     stats->lost_report_count = load_relaxed(&limiter->process.lost_report_count);
     stats->evicted_restored_count = load_relaxed(&limiter->process.evicted_restored_count);
-    stats->evicted_unrecorded_count = load_relaxed(&limiter->process.evicted_unrecorded_count);
+    stats->evicted_unrecorded_count += load_relaxed(&limiter->process.evicted_unrecorded_count);
     stats->thread_count = load_relaxed(&limiter->line.thread_count);
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);

@@ -252,6 +252,64 @@ bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enu
     }
 }
 
+/*
+ * What is lost with a word, to be compared. Of words that have ended the last one to end tells most. The record of a
+ * key that is back gives way to records of evicted keys alone. The record may be of another key, of the same
+ * fingerprint, and first charges are so many that the record would soon be gone.
+ */
+static inline uint64_t word_value(uint64_t word, uint64_t now)
+{
+    const bool live = word_time(word) > now;
+    const uint64_t value = word & (live ? UINT64_MAX : UINT64_MAX >> (64 - PRIORITY_AT));
+    return live && word_priority(word) == SKETCH_RETURNED ? UINT64_MAX : value;
+}
+
+/*
+ * The word of the least value; OVERFLOW_WORD: the row has a record of the fingerprint, or its overflow is in use. An
+ * empty word counts as a record of the fingerprint 0.
+ */
+static inline unsigned least_unless_known(_Atomic uint64_t *row, uint64_t fingerprint, uint64_t now,
+                                          uint64_t *least_word)
+{
+    unsigned least = 0;
+    uint64_t least_value = UINT64_MAX;
+    bool known = word_time(load_relaxed(&row[OVERFLOW_WORD])) > now;
+    for (unsigned i = 0; i < OVERFLOW_WORD; i++) {
+        const uint64_t word = load_relaxed(&row[i]);
+        const uint64_t value = word_value(word, now);
+        known |= word_fingerprint(word) == fingerprint; /* no branch: mostly false */
+        if (value < least_value) {
+            least_value = value;
+            least = i;
+            *least_word = word;
+        }
+    }
+    return known ? OVERFLOW_WORD : least;
+}
+
+enum sketch_first sketch_record_first(struct sketch *sketch, uint64_t hash, struct usage usage,
+                                      enum sketch_priority priority, uint64_t now_ns)
+{
+    if (load_relaxed(&sketch->used) == 0) {
+        store_relaxed(&sketch->used, 1); /* [E3] with the word */
+    }
+    uint64_t fingerprint;
+    _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
+    const uint64_t now = time_of(sketch, now_ns, false);
+    const uint64_t word =
+        word_make(fingerprint, encode_units(usage.units), time_of(sketch, usage.until_ns, true), priority);
+    for (;;) {
+        uint64_t old = UINT64_MAX;
+        const unsigned at = least_unless_known(row, fingerprint, now, &old);
+        if (at == OVERFLOW_WORD || word_value(old, now) >> FINGERPRINT_BITS > word >> FINGERPRINT_BITS) {
+            return SKETCH_NOT_RECORDED;
+        }
+        if (cas_relaxed(&row[at], &old, word)) {
+            return word_time(old) > now ? SKETCH_DROPPED_OTHER : SKETCH_RECORDED;
+        }
+    }
+}
+
 /* Looks for a hash; `returned`: its key is in the table again. */
 static struct usage find_usage(const struct sketch *sketch, uint64_t hash, uint64_t limit, uint64_t now_ns,
                                bool returned)

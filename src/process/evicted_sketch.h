@@ -42,6 +42,17 @@ void sketch_close(struct sketch *sketch);
 bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enum sketch_priority priority,
                    uint64_t now_ns);
 
+/* What sketch_record_first() did. */
+enum sketch_first {
+    SKETCH_NOT_RECORDED, /* nothing: the hash may have had a record before, or all records of the row are greater */
+    SKETCH_RECORDED,
+    SKETCH_DROPPED_OTHER, /* recorded; a record of less priority was dropped */
+};
+
+/* Keeps the first usage record of a hash, of a key that is not in the table. */
+enum sketch_first sketch_record_first(struct sketch *sketch, uint64_t hash, struct usage usage,
+                                      enum sketch_priority priority, uint64_t now_ns);
+
 /* Prefetches the row of a hash. */
 void sketch_prefetch(const struct sketch *sketch, uint64_t hash);
 

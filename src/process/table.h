@@ -147,15 +147,6 @@ static inline struct cell *table_guess(struct table_pairs pairs, uint64_t hash)
     return cell;
 }
 
-/* Prefetches both sets of a hash: for one known key in thirty, and for new keys. */
-static inline void table_prefetch_far(const struct table *table, uint64_t hash)
-{
-    for (size_t pair = 0; pair < SET_CELLS; pair += PAIR_CELLS) {
-        prefetch_line(&table->cells[table_pair(table, hash) ^ pair]);
-        prefetch_line(&table->cells[table_other_set(table, hash) + pair]);
-    }
-}
-
 /* The guard of a hash's first set. */
 static inline struct set_guard *table_guard(const struct table *table, uint64_t hash)
 {

@@ -23,7 +23,9 @@ struct policy_snapshot {
     uint64_t now_ns;             /* fleet time */
     uint64_t allowed;            /* requests counted so far: check_burst.c collects them */
     bool fleet;                  /* other nodes use the keys too */
-    uint64_t meta;               /* of a slot under the policy: slot_meta_of() */
+    uint16_t group;              /* of struct cell_meta, as limit_tag */
+    uint32_t limit_tag;
+    uint64_t meta; /* of a slot under the policy: slot_meta_of() */
     weir_policy_id id;
     uint32_t epoch;                 /* of a cached snapshot: see policy_snapshot_keep(); 0: none */
     struct limit_snapshot limit_at; /* LIMIT_SNAPSHOT_NONE: the policy is not plain */

@@ -9,6 +9,7 @@
 
 #include "base/atomics.h"
 #include "base/compiler.h"
+#include "process/admission.h"
 #include "weir/weir.h"
 
 /* A thread's slots: sets of SLOT_WAYS, at most SLOT_MAX in all: 64 KiB of first lines, so they stay in a second cache.
@@ -59,6 +60,7 @@ struct weir_thread {
     _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
     uint64_t looked_count; /* slow_count when it last looked at the clock */
     _Atomic uint64_t unknown_count, untracked_count;
+    struct admission_counts admissions;
     _Atomic uint64_t late_units;                /* added to by settlers */
     _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
 };

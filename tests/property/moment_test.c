@@ -103,6 +103,56 @@ static void test_a_moment_is_its_rule(void **state)
     assert_true(taken > ROUNDS && refused > ROUNDS);
 }
 
+static void test_a_first_charge_is_that_of_a_fresh_state(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int round = 0; round < ROUNDS; round++) {
+        const weir_limit limit = random_limit(&rng);
+        const struct rule rule = rule_make(&limit, START_NS - SECOND);
+        const uint64_t now_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        const struct limit_snapshot limit_at = limit_snapshot_of(&rule, now_ns);
+        if (limit_at.kind == LIMIT_SNAPSHOT_NONE) {
+            continue;
+        }
+        const uint64_t cost = 1 + random_below(&rng, rule.limit);
+        const struct state expected = rule_charge(&rule, rule_fresh(&rule, now_ns), now_ns, cost);
+        const struct usage expected_usage = rule_usage(&rule, expected, now_ns);
+        struct usage usage;
+        const struct state s = limit_snapshot_first(&limit_at, cost, &usage);
+        assert_true(s.a == expected.a && s.b == expected.b);
+        assert_int_equal(usage.units, expected_usage.units);
+        assert_int_equal(usage.until_ns, expected_usage.until_ns);
+    }
+}
+
+static void test_an_idle_key_is_fresh_and_was_for_a_minute(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    uint64_t idle = 0;
+    for (int round = 0; round < 10 * ROUNDS; round++) {
+        const weir_limit limit = random_limit(&rng);
+        const struct rule rule = rule_make(&limit, START_NS - SECOND);
+        const uint64_t then_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        const struct state s =
+            rule_charge(&rule, rule_fresh(&rule, then_ns), then_ns, 1 + random_below(&rng, rule.limit));
+        const uint64_t now_ns = then_ns + random_below(&rng, 2) * random_below(&rng, 200 * SECOND) +
+                                random_below(&rng, 2) * random_below(&rng, 4 * rule.period_ns);
+        const struct limit_snapshot limit_at = limit_snapshot_of(&rule, now_ns);
+        if (limit_at.kind == LIMIT_SNAPSHOT_NONE || !limit_snapshot_idle(&limit_at, s.a)) {
+            continue;
+        }
+        idle++;
+        assert_int_equal(rule_reset_after(&rule, s, now_ns), 0);
+        assert_true(now_ns - then_ns >= LIMIT_SNAPSHOT_IDLE_NS);
+        /* Of a later window, or of a time before: never idle. */
+        assert_false(limit_snapshot_idle(&limit_at, rule_fresh(&rule, now_ns + rule.period_ns).a) &&
+                     !rule_is_bucket(&rule));
+    }
+    assert_true(idle > ROUNDS);
+}
+
 static void test_what_has_no_moment(void **state)
 {
     (void) state;
@@ -129,6 +179,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_moment_is_its_rule),
+        cmocka_unit_test(test_a_first_charge_is_that_of_a_fresh_state),
+        cmocka_unit_test(test_an_idle_key_is_fresh_and_was_for_a_minute),
         cmocka_unit_test(test_what_has_no_moment),
     };
     return cmocka_run_group_tests_name("moment", tests, NULL, NULL);
