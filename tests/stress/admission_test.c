@@ -2,7 +2,7 @@
 /*
  * How many requests of known sources find their key in the table, and pass, while nine of ten requests are of keys that
  * come once. Known sources come by Zipf's law, from twice as many keys as the table holds. The figures are printed, for
- * docs/decisions/019-new-keys.md.
+ * docs/decisions/020-new-keys.md.
  *
  * Guards: src/process/admission.c, src/process/insert.c
  */
