@@ -14,11 +14,11 @@
 #define FALSE_JUMP   0.05
 
 /*
- * Admitted over the limit in the worst window of a run with cold bursts. A bucket refills 0.085 of it while the burst
- * lasts, and 0.2 in an interval: units in a report may have been used after the last reports of all nodes.
+ * Admitted over the limit in the worst window of a run with cold bursts. One limiter lets 1.085 of a bucket pass: 0.085
+ * refill while the burst lasts.
  */
 #define BURST_MOST        1.02
-#define BURST_MOST_BUCKET (1 + 0.085 + 0.2)
+#define BURST_MOST_BUCKET 1.10
 
 static const struct {
     const char *name;
@@ -103,36 +103,47 @@ static void test_when_all_traffic_jumps_to_another_node_few_are_denied(void **st
     check_false(SIM_JUMP, FALSE_STEADY, FALSE_JUMP);
 }
 
-/* A burst of five times the limit in 85 ms, which reaches all nodes at once and again every 1.7 s. */
-static void test_a_burst_that_reaches_all_nodes_passes_once(void **state)
+/* The worst window of cold bursts, over so many seeds of 4 and of 16 nodes; messages take that long. */
+static double worst_burst(const weir_limit *limit, uint64_t delay_min_ns, uint64_t delay_max_ns, unsigned seeds)
 {
-    (void) state;
-    enum { SEEDS = 8 };
+    const weir_policy policy = {.name = "p", .limits = limit, .limit_count = 1};
+    double most = 0;
+    for (uint64_t seed = 0; seed < seed_count(seeds); seed++) {
+        struct sim_options options;
+        sim_options_init(&options);
+        options.seed = first_seed() + seed;
+        options.nodes = seed % 2 == 0 ? 4 : 16;
+        options.policies = &policy;
+        options.policy_count = 1;
+        options.pattern = SIM_BURST;
+        options.length_ns = 12 * SECOND;
+        options.link.delay_min_ns = delay_min_ns;
+        options.link.delay_max_ns = delay_max_ns;
+        const struct sim_result result = run_sim(&options, NULL);
+        most = result.most > most ? result.most : most;
+    }
+    return most;
+}
+
+static void check_bursts(uint64_t delay_min_ns, uint64_t delay_max_ns, unsigned seeds)
+{
     size_t bad = 0;
     for (size_t i = 0; limits[i].limit.period_ns == SECOND; i++) {
-        const weir_policy policy = {.name = "p", .limits = &limits[i].limit, .limit_count = 1};
         const bool bucket = limits[i].limit.algorithm == WEIR_TOKEN_BUCKET;
-        double most = 0;
-        for (uint64_t seed = 0; seed < SEEDS; seed++) {
-            struct sim_options options;
-            sim_options_init(&options);
-            options.seed = first_seed() + seed;
-            options.nodes = seed % 2 == 0 ? 4 : 16;
-            options.policies = &policy;
-            options.policy_count = 1;
-            options.pattern = SIM_BURST;
-            options.length_ns = 12 * SECOND;
-            options.link.delay_min_ns = MILLISECOND / 10;
-            options.link.delay_max_ns = MILLISECOND;
-            const struct sim_result result = run_sim(&options, NULL);
-            most = result.most > most ? result.most : most;
-        }
+        const double most = worst_burst(&limits[i].limit, delay_min_ns, delay_max_ns, seeds);
         if (most > (bucket ? BURST_MOST_BUCKET : BURST_MOST)) {
             print_message("# %s: the worst window has %.3f of the limit\n", limits[i].name, most);
             bad++;
         }
     }
     assert_int_equal(bad, 0);
+}
+
+/* A burst of five times the limit in 85 ms, which reaches all nodes at once and again every 1.7 s. */
+static void test_a_burst_that_reaches_all_nodes_passes_once(void **state)
+{
+    (void) state;
+    check_bursts(MILLISECOND / 10, MILLISECOND, 8);
 }
 
 int main(void)

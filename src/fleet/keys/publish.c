@@ -114,7 +114,14 @@ static void estimate_remote_units(const struct fleet *fleet, struct work *w)
         w->estimate.remote_rate = w->nodes > 1 ? RATE_MOST : w->rates.remote_rate;
         w->estimate.remote_fraction = oversubscribed && remote_fraction > equal ? remote_fraction : equal;
     } else if (demand->begun) {
-        w->estimate.remote_fraction = remote_fraction < equal ? remote_fraction : equal;
+        /*
+         * The other nodes' reports lag behind what they are asked for: their part of a burst is taken to be twice what
+         * they have reported so far. So nodes that hear at different times do not take more than there is. Only a
+         * bucket of a larger burst goes by that: it makes good what is left over in vain.
+         */
+        const uint32_t doubled = remote_fraction < equal / 2 ? 2 * remote_fraction : equal;
+        const uint32_t expected = bucket && lump ? doubled : remote_fraction;
+        w->estimate.remote_fraction = expected < equal ? expected : equal;
     }
 }
 

@@ -51,6 +51,42 @@ static uint64_t watermark_ns(const struct fleet *fleet, uint64_t now_ns)
 }
 
 /*
+ * Up to when the fleet's bucket may be taken to be full before the units of this report: they were used after that.
+ *
+ * The watermark is such a time for all nodes. It is up to an interval old, so a burst on a full bucket would have an
+ * interval's refill on top. The state has a later time: units that were charged from a full bucket on reach its tat
+ * less their time. Units of other nodes that are not reported yet may be older. They are estimated by the demand last
+ * learned, and the later time is moved back by the time in which they refill.
+ *
+ * Where that estimate is too low, units of other nodes that have refilled still count against the bucket. That is less
+ * than half of what the burst has beyond an interval's refill. A smaller burst goes by the watermark.
+ */
+static uint64_t full_until_ns(const struct fleet *fleet, const struct report_subject *subject, const struct rule *rule,
+                              struct state state, uint64_t unreported)
+{
+    const struct demand_stats *demand = &subject->sync->demand;
+    const uint64_t now_ns = subject->now_ns;
+    const uint64_t interval_ns = fleet->process->interval_ns;
+    const uint64_t burst_ns = rule->tolerance >> BUCKET_FRACTION_BITS;
+    const uint64_t mark_ns = watermark_ns(fleet, now_ns);
+    if (demand->shared || rule->unit == 0 || burst_ns <= interval_ns) {
+        return mark_ns;
+    }
+    /* The most that a unit has taken: that of an equal share. */
+    const uint64_t parts =
+        demand_in_parts(subject->sync, now_ns - interval_ns) ? membership_nodes(&fleet->membership) : 1;
+    const uint64_t time = saturating_mul(unreported, saturating_mul(rule->unit, parts));
+    const uint64_t begun_ns = min_u64(bucket_time_ns(rule, saturating_sub(bucket_tat(state), time)), now_ns);
+    const uint64_t later_ns = saturating_sub(begun_ns, mark_ns);
+    /* Older demand counts half with each interval, as in rates_update. */
+    const uint64_t ago = saturating_sub(now_ns, demand->learned_ns) / max_u64(interval_ns, 1);
+    const uint64_t remote_rate = demand->learned_ns != 0 && ago < 64 ? demand->rates.remote_rate >> ago : 0;
+    const uint64_t limit_rate = max_u64(bucket_level_rule_rate(rule), 1);
+    const uint64_t remote_ns = muldiv_ceil(later_ns, min_u64(remote_rate, limit_rate), limit_rate);
+    return mark_ns + min_u64(later_ns - remote_ns, (burst_ns - interval_ns) / 2);
+}
+
+/*
  * Writes what this node has seen of a bucket, without the units that the report is about: the fleet may have lost it.
  *
  * Where units of other nodes are among it, that is the last answer. The state itself has taken each unit in where the
@@ -153,7 +189,7 @@ void report_bucket_add(struct fleet *fleet, const struct report_subject *subject
     report->rate_id = rule.rate_id;
     report->acked_refunds = max_u64(sync->now.acked_refunds, sync->before.acked_refunds);
     report->now_us = now_ns / NS_PER_US;
-    report->from_us = watermark_ns(fleet, now_ns) / NS_PER_US;
+    report->from_us = full_until_ns(fleet, subject, &rule, reading->state, account->unreported) / NS_PER_US;
     seen_bucket(fleet, subject, &rule, whole, report);
     if (sync->demand.shared && fleet->news.awaits_peers) {
         tell_of_outage(fleet, subject, &rule, reading->state, account->unreported, report);
