@@ -233,6 +233,30 @@ static uint64_t outage_left(const struct process *process, const struct sync_ful
     return fraction == 0 ? headroom : estimate_left(&estimate, headroom, unseen, query->now_ns);
 }
 
+/*
+ * Of a bucket's `unseen` local units those that count against this node's share; `owed`: those that have not refilled.
+ * All nodes share what refills while an answer is awaited, so of that this node has one unit in `nodes` again. A bucket
+ * that is full has refilled what is missing of the share as well, for as long as it has been full.
+ */
+static uint64_t share_owed(const struct process *process, const struct allowance_query *query, uint64_t owed,
+                           uint64_t unseen)
+{
+    const struct rule *rule = query->rule;
+    const uint64_t nodes = load_relaxed(&process->nodes);
+    if (rule->unit == 0) {
+        return owed;
+    }
+    /* Units that refilled earlier passed before the wait. */
+    const uint64_t awaited_ns = STALE_INTERVALS * process->interval_ns;
+    const uint64_t refilled = min_u64(unseen - owed, (awaited_ns << BUCKET_FRACTION_BITS) / rule->unit);
+    const uint64_t counted = owed + refilled - refilled / nodes;
+    if (owed != 0) {
+        return counted;
+    }
+    const uint64_t full_for = saturating_sub(bucket_time(rule, query->now_ns), bucket_tat(query->state));
+    return saturating_sub(min_u64(counted, rule->limit / nodes), full_for / rule->unit / nodes);
+}
+
 /* Of a key whose answer is stale, or whose peers are awaited: this node's share of `room`. */
 static uint64_t awaiting_left(struct process *process, const struct sync_full *sync,
                               const struct allowance_query *query, uint64_t room, uint64_t unseen, bool due)
@@ -242,12 +266,15 @@ static uint64_t awaiting_left(struct process *process, const struct sync_full *s
     const uint64_t nodes = load_relaxed(&process->nodes);
     const uint32_t fraction = load_relaxed(&sync->allowance.fraction);
     uint64_t counted = unseen;
+    uint64_t whole = saturating_add(room, unseen);
     if (rule_is_bucket(rule)) {
         /* Units whose time has refilled since do not count. By a fraction of the rule each unit owes more time. */
         const uint64_t owed = saturating_sub(rule->limit, room);
         counted = min_u64(unseen, fraction != 0 ? muldiv_ceil(owed, FRACTION_WHOLE, fraction) : owed);
+        whole = saturating_add(room, counted);
+        counted = fraction != 0 ? counted : share_owed(process, query, counted, unseen);
     }
-    uint64_t share = max_u64(saturating_add(room, counted) / nodes, 1);
+    uint64_t share = max_u64(whole / nodes, 1);
     if (fraction != 0) {
         share = rule->limit;
     } else if (rule_is_queue(rule) && !awaits) {

@@ -146,6 +146,13 @@ static void test_a_burst_that_reaches_all_nodes_passes_once(void **state)
     check_bursts(MILLISECOND / 10, MILLISECOND, 8);
 }
 
+/* The first answers come when the burst is half over. */
+static void test_a_burst_passes_once_where_answers_take_long(void **state)
+{
+    (void) state;
+    check_bursts(20 * MILLISECOND, 20 * MILLISECOND, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +160,7 @@ int main(void)
         cmocka_unit_test(test_steady_traffic_below_the_limit_is_hardly_ever_denied),
         cmocka_unit_test(test_when_all_traffic_jumps_to_another_node_few_are_denied),
         cmocka_unit_test(test_a_burst_that_reaches_all_nodes_passes_once),
+        cmocka_unit_test(test_a_burst_passes_once_where_answers_take_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
