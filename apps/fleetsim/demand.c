@@ -53,7 +53,7 @@ double demand_at(const struct sim *sim, unsigned rank, unsigned living, uint64_t
         }
         return rank % 2 != ((uint64_t) (now / ONOFF_S)) % 2 ? 0 : sim->rate / turning;
     case SIM_BURST:
-        return fmod(now, ONOFF_S) < BURST_PART * ONOFF_S ? even / BURST_PART : 0;
+        return fmod(now, ONOFF_S) < BURST_PART * ONOFF_S ? even / BURST_PART : even * sim->options.between;
     case SIM_EVEN:
     case SIM_PATTERNS:
     default:

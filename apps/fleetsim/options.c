@@ -25,7 +25,7 @@ static const char usage[] =
     "  --seconds S              how long (12), the last --quiet S of it without traffic; --step MS: of the clock (2)\n"
     "  --demand X               units offered, over what the policy's first limit lets pass (3.0)\n"
     "  --pattern P              even, skew (9 of 10 on node 0), onoff, turns, move, jump (--jump-at S: half of the\n"
-    "                           time), burst\n"
+    "                           time), burst (--between X: the part of --demand asked for between bursts)\n"
     "  --keys N, --zipf S       keys (1), and how much rarer each is than the one before (1.0); --demand is of the "
     "first\n"
     "  --cost N                 units of each request (1)\n"
@@ -282,6 +282,7 @@ enum word {
     WORD_DEMAND,
     WORD_PATTERN,
     WORD_JUMP_AT,
+    WORD_BETWEEN,
     WORD_KEYS,
     WORD_ZIPF,
     WORD_COST,
@@ -316,6 +317,7 @@ static const struct option known[] = {
     {"demand", required_argument, NULL, WORD_DEMAND},
     {"pattern", required_argument, NULL, WORD_PATTERN},
     {"jump-at", required_argument, NULL, WORD_JUMP_AT},
+    {"between", required_argument, NULL, WORD_BETWEEN},
     {"keys", required_argument, NULL, WORD_KEYS},
     {"zipf", required_argument, NULL, WORD_ZIPF},
     {"cost", required_argument, NULL, WORD_COST},
@@ -426,6 +428,9 @@ static bool sim_word(struct command *c, int word, const char *option, const char
         break;
     case WORD_JUMP_AT:
         sim->jump_ns = (uint64_t) (number(option, value, 0, 1e6) * 1e9);
+        break;
+    case WORD_BETWEEN:
+        sim->between = number(option, value, 0, 1);
         break;
     case WORD_KEYS:
         sim->keys = (size_t) whole(option, value, 1, SIM_KEYS_MAX);

@@ -80,6 +80,7 @@ struct sim_options {
     double demand; /* units offered for the busiest key, in all, of what its first limit lets pass in the long run */
     enum sim_pattern pattern;
     uint64_t jump_ns; /* SIM_JUMP: when */
+    double between;   /* SIM_BURST: the part of `demand` that is asked for between the bursts */
     size_t keys;
     double zipf; /* key n is asked for n^-zipf times as often as the first; 0: all alike */
     uint64_t cost;
