@@ -10,13 +10,10 @@
  * Guards: src/check/all_direct.c
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "support/stops.h"
 #include "support/support.h"
 
 #define THREADS  6
@@ -59,25 +56,6 @@ static void open_world(uint64_t limit, bool gives_back)
     atomic_store(&d.ready, 0);
 }
 
-/* Stops the thread that the timer belongs to. */
-static void stop_for_a_moment(int number)
-{
-    (void) number;
-    const struct timespec moment = {.tv_nsec = 20000};
-    (void) nanosleep(&moment, NULL);
-}
-
-static timer_t start_stops(void)
-{
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
-    event._sigev_un._tid = (pid_t) syscall(SYS_gettid);
-    const struct itimerspec often = {.it_interval.tv_nsec = 500000, .it_value.tv_nsec = 500000};
-    timer_t timer;
-    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
-    assert_int_equal(timer_settime(timer, 0, &often, NULL), 0);
-    return timer;
-}
-
 /* A random part of the keys, in a random order: the last is charged without being held. */
 static size_t random_keys(uint64_t *rng, size_t at[KEYS], weir_key keys[KEYS])
 {
@@ -110,7 +88,7 @@ static void *ask(void *arg)
     (void) arg;
     uint64_t rng = atomic_fetch_add(&d.seed, UINT64_C(0x9e3779b97f4a7c15));
     (void) threads_meet(&d.ready, THREADS);
-    const timer_t timer = start_stops();
+    const timer_t timer = stops_start(500);
     for (int i = 0; i < REQUESTS; i++) {
         size_t at[KEYS];
         weir_key keys[KEYS];
@@ -124,14 +102,13 @@ static void *ask(void *arg)
         }
         weir_detach(t);
     }
-    (void) timer_delete(timer);
+    stops_end(timer);
     return NULL;
 }
 
 static void play(uint64_t limit, bool gives_back)
 {
-    const struct sigaction action = {.sa_handler = stop_for_a_moment, .sa_flags = SA_RESTART};
-    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    stops_prepare();
     atomic_store(&d.refused, 0);
     atomic_store(&d.passed, 0);
     atomic_store(&d.over, 0);

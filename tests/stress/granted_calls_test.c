@@ -11,12 +11,10 @@
  * src/thread/slot.h, src/thread/settle.c
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "support/stops.h"
 #include "support/support.h"
 
 #define THREADS  6                           /* that use units */
@@ -70,25 +68,6 @@ static void open_world(uint64_t limit, bool asks)
     atomic_store(&d.over, 0);
     atomic_store(&d.beyond, 0);
     atomic_store(&d.refused, 0);
-}
-
-/* Stops the thread that the timer belongs to. */
-static void stop_for_a_moment(int number)
-{
-    (void) number;
-    const struct timespec moment = {.tv_nsec = 20000};
-    (void) nanosleep(&moment, NULL);
-}
-
-static timer_t start_stops(void)
-{
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
-    event._sigev_un._tid = (pid_t) syscall(SYS_gettid);
-    const struct itimerspec often = {.it_interval.tv_nsec = 300000, .it_value.tv_nsec = 300000};
-    timer_t timer;
-    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
-    assert_int_equal(timer_settime(timer, 0, &often, NULL), 0);
-    return timer;
 }
 
 /* Units that this thread has taken. */
@@ -173,14 +152,14 @@ static void *run(void *arg)
     (void) arg;
     uint64_t rng = atomic_fetch_add(&d.seed, UINT64_C(0x9e3779b97f4a7c15));
     const uint64_t number = threads_meet(&d.ready, THREADS + TAKERS);
-    const timer_t timer = start_stops();
+    const timer_t timer = stops_start(300);
     if (number < THREADS) {
         use_units(&rng);
         atomic_fetch_add(&d.done, 1);
     } else {
         take_grants_back(&rng);
     }
-    (void) timer_delete(timer);
+    stops_end(timer);
     return NULL;
 }
 
@@ -198,8 +177,7 @@ static void expect_left(weir_thread *t, size_t p, uint64_t tolerance)
 
 static void play(uint64_t limit, bool asks)
 {
-    const struct sigaction action = {.sa_handler = stop_for_a_moment, .sa_flags = SA_RESTART};
-    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    stops_prepare();
     open_world(limit, asks);
     run_threads(THREADS + TAKERS, run, NULL);
     weir_stats stats;

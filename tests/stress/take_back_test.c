@@ -8,13 +8,10 @@
  * Guards: src/check/all_direct.c
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "support/stops.h"
 #include "support/support.h"
 
 #define STILL    (UINT64_C(366) * 24 * HOUR)
@@ -78,24 +75,6 @@ static void add(struct intervals *intervals, uint64_t from_ns, size_t most)
     }
 }
 
-static void stop_for_a_moment(int number)
-{
-    (void) number;
-    const struct timespec moment = {.tv_nsec = 20000};
-    (void) nanosleep(&moment, NULL);
-}
-
-static timer_t start_stops(void)
-{
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
-    event._sigev_un._tid = (pid_t) syscall(SYS_gettid);
-    const struct itimerspec often = {.it_interval.tv_nsec = 200000, .it_value.tv_nsec = 200000};
-    timer_t timer;
-    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
-    assert_int_equal(timer_settime(timer, 0, &often, NULL), 0);
-    return timer;
-}
-
 /* Each request comes by a new handle, so no key gets a slot. */
 static void ask_for_several(size_t asker)
 {
@@ -105,7 +84,7 @@ static void ask_for_several(size_t asker)
         keys[1 + i] = d.between[asker][i];
     }
     keys[KEYS - 1] = d.last;
-    const timer_t timer = start_stops();
+    const timer_t timer = stops_start(200);
     for (int i = 0; i < REQUESTS; i++) {
         weir_thread *t = weir_attach(d.w);
         const uint64_t from_ns = real_ns();
@@ -116,7 +95,7 @@ static void ask_for_several(size_t asker)
         }
         weir_detach(t);
     }
-    (void) timer_delete(timer);
+    stops_end(timer);
     atomic_fetch_sub(&d.running, 1);
 }
 
@@ -196,8 +175,7 @@ static struct intervals intervals_of(size_t most)
 
 static void play(void)
 {
-    const struct sigaction action = {.sa_handler = stop_for_a_moment, .sa_flags = SA_RESTART};
-    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    stops_prepare();
     for (size_t a = 0; a < ASKERS; a++) {
         d.had[a] = intervals_of(REQUESTS);
     }
