@@ -452,6 +452,55 @@ static void test_a_refund_beyond_a_grant_gives_back_what_was_taken_before_it(voi
     }
 }
 
+/* A slot does not know what other threads have charged since its grant: it counts no more than the limit as left. */
+static void test_a_refund_of_another_threads_units_leaves_no_more_than_the_limit(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < KINDS; i++) {
+        open_limits(&kinds[i], 1);
+        weir_thread *other = weir_attach(d.slots.w);
+        const weir_key *key = &d.slots.keys[0][0];
+        for (int n = 0; n < 300; n++) {
+            assert_true(weir_check(d.slots.t, key, 1, NULL));
+        }
+        assert_true(weir_check(other, key, 1000, NULL));
+        weir_refund(d.slots.t, key, 1300);
+        weir_verdict v;
+        assert_true(weir_check(d.slots.t, key, 1, &v) && v.remaining < 30000);
+        weir_detach(other);
+        assert_int_equal(left(), 30000 - 1);
+        weir_close(d.slots.w);
+    }
+}
+
+static void set_limit(const weir_limit *limit)
+{
+    for (size_t p = 0; p < POLICIES; p++) {
+        d.policies[p] = (weir_policy){.name = names[p], .limits = limit, .limit_count = 1};
+    }
+    set_policies(&d.slots);
+}
+
+/* A refund comes between the publication of a policy set and its epoch: the slot's cell is of the limit before. */
+static void test_a_refund_leaves_a_grant_of_the_policy_set_before(void **state)
+{
+    (void) state;
+    open_limits(&kinds[0], 1);
+    struct tick_line *line = d.slots.t->line;
+    const uint32_t epoch = load_relaxed(&line->epoch);
+    const weir_key *key = &d.slots.keys[0][0];
+    weir_charge(d.slots.t, key, 500);
+    for (int n = 0; n < 300; n++) {
+        assert_true(weir_check(d.slots.t, key, 1, NULL));
+    }
+    set_limit(&kinds[3]);
+    store_relaxed(&line->epoch, epoch);
+    weir_refund(d.slots.t, key, 700); /* of the new limit, which has counted nothing */
+    set_limit(&kinds[0]);
+    assert_int_equal(left(), 30000 - 800);
+    weir_close(d.slots.w);
+}
+
 /* Another thread takes the grant back. What the first one used of it is counted, and can be refunded. */
 static void test_a_refund_finds_its_grant_taken_back(void **state)
 {
@@ -532,6 +581,8 @@ int main(void)
         cmocka_unit_test(test_pairs_of_a_check_and_a_refund_keep_their_grant),
         cmocka_unit_test(test_a_key_that_is_only_charged_or_reserved_gets_grants),
         cmocka_unit_test(test_a_refund_beyond_a_grant_gives_back_what_was_taken_before_it),
+        cmocka_unit_test(test_a_refund_of_another_threads_units_leaves_no_more_than_the_limit),
+        cmocka_unit_test(test_a_refund_leaves_a_grant_of_the_policy_set_before),
         cmocka_unit_test(test_a_refund_finds_its_grant_taken_back),
         cmocka_unit_test(test_a_refund_of_a_denied_key_leaves_the_count_of_denied_units),
         cmocka_unit_test(test_a_refund_in_a_later_window_than_the_grant_is_decided_in_the_table),
