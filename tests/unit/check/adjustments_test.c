@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "process/process.h"
 #include "support/two_handles.h"
+#include "thread/thread.h"
 
 static void test_a_refund_belongs_to_the_window_it_was_taken_from(void **state)
 {
@@ -100,6 +102,51 @@ static void test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked(vo
     pass_time(450 * MILLISECOND);
     assert_true(weir_check(d.u, &d.key, 3, NULL)); /* the next request waits for all three */
     assert_true(weir_reserve(d.t, &d.key, 0, NEVER, &wait_ns) && wait_ns == 300 * MILLISECOND);
+}
+
+/* Of a log, the latest units are those that passed on the grants of both threads: the units before them stay. */
+static void test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 10000, .period_ns = MINUTE};
+    open_limits(&limit, 1);
+    weir_charge(d.t, &d.key, 500);
+    pass_time(30 * SECOND);
+    assert_int_equal(take_both(300), 600);
+    weir_refund(d.t, &d.key, 600);
+    assert_int_equal(left(&d.key), 10000 - 500);
+    pass_time(31 * SECOND);
+    assert_int_equal(left(&d.key), 10000);
+}
+
+/* Units that a request under way holds are before a reservation in the queue. */
+static void test_a_reservation_queues_behind_units_that_are_held(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
+    open_limits(&limit, 1);
+    uint64_t wait_ns;
+    assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 0);
+    struct process *process = d.t->process;
+    const struct policy *policy = load_relaxed(&process->policies)->by_id[d.key.policy];
+    struct cell *cell = &process->table.cells[table_find(&process->table, cell_hash(policy, &d.key, 0))];
+    (void) cell_hold(cell, 2);
+    assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 300 * MILLISECOND);
+    (void) cell_hold(cell, (uint64_t) 0 - 2);
+}
+
+/* Three units of a tenth of a second become three of a twentieth. */
+static void test_a_reservation_waits_by_the_rate_that_a_queue_has_now(void **state)
+{
+    (void) state;
+    weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
+    open_limits(&limit, 1);
+    assert_true(weir_reserve(d.t, &d.key, 3, NEVER, NULL));
+    limit.limit = 20;
+    set_limits(&limit, 1);
+    uint64_t wait_ns;
+    assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns));
+    assert_int_equal(wait_ns, 150 * MILLISECOND);
 }
 
 static void test_a_token_bucket_lends_and_other_limits_have_no_queue(void **state)
@@ -205,6 +252,9 @@ int main(void)
         cmocka_unit_test(test_a_refund_gives_back_what_was_taken_to_any_thread_at_once),
         cmocka_unit_test(test_later_requests_wait_for_what_was_charged),
         cmocka_unit_test(test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked),
+        cmocka_unit_test(test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first),
+        cmocka_unit_test(test_a_reservation_queues_behind_units_that_are_held),
+        cmocka_unit_test(test_a_reservation_waits_by_the_rate_that_a_queue_has_now),
         cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
         cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
         cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
