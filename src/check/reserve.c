@@ -18,7 +18,6 @@
  */
 #include <sched.h>
 
-#include "algorithm/bucket.h"
 #include "base/numbers.h"
 #include "base/rcu.h"
 #include "base/spin.h"
@@ -259,9 +258,8 @@ static bool reserve_direct(const struct check *c, uint64_t max_wait_ns, uint64_t
     const bool there = cell_read(cell, hash, &value);
     const struct state state = cell_state(value);
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    const bool converts = state.a != 0 && bucket_rate_id(state) != rule.rate_id;
     uint64_t place_ns = 0;
-    if (!there || held != 0 || converts || !rule_queue(&rule, state, now_ns, &request, &place_ns)) {
+    if (!there || held != 0 || !rule_queue(&rule, state, now_ns, &request, &place_ns)) {
         return false;
     }
     const struct state charged = rule_charge(&rule, state, now_ns, c->cost);
