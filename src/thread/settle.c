@@ -23,7 +23,7 @@
  *   [S5] A refund to a grant lowers `used` under the lock, while the grant is there. So a settler has read `used`
  *        before the owner took the lock, and the owner finds the grant gone; or the settler takes the lock later, and
  *        reads the lowered `used` [S2]. A refund is never late, and used - accounted is never negative. Partner:
- *        slot_give_back() in slot.h and settle_slot().
+ *        slot_give_back() in slot.h, refund_around_grant() in refund.c, and settle_slot().
  *
  * Progress: the lock is only ever tried.
  */

@@ -135,7 +135,8 @@ static inline uint64_t slot_passed(const struct slot *slot, const struct slot_ac
 
 /*
  * Whether time has stood still, by the tick, since a slot's grant was made in this epoch. What passed on the grant then
- * belongs to the present window, and no bucket has refilled. The slot is locked.
+ * belongs to the present window, and no bucket has refilled. Under a fine clock both hold as of the time of the grant,
+ * by which units of a grant are counted. The slot is locked.
  */
 static inline bool slot_grant_is_present(const struct weir_thread *t, const struct slot *slot,
                                          const struct slot_account *account)
