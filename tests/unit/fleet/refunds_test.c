@@ -130,6 +130,21 @@ static void test_what_is_charged_to_grants_and_given_back_to_them_reaches_the_su
     nodes_stop(&n);
 }
 
+/* A round comes between checks and a refund of more than passed on their grant. */
+static void test_what_is_given_back_beside_a_grant_is_reported(void **state)
+{
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(*state);
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask(&n.node[0], 100), 100);
+    struct bitmap *dirty = &n.node[0].w->limiter.process.table.dirty;
+    bitmap_clear(dirty, cell_of(&n.node[0]));
+    assert_int_equal(bitmap_count(dirty), 0);
+    give_back(&n.node[0], 90);
+    assert_int_equal(bitmap_count(dirty), 1);
+    nodes_stop(&n);
+}
+
 static void test_units_are_given_back_in_full_where_others_ask_as_well(void **state)
 {
     const weir_limit *kind = *state;
@@ -640,6 +655,7 @@ int main(void)
         OVER_ALL(test_units_given_back_can_be_had_by_other_nodes, kinds),
         OVER_ALL(test_refunds_and_charges_reach_the_sum_and_every_node, kinds),
         OVER_ALL(test_what_is_charged_to_grants_and_given_back_to_them_reaches_the_sum_and_every_node, kinds),
+        OVER_ALL(test_what_is_given_back_beside_a_grant_is_reported, kinds),
         OVER_ALL(test_units_are_given_back_in_full_where_others_ask_as_well, kinds),
         OVER_ALL(test_a_charge_above_the_limit_closes_every_node, kinds),
         OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there, kinds),
