@@ -144,4 +144,17 @@ static inline void check_seeds(const weir_policy *policy, unsigned seeds, fleet_
     }
 }
 
+/* One run of a seed. False: it does not hold what is demanded, and has said so. */
+typedef bool fleet_run_fn(uint64_t seed, weir_algorithm algorithm);
+
+/* Runs every seed, so that all that do not hold are told. */
+static inline void expect_all_hold(fleet_run_fn run, weir_algorithm algorithm, unsigned seeds)
+{
+    size_t bad = 0;
+    for (uint64_t i = 0; i < seed_count(seeds); i++) {
+        bad += !run(first_seed() + i, algorithm);
+    }
+    assert_int_equal(bad, 0);
+}
+
 #endif
