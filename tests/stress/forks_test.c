@@ -24,20 +24,9 @@
 static const weir_limit ten = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
 
 /*
- * The sanitizers do not take their own locks for a fork, those of their allocator and of their list of threads: under
- * them no other thread allocates or begins at that moment, and a child has no thread.
+ * A parent whose threads check while it forks. SANITIZED: the sanitizers do not take their own locks for a fork, those
+ * of their allocator and of their list of threads. So no other thread allocates or begins then, and a child has none.
  */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SANITIZED true
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED false
-#endif
-
 struct parent {
     weir *w;
     weir_policy_id policy;

@@ -16,6 +16,18 @@
 #define MILLISECOND UINT64_C(1000000)
 #define HOUR        (3600 * SECOND)
 
+/* Whether a sanitizer slows the test down, and counts its memory and locks. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false
+#endif
+
 /* A clock that the test moves. */
 struct fake_clock {
     uint64_t monotonic_ns, wall_ns;

@@ -166,5 +166,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_sources_stay_in_the_table_while_keys_come_once),
     };
-    return cmocka_run_group_tests_name("stress/admission", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("property/admission", tests, NULL, NULL);
 }
