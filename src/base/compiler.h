@@ -13,12 +13,12 @@
  * Prefetches the cache line of an address, valid or not, which is about to be written.
  *
  * gcc 12 takes a function that does nothing but __builtin_prefetch for one without an effect, and drops the calls of
- * it. The empty assembly is an effect. So the builtin is used here alone.
+ * it. The empty assembly is an effect, as all assembly without outputs. So the builtin is used here alone.
  */
 #define prefetch_line(address)                                                                                         \
     do {                                                                                                               \
         __builtin_prefetch((address), 1);                                                                              \
-        __asm__ volatile("");                                                                                          \
+        __asm__("");                                                                                                   \
     } while (0)
 
 /* A switch, set in a build under ThreadSanitizer, which sees no ordering in assembly: gcc and clang tell of it

@@ -83,10 +83,13 @@ static inline __attribute__((always_inline)) void spend_grants(const struct weir
                                                                const uint64_t *costs, size_t count, bool charged,
                                                                weir_verdict *verdict)
 {
-    const bool begun = charged && verdict != NULL;
     const struct slot *least = charged ? NULL : slots[0];
-    uint64_t least_left = begun ? verdict->remaining : UINT64_MAX;
-    size_t key_index = begun ? verdict->key_index : WEIR_MAX_KEYS_AT_ONCE;
+    uint64_t least_left = UINT64_MAX;
+    size_t key_index = WEIR_MAX_KEYS_AT_ONCE;
+    if (charged && verdict != NULL) {
+        least_left = verdict->remaining;
+        key_index = verdict->key_index;
+    }
     for (size_t i = 0; i < count; i++) {
         struct slot *slot = slots[i];
         if (charged && slot == NULL) {

@@ -45,7 +45,7 @@ static uint64_t unused_ns(const struct rule *rule, struct state state, uint64_t 
 static uint64_t fresh_worth(uint64_t idle_ns)
 {
     const uint64_t time = idle_ns | 8;
-    const unsigned exponent = 63 - (unsigned) __builtin_clzll(time);
+    const uint64_t exponent = 63 - (uint64_t) __builtin_clzll(time);
     return 1 + 64 * 8 - (exponent * 8 + (time >> (exponent - 3) & 7));
 }
 
