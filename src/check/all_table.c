@@ -8,13 +8,13 @@
  */
 #include "check/all_table.h"
 
-#include "base/rcu.h"
 #include "check/check.h"
 #include "check/decide.h"
 #include "check/denial.h"
 #include "check/request.h"
 #include "check/slot_learn.h"
 #include "check/verdict.h"
+#include "thread/rcu.h"
 #include "thread/slot.h"
 
 /* One request that is decided in the table. */

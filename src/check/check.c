@@ -30,7 +30,6 @@
  */
 #include "check/check.h"
 
-#include "base/rcu.h"
 #include "check/decide.h"
 #include "check/direct_charge.h"
 #include "check/renew_grant.h"
@@ -38,6 +37,7 @@
 #include "check/slot_learn.h"
 #include "check/verdict.h"
 #include "policy/override_set.h"
+#include "thread/rcu.h"
 #include "thread/slot.h"
 
 bool check_allow_unattached(weir_verdict *verdict)

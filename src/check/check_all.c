@@ -19,11 +19,11 @@
  *
  * Ordering: [S1] in settle.c. Progress: as weir_check.
  */
-#include "base/rcu.h"
 #include "check/all_direct.h"
 #include "check/all_table.h"
 #include "check/check.h"
 #include "process/process.h"
+#include "thread/rcu.h"
 #include "thread/slot.h"
 #include "thread/tick.h"
 

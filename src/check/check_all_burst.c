@@ -8,9 +8,9 @@
  * Ordering: none of its own. Progress: as weir_check.
  */
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "check/check_burst.h"
 #include "process/process.h"
+#include "thread/rcu.h"
 #include "thread/thread.h"
 
 /* Keys of one part: as many lines stay in a first cache of 32 KiB, and more misses than a core has under way. */

@@ -28,12 +28,12 @@
 
 #include "base/compiler.h"
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "check/check.h"
 #include "check/direct_charge.h"
 #include "process/admission.h"
 #include "process/sync_state.h"
 #include "thread/policy_snapshot.h"
+#include "thread/rcu.h"
 #include "thread/slot.h"
 
 /*

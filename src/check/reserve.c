@@ -19,7 +19,6 @@
 #include <sched.h>
 
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "base/spin.h"
 #include "check/charge.h"
 #include "check/check.h"
@@ -27,6 +26,7 @@
 #include "check/decide.h"
 #include "check/denial.h"
 #include "process/insert.h"
+#include "thread/rcu.h"
 #include "thread/slot.h"
 
 /* What all limits together read. */

@@ -14,12 +14,12 @@
 
 #include "base/clock.h"
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "check/refund.h"
 #include "check/subject.h"
 #include "process/insert.h"
 #include "process/refund_ledger.h"
 #include "thread/limiter.h"
+#include "thread/rcu.h"
 #include "thread/settle.h"
 
 /* Refunds all that one pinned cell has counted. */

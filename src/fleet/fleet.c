@@ -9,11 +9,11 @@
 
 #include "base/numbers.h"
 #include "base/pages.h"
-#include "base/rcu.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/evict.h"
 #include "process/process.h"
+#include "thread/rcu.h"
 #include "thread/tick.h"
 
 /* 12 random hexadecimal digits. */

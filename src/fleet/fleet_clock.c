@@ -18,8 +18,8 @@
 #include <inttypes.h>
 
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "process/process.h"
+#include "thread/rcu.h"
 #include "thread/settle.h"
 #include "thread/tick.h"
 

@@ -12,9 +12,9 @@
 #include <stdio.h>
 
 #include "algorithm/calendar.h"
-#include "base/rcu.h"
 #include "base/text.h"
 #include "limiter/weir_private.h"
+#include "thread/rcu.h"
 
 /* The greatest integer of a structured field. */
 #define INTEGER_MAX UINT64_C(999999999999999)

@@ -13,10 +13,10 @@
 
 #include "base/error.h"
 #include "base/plain.h"
-#include "base/rcu.h"
 #include "fleet/fleet_log.h"
 #include "limiter/weir_private.h"
 #include "policy/entry.h"
+#include "thread/rcu.h"
 
 /* The most bytes of a malformed override that the log quotes. */
 #define QUOTED_SIZE 81

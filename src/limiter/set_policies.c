@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "base/plain.h"
-#include "base/rcu.h"
 #include "limiter/key_overrides.h"
 #include "limiter/weir_private.h"
 #include "policy/file_entries.h"
 #include "policy/validate.h"
+#include "thread/rcu.h"
 
 struct configured_policies {
     size_t count;

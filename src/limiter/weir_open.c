@@ -11,13 +11,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/rcu.h"
 #include "limiter/background.h"
 #include "limiter/bucket_origin.h"
 #include "limiter/options.h"
 #include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 #include "thread/handle.h"
+#include "thread/rcu.h"
 #include "transport/redis/redis.h"
 
 /* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */

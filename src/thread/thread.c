@@ -9,8 +9,8 @@
  */
 #include "thread/thread.h"
 
-#include "base/rcu.h"
 #include "thread/limiter.h"
+#include "thread/rcu.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rcu.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
+#include "thread/rcu.h"
 
 #define MAX_KEYS        5000
 #define SOURCES         (2 * MAX_KEYS)

@@ -30,7 +30,6 @@
 #include <string.h>
 
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "check/check.h"
 #include "check/reset.h"
 #include "limiter/weir_open.h"
@@ -41,6 +40,7 @@
 #include "sim.h"
 #include "support/support.h"
 #include "thread/limiter.h"
+#include "thread/rcu.h"
 #include "transport/loopback/loopback.h"
 
 #define CASES    1500

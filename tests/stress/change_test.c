@@ -2,7 +2,7 @@
 /*
  * Policies change while threads check: every check sees one set or the other.
  *
- * Guards: src/policy/policy_set.c, src/limiter/bucket_origin.c, src/base/rcu.c
+ * Guards: src/policy/policy_set.c, src/limiter/bucket_origin.c, src/thread/rcu.c
  */
 #include <pthread.h>
 #include <sched.h>

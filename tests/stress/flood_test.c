@@ -14,10 +14,10 @@
 #include <string.h>
 
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "limiter/weir_private.h"
 #include "process/insert.h"
 #include "support/support.h"
+#include "thread/rcu.h"
 
 #define OFFENDERS 100
 

@@ -3,7 +3,7 @@
  * Forks amid what threads do. A child has the parent's locks and lists as they were at that moment, and none of its
  * threads: it closes its copy of the weir, opens one of its own, and uses it.
  *
- * Guards: src/limiter/weir_open.c, src/limiter/background.c, src/thread/handle.c, src/base/rcu.c
+ * Guards: src/limiter/weir_open.c, src/limiter/background.c, src/thread/handle.c, src/thread/rcu.c
  */
 #include <pthread.h>
 #include <signal.h>
@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
-#include "base/rcu.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
+#include "thread/rcu.h"
 
 #define FORKS       50
 #define READERS     2

@@ -12,7 +12,6 @@
 
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
-#include "base/rcu.h"
 #include "check/check.h"
 #include "fleet/keys/report.h"
 #include "fleet/tuning.h"
@@ -21,6 +20,7 @@
 #include "process/insert.h"
 #include "process/sync_pool.h"
 #include "support/support.h"
+#include "thread/rcu.h"
 #include "thread/settle.h"
 #include "transport/loopback/loopback.h"
 

@@ -7,9 +7,9 @@
  */
 #include <string.h>
 
-#include "base/rcu.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
+#include "thread/rcu.h"
 
 #define MAX_KEYS 1000
 #define LIMIT    8

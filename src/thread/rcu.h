@@ -15,8 +15,8 @@
  * for the end of a grace period, so a thread must not fork within a read section. A host that uses this flavour of
  * liburcu itself must not run its handlers a second time.
  */
-#ifndef WEIR_BASE_RCU_H
-#define WEIR_BASE_RCU_H
+#ifndef WEIR_THREAD_RCU_H
+#define WEIR_THREAD_RCU_H
 
 /* Whether RCU can be used in a child after fork: 0, or a negative errno value. */
 int rcu_ready(void);

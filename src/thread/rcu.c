@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See rcu.h. */
-#include "base/rcu.h"
+#include "thread/rcu.h"
 
 #include <pthread.h>
 
