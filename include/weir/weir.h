@@ -44,10 +44,9 @@
  * open weirs of its own, before or after that, and use them as any process does, whatever threads of the parent were
  * doing at the fork.
  *
- * The library registers handlers for fork (pthread_atfork): a fork waits for a weir_set_policies that is waiting for
- * checks to end. So three things must not fork: a log function, a clock of the host, and a signal handler that may
- * interrupt a call of weir. A host that uses liburcu-bp itself must not install liburcu-bp's own fork handlers, as weir
- * calls them.
+ * The library registers handlers for fork (pthread_atfork): a fork waits while a thread that ends gives its handles
+ * back. So three things must not fork: a log function, a clock of the host, and a signal handler that may interrupt a
+ * call of weir.
  */
 #ifndef WEIR_H
 #define WEIR_H
@@ -509,8 +508,7 @@ WEIR_API void weir_detach(weir_thread *t);
  * do. One thread at a time uses the handle, and what passes the handle on must order memory, as a mutex, a channel or
  * pthread_join does. In the comments below "the owner of `t`" is then the thread that has the handle at that time.
  *
- * The first slow call of a thread that never attached registers that thread with liburcu, which allocates. NULL is
- * allowed.
+ * NULL is allowed.
  * Threads: the owner. Progress: lock-free. Allocates: nothing.
  */
 WEIR_API void weir_unbind(weir_thread *t);
@@ -891,8 +889,7 @@ typedef enum weir_header_style {
  *
  * Returns the bytes that the text needs without the terminator; a result of `size` or more says that the text was cut.
  * -EINVAL: there is no such style, or `verdict` is NULL. `buffer` may be NULL when `size` is 0.
- * Threads: any; the first call of a thread that never attached registers the thread with liburcu, which allocates.
- * Progress: wait-free. Allocates: nothing else.
+ * Threads: any. Progress: wait-free. Allocates: nothing.
  */
 WEIR_API int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id policy,
                                 const weir_verdict *verdict, char *buffer, size_t size);

@@ -36,6 +36,8 @@
 #define cas_seq_cst(p, e, v)                                                                                           \
     atomic_compare_exchange_strong_explicit((p), (e), (v), memory_order_seq_cst, memory_order_seq_cst)
 #define fence_seq_cst() atomic_thread_fence(memory_order_seq_cst)
+/* Keeps the compiler's order alone: one side of an asymmetric barrier (barrier.h). */
+#define fence_compiler() atomic_signal_fence(memory_order_seq_cst)
 
 /* A counter with one writer: no read-modify-write is needed, and readers may see it a little late. */
 static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)

@@ -163,7 +163,7 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
     all.count = all.entry_count = 0;
     all.denied = all.would_deny = false;
     counter_add(&t->slow_count, 1);
-    rcu_enter();
+    rcu_enter(t);
     const uint32_t epoch = load_acquire(&t->line->epoch);               /* [S4] before the policies */
     const struct policy_set *set = load_acquire(&t->process->policies); /* one set for all keys */
     all_collect(t, set, &all, list);
@@ -183,6 +183,6 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
                                   .fleet_age_ns = UINT64_MAX};
     }
     all_tally(t, &all, pass);
-    rcu_leave();
+    rcu_leave(t);
     return pass;
 }

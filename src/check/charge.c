@@ -140,14 +140,14 @@ static void charge_key(const struct check *c)
 static __attribute__((noinline)) void charge_slow(struct weir_thread *t, const weir_key *key, uint64_t units)
 {
     counter_add(&t->slow_count, 1);
-    rcu_enter();
+    rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = units, .commit = true, .epoch = load_acquire(&t->line->epoch)};
     const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
     c.policy = check_policy(set, key);
     if (c.policy != NULL && c.policy->override == OVERRIDE_NONE && units != 0 && !charge_where_room(&c, set)) {
         charge_key(&c);
     }
-    rcu_leave();
+    rcu_leave(t);
 }
 
 void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)

@@ -299,9 +299,9 @@ static bool check_in_section(struct check *c)
 /* By value: check_slow()'s own stays in registers. */
 static __attribute__((noinline)) bool check_under_rcu(struct check c)
 {
-    rcu_enter();
+    rcu_enter(c.t);
     const bool allowed = check_in_section(&c);
-    rcu_leave();
+    rcu_leave(c.t);
     return allowed;
 }
 

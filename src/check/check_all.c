@@ -175,7 +175,7 @@ static void count_denied_keys(struct weir_thread *t, const struct slots_found *f
 {
     const struct policy_set *set = NULL;
     if (looks) {
-        rcu_enter();
+        rcu_enter(t);
         set = load_acquire(&t->process->policies); /* pairs with the publication in weir_set_policies */
     }
     for (size_t i = 0; i < found->list->count; i++) {
@@ -191,7 +191,7 @@ static void count_denied_keys(struct weir_thread *t, const struct slots_found *f
         }
     }
     if (looks) {
-        rcu_leave();
+        rcu_leave(t);
     }
 }
 
@@ -212,9 +212,9 @@ static void deny(struct weir_thread *t, const struct slots_found *found, size_t 
 static bool charge(struct weir_thread *t, const struct slots_found *found, const struct cold_keys *cold,
                    weir_verdict *verdict)
 {
-    rcu_enter();
+    rcu_enter(t);
     const bool charged = all_direct_charge(t, found, cold, verdict);
-    rcu_leave();
+    rcu_leave(t);
     if (charged) {
         spend_grants(t, found->slots, found->list->costs, found->list->count, true, verdict);
     }

@@ -23,14 +23,14 @@ struct all_burst {
     size_t keys_per_request;
 };
 
-static void prefetch_part(const struct weir_thread *t, const weir_key *keys, size_t count)
+static void prefetch_part(struct weir_thread *t, const weir_key *keys, size_t count)
 {
-    rcu_enter();
+    rcu_enter(t);
     const struct policy_set *set = load_acquire(&t->process->policies); /* a hint: each check loads it again */
     for (size_t i = 0; i < count; i++) {
         burst_prefetch_cells(t, set, &keys[i]);
     }
-    rcu_leave();
+    rcu_leave(t);
 }
 
 /* Checks up to 64 requests. Returns a bit per request: it is allowed. */

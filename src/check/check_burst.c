@@ -297,7 +297,7 @@ static void begin_burst(struct burst *b, struct weir_thread *t)
 static uint64_t check_part(struct weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count)
 {
     struct burst b;
-    rcu_enter(); /* once for all keys: it costs half a key */
+    rcu_enter(t); /* once for all keys: it costs half a key */
     begin_burst(&b, t);
     choose_direct(&b, keys, costs, count);
     find_lines(&b);
@@ -305,7 +305,7 @@ static uint64_t check_part(struct weir_thread *t, const weir_key *keys, const ui
     prepare_swaps(&b, b.missing, b.missing_count);
     const uint64_t bits = swap_all(&b, keys, costs);
     collect_counts(&b);
-    rcu_leave();
+    rcu_leave(t);
     return bits;
 }
 
@@ -352,8 +352,8 @@ void weir_prefetch(weir_thread *t, const weir_key *key)
     if (likely(snapshot->epoch != 0 && snapshot->id == key->policy)) {
         table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
     } else {
-        rcu_enter();
+        rcu_enter(t);
         burst_prefetch_cells(t, load_acquire(&t->process->policies), key); /* a hint: the check loads it again */
-        rcu_leave();
+        rcu_leave(t);
     }
 }

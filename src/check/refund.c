@@ -248,12 +248,12 @@ static void refund_key(struct weir_thread *t, const struct policy *policy, const
 static __attribute__((noinline)) void refund_slow(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
     counter_add(&t->slow_count, 1);
-    rcu_enter();
+    rcu_enter(t);
     const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
     if (policy != NULL && policy->override == OVERRIDE_NONE && cost != 0) {
         refund_key(t, policy, key, cost);
     }
-    rcu_leave();
+    rcu_leave(t);
 }
 
 void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)

@@ -274,7 +274,7 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
                                                    uint64_t max_wait_ns, uint64_t *wait_ns)
 {
     counter_add(&t->slow_count, 1);
-    rcu_enter();
+    rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = cost, .commit = true, .epoch = load_acquire(&t->line->epoch)};
     const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
     c.policy = check_policy(set, key);
@@ -291,7 +291,7 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
     } else {
         pass = reserve_key(t, c.policy, key, cost, max_wait_ns, wait_ns);
     }
-    rcu_leave();
+    rcu_leave(t);
     return pass;
 }
 

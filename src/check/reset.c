@@ -88,11 +88,11 @@ static void reset_member(struct limiter *limiter, const struct policy *policy, c
 
 int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
 {
-    rcu_enter();
+    const unsigned lane = rcu_enter_lane(limiter);
     const struct policy_set *set = load_acquire(&limiter->process.policies);
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
     if (policy == NULL) {
-        rcu_leave();
+        rcu_leave_lane(limiter, lane);
         return -ENOENT;
     }
     if (!limiter->host_time) {
@@ -106,6 +106,6 @@ int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
         member_key.policy = member->id;
         reset_member(limiter, member, &member_key, reachable);
     }
-    rcu_leave();
+    rcu_leave_lane(limiter, lane);
     return 0;
 }

@@ -161,7 +161,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
     fleet_clock_slew(fleet, stepped_ns != 0 ? saturating_sub(monotonic_ns, stepped_ns) : 0);
     fleet->schedule.stepped_ns = monotonic_ns;
 
-    rcu_enter();
+    const unsigned lane = rcu_enter_lane(fleet->limiter);
     /* Acquire: pairs with the publication in weir_set_policies. */
     const struct policy_set *set = load_acquire(&fleet->process->policies);
     if (event == TRANSPORT_ROUND_DONE) {
@@ -181,7 +181,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
         waive_step(fleet, set);
     }
     begin_if_due(fleet, set, monotonic_ns, idle);
-    rcu_leave();
+    rcu_leave_lane(fleet->limiter, lane);
     fleet_clock_step(fleet, monotonic_ns);
 }
 

@@ -70,17 +70,17 @@ void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
     }
     if (!clock->readers_drained) {
         /* A check that read the time before it went back would charge a key that has moved as of that time. */
-        rcu_synchronize();
+        rcu_synchronize(fleet->limiter);
         if (!fleet->clock.move_origin(fleet->clock.move_arg, step_ns)) {
             return;
         }
         clock->readers_drained = true;
     }
     const int64_t done_ns = step_ns < 0 ? step_ns : 0;
-    rcu_enter();
+    const unsigned lane = rcu_enter_lane(fleet->limiter);
     const bool done = clock_shift_step(fleet, load_acquire(&fleet->process->policies),
                                        monotonic_ns + offset_of(fleet) - (uint64_t) done_ns, step_ns);
-    rcu_leave();
+    rcu_leave_lane(fleet->limiter, lane);
     if (!done || (step_ns > 0 && !fleet->clock.move_origin(fleet->clock.move_arg, step_ns))) {
         return;
     }

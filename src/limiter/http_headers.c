@@ -117,14 +117,15 @@ int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id po
         return -EINVAL;
     }
     struct text text = {.buffer = buffer, .size = size, .length = 0};
-    text_add(&text, "%s", ""); /* terminated, whatever follows */
-    rcu_enter();
+    text_add(&text, "%s", "");                                /* terminated, whatever follows */
+    struct limiter *limiter = (struct limiter *) &w->limiter; /* only its readers are counted */
+    const unsigned lane = rcu_enter_lane(limiter);
     /* Acquire: pairs with the publication in weir_set_policies. */
     const struct policy_set *set = load_acquire(&w->limiter.process.policies);
     const struct policy *found = policy <= WEIR_MAX_POLICIES ? set->by_id[policy] : NULL;
     if (found != NULL && verdict->limit_index < found->limit_count) {
         add_style(&text, style, w, found, verdict);
     }
-    rcu_leave();
+    rcu_leave_lane(limiter, lane);
     return (int) text.length;
 }

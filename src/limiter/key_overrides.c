@@ -42,7 +42,7 @@ static int publish(weir *w, struct override_faults *faults)
     store_release(&set->overrides, compiled);
     store_relaxed(&w->override_count, overrides_count(compiled));
     tick_epoch(&w->limiter);
-    rcu_synchronize();
+    rcu_synchronize(&w->limiter);
     overrides_free(old);
     return 0;
 }

@@ -89,7 +89,7 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     store_relaxed(&w->override_count, overrides_count(overrides));
     store_release(&w->limiter.process.policies, set); /* [S4] the set, then the epoch */
     tick_epoch(&w->limiter);
-    rcu_synchronize();
+    rcu_synchronize(&w->limiter);
     policy_set_free(old);
     return 0;
 }

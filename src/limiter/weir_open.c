@@ -17,7 +17,6 @@
 #include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 #include "thread/handle.h"
-#include "thread/rcu.h"
 #include "transport/redis/redis.h"
 
 /* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */
@@ -108,11 +107,10 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     poll_set_init(&w->poll_set);
     w->pid = getpid();
     w->options = *options;
-    int result = rcu_ready();
-    result = result != 0 ? result : locks_init(w);
+    int result = locks_init(w);
     if (result != 0) {
         free(w);
-        return error_set(error, result, "no locks or fork handlers to be had: %s", strerror(-result));
+        return error_set(error, result, "no locks to be had: %s", strerror(-result));
     }
     w->limiter.tick_ns = options->tick_us * NS_PER_US;
     if (options->clock != NULL) {

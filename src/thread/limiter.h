@@ -11,6 +11,19 @@
 #include "thread/thread.h"
 #include "thread/tick.h"
 
+/* Read sections of callers without a handle (rcu.c). Lanes keep such callers from writing one line. */
+#define RCU_LANES 8
+
+struct rcu_lane {
+    _Alignas(CACHE_LINE) _Atomic uint32_t inside[2]; /* callers in a section, by the phase they found */
+};
+
+struct rcu {
+    struct rcu_lane lanes[RCU_LANES];
+    _Alignas(CACHE_LINE) _Atomic uint32_t lock; /* of the one caller that waits for readers */
+    _Atomic uint32_t phase;
+};
+
 struct limiter {
     struct tick_line line;
     struct process process;
@@ -18,6 +31,7 @@ struct limiter {
     uint32_t max_threads;
     _Atomic uint32_t thread_high; /* threads[] in use lie below */
     const weir_clock *clock;
+    struct rcu rcu;
     uint64_t tick_ns;
     bool host_time; /* time moves only in weir_poll */
     bool grants;    /* false: no asymmetric barrier here, everything is decided in the table */

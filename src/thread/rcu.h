@@ -1,28 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Read-copy-update: the adapter to liburcu's "bulletproof" flavour. Its threads need not register, which a library
- * cannot ask of its host's threads; and the host may use any flavour of its own beside it.
+ * Read-copy-update: readers of the policy set, and when a set may be freed. A read section is a few plain stores, so
+ * that a slow pass may have one. The counters lie beside the table, where other readers than threads of this process
+ * may have theirs.
  *
- * What this file relies on: rcu_synchronize returns after every read section that was open at the call has ended, and
- * is a full barrier. ThreadSanitizer cannot see into liburcu's assembly, so rcu.c announces the ordering to it.
+ * A thread with a handle counts in the handle (weir_thread.rcu_count): an odd count means that the thread is in a
+ * section. Callers without a handle count in lanes that several of them may share.
  *
- * Fork. A child has none of the parent's threads, but a copy of liburcu's list of them. The child would wait for ever
- * for a thread of the parent that was in a read section. So liburcu's handlers run around every fork() of the process,
- * from the loading of this library to its unloading; afterwards the child's list has only the thread that forked.
+ * Ordering
+ *   [R1] The reader's count, then what it reads: rcu_enter against rcu_synchronize, which publishes first and looks at
+ *        the counts then. The asymmetric barrier stands between the two (barrier.h), or a fence of the reader where
+ *        this kernel has none. So the reader sees what was published, or its count is seen.
+ *   [R2] The end of a section: rcu_leave stores the count with release, rcu_synchronize loads it with acquire.
  *
- * The handlers are registered that early because a fork takes locks in the reverse order of registration. A host may
- * hold a lock of its own while it calls weir, and take that lock for a fork too; then both orders agree. A fork waits
- * for the end of a grace period, so a thread must not fork within a read section. A host that uses this flavour of
- * liburcu itself must not run its handlers a second time.
+ * Progress: rcu_enter and rcu_leave are wait-free. rcu_synchronize blocks for as long as the longest section lasts.
  */
 #ifndef WEIR_THREAD_RCU_H
 #define WEIR_THREAD_RCU_H
 
-/* Whether RCU can be used in a child after fork: 0, or a negative errno value. */
-int rcu_ready(void);
+#include "base/atomics.h"
+#include "thread/limiter.h"
+#include "thread/thread.h"
 
-void rcu_enter(void);
-void rcu_leave(void);
-void rcu_synchronize(void); /* blocks; must not be called within a read section */
+/* A read section of a thread with a handle; sections may be nested. */
+static inline void rcu_enter(struct weir_thread *t)
+{
+    if (t->rcu_depth++ != 0) {
+        return;
+    }
+    counter_add(&t->rcu_count, 1);
+    if (unlikely(!t->limiter->grants)) {
+        fence_seq_cst(); /* [R1] no asymmetric barrier here */
+    }
+    fence_compiler(); /* [R1] */
+}
+
+static inline void rcu_leave(struct weir_thread *t)
+{
+    if (--t->rcu_depth == 0) {
+        store_release(&t->rcu_count, load_relaxed(&t->rcu_count) + 1); /* [R2] */
+    }
+}
+
+/* A read section of a caller without a handle. Returns what ends it; sections may be nested. */
+unsigned rcu_enter_lane(struct limiter *limiter);
+void rcu_leave_lane(struct limiter *limiter, unsigned lane);
+
+/* Returns when all read sections that were open at the call have ended. Blocks; not to be called within a section. */
+void rcu_synchronize(struct limiter *limiter);
 
 #endif

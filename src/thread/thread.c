@@ -10,7 +10,6 @@
 #include "thread/thread.h"
 
 #include "thread/limiter.h"
-#include "thread/rcu.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
 
@@ -25,9 +24,6 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
             /* Publishes the slots' set-up to settlers, which load thread_high with acquire. */
             while (high < i + 1 && !cas_seq_cst(&limiter->thread_high, &high, i + 1)) {
             }
-            /* A thread's first read section registers it with liburcu, which allocates: here, and not in a check. */
-            rcu_enter();
-            rcu_leave();
             return t;
         }
     }

@@ -58,7 +58,9 @@ struct weir_thread {
     _Atomic uint64_t owner; /* HANDLE_*, or a token */
     /* Counters of the owner. */
     _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
-    uint64_t looked_count; /* slow_count when it last looked at the clock */
+    uint64_t looked_count;      /* slow_count when it last looked at the clock */
+    _Atomic uint64_t rcu_count; /* odd: in a read section (rcu.h) */
+    uint64_t rcu_depth;         /* sections that are open, one within the other */
     _Atomic uint64_t unknown_count, untracked_count;
     struct admission_counts admissions;
     _Atomic uint64_t late_units;                /* added to by settlers */

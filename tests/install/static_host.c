@@ -8,7 +8,7 @@
 #include <weir/weir.h>
 
 int history_init(void);
-void rcu_enter(void);
+void rcu_synchronize(void);
 int table_open(void);
 int error_set(void);
 int pages_reserve(void);
@@ -20,7 +20,7 @@ int history_init(void)
     return ++calls;
 }
 
-void rcu_enter(void)
+void rcu_synchronize(void)
 {
     calls++;
 }
@@ -62,7 +62,7 @@ int main(void)
     if (calls != 0) {
         return fprintf(stderr, "the library called functions of the program\n"), 1;
     }
-    rcu_enter();
+    rcu_synchronize();
     printf("%u allowed, %d own\n", allowed, history_init() + table_open() + error_set() + pages_reserve());
     return allowed == 2 || allowed == 4 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -14,7 +14,7 @@ import tempfile
 import tap
 from tap import Failed, run
 
-LIBRARIES = ["-lurcu-bp", "-lurcu-common", "-lhiredis", "-lyaml", "-lnettle", "-pthread"]
+LIBRARIES = ["-lhiredis", "-lyaml", "-lnettle", "-pthread"]
 
 
 def main():

@@ -82,10 +82,10 @@ static uint64_t next_source(struct traffic *traffic)
 
 static bool is_held(const struct traffic *traffic, const weir_key *key)
 {
-    rcu_enter();
+    rcu_enter(traffic->t);
     const struct policy_set *set = load_acquire(&traffic->w->limiter.process.policies);
     const uint64_t hash = cell_hash(set->by_id[traffic->policy], key, 0);
-    rcu_leave();
+    rcu_leave(traffic->t);
     return table_find(&traffic->w->limiter.process.table, hash) != TABLE_NONE;
 }
 

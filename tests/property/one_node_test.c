@@ -257,7 +257,7 @@ static bool told_of(const struct play *p, const weir_key *key)
 {
     const struct process *process = &p->shared->limiter.process;
     bool counts = true;
-    rcu_enter();
+    rcu_enter(p->shared_thread);
     const struct policy *policy = check_policy(load_acquire(&process->policies), key);
     for (size_t l = 0; l < policy->limit_count; l++) {
         const uint32_t at = table_find(&process->table, cell_hash(policy, key, l));
@@ -265,7 +265,7 @@ static bool told_of(const struct play *p, const weir_key *key)
         counts = counts && (policy->limits[l].rule.calendar == WEIR_CALENDAR_NONE ||
                             (sync != NULL && load_relaxed(&sync->allowance.since_ns) != 0));
     }
-    rcu_leave();
+    rcu_leave(p->shared_thread);
     return counts;
 }
 
@@ -435,11 +435,11 @@ static void check_all_both(struct play *p, uint64_t *rng, uint64_t cost)
 /* Whether the fleet is told of a reset later. */
 static bool outage_now(const struct play *p, size_t policy, size_t key)
 {
-    rcu_enter();
+    rcu_enter(p->shared_thread);
     const struct process *process = &p->shared->limiter.process;
     const struct policy *its = check_policy(load_acquire(&process->policies), &p->shared_keys[policy][key]);
     const bool fleet = load_relaxed(&its->outage_mode) == OUTAGE_MODE_NONE;
-    rcu_leave();
+    rcu_leave(p->shared_thread);
     return !fleet || load_relaxed(&p->shared->fleet.stats.link) != WEIR_LINK_UP;
 }
 

@@ -103,12 +103,12 @@ static void run_flood(struct flood *f, uint64_t each)
 
 static bool is_there(const struct flood *f, uint64_t name)
 {
-    rcu_enter();
+    rcu_enter(f->t);
     const struct policy_set *set = load_acquire(&f->w->limiter.process.policies);
     const weir_key key = key_of(f, &name);
     const bool there =
         table_find(&f->w->limiter.process.table, cell_hash(set->by_id[f->policy], &key, 0)) != TABLE_NONE;
-    rcu_leave();
+    rcu_leave(f->t);
     return there;
 }
 

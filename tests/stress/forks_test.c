@@ -62,11 +62,11 @@ static void *linger(void *arg)
 {
     struct parent *parent = arg;
     while (!stopped(parent)) {
-        rcu_enter();
+        const unsigned lane = rcu_enter_lane(&parent->w->limiter);
         store_release(&parent->reading, 1);
         const struct timespec nap = {.tv_nsec = 2000000};
         (void) nanosleep(&nap, NULL);
-        rcu_leave();
+        rcu_leave_lane(&parent->w->limiter, lane);
     }
     return NULL;
 }
@@ -81,20 +81,21 @@ static void *reload(void *arg)
     return NULL;
 }
 
-static void *enter_once(void *arg)
+/* Its handle is given back when the thread ends. */
+static void *attach_once(void *arg)
 {
-    rcu_enter();
-    rcu_leave();
+    struct parent *parent = arg;
+    (void) weir_attach(parent->w);
     return arg;
 }
 
-/* Threads that come into liburcu's list, and go. */
+/* Threads that attach, and end. */
 static void *come_and_go(void *arg)
 {
     struct parent *parent = arg;
     while (!stopped(parent)) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, enter_once, NULL) == 0) {
+        if (pthread_create(&thread, NULL, attach_once, parent) == 0) {
             (void) pthread_join(thread, NULL);
         }
         const struct timespec nap = {.tv_nsec = 100000}; /* the children need the machine as well */

@@ -101,10 +101,10 @@ static inline uint32_t cell_at(const struct node *node, const struct policy **po
 /* As cell_at, for a caller that needs no policy. */
 static inline uint32_t cell_of(const struct node *node)
 {
-    rcu_enter();
+    rcu_enter(node->t);
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
-    rcu_leave();
+    rcu_leave(node->t);
     return at;
 }
 
@@ -146,11 +146,11 @@ static inline void node_open(struct nodes *n, int i, int64_t wrong_ns)
     if (!n->key_is_new) {
         /* Before the node knows of other nodes: all of the limit is its own until the fleet answers. */
         (void) look(node);
-        rcu_enter();
+        rcu_enter(node->t);
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
         (void) sync_at(&node->w->limiter.process, at, &policy->limits[0].rule, tick_now(node->t, policy));
-        rcu_leave();
+        rcu_leave(node->t);
     }
 }
 
@@ -332,7 +332,7 @@ static inline uint64_t room(struct node *node)
 {
     (void) look(node); /* a peek brings a log up to date */
     struct limiter *limiter = &node->w->limiter;
-    rcu_enter();
+    rcu_enter(node->t);
     tick_epoch(limiter);
     (void) settle_lapsed(limiter); /* charges the units that passed on grants */
     const struct policy *policy;
@@ -341,7 +341,7 @@ static inline uint64_t room(struct node *node)
     const struct rule rule = policy_rule(&policy->limits[0]);
     const uint64_t left = rule_headroom(&rule, cell_state(dwcas_read(&limiter->process.table.cells[at].state)),
                                         tick_now(node->t, policy));
-    rcu_leave();
+    rcu_leave(node->t);
     return left;
 }
 
@@ -372,7 +372,7 @@ static inline void serve_whole(struct cell *cell, const struct sync_full *sync, 
 static inline void know_all(struct node *node)
 {
     struct process *process = &node->w->limiter.process;
-    rcu_enter();
+    rcu_enter(node->t);
     const struct policy *policy = check_policy(load_acquire(&process->policies), &node->key);
     assert_non_null(policy);
     const uint64_t now_ns = tick_now(node->t, policy);
@@ -391,17 +391,17 @@ static inline void know_all(struct node *node)
         store_relaxed(&sync->allowance.flags, 0);
         store_relaxed(&sync->allowance.quota_unacked, 0);
     }
-    rcu_leave();
+    rcu_leave(node->t);
 }
 
 /* Asks in a test that is not about sharing: all that the state has room for passes. */
 static inline uint64_t ask_freely(struct node *node, uint64_t times)
 {
     struct limiter *limiter = &node->w->limiter;
-    rcu_enter();
+    rcu_enter(node->t);
     tick_epoch(limiter);
     (void) settle_lapsed(limiter); /* by the allowance before know_all */
-    rcu_leave();
+    rcu_leave(node->t);
     know_all(node);
     return ask(node, times);
 }
@@ -409,7 +409,7 @@ static inline uint64_t ask_freely(struct node *node, uint64_t times)
 /* Whether a node goes by a fraction of its key's limit: the fleet has not answered of the key. */
 static inline bool goes_by_fraction(const struct node *node)
 {
-    rcu_enter();
+    rcu_enter(node->t);
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
@@ -419,21 +419,21 @@ static inline bool goes_by_fraction(const struct node *node)
     const bool unanswered = rule_is_queue(rule) ? load_relaxed(&sync->allowance.since_ns) == 0
                                                 : load_relaxed(&sync->allowance.fraction) != 0;
     const bool by_part = unanswered || load_relaxed(&sync->allowance.quota_unacked) != 0;
-    rcu_leave();
+    rcu_leave(node->t);
     return by_part;
 }
 
 /* Marks the node's key as urgent: the next round reports it, and comes as soon as a round may. */
 static inline void make_urgent(struct node *node)
 {
-    rcu_enter();
+    rcu_enter(node->t);
     struct process *process = &node->w->limiter.process;
     const struct policy *policy;
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
     bitmap_set(&process->table.urgent, at);
     store_relaxed(&process->urgent, 1);
-    rcu_leave();
+    rcu_leave(node->t);
 }
 
 /* Every node reports all units and gets the answers. No node uses a unit, and no time passes. */
@@ -444,7 +444,7 @@ static inline void agree(struct nodes *n)
         if (node->w == NULL) {
             continue;
         }
-        rcu_enter();
+        rcu_enter(node->t);
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
         if (at != TABLE_NONE) {
@@ -455,7 +455,7 @@ static inline void agree(struct nodes *n)
             struct sync_full *sync = sync_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
             store_relaxed(&sync->allowance.quota_unacked, !rule_is_bucket(rule) && !rule_has_history(rule));
         }
-        rcu_leave();
+        rcu_leave(node->t);
         assert_int_equal(weir_sync(node->w, 5000), 0);
     }
 }

@@ -246,7 +246,7 @@ static void before_init(struct before *b, weir_algorithm algorithm)
     b->limit = (weir_limit){.algorithm = algorithm, .limit = 1000, .period_ns = SECOND};
     b->policy = patient_policy_of(&b->limit);
     nodes_start(&b->n, &b->policy, 1);
-    rcu_enter();
+    rcu_enter(b->n.node[0].t);
     const struct policy *policy;
     const uint32_t at = cell_at(&b->n.node[0], &policy);
     b->rule = policy_rule(&policy->limits[0]);
@@ -258,13 +258,13 @@ static void before_init(struct before *b, weir_algorithm algorithm)
     store_relaxed(&b->sync->allowance.level, 0);
     store_relaxed(&b->sync->allowance.remote_rate, 0);
     store_relaxed(&b->sync->allowance.inspected_ns, b->start_ns); /* no other node used the key lately */
-    rcu_leave();
+    rcu_leave(b->n.node[0].t);
 }
 
 /* Units that may pass `into_ns` into a window without units, when the window before has `previous`. */
 static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous)
 {
-    rcu_enter();
+    rcu_enter(b->n.node[0].t);
     const struct policy *policy;
     const uint32_t at = cell_at(&b->n.node[0], &policy);
     const struct state state = window_state(b->seq, 0, previous);
@@ -277,7 +277,7 @@ static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous
                                           .now_ns = now_ns,
                                           .cell = at};
     const uint64_t left = allowance_left(&b->n.node[0].w->limiter.process, &query);
-    rcu_leave();
+    rcu_leave(b->n.node[0].t);
     return left;
 }
 

@@ -228,7 +228,7 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
         struct subject s;
         struct node *node = subject_start(&s, WEIR_TOKEN_BUCKET, WEIR_OUTAGE_OPEN);
         struct limiter *limiter = &node->w->limiter;
-        rcu_enter();
+        rcu_enter(node->t);
         const struct policy *policy;
         const uint32_t at = cell_at(node, &policy);
         const struct rule *rule = &policy->limits[0].rule;
@@ -247,7 +247,7 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
         }
         const uint64_t owed = sync->demand.known_time;
         const uint64_t expected = now + (uint64_t) cases[i].owed * rule->unit;
-        rcu_leave();
+        rcu_leave(node->t);
         assert_true(set);
         assert_int_equal(owed, expected);
         nodes_stop(&s.n);
@@ -273,7 +273,7 @@ static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
         pass(&n, 10); /* the grant ends: units that come back to one are no refund in the table */
         give_back(node, 3);
         pass(&n, TWO_INTERVALS);
-        rcu_enter();
+        rcu_enter(node->t);
         const struct policy *inside;
         struct process *process = &node->w->limiter.process;
         const uint32_t at = cell_at(node, &inside);
@@ -289,7 +289,7 @@ static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
         const struct state is = cell_state(dwcas_read(&process->table.cells[at].state));
         const uint32_t moved = (seq + (uint32_t) windows) & WINDOW_SEQ_MASK;
         sync = sync_at(process, at, rule, now_ns);
-        rcu_leave();
+        rcu_leave(node->t);
         assert_int_equal(window_seq(was), seq);
         assert_int_equal(back, 3);
         assert_int_equal(window_seq(is), moved);

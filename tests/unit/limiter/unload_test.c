@@ -81,22 +81,9 @@ static void test_a_thread_that_attached_may_end_after_the_library_is_unloaded(vo
     }
 }
 
-/* liburcu, which has a destructor of its own, is kept: without it the thread must end first. */
-static void keep_liburcu(void)
-{
-    void *plugin = dlopen(PLUGIN_PATH, RTLD_NOW | RTLD_LOCAL);
-    void *function = plugin != NULL ? dlsym(plugin, "urcu_bp_read_lock") : NULL;
-    Dl_info found;
-    assert_non_null(function);
-    assert_int_not_equal(dladdr(function, &found), 0);
-    assert_non_null(dlopen(found.dli_fname, RTLD_NOW | RTLD_LOCAL));
-    assert_int_equal(dlclose(plugin), 0);
-}
-
 static void test_and_after_a_plugin_is_unloaded_that_holds_the_library(void **state)
 {
     (void) state;
-    keep_liburcu();
     for (int round = 0; round < 3; round++) {
         outlive(PLUGIN_PATH, false);
     }

@@ -31,11 +31,11 @@ static weir_key named(const struct subject *s, const uint64_t *name)
 
 static bool is_held(const struct subject *s, uint64_t name)
 {
-    rcu_enter();
+    rcu_enter(s->t);
     const struct policy_set *set = load_acquire(&s->w->limiter.process.policies);
     const weir_key key = named(s, &name);
     const bool held = table_find(&s->w->limiter.process.table, cell_hash(set->by_id[s->policy], &key, 0)) != TABLE_NONE;
-    rcu_leave();
+    rcu_leave(s->t);
     return held;
 }
 

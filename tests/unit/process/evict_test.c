@@ -73,12 +73,12 @@ static uint64_t returned(const struct node *node)
 /* Whether a node's sketch has a usage record of its key. */
 static bool is_remembered(const struct node *node)
 {
-    rcu_enter();
+    rcu_enter(node->t);
     const struct policy *policy = check_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct usage usage =
         sketch_find(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), LIMIT, now_ns);
-    rcu_leave();
+    rcu_leave(node->t);
     return usage.units != 0;
 }
 
@@ -171,7 +171,7 @@ static void test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_to
 /* Gives a key a usage record that is wrong. */
 static void remember_wrongly(struct node *node, uint64_t units)
 {
-    rcu_enter();
+    rcu_enter(node->t);
     const struct policy *policy = check_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct rule *rule = &policy->limits[0].rule;
@@ -180,7 +180,7 @@ static void remember_wrongly(struct node *node, uint64_t units)
     const struct usage usage = rule_usage(rule, used, now_ns);
     (void) sketch_record(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), usage, SKETCH_REFUSED,
                          now_ns);
-    rcu_leave();
+    rcu_leave(node->t);
 }
 
 static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_all_again(void **state)

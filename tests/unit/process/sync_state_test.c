@@ -35,10 +35,10 @@ static void subject_start(struct subject *s, weir_algorithm algorithm, uint64_t 
         node_open(&s->n, i, 0);
     }
     s->process = &s->n.node[0].w->limiter.process;
-    rcu_enter();
+    rcu_enter(s->n.node[0].t);
     s->at = cell_at(&s->n.node[0], &s->inside);
     s->rule = &s->inside->limits[0].rule;
-    rcu_leave();
+    rcu_leave(s->n.node[0].t);
     assert_false(s->process->syncs.all);
 }
 

@@ -387,10 +387,10 @@ static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_ha
     const weir_policy_id id = set_one_policy(p.w, &ten, 1, WEIR_SCOPE_PROCESS);
     assert_int_equal(deny(&p, id, "k", 13, 1), 3);
     const weir_key key = weir_make_key(p.w, id, "k", 1);
-    rcu_enter();
+    rcu_enter(p.t);
     const uint32_t at = table_find(&p.w->limiter.process.table,
                                    cell_hash(load_acquire(&p.w->limiter.process.policies)->by_id[id], &key, 0));
-    rcu_leave();
+    rcu_leave(p.t);
     struct denied_entry *entry = &p.w->limiter.process.top_denied.entries[at];
     assert_int_equal(load_acquire(&entry->naming), NAMING_DONE);
     store_release(&entry->naming, NAMING_BEGUN);
