@@ -301,7 +301,7 @@ static void count_charged(struct direct_all *all)
         }
         counter_add(&t->tallies[k->policy->id].allowed, 1);
     }
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
 }
 
 /* Plans all keys. False: the table must decide. */

@@ -37,7 +37,7 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
     for (size_t i = 0; i < list->count; i++) {
         const struct policy *policy = check_policy(set, &list->keys[i]);
         if (policy == NULL) {
-            counter_add(&t->unknown_count, 1);
+            counter_add(&t->shared->unknown_count, 1);
         } else if (policy->override != OVERRIDE_NONE) {
             const bool denies = policy->override == OVERRIDE_DENY;
             all->entries[all->entry_count++] = policy;
@@ -146,7 +146,7 @@ static bool all_decide(struct weir_thread *t, struct all *all, uint32_t epoch, w
     all_take_slots(t, all, epoch, r.now_ns);
     decide_request(&r, true);
     all_learn_decisions(t, all, epoch, &r);
-    counter_add(&t->untracked_count, decision.untracked);
+    counter_add(&t->shared->untracked_count, decision.untracked);
     if (verdict != NULL) {
         verdict_write(verdict, t, all->claims[decision.key_index].policy, &decision, r.now_ns);
         verdict->allowed = decision.allowed;
@@ -162,7 +162,7 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
     struct all all;
     all.count = all.entry_count = 0;
     all.denied = all.would_deny = false;
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     const uint32_t epoch = load_acquire(&t->line->epoch);               /* [S4] before the policies */
     const struct policy_set *set = load_acquire(&t->process->policies); /* one set for all keys */

@@ -91,7 +91,7 @@ static uint64_t charge_limit(const struct subject *s, size_t limit, uint64_t uni
     switch (rule_kind(&rule)) {
     case RULE_HISTORY:
         if (!history_store_charge(s->process, at, &rule, s->now_ns, units)) {
-            counter_add(&s->t->untracked_count, 1);
+            counter_add(&s->t->shared->untracked_count, 1);
         }
         break;
     case RULE_WINDOW:
@@ -119,7 +119,7 @@ static void charge_key(const struct check *c)
     struct weir_thread *t = c->t;
     struct subject s;
     if (!subject_pin(&s, t, c->policy, c->key)) {
-        counter_add(&t->untracked_count, 1);
+        counter_add(&t->shared->untracked_count, 1);
         return;
     }
     bool over = false;
@@ -139,7 +139,7 @@ static void charge_key(const struct check *c)
 
 static __attribute__((noinline)) void charge_slow(struct weir_thread *t, const weir_key *key, uint64_t units)
 {
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = units, .commit = true, .epoch = load_acquire(&t->line->epoch)};
     const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */

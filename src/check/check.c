@@ -51,7 +51,7 @@ bool check_allow_unattached(weir_verdict *verdict)
 
 bool check_allow_unknown(struct weir_thread *t, weir_verdict *verdict)
 {
-    counter_add(&t->unknown_count, 1);
+    counter_add(&t->shared->unknown_count, 1);
     return check_allow_unattached(verdict);
 }
 
@@ -167,7 +167,7 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
         }
     }
     if (c->commit) {
-        counter_add(&t->untracked_count, decision.untracked);
+        counter_add(&t->shared->untracked_count, decision.untracked);
         check_tally(t, c->policy, decision.allowed);
     }
     if (index != SLOT_NONE) {
@@ -201,7 +201,7 @@ static inline __attribute__((always_inline)) enum slot_answer check_by_slot(stru
     if (snapshot == NULL || !try_charge(c, snapshot)) {
         return SLOT_NO_ANSWER;
     }
-    counter_add(&c->t->slow_count, 1);
+    counter_add(&c->t->shared->slow_count, 1);
     return SLOT_ALLOWED;
 }
 
@@ -220,7 +220,7 @@ static __attribute__((noinline)) enum charge charge_unguessed(struct weir_thread
         return CHARGE_FAILED;
     }
     counter_add(&t->tallies[snapshot->id].allowed, 1);
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     return CHARGE_DONE;
 }
 
@@ -247,7 +247,7 @@ static inline __attribute__((always_inline)) enum charge charge_cold(struct weir
         return charge_unguessed(t, key, cost, verdict, cell);
     }
     counter_add(&t->tallies[snapshot->id].allowed, 1);
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     if (verdict != NULL) {
         const struct direct_answer how = {.state = {swap.to.a, swap.to.b & STATE_B_MASK}, .held = held};
         direct_verdict(verdict, t, snapshot, &how);
@@ -272,7 +272,7 @@ static void give_slot(struct check *c)
 static bool check_in_section(struct check *c)
 {
     struct weir_thread *t = c->t;
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     c->epoch = c->commit ? load_acquire(&t->line->epoch) : EPOCH_ASLEEP; /* [S4] */
     const struct policy_set *set = load_acquire(&t->process->policies);  /* [S4] */
     c->policy = check_policy(set, c->key);
@@ -362,7 +362,7 @@ bool check_without_slot(struct weir_thread *t, const struct policy *policy, cons
 {
     const struct check c = {
         .t = t, .key = key, .cost = cost, .commit = true, .epoch = EPOCH_ASLEEP, .policy = policy, .now_ns = now_ns};
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     return decide_in_table(&c);
 }
 

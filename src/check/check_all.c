@@ -185,7 +185,7 @@ static void count_denied_keys(struct weir_thread *t, const struct slots_found *f
         }
         const struct policy *policy = check_policy(set, &found->list->keys[i]);
         if (policy == NULL) {
-            counter_add(&t->unknown_count, 1);
+            counter_add(&t->shared->unknown_count, 1);
         } else {
             check_tally(t, policy, policy->mode == WEIR_SHADOW && policy->override != OVERRIDE_DENY);
         }

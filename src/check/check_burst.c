@@ -275,7 +275,7 @@ static void collect_counts(struct burst *b)
         counter_add(&b->t->tallies[b->snapshots[i].policy->id].allowed, b->snapshots[i].allowed);
         count += b->snapshots[i].allowed;
     }
-    counter_add(&b->t->slow_count, count);
+    counter_add(&b->t->shared->slow_count, count);
 }
 
 static void begin_burst(struct burst *b, struct weir_thread *t)

@@ -77,7 +77,7 @@ bool direct_charge_new(struct weir_thread *t, const struct policy_snapshot *snap
                                  .now_ns = snapshot->now_ns,
                                  .limit_tag = snapshot->limit_tag,
                                  .group = snapshot->group,
-                                 .counts = &t->admissions};
+                                 .counts = &t->shared->admissions};
     return admission_charge(t->process, &new, state);
 }
 

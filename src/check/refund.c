@@ -247,7 +247,7 @@ static void refund_key(struct weir_thread *t, const struct policy *policy, const
 
 static __attribute__((noinline)) void refund_slow(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
     if (policy != NULL && policy->override == OVERRIDE_NONE && cost != 0) {

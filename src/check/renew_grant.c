@@ -94,7 +94,7 @@ static bool renew_locked(struct renewal *w)
         return false;
     }
     if (w->passed > w->held) {
-        (void) add_relaxed(&w->c->t->late_units, w->passed - w->held); /* statistics */
+        (void) add_relaxed(&w->c->t->shared->late_units, w->passed - w->held); /* statistics */
     }
     store_relaxed(&w->account->accounted, used);
     store_relaxed(&w->account->granted, 0);

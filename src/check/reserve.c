@@ -224,7 +224,7 @@ static bool reserve_key(struct weir_thread *t, const struct policy *policy, cons
         t->accounts[index].deny_epoch = no_room ? load_relaxed(&t->line->epoch) : t->accounts[index].deny_epoch;
         slot_unlock(&t->accounts[index]);
     }
-    counter_add(&t->untracked_count, decision.untracked);
+    counter_add(&t->shared->untracked_count, decision.untracked);
     check_tally(t, policy, decision.allowed);
     if (!decision.allowed && policy->mode == WEIR_SHADOW) {
         *wait_ns = 0;
@@ -273,7 +273,7 @@ static bool reserve_direct(const struct check *c, uint64_t max_wait_ns, uint64_t
 static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
                                                    uint64_t max_wait_ns, uint64_t *wait_ns)
 {
-    counter_add(&t->slow_count, 1);
+    counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = cost, .commit = true, .epoch = load_acquire(&t->line->epoch)};
     const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */

@@ -37,7 +37,7 @@ static uint64_t passes(const struct limiter *limiter)
     uint64_t sum = 0;
     const uint32_t high = load_acquire(&limiter->thread_high);
     for (uint32_t i = 0; i < high; i++) {
-        sum += load_relaxed(&limiter->threads[i].slow_count); /* statistics */
+        sum += load_relaxed(&limiter->threads[i].shared->slow_count); /* statistics */
     }
     return sum;
 }

@@ -10,13 +10,13 @@ static void sum_threads(const struct limiter *limiter, weir_stats *stats)
 {
     for (uint32_t i = 0; i < load_acquire(&limiter->thread_high); i++) {
         const struct weir_thread *t = &limiter->threads[i];
-        stats->slow_count += load_relaxed(&t->slow_count);
-        stats->unknown_policy_count += load_relaxed(&t->unknown_count);
-        stats->untracked_count += load_relaxed(&t->untracked_count);
-        stats->evicted_used_count += load_relaxed(&t->admissions.recorded);
-        stats->evicted_unrecorded_count += load_relaxed(&t->admissions.records_dropped);
-        stats->evicted_unused_count += load_relaxed(&t->admissions.idle_replaced);
-        stats->late_units += load_relaxed(&t->late_units);
+        stats->slow_count += load_relaxed(&t->shared->slow_count);
+        stats->unknown_policy_count += load_relaxed(&t->shared->unknown_count);
+        stats->untracked_count += load_relaxed(&t->shared->untracked_count);
+        stats->evicted_used_count += load_relaxed(&t->shared->admissions.recorded);
+        stats->evicted_unrecorded_count += load_relaxed(&t->shared->admissions.records_dropped);
+        stats->evicted_unused_count += load_relaxed(&t->shared->admissions.idle_replaced);
+        stats->late_units += load_relaxed(&t->shared->late_units);
         for (size_t id = 1; id <= WEIR_MAX_POLICIES; id++) {
             stats->allowed_count += load_relaxed(&t->tallies[id].allowed);
             stats->denied_count += load_relaxed(&t->tallies[id].denied);

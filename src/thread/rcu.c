@@ -53,8 +53,8 @@ static void wait_a_moment(unsigned *looks)
 static void wait_for_thread(const struct weir_thread *t)
 {
     unsigned looks = 0;
-    const uint64_t count = load_acquire(&t->rcu_count); /* [R2] */
-    while (count % 2 != 0 && load_acquire(&t->rcu_count) == count) {
+    const uint64_t count = load_acquire(&t->shared->rcu_count); /* [R2] */
+    while (count % 2 != 0 && load_acquire(&t->shared->rcu_count) == count) {
         wait_a_moment(&looks);
     }
 }

@@ -4,7 +4,7 @@
  * that a slow pass may have one. The counters lie beside the table, where other readers than threads of this process
  * may have theirs.
  *
- * A thread with a handle counts in the handle (weir_thread.rcu_count): an odd count means that the thread is in a
+ * A thread with a handle counts in the handle (thread_shared.rcu_count): an odd count means that the thread is in a
  * section. Callers without a handle count in lanes that several of them may share.
  *
  * Ordering
@@ -25,10 +25,10 @@
 /* A read section of a thread with a handle; sections may be nested. */
 static inline void rcu_enter(struct weir_thread *t)
 {
-    if (t->rcu_depth++ != 0) {
+    if (t->shared->rcu_depth++ != 0) {
         return;
     }
-    counter_add(&t->rcu_count, 1);
+    counter_add(&t->shared->rcu_count, 1);
     if (unlikely(!t->limiter->grants)) {
         fence_seq_cst(); /* [R1] no asymmetric barrier here */
     }
@@ -37,8 +37,8 @@ static inline void rcu_enter(struct weir_thread *t)
 
 static inline void rcu_leave(struct weir_thread *t)
 {
-    if (--t->rcu_depth == 0) {
-        store_release(&t->rcu_count, load_relaxed(&t->rcu_count) + 1); /* [R2] */
+    if (--t->shared->rcu_depth == 0) {
+        store_release(&t->shared->rcu_count, load_relaxed(&t->shared->rcu_count) + 1); /* [R2] */
     }
 }
 

@@ -115,7 +115,7 @@ void settle_slot(struct weir_thread *t, size_t index)
         charge_passed(t, account, i, passed);
     }
     if (passed > granted) {
-        (void) add_relaxed(&t->late_units, passed - granted);
+        (void) add_relaxed(&t->shared->late_units, passed - granted);
     }
     store_relaxed(&account->accounted, used);
     for (size_t i = 0; i < account->limit_count && granted != 0; i++) {
@@ -278,7 +278,7 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
     size_t count = 0;
     const uint32_t epoch = load_acquire(&t->line->epoch);
     for (; *index < t->slot_count && count < room; (*index)++) {
-        if (*index % 64 == 0 && load_relaxed(&t->slots_used[*index / 64]) == 0) {
+        if (*index % 64 == 0 && load_relaxed(&t->shared->slots_used[*index / 64]) == 0) {
             *index += 63;
             continue;
         }

@@ -42,8 +42,8 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
     account->size = account->direct = 0;
     account->grant_epoch = account->deny_epoch = 0;
     account->used_before = load_relaxed(&slot->used);
-    const uint64_t used_bits = load_relaxed(&t->slots_used[index / 64]);
-    store_relaxed(&t->slots_used[index / 64], used_bits | UINT64_C(1) << (index % 64)); /* one writer */
+    const uint64_t used_bits = load_relaxed(&t->shared->slots_used[index / 64]);
+    store_relaxed(&t->shared->slots_used[index / 64], used_bits | UINT64_C(1) << (index % 64)); /* one writer */
     slot_set_hash(t, index, key->hash);
     return true;
 }

@@ -18,7 +18,7 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         uint64_t free = HANDLE_FREE;
-        if (load_relaxed(&t->owner) == HANDLE_FREE && cas_acquire(&t->owner, &free, owner)) {
+        if (load_relaxed(&t->shared->owner) == HANDLE_FREE && cas_acquire(&t->shared->owner, &free, owner)) {
             (void) add_relaxed(&limiter->line.thread_count, 1);
             uint32_t high = load_relaxed(&limiter->thread_high);
             /* Publishes the slots' set-up to settlers, which load thread_high with acquire. */
@@ -54,14 +54,14 @@ static void leave(struct weir_thread *t)
         }
     }
     (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
-    store_release(&t->owner, HANDLE_FREE); /* pairs with the acquire of thread_attach() */
+    store_release(&t->shared->owner, HANDLE_FREE); /* pairs with the acquire of thread_attach() */
 }
 
 void thread_detach(struct weir_thread *t)
 {
-    uint64_t owner = load_relaxed(&t->owner);
+    uint64_t owner = load_relaxed(&t->shared->owner);
     while (is_attached(owner)) {
-        if (cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
+        if (cas_acquire(&t->shared->owner, &owner, HANDLE_LEAVING)) {
             leave(t);
             return;
         }
@@ -72,14 +72,14 @@ void thread_detach_bound(struct weir_thread *t, uint64_t token)
 {
     uint64_t owner = token;
     /* Relaxed: a thread sees its own stores. A handle that was given back and attached anew has another token. */
-    if (load_relaxed(&t->owner) == token && cas_acquire(&t->owner, &owner, HANDLE_LEAVING)) {
+    if (load_relaxed(&t->shared->owner) == token && cas_acquire(&t->shared->owner, &owner, HANDLE_LEAVING)) {
         leave(t);
     }
 }
 
 void thread_unbind(struct weir_thread *t)
 {
-    uint64_t owner = load_relaxed(&t->owner);
-    while (is_attached(owner) && !cas_acquire(&t->owner, &owner, HANDLE_UNBOUND)) {
+    uint64_t owner = load_relaxed(&t->shared->owner);
+    while (is_attached(owner) && !cas_acquire(&t->shared->owner, &owner, HANDLE_UNBOUND)) {
     }
 }

@@ -29,7 +29,7 @@ struct tally {
     _Atomic uint64_t would_deny; /* of `allowed`: in shadow mode */
 };
 
-/* weir_thread.owner is one of these, or the token of the thread that the handle is bound to (handle.h). */
+/* thread_shared.owner is one of these, or the token of the thread that the handle is bound to (handle.h). */
 #define HANDLE_FREE    UINT64_C(0) /* the place can be attached to */
 #define HANDLE_UNBOUND UINT64_C(1) /* attached, and bound to no thread: weir_unbind */
 #define HANDLE_LEAVING UINT64_C(2) /* being detached, by the thread that set this */
@@ -40,6 +40,23 @@ struct slot_account;
 struct tick_line;
 struct policy_snapshot;
 struct limiter;
+
+/*
+ * What changes of a handle, beside its slots and tallies. Other threads than the owner read it. It has no pointers, so
+ * it may lie in memory that two processes see at different addresses. A struct weir_thread does not change after open.
+ */
+struct thread_shared {
+    _Alignas(CACHE_LINE) _Atomic uint64_t owner; /* HANDLE_*, or a token */
+    /* Counters of the owner. */
+    _Atomic uint64_t slow_count;
+    uint64_t looked_count;      /* slow_count when it last looked at the clock */
+    _Atomic uint64_t rcu_count; /* odd: in a read section (rcu.h) */
+    uint64_t rcu_depth;         /* sections that are open, one within the other */
+    _Atomic uint64_t unknown_count, untracked_count;
+    struct admission_counts admissions;
+    _Atomic uint64_t late_units;                /* added to by settlers */
+    _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
+};
 
 struct weir_thread {
     struct limiter *limiter;
@@ -55,16 +72,7 @@ struct weir_thread {
     uint32_t *set_busy_epochs;         /* by set of slots: an epoch in which all were in use */
     struct policy_snapshot *snapshots; /* by policy: see policy_snapshot.h */
     uint32_t index;
-    _Atomic uint64_t owner; /* HANDLE_*, or a token */
-    /* Counters of the owner. */
-    _Alignas(CACHE_LINE) _Atomic uint64_t slow_count;
-    uint64_t looked_count;      /* slow_count when it last looked at the clock */
-    _Atomic uint64_t rcu_count; /* odd: in a read section (rcu.h) */
-    uint64_t rcu_depth;         /* sections that are open, one within the other */
-    _Atomic uint64_t unknown_count, untracked_count;
-    struct admission_counts admissions;
-    _Atomic uint64_t late_units;                /* added to by settlers */
-    _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
+    struct thread_shared *shared;
 };
 
 /*
@@ -75,7 +83,7 @@ struct weir_thread {
 
 static inline bool thread_wants_look(const struct weir_thread *t)
 {
-    return load_relaxed(&t->slow_count) - t->looked_count >= CLOCK_EVERY;
+    return load_relaxed(&t->shared->slow_count) - t->shared->looked_count >= CLOCK_EVERY;
 }
 
 /* A handle for the calling thread, with this owner: its token, or HANDLE_UNBOUND. NULL: all are in use. */

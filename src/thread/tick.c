@@ -143,7 +143,7 @@ void tick_look(struct weir_thread *t)
 {
     struct limiter *limiter = t->limiter;
     if (thread_wants_look(t)) {
-        t->looked_count = load_relaxed(&t->slow_count);
+        t->shared->looked_count = load_relaxed(&t->shared->slow_count);
         if (!limiter->host_time && load_relaxed(&limiter->line.epoch) != EPOCH_ASLEEP) {
             tick_if_due(limiter, clock_monotonic_ns(limiter->clock));
         }
@@ -155,7 +155,7 @@ uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
     struct limiter *limiter = t->limiter;
     struct tick_line *line = &limiter->line;
     const bool look = thread_wants_look(t);
-    t->looked_count = look ? load_relaxed(&t->slow_count) : t->looked_count;
+    t->shared->looked_count = look ? load_relaxed(&t->shared->slow_count) : t->shared->looked_count;
     if (limiter->host_time) {
         return load_relaxed(&line->now_ns);
     }

@@ -22,11 +22,8 @@
 _Static_assert(_Alignof(struct slot) == CACHE_LINE && sizeof(struct slot) == CACHE_LINE, "a slot is a line");
 _Static_assert(_Alignof(struct slot_account) == CACHE_LINE && sizeof(struct slot_account) % CACHE_LINE == 0,
                "whole lines");
-_Static_assert(_Alignof(struct weir_thread) == CACHE_LINE && sizeof(struct weir_thread) % CACHE_LINE == 0,
-               "threads side by side in an array share no line");
-_Static_assert(offsetof(struct weir_thread, recent_keys) / CACHE_LINE <
-                   offsetof(struct weir_thread, slow_count) / CACHE_LINE,
-               "what every check reads of its thread is not on a line that slow ones write");
+_Static_assert(_Alignof(struct thread_shared) == CACHE_LINE && sizeof(struct thread_shared) % CACHE_LINE == 0,
+               "what slow checks write of their thread is on lines of its own");
 _Static_assert(_Alignof(struct tick_line) == CACHE_LINE && sizeof(struct tick_line) == CACHE_LINE,
                "what every check of every thread reads is a line of its own");
 
@@ -103,7 +100,7 @@ static void copy_compare(struct copy *copy, struct lines *written)
 static struct lines lines_of(const struct setup *s, size_t thread, const weir_key *key, bool allowed)
 {
     const struct limiter *limiter = &s->w->limiter;
-    const uint64_t slow = load_relaxed(&s->t[thread]->slow_count);
+    const uint64_t slow = load_relaxed(&s->t[thread]->shared->slow_count);
     struct copy copies[4];
     copy_take(&copies[0], s->w, sizeof(*s->w));
     copy_take(&copies[1], limiter->memory, limiter->memory_size);
@@ -113,7 +110,7 @@ static struct lines lines_of(const struct setup *s, size_t thread, const weir_ke
     for (int n = 0; n < CHECKS; n++) {
         assert_int_equal(weir_check(s->t[thread], key, 1, &verdict), allowed);
     }
-    assert_int_equal(load_relaxed(&s->t[thread]->slow_count), slow); /* the checks were hits */
+    assert_int_equal(load_relaxed(&s->t[thread]->shared->slow_count), slow); /* the checks were hits */
     struct lines written = {.count = 0};
     for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]); i++) {
         copy_compare(&copies[i], &written);
@@ -140,7 +137,7 @@ static void expect_own(const struct setup *s, size_t thread, const weir_key *key
     for (size_t i = 0; i < written.count; i++) {
         for (size_t other = 0; other < THREADS; other++) {
             assert_int_equal(is_own(s->t[other], written.at[i]), other == thread);
-            assert_false(within(written.at[i], s->t[other], sizeof(*s->t[other])));
+            assert_false(within(written.at[i], s->t[other]->shared, sizeof(*s->t[other]->shared)));
         }
         assert_false(within(written.at[i], &s->w->limiter, sizeof(s->w->limiter)));
     }
@@ -176,7 +173,7 @@ static void test_what_checks_write_begins_on_a_line_of_its_own(void **state)
     assert_int_equal((uintptr_t) &s.w->limiter.line % LINE, 0);
     for (size_t i = 0; i < THREADS; i++) {
         const weir_thread *t = s.t[i];
-        assert_int_equal((uintptr_t) t % LINE, 0);
+        assert_int_equal((uintptr_t) t->shared % LINE, 0);
         assert_int_equal((uintptr_t) t->slots % LINE, 0);
         assert_int_equal((uintptr_t) t->accounts % LINE, 0);
         assert_int_equal((uintptr_t) t->tallies % LINE, 0);

@@ -46,7 +46,7 @@ static struct {
 
 static uint64_t slow_count(const struct side *side)
 {
-    return load_relaxed(&side->t->slow_count);
+    return load_relaxed(&side->t->shared->slow_count);
 }
 
 /* Limits of one policy have different periods. */

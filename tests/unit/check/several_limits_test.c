@@ -173,7 +173,8 @@ static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_
         for (int i = 0; i < 5; i++) {
             const struct timespec pause = {.tv_nsec = 10000000};
             (void) nanosleep(&pause, NULL);
-            ahead->looked_count = load_relaxed(&ahead->slow_count) - CLOCK_EVERY; /* this thread reads the clock next */
+            ahead->shared->looked_count =
+                load_relaxed(&ahead->shared->slow_count) - CLOCK_EVERY; /* this thread reads the clock next */
             const weir_key key = weir_make_key(w, id, &i, sizeof(i));
             assert_true(weir_check(ahead, &key, burst - 1, NULL));
             assert_true(weir_check(behind, &key, 1, NULL));

@@ -172,9 +172,9 @@ static void test_what_passed_on_a_grant_that_lasts_is_told(void **state)
         (void) ask(node, 100);
         pass(&n, STEP_MS);
     }
-    const uint64_t slow = node->t->slow_count;
+    const uint64_t slow = node->t->shared->slow_count;
     assert_int_equal(ask(node, 50), 50);
-    assert_true(node->t->slow_count - slow < 50); /* most units are not yet charged to the table */
+    assert_true(node->t->shared->slow_count - slow < 50); /* most units are not yet charged to the table */
     assert_int_equal(weir_sync(node->w, 5000), 0);
     assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);

@@ -93,9 +93,9 @@ static uint64_t use_grants(struct node *node, uint64_t *rng)
     (void) ask(node, 40);
     for (int i = 0; i < 20; i++) {
         charge(node, 1 + random_below(rng, 3));
-        const uint64_t slow = load_relaxed(&node->t->slow_count);
+        const uint64_t slow = load_relaxed(&node->t->shared->slow_count);
         give_back(node, 1 + random_below(rng, 2));
-        by_slot += load_relaxed(&node->t->slow_count) == slow;
+        by_slot += load_relaxed(&node->t->shared->slow_count) == slow;
     }
     return by_slot;
 }

@@ -43,7 +43,7 @@ static void end(void)
 /* The number of slow checks; slots have answered the others. */
 static uint64_t slow_count(void)
 {
-    return load_relaxed(&d.t->slow_count);
+    return load_relaxed(&d.t->shared->slow_count);
 }
 
 static void test_verdicts_name_the_limit_with_the_least_left(void **state)
