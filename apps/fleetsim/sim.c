@@ -170,12 +170,12 @@ void sim_node_poll(struct sim *sim, struct sim_node *node)
     node_look(sim, node);
     /* A round that is begun may be answered within the same moment. */
     for (int times = 0; times < 3 && deadline_ns <= node->monotonic_ns; times++) {
-        const uint64_t before_ns = load_relaxed(&node->w->limiter.line.offset_ns);
+        const uint64_t before_ns = load_relaxed(&node->w->limiter.shared->line.offset_ns);
         (void) weir_poll(node->w);
         if (!node->clock_known && fleet->clock.known) {
             node->clock_known = true;
             ledger_shift(sim, node, node->monotonic_ns + before_ns,
-                         node->monotonic_ns + load_relaxed(&node->w->limiter.line.offset_ns));
+                         node->monotonic_ns + load_relaxed(&node->w->limiter.shared->line.offset_ns));
         }
         struct pollfd fds[TRANSPORT_MAX_POLLFDS];
         deadline_ns = node->monotonic_ns + POLL_EVERY_NS;

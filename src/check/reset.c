@@ -78,7 +78,7 @@ static void reset_member(struct limiter *limiter, const struct policy *policy, c
         subject_settle(limiter, NULL, policy, key, cells[i]);
     }
     /* After the settling: what passed on grants has been charged as of an earlier time. */
-    const uint64_t now_ns = max_u64(tick_time(limiter), load_relaxed(&limiter->line.now_ns));
+    const uint64_t now_ns = max_u64(tick_time(limiter), load_relaxed(&limiter->shared->line.now_ns));
     for (size_t i = 0; i < policy->limit_count; i++) {
         reset_cell(&limiter->process, policy, i, cells[i], now_ns, reachable);
     }

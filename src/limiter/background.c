@@ -35,7 +35,7 @@
 static uint64_t passes(const struct limiter *limiter)
 {
     uint64_t sum = 0;
-    const uint32_t high = load_acquire(&limiter->thread_high);
+    const uint32_t high = load_acquire(&limiter->shared->thread_high);
     for (uint32_t i = 0; i < high; i++) {
         sum += load_relaxed(&limiter->threads[i].shared->slow_count); /* statistics */
     }
@@ -48,7 +48,7 @@ static void run_tick(weir *w, uint64_t now_ns)
     struct limiter *limiter = &w->limiter;
     if (limiter->host_time) {
         /* Time moves here and nowhere else, and every move is a tick. */
-        if (now_ns + load_relaxed(&limiter->line.offset_ns) != load_relaxed(&limiter->line.now_ns)) {
+        if (now_ns + load_relaxed(&limiter->shared->line.offset_ns) != load_relaxed(&limiter->shared->line.now_ns)) {
             tick_raise(limiter, now_ns);
             tick_epoch(limiter);
             /* Before any thread counts at the new time, so that counts do not depend on the order of settling. */
@@ -100,7 +100,7 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
             (void) pthread_mutex_unlock(&w->sync_lock);
         }
     }
-    uint64_t next_ns = load_relaxed(&limiter->line.next_ns);
+    uint64_t next_ns = load_relaxed(&limiter->shared->line.next_ns);
     if (w->asleep) {
         next_ns = now_ns + ASLEEP_LOOK_NS;
     } else if (limiter->host_time) {

@@ -28,7 +28,7 @@ struct policy_sums {
 static struct policy_sums sum_policy(const struct limiter *limiter, weir_policy_id id)
 {
     struct policy_sums sums = {0, 0, 0};
-    for (uint32_t i = 0; i < load_acquire(&limiter->thread_high); i++) {
+    for (uint32_t i = 0; i < load_acquire(&limiter->shared->thread_high); i++) {
         const struct tally *tally = &limiter->threads[i].tallies[id];
         sums.allowed += load_relaxed(&tally->allowed);
         sums.denied += load_relaxed(&tally->denied);
@@ -206,7 +206,7 @@ static void add_troubles(struct text *text, const struct fleet_stats *stats)
 /* By the same clock as the age of the fleet's news. */
 static uint64_t since_open_ns(const weir *w)
 {
-    const uint64_t now_ns = tick_time(&w->limiter) - load_relaxed(&w->limiter.line.offset_ns);
+    const uint64_t now_ns = tick_time(&w->limiter) - load_relaxed(&w->limiter.shared->line.offset_ns);
     return saturating_sub(now_ns, w->fleet.opened_ns);
 }
 

@@ -8,7 +8,7 @@
 /* Sums of counters with one writer each: relaxed, and right as soon as the writers are quiet. */
 static void sum_threads(const struct limiter *limiter, weir_stats *stats)
 {
-    for (uint32_t i = 0; i < load_acquire(&limiter->thread_high); i++) {
+    for (uint32_t i = 0; i < load_acquire(&limiter->shared->thread_high); i++) {
         const struct weir_thread *t = &limiter->threads[i];
         stats->slow_count += load_relaxed(&t->shared->slow_count);
         stats->unknown_policy_count += load_relaxed(&t->shared->unknown_count);
@@ -39,7 +39,7 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->lost_report_count = load_relaxed(&limiter->process.lost_report_count);
     stats->evicted_restored_count = load_relaxed(&limiter->process.evicted_restored_count);
     stats->evicted_unrecorded_count += load_relaxed(&limiter->process.evicted_unrecorded_count);
-    stats->thread_count = load_relaxed(&limiter->line.thread_count);
+    stats->thread_count = load_relaxed(&limiter->shared->line.thread_count);
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);
     const uint64_t news_ns = load_relaxed(&limiter->process.news_ns);

@@ -159,7 +159,7 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
     if (transport != NULL) {
         const struct fleet_parts parts = {.limiter = &w->limiter,
                                           .process = &w->limiter.process,
-                                          .line = &w->limiter.line,
+                                          .line = &w->limiter.shared->line,
                                           .clock = w->limiter.clock};
         result = fleet_open(&w->fleet, &parts, transport, &complete, clock_monotonic_ns(w->limiter.clock));
         if (result != 0) {

@@ -39,7 +39,7 @@ static _Atomic uint64_t last_token;
 
 static void give_back(struct limiter *limiter, uint64_t token)
 {
-    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach() */
+    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach() */
     for (uint32_t i = 0; i < high; i++) {
         thread_detach_bound(&limiter->threads[i], token);
     }

@@ -36,31 +36,33 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
     const size_t tags_size = arena_padded(slots / SLOT_WAYS * sizeof(uint64_t));
     const size_t busy_size = arena_padded(slots / SLOT_WAYS * sizeof(uint32_t));
     const size_t snapshots_size = arena_padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_snapshot));
-    const size_t shared_size = arena_padded(sizeof(struct thread_shared));
-    const size_t thread_size =
-        shared_size + slots_size + accounts_size + tallies_size + recent_size + tags_size + busy_size + snapshots_size;
+    const size_t thread_shared_size = arena_padded(sizeof(struct thread_shared));
+    const size_t thread_size = thread_shared_size + slots_size + accounts_size + tallies_size + recent_size +
+                               tags_size + busy_size + snapshots_size;
+    const size_t shared_size = arena_padded(sizeof(struct limiter_shared));
     const size_t threads_size = arena_padded(max_threads * sizeof(struct weir_thread));
 
     if (process_open(&limiter->process, max_keys, max_log_units, fleet) != 0) {
         return -ENOMEM;
     }
-    limiter->memory_size = threads_size + max_threads * thread_size;
+    limiter->memory_size = shared_size + threads_size + max_threads * thread_size;
     limiter->memory = pages_reserve(limiter->memory_size, false);
     if (limiter->memory == NULL) {
         limiter_close(limiter);
         return -ENOMEM;
     }
     unsigned char *next = limiter->memory;
+    limiter->shared = arena_carve(&next, shared_size);
     limiter->threads = arena_carve(&next, threads_size);
     for (uint32_t i = 0; i < max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         t->limiter = limiter;
         t->process = &limiter->process;
-        t->line = &limiter->line;
+        t->line = &limiter->shared->line;
         t->index = i;
         t->slot_count = slots;
         t->slot_mask = slots - SLOT_WAYS;
-        t->shared = arena_carve(&next, shared_size);
+        t->shared = arena_carve(&next, thread_shared_size);
         t->slots = arena_carve(&next, slots_size);
         t->accounts = arena_carve(&next, accounts_size);
         t->tallies = arena_carve(&next, tallies_size);

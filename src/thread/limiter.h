@@ -24,14 +24,19 @@ struct rcu {
     _Atomic uint32_t phase;
 };
 
-struct limiter {
+/* What changes of a limiter. Without pointers, as struct thread_shared. */
+struct limiter_shared {
     struct tick_line line;
+    struct rcu rcu;
+    _Atomic uint32_t thread_high; /* threads[] in use lie below */
+};
+
+struct limiter {
+    struct limiter_shared *shared;
     struct process process;
     struct weir_thread *threads; /* max_threads of them */
     uint32_t max_threads;
-    _Atomic uint32_t thread_high; /* threads[] in use lie below */
     const weir_clock *clock;
-    struct rcu rcu;
     uint64_t tick_ns;
     bool host_time; /* time moves only in weir_poll */
     bool grants;    /* false: no asymmetric barrier here, everything is decided in the table */

@@ -28,16 +28,16 @@ static _Thread_local char here;
 unsigned rcu_enter_lane(struct limiter *limiter)
 {
     /* Relaxed: a stale phase is as good, as rcu_synchronize waits for both. */
-    const unsigned phase = load_relaxed(&limiter->rcu.phase) & 1;
+    const unsigned phase = load_relaxed(&limiter->shared->rcu.phase) & 1;
     const unsigned lane = (unsigned) (hash_mix((uintptr_t) &here) % RCU_LANES);
-    (void) add_seq_cst(&limiter->rcu.lanes[lane].inside[phase], 1);
+    (void) add_seq_cst(&limiter->shared->rcu.lanes[lane].inside[phase], 1);
     fence_seq_cst(); /* [R3] */
     return lane * 2 + phase;
 }
 
 void rcu_leave_lane(struct limiter *limiter, unsigned lane)
 {
-    (void) add_release(&limiter->rcu.lanes[lane / 2].inside[lane & 1], (uint32_t) -1); /* [R4] */
+    (void) add_release(&limiter->shared->rcu.lanes[lane / 2].inside[lane & 1], (uint32_t) -1); /* [R4] */
 }
 
 static void wait_a_moment(unsigned *looks)
@@ -74,7 +74,7 @@ static void drain_lanes(struct rcu *rcu)
 
 void rcu_synchronize(struct limiter *limiter)
 {
-    for (unsigned looks = 0; !spin_trylock(&limiter->rcu.lock);) {
+    for (unsigned looks = 0; !spin_trylock(&limiter->shared->rcu.lock);) {
         wait_a_moment(&looks);
     }
     if (limiter->grants) {
@@ -82,11 +82,11 @@ void rcu_synchronize(struct limiter *limiter)
     } else {
         fence_seq_cst(); /* [R1] */
     }
-    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach */
+    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
     for (uint32_t i = 0; i < high; i++) {
         wait_for_thread(&limiter->threads[i]);
     }
-    drain_lanes(&limiter->rcu);
-    drain_lanes(&limiter->rcu);
-    spin_unlock(&limiter->rcu.lock);
+    drain_lanes(&limiter->shared->rcu);
+    drain_lanes(&limiter->shared->rcu);
+    spin_unlock(&limiter->shared->rcu.lock);
 }

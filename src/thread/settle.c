@@ -72,7 +72,7 @@ static bool count_denied(struct process *process, const struct slot *slot, struc
 static uint64_t late_time(const struct limiter *limiter, const struct slot_account *account)
 {
     return limiter->host_time ? account->granted_ns
-                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&limiter->line.offset_ns);
+                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&limiter->shared->line.offset_ns);
 }
 
 /* Charges units that passed on a grant to one limit. */
@@ -173,7 +173,7 @@ static bool settle_hash(struct limiter *limiter, const struct weir_thread *excep
     struct locked_slot locked[SETTLE_KEY_BATCH];
     bool given_back = false;
     /* Acquire: pairs with thread_attach(); the slots of the threads below `high` are set up. */
-    const uint32_t high = load_acquire(&limiter->thread_high);
+    const uint32_t high = load_acquire(&limiter->shared->thread_high);
     for (uint32_t next = 0; next < high;) {
         size_t count = 0;
         for (; next < high && count < SETTLE_KEY_BATCH; next++) {
@@ -228,7 +228,7 @@ bool settle_wait(unsigned *stalled_tries)
 /* Ends the denials that threads answer for a hash from their slots. */
 static void end_denials(struct limiter *limiter, uint64_t key_hash)
 {
-    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach() */
+    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach() */
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         const size_t index = slot_find(t, key_hash);
@@ -311,7 +311,7 @@ size_t settle_lapsed(struct limiter *limiter)
 {
     uint16_t taken[SETTLE_BATCH];
     size_t missed = 0;
-    const uint32_t high = load_acquire(&limiter->thread_high); /* pairs with thread_attach */
+    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
     for (uint32_t thread = 0; thread < high; thread++) {
         struct weir_thread *t = &limiter->threads[thread];
         for (size_t index = 0; index < t->slot_count;) {

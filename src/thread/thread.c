@@ -19,10 +19,10 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
         struct weir_thread *t = &limiter->threads[i];
         uint64_t free = HANDLE_FREE;
         if (load_relaxed(&t->shared->owner) == HANDLE_FREE && cas_acquire(&t->shared->owner, &free, owner)) {
-            (void) add_relaxed(&limiter->line.thread_count, 1);
-            uint32_t high = load_relaxed(&limiter->thread_high);
+            (void) add_relaxed(&limiter->shared->line.thread_count, 1);
+            uint32_t high = load_relaxed(&limiter->shared->thread_high);
             /* Publishes the slots' set-up to settlers, which load thread_high with acquire. */
-            while (high < i + 1 && !cas_seq_cst(&limiter->thread_high, &high, i + 1)) {
+            while (high < i + 1 && !cas_seq_cst(&limiter->shared->thread_high, &high, i + 1)) {
             }
             return t;
         }

@@ -37,7 +37,7 @@ static uint32_t epoch_after(uint32_t last)
 /* After a change of what age_ns depends on. A thread that is overtaken here leaves a value that is one tick old. */
 static void update_age(struct limiter *limiter)
 {
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     const uint64_t news_ns = load_relaxed(&limiter->process.news_ns); /* a number that stands for itself */
     const uint64_t age_ns = saturating_sub(load_relaxed(&line->now_ns), news_ns);
     store_relaxed(&line->age_ns, news_ns == 0 ? UINT64_MAX : age_ns);
@@ -45,7 +45,7 @@ static void update_age(struct limiter *limiter)
 
 void tick_raise(struct limiter *limiter, uint64_t monotonic_ns)
 {
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     const uint64_t offset_ns = load_relaxed(&line->offset_ns);
     const uint64_t now_ns = monotonic_ns + offset_ns;
     uint64_t seen_ns = load_relaxed(&line->now_ns);
@@ -66,7 +66,7 @@ void tick_news(struct limiter *limiter, uint64_t news_ns)
 
 void tick_epoch(struct limiter *limiter)
 {
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     uint32_t last = load_relaxed(&line->last_epoch);
     uint32_t next;
     do {
@@ -81,7 +81,7 @@ void tick_epoch(struct limiter *limiter)
 
 void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns)
 {
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     store_relaxed(&line->offset_ns, offset_ns);
     store_relaxed(&line->now_ns, monotonic_ns + offset_ns);
     update_age(limiter);
@@ -92,7 +92,7 @@ void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_
 
 void tick_if_due(struct limiter *limiter, uint64_t monotonic_ns)
 {
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     uint64_t next_ns = load_relaxed(&line->next_ns);
     /* Relaxed: the exchange elects one ticker, and publishes nothing. */
     if (monotonic_ns < next_ns || !cas_relaxed(&line->next_ns, &next_ns, monotonic_ns + limiter->tick_ns)) {
@@ -104,12 +104,12 @@ void tick_if_due(struct limiter *limiter, uint64_t monotonic_ns)
 
 void tick_sleep(struct limiter *limiter)
 {
-    (void) exchange_seq_cst(&limiter->line.epoch, EPOCH_ASLEEP);
+    (void) exchange_seq_cst(&limiter->shared->line.epoch, EPOCH_ASLEEP);
 }
 
 void tick_wake(struct limiter *limiter, uint64_t monotonic_ns)
 {
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     tick_raise(limiter, monotonic_ns);
     store_relaxed(&line->next_ns, monotonic_ns + limiter->tick_ns);
     if (load_relaxed(&line->epoch) == EPOCH_ASLEEP) {
@@ -121,7 +121,7 @@ void tick_wake(struct limiter *limiter, uint64_t monotonic_ns)
 
 void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns, bool step)
 {
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     store_relaxed(&line->offset_ns, offset_ns);
     if (step) {
         store_release(&line->now_ns, monotonic_ns + offset_ns); /* [C2] */
@@ -134,7 +134,7 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
 
 uint64_t tick_time(const struct limiter *limiter)
 {
-    const struct tick_line *line = &limiter->line;
+    const struct tick_line *line = &limiter->shared->line;
     return limiter->host_time ? load_relaxed(&line->now_ns)
                               : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
 }
@@ -144,7 +144,7 @@ void tick_look(struct weir_thread *t)
     struct limiter *limiter = t->limiter;
     if (thread_wants_look(t)) {
         t->shared->looked_count = load_relaxed(&t->shared->slow_count);
-        if (!limiter->host_time && load_relaxed(&limiter->line.epoch) != EPOCH_ASLEEP) {
+        if (!limiter->host_time && load_relaxed(&limiter->shared->line.epoch) != EPOCH_ASLEEP) {
             tick_if_due(limiter, clock_monotonic_ns(limiter->clock));
         }
     }
@@ -153,7 +153,7 @@ void tick_look(struct weir_thread *t)
 uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
 {
     struct limiter *limiter = t->limiter;
-    struct tick_line *line = &limiter->line;
+    struct tick_line *line = &limiter->shared->line;
     const bool look = thread_wants_look(t);
     t->shared->looked_count = look ? load_relaxed(&t->shared->slow_count) : t->shared->looked_count;
     if (limiter->host_time) {

@@ -200,12 +200,12 @@ static uint64_t monotonic_now(void *arg)
 static void share_time(struct play *p)
 {
     struct limiter *limiter = &p->alone->limiter;
-    const struct tick_line *line = &p->shared->limiter.line;
+    const struct tick_line *line = &p->shared->limiter.shared->line;
     const uint64_t offset_ns = load_relaxed(&line->offset_ns);
-    if (load_relaxed(&line->now_ns) != load_relaxed(&limiter->line.now_ns)) {
+    if (load_relaxed(&line->now_ns) != load_relaxed(&limiter->shared->line.now_ns)) {
         tick_set_offset(limiter, p->clock.monotonic_ns, offset_ns, false);
     }
-    store_relaxed(&limiter->line.offset_ns, offset_ns);
+    store_relaxed(&limiter->shared->line.offset_ns, offset_ns);
 }
 
 /* Three times: a round that is begun may be answered within the same moment. */

@@ -123,7 +123,7 @@ static uint64_t time_error(const struct host *host)
     struct timespec wall;
     (void) clock_gettime(CLOCK_REALTIME, &wall);
     const uint64_t offset_ns = (uint64_t) wall.tv_sec * SECOND + (uint64_t) wall.tv_nsec - real_ns();
-    const uint64_t error_ns = load_relaxed(&host->w->limiter.line.offset_ns) - offset_ns;
+    const uint64_t error_ns = load_relaxed(&host->w->limiter.shared->line.offset_ns) - offset_ns;
     return error_ns < UINT64_MAX / 2 ? error_ns : 0 - error_ns;
 }
 

@@ -197,7 +197,7 @@ static void test_callers_without_a_handle_are_waited_for(void **state)
     boxes_open(&b, true);
     struct limiter *limiter = &b.w->limiter;
     for (unsigned phase = 0; phase < 2; phase++) {
-        store_relaxed(&limiter->rcu.phase, phase);
+        store_relaxed(&limiter->shared->rcu.phase, phase);
         const unsigned lane = rcu_enter_lane(limiter);
         struct waiter waiters[2];
         waiter_start(&waiters[0], limiter);
@@ -210,7 +210,7 @@ static void test_callers_without_a_handle_are_waited_for(void **state)
     }
     /* A reader that found the phase long ago. */
     const unsigned late = rcu_enter_lane(limiter);
-    store_relaxed(&limiter->rcu.phase, load_relaxed(&limiter->rcu.phase) ^ 1);
+    store_relaxed(&limiter->shared->rcu.phase, load_relaxed(&limiter->shared->rcu.phase) ^ 1);
     struct waiter waiter;
     waiter_start(&waiter, limiter);
     waiter_expect(&waiter, false);

@@ -170,7 +170,7 @@ static void test_what_checks_write_begins_on_a_line_of_its_own(void **state)
     (void) state;
     struct setup s;
     setup_open(&s);
-    assert_int_equal((uintptr_t) &s.w->limiter.line % LINE, 0);
+    assert_int_equal((uintptr_t) &s.w->limiter.shared->line % LINE, 0);
     for (size_t i = 0; i < THREADS; i++) {
         const weir_thread *t = s.t[i];
         assert_int_equal((uintptr_t) t->shared % LINE, 0);

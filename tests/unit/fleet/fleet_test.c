@@ -258,7 +258,8 @@ static uint64_t time_apart(const struct nodes *n, int count, int64_t *ahead_ns)
     uint64_t least = UINT64_MAX;
     uint64_t most = 0;
     for (int i = 0; i < count; i++) {
-        const uint64_t now_ns = n->node[i].clock.monotonic_ns + load_relaxed(&n->node[i].w->limiter.line.offset_ns);
+        const uint64_t now_ns =
+            n->node[i].clock.monotonic_ns + load_relaxed(&n->node[i].w->limiter.shared->line.offset_ns);
         least = min_u64(least, now_ns);
         most = max_u64(most, now_ns);
     }

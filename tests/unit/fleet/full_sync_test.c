@@ -187,14 +187,14 @@ static void test_one_that_begins_again_lets_grants_last(void **state)
     struct nodes n;
     struct node *node = start(&n, true);
     loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 1000000});
-    const uint32_t epoch = load_relaxed(&node->w->limiter.line.epoch);
+    const uint32_t epoch = load_relaxed(&node->w->limiter.shared->line.epoch);
     const uint64_t rounds = node->w->fleet.stats.sync_count;
     ask_for_flush(node);
     for (int polls = 0; polls < 40; polls++) { /* no time passes */
         assert_true(weir_poll(node->w) >= 0);
     }
     assert_true(node->w->fleet.stats.sync_count - rounds > 10);
-    assert_int_equal(load_relaxed(&node->w->limiter.line.epoch), epoch + 1);
+    assert_int_equal(load_relaxed(&node->w->limiter.shared->line.epoch), epoch + 1);
     nodes_stop(&n);
 }
 

@@ -242,7 +242,8 @@ static void test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed(void 
     const uint64_t slow = slow_count();
     assert_true(weir_check(d.t, &key, 1, NULL)); /* the check uses the grant */
     assert_int_equal(slow_count(), slow);
-    const uint64_t passed_ns = d.clock.clock.monotonic_ns(d.clock.clock.arg) + load_relaxed(&limiter->line.offset_ns);
+    const uint64_t passed_ns =
+        d.clock.clock.monotonic_ns(d.clock.clock.arg) + load_relaxed(&limiter->shared->line.offset_ns);
     assert_true(d.t->accounts[index].granted_ns < passed_ns);
     tick_epoch(limiter);
     assert_int_equal(settle_lapsed(limiter), 0);
