@@ -253,38 +253,36 @@ bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enu
 }
 
 /*
- * What is lost with a word, to be compared. Of words that have ended the last one to end tells most. The record of a
- * key that is back gives way to records of evicted keys alone. The record may be of another key, of the same
- * fingerprint, and first charges are so many that the record would soon be gone.
+ * What is lost with a word, to be compared; `ended`: below this number, without its priority, a word has ended. Of
+ * words that have ended the last one to end tells most. Of others the priority counts first. The record of a key that
+ * is back gives way to records of evicted keys alone, so its priority, the least one, wraps around to the greatest. The
+ * record may be of another key, of the same fingerprint, and first charges are so many that the record would soon be
+ * gone.
  */
-static inline uint64_t word_value(uint64_t word, uint64_t now)
+static inline uint64_t word_value(uint64_t word, uint64_t ended)
 {
-    const bool live = word_time(word) > now;
-    const uint64_t value = word & (live ? UINT64_MAX : UINT64_MAX >> (64 - PRIORITY_AT));
-    return live && word_priority(word) == SKETCH_RETURNED ? UINT64_MAX : value;
+    const uint64_t value = word & (UINT64_MAX >> (64 - PRIORITY_AT));
+    return value < ended ? value : word - ((uint64_t) SKETCH_UNDER_HALF << PRIORITY_AT);
 }
+
+_Static_assert(SKETCH_RETURNED == 0 && SKETCH_UNDER_HALF == 1, "the priority of a key that is back wraps around");
 
 /*
  * The word of the least value; OVERFLOW_WORD: the row has a record of the fingerprint, or its overflow is in use. An
- * empty word counts as a record of the fingerprint 0.
+ * empty word counts as a record of the fingerprint 0. An index takes the place of the fingerprints, which tell nothing
+ * of a value. Writes the words that were read.
  */
-static inline unsigned least_unless_known(_Atomic uint64_t *row, uint64_t fingerprint, uint64_t now,
-                                          uint64_t *least_word)
+static inline unsigned least_unless_known(const _Atomic uint64_t *row, uint64_t fingerprint, uint64_t ended,
+                                          uint64_t words[OVERFLOW_WORD])
 {
-    unsigned least = 0;
-    uint64_t least_value = UINT64_MAX;
-    bool known = word_time(load_relaxed(&row[OVERFLOW_WORD])) > now;
+    uint64_t least = UINT64_MAX;
+    bool known = (load_relaxed(&row[OVERFLOW_WORD]) & (UINT64_MAX >> (64 - PRIORITY_AT))) >= ended;
     for (unsigned i = 0; i < OVERFLOW_WORD; i++) {
-        const uint64_t word = load_relaxed(&row[i]);
-        const uint64_t value = word_value(word, now);
-        known |= word_fingerprint(word) == fingerprint; /* no branch: mostly false */
-        if (value < least_value) {
-            least_value = value;
-            least = i;
-            *least_word = word;
-        }
+        words[i] = load_relaxed(&row[i]);
+        known |= word_fingerprint(words[i]) == fingerprint; /* no branch: mostly false */
+        least = min_u64(least, (word_value(words[i], ended) & ~FINGERPRINT_MASK) | i);
     }
-    return known ? OVERFLOW_WORD : least;
+    return known ? OVERFLOW_WORD : (unsigned) (least & FINGERPRINT_MASK);
 }
 
 enum sketch_first sketch_record_first(struct sketch *sketch, uint64_t hash, struct usage usage,
@@ -298,14 +296,17 @@ enum sketch_first sketch_record_first(struct sketch *sketch, uint64_t hash, stru
     const uint64_t now = time_of(sketch, now_ns, false);
     const uint64_t word =
         word_make(fingerprint, encode_units(usage.units), time_of(sketch, usage.until_ns, true), priority);
+    const uint64_t ended = (now + 1) << TIME_AT;
     for (;;) {
-        uint64_t old = UINT64_MAX;
-        const unsigned at = least_unless_known(row, fingerprint, now, &old);
-        if (at == OVERFLOW_WORD || word_value(old, now) >> FINGERPRINT_BITS > word >> FINGERPRINT_BITS) {
+        uint64_t words[OVERFLOW_WORD];
+        const unsigned at = least_unless_known(row, fingerprint, ended, words);
+        if (at == OVERFLOW_WORD ||
+            word_value(words[at], ended) >> FINGERPRINT_BITS > word_value(word, ended) >> FINGERPRINT_BITS) {
             return SKETCH_NOT_RECORDED;
         }
+        uint64_t old = words[at];
         if (cas_relaxed(&row[at], &old, word)) {
-            return word_time(old) > now ? SKETCH_DROPPED_OTHER : SKETCH_RECORDED;
+            return word_time(words[at]) > now ? SKETCH_DROPPED_OTHER : SKETCH_RECORDED;
         }
     }
 }
