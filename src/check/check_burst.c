@@ -45,6 +45,9 @@
 /* Policies of a burst whose snapshots are kept; keys of any more are checked one by one. */
 #define POLICIES 4
 
+/* Why no swap was worked out for a key: ABSENT_: it is in none of its pairs. */
+enum absence { NOT_ABSENT, ABSENT_WITH_ROOM, ABSENT_WITHOUT_ROOM };
+
 /* A key on its way through the passes. */
 struct ahead {
     _Alignas(CACHE_LINE) uint64_t hash; /* of its cell */
@@ -53,8 +56,8 @@ struct ahead {
     uint64_t cost;
     union {
         struct direct_swap swap;
-        bool absent;         /* no swap was worked out: the key is in none of its pairs */
-        struct cell *shared; /* where other nodes use the key too: probably its cell; no swap is worked out */
+        enum absence absence; /* no swap was worked out */
+        struct cell *shared;  /* where other nodes use the key too: probably its cell; no swap is worked out */
     };
 };
 
@@ -70,8 +73,9 @@ struct burst {
     size_t direct_count;
     size_t count; /* keys that no slot has answered */
     size_t found_count, missing_count;
-    uint64_t allowed; /* a bit per key: its slot allowed it */
-    uint64_t waiting; /* a bit per hash modulo 64: a key with a slot was not answered by it */
+    uint64_t filled_count; /* new keys that are not yet counted */
+    uint64_t allowed;      /* a bit per key: its slot allowed it */
+    uint64_t waiting;      /* a bit per hash modulo 64: a key with a slot was not answered by it */
     struct policy_snapshot snapshots[POLICIES];
     struct policy_snapshot none; /* of keys that are not charged directly: its limit is 0, below every cost */
     struct ahead ahead[AHEAD];
@@ -169,12 +173,6 @@ static inline struct cell *in_line(struct cell *line, uint64_t hash)
     return line + (load_acquire(&line->hash) != hash); /* [T1] acquire */
 }
 
-/* Whether a key that is not in this line may be elsewhere (I6). */
-static inline bool line_full(const struct cell *line)
-{
-    return load_relaxed(&line[0].hash) != 0 && load_relaxed(&line[1].hash) != 0;
-}
-
 /* Finds the keys that are in their first lines, and prefetches the second lines of the others. */
 static void find_lines(struct burst *b)
 {
@@ -194,7 +192,8 @@ static void find_lines(struct burst *b)
     b->missing_count = missing;
     for (size_t i = 0; i < missing; i++) {
         struct ahead *ahead = b->missing[i];
-        ahead->cell = line_full(ahead->cell) ? &b->table->cells[table_second_pair(b->table, ahead->hash)] : ahead->cell;
+        ahead->cell =
+            table_pair_is_full(ahead->cell) ? &b->table->cells[table_second_pair(b->table, ahead->hash)] : ahead->cell;
         prefetch_line(ahead->cell);
     }
 }
@@ -217,12 +216,23 @@ static void prepare_swaps(const struct burst *b, struct ahead *const *list, size
             snapshot->allowed++;
         } else {
             ahead->cell = NULL;
-            ahead->absent = load_relaxed(&cell->hash) != ahead->hash;
-            if (ahead->absent) {
+            ahead->absence = NOT_ABSENT;
+            if (load_relaxed(&cell->hash) != ahead->hash) {
+                ahead->absence = table_pair_is_full(line) ? ABSENT_WITHOUT_ROOM : ABSENT_WITH_ROOM;
                 admission_prefetch(b->t->process, &snapshot->limit_at, ahead->hash, line); /* the key is new, or far */
             }
         }
     }
+}
+
+/* Charges a key that was found in none of its pairs. False: nothing was done. */
+static inline bool charge_absent(struct burst *b, const struct ahead *ahead, uint64_t cost)
+{
+    struct state state;
+    const bool fills =
+        ahead->absence == ABSENT_WITH_ROOM && direct_fill_new(b->t, ahead->snapshot, ahead->hash, cost, &state);
+    b->filled_count += fills;
+    return fills || direct_charge_new(b->t, ahead->snapshot, ahead->hash, cost, &state);
 }
 
 /* Checks a key that was not swapped. */
@@ -233,9 +243,7 @@ static __attribute__((noinline)) bool check_unswapped(struct burst *b, const str
     if (snapshot == NULL) {
         return check_one_of_burst(b->t, key, cost);
     }
-    struct state state;
-    if (!snapshot->fleet && ahead->cell == NULL && ahead->absent &&
-        direct_charge_new(b->t, snapshot, ahead->hash, cost, &state)) {
+    if (!snapshot->fleet && ahead->cell == NULL && ahead->absence != NOT_ABSENT && charge_absent(b, ahead, cost)) {
         snapshot->allowed++;
         return true;
     }
@@ -276,6 +284,9 @@ static void collect_counts(struct burst *b)
         count += b->snapshots[i].allowed;
     }
     counter_add(&b->t->shared->slow_count, count);
+    if (b->filled_count != 0) {
+        table_count_keys(b->table, b->filled_count);
+    }
 }
 
 static void begin_burst(struct burst *b, struct weir_thread *t)
@@ -287,6 +298,7 @@ static void begin_burst(struct burst *b, struct weir_thread *t)
     b->last = &b->none; /* a key may be of the policy NO_LAST */
     b->direct_count = 0;
     b->count = 0;
+    b->filled_count = 0;
     b->allowed = 0;
     b->waiting = 0;
     b->epoch = load_acquire(&t->line->epoch); /* [S4] before the policies */

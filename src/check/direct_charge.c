@@ -67,21 +67,34 @@ void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const st
     direct_write(verdict, t, snapshot, left, rule_reset_after(rule, how->state, snapshot->now_ns));
 }
 
+static inline struct newcomer newcomer_of(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash,
+                                          uint64_t cost)
+{
+    return (struct newcomer){.rule = &snapshot->rule,
+                             .limit_at = &snapshot->limit_at,
+                             .hash = hash,
+                             .cost = cost,
+                             .now_ns = snapshot->now_ns,
+                             .limit_tag = snapshot->limit_tag,
+                             .group = snapshot->group,
+                             .counts = &t->shared->admissions};
+}
+
+bool direct_fill_new(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash, uint64_t cost,
+                     struct state *state)
+{
+    const struct newcomer new = newcomer_of(t, snapshot, hash, cost);
+    return admission_fill(t->process, &new, state);
+}
+
 bool direct_charge_new(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash, uint64_t cost,
                        struct state *state)
 {
-    const struct newcomer new = {.rule = &snapshot->rule,
-                                 .limit_at = &snapshot->limit_at,
-                                 .hash = hash,
-                                 .cost = cost,
-                                 .now_ns = snapshot->now_ns,
-                                 .limit_tag = snapshot->limit_tag,
-                                 .group = snapshot->group,
-                                 .counts = &t->shared->admissions};
+    const struct newcomer new = newcomer_of(t, snapshot, hash, cost);
     return admission_charge(t->process, &new, state);
 }
 
-/* As direct_charge_new(), by itself: its lines are not prefetched. */
+/* As both, by itself: its lines are not prefetched. */
 static bool charge_new_alone(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash,
                              uint64_t cost, struct direct_answer *out)
 {
@@ -89,8 +102,13 @@ static bool charge_new_alone(struct weir_thread *t, const struct policy_snapshot
     if (snapshot->fleet) {
         return false;
     }
-    const struct table *table = &t->process->table;
-    admission_prefetch(t->process, &snapshot->limit_at, hash, &table->cells[table_last_pair(table, hash)]);
+    struct table *table = &t->process->table;
+    const struct cell *pair = &table->cells[table_last_pair(table, hash)];
+    admission_prefetch(t->process, &snapshot->limit_at, hash, pair);
+    if (!table_pair_is_full(pair) && direct_fill_new(t, snapshot, hash, cost, &out->state)) {
+        table_count_keys(table, 1);
+        return true;
+    }
     return direct_charge_new(t, snapshot, hash, cost, &out->state);
 }
 

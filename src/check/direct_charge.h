@@ -127,7 +127,14 @@ void direct_write(weir_verdict *verdict, const struct weir_thread *t, const stru
 void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,
                     const struct direct_answer *how);
 
-/* Charges a key that was not found, and is not shared. False: nothing was done. */
+/*
+ * Charges a key that was not found, and is not shared, in an empty cell of its pairs. The caller counts the key
+ * (table_count_keys). False: nothing was done.
+ */
+bool direct_fill_new(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash, uint64_t cost,
+                     struct state *state);
+
+/* Charges such a key that direct_fill_new() found no cell for. False: nothing was done. */
 bool direct_charge_new(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash, uint64_t cost,
                        struct state *state);
 

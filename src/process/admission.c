@@ -43,37 +43,62 @@ void admission_prefetch(const struct process *process, const struct limit_snapsh
                         const struct cell *pair)
 {
     const struct table *table = &process->table;
-    prefetch_line(table_guard(table, hash));
+    const bool full = table_pair_is_full(pair);
     sketch_prefetch(&process->sketch, hash);
-    if (load_relaxed(&pair[0].hash) == 0 || load_relaxed(&pair[1].hash) == 0 || looks_idle(&pair[0], limit_at) ||
-        looks_idle(&pair[1], limit_at)) {
+    if (full) {
+        prefetch_line(table_guard(table, hash));
+    }
+    if (!full || looks_idle(&pair[0], limit_at) || looks_idle(&pair[1], limit_at)) {
         prefetch_line(&table->metas[pair - table->cells]);
     }
 }
 
 /* Whether the key is to get a cell at once: it needs no sync state, and has used no units before. */
-static bool may_occupy(const struct process *process, const struct newcomer *new)
+static inline bool may_occupy(const struct process *process, const struct newcomer *new)
 {
     return !process->fleet &&
            sketch_find(&process->sketch, new->hash, new->rule->limit, new->now_ns).units == 0; /* [E3] */
 }
 
-static void write_newcomer(struct process *process, uint32_t at, const struct newcomer *new)
+static inline void write_newcomer_meta(struct process *process, uint32_t at, const struct newcomer *new)
 {
-    top_denied_evict(process, at);
     cell_meta_write(&process->table.metas[at], new->limit_tag, new->group, cell_kind_flag(rule_kind(new->rule)));
 }
 
-/* Gives a locked vacant cell to the key, and unlocks the cell. */
-static bool occupy_vacant(struct process *process, uint32_t at, const struct newcomer *new, struct state state)
+static void write_newcomer(struct process *process, uint32_t at, const struct newcomer *new)
 {
-    const bool occupies = may_occupy(process, new);
-    if (occupies) {
-        write_newcomer(process, at, new);
-        table_occupy(&process->table, at, new->hash, state);
+    top_denied_evict(process, at);
+    write_newcomer_meta(process, at, new);
+}
+
+bool admission_fill(struct process *process, const struct newcomer *new, struct state *state)
+{
+    struct table *table = &process->table;
+    const uint32_t at = table_place(table, new->hash).empty;
+    struct usage usage;
+    if (at == TABLE_NONE || new->cost > new->limit_at->limit || !may_occupy(process, new) ||
+        !table_lock_empty(table, at)) {
+        return false;
     }
+    *state = limit_snapshot_first(new->limit_at, new->cost, &usage);
+    write_newcomer_meta(process, at, new);
+    table_fill(table, at, new->hash, *state);
+    cell_unlock(&table->cells[at]);
+    return true;
+}
+
+/* Makes room by moving another key, and gives the cell to the key. */
+static bool occupy_room(struct process *process, const struct newcomer *new, struct state state)
+{
+    /* Before a cell is locked: a cell that is locked is filled (I6). */
+    const uint32_t at = may_occupy(process, new) ? insert_lock_room(process, new->hash, true) : TABLE_NONE;
+    if (at == TABLE_NONE) {
+        return false;
+    }
+    write_newcomer(process, at, new);
+    table_occupy(&process->table, at, new->hash, state);
     cell_unlock(&process->table.cells[at]);
-    return occupies;
+    return true;
 }
 
 /* Gives a locked cell, of which the key is idle, to the new key. */
@@ -178,12 +203,11 @@ static inline bool charge_locked(struct process *process, const struct newcomer 
 {
     const struct table *table = &process->table;
     const struct look look = look_at_pairs(table, new);
-    if (look.found) {
+    if (look.found || look.empty != 0) { /* admission_fill() was tried */
         return false;
     }
-    if (look.empty != 0 || load_relaxed(&table->key_count) < table->max_keys) {
-        const uint32_t at = process->fleet ? TABLE_NONE : insert_lock_room(process, new->hash, true);
-        return at != TABLE_NONE && occupy_vacant(process, at, new, state);
+    if (load_relaxed(&table->key_count) < table->max_keys) {
+        return occupy_room(process, new, state);
     }
     return (look.idle != 0 && occupy_idle(process, new, state)) || record_charge(process, new, usage);
 }

@@ -29,10 +29,16 @@ struct newcomer {
     struct admission_counts *counts;
 };
 
-/* True: the key was charged, and *state is its state. False: nothing has changed; it is for decide_request(). */
+/*
+ * Gives the key an empty cell of its pairs, without the lock of a set, and charges it. True: the key was charged, and
+ * *state is its state; the caller counts it (table_count_keys). False: nothing has changed.
+ */
+bool admission_fill(struct process *process, const struct newcomer *new, struct state *state);
+
+/* The same of a key that admission_fill() found no cell for, which is counted. False: it is for decide_request(). */
 bool admission_charge(struct process *process, const struct newcomer *new, struct state *state);
 
-/* Prefetches what admission_charge() reads beside the pairs of a key. `pair`: where the key was looked for last. */
+/* Prefetches what both read beside the pairs of a key. `pair`: where the key was looked for last. */
 void admission_prefetch(const struct process *process, const struct limit_snapshot *limit_at, uint64_t hash,
                         const struct cell *pair);
 

@@ -2,9 +2,10 @@
 /*
  * Giving a key a cell.
  *
- * A new key takes an empty cell of its first pair, or of its second. When both are full, a key of the first pair moves
- * to its own second pair. This is one step of cuckoo hashing (Pagh and Rodler, Cuckoo Hashing, J. Algorithms 51, 2004).
- * When no such key can move, both sets are tried in the same way. So the table holds as many keys as it was opened for.
+ * A new key takes an empty cell of its first pair, or of its second (I8 of table.h). When both are full, a key of the
+ * first pair moves to its own second pair. This is one step of cuckoo hashing (Pagh and Rodler, Cuckoo Hashing, J.
+ * Algorithms 51, 2004). When no such key can move, both sets are tried in the same way. So the table holds as many keys
+ * as max_keys says.
  *
  * When no key can move, or the table holds that many keys already, another key is evicted (evict.c). A key whose state
  * equals a fresh one comes first, as nothing is lost; then the key with the smallest part of its limit used. Keys of
@@ -19,6 +20,7 @@
 #include "process/insert.h"
 
 #include "base/compiler.h"
+#include "base/spin.h"
 #include "process/evict.h"
 #include "process/process.h"
 #include "process/sync_pool.h"
@@ -53,15 +55,11 @@ static void write_meta(const struct process *process, struct cell_meta *meta, co
 }
 
 /* Locks an empty cell among `count`; TABLE_NONE: none is empty. */
-static uint32_t lock_empty(const struct table *table, size_t first, size_t count)
+static uint32_t lock_empty(struct table *table, size_t first, size_t count)
 {
     for (size_t at = first; at < first + count; at++) {
-        struct cell *cell = &table->cells[at];
-        if (load_relaxed(&cell->hash) == 0 && cell_lock(cell)) {
-            if (load_relaxed(&cell->hash) == 0) {
-                return (uint32_t) at;
-            }
-            cell_unlock(cell); /* another key took the cell in between */
+        if (load_relaxed(&table->cells[at].hash) == 0 && table_lock_empty(table, (uint32_t) at)) {
+            return (uint32_t) at;
         }
     }
     return TABLE_NONE;
@@ -91,6 +89,23 @@ static uint32_t lock_target(struct table *table, uint64_t hash, bool far)
     return to != TABLE_NONE || !far ? to : lock_empty(table, table_other_set(table, hash), SET_CELLS);
 }
 
+/* Whether any of `count` cells is empty. */
+static bool any_empty(const struct table *table, size_t first, size_t count)
+{
+    bool any = false;
+    for (size_t at = first; at < first + count; at++) {
+        any = any || load_relaxed(&table->cells[at].hash) == 0;
+    }
+    return any;
+}
+
+/* Whether lock_target() may find a cell. */
+static bool may_have_target(const struct table *table, uint64_t hash, bool far)
+{
+    return any_empty(table, table_second_pair(table, hash), PAIR_CELLS) ||
+           (far && any_empty(table, table_other_set(table, hash), SET_CELLS));
+}
+
 /* Locks a cell of a locked set after moving its key, which must be in its first set, elsewhere; TABLE_NONE: none. */
 static uint32_t lock_movable(struct process *process, size_t first, size_t count, bool far)
 {
@@ -103,18 +118,17 @@ static uint32_t lock_movable(struct process *process, size_t first, size_t count
             (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
             continue;
         }
-        const uint32_t to = lock_target(table, hash, far);
-        if (to == TABLE_NONE) {
+        if (!may_have_target(table, hash, far) || !cell_lock(cell)) {
             continue;
         }
-        if (cell_lock(cell)) {
-            if (load_relaxed(&cell->hash) == hash && !cell_meta_is(&table->metas[from], CELL_HISTORY)) {
-                move_key(process, (uint32_t) from, to);
-                return (uint32_t) from;
-            }
-            cell_unlock(cell);
+        /* The target is locked last, so that it is filled (I6). */
+        const bool same = load_relaxed(&cell->hash) == hash && !cell_meta_is(&table->metas[from], CELL_HISTORY);
+        const uint32_t to = same ? lock_target(table, hash, far) : TABLE_NONE;
+        if (to != TABLE_NONE) {
+            move_key(process, (uint32_t) from, to);
+            return (uint32_t) from;
         }
-        cell_unlock(&table->cells[to]);
+        cell_unlock(cell);
     }
     return TABLE_NONE;
 }
@@ -183,24 +197,13 @@ uint32_t insert_lock_room(struct process *process, uint64_t hash, bool moves)
     struct table *table = &process->table;
     const size_t pairs[2] = {table_pair(table, hash), table_second_pair(table, hash)};
     const size_t sets[2] = {table_first_set(table, hash) * SET_CELLS, table_other_set(table, hash)};
-    for (unsigned far = 0; far < 2; far++) {
-        const size_t *firsts = far != 0 ? sets : pairs;
-        const size_t count = far != 0 ? SET_CELLS : PAIR_CELLS;
-        uint32_t at = lock_empty(table, firsts[0], count);
-        if (at == TABLE_NONE) {
-            at = lock_empty(table, firsts[1], count);
-        }
-        if (at == TABLE_NONE && moves) {
-            at = lock_movable_of_two(process, firsts, count, far != 0);
-        }
-        if (at != TABLE_NONE) {
-            return at;
-        }
-    }
-    return TABLE_NONE;
+    uint32_t at = moves ? lock_movable_of_two(process, pairs, PAIR_CELLS, false) : TABLE_NONE;
+    at = at != TABLE_NONE ? at : lock_empty(table, sets[0], SET_CELLS);
+    at = at != TABLE_NONE ? at : lock_empty(table, sets[1], SET_CELLS);
+    return at != TABLE_NONE || !moves ? at : lock_movable_of_two(process, sets, SET_CELLS, true);
 }
 
-/* Locks a cell for a new key; it may not be vacant. TABLE_NONE: no cell is to be had. */
+/* Locks a cell for a new key of which both pairs are full; it may not be vacant. TABLE_NONE: no cell is to be had. */
 static uint32_t lock_any(struct process *process, const struct insertion *new)
 {
     const struct table *table = &process->table;
@@ -240,12 +243,19 @@ static void occupy(struct process *process, uint32_t at, const struct insertion 
     cell_unlock(&table->cells[at]);
 }
 
-/* Prefetches the cells searched for the key and the candidates for eviction, so that their cache misses overlap. */
-static void prefetch(const struct process *process, const struct insertion *new)
+/*
+ * Prefetches what a key needs that gets the empty cell; without one, the cells searched for the key and the candidates
+ * for eviction, so that their cache misses overlap.
+ */
+static void prefetch(const struct process *process, const struct insertion *new, uint32_t empty)
 {
     const struct table *table = &process->table;
     prefetch_line(table_guard(table, new->hash));
-    prefetch_line(&table->cells[table_second_pair(table, new->hash)]);
+    sketch_prefetch(&process->sketch, new->hash);
+    if (empty != TABLE_NONE) {
+        prefetch_line(&table->metas[empty]);
+        return;
+    }
     for (size_t i = 0; i < 2; i++) {
         const size_t first = new->sets[i];
         prefetch_line(&table->metas[first]);
@@ -253,7 +263,24 @@ static void prefetch(const struct process *process, const struct insertion *new)
             prefetch_line(&table->cells[at]);
         }
     }
-    sketch_prefetch(&process->sketch, new->hash);
+}
+
+/* The cell of a key whose first set is locked; or (*vacant) one that is locked for it, or TABLE_NONE. */
+static uint32_t find_or_lock(struct process *process, const struct insertion *new, bool *vacant)
+{
+    struct table *table = &process->table;
+    struct table_place place = table_place(table, new->hash);
+    for (unsigned spins = 0; place.empty != TABLE_NONE; spins++) {
+        if (table_lock_empty(table, place.empty)) {
+            *vacant = true;
+            return place.empty;
+        }
+        spin_wait(spins); /* I8: the cell may be locked for this key */
+        place = table_place(table, new->hash);
+    }
+    const uint32_t at = place.at != TABLE_NONE ? place.at : table_find_far(table, new->hash);
+    *vacant = at == TABLE_NONE;
+    return at != TABLE_NONE ? at : lock_any(process, new);
 }
 
 uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
@@ -262,15 +289,13 @@ uint32_t insert_key(struct process *process, const struct policy *policy, size_t
     struct table *table = &process->table;
     const struct insertion new = insertion_of(table, policy, limit_index, key, now_ns);
     const size_t set = new.sets[0] / SET_CELLS;
+    bool vacant;
 
-    prefetch(process, &new);
+    prefetch(process, &new, table_place(table, new.hash).empty);
     table_lock(table, set);
-    uint32_t at = table_find_all(table, new.hash);
-    if (at == TABLE_NONE) {
-        at = lock_any(process, &new);
-        if (at != TABLE_NONE) {
-            occupy(process, at, &new);
-        }
+    const uint32_t at = find_or_lock(process, &new, &vacant);
+    if (vacant && at != TABLE_NONE) {
+        occupy(process, at, &new);
     }
     table_unlock(table, set);
     return at;

@@ -13,8 +13,8 @@ struct policy;
 struct process;
 
 /*
- * Locks a vacant cell for a hash that is not in the table, and whose first set is locked. `moves`: also if other keys
- * must move for it. TABLE_NONE: there is none.
+ * Locks a vacant cell for a hash that is not in the table, whose pairs are full, and whose first set is locked. The
+ * caller fills the cell (I6). `moves`: also if other keys must move for it. TABLE_NONE: there is none.
  */
 uint32_t insert_lock_room(struct process *process, uint64_t hash, bool moves);
 

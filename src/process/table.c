@@ -100,11 +100,6 @@ static inline uint32_t find_among(const struct table *table, size_t first, size_
     return TABLE_NONE;
 }
 
-static _Atomic uint8_t *far_count_of(const struct table *table, uint64_t hash)
-{
-    return &table_guard(table, hash)->far_counts[(hash & UINT32_MAX) * FAR_CLASSES >> 32];
-}
-
 static bool is_far(const struct table *table, uint64_t hash, uint32_t at)
 {
     const size_t pair = at & ~(size_t) (PAIR_CELLS - 1);
@@ -114,18 +109,17 @@ static bool is_far(const struct table *table, uint64_t hash, uint32_t at)
 /* Counts a far key, or one less. Relaxed: a search under the set's lock sees all that were added under the lock. */
 static void count_far(const struct table *table, uint64_t hash, int change)
 {
-    _Atomic uint8_t *count = far_count_of(table, hash);
-    uint8_t was = load_relaxed(count);
-    while (was != UINT8_MAX && !cas_relaxed(count, &was, (uint8_t) (was + change))) {
+    unsigned shift;
+    _Atomic uint8_t *counts = table_far_count(table, hash, &shift);
+    uint8_t was = load_relaxed(counts);
+    while ((was >> shift & FAR_COUNT_MASK) != FAR_COUNT_MASK &&
+           !cas_relaxed(counts, &was, (uint8_t) (was + change * (1 << shift)))) {
     }
 }
 
-uint32_t table_find_far(const struct table *table, uint64_t hash)
+uint32_t table_find_in_sets(const struct table *table, uint64_t hash)
 {
     bool full;
-    if (load_relaxed(far_count_of(table, hash)) == 0) { /* I7 */
-        return TABLE_NONE;
-    }
     const uint32_t at = find_among(table, table_first_set(table, hash) * SET_CELLS, SET_CELLS, hash, &full);
     return at != TABLE_NONE ? at : find_among(table, table_other_set(table, hash), SET_CELLS, hash, &full);
 }
@@ -135,18 +129,10 @@ uint32_t table_find(const struct table *table, uint64_t hash)
     bool full = false;
     uint32_t at = find_among(table, table_pair(table, hash), PAIR_CELLS, hash, &full);
     if (at != TABLE_NONE || !full) {
-        return at; /* I6. A cell between two keys looks empty: adding a key therefore searches everywhere */
+        return at; /* I6. A cell between two keys looks empty: a key may be missed here, never where it is added (I8) */
     }
     at = find_among(table, table_second_pair(table, hash), PAIR_CELLS, hash, &full);
     return at != TABLE_NONE || !full ? at : table_find_far(table, hash);
-}
-
-uint32_t table_find_all(const struct table *table, uint64_t hash)
-{
-    bool full;
-    uint32_t at = find_among(table, table_pair(table, hash), PAIR_CELLS, hash, &full);
-    at = at != TABLE_NONE ? at : find_among(table, table_second_pair(table, hash), PAIR_CELLS, hash, &full);
-    return at != TABLE_NONE ? at : table_find_far(table, hash);
 }
 
 struct state table_vacate(struct table *table, uint32_t at)
@@ -169,16 +155,11 @@ struct state table_vacate(struct table *table, uint32_t at)
 
 void table_occupy(struct table *table, uint32_t at, uint64_t hash, struct state state)
 {
-    struct cell *cell = &table->cells[at];
-    /* Relaxed, and no swap: of a vacant cell no other thread can swap the state, as none has read its generation. */
-    const uint64_t generation = load_relaxed(&cell->state.b) & ~STATE_B_MASK;
-    store_relaxed(&cell->state.a, state.a);
-    store_relaxed(&cell->state.b, generation | state.b);
-    (void) add_relaxed(&table->key_count, 1);
+    table_count_keys(table, 1);
     if (is_far(table, hash, at)) {
         count_far(table, hash, 1); /* I7 */
     }
-    store_release(&cell->hash, hash); /* [T1] */
+    table_fill(table, at, hash, state);
 }
 
 struct state table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state)
