@@ -36,13 +36,15 @@ static uint64_t clock_ns(void *arg)
     return now_ns;
 }
 
-static void open_limiter(size_t max_keys)
+/* `fleet`: a node that is alone: its keys have the sync state of a fleet's, and no answer comes. */
+static void open_limiter(size_t max_keys, bool fleet)
 {
     static const weir_clock clock = {clock_ns, clock_ns, NULL};
     weir_error error;
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &clock;
     options.max_keys = max_keys;
+    options.redis_url = fleet ? "redis://127.0.0.1:1" : NULL;
     static const weir_limit wide = {
         .algorithm = WEIR_TOKEN_BUCKET, .limit = 500000000, .period_ns = SECOND, .burst = UINT64_C(1) << 40};
     static const weir_limit none = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 31622400 * SECOND};
@@ -84,15 +86,26 @@ static void warm_denied(void)
 }
 
 /* All keys are in the table, and none has come in this epoch. */
-static void warm_cold(void)
+static void warm_cold_for(uint64_t later_ns)
 {
     for (uint64_t i = 0; i < MAX_COUNT; i++) {
         key_bytes[i][0] = i;
         keys[i] = weir_make_key(limiter, wide_id, key_bytes[i], sizeof(key_bytes[i]));
         (void) weir_check(thread, &keys[i], 1, NULL);
     }
-    now_ns += SECOND;
+    now_ns += later_ns;
     (void) weir_poll(limiter);
+}
+
+static void warm_cold(void)
+{
+    warm_cold_for(SECOND);
+}
+
+/* Soon enough for the policy to be in no outage mode. */
+static void warm_cold_shared(void)
+{
+    warm_cold_for(SECOND / 100);
 }
 
 static uint64_t run_floor(uint64_t count)
@@ -316,31 +329,33 @@ static const struct path {
     const char *name;
     void (*warm)(void);
     uint64_t (*run)(uint64_t count);
-    bool full; /* the table has fewer cells than there are keys */
+    bool full;  /* the table has fewer cells than there are keys */
+    bool fleet; /* the fleet shares the policies */
 } paths[] = {
-    {"floor", nothing, run_floor, false},
-    {"hot", warm_hot, run_hot, false},
-    {"hot_verdict", warm_hot, run_hot_verdict, false},
-    {"denied", warm_denied, run_denied, false},
-    {"cold", warm_cold, run_cold, false},
-    {"burst_32", warm_cold, run_burst, false},
-    {"new", warm_new, run_cold, false},
-    {"new_burst_32", warm_new, run_burst, false},
-    {"new_full", warm_full, run_cold, true},
-    {"new_full_burst_32", warm_full, run_burst, true},
-    {"check_all_2", warm_all, run_all, false},
-    {"check_all_2_denied", warm_all_denied, run_all, false},
-    {"check_all_2_and_cold", warm_all_cold, run_all_cold, false},
-    {"check_all_cold_key", warm_cold, run_all_three, false},
-    {"peek", warm_hot, run_peek, false},
-    {"peek_denied", warm_denied, run_peek_denied, false},
-    {"charge", warm_hot, run_charge, false},
-    {"refund", warm_hot, run_refund, false},
-    {"reserve", warm_hot, run_reserve, false},
-    {"reserve_queue", nothing, run_reserve_queue, false},
-    {"charge_and_refund", warm_hot, run_charge_and_refund, false},
-    {"make_key_16", nothing, run_make_key_16, false},
-    {"make_key_64", nothing, run_make_key_64, false},
+    {"floor", nothing, run_floor, false, false},
+    {"hot", warm_hot, run_hot, false, false},
+    {"hot_verdict", warm_hot, run_hot_verdict, false, false},
+    {"denied", warm_denied, run_denied, false, false},
+    {"cold", warm_cold, run_cold, false, false},
+    {"cold_shared", warm_cold_shared, run_cold, false, true},
+    {"burst_32", warm_cold, run_burst, false, false},
+    {"new", warm_new, run_cold, false, false},
+    {"new_burst_32", warm_new, run_burst, false, false},
+    {"new_full", warm_full, run_cold, true, false},
+    {"new_full_burst_32", warm_full, run_burst, true, false},
+    {"check_all_2", warm_all, run_all, false, false},
+    {"check_all_2_denied", warm_all_denied, run_all, false, false},
+    {"check_all_2_and_cold", warm_all_cold, run_all_cold, false, false},
+    {"check_all_cold_key", warm_cold, run_all_three, false, false},
+    {"peek", warm_hot, run_peek, false, false},
+    {"peek_denied", warm_denied, run_peek_denied, false, false},
+    {"charge", warm_hot, run_charge, false, false},
+    {"refund", warm_hot, run_refund, false, false},
+    {"reserve", warm_hot, run_reserve, false, false},
+    {"reserve_queue", nothing, run_reserve_queue, false, false},
+    {"charge_and_refund", warm_hot, run_charge_and_refund, false, false},
+    {"make_key_16", nothing, run_make_key_16, false, false},
+    {"make_key_64", nothing, run_make_key_64, false, false},
 };
 
 int main(int argc, char **argv)
@@ -356,7 +371,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < path_count && count <= MAX_COUNT; i++) {
         if (strcmp(argv[1], paths[i].name) == 0) {
             /* In a table that is neither full nor half empty the counts differ more from run to run. */
-            open_limiter(paths[i].full ? MAX_COUNT / 4 : (size_t) 2 * MAX_COUNT);
+            open_limiter(paths[i].full ? MAX_COUNT / 4 : (size_t) 2 * MAX_COUNT, paths[i].fleet);
             paths[i].warm();
             (void) printf("# %llu\n", (unsigned long long) paths[i].run(count));
             weir_detach(thread);

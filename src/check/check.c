@@ -207,20 +207,27 @@ static inline __attribute__((always_inline)) enum slot_answer check_by_slot(stru
 
 enum charge { CHARGE_NOT_TRIED, CHARGE_FAILED, CHARGE_DONE };
 
-/* The tail of charge_cold() where a guess at the key's cell was wrong, or the cell has no room. */
+/* The tail of charge_cold() where a guess at the key's cell was wrong, the cell has no room, or the key is shared. */
 static __attribute__((noinline)) enum charge charge_unguessed(struct weir_thread *t, const weir_key *key, uint64_t cost,
-                                                              weir_verdict *verdict, const struct cell *guess)
+                                                              weir_verdict *verdict, struct cell *guess)
 {
     const struct policy_snapshot *snapshot = policy_snapshot_place(t, key->policy);
-    if (load_relaxed(&guess->hash) == policy_snapshot_hash(snapshot, key)) { /* [T1] only a hint */
+    const uint64_t hash = policy_snapshot_hash(snapshot, key);
+    const bool guessed = load_relaxed(&guess->hash) == hash; /* [T1] only a hint */
+    struct direct_answer how;
+    if (guessed && !snapshot->fleet) {
         top_denied_prefetch(&t->process->top_denied, (uint32_t) (guess - t->process->table.cells));
         return CHARGE_FAILED;
     }
-    if (!direct_check(t, snapshot, key, cost, verdict)) {
+    if (guessed ? !direct_charge_shared(t->process, snapshot, guess, hash, cost, &how)
+                : !direct_check(t, snapshot, key, cost, verdict)) {
         return CHARGE_FAILED;
     }
     counter_add(&t->tallies[snapshot->id].allowed, 1);
     counter_add(&t->shared->slow_count, 1);
+    if (guessed && verdict != NULL) {
+        direct_verdict(verdict, t, snapshot, &how);
+    }
     return CHARGE_DONE;
 }
 
@@ -242,7 +249,7 @@ static inline __attribute__((always_inline)) enum charge charge_cold(struct weir
     struct cell *cell = table_guess(pairs, hash);
     struct direct_swap swap;
     uint64_t held;
-    if (unlikely(!direct_look(snapshot, cell, hash, cost, &swap, &held) ||
+    if (unlikely(snapshot->fleet || !direct_look(snapshot, cell, hash, cost, &swap, &held) ||
                  !dwcas_swap(&cell->state, &swap.from, swap.to))) {
         return charge_unguessed(t, key, cost, verdict, cell);
     }

@@ -48,14 +48,15 @@ static bool read_cell_state(struct request *r, struct claim *claim, size_t i, ui
     const uint64_t others = (load_acquire(&cell->held) & HELD_UNITS) - own; /* [P1] after the state */
     reading->left = saturating_sub(rule_headroom(&claim->rules[i], reading->level, r->now_ns), others);
     if (shared) {
-        reading->left = allowance_left(process, &(struct allowance_query){.policy = claim->policy,
-                                                                          .rule = &claim->rules[i],
-                                                                          .state = reading->state,
-                                                                          .headroom = reading->left,
-                                                                          .held = others,
-                                                                          .asked = asked,
-                                                                          .now_ns = r->now_ns,
-                                                                          .cell = at});
+        reading->left =
+            allowance_left(process, &(struct allowance_query){.outage_mode = allowance_outage_mode(claim->policy),
+                                                              .rule = &claim->rules[i],
+                                                              .state = reading->state,
+                                                              .headroom = reading->left,
+                                                              .held = others,
+                                                              .asked = asked,
+                                                              .now_ns = r->now_ns,
+                                                              .cell = at});
     }
     if (others != 0 && rule_is_queue(&claim->rules[i])) {
         reading->left = 0;

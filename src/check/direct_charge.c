@@ -13,20 +13,24 @@ bool direct_look_shared(struct process *process, const struct policy_snapshot *s
     const uint32_t at = (uint32_t) (cell - process->table.cells);
     const struct rule *rule = &snapshot->rule;
     struct dwcas_value value;
-    if (!cell_read(cell, hash, &value) || !allowance_is_whole(process, snapshot->policy, rule, at)) {
+    if (!cell_read(cell, hash, &value)) {
         return false;
     }
     struct state state = cell_state(value);
-    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    const uint64_t headroom = saturating_sub(rule_headroom(rule, state, snapshot->now_ns), held);
-    const uint64_t left = allowance_left(process, &(struct allowance_query){.policy = snapshot->policy,
-                                                                            .rule = rule,
-                                                                            .state = state,
-                                                                            .headroom = headroom,
-                                                                            .held = held,
-                                                                            .asked = cost,
-                                                                            .now_ns = snapshot->now_ns,
-                                                                            .cell = at});
+    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS;          /* [P1] after the state */
+    const struct allowance_query query = {.outage_mode = OUTAGE_MODE_NONE, /* the snapshot is plain */
+                                          .rule = rule,
+                                          .state = state,
+                                          .headroom =
+                                              saturating_sub(rule_headroom(rule, state, snapshot->now_ns), held),
+                                          .held = held,
+                                          .asked = cost,
+                                          .now_ns = snapshot->now_ns,
+                                          .cell = at};
+    uint64_t left;
+    if (!allowance_left_whole(process, &query, &left)) {
+        return false;
+    }
     if (left < cost || !limit_snapshot_charge(&snapshot->limit_at, &state, held, cost)) {
         top_denied_prefetch(&process->top_denied, at);
         return false;

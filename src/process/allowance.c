@@ -48,17 +48,12 @@
 /* Of a key without a full state: the part of a share whose use requests a sync. Above what is due anyway (report.c). */
 #define COMPACT_URGENT_DIVISOR 4
 
-bool allowance_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
-                        uint32_t cell)
-{
-    return allowance_outage_mode(policy) == OUTAGE_MODE_NONE && fraction_in_force(process, policy, rule, cell) == 0;
-}
-
 struct rule allowance_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
                            uint64_t asked)
 {
     const struct rule rule = policy_rule(&policy->limits[limit]);
-    return fraction_rule(&rule, process_shares(process, policy) ? fraction_in_force(process, policy, &rule, cell) : 0,
+    const bool shared = process_shares(process, policy);
+    return fraction_rule(&rule, shared ? fraction_in_force(process, allowance_outage_mode(policy), &rule, cell) : 0,
                          asked);
 }
 
@@ -320,13 +315,13 @@ static uint64_t answered_left(struct process *process, const struct sync_full *s
     return left;
 }
 
-uint64_t allowance_left(struct process *process, const struct allowance_query *query)
+/* allowance_left(), by the fraction in force. */
+static uint64_t left_by(struct process *process, const struct allowance_query *query, uint64_t fraction)
 {
     const struct sync_full *sync = sync_of(&process->syncs, query->cell);
-    const enum outage_mode outage_mode = allowance_outage_mode(query->policy);
-    const uint64_t fraction = fraction_in_force(process, query->policy, query->rule, query->cell);
-    const bool on_fleet = outage_mode == OUTAGE_MODE_NONE;
-    if ((!on_fleet && outage_mode != OUTAGE_MODE_SHARE) || (load_relaxed(&process->nodes) == 1 && fraction == 0)) {
+    const bool on_fleet = query->outage_mode == OUTAGE_MODE_NONE;
+    if ((!on_fleet && query->outage_mode != OUTAGE_MODE_SHARE) ||
+        (load_relaxed(&process->nodes) == 1 && fraction == 0)) {
         return query->headroom; /* no remote units are known, or no other node is there */
     }
     if (sync == NULL && compact_is(&process->syncs.compacts[query->cell], COMPACT_ACKED)) {
@@ -337,6 +332,20 @@ uint64_t allowance_left(struct process *process, const struct allowance_query *q
         return left_of_share(process, query, query->rule->limit, used, query->headroom, on_fleet);
     }
     return on_fleet ? answered_left(process, sync, query) : outage_left(process, sync, query);
+}
+
+uint64_t allowance_left(struct process *process, const struct allowance_query *query)
+{
+    return left_by(process, query, fraction_in_force(process, query->outage_mode, query->rule, query->cell));
+}
+
+bool allowance_left_whole(struct process *process, const struct allowance_query *query, uint64_t *left)
+{
+    if (fraction_in_force(process, query->outage_mode, query->rule, query->cell) != 0) {
+        return false;
+    }
+    *left = left_by(process, query, 0);
+    return true;
 }
 
 uint64_t allowance_retry_after(const struct process *process, const struct policy *policy, uint32_t cell,

@@ -130,10 +130,6 @@ static inline uint64_t allowance_urgent_units(uint64_t share)
     return max_u64(share / URGENT_DIVISOR, URGENT_UNITS);
 }
 
-/* Whether a key is decided by its configured limit: no fraction and no outage mode is in force. */
-bool allowance_is_whole(const struct process *process, const struct policy *policy, const struct rule *rule,
-                        uint32_t cell);
-
 /* The rule in force for one limit of any policy at a cell, for a request of `asked` units. */
 struct rule allowance_rule(const struct process *process, const struct policy *policy, size_t limit, uint32_t cell,
                            uint64_t asked);
@@ -147,7 +143,7 @@ struct state allowance_level(const struct process *process, const struct policy 
 
 /* A request at a cell of a policy that the fleet shares. */
 struct allowance_query {
-    const struct policy *policy;
+    enum outage_mode outage_mode;
     const struct rule *rule; /* from allowance_rule */
     struct state state;
     uint64_t headroom; /* by `rule` and allowance_level, less `held` */
@@ -159,6 +155,9 @@ struct allowance_query {
 
 /* The units of the headroom that may pass here. */
 uint64_t allowance_left(struct process *process, const struct allowance_query *query);
+
+/* *left: allowance_left(), of a key that is decided by its configured limit. False: a fraction is in force. */
+bool allowance_left_whole(struct process *process, const struct allowance_query *query, uint64_t *left);
 
 /* Units of a bucket were refunded here. */
 void allowance_refund(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t units);

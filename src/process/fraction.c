@@ -50,11 +50,10 @@ static uint64_t unconfirmed_fraction(const struct process *process, const struct
     return max_u64((fraction != 0 ? fraction : FRACTION_WHOLE) / QUOTA_SHARE, 1);
 }
 
-uint64_t fraction_in_force(const struct process *process, const struct policy *policy, const struct rule *rule,
+uint64_t fraction_in_force(const struct process *process, enum outage_mode outage_mode, const struct rule *rule,
                            uint32_t cell)
 {
     const struct sync_full *sync = sync_of(&process->syncs, cell);
-    const enum outage_mode outage_mode = allowance_outage_mode(policy);
     const bool on_fleet = outage_mode == OUTAGE_MODE_NONE;
     const bool acked = is_acked(process, sync, cell);
     if (!on_fleet && outage_mode != OUTAGE_MODE_SHARE) {

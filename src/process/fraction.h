@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "algorithm/rule.h"
+#include "policy/policy.h"
 
 struct process;
-struct policy;
 struct allowance;
 
 /* One part of as many as there are live nodes. */
@@ -22,7 +22,7 @@ uint32_t fraction_compact(const struct process *process, const struct rule *rule
 uint32_t fraction_demand(const struct process *process, const struct allowance *allowance);
 
 /* The fraction of a key's rule that is in force here, of a policy that the fleet shares. */
-uint64_t fraction_in_force(const struct process *process, const struct policy *policy, const struct rule *rule,
+uint64_t fraction_in_force(const struct process *process, enum outage_mode outage_mode, const struct rule *rule,
                            uint32_t cell);
 
 /* A rule of which this fraction is in force, for a request of `asked` units. */

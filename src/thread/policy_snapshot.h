@@ -50,7 +50,9 @@ static inline uint64_t policy_snapshot_hash(const struct policy_snapshot *snapsh
  * Snapshots that a thread caches, a power of two: a thread that checks more policies in turn works them out again.
  *
  * A cached snapshot is valid while its epoch is the present one: by [S4] of check.c a snapshot of an old policy set has
- * an old epoch, as a grant has. So it may be used outside of an RCU section, all but `policy`.
+ * an old epoch, as a grant has. So it may be used outside of an RCU section, all but `policy`. The fleet's outage mode
+ * is in the snapshot in the same way: a plain snapshot is of no mode, and a change of mode is followed by a new epoch.
+ * What else depends on the fleet is of a key, and is read at each check (allowance.c).
  */
 #define POLICY_SNAPSHOTS_KEPT 8
 
@@ -59,13 +61,13 @@ static inline struct policy_snapshot *policy_snapshot_place(const struct weir_th
     return &t->snapshots[id % POLICY_SNAPSHOTS_KEPT];
 }
 
-/* Caches a snapshot that holds for all keys of its policy: no key has an entry of its own, no other node uses them. */
+/* Caches a snapshot that holds for all keys of its policy: no key has an entry of its own. */
 static inline void policy_snapshot_keep(struct weir_thread *t, const struct policy_set *set,
                                         const struct policy_snapshot *snapshot, uint32_t epoch)
 {
     /* Relaxed: whether there are any entries. */
-    if (epoch != EPOCH_ASLEEP && snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE && !snapshot->fleet &&
-        !snapshot->policy->fine_clock && load_relaxed(&set->overrides) == NULL) {
+    if (epoch != EPOCH_ASLEEP && snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE && !snapshot->policy->fine_clock &&
+        load_relaxed(&set->overrides) == NULL) {
         struct policy_snapshot *place = policy_snapshot_place(t, snapshot->policy->id);
         *place = *snapshot;
         place->epoch = epoch;

@@ -269,7 +269,7 @@ static uint64_t left_after(struct before *b, uint64_t into_ns, uint64_t previous
     const uint32_t at = cell_at(&b->n.node[0], &policy);
     const struct state state = window_state(b->seq, 0, previous);
     const uint64_t now_ns = b->start_ns + into_ns;
-    const struct allowance_query query = {.policy = policy,
+    const struct allowance_query query = {.outage_mode = allowance_outage_mode(policy),
                                           .rule = &b->rule,
                                           .state = state,
                                           .headroom = rule_headroom(&b->rule, state, now_ns),
