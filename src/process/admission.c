@@ -48,6 +48,10 @@ void admission_prefetch(const struct process *process, const struct limit_snapsh
     if (full) {
         prefetch_line(table_guard(table, hash));
     }
+    if (full && load_relaxed(&table->key_count) < table->max_keys) {
+        insert_prefetch_moves(table, hash);
+        return;
+    }
     if (!full || looks_idle(&pair[0], limit_at) || looks_idle(&pair[1], limit_at)) {
         prefetch_line(&table->metas[pair - table->cells]);
     }

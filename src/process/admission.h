@@ -35,7 +35,10 @@ struct newcomer {
  */
 bool admission_fill(struct process *process, const struct newcomer *new, struct state *state);
 
-/* The same of a key that admission_fill() found no cell for, which is counted. False: it is for decide_request(). */
+/*
+ * Charges a key that admission_fill() found no cell for, and counts it. True: the key was charged, and *state is its
+ * state. False: nothing has changed; the key is for decide_request().
+ */
 bool admission_charge(struct process *process, const struct newcomer *new, struct state *state);
 
 /* Prefetches what both read beside the pairs of a key. `pair`: where the key was looked for last. */

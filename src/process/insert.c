@@ -113,12 +113,10 @@ static uint32_t lock_movable(struct process *process, size_t first, size_t count
     for (size_t from = first; from < first + count; from++) {
         struct cell *cell = &table->cells[from];
         const uint64_t hash = load_acquire(&cell->hash);
-        const bool history = cell_meta_is(&table->metas[from], CELL_HISTORY); /* a guess, until the cell is locked */
-        if (hash == 0 || history || table_first_set(table, hash) != from / SET_CELLS ||
-            (load_relaxed(&cell->held) & HELD_IN_USE) != 0) {
-            continue;
-        }
-        if (!may_have_target(table, hash, far) || !cell_lock(cell)) {
+        if (hash == 0 || table_first_set(table, hash) != from / SET_CELLS ||
+            (load_relaxed(&cell->held) & HELD_IN_USE) != 0 || !may_have_target(table, hash, far) ||
+            cell_meta_is(&table->metas[from], CELL_HISTORY) || /* a guess, until the cell is locked */
+            !cell_lock(cell)) {
             continue;
         }
         /* The target is locked last, so that it is filled (I6). */
@@ -190,6 +188,19 @@ static uint32_t lock_evicted(struct process *process, const struct policy_set *p
         }
     }
     return TABLE_NONE;
+}
+
+void insert_prefetch_moves(const struct table *table, uint64_t hash)
+{
+    const size_t pairs[2] = {table_pair(table, hash), table_second_pair(table, hash)};
+    for (size_t i = 0; i < (size_t) 2 * PAIR_CELLS; i++) {
+        const size_t from = pairs[i / PAIR_CELLS] + i % PAIR_CELLS;
+        const uint64_t other = load_relaxed(&table->cells[from].hash); /* a guess */
+        if (table_first_set(table, other) == from / SET_CELLS) {
+            prefetch_line(&table->cells[table_second_pair(table, other)]);
+            prefetch_line(&table->metas[from]);
+        }
+    }
 }
 
 uint32_t insert_lock_room(struct process *process, uint64_t hash, bool moves)

@@ -11,12 +11,16 @@
 
 struct policy;
 struct process;
+struct table;
 
 /*
  * Locks a vacant cell for a hash that is not in the table, whose pairs are full, and whose first set is locked. The
  * caller fills the cell (I6). `moves`: also if other keys must move for it. TABLE_NONE: there is none.
  */
 uint32_t insert_lock_room(struct process *process, uint64_t hash, bool moves);
+
+/* Prefetches what insert_lock_room() reads first to move a key of the hash's pairs, which are full. */
+void insert_prefetch_moves(const struct table *table, uint64_t hash);
 
 /* The cell of a key under one limit, after inserting the key if needed. TABLE_NONE: the table has no room. */
 uint32_t insert_key(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
