@@ -105,7 +105,7 @@ static enum charge charge_place(struct request *r, uint64_t max_wait_ns, uint64_
     struct queue_reading queue = {0, false, false};
     const bool oversized = claim->cost > HOLD_MOST;
     if (oversized) {
-        spin_lock(&r->t->process->oversized);
+        spin_lock(&r->t->process->shared->oversized);
     }
     claim_reserve(r, claim, claim->cost);
     enum charge result = verify_place(r, max_wait_ns, &queue);
@@ -115,7 +115,7 @@ static enum charge charge_place(struct request *r, uint64_t max_wait_ns, uint64_
     }
     claim_release(r, claim, claim->cost);
     if (oversized) {
-        spin_unlock(&r->t->process->oversized);
+        spin_unlock(&r->t->process->shared->oversized);
     }
     return result;
 }

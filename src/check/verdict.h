@@ -12,7 +12,7 @@
 /* The age of the last good sync at `now_ns`; UINT64_MAX: there was none. */
 static inline uint64_t verdict_fleet_age(const struct process *process, uint64_t now_ns)
 {
-    const uint64_t news_ns = load_relaxed(&process->news_ns); /* a number that stands for itself */
+    const uint64_t news_ns = load_relaxed(&process->shared->news_ns); /* a number that stands for itself */
     return news_ns == 0 ? UINT64_MAX : saturating_sub(now_ns, news_ns);
 }
 

@@ -77,7 +77,7 @@ int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, struct tran
     fleet->expected_nodes = options->expected_nodes;
     membership_open(&fleet->membership, options->expected_nodes, process->interval_ns,
                     options->redis_timeout_ms * NS_PER_MS);
-    store_relaxed(&process->nodes, membership_nodes(&fleet->membership));
+    store_relaxed(&process->shared->nodes, membership_nodes(&fleet->membership));
     fleet->opened_ns = monotonic_ns;
     fleet->schedule.next_ns = monotonic_ns;
     fleet->schedule.extra_ns = UINT64_MAX;

@@ -120,7 +120,7 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides)
 void outage_keep(const struct process *process, struct policy_set *set, const struct policy_set *old)
 {
     /* Relaxed: the background thread that hears of the fleet at this moment calls outage_update after that. */
-    const bool heard = load_relaxed(&process->news_ns) != 0;
+    const bool heard = load_relaxed(&process->shared->news_ns) != 0;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
         const struct policy *was = old->by_id[policy->id];

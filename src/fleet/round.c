@@ -104,7 +104,7 @@ void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_k
     struct full_sync *full_sync = &fleet->full_sync;
     begin_full_sync(fleet);
     if (full_sync->request != 0) {
-        full_sync->urgent = !full_sync->urgent && load_relaxed(&fleet->process->urgent) != 0;
+        full_sync->urgent = !full_sync->urgent && load_relaxed(&fleet->process->shared->urgent) != 0;
         kind = full_sync->urgent ? ROUND_URGENT : ROUND_FULL_SYNC;
     }
     const bool asks = kind == ROUND_ASK || !fleet->clock.known || was_away(fleet, monotonic_ns);
@@ -212,7 +212,7 @@ static void hear_of_nodes(struct fleet *fleet, uint64_t monotonic_ns)
     store_relaxed(&fleet->stats.live_nodes, membership->live);
     store_relaxed(&fleet->stats.suspect_nodes, membership->suspect);
     store_relaxed(&fleet->stats.awaiting_peers, fleet->news.awaits_peers);
-    store_relaxed(&fleet->process->nodes, membership_nodes(membership));
+    store_relaxed(&fleet->process->shared->nodes, membership_nodes(membership));
 }
 
 /* Logs once that more nodes are live than this node assumes before its first round. */
@@ -334,7 +334,7 @@ uint64_t round_asks_at_ns(const struct fleet *fleet)
 bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind *kind)
 {
     const bool urgent =
-        load_relaxed(&fleet->process->urgent) != 0 && monotonic_ns >= fleet->schedule.begun_ns + URGENT_NS;
+        load_relaxed(&fleet->process->shared->urgent) != 0 && monotonic_ns >= fleet->schedule.begun_ns + URGENT_NS;
     const bool interval = monotonic_ns >= min_u64(fleet->schedule.next_ns, fleet->schedule.extra_ns);
     const bool asks = monotonic_ns >= round_asks_at_ns(fleet);
     if (interval) {

@@ -23,7 +23,7 @@
  * besides. Were the level cut off too, traffic below the limit would be denied: unreported units of a bucket that was
  * full all the time owe nothing.
  *
- * When more units pass than the last answer gave reason to expect, a sync is requested at once (process.urgent).
+ * When more units pass than the last answer gave reason to expect, a sync is requested at once (process.shared->urgent).
  *
  * Ordering: relaxed. The words read here may be of two answers or, when a cell has just changed hands, of another key.
  * They size an estimate; units are counted by the state alone.
@@ -60,7 +60,7 @@ struct rule allowance_rule(const struct process *process, const struct policy *p
 static void request_sync(struct process *process, uint32_t cell)
 {
     bitmap_set(&process->table.urgent, cell);
-    store_relaxed(&process->urgent, 1); /* seen at the next tick; the bit with it, or at the tick after */
+    store_relaxed(&process->shared->urgent, 1); /* seen at the next tick; the bit with it, or at the tick after */
 }
 
 /* A window's state without the remote units. */
@@ -79,7 +79,7 @@ static bool is_stale(const struct process *process, const struct allowance *allo
 {
     const uint64_t news_ns = max_u64(load_relaxed(&allowance->since_ns), load_relaxed(&allowance->inspected_ns));
     /* In an outage no key is inspected: then all answers are as old as the last sync, and none is stale. */
-    const uint64_t then_ns = min_u64(now_ns, load_relaxed(&process->news_ns) + process->interval_ns);
+    const uint64_t then_ns = min_u64(now_ns, load_relaxed(&process->shared->news_ns) + process->interval_ns);
     return then_ns > news_ns + STALE_INTERVALS * process->interval_ns;
 }
 
@@ -176,7 +176,7 @@ static uint64_t compact_left(struct process *process, const struct allowance_que
     uint64_t unreported;
     const uint64_t headroom = query->headroom;
     const uint64_t local = compact_units(process, query, &unreported);
-    const uint64_t nodes = load_relaxed(&process->nodes);
+    const uint64_t nodes = load_relaxed(&process->shared->nodes);
     const uint64_t share = fraction != 0 ? query->rule->limit : max_u64(saturating_add(headroom, local) / nodes, 1);
     const uint64_t left = min_u64(headroom, saturating_sub(share, local));
     const bool burst = unreported >= max_u64(share / COMPACT_URGENT_DIVISOR, URGENT_UNITS);
@@ -237,7 +237,7 @@ static uint64_t share_owed(const struct process *process, const struct allowance
                            uint64_t unseen)
 {
     const struct rule *rule = query->rule;
-    const uint64_t nodes = load_relaxed(&process->nodes);
+    const uint64_t nodes = load_relaxed(&process->shared->nodes);
     if (rule->unit == 0) {
         return owed;
     }
@@ -258,7 +258,7 @@ static uint64_t awaiting_left(struct process *process, const struct sync_full *s
 {
     const struct rule *rule = query->rule;
     const bool awaits = (load_relaxed(&sync->allowance.flags) & ALLOWANCE_AWAITS_PEERS) != 0;
-    const uint64_t nodes = load_relaxed(&process->nodes);
+    const uint64_t nodes = load_relaxed(&process->shared->nodes);
     const uint32_t fraction = load_relaxed(&sync->allowance.fraction);
     uint64_t counted = unseen;
     uint64_t whole = saturating_add(room, unseen);
@@ -321,7 +321,7 @@ static uint64_t left_by(struct process *process, const struct allowance_query *q
     const struct sync_full *sync = sync_of(&process->syncs, query->cell);
     const bool on_fleet = query->outage_mode == OUTAGE_MODE_NONE;
     if ((!on_fleet && query->outage_mode != OUTAGE_MODE_SHARE) ||
-        (load_relaxed(&process->nodes) == 1 && fraction == 0)) {
+        (load_relaxed(&process->shared->nodes) == 1 && fraction == 0)) {
         return query->headroom; /* no remote units are known, or no other node is there */
     }
     if (sync == NULL && compact_is(&process->syncs.compacts[query->cell], COMPACT_ACKED)) {

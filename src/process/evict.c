@@ -66,24 +66,24 @@ uint64_t evict_worth(const struct process *process, const struct policy_set *set
 
 static void put_report(struct process *process, const struct evicted_report *evicted)
 {
-    struct evicted_reports *reports = &process->evicted_reports;
+    struct evicted_reports *reports = &process->shared->evicted_reports;
     spin_lock(&reports->lock);
     if (reports->count < EVICTED_COUNT) {
-        memcpy((void *) &reports->ring[(reports->first + reports->count++) % EVICTED_COUNT], (const void *) evicted,
-               sizeof(*evicted));
+        memcpy((void *) &process->evicted_ring[(reports->first + reports->count++) % EVICTED_COUNT],
+               (const void *) evicted, sizeof(*evicted));
     } else {
-        (void) add_relaxed(&process->lost_report_count, 1);
+        (void) add_relaxed(&process->shared->lost_report_count, 1);
     }
     spin_unlock(&reports->lock);
 }
 
 bool evict_take_report(struct process *process, struct evicted_report *out)
 {
-    struct evicted_reports *reports = &process->evicted_reports;
+    struct evicted_reports *reports = &process->shared->evicted_reports;
     spin_lock(&reports->lock);
     const bool any = reports->count != 0;
     if (any) {
-        memcpy((void *) out, (const void *) &reports->ring[reports->first], sizeof(*out));
+        memcpy((void *) out, (const void *) &process->evicted_ring[reports->first], sizeof(*out));
         reports->first = (reports->first + 1) % EVICTED_COUNT;
         reports->count--;
     }
@@ -93,12 +93,12 @@ bool evict_take_report(struct process *process, struct evicted_report *out)
 
 uint64_t evict_begun_count(const struct process *process)
 {
-    return load_seq_cst(&process->evicted_reports.begun);
+    return load_seq_cst(&process->shared->evicted_reports.begun);
 }
 
 uint64_t evict_ended_count(const struct process *process)
 {
-    return load_seq_cst(&process->evicted_reports.ended);
+    return load_seq_cst(&process->shared->evicted_reports.ended);
 }
 
 void evict_record_usage(struct process *process, uint32_t at, const struct rule *rule, uint64_t hash,
@@ -113,7 +113,7 @@ void evict_record_usage(struct process *process, uint32_t at, const struct rule 
         priority = refused ? SKETCH_REFUSED : SKETCH_HALF;
     }
     if (!sketch_record(&process->sketch, hash, usage, priority, now_ns)) {
-        (void) add_relaxed(&process->evicted_unrecorded_count, 1);
+        (void) add_relaxed(&process->shared->evicted_unrecorded_count, 1);
     }
 }
 
@@ -131,7 +131,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
         evict_record_usage(process, at, &limit->rule, hash, before, now_ns); /* [E3] */
     }
     if (tells) {
-        (void) add_seq_cst(&process->evicted_reports.begun, 1); /* seen by all that find the cell vacant */
+        (void) add_seq_cst(&process->shared->evicted_reports.begun, 1); /* seen by all that find the cell vacant */
     }
     evicted.state = table_vacate(&process->table, at);
     if (limit != NULL && (evicted.state.a != before.a || evicted.state.b != before.b)) {
@@ -149,10 +149,10 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
         memcpy((void *) &evicted.ledger, (const void *) refund_ledger_of(process, at), sizeof(evicted.ledger));
         evicted.key = compact_key(process, at);
         put_report(process, &evicted);
-        (void) add_seq_cst(&process->evicted_reports.ended, 1);
-        (void) add_relaxed(&process->lost_report_count, lost != 0);
+        (void) add_seq_cst(&process->shared->evicted_reports.ended, 1);
+        (void) add_relaxed(&process->shared->lost_report_count, lost != 0);
     }
-    (void) add_relaxed(fresh ? &process->evicted_unused_count : &process->evicted_used_count, 1);
+    (void) add_relaxed(fresh ? &process->shared->evicted_unused_count : &process->shared->evicted_used_count, 1);
 }
 
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
@@ -167,7 +167,7 @@ struct state evict_restore(struct process *process, const struct rule *rule, uin
     if (rule_reset_after(rule, state, now_ns) == 0) {
         return fresh;
     }
-    (void) add_relaxed(&process->evicted_restored_count, 1);
+    (void) add_relaxed(&process->shared->evicted_restored_count, 1);
     if (cell_meta_is(&process->table.metas[at], CELL_SHARED)) {
         sync_restore(process, at, rule, state);
     }

@@ -12,7 +12,7 @@
 uint32_t fraction_equal_share(const struct process *process)
 {
     /* Relaxed: while nodes come and go, both numbers are right. */
-    const uint64_t nodes = load_relaxed(&process->nodes);
+    const uint64_t nodes = load_relaxed(&process->shared->nodes);
     /* Rounded up: an equal share of a limit that is a multiple of the nodes is whole units. */
     return nodes == 1 ? 0 : (uint32_t) ((FRACTION_WHOLE + nodes - 1) / nodes);
 }
@@ -43,7 +43,7 @@ static uint64_t unconfirmed_fraction(const struct process *process, const struct
                                      uint64_t fraction)
 {
     /* In an outage a quota is what is known to be left; a node without any answer knows nothing of it. */
-    const bool guesses = on_fleet || load_relaxed(&process->news_ns) == 0;
+    const bool guesses = on_fleet || load_relaxed(&process->shared->news_ns) == 0;
     if (rule->calendar == WEIR_CALENDAR_NONE || !guesses) {
         return fraction;
     }

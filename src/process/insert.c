@@ -249,7 +249,7 @@ static void occupy(struct process *process, uint32_t at, const struct insertion 
     if (shared && rule->calendar != WEIR_CALENDAR_NONE) { /* the quota may be used up elsewhere, or before a restart */
         table_set_dirty(table, at);
         bitmap_set(&table->urgent, at);
-        store_relaxed(&process->urgent, 1);
+        store_relaxed(&process->shared->urgent, 1);
     }
     cell_unlock(&table->cells[at]);
 }

@@ -11,9 +11,10 @@
 
 int process_open(struct process *process, size_t max_keys, size_t max_log_units, bool fleet)
 {
+    const size_t shared_size = arena_padded(sizeof(struct process_shared));
+    const size_t ring_size = EVICTED_COUNT * sizeof(struct evicted_report);
     process->fleet = fleet;
-    store_relaxed(&process->nodes, 1);
-    process->memory_size = EVICTED_COUNT * sizeof(struct evicted_report);
+    process->memory_size = shared_size + ring_size;
     process->memory = pages_reserve(process->memory_size, false);
     if (process->memory == NULL || table_open(&process->table, max_keys, fleet) != 0 ||
         (fleet && syncs_open(&process->syncs, process->table.cell_count) != 0) ||
@@ -23,10 +24,12 @@ int process_open(struct process *process, size_t max_keys, size_t max_log_units,
         process_close(process);
         return -ENOMEM;
     }
-    process->evicted_reports.ring = process->memory;
+    unsigned char *next = process->memory;
+    process->shared = arena_carve(&next, shared_size);
+    process->evicted_ring = arena_carve(&next, ring_size);
+    store_relaxed(&process->shared->nodes, 1);
     if (fleet) {
-        memset((void *) process->evicted_reports.ring, 0,
-               process->memory_size); /* present from the beginning, as the table is */
+        memset((void *) process->evicted_ring, 0, ring_size); /* present from the beginning, as the table is */
     }
     return 0;
 }

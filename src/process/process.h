@@ -22,32 +22,40 @@ struct evicted_report;
 /* The last reports of evicted keys, until the background thread takes them (evict.h). */
 struct evicted_reports {
     _Atomic uint32_t lock;
-    size_t first, count;
-    struct evicted_report *ring;
+    size_t first, count; /* of process.evicted_ring */
     /* Shared keys whose eviction has begun (counted before the cell is vacated) and ended (after the report is here).
      */
     _Atomic uint64_t begun, ended;
 };
 
-struct process {
-    struct table table;
-    struct sync_states syncs; /* where there is a fleet */
-    struct sketch sketch;
-    _Atomic(struct policy_set *) policies;
-    uint64_t origin_ns;       /* of the buckets' times; see struct rule */
-    bool fleet;               /* this process is a node of a fleet */
+/*
+ * What changes of a process beside the table and the keys' states. It has no pointers, so it may lie in memory that two
+ * processes see at different addresses.
+ */
+struct process_shared {
     _Atomic uint32_t nodes;   /* live nodes that share the limits; at least 1 */
-    uint64_t interval_ns;     /* between two syncs */
     _Atomic uint64_t news_ns; /* fleet time of the last good sync; 0: none yet */
     /* Written by many threads from here on; the fields above are mostly read. */
     _Alignas(CACHE_LINE) struct evicted_reports evicted_reports;
-    struct history_store histories;
-    struct top_denied top_denied;
     _Alignas(
         CACHE_LINE) _Atomic uint32_t oversized; /* lock of the one request that may hold more than HOLD_MOST units */
     _Atomic uint32_t urgent;                    /* 1: table.urgent is not empty */
     _Alignas(CACHE_LINE) _Atomic uint64_t evicted_unused_count, evicted_used_count, lost_report_count,
         evicted_restored_count, evicted_unrecorded_count;
+};
+
+struct process {
+    struct process_shared *shared;
+    struct table table;
+    struct sync_states syncs; /* where there is a fleet */
+    struct sketch sketch;
+    _Atomic(struct policy_set *) policies;
+    uint64_t origin_ns;                  /* of the buckets' times; see struct rule */
+    bool fleet;                          /* this process is a node of a fleet */
+    uint64_t interval_ns;                /* between two syncs */
+    struct evicted_report *evicted_ring; /* EVICTED_COUNT of them: see evicted_reports */
+    struct history_store histories;
+    struct top_denied top_denied;
     void *memory;
     size_t memory_size;
 };

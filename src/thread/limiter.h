@@ -24,7 +24,7 @@ struct rcu {
     _Atomic uint32_t phase;
 };
 
-/* What changes of a limiter. Without pointers, as struct thread_shared. */
+/* What changes of a limiter. It has no pointers, as struct process_shared. */
 struct limiter_shared {
     struct tick_line line;
     struct rcu rcu;

@@ -38,7 +38,7 @@ static uint32_t epoch_after(uint32_t last)
 static void update_age(struct limiter *limiter)
 {
     struct tick_line *line = &limiter->shared->line;
-    const uint64_t news_ns = load_relaxed(&limiter->process.news_ns); /* a number that stands for itself */
+    const uint64_t news_ns = load_relaxed(&limiter->process.shared->news_ns); /* a number that stands for itself */
     const uint64_t age_ns = saturating_sub(load_relaxed(&line->now_ns), news_ns);
     store_relaxed(&line->age_ns, news_ns == 0 ? UINT64_MAX : age_ns);
 }
@@ -60,7 +60,7 @@ void tick_raise(struct limiter *limiter, uint64_t monotonic_ns)
 
 void tick_news(struct limiter *limiter, uint64_t news_ns)
 {
-    store_relaxed(&limiter->process.news_ns, max_u64(news_ns, 1));
+    store_relaxed(&limiter->process.shared->news_ns, max_u64(news_ns, 1));
     update_age(limiter);
 }
 

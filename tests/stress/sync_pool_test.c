@@ -54,9 +54,9 @@ static void wait_for_room(struct process *process)
     size_t count;
     do {
         (void) usleep(1000);
-        spin_lock(&process->evicted_reports.lock);
-        count = process->evicted_reports.count;
-        spin_unlock(&process->evicted_reports.lock);
+        spin_lock(&process->shared->evicted_reports.lock);
+        count = process->shared->evicted_reports.count;
+        spin_unlock(&process->shared->evicted_reports.lock);
     } while (count > EVICTED_COUNT / 2);
 }
 

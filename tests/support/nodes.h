@@ -432,7 +432,7 @@ static inline void make_urgent(struct node *node)
     const uint32_t at = cell_at(node, &policy);
     assert_int_not_equal(at, TABLE_NONE);
     bitmap_set(&process->table.urgent, at);
-    store_relaxed(&process->urgent, 1);
+    store_relaxed(&process->shared->urgent, 1);
     rcu_leave(node->t);
 }
 

@@ -84,11 +84,12 @@ static void take_urgent(struct gathering *g)
 {
     struct process *process = g->fleet->process;
     uint32_t cursor = 0;
-    if (load_relaxed(&process->urgent) != 0) {
-        store_relaxed(&process->urgent, 0); /* a cell that is marked after this is in this round or in the next */
+    if (load_relaxed(&process->shared->urgent) != 0) {
+        store_relaxed(&process->shared->urgent,
+                      0); /* a cell that is marked after this is in this round or in the next */
         take_all(g, &process->table.urgent, &cursor, (uint32_t) process->table.cell_count, URGE_NOW);
         if (g->full) {
-            store_relaxed(&process->urgent, 1);
+            store_relaxed(&process->shared->urgent, 1);
         }
     }
 }

@@ -280,7 +280,7 @@ static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
             urgent++;
         }
     }
-    store_relaxed(&process->urgent, 1);
+    store_relaxed(&process->shared->urgent, 1);
     fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
     while (!fleet->schedule.under_way) {
         assert_true(weir_poll(node->w) >= 0);
@@ -529,7 +529,7 @@ static void test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_ne
             bitmap_set(&process->table.urgent, at);
         }
     }
-    store_relaxed(&process->urgent, 1);
+    store_relaxed(&process->shared->urgent, 1);
     pass(&n, INTERVAL_MS / 2);
     assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
