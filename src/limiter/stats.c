@@ -32,8 +32,10 @@ static void get_stats(const weir *w, weir_stats *stats)
     const struct fleet_stats *fleet = &w->fleet.stats;
     memset(stats, 0, sizeof(*stats));
     sum_threads(limiter, stats);
-    stats->key_count = load_relaxed(&limiter->process.table.key_count);
     stats->key_capacity = limiter->process.table.cell_count;
+    /* A key may be evicted before the burst that has added it counts it: the count may be below 0 meanwhile. */
+    const uint64_t keys = load_relaxed(&limiter->process.table.key_count);
+    stats->key_count = keys <= stats->key_capacity ? keys : 0;
     stats->evicted_unused_count += load_relaxed(&limiter->process.shared->evicted_unused_count);
     stats->evicted_used_count += load_relaxed(&limiter->process.shared->evicted_used_count);
     stats->lost_report_count = load_relaxed(&limiter->process.shared->lost_report_count);

@@ -20,7 +20,8 @@
  *   I5  A clear dirty bit means that the background thread has seen the cell's last change.
  *   I6  A cell that once had a key is empty only while it is locked, between two keys. So an empty cell that is not
  *       locked has never had a key, and a pair that is full stays full. A key goes to its second pair only when its
- *       first pair is full, and further only when both are. So a search may stop at a pair that has an empty cell.
+ *       first pair is full, or when its empty cells are locked to be filled. A key goes further only when both pairs are
+ *       so. So a search may stop at a pair that has an empty cell; to add the key, I8 makes it wait for a locked one.
  *   I7  Each far key, outside of its two pairs, is counted in its first set (struct set_guard): before the cell has the
  *       hash, and until after the cell has lost it. So a search goes beyond the pairs only where the count is not 0.
  *   I8  A key that finds an empty cell in a pair goes to the first such cell of the first such pair, or nowhere: a thread

@@ -4,7 +4,7 @@
  * millions has no room: slots pin all the keys that could move.)
  *
  * Guards: src/process/table.c, src/process/cell.c, src/process/insert.c, src/base/hash.c, src/base/hash_inl.h,
- * src/base/pages.h
+ * src/base/pages.h, src/limiter/stats.c
  */
 #include "support/nodes.h"
 
@@ -159,9 +159,22 @@ static void test_what_keys_that_move_have_told_counts_once(void **state)
     nodes_stop(&n);
 }
 
+static void test_the_count_of_keys_is_never_below_none(void **state)
+{
+    (void) state;
+    weir *w = open_or_fail(NULL);
+    weir_stats stats;
+    /* A key that a burst has added, and not yet counted, is evicted. */
+    table_count_keys(&w->limiter.process.table, (uint64_t) -1);
+    weir_get_stats(w, &stats);
+    assert_int_equal(stats.key_count, 0);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_count_of_keys_is_never_below_none),
         cmocka_unit_test(test_as_many_keys_as_asked_for_have_room),
         cmocka_unit_test(test_most_keys_are_in_their_lines),
         cmocka_unit_test(test_a_denied_key_that_moves_stays_denied_and_listed),
