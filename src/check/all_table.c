@@ -35,7 +35,7 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
                         const struct key_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        const struct policy *policy = check_policy(set, &list->keys[i]);
+        const struct policy *policy = check_policy(t->process, set, &list->keys[i]);
         if (policy == NULL) {
             counter_add(&t->shared->unknown_count, 1);
         } else if (policy->override != OVERRIDE_NONE) {
@@ -169,7 +169,7 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
     all_collect(t, set, &all, list);
     bool pass = !all.denied;
     if (all.denied) {
-        (void) check_answer_override(t, check_policy(set, &list->keys[all.denied_by]), false, verdict);
+        (void) check_answer_override(t, check_policy(t->process, set, &list->keys[all.denied_by]), false, verdict);
         if (verdict != NULL) {
             verdict->key_index = all.denied_by;
         }

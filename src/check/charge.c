@@ -143,7 +143,7 @@ static __attribute__((noinline)) void charge_slow(struct weir_thread *t, const w
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = units, .commit = true, .epoch = load_acquire(&t->line->epoch)};
     const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
-    c.policy = check_policy(set, key);
+    c.policy = check_policy(t->process, set, key);
     if (c.policy != NULL && c.policy->override == OVERRIDE_NONE && units != 0 && !charge_where_room(&c, set)) {
         charge_key(&c);
     }

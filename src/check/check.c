@@ -66,12 +66,12 @@ void check_tally(struct weir_thread *t, const struct policy *policy, bool allowe
     }
 }
 
-const struct policy *check_policy(const struct policy_set *set, const weir_key *key)
+const struct policy *check_policy(const struct process *process, const struct policy_set *set, const weir_key *key)
 {
     const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
     const struct overrides *overrides = load_acquire(&set->overrides); /* pairs with their publication */
     if (policy != NULL && overrides != NULL) {
-        const struct policy *own = overrides_find(overrides, key);
+        const struct policy *own = overrides_find(overrides, key, process->secret, process->record_hash);
         policy = own != NULL ? own : policy;
     }
     return policy;
@@ -282,7 +282,7 @@ static bool check_in_section(struct check *c)
     counter_add(&t->shared->slow_count, 1);
     c->epoch = c->commit ? load_acquire(&t->line->epoch) : EPOCH_ASLEEP; /* [S4] */
     const struct policy_set *set = load_acquire(&t->process->policies);  /* [S4] */
-    c->policy = check_policy(set, c->key);
+    c->policy = check_policy(t->process, set, c->key);
     if (c->policy == NULL) {
         return check_allow_unknown(t, c->verdict);
     }

@@ -11,6 +11,7 @@
 
 struct policy;
 struct policy_set;
+struct process;
 struct slot;
 struct weir_thread;
 
@@ -37,7 +38,7 @@ bool check_allow_unknown(struct weir_thread *t, weir_verdict *verdict);
 bool check_answer_override(struct weir_thread *t, const struct policy *policy, bool commit, weir_verdict *verdict);
 
 /* The policy of a key in a set; where the key has an entry of its own, the entry's. NULL: none. */
-const struct policy *check_policy(const struct policy_set *set, const weir_key *key);
+const struct policy *check_policy(const struct process *process, const struct policy_set *set, const weir_key *key);
 /* Counts one check of a policy. */
 void check_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
 

@@ -183,7 +183,7 @@ static void count_denied_keys(struct weir_thread *t, const struct slots_found *f
             count_by_slot(t, found->slots[i]);
             continue;
         }
-        const struct policy *policy = check_policy(set, &found->list->keys[i]);
+        const struct policy *policy = check_policy(t->process, set, &found->list->keys[i]);
         if (policy == NULL) {
             counter_add(&t->shared->unknown_count, 1);
         } else {

@@ -98,7 +98,7 @@ void burst_prefetch_cells(const struct weir_thread *t, const struct policy_set *
 /* The snapshot of a key's policy; `none`: the key is not charged directly, or there is no place for another policy. */
 static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burst *b, const weir_key *key)
 {
-    const struct policy *policy = check_policy(b->set, key);
+    const struct policy *policy = check_policy(b->t->process, b->set, key);
     struct policy_snapshot *snapshot = NULL;
     for (size_t i = 0; i < b->direct_count && snapshot == NULL; i++) {
         snapshot = b->snapshots[i].policy == policy ? &b->snapshots[i] : NULL;

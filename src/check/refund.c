@@ -249,7 +249,7 @@ static __attribute__((noinline)) void refund_slow(struct weir_thread *t, const w
 {
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
-    const struct policy *policy = check_policy(load_acquire(&t->process->policies), key);
+    const struct policy *policy = check_policy(t->process, load_acquire(&t->process->policies), key);
     if (policy != NULL && policy->override == OVERRIDE_NONE && cost != 0) {
         refund_key(t, policy, key, cost);
     }

@@ -277,7 +277,7 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = cost, .commit = true, .epoch = load_acquire(&t->line->epoch)};
     const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
-    c.policy = check_policy(set, key);
+    c.policy = check_policy(t->process, set, key);
     bool pass = true;
     if (c.policy == NULL) {
         (void) check_allow_unknown(t, NULL);

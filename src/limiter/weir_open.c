@@ -61,7 +61,8 @@ static int identity_init(weir *w)
     }
     w->names.key_masks = w->policy_key_masks;
     record_hash_init(&w->record_hash, w->options.fleet_secret);
-    w->names.record_hash = &w->record_hash;
+    w->limiter.process.secret = &w->secret;
+    w->limiter.process.record_hash = &w->record_hash;
     struct policy_set *none = NULL;
     const struct policy_context context = {
         .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.origin_ns, .names = &w->names};

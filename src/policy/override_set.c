@@ -25,8 +25,6 @@ struct way {
 };
 
 struct overrides {
-    const struct hash_secret *secret;
-    const struct record_hash *record_hash;
     struct way *ways; /* in the order in which they are tried */
     size_t way_count;
     size_t count, slot_count; /* a power of two, more than twice the count */
@@ -67,7 +65,8 @@ static const struct entry *find(const struct overrides *all, enum entry_kind kin
     return NULL;
 }
 
-const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key)
+const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key,
+                                    const struct hash_secret *secret, const struct record_hash *record_hash)
 {
     const struct entry *entry = find(overrides, ENTRY_KEY, key->policy, key->hash, 0);
     for (size_t i = 0; i < overrides->way_count && entry == NULL; i++) {
@@ -77,10 +76,10 @@ const struct policy *overrides_find(const struct overrides *overrides, const wei
         }
         if (way->kind == ENTRY_HASHED) {
             uint64_t hash[RECORD_HASH_SIZE / sizeof(uint64_t)];
-            record_hash_of(overrides->record_hash, key->data, key->length, (unsigned char *) hash);
+            record_hash_of(record_hash, key->data, key->length, (unsigned char *) hash);
             entry = find(overrides, ENTRY_HASHED, key->policy, hash[0], hash[1]);
         } else if (key->length == way->length) {
-            entry = find(overrides, ENTRY_NETWORK, key->policy, network_hash(overrides->secret, way, key->data), 0);
+            entry = find(overrides, ENTRY_NETWORK, key->policy, network_hash(secret, way, key->data), 0);
         }
     }
     return entry != NULL ? &entry->policy : NULL;
@@ -165,14 +164,12 @@ static int add(struct overrides *all, const struct override_context *context, st
     return 0;
 }
 
-static struct overrides *overrides_make(const struct override_context *context, size_t count)
+static struct overrides *overrides_make(size_t count)
 {
     struct overrides *all = calloc(1, sizeof(*all) + count * sizeof(all->entries[0]));
     if (all == NULL) {
         return NULL;
     }
-    all->secret = context->secret;
-    all->record_hash = context->names->record_hash;
     all->slot_count = 16;
     while (all->slot_count <= 2 * count) {
         all->slot_count *= 2;
@@ -199,7 +196,7 @@ int overrides_compile(const struct override_context *context, const struct overr
         return 0;
     }
     count = count <= OVERRIDES_MAX ? count : OVERRIDES_MAX;
-    struct overrides *all = overrides_make(context, count);
+    struct overrides *all = overrides_make(count);
     if (all == NULL) {
         return -ENOMEM;
     }

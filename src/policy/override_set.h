@@ -36,12 +36,13 @@ void overrides_drop(struct override_text *texts, size_t count);
 
 struct overrides;
 struct policy_set;
+struct record_hash;
 
 /* What overrides_compile reads. */
 struct override_context {
     const struct policy_set *set;
     struct policy_names *names;
-    const struct hash_secret *secret; /* kept until overrides_free */
+    const struct hash_secret *secret; /* of the hashes of keys */
     uint64_t tick_ns;
 };
 
@@ -61,8 +62,9 @@ int overrides_compile(const struct override_context *context, const struct overr
 
 void overrides_free(struct overrides *overrides); /* NULL is allowed */
 
-/* The policy that overrides a key's; NULL: there is none. */
-const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key);
+/* The policy that overrides a key's; NULL: there is none. `secret`: the one of the context. */
+const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key,
+                                    const struct hash_secret *secret, const struct record_hash *record_hash);
 
 /* All compiled policies, for the outage mode. */
 size_t overrides_count(const struct overrides *overrides);

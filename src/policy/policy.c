@@ -107,7 +107,6 @@ void policy_compile(struct policy *out, const weir_policy *policy, const struct 
     out->scope = policy->scope;
     out->hash_keys = policy->hash_keys;
     out->form = policy_names_form(names, policy->name);
-    out->record_hash = names->record_hash;
     out->on_outage = policy->on_outage;
     out->on_long_outage = policy->on_long_outage;
     out->outage_grace_ms = policy->outage_grace_ms;

@@ -37,7 +37,6 @@ enum outage_mode { OUTAGE_MODE_NONE, OUTAGE_MODE_SHARE, OUTAGE_MODE_LOCAL, OUTAG
 enum override { OVERRIDE_NONE, OVERRIDE_ALLOW, OVERRIDE_DENY };
 
 struct policy;
-struct record_hash;
 
 /* A policy and its tiers, which share the usage of a key. */
 struct policy_group {
@@ -57,10 +56,9 @@ struct policy {
     char name[WEIR_MAX_NAME + 1];
     weir_mode mode;
     weir_scope scope;
-    bool hash_keys;
-    const weir_key_form *form;             /* of the policy's keys; NULL: bytes */
-    const struct record_hash *record_hash; /* of keys that Redis knows by a hash */
-    bool fine_clock; /* periods or bursts are short beside a tick: decide by the clock, not by the tick */
+    bool hash_keys;            /* Redis knows each key by a hash alone */
+    const weir_key_form *form; /* of the policy's keys; NULL: bytes */
+    bool fine_clock;           /* periods or bursts are short beside a tick: decide by the clock, not by the tick */
     weir_outage on_outage, on_long_outage;
     uint32_t outage_grace_ms, long_outage_ms;
     size_t limit_count;

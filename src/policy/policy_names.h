@@ -9,8 +9,6 @@
 #include "policy/rate_list.h"
 #include "weir/weir.h"
 
-struct record_hash;
-
 /* The form of the keys of a policy and its tiers; the policy need not be in a set. */
 struct policy_form {
     char policy[WEIR_MAX_NAME + 1];
@@ -25,8 +23,7 @@ struct policy_names {
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct rate_list *rates;                              /* of each limit */
     const uint64_t *key_masks; /* by id: xor that keeps the hashes of different policies apart; the caller's */
-    const struct record_hash *record_hash; /* the caller's */
-    struct policy_form *forms;             /* of keys */
+    struct policy_form *forms; /* of keys */
     size_t form_count;
 };
 

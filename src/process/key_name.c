@@ -9,7 +9,8 @@
 #include "base/record_hash.h"
 #include "policy/key_form.h"
 
-void key_name_make(struct key_name *out, const struct policy *policy, const weir_key *key)
+void key_name_make(struct key_name *out, const struct record_hash *record_hash, const struct policy *policy,
+                   const weir_key *key)
 {
     if (key->length <= KEY_NAME_SIZE && !policy->hash_keys) {
         out->flags = 0;
@@ -20,7 +21,7 @@ void key_name_make(struct key_name *out, const struct policy *policy, const weir
         return;
     }
     unsigned char hash[RECORD_HASH_SIZE];
-    record_hash_of(policy->record_hash, key->data, key->length, hash);
+    record_hash_of(record_hash, key->data, key->length, hash);
     const size_t prefix = policy->hash_keys ? 0 : KEY_NAME_PREFIX;
     out->flags = policy->hash_keys ? KEY_NAME_HASHED | KEY_NAME_HASH_ONLY : KEY_NAME_HASHED;
     out->length = (uint8_t) (prefix + sizeof(hash));

@@ -13,6 +13,8 @@
 #include "policy/policy.h"
 #include "weir/weir.h"
 
+struct record_hash;
+
 #define KEY_NAME_SIZE   32 /* bytes kept in memory for every key; most addresses and tokens fit */
 #define KEY_NAME_PREFIX 12 /* bytes of a long key that stay readable before its hash */
 
@@ -31,7 +33,8 @@ struct key_name {
 _Static_assert(3 * KEY_NAME_PREFIX + 1 + 2 * 16 < KEY_NAME_TEXT_SIZE, "a hashed key fits as well");
 
 /* Keeps the key as it is, if it fits and the policy does not hash keys; else with its hash. */
-void key_name_make(struct key_name *out, const struct policy *policy, const weir_key *key);
+void key_name_make(struct key_name *out, const struct record_hash *record_hash, const struct policy *policy,
+                   const weir_key *key);
 
 /* Writes the name as text, terminated; returns its length. `form`: of the policy's keys; NULL: bytes. */
 size_t key_name_write(char out[KEY_NAME_TEXT_SIZE], const struct key_name *key, const weir_key_form *form);

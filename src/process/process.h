@@ -18,6 +18,8 @@
 #include "process/top_denied.h"
 
 struct evicted_report;
+struct hash_secret;
+struct record_hash;
 
 /* The last reports of evicted keys, until the background thread takes them (evict.h). */
 struct evicted_reports {
@@ -50,10 +52,12 @@ struct process {
     struct sync_states syncs; /* where there is a fleet */
     struct sketch sketch;
     _Atomic(struct policy_set *) policies;
-    uint64_t origin_ns;                  /* of the buckets' times; see struct rule */
-    bool fleet;                          /* this process is a node of a fleet */
-    uint64_t interval_ns;                /* between two syncs */
-    struct evicted_report *evicted_ring; /* EVICTED_COUNT of them: see evicted_reports */
+    const struct hash_secret *secret;      /* of the hashes of keys; the caller's */
+    const struct record_hash *record_hash; /* of keys that Redis knows by a hash; the caller's */
+    uint64_t origin_ns;                    /* of the buckets' times; see struct rule */
+    bool fleet;                            /* this process is a node of a fleet */
+    uint64_t interval_ns;                  /* between two syncs */
+    struct evicted_report *evicted_ring;   /* EVICTED_COUNT of them: see evicted_reports */
     struct history_store histories;
     struct top_denied top_denied;
     void *memory;

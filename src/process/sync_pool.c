@@ -118,7 +118,7 @@ void sync_begin(struct process *process, uint32_t cell, const struct policy *pol
     struct sync_states *syncs = &process->syncs;
     struct sync_compact *compact = &syncs->compacts[cell];
     struct key_name kept;
-    key_name_make(&kept, policy, key);
+    key_name_make(&kept, process->record_hash, policy, key);
     memcpy(compact->key, kept.bytes, min_u64(kept.length, COMPACT_KEY));
     if (kept.length > COMPACT_KEY) {
         memcpy(syncs->tails[cell].bytes, kept.bytes + COMPACT_KEY, kept.length - (size_t) COMPACT_KEY);

@@ -78,7 +78,7 @@ void top_denied_name(struct process *process, const struct policy *policy, const
     /* Relaxed: the cell is pinned, and only one thread can win. */
     uint8_t naming = NAMING_NONE;
     if (cas_relaxed(&entry->naming, &naming, NAMING_BEGUN)) {
-        key_name_make(&entry->key, policy, key);
+        key_name_make(&entry->key, process->record_hash, policy, key);
         store_release(&entry->naming, NAMING_DONE); /* [O4] */
     }
     cell_meta_record(meta, EVENT_DENIED);

@@ -258,7 +258,7 @@ static bool told_of(const struct play *p, const weir_key *key)
     const struct process *process = &p->shared->limiter.process;
     bool counts = true;
     rcu_enter(p->shared_thread);
-    const struct policy *policy = check_policy(load_acquire(&process->policies), key);
+    const struct policy *policy = check_policy(process, load_acquire(&process->policies), key);
     for (size_t l = 0; l < policy->limit_count; l++) {
         const uint32_t at = table_find(&process->table, cell_hash(policy, key, l));
         const struct sync_full *sync = at != TABLE_NONE ? sync_of(&process->syncs, at) : NULL;
@@ -437,7 +437,7 @@ static bool outage_now(const struct play *p, size_t policy, size_t key)
 {
     rcu_enter(p->shared_thread);
     const struct process *process = &p->shared->limiter.process;
-    const struct policy *its = check_policy(load_acquire(&process->policies), &p->shared_keys[policy][key]);
+    const struct policy *its = check_policy(process, load_acquire(&process->policies), &p->shared_keys[policy][key]);
     const bool fleet = load_relaxed(&its->outage_mode) == OUTAGE_MODE_NONE;
     rcu_leave(p->shared_thread);
     return !fleet || load_relaxed(&p->shared->fleet.stats.link) != WEIR_LINK_UP;

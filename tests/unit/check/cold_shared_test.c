@@ -67,7 +67,8 @@ static void drop_cached(const weir_thread *t)
 static struct dwcas *state_of(const struct node *node, const weir_key *key)
 {
     rcu_enter(node->t);
-    const struct policy *policy = check_policy(load_acquire(&node->w->limiter.process.policies), key);
+    const struct policy *policy =
+        check_policy(&node->w->limiter.process, load_acquire(&node->w->limiter.process.policies), key);
     struct table *table = &node->w->limiter.process.table;
     const uint32_t at = table_find(table, cell_hash(policy, key, 0));
     rcu_leave(node->t);

@@ -74,7 +74,8 @@ static uint64_t returned(const struct node *node)
 static bool is_remembered(const struct node *node)
 {
     rcu_enter(node->t);
-    const struct policy *policy = check_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
+    const struct policy *policy =
+        check_policy(&node->w->limiter.process, load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct usage usage =
         sketch_find(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), LIMIT, now_ns);
@@ -172,7 +173,8 @@ static void test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_to
 static void remember_wrongly(struct node *node, uint64_t units)
 {
     rcu_enter(node->t);
-    const struct policy *policy = check_policy(load_acquire(&node->w->limiter.process.policies), &node->key);
+    const struct policy *policy =
+        check_policy(&node->w->limiter.process, load_acquire(&node->w->limiter.process.policies), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct rule *rule = &policy->limits[0].rule;
     const struct state used = rule_has_history(rule) ? (struct state){now_ns + rule->period_ns, units}

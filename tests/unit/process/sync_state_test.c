@@ -213,7 +213,7 @@ static void test_keys_of_any_length_keep_their_names(void **state)
         const uint32_t at = subject_use(&s, name, length);
         struct key_name expected;
         memset(&expected, 0, sizeof(expected));
-        key_name_make(&expected, s.inside, &s.n.node[0].key);
+        key_name_make(&expected, s.process->record_hash, s.inside, &s.n.node[0].key);
         const struct key_name kept = compact_key(s.process, at);
         assert_int_equal(kept.flags, expected.flags);
         assert_int_equal(kept.length, expected.length);
