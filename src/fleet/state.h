@@ -2,7 +2,7 @@
 /*
  * struct fleet: the private state of the fleet layer, a part for each module, declared in that module's header.
  *
- * Everything but sync_calls and stats belongs to the background thread, or to the thread in weir_poll.
+ * Everything but forms, sync_calls and stats belongs to the background thread, or to the thread in weir_poll.
  */
 #ifndef WEIR_FLEET_STATE_H
 #define WEIR_FLEET_STATE_H
@@ -14,6 +14,7 @@
 #include "fleet/keys/full_sync.h"
 #include "fleet/keys/gather.h"
 #include "fleet/keys/merge.h"
+#include "fleet/keys/record.h"
 #include "fleet/keys/report.h"
 #include "fleet/keys/waive.h"
 #include "fleet/link_health.h"
@@ -47,6 +48,7 @@ struct fleet {
     struct round round;      /* the exchange under way, as the transport sees it */
     struct round_schedule schedule;
     struct round_news news;
+    struct record_forms forms;
     struct report_batch batch;
     struct gather_cursors gather;
     struct full_sync full_sync;

@@ -65,6 +65,15 @@ const weir_policy *configured_policies_at(const struct configured_policies *conf
     return configured != NULL && index < configured->count ? &configured->of[index].policy : NULL;
 }
 
+/* Tells the fleet the forms of the keys of a set that is about to be published. */
+static void forms_follow(weir *w, const struct policy_set *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const struct policy *policy = &set->policies[i];
+        record_set_form(&w->fleet, policy->group->id, policy_names_form(&w->names, policy->base));
+    }
+}
+
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
     const struct policy_context context = {
@@ -87,6 +96,7 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     outage_follow(set, overrides);
     store_relaxed(&set->overrides, overrides);
     store_relaxed(&w->override_count, overrides_count(overrides));
+    forms_follow(w, set);
     store_release(&w->limiter.process.policies, set); /* [S4] the set, then the epoch */
     tick_epoch(&w->limiter);
     rcu_synchronize(&w->limiter);

@@ -106,7 +106,6 @@ void policy_compile(struct policy *out, const weir_policy *policy, const struct 
     out->mode = policy->mode;
     out->scope = policy->scope;
     out->hash_keys = policy->hash_keys;
-    out->form = policy_names_form(names, policy->name);
     out->on_outage = policy->on_outage;
     out->on_long_outage = policy->on_long_outage;
     out->outage_grace_ms = policy->outage_grace_ms;

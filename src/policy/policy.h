@@ -56,9 +56,8 @@ struct policy {
     char name[WEIR_MAX_NAME + 1];
     weir_mode mode;
     weir_scope scope;
-    bool hash_keys;            /* Redis knows each key by a hash alone */
-    const weir_key_form *form; /* of the policy's keys; NULL: bytes */
-    bool fine_clock;           /* periods or bursts are short beside a tick: decide by the clock, not by the tick */
+    bool hash_keys;  /* Redis knows each key by a hash alone */
+    bool fine_clock; /* periods or bursts are short beside a tick: decide by the clock, not by the tick */
     weir_outage on_outage, on_long_outage;
     uint32_t outage_grace_ms, long_outage_ms;
     size_t limit_count;

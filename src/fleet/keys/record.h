@@ -10,6 +10,11 @@
 #include "process/sync_state.h"
 #include "transport/transport.h"
 
+/* The forms of keys in names of records: the keys of a policy and of its tiers have one form. */
+struct record_forms {
+    _Atomic(const weir_key_form *) of[WEIR_MAX_POLICIES + 1]; /* by the group's id; NULL: bytes */
+};
+
 struct key_name;
 struct policy;
 struct policy_limit;
@@ -23,6 +28,9 @@ struct report_source;
  */
 size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
                    const struct policy_limit *limit, const struct key_name *key);
+
+/* Sets the form of the keys of a group, from the next name on. Threads: any, under one lock. */
+void record_set_form(struct fleet *fleet, weir_policy_id group, const weir_key_form *form);
 
 /* Writes the name of the record beside that of a sliding log, of the same partition: '?' follows the label. */
 void record_demand_name(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
