@@ -84,7 +84,7 @@ static const struct policy *compiled(const struct sim *sim)
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         if (sim->nodes[i].alive) {
             weir *w = sim->nodes[i].w;
-            return load_relaxed(&w->limiter.process.policies)->by_id[weir_find_policy(w, sim->policy->name)];
+            return policy_set_by_id(load_relaxed(&w->limiter.process.policies), weir_find_policy(w, sim->policy->name));
         }
     }
     return NULL;

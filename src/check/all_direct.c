@@ -115,7 +115,7 @@ static bool is_cell_named_before(const struct direct_all *all, const struct dire
 /* False: the table must decide. */
 static bool plan_policy(const struct direct_all *all, struct direct_key *k)
 {
-    k->policy = k->key->policy <= WEIR_MAX_POLICIES ? all->set->by_id[k->key->policy] : NULL;
+    k->policy = policy_set_by_id(all->set, k->key->policy);
     if (k->policy == NULL || k->cost == 0) {
         return false;
     }

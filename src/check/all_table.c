@@ -138,11 +138,12 @@ static uint64_t all_now(struct weir_thread *t, const struct all *all)
 }
 
 /* Decides the claims; within an RCU section. */
-static bool all_decide(struct weir_thread *t, struct all *all, uint32_t epoch, weir_verdict *verdict)
+static bool all_decide(struct weir_thread *t, const struct policy_set *set, struct all *all, uint32_t epoch,
+                       weir_verdict *verdict)
 {
     struct decision decision = {.allowed = false};
     struct request r = {
-        .t = t, .claims = all->claims, .count = all->count, .now_ns = all_now(t, all), .out = &decision};
+        .t = t, .set = set, .claims = all->claims, .count = all->count, .now_ns = all_now(t, all), .out = &decision};
     all_take_slots(t, all, epoch, r.now_ns);
     decide_request(&r, true);
     all_learn_decisions(t, all, epoch, &r);
@@ -174,7 +175,7 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
             verdict->key_index = all.denied_by;
         }
     } else if (all.count != 0) {
-        pass = all_decide(t, &all, epoch, verdict);
+        pass = all_decide(t, set, &all, epoch, verdict);
     } else if (verdict != NULL) {
         *verdict = (weir_verdict){.allowed = true,
                                   .would_deny = all.would_deny,

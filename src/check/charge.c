@@ -27,15 +27,14 @@
 
 /* The policy's numbers, as the thread has cached them for this epoch, or worked out in *own, as where a look at the
  * clock is due. */
-static const struct policy_snapshot *find_numbers(const struct check *c, const struct policy_set *set,
-                                                  struct policy_snapshot *own)
+static const struct policy_snapshot *find_numbers(const struct check *c, struct policy_snapshot *own)
 {
     const struct policy_snapshot *cached = policy_snapshot_place(c->t, c->policy->id);
     if (cached->epoch == c->epoch && cached->id == c->policy->id && !thread_wants_look(c->t)) {
         return cached;
     }
     *own = policy_snapshot_of(c->t->process, c->policy, tick_now(c->t, c->policy));
-    policy_snapshot_keep(c->t, set, own, c->epoch);
+    policy_snapshot_keep(c->t, c->set, own, c->epoch);
     return own;
 }
 
@@ -60,7 +59,7 @@ static bool renew_slot(struct check *c, const struct policy_snapshot *numbers)
     return renew_grant(c, numbers);
 }
 
-bool charge_where_room(struct check *c, const struct policy_set *set)
+bool charge_where_room(struct check *c)
 {
     const struct policy *policy = c->policy;
     const bool may_be_plain = policy->limit_count == 1 && policy->grants && !rule_has_history(&policy->limits[0].rule);
@@ -72,7 +71,7 @@ bool charge_where_room(struct check *c, const struct policy_set *set)
         return false;
     }
     struct policy_snapshot own;
-    const struct policy_snapshot *numbers = find_numbers(c, set, &own);
+    const struct policy_snapshot *numbers = find_numbers(c, &own);
     if (!policy_snapshot_is_plain(numbers)) {
         return false;
     }
@@ -129,7 +128,7 @@ static void charge_key(const struct check *c)
     }
     if (over) {
         /* What other threads were granted is no longer there. */
-        (void) settle_key(t->limiter, t, c->policy, c->key);
+        (void) settle_key(t->limiter, t, c->set, c->policy, c->key);
     }
     if (least == 0 && s.slot != SLOT_NONE) {
         t->accounts[s.slot].deny_epoch = c->epoch;
@@ -142,9 +141,9 @@ static __attribute__((noinline)) void charge_slow(struct weir_thread *t, const w
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = units, .commit = true, .epoch = load_acquire(&t->line->epoch)};
-    const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
-    c.policy = check_policy(t->process, set, key);
-    if (c.policy != NULL && c.policy->override == OVERRIDE_NONE && units != 0 && !charge_where_room(&c, set)) {
+    c.set = load_acquire(&t->process->policies); /* [S4] after the epoch */
+    c.policy = check_policy(t->process, c.set, key);
+    if (c.policy != NULL && c.policy->override == OVERRIDE_NONE && units != 0 && !charge_where_room(&c)) {
         charge_key(&c);
     }
     rcu_leave(t);

@@ -6,13 +6,12 @@
 #include <stdbool.h>
 
 struct check;
-struct policy_set;
 
 /*
  * Charges c->cost units of a key of a policy with limits, where there is room for them. Only under one window or token
- * bucket that no other node uses. Within an RCU section; `c` has its thread, key, cost, epoch and policy. False:
+ * bucket that no other node uses. Within an RCU section; `c` has its thread, key, cost, epoch, set and policy. False:
  * nothing was charged, and the table decides.
  */
-bool charge_where_room(struct check *c, const struct policy_set *set);
+bool charge_where_room(struct check *c);
 
 #endif

@@ -68,7 +68,7 @@ void check_tally(struct weir_thread *t, const struct policy *policy, bool allowe
 
 const struct policy *check_policy(const struct process *process, const struct policy_set *set, const weir_key *key)
 {
-    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
+    const struct policy *policy = policy_set_by_id(set, key->policy);
     const struct overrides *overrides = load_acquire(&set->overrides); /* pairs with their publication */
     if (policy != NULL && overrides != NULL) {
         const struct policy *own = overrides_find(overrides, key, process->secret, process->record_hash);
@@ -150,7 +150,7 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
     struct decision decision = {.allowed = false};
     uint32_t cells[WEIR_MAX_LIMITS];
     struct claim claim = {.policy = c->policy, .key = c->key, .cost = c->cost, .cells = cells};
-    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = c->now_ns, .out = &decision};
+    struct request r = {.t = t, .set = c->set, .claims = &claim, .count = 1, .now_ns = c->now_ns, .out = &decision};
     const bool with_slot = c->slot != NULL || !c->commit;
     const size_t index = with_slot ? slot_take(t, c->policy, c->key, c->epoch, c->now_ns) : SLOT_NONE;
     if (index != SLOT_NONE) {
@@ -281,8 +281,8 @@ static bool check_in_section(struct check *c)
     struct weir_thread *t = c->t;
     counter_add(&t->shared->slow_count, 1);
     c->epoch = c->commit ? load_acquire(&t->line->epoch) : EPOCH_ASLEEP; /* [S4] */
-    const struct policy_set *set = load_acquire(&t->process->policies);  /* [S4] */
-    c->policy = check_policy(t->process, set, c->key);
+    c->set = load_acquire(&t->process->policies);                        /* [S4] */
+    c->policy = check_policy(t->process, c->set, c->key);
     if (c->policy == NULL) {
         return check_allow_unknown(t, c->verdict);
     }
@@ -292,7 +292,7 @@ static bool check_in_section(struct check *c)
     c->now_ns = tick_now(t, c->policy);
     if (c->commit && !c->charge_tried) {
         const struct policy_snapshot snapshot = policy_snapshot_of(t->process, c->policy, c->now_ns);
-        policy_snapshot_keep(t, set, &snapshot, c->epoch);
+        policy_snapshot_keep(t, c->set, &snapshot, c->epoch);
         if (c->slot == NULL) {
             give_slot(c);
         }
@@ -364,11 +364,17 @@ bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cos
     return charge == CHARGE_DONE || check_in_section(&c);
 }
 
-bool check_without_slot(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                        uint64_t now_ns)
+bool check_without_slot(struct weir_thread *t, const struct policy_set *set, const struct policy *policy,
+                        const weir_key *key, uint64_t cost, uint64_t now_ns)
 {
-    const struct check c = {
-        .t = t, .key = key, .cost = cost, .commit = true, .epoch = EPOCH_ASLEEP, .policy = policy, .now_ns = now_ns};
+    const struct check c = {.t = t,
+                            .key = key,
+                            .cost = cost,
+                            .commit = true,
+                            .epoch = EPOCH_ASLEEP,
+                            .set = set,
+                            .policy = policy,
+                            .now_ns = now_ns};
     counter_add(&t->shared->slow_count, 1);
     return decide_in_table(&c);
 }

@@ -26,6 +26,7 @@ struct check {
     uint32_t epoch;        /* loaded before the policies [S4] */
     uint64_t grant_wanted; /* units of a grant beside the cost; set when a renewal is tried */
     /* Set within the RCU section. */
+    const struct policy_set *set;
     const struct policy *policy;
     uint64_t now_ns; /* fleet time */
 };
@@ -45,7 +46,7 @@ void check_tally(struct weir_thread *t, const struct policy *policy, bool allowe
 /* weir_check() within an RCU section, without a verdict. */
 bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost);
 /* weir_check() within an RCU section, without a verdict, of a key that has no slot and is given none. */
-bool check_without_slot(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                        uint64_t now_ns);
+bool check_without_slot(struct weir_thread *t, const struct policy_set *set, const struct policy *policy,
+                        const weir_key *key, uint64_t cost, uint64_t now_ns);
 
 #endif

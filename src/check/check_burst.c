@@ -86,7 +86,7 @@ struct burst {
 
 void burst_prefetch_cells(const struct weir_thread *t, const struct policy_set *set, const weir_key *key)
 {
-    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
+    const struct policy *policy = policy_set_by_id(set, key->policy);
     for (size_t limit = 0; policy != NULL && limit < policy->limit_count && !slot_may_have(t, key->hash); limit++) {
         table_prefetch(&t->process->table, cell_hash(policy, key, limit));
     }
@@ -258,7 +258,7 @@ static __attribute__((noinline)) bool check_unswapped(struct burst *b, const str
     /* A key that came twice may have been given a slot since it was chosen. */
     return slot_find(b->t, key->hash) != SLOT_NONE
                ? check_one_of_burst(b->t, key, cost)
-               : check_without_slot(b->t, snapshot->policy, key, cost, snapshot->now_ns);
+               : check_without_slot(b->t, b->set, snapshot->policy, key, cost, snapshot->now_ns);
 }
 
 /* Swaps, or checks one by one. Returns a bit per key: it is allowed. */

@@ -181,7 +181,7 @@ static void write_untracked(struct request *r)
 
 bool decide_wait(struct request *r, const struct claim *claim, unsigned *stalled_tries)
 {
-    return settle_key(r->t->limiter, r->t, claim->policy, claim->key) || settle_wait(stalled_tries);
+    return settle_key(r->t->limiter, r->t, r->set, claim->policy, claim->key) || settle_wait(stalled_tries);
 }
 
 /* Counts what earlier claims of a request take from the cells of this one. */

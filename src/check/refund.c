@@ -213,8 +213,8 @@ static bool refund_beside_grant(struct weir_thread *t, const struct policy *poli
 }
 
 /* Refunds a key in the table; refunded[i]: units that the limits have back already. */
-static void refund_in_table(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                            const uint64_t refunded[WEIR_MAX_LIMITS])
+static void refund_in_table(struct weir_thread *t, const struct policy_set *set, const struct policy *policy,
+                            const weir_key *key, uint64_t cost, const uint64_t refunded[WEIR_MAX_LIMITS])
 {
     struct subject s;
     if (!subject_pin(&s, t, policy, key)) {
@@ -225,7 +225,7 @@ static void refund_in_table(struct weir_thread *t, const struct policy *policy, 
         const uint64_t wanted = cost - refunded[i];
         uint64_t units = refund_cell(s.process, s.cells[i], &rule, wanted, s.now_ns, REFUND_NOW);
         if (units < wanted) {
-            subject_settle(t->limiter, s.slot != SLOT_NONE ? t : NULL, policy, key, s.cells[i]);
+            subject_settle(t->limiter, s.slot != SLOT_NONE ? t : NULL, set, policy, key, s.cells[i]);
             units += refund_cell(s.process, s.cells[i], &rule, wanted - units, s.now_ns, REFUND_LOCAL);
         }
         if (units != 0) {
@@ -236,22 +236,24 @@ static void refund_in_table(struct weir_thread *t, const struct policy *policy, 
 }
 
 /* Refunds a key of a policy with limits; within an RCU section. */
-static void refund_key(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost)
+static void refund_key(struct weir_thread *t, const struct policy_set *set, const struct policy *policy,
+                       const weir_key *key, uint64_t cost)
 {
     uint64_t refunded[WEIR_MAX_LIMITS] = {0};
     if (!refund_beside_grant(t, policy, key, cost, refunded)) {
-        refund_in_table(t, policy, key, cost, refunded);
+        refund_in_table(t, set, policy, key, cost, refunded);
     }
-    settle_denials(t->limiter, policy, key);
+    settle_denials(t->limiter, set, policy, key);
 }
 
 static __attribute__((noinline)) void refund_slow(struct weir_thread *t, const weir_key *key, uint64_t cost)
 {
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
-    const struct policy *policy = check_policy(t->process, load_acquire(&t->process->policies), key);
+    const struct policy_set *set = load_acquire(&t->process->policies);
+    const struct policy *policy = check_policy(t->process, set, key);
     if (policy != NULL && policy->override == OVERRIDE_NONE && cost != 0) {
-        refund_key(t, policy, key, cost);
+        refund_key(t, set, policy, key, cost);
     }
     rcu_leave(t);
 }

@@ -11,6 +11,7 @@
 #include "weir/weir.h"
 
 struct policy;
+struct policy_set;
 struct weir_thread;
 
 /* What one limit of a key reads. */
@@ -76,6 +77,7 @@ struct decision {
 /* Lives within an RCU section. */
 struct request {
     struct weir_thread *t;
+    const struct policy_set *set; /* of the claims' policies */
     struct claim *claims;
     size_t count;
     uint64_t now_ns; /* fleet time */

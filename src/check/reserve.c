@@ -200,22 +200,24 @@ static void reserve_place(struct request *r, uint64_t max_wait_ns, uint64_t *wai
 }
 
 /* Reserves for a key of a policy with limits; within an RCU section. */
-static bool reserve_key(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint64_t cost,
-                        uint64_t max_wait_ns, uint64_t *wait_ns)
+static bool reserve_key(const struct check *c, uint64_t max_wait_ns, uint64_t *wait_ns)
 {
+    struct weir_thread *t = c->t;
+    const struct policy *policy = c->policy;
     struct decision decision = {.allowed = false};
     uint32_t cells[WEIR_MAX_LIMITS];
-    struct claim claim = {.policy = policy, .key = key, .cost = cost, .cells = cells};
-    struct request r = {.t = t, .claims = &claim, .count = 1, .now_ns = tick_time(t->limiter), .out = &decision};
+    struct claim claim = {.policy = policy, .key = c->key, .cost = c->cost, .cells = cells};
+    struct request r = {
+        .t = t, .set = c->set, .claims = &claim, .count = 1, .now_ns = tick_time(t->limiter), .out = &decision};
     /* The key's own grant would be before the request in the queue: taking the slot settles it. */
-    const size_t index = slot_take(t, policy, key, EPOCH_ASLEEP, r.now_ns);
+    const size_t index = slot_take(t, policy, c->key, EPOCH_ASLEEP, r.now_ns);
     if (index != SLOT_NONE) {
         claim.cells = t->accounts[index].cells;
         claim.pinned = true;
     }
     reserve_place(&r, max_wait_ns, wait_ns);
     if (!decision.allowed && !decision.untracked && *wait_ns != UINT64_MAX) {
-        top_denied_name(t->process, policy, key, claim.cells[0]);
+        top_denied_name(t->process, policy, c->key, claim.cells[0]);
         top_denied_add(t->process, claim.cells[0], claim_asked(&claim));
     }
     if (index != SLOT_NONE) {
@@ -276,8 +278,8 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = cost, .commit = true, .epoch = load_acquire(&t->line->epoch)};
-    const struct policy_set *set = load_acquire(&t->process->policies); /* [S4] after the epoch */
-    c.policy = check_policy(t->process, set, key);
+    c.set = load_acquire(&t->process->policies); /* [S4] after the epoch */
+    c.policy = check_policy(t->process, c.set, key);
     bool pass = true;
     if (c.policy == NULL) {
         (void) check_allow_unknown(t, NULL);
@@ -286,10 +288,10 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
         check_tally(t, c.policy, allowed);
         pass = allowed || c.policy->mode == WEIR_SHADOW;
         *wait_ns = pass ? 0 : UINT64_MAX;
-    } else if (reserve_direct(&c, max_wait_ns, wait_ns) || charge_where_room(&c, set)) {
+    } else if (reserve_direct(&c, max_wait_ns, wait_ns) || charge_where_room(&c)) {
         check_tally(t, c.policy, true);
     } else {
-        pass = reserve_key(t, c.policy, key, cost, max_wait_ns, wait_ns);
+        pass = reserve_key(&c, max_wait_ns, wait_ns);
     }
     rcu_leave(t);
     return pass;

@@ -64,7 +64,8 @@ static void reset_cell(struct process *process, const struct policy *policy, siz
 }
 
 /* Resets a key under one policy of its group. */
-static void reset_member(struct limiter *limiter, const struct policy *policy, const weir_key *key, bool reachable)
+static void reset_member(struct limiter *limiter, const struct policy_set *set, const struct policy *policy,
+                         const weir_key *key, bool reachable)
 {
     uint32_t cells[WEIR_MAX_LIMITS];
     for (size_t i = 0; i < policy->limit_count; i++) {
@@ -75,7 +76,7 @@ static void reset_member(struct limiter *limiter, const struct policy *policy, c
         return; /* no room: the key cannot have been counted here */
     }
     for (size_t i = 0; i < policy->limit_count; i++) {
-        subject_settle(limiter, NULL, policy, key, cells[i]);
+        subject_settle(limiter, NULL, set, policy, key, cells[i]);
     }
     /* After the settling: what passed on grants has been charged as of an earlier time. */
     const uint64_t now_ns = max_u64(tick_time(limiter), load_relaxed(&limiter->shared->line.now_ns));
@@ -83,14 +84,14 @@ static void reset_member(struct limiter *limiter, const struct policy *policy, c
         reset_cell(&limiter->process, policy, i, cells[i], now_ns, reachable);
     }
     insert_unpin(&limiter->process, policy, cells);
-    settle_denials(limiter, policy, key);
+    settle_denials(limiter, set, policy, key);
 }
 
 int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
 {
     const unsigned lane = rcu_enter_lane(limiter);
     const struct policy_set *set = load_acquire(&limiter->process.policies);
-    const struct policy *policy = key->policy <= WEIR_MAX_POLICIES ? set->by_id[key->policy] : NULL;
+    const struct policy *policy = policy_set_by_id(set, key->policy);
     if (policy == NULL) {
         rcu_leave_lane(limiter, lane);
         return -ENOENT;
@@ -99,12 +100,12 @@ int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
         /* What is used from here on is later than the reset, by the tick as well. */
         tick_raise(limiter, clock_monotonic_ns(limiter->clock));
     }
-    for (size_t m = 0; m < policy->group->count; m++) {
-        const struct policy *member = policy->group->members[m];
+    const struct policy *member = policy_set_group(set, policy->group);
+    for (; member != NULL; member = policy_set_next(set, member)) {
         weir_key member_key = *key;
         member_key.hash ^= policy->group_key_mask ^ member->group_key_mask;
         member_key.policy = member->id;
-        reset_member(limiter, member, &member_key, reachable);
+        reset_member(limiter, set, member, &member_key, reachable);
     }
     rcu_leave_lane(limiter, lane);
     return 0;

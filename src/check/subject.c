@@ -42,14 +42,14 @@ void subject_set_dirty(struct process *process, const struct policy *policy, uin
     }
 }
 
-void subject_settle(struct limiter *limiter, const struct weir_thread *except, const struct policy *policy,
-                    const weir_key *key, uint32_t at)
+void subject_settle(struct limiter *limiter, const struct weir_thread *except, const struct policy_set *set,
+                    const struct policy *policy, const weir_key *key, uint32_t at)
 {
     const struct cell *cell = &limiter->process.table.cells[at];
     unsigned stalled_tries = 0;
     /* [T3] acquire: once held counts no units, what passed is in the state. */
     for (unsigned round = 0; round < SETTLE_ROUNDS && (load_acquire(&cell->held) & HELD_UNITS) != 0; round++) {
-        if (!settle_key(limiter, except, policy, key) && !settle_wait(&stalled_tries)) {
+        if (!settle_key(limiter, except, set, policy, key) && !settle_wait(&stalled_tries)) {
             break;
         }
     }

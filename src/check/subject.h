@@ -14,6 +14,7 @@
 
 struct limiter;
 struct policy;
+struct policy_set;
 struct process;
 struct weir_thread;
 
@@ -39,7 +40,7 @@ void subject_set_dirty(struct process *process, const struct policy *policy, uin
  * Brings what threads have used of their grants into the state of a cell: takes the grants back, or waits for the
  * thread that is doing so. `except` has settled its own slot (NULL: none has).
  */
-void subject_settle(struct limiter *limiter, const struct weir_thread *except, const struct policy *policy,
-                    const weir_key *key, uint32_t cell);
+void subject_settle(struct limiter *limiter, const struct weir_thread *except, const struct policy_set *set,
+                    const struct policy *policy, const weir_key *key, uint32_t cell);
 
 #endif

@@ -163,7 +163,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 
     const unsigned lane = rcu_enter_lane(fleet->limiter);
     /* Acquire: pairs with the publication in weir_set_policies. */
-    const struct policy_set *set = load_acquire(&fleet->process->policies);
+    struct policy_set *set = load_acquire(&fleet->process->policies);
     if (event == TRANSPORT_ROUND_DONE) {
         round_finish(fleet, set, monotonic_ns);
     } else if (event == TRANSPORT_ROUND_FAILED) {

@@ -109,7 +109,7 @@ void outage_follow(const struct policy_set *set, struct overrides *overrides)
 {
     for (size_t i = 0; i < overrides_count(overrides); i++) {
         struct policy *own = overrides_at(overrides, i);
-        const struct policy *policy = set->by_id[own->id];
+        const struct policy *policy = policy_set_by_id(set, own->id);
         if (policy != NULL && policy->scope == WEIR_SCOPE_FLEET) {
             (void) apply(own, (enum outage_mode) load_relaxed(&policy->outage_mode));
             store_relaxed(&own->basis, load_relaxed(&policy->basis));
@@ -123,7 +123,7 @@ void outage_keep(const struct process *process, struct policy_set *set, const st
     const bool heard = load_relaxed(&process->shared->news_ns) != 0;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
-        const struct policy *was = old->by_id[policy->id];
+        const struct policy *was = policy_set_by_id(old, policy->id);
         if (!process_shares(process, policy)) {
             continue;
         }
@@ -146,7 +146,7 @@ static weir_basis basis_of(const struct fleet *fleet, enum outage_mode outage_mo
     return fleet->news.good_ns != 0 ? WEIR_BASIS_FLEET : WEIR_BASIS_PROCESS;
 }
 
-bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+bool outage_update(struct fleet *fleet, struct policy_set *set, uint64_t monotonic_ns)
 {
     bool changed = false;
     for (size_t i = 0; i < set->count; i++) {

@@ -17,7 +17,7 @@ struct outage_state {
 };
 
 /* Sets every policy's outage mode as of `monotonic_ns`. True: one has changed. Within an RCU section. */
-bool outage_update(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+bool outage_update(struct fleet *fleet, struct policy_set *set, uint64_t monotonic_ns);
 
 /* Overrides of single keys take the modes of their policies. */
 void outage_follow(const struct policy_set *set, struct overrides *overrides);

@@ -288,7 +288,7 @@ static void spread_rounds(struct fleet *fleet)
     }
 }
 
-void round_finish(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns)
+void round_finish(struct fleet *fleet, struct policy_set *set, uint64_t monotonic_ns)
 {
     const struct report *first_refused = NULL;
     fleet->schedule.under_way = false;

@@ -55,7 +55,7 @@ bool round_due(const struct fleet *fleet, uint64_t monotonic_ns, enum round_kind
 uint64_t round_asks_at_ns(const struct fleet *fleet);
 void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns);
 /* The round was answered. */
-void round_finish(struct fleet *fleet, const struct policy_set *set, uint64_t monotonic_ns);
+void round_finish(struct fleet *fleet, struct policy_set *set, uint64_t monotonic_ns);
 /* The round failed. */
 void round_fail(struct fleet *fleet);
 

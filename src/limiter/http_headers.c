@@ -122,7 +122,7 @@ int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id po
     const unsigned lane = rcu_enter_lane(limiter);
     /* Acquire: pairs with the publication in weir_set_policies. */
     const struct policy_set *set = load_acquire(&w->limiter.process.policies);
-    const struct policy *found = policy <= WEIR_MAX_POLICIES ? set->by_id[policy] : NULL;
+    const struct policy *found = policy_set_by_id(set, policy);
     if (found != NULL && verdict->limit_index < found->limit_count) {
         add_style(&text, style, w, found, verdict);
     }

@@ -21,7 +21,7 @@
 /* The most bytes of a malformed override that the log quotes. */
 #define QUOTED_SIZE 81
 
-int key_overrides_compile(weir *w, const struct policy_set *set, struct overrides **out, struct override_faults *faults)
+int key_overrides_compile(weir *w, struct policy_set *set, struct overrides **out, struct override_faults *faults)
 {
     const struct override_context context = {
         .set = set, .names = &w->names, .secret = &w->secret, .tick_ns = w->limiter.tick_ns};
@@ -179,7 +179,7 @@ static int set_override(weir *w, const char *name, const char *value, weir_error
     }
     entry_name_write(&read, field);
     const size_t at = find_own(own, field);
-    const struct policy *policy = set->by_id[policy_names_find(&w->names, read.policy)];
+    const struct policy *policy = policy_set_by_id(set, policy_names_find(&w->names, read.policy));
     if (value == NULL) {
         return at != own->count ? change_own(w, at, field, NULL, error)
                                 : error_set(error, -ENOENT, "there is no entry \"%.100s\" set here", field);

@@ -7,8 +7,7 @@
 #include "weir/weir.h"
 
 /* Compiles all overrides against a set. Under the policy lock. 0 or -ENOMEM. *out NULL: there are none. */
-int key_overrides_compile(weir *w, const struct policy_set *set, struct overrides **out,
-                          struct override_faults *faults);
+int key_overrides_compile(weir *w, struct policy_set *set, struct overrides **out, struct override_faults *faults);
 
 /* Publishes the fleet's overrides where they have changed. By the background thread, outside of RCU sections. */
 void key_overrides_take(weir *w);

@@ -121,10 +121,14 @@ static void add_offenders(struct text *text, weir *w)
     const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
     for (size_t ratio = 0; ratio < 2; ratio++) {
         text_add(text, "%s", helps[ratio]);
-        for (size_t i = 0; i < set->group_count; i++) {
+        for (size_t i = 0; i < set->count; i++) {
+            const weir_policy_id group = set->policies[i].group;
+            if (policy_set_group(set, group) != &set->policies[i]) {
+                continue; /* a policy of this group was before it */
+            }
             struct top_k list;
-            top_denied_read(&w->limiter.process, set->groups[i].id, &list);
-            const char *const name = w->names.names[set->groups[i].id];
+            top_denied_read(&w->limiter.process, group, &list);
+            const char *const name = w->names.names[group];
             if (ratio == 0) {
                 text_add(text, "weir_recent_denied_units{policy=\"%s\"} %" PRIu64 "\n", name, list.total);
             } else {

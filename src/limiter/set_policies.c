@@ -70,7 +70,7 @@ static void forms_follow(weir *w, const struct policy_set *set)
 {
     for (size_t i = 0; i < set->count; i++) {
         const struct policy *policy = &set->policies[i];
-        record_set_form(&w->fleet, policy->group->id, policy_names_form(&w->names, policy->base));
+        record_set_form(&w->fleet, policy->group, policy_names_form(&w->names, policy->base));
     }
 }
 
@@ -189,7 +189,7 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
     (void) pthread_mutex_lock(&unlocked->policy_lock);
     weir_policy_id id = policy_names_find(&w->names, name);
     /* Relaxed: changed only under the lock. */
-    if (load_relaxed(&w->limiter.process.policies)->by_id[id] == NULL) {
+    if (policy_set_by_id(load_relaxed(&w->limiter.process.policies), id) == NULL) {
         id = WEIR_NO_POLICY;
     }
     (void) pthread_mutex_unlock(&unlocked->policy_lock);

@@ -28,9 +28,8 @@ const char *weir_version(void)
 static weir_policy_id group_of(const weir *w, weir_policy_id id)
 {
     /* Relaxed: changed only under the lock. */
-    const struct policy *policy =
-        id <= WEIR_MAX_POLICIES ? load_relaxed(&w->limiter.process.policies)->by_id[id] : NULL;
-    return policy != NULL ? policy->group->id : WEIR_NO_POLICY;
+    const struct policy *policy = policy_set_by_id(load_relaxed(&w->limiter.process.policies), id);
+    return policy != NULL ? policy->group : WEIR_NO_POLICY;
 }
 
 size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity)

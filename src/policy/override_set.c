@@ -136,7 +136,7 @@ static int add(struct overrides *all, const struct override_context *context, st
     struct way way;
     int result = entry_name_read(context->names, text->field, &name, error);
     const weir_policy_id id = result == 0 ? policy_names_find(context->names, name.policy) : WEIR_NO_POLICY;
-    const struct policy *policy = id != WEIR_NO_POLICY ? context->set->by_id[id] : NULL;
+    const struct policy *policy = policy_set_by_id(context->set, id);
     if (policy == NULL) {
         return result;
     }
@@ -152,6 +152,10 @@ static int add(struct overrides *all, const struct override_context *context, st
     policy_override(&entry->policy, policy, value.override == OVERRIDE_NONE ? value.limits : NULL, value.bursts,
                     context->names, context->tick_ns);
     entry->policy.override = value.override;
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        const struct policy_limit *limit = &entry->policy.limits[i];
+        policy_set_raise_history_max(context->set, policy->group, limit->limit_hash, limit->rule.limit);
+    }
     if (entry->kind != ENTRY_KEY) {
         way_add(all, &way);
     }

@@ -40,7 +40,7 @@ struct record_hash;
 
 /* What overrides_compile reads. */
 struct override_context {
-    const struct policy_set *set;
+    struct policy_set *set; /* its histories keep as many units as overrides let pass */
     struct policy_names *names;
     const struct hash_secret *secret; /* of the hashes of keys */
     uint64_t tick_ns;

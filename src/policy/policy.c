@@ -66,7 +66,7 @@ static void limit_compile(struct policy_limit *out, const struct policy *policy,
         (void) snprintf(out->name, sizeof(out->name), "%.*s-%u", WEIR_MAX_NAME - 2, from->name, (unsigned) index + 1);
     }
     if (rule_is_bucket(&out->rule)) {
-        rate_list_find(&context->names->rates, policy->group->id, out->limit_hash, &out->rule);
+        rate_list_find(&context->names->rates, policy->group, out->limit_hash, &out->rule);
     }
     limit_activate(out);
 }
@@ -101,8 +101,8 @@ void policy_compile(struct policy *out, const weir_policy *policy, const struct 
 {
     const struct policy_names *names = context->names;
     (void) snprintf(out->name, sizeof(out->name), "%s", policy->name);
-    (void) snprintf(out->base, sizeof(out->base), "%s", names->names[out->group->id]);
-    out->group_key_mask = names->key_masks != NULL ? names->key_masks[out->id] ^ names->key_masks[out->group->id] : 0;
+    (void) snprintf(out->base, sizeof(out->base), "%s", names->names[out->group]);
+    out->group_key_mask = names->key_masks != NULL ? names->key_masks[out->id] ^ names->key_masks[out->group] : 0;
     out->mode = policy->mode;
     out->scope = policy->scope;
     out->hash_keys = policy->hash_keys;
@@ -118,18 +118,6 @@ void policy_compile(struct policy *out, const weir_policy *policy, const struct 
     out->set_is_odd = names->set_count % 2 != 0;
     store_relaxed(&out->outage_mode, OUTAGE_MODE_NONE);
     store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
-}
-
-void policy_raise_history_max(const struct policy_group *group, uint64_t limit_hash, uint64_t units)
-{
-    for (size_t i = 0; i < group->count; i++) {
-        for (size_t j = 0; j < group->members[i]->limit_count; j++) {
-            struct policy_limit *limit = &group->members[i]->limits[j];
-            if (limit->limit_hash == limit_hash) {
-                raise_relaxed(&limit->history_max, units);
-            }
-        }
-    }
 }
 
 void policy_override(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,
@@ -148,10 +136,9 @@ void policy_override(struct policy *out, const struct policy *like, const uint64
         limit->rule = rule_make(&other, rule->origin_ns);
         limit->per_period = limits[i];
         if (rule_is_bucket(&limit->rule)) {
-            rate_list_find(&names->rates, like->group->id, limit->limit_hash, &limit->rule);
+            rate_list_find(&names->rates, like->group, limit->limit_hash, &limit->rule);
         }
         limit_activate(limit);
-        policy_raise_history_max(like->group, limit->limit_hash, limit->rule.limit);
         raise_relaxed(&limit->history_max, limit->rule.limit);
     }
     policy_derive(out, tick_ns);

@@ -36,18 +36,10 @@ enum outage_mode { OUTAGE_MODE_NONE, OUTAGE_MODE_SHARE, OUTAGE_MODE_LOCAL, OUTAG
 /* How an override changes a policy. NONE: its numbers, or no override. */
 enum override { OVERRIDE_NONE, OVERRIDE_ALLOW, OVERRIDE_DENY };
 
-struct policy;
-
-/* A policy and its tiers, which share the usage of a key. */
-struct policy_group {
-    weir_policy_id id; /* of the name before the first '/' */
-    size_t count;
-    struct policy *const *members;
-};
-
 struct policy {
     weir_policy_id id;
-    const struct policy_group *group;
+    weir_policy_id group;   /* id of the name before the first '/': a policy and its tiers share the usage of a key */
+    uint32_t next_in_group; /* offset in its set: policy_set_next() */
     char base[WEIR_MAX_NAME + 1]; /* the group's name */
     uint64_t group_key_mask;      /* xor that makes a key's hash equal for all tiers */
     enum override override;
@@ -77,9 +69,6 @@ struct policy_context {
 
 /* Compiles a valid policy into *out, whose id and group are set. */
 void policy_compile(struct policy *out, const weir_policy *policy, const struct policy_context *context);
-
-/* Raises history_max to at least `units`, in all limits of the group that share the keys of this limit. */
-void policy_raise_history_max(const struct policy_group *group, uint64_t limit_hash, uint64_t units);
 
 /*
  * Makes *out a copy of `like` for an override, with other numbers: of each limit the limit and the burst (0: as the

@@ -2,6 +2,9 @@
 /*
  * All policies in force, with their overrides. Checks read the set within an RCU section. The set is immutable, except
  * for the numbers of the outage mode (policy.h), and is replaced as a whole.
+ *
+ * A set is one block of memory. Places in the block are offsets from its start, so that the block may lie at another
+ * address for each process that reads it. The one pointer in a set is that to its overrides.
  */
 #ifndef WEIR_POLICY_POLICY_SET_H
 #define WEIR_POLICY_POLICY_SET_H
@@ -14,16 +17,36 @@
 struct overrides;
 
 struct policy_set {
+    size_t size; /* bytes of the block */
     size_t count;
-    struct policy *policies;     /* `count` of them */
-    struct policy **members;     /* the policies ordered by group */
-    struct policy_group *groups; /* group_count of them */
-    size_t group_count;
-    weir_policy_id *group_ids;                   /* of each policy in order; used while the set is compiled */
-    struct policy *by_id[WEIR_MAX_POLICIES + 1]; /* NULL: not in this set */
-    const struct policy_group *by_group[WEIR_MAX_POLICIES + 1]; /* by the group's id; NULL: not in this set */
-    _Atomic(struct overrides *) overrides;                      /* NULL: there are none */
+    _Atomic(struct overrides *) overrides; /* NULL: there are none */
+    /* Offsets of policies; 0: none. Of a group the first policy; struct policy has the offset of the next one. */
+    uint32_t by_id[WEIR_MAX_POLICIES + 1], by_group[WEIR_MAX_POLICIES + 1];
+    struct policy policies[]; /* `count` of them */
 };
+
+static inline const struct policy *policy_set_at(const struct policy_set *set, uint32_t offset)
+{
+    return offset != 0 ? (const struct policy *) (const void *) ((const unsigned char *) set + offset) : NULL;
+}
+
+/* The policy of an id; NULL: not in this set. */
+static inline const struct policy *policy_set_by_id(const struct policy_set *set, weir_policy_id id)
+{
+    return id <= WEIR_MAX_POLICIES ? policy_set_at(set, set->by_id[id]) : NULL;
+}
+
+/* The first policy of a group, by the group's id; NULL: not in this set. */
+static inline const struct policy *policy_set_group(const struct policy_set *set, weir_policy_id group)
+{
+    return group <= WEIR_MAX_POLICIES ? policy_set_at(set, set->by_group[group]) : NULL;
+}
+
+/* The next policy of a policy's group; NULL: it is the last one. */
+static inline const struct policy *policy_set_next(const struct policy_set *set, const struct policy *policy)
+{
+    return policy_set_at(set, policy->next_in_group);
+}
 
 /* The limit of this id in any tier of the group, and the tier in *policy; NULL: the set has no such limit. */
 const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_policy_id group, uint32_t limit_id,
@@ -35,11 +58,14 @@ const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_p
 int policy_set_compile(const weir_policy *policies, size_t count, const struct policy_context *context,
                        struct policy_set **out, weir_error *error);
 
+/* Raises history_max to at least `units`, in all limits of the group that share the keys of this limit. */
+void policy_set_raise_history_max(struct policy_set *set, weir_policy_id group, uint64_t limit_hash, uint64_t units);
+
 /*
  * `set` is about to replace `old`: histories keep as many units as under the greatest limit so far. Units that a
  * smaller limit would drop count again when the limit is raised within a period.
  */
-void policy_set_keep_histories(const struct policy_set *set, const struct policy_set *old);
+void policy_set_keep_histories(struct policy_set *set, const struct policy_set *old);
 
 void policy_set_free(struct policy_set *set); /* NULL is allowed */
 

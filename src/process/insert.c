@@ -50,7 +50,7 @@ static struct insertion insertion_of(const struct table *table, const struct pol
 static void write_meta(const struct process *process, struct cell_meta *meta, const struct insertion *new)
 {
     const uint8_t shared = process_shares(process, new->policy) ? CELL_SHARED : 0;
-    cell_meta_write(meta, POLICY_LIMIT_ID(new->limit->limit_hash), (uint16_t) new->policy->group->id,
+    cell_meta_write(meta, POLICY_LIMIT_ID(new->limit->limit_hash), (uint16_t) new->policy->group,
                     shared | cell_kind_flag(rule_kind(&new->limit->rule)));
 }
 

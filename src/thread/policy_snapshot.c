@@ -13,7 +13,7 @@ struct policy_snapshot policy_snapshot_of(const struct process *process, const s
     const bool configured = load_relaxed(&policy->outage_mode) == OUTAGE_MODE_NONE;
     if (policy->limit_count == 1 && policy->override == OVERRIDE_NONE && configured) {
         snapshot.mix = policy->group_key_mask ^ policy->limits[0].limit_hash;
-        snapshot.group = (uint16_t) policy->group->id;
+        snapshot.group = (uint16_t) policy->group;
         snapshot.limit_tag = POLICY_LIMIT_ID(policy->limits[0].limit_hash);
         snapshot.rule = policy->limits[0].rule;
         snapshot.meta = slot_meta_pack(slot_meta_of(policy));

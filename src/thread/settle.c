@@ -193,12 +193,13 @@ static bool settle_hash(struct limiter *limiter, const struct weir_thread *excep
     return given_back;
 }
 
-bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const struct policy *policy,
-                const weir_key *key)
+bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const struct policy_set *set,
+                const struct policy *policy, const weir_key *key)
 {
     bool given_back = settle_hash(limiter, asking, key->hash);
-    for (size_t i = 0; i < policy->group->count; i++) {
-        const uint64_t share = policy->group->members[i]->group_key_mask;
+    const struct policy *member = policy_set_group(set, policy->group);
+    for (; member != NULL; member = policy_set_next(set, member)) {
+        const uint64_t share = member->group_key_mask;
         if (share != policy->group_key_mask) {
             given_back = settle_hash(limiter, NULL, key->hash ^ policy->group_key_mask ^ share) || given_back;
         }
@@ -243,11 +244,13 @@ static void end_denials(struct limiter *limiter, uint64_t key_hash)
     }
 }
 
-void settle_denials(struct limiter *limiter, const struct policy *policy, const weir_key *key)
+void settle_denials(struct limiter *limiter, const struct policy_set *set, const struct policy *policy,
+                    const weir_key *key)
 {
     end_denials(limiter, key->hash);
-    for (size_t i = 0; i < policy->group->count; i++) {
-        const uint64_t share = policy->group->members[i]->group_key_mask;
+    const struct policy *member = policy_set_group(set, policy->group);
+    for (; member != NULL; member = policy_set_next(set, member)) {
+        const uint64_t share = member->group_key_mask;
         if (share != policy->group_key_mask) {
             end_denials(limiter, key->hash ^ policy->group_key_mask ^ share);
         }

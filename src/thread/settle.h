@@ -10,6 +10,7 @@
 #include "weir/weir.h"
 
 struct policy;
+struct policy_set;
 struct weir_thread;
 struct limiter;
 
@@ -19,17 +20,18 @@ void settle_slot(struct weir_thread *t, size_t index);
 void settle_release_owner(struct weir_thread *t, size_t index);
 /*
  * Takes back what other threads hold of a key of this policy, and what any thread holds of it under other policies of
- * the group. `asking` has settled its own slot of this key (NULL: none has). True: there was a grant.
+ * the group in this set. `asking` has settled its own slot of this key (NULL: none has). True: there was a grant.
  */
-bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const struct policy *policy,
-                const weir_key *key);
+bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const struct policy_set *set,
+                const struct policy *policy, const weir_key *key);
 /*
  * Lets a thread run whose units cannot be taken back just now: yields, at last naps. False: that was done often enough,
  * some 10 ms in all since *stalled_tries was 0.
  */
 bool settle_wait(unsigned *stalled_tries);
 /* Ends the denials of a key, under all policies of the group, that threads answer from their slots. */
-void settle_denials(struct limiter *limiter, const struct policy *policy, const weir_key *key);
+void settle_denials(struct limiter *limiter, const struct policy_set *set, const struct policy *policy,
+                    const weir_key *key);
 /* Settles what has lapsed in all threads. Returns how many slots were locked by others. By the background thread. */
 size_t settle_lapsed(struct limiter *limiter);
 

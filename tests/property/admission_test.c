@@ -84,7 +84,7 @@ static bool is_held(const struct traffic *traffic, const weir_key *key)
 {
     rcu_enter(traffic->t);
     const struct policy_set *set = load_acquire(&traffic->w->limiter.process.policies);
-    const uint64_t hash = cell_hash(set->by_id[traffic->policy], key, 0);
+    const uint64_t hash = cell_hash(policy_set_by_id(set, traffic->policy), key, 0);
     rcu_leave(traffic->t);
     return table_find(&traffic->w->limiter.process.table, hash) != TABLE_NONE;
 }

@@ -107,7 +107,7 @@ static bool is_there(const struct flood *f, uint64_t name)
     const struct policy_set *set = load_acquire(&f->w->limiter.process.policies);
     const weir_key key = key_of(f, &name);
     const bool there =
-        table_find(&f->w->limiter.process.table, cell_hash(set->by_id[f->policy], &key, 0)) != TABLE_NONE;
+        table_find(&f->w->limiter.process.table, cell_hash(policy_set_by_id(set, f->policy), &key, 0)) != TABLE_NONE;
     rcu_leave(f->t);
     return there;
 }

@@ -36,13 +36,13 @@ static void waive_cell(const struct sweep *sweep, uint32_t at, struct sync_full 
 
 void waive_debt(struct fleet *fleet, const struct policy *policy)
 {
-    fleet->waive.groups[policy->group->id] = true;
+    fleet->waive.groups[policy->group] = true;
     fleet->waive.cells_done = 0;
 }
 
 bool waive_pending(const struct fleet *fleet, const struct policy *policy, uint32_t cell)
 {
-    return fleet->waive.groups[policy->group->id] && cell >= fleet->waive.cells_done;
+    return fleet->waive.groups[policy->group] && cell >= fleet->waive.cells_done;
 }
 
 void waive_step(struct fleet *fleet, const struct policy_set *set)

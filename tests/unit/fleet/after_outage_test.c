@@ -54,8 +54,8 @@ static void test_an_outage_mode_is_left_an_interval_after_the_first_answer(void 
         }
         pass(&n, 500);
         const struct node *node = &n.node[0];
-        const struct policy *inside =
-            load_acquire(&node->w->limiter.process.policies)->by_id[node->key.policy]; /* the set stays in force */
+        const struct policy *inside = policy_set_by_id(load_acquire(&node->w->limiter.process.policies),
+                                                       node->key.policy); /* the set stays in force */
         loopback_fleet_set_down(n.fleet, true);
         pass(&n, 1000);
         const uint8_t mode = load_relaxed(&inside->outage_mode);

@@ -34,7 +34,8 @@ static bool is_held(const struct subject *s, uint64_t name)
     rcu_enter(s->t);
     const struct policy_set *set = load_acquire(&s->w->limiter.process.policies);
     const weir_key key = named(s, &name);
-    const bool held = table_find(&s->w->limiter.process.table, cell_hash(set->by_id[s->policy], &key, 0)) != TABLE_NONE;
+    const bool held =
+        table_find(&s->w->limiter.process.table, cell_hash(policy_set_by_id(set, s->policy), &key, 0)) != TABLE_NONE;
     rcu_leave(s->t);
     return held;
 }
