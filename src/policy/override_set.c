@@ -24,13 +24,40 @@ struct way {
     unsigned bits;
 };
 
+/* One block: the entries, then the ways, then the slots, each at its offset from the block's start. */
 struct overrides {
-    struct way *ways; /* in the order in which they are tried */
-    size_t way_count;
-    size_t count, slot_count; /* a power of two, more than twice the count */
-    uint32_t *slots;          /* index + 1 of an entry; 0: free */
+    size_t size; /* bytes of the block */
+    size_t count, way_count;
+    size_t slot_count; /* a power of two, more than twice the count */
+    size_t ways_at, slots_at;
     struct entry entries[];
 };
+
+_Static_assert(sizeof(struct entry) % _Alignof(struct way) == 0 && sizeof(struct way) % _Alignof(uint32_t) == 0,
+               "what lies behind the entries is aligned");
+
+/* In the order in which they are tried. */
+static const struct way *ways_of(const struct overrides *all)
+{
+    return (const struct way *) (const void *) ((const unsigned char *) all + all->ways_at);
+}
+
+/* Each has the index + 1 of an entry; 0: free. */
+static const uint32_t *slots_of(const struct overrides *all)
+{
+    return (const uint32_t *) (const void *) ((const unsigned char *) all + all->slots_at);
+}
+
+/* The same two places while a block is filled. */
+static struct way *ways_to_fill(struct overrides *all)
+{
+    return (struct way *) (void *) ((unsigned char *) all + all->ways_at);
+}
+
+static uint32_t *slots_to_fill(struct overrides *all)
+{
+    return (uint32_t *) (void *) ((unsigned char *) all + all->slots_at);
+}
 
 void overrides_drop(struct override_text *texts, size_t count)
 {
@@ -55,9 +82,10 @@ static uint64_t network_hash(const struct hash_secret *secret, const struct way 
 static const struct entry *find(const struct overrides *all, enum entry_kind kind, weir_policy_id policy, uint64_t hash,
                                 uint64_t more)
 {
+    const uint32_t *slots = slots_of(all);
     size_t slot = (size_t) hash & (all->slot_count - 1);
-    for (; all->slots[slot] != 0; slot = (slot + 1) & (all->slot_count - 1)) {
-        const struct entry *entry = &all->entries[all->slots[slot] - 1];
+    for (; slots[slot] != 0; slot = (slot + 1) & (all->slot_count - 1)) {
+        const struct entry *entry = &all->entries[slots[slot] - 1];
         if (entry->hash == hash && entry->more == more && entry->kind == kind && entry->policy.id == policy) {
             return entry;
         }
@@ -70,7 +98,7 @@ const struct policy *overrides_find(const struct overrides *overrides, const wei
 {
     const struct entry *entry = find(overrides, ENTRY_KEY, key->policy, key->hash, 0);
     for (size_t i = 0; i < overrides->way_count && entry == NULL; i++) {
-        const struct way *way = &overrides->ways[i];
+        const struct way *way = &ways_of(overrides)[i];
         if (way->policy != key->policy) {
             continue;
         }
@@ -89,12 +117,12 @@ const struct policy *overrides_find(const struct overrides *overrides, const wei
 static void way_add(struct overrides *all, const struct way *way)
 {
     for (size_t i = 0; i < all->way_count; i++) {
-        const struct way *at = &all->ways[i];
+        const struct way *at = &ways_of(all)[i];
         if (at->policy == way->policy && at->kind == way->kind && at->length == way->length && at->bits == way->bits) {
             return;
         }
     }
-    all->ways[all->way_count++] = *way;
+    ways_to_fill(all)[all->way_count++] = *way;
 }
 
 /* By kind, and the smallest networks first. */
@@ -160,29 +188,31 @@ static int add(struct overrides *all, const struct override_context *context, st
         way_add(all, &way);
     }
     size_t slot = (size_t) entry->hash & (all->slot_count - 1);
-    while (all->slots[slot] != 0) {
+    uint32_t *slots = slots_to_fill(all);
+    while (slots[slot] != 0) {
         slot = (slot + 1) & (all->slot_count - 1);
     }
-    all->slots[slot] = (uint32_t) ++all->count;
+    slots[slot] = (uint32_t) ++all->count;
     text->in_force = true;
     return 0;
 }
 
+/* A block with room for so many entries. NULL: out of memory. */
 static struct overrides *overrides_make(size_t count)
 {
-    struct overrides *all = calloc(1, sizeof(*all) + count * sizeof(all->entries[0]));
-    if (all == NULL) {
-        return NULL;
+    size_t slot_count = 16;
+    while (slot_count <= 2 * count) {
+        slot_count *= 2;
     }
-    all->slot_count = 16;
-    while (all->slot_count <= 2 * count) {
-        all->slot_count *= 2;
-    }
-    all->slots = calloc(all->slot_count, sizeof(*all->slots));
-    all->ways = calloc(count, sizeof(*all->ways));
-    if (all->slots == NULL || all->ways == NULL) {
-        overrides_free(all);
-        return NULL;
+    const size_t ways_at = sizeof(struct overrides) + count * sizeof(struct entry);
+    const size_t slots_at = ways_at + count * sizeof(struct way);
+    const size_t size = slots_at + slot_count * sizeof(uint32_t);
+    struct overrides *all = calloc(1, size);
+    if (all != NULL) {
+        all->size = size;
+        all->slot_count = slot_count;
+        all->ways_at = ways_at;
+        all->slots_at = slots_at;
     }
     return all;
 }
@@ -216,18 +246,19 @@ int overrides_compile(const struct override_context *context, const struct overr
             }
         }
     }
-    qsort(all->ways, all->way_count, sizeof(*all->ways), way_compare);
+    qsort(ways_to_fill(all), all->way_count, sizeof(struct way), way_compare);
     *out = all;
     return 0;
 }
 
 void overrides_free(struct overrides *overrides)
 {
-    if (overrides != NULL) {
-        free(overrides->slots);
-        free(overrides->ways);
-        free(overrides);
-    }
+    free(overrides);
+}
+
+size_t overrides_size(const struct overrides *overrides)
+{
+    return overrides->size;
 }
 
 size_t overrides_count(const struct overrides *overrides)

@@ -2,6 +2,8 @@
 /*
  * Compiled overrides: a key or network has other numbers than its policy, is always allowed, or is always denied.
  *
+ * Compiled overrides are one block of memory without pointers, as a policy set is (policy_set.h).
+ *
  * Overrides are text (entry.h) of the program, the fleet and the policy file. They are compiled against a policy set. A
  * key is looked up on slow paths alone: by its hash, then by the hash of its record name, then in the networks that
  * contain it, the smallest first. Names: overrides_.
@@ -65,6 +67,9 @@ void overrides_free(struct overrides *overrides); /* NULL is allowed */
 /* The policy that overrides a key's; NULL: there is none. `secret`: the one of the context. */
 const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key,
                                     const struct hash_secret *secret, const struct record_hash *record_hash);
+
+/* Bytes of the block. */
+size_t overrides_size(const struct overrides *overrides);
 
 /* All compiled policies, for the outage mode. */
 size_t overrides_count(const struct overrides *overrides);
