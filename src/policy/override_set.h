@@ -2,7 +2,8 @@
 /*
  * Compiled overrides: a key or network has other numbers than its policy, is always allowed, or is always denied.
  *
- * Compiled overrides are one block of memory without pointers, as a policy set is (policy_set.h).
+ * Compiled overrides are one block of memory. One pointer is left in it: that of a bucket's rule to the table of its
+ * rates.
  *
  * Overrides are text (entry.h) of the program, the fleet and the policy file. They are compiled against a policy set. A
  * key is looked up on slow paths alone: by its hash, then by the hash of its record name, then in the networks that

@@ -4,7 +4,8 @@
  * for the numbers of the outage mode (policy.h), and is replaced as a whole.
  *
  * A set is one block of memory. Places in the block are offsets from its start, so that the block may lie at another
- * address for each process that reads it. The one pointer in a set is that to its overrides.
+ * address for each process that reads it. Two pointers are left in a set: to its overrides, and, in the rule of a
+ * bucket, to the table of its rates.
  */
 #ifndef WEIR_POLICY_POLICY_SET_H
 #define WEIR_POLICY_POLICY_SET_H
