@@ -74,6 +74,14 @@ static void forms_follow(weir *w, const struct policy_set *set)
     }
 }
 
+void policies_free(struct policy_set *set)
+{
+    if (set != NULL) {
+        overrides_free(load_relaxed(&set->overrides)); /* no check reads the set */
+        policy_set_free(set);
+    }
+}
+
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
     const struct policy_context context = {
@@ -100,7 +108,7 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     store_release(&w->limiter.process.policies, set); /* [S4] the set, then the epoch */
     tick_epoch(&w->limiter);
     rcu_synchronize(&w->limiter);
-    policy_set_free(old);
+    policies_free(old);
     return 0;
 }
 

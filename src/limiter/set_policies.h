@@ -9,12 +9,17 @@
 
 #include "weir/weir.h"
 
+struct policy_set;
+
 /* A copy, with all that its pointers name; NULL: out of memory. */
 struct configured_policies *configured_policies_copy(const weir_policy *policies, size_t count);
 void configured_policies_free(struct configured_policies *configured); /* NULL is allowed */
 
 /* The policies of a copy, in order; NULL behind the last, and where `configured` is NULL. */
 const weir_policy *configured_policies_at(const struct configured_policies *configured, size_t index);
+
+/* Frees a set that no check reads any more, and its overrides; NULL is allowed. */
+void policies_free(struct policy_set *set);
 
 /* Compiles policies and publishes them. Under the policy lock. 0, or a negative errno with a sentence. */
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error);

@@ -81,7 +81,7 @@ static void weir_free(weir *w)
     if (w->has_fleet) {
         fleet_close(&w->fleet);
     }
-    policy_set_free(load_relaxed(&w->limiter.process.policies));
+    policies_free(load_relaxed(&w->limiter.process.policies));
     policy_names_free(&w->names);
     configured_policies_free(w->configured);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {

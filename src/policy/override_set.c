@@ -48,7 +48,7 @@ static const uint32_t *slots_of(const struct overrides *all)
     return (const uint32_t *) (const void *) ((const unsigned char *) all + all->slots_at);
 }
 
-/* The same two places while a block is filled. */
+/* The ways and the slots of a block that is being filled. */
 static struct way *ways_to_fill(struct overrides *all)
 {
     return (struct way *) (void *) ((unsigned char *) all + all->ways_at);

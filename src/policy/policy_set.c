@@ -106,8 +106,5 @@ void policy_set_keep_histories(struct policy_set *set, const struct policy_set *
 
 void policy_set_free(struct policy_set *set)
 {
-    if (set != NULL) {
-        overrides_free(load_relaxed(&set->overrides));
-        free(set);
-    }
+    free(set);
 }

@@ -68,6 +68,7 @@ void policy_set_raise_history_max(struct policy_set *set, weir_policy_id group, 
  */
 void policy_set_keep_histories(struct policy_set *set, const struct policy_set *old);
 
-void policy_set_free(struct policy_set *set); /* NULL is allowed */
+/* Leaves the overrides. NULL is allowed. */
+void policy_set_free(struct policy_set *set);
 
 #endif
