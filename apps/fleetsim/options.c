@@ -21,6 +21,7 @@ static const char usage[] =
     "  --limit LIMIT            one limit instead, such as fixed:1000/1s, bucket:50/1m:200; of fixed, sliding, log,\n"
     "                           bucket, leaky\n"
     "  --nodes N                nodes, with those that join later (4)\n"
+    "  --expected-nodes N       nodes that each is told of (0: it is told nothing)\n"
     "  --interval MS            how often each speaks with redis (200); --timeout MS: for an answer (1000)\n"
     "  --seconds S              how long (12), the last --quiet S of it without traffic; --step MS: of the clock (2)\n"
     "  --demand X               units offered, over what the policy's first limit lets pass (3.0)\n"
@@ -274,6 +275,7 @@ enum word {
     WORD_POLICY,
     WORD_LIMIT,
     WORD_NODES,
+    WORD_EXPECTED_NODES,
     WORD_INTERVAL,
     WORD_TIMEOUT,
     WORD_SECONDS,
@@ -309,6 +311,7 @@ static const struct option known[] = {
     {"policy", required_argument, NULL, WORD_POLICY},
     {"limit", required_argument, NULL, WORD_LIMIT},
     {"nodes", required_argument, NULL, WORD_NODES},
+    {"expected-nodes", required_argument, NULL, WORD_EXPECTED_NODES},
     {"interval", required_argument, NULL, WORD_INTERVAL},
     {"timeout", required_argument, NULL, WORD_TIMEOUT},
     {"seconds", required_argument, NULL, WORD_SECONDS},
@@ -404,6 +407,9 @@ static bool sim_word(struct command *c, int word, const char *option, const char
     switch (word) {
     case WORD_NODES:
         sim->nodes = (unsigned) whole(option, value, 1, SIM_NODES_MAX);
+        break;
+    case WORD_EXPECTED_NODES:
+        sim->expected_nodes = (uint32_t) whole(option, value, 0, 65535);
         break;
     case WORD_INTERVAL:
         sim->interval_ms = (uint32_t) whole(option, value, 10, 60000);

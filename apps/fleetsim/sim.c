@@ -95,6 +95,7 @@ static int node_limits(struct sim *sim, struct sim_node *node, weir_error *error
     options.clock = &node->clock;
     options.sync_interval_ms = sim->options.interval_ms;
     options.redis_timeout_ms = sim->options.timeout_ms;
+    options.expected_nodes = sim->options.expected_nodes;
     options.max_keys = (size_t) max_u64(1000, 2 * entries);
     options.max_threads = 1;
     options.node_name = "simulated";

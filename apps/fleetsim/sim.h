@@ -75,6 +75,7 @@ struct sim_options {
     size_t policy_count;
     size_t policy;                    /* the one that is asked */
     uint32_t interval_ms, timeout_ms; /* 0: weir's defaults */
+    uint32_t expected_nodes;          /* what each node is told; 0: nothing */
     uint64_t step_ns, length_ns;
     uint64_t quiet_ns; /* nothing is asked in the last part of the run */
     double demand; /* units offered for the busiest key, in all, of what its first limit lets pass in the long run */

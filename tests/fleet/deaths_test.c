@@ -63,16 +63,10 @@ static struct death draw(uint64_t seed)
     return death;
 }
 
-/* What the seconds of a run show. */
-struct seconds {
-    double over;  /* the most that a second had above the limit and what the bucket had left */
-    double least; /* of what the living nodes are due */
-    size_t over_at, least_at;
-};
-
 /* What a second should have at the least, of what is asked, up to the limit. */
-static double least_of(const struct death *death, size_t second)
+static double least_of(const void *drawn, size_t second)
 {
+    const struct death *death = drawn;
     const uint64_t at_ns = second * SECOND;
     if (at_ns >= death->killed_ns + FAILED_NS && at_ns >= death->back_ns + WAITED_NS) {
         return LEAST_PART;
@@ -80,66 +74,21 @@ static double least_of(const struct death *death, size_t second)
     return fmin(LEAST_SHARE * (death->nodes - death->killed) / death->nodes, LEAST_PART);
 }
 
-static struct seconds look(const struct sim *sim, const struct death *death, double burst)
-{
-    struct seconds seconds = {.least = 1e9, .over = -1e9};
-    double left = burst;
-    for (size_t i = 0; i < sim_second_count(sim); i++) {
-        const struct sim_second second = sim_get_second(sim, i);
-        const double fraction = second.admitted / fmin(second.asked, 1) / least_of(death, i);
-        const double over = second.admitted - left;
-        left = fmin(burst, fmax(0, left + 1 - second.admitted));
-        if (i >= death->first && fraction < seconds.least) {
-            seconds.least = fraction;
-            seconds.least_at = i;
-        }
-        if (i >= death->first && over > seconds.over) {
-            seconds.over = over;
-            seconds.over_at = i;
-        }
-    }
-    return seconds;
-}
-
 static bool check(uint64_t seed, weir_algorithm algorithm)
 {
     const struct death death = draw(seed);
-    const bool bucket = algorithm == WEIR_TOKEN_BUCKET;
-    const weir_limit limit = {
-        .algorithm = algorithm, .limit = LIMIT, .period_ns = SECOND, .burst = bucket ? death.burst : 0};
-    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
-    struct sim_options options;
-    sim_options_init(&options);
-    options.seed = seed;
-    options.policies = &policy;
-    options.policy_count = 1;
-    options.nodes = death.nodes;
-    options.demand = death.demand;
-    options.length_ns = (death.back_ns + AFTER_NS) / SECOND * SECOND;
-    options.faults = death.faults;
-    options.fault_count = death.fault_count;
-    options.link.delay_min_ns = MILLISECOND / 10;
-    options.link.delay_max_ns = 3 * MILLISECOND / 10;
-    struct sim *sim = NULL;
-    weir_error error;
-    if (sim_open(&options, &sim, &error) != 0) {
-        fail_msg("%s", error.message);
-    }
-    sim_run(sim);
-    const struct seconds seconds = look(sim, &death, bucket ? (double) death.burst / LIMIT : 0);
+    struct seconds_run run;
+    seconds_run_init(&run, seed, algorithm, LIMIT, death.burst);
+    run.options.nodes = death.nodes;
+    run.options.demand = death.demand;
+    run.options.length_ns = (death.back_ns + AFTER_NS) / SECOND * SECOND;
+    run.options.faults = death.faults;
+    run.options.fault_count = death.fault_count;
     struct sim_audit audit;
-    sim_audit(sim, &audit);
-    sim_close(sim);
+    const struct run_seconds seconds = run_seconds(&run, death.first, least_of, &death, &audit);
     const double highest = MOST + (algorithm == WEIR_SLIDING_LOG ? MORE_OF_LOG : 0);
     const bool holds = seconds.least >= 1 && seconds.over <= highest && audit.good;
-    if (!holds || getenv("WEIR_FLEET_SEEDS") != NULL) {
-        char command[1200];
-        describe(&options, command, sizeof(command));
-        print_message("# %s%.3f of the least in second %zu, %.3f beside what was left in second %zu%s; algorithm %d, "
-                      "burst %llu %s\n",
-                      holds ? "" : "WRONG: ", seconds.least, seconds.least_at, seconds.over, seconds.over_at,
-                      audit.good ? "" : audit.wrong, (int) algorithm, (unsigned long long) limit.burst, command);
-    }
+    print_seconds(&run, &seconds, &audit, holds);
     return holds;
 }
 

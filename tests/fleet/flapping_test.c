@@ -63,54 +63,20 @@ static struct flapping draw(uint64_t seed)
 static bool check(uint64_t seed, weir_algorithm algorithm)
 {
     const struct flapping flapping = draw(seed);
-    const bool bucket = algorithm == WEIR_TOKEN_BUCKET;
-    const weir_limit limit = {
-        .algorithm = algorithm, .limit = LIMIT, .period_ns = SECOND, .burst = bucket ? flapping.burst : 0};
-    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
-    struct sim_options options;
-    sim_options_init(&options);
-    options.seed = seed;
-    options.policies = &policy;
-    options.policy_count = 1;
-    options.nodes = flapping.nodes;
-    options.demand = flapping.demand;
-    options.length_ns = (flapping.faults[TIMES - 1].until_ns + AFTER_NS) / SECOND * SECOND;
-    options.faults = flapping.faults;
-    options.fault_count = TIMES;
-    options.link.delay_min_ns = MILLISECOND / 10;
-    options.link.delay_max_ns = 3 * MILLISECOND / 10;
-    struct sim *sim = NULL;
-    weir_error error;
-    if (sim_open(&options, &sim, &error) != 0) {
-        fail_msg("%s", error.message);
-    }
-    sim_run(sim);
-    double least = 1e9;
-    double most = 0;
-    size_t least_at = 0;
-    size_t most_at = 0;
-    for (size_t i = flapping.first; i < sim_second_count(sim); i++) {
-        const struct sim_second second = sim_get_second(sim, i);
-        const double fraction = second.admitted / (second.asked < 1 ? second.asked : 1);
-        least_at = fraction < least ? i : least_at;
-        least = fraction < least ? fraction : least;
-        most_at = second.admitted > most ? i : most_at;
-        most = second.admitted > most ? second.admitted : most;
-    }
+    struct seconds_run run;
+    seconds_run_init(&run, seed, algorithm, LIMIT, flapping.burst);
+    run.options.nodes = flapping.nodes;
+    run.options.demand = flapping.demand;
+    run.options.length_ns = (flapping.faults[TIMES - 1].until_ns + AFTER_NS) / SECOND * SECOND;
+    run.options.faults = flapping.faults;
+    run.options.fault_count = TIMES;
     struct sim_audit audit;
-    sim_audit(sim, &audit);
-    sim_close(sim);
+    const struct run_seconds seconds = run_seconds(&run, flapping.first, NULL, NULL, &audit);
     const double highest_of_bucket = flapping.nodes > MANY ? MOST_MANY : MOST;
-    const double highest = bucket ? highest_of_bucket : MOST_WINDOW;
+    const double highest = algorithm == WEIR_TOKEN_BUCKET ? highest_of_bucket : MOST_WINDOW;
     const double lowest = flapping.nodes < FEW ? LEAST_FEW : LEAST_PART;
-    const bool holds = least >= lowest && most <= highest && audit.good;
-    if (!holds || getenv("WEIR_FLEET_SEEDS") != NULL) {
-        char command[1200];
-        describe(&options, command, sizeof(command));
-        print_message("# %s%.3f in second %zu to %.3f in second %zu%s; algorithm %d, burst %llu %s\n",
-                      holds ? "" : "WRONG: ", least, least_at, most, most_at, audit.good ? "" : audit.wrong,
-                      (int) algorithm, (unsigned long long) limit.burst, command);
-    }
+    const bool holds = seconds.least >= lowest && seconds.most <= highest && audit.good;
+    print_seconds(&run, &seconds, &audit, holds);
     return holds;
 }
 

@@ -36,9 +36,11 @@ static inline void describe(const struct sim_options *o, char *out, size_t size)
                                         "redis-down",     "redis-empty",  "redis-flush", "redis-behind",
                                         "redis-rollback", "redis-refuse", "redis-slow",  "redis-clock",
                                         "kill",           "leave",        "join",        "clock"};
-    int at = snprintf(out, size, "--seed %llu --nodes %u --seconds %g --quiet %g --demand %g --pattern %s",
-                      (unsigned long long) o->seed, o->nodes, (double) o->length_ns / 1e9, (double) o->quiet_ns / 1e9,
-                      o->demand, patterns[o->pattern]);
+    int at = snprintf(
+        out, size,
+        "--seed %llu --nodes %u --interval %u --expected-nodes %u --seconds %g --quiet %g --demand %g --pattern %s",
+        (unsigned long long) o->seed, o->nodes, o->interval_ms, o->expected_nodes, (double) o->length_ns / 1e9,
+        (double) o->quiet_ns / 1e9, o->demand, patterns[o->pattern]);
     at += snprintf(out + at, size - (size_t) at,
                    " --delay %g-%g --loss %g --lost-answers %g --duplicates %g:%g --unsaid %g --drift %d",
                    (double) o->link.delay_min_ns / 1e6, (double) o->link.delay_max_ns / 1e6,
@@ -142,6 +144,105 @@ static inline void check_seeds(const weir_policy *policy, unsigned seeds, fleet_
         }
         assert_true(audit.checked > 0);
     }
+}
+
+/* A run of one limit, whose seconds are looked at. */
+struct seconds_run {
+    struct sim_options options;
+    weir_limit limit;
+    weir_policy policy;
+};
+
+/* What the seconds of a run show; admitted units over the limit. */
+struct run_seconds {
+    double least; /* of what is due: what is asked, up to the limit, or a part of that */
+    double most;
+    double over; /* the most above what a bucket had left of its burst; `most` of other algorithms */
+    size_t least_at, most_at, over_at;
+};
+
+/* What a second is due at the least, of what is asked, up to the limit. */
+typedef double run_due_fn(const void *drawn, size_t second);
+
+/* Fills in a run of `limit` units a second; its nodes, demand, length and faults are the caller's to set. */
+static inline void seconds_run_init(struct seconds_run *run, uint64_t seed, weir_algorithm algorithm, uint64_t limit,
+                                    uint64_t burst)
+{
+    run->limit = (weir_limit){.algorithm = algorithm,
+                              .limit = limit,
+                              .period_ns = SECOND,
+                              .burst = algorithm == WEIR_TOKEN_BUCKET ? burst : 0};
+    run->policy = (weir_policy){.name = "p", .limits = &run->limit, .limit_count = 1};
+    sim_options_init(&run->options);
+    run->options.seed = seed;
+    run->options.policies = &run->policy;
+    run->options.policy_count = 1;
+    run->options.link.delay_min_ns = MILLISECOND / 10;
+    run->options.link.delay_max_ns = 3 * MILLISECOND / 10;
+}
+
+/* Looks at the seconds of a run from `first` on. `due`: NULL, all that is asked, up to the limit. */
+static inline struct run_seconds look_at_seconds(const struct sim *sim, const struct seconds_run *run, size_t first,
+                                                 run_due_fn *due, const void *drawn)
+{
+    const double burst = (double) run->limit.burst / (double) run->limit.limit;
+    struct run_seconds seconds = {.least = 1e9, .over = -1e9};
+    double left = burst;
+    for (size_t i = 0; i < sim_second_count(sim); i++) {
+        const struct sim_second second = sim_get_second(sim, i);
+        const double over = second.admitted - left;
+        const double least =
+            second.admitted / (second.asked < 1 ? second.asked : 1) / (due != NULL ? due(drawn, i) : 1);
+        left = left + 1 - second.admitted;
+        left = left < 0 ? 0 : left;
+        left = left > burst ? burst : left;
+        if (i >= first && least < seconds.least) {
+            seconds.least = least;
+            seconds.least_at = i;
+        }
+        if (i >= first && second.admitted > seconds.most) {
+            seconds.most = second.admitted;
+            seconds.most_at = i;
+        }
+        if (i >= first && over > seconds.over) {
+            seconds.over = over;
+            seconds.over_at = i;
+        }
+    }
+    return seconds;
+}
+
+/* Runs to the end, and looks at the seconds. Fails the test where the run cannot be. */
+static inline struct run_seconds run_seconds(const struct seconds_run *run, size_t first, run_due_fn *due,
+                                             const void *drawn, struct sim_audit *audit)
+{
+    struct sim *sim = NULL;
+    weir_error error;
+    if (sim_open(&run->options, &sim, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    sim_run(sim);
+    const struct run_seconds seconds = look_at_seconds(sim, run, first, due, drawn);
+    sim_audit(sim, audit);
+    sim_close(sim);
+    return seconds;
+}
+
+/* Prints the line of a seed where WEIR_FLEET_SEEDS asks for all lines, or where the seed does not hold its bounds. */
+static inline void print_seconds(const struct seconds_run *run, const struct run_seconds *seconds,
+                                 const struct sim_audit *audit, bool holds)
+{
+    static const char *const names[] = {"fixed", "sliding", "log", "bucket", "leaky"};
+    if (holds && getenv("WEIR_FLEET_SEEDS") == NULL) {
+        return;
+    }
+    char command[1200];
+    describe(&run->options, command, sizeof(command));
+    print_message("# %s%.3f in second %zu to %.3f in second %zu, %.3f beside what was left in second %zu%s; "
+                  "--limit %s:%llu/1s:%llu %s\n",
+                  holds ? "" : "WRONG: ", seconds->least, seconds->least_at, seconds->most, seconds->most_at,
+                  seconds->over, seconds->over_at, audit->good ? "" : audit->wrong, names[run->limit.algorithm],
+                  (unsigned long long) run->limit.limit, (unsigned long long) run->limit.burst, command);
 }
 
 /* One run of a seed. False: it does not hold what is demanded, and has said so. */
