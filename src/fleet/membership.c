@@ -46,9 +46,21 @@ void membership_resume(struct membership *membership, uint64_t monotonic_ns)
     membership->resume_until_ns = monotonic_ns + membership->settle_ns + membership->tell_ns;
 }
 
+/* Notes how many nodes have joined. While nodes are awaited after an outage, those that come back join nothing. */
+static void note_joined(struct membership *membership, uint32_t live, uint32_t suspect, uint64_t monotonic_ns)
+{
+    const uint32_t before = membership->live + membership->suspect;
+    if (membership->live == 0 || membership->await_until_ns != 0 || live + suspect <= before) {
+        return;
+    }
+    membership->joined = membership_joining(membership, monotonic_ns) + live + suspect - before;
+    membership->joined_ns = monotonic_ns;
+}
+
 void membership_heard(struct membership *membership, uint32_t live, uint32_t suspect, uint64_t watermark_ns,
                       uint64_t monotonic_ns)
 {
+    note_joined(membership, live, suspect, monotonic_ns);
     membership->failed = live + suspect < membership->live + membership->suspect ||
                          (membership->failed && suspect <= membership->suspect && live <= membership->live);
     if (suspect < membership->suspect && live > membership->live) {
@@ -128,4 +140,16 @@ bool membership_awaits(const struct membership *membership, uint64_t monotonic_n
         return false;
     }
     return monotonic_ns < membership_tells_ns(membership) + membership->tell_ns;
+}
+
+uint32_t membership_joining(const struct membership *membership, uint64_t monotonic_ns)
+{
+    const uint64_t tells_ns = membership->interval_ns - membership->interval_ns / WAIT_DIVISOR;
+    return membership->joined_ns != 0 && monotonic_ns < membership->joined_ns + tells_ns ? membership->joined : 0;
+}
+
+bool membership_has_joined(const struct membership *membership, uint64_t monotonic_ns)
+{
+    return membership->joined_ns != 0 &&
+           monotonic_ns < membership->joined_ns + JOINED_INTERVALS * membership->interval_ns;
 }

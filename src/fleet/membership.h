@@ -28,6 +28,8 @@ struct membership {
     bool failed;            /* with the last change, suspect nodes have failed and no longer count */
     uint32_t most;          /* most live nodes at a time, within a lifetime */
     uint64_t most_ns;
+    uint32_t joined;    /* how many nodes have joined within some time */
+    uint64_t joined_ns; /* when this node last heard of a new one, monotonic; 0: never */
     uint64_t interval_ns;
     uint64_t watermark_ns;    /* fleet time; 0: none yet */
     uint64_t spoken_ns;       /* watermark of windows: debts of buckets that were held back may not be reported yet */
@@ -78,5 +80,10 @@ bool membership_tells(const struct membership *membership, uint64_t monotonic_ns
 /* Whether nodes that were suspect are live again and may not have reported everything yet. */
 bool membership_resumes(const struct membership *membership, uint64_t monotonic_ns);
 bool membership_awaits(const struct membership *membership, uint64_t monotonic_ns);
+
+/* How many nodes have joined so lately that their reports tell no rate yet. */
+uint32_t membership_joining(const struct membership *membership, uint64_t monotonic_ns);
+/* Whether nodes joined so lately that earlier rates say little of the present ones. */
+bool membership_has_joined(const struct membership *membership, uint64_t monotonic_ns);
 
 #endif

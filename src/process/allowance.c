@@ -278,6 +278,22 @@ static uint64_t awaiting_left(struct process *process, const struct sync_full *s
     return left_of_share(process, query, share, counted, room, due && room >= query->asked);
 }
 
+/*
+ * Of a node that has just joined: the units that the other nodes use before they hear of this node. They
+ * hear within an interval, half of an interval from now on average. Until then they take all room for theirs.
+ */
+static uint64_t use_of_unaware(const struct process *process, const struct allowance_query *query,
+                               const struct estimate *estimate)
+{
+    const struct rule *rule = query->rule;
+    uint64_t into_ns;
+    (void) window_roll(rule, query->state, query->now_ns, &into_ns);
+    const uint64_t end_ns = query->now_ns - into_ns + rule->period_ns;
+    const uint64_t until_ns = min_u64(query->now_ns + process->interval_ns / 2, end_ns);
+    const uint64_t span_ns = saturating_sub(until_ns, estimate->since_ns);
+    return muldiv_floor(estimate->remote_rate, span_ns, NS_PER_S) >> RATE_BITS;
+}
+
 /* Of an answered key with a full state, while answers come. */
 static uint64_t answered_left(struct process *process, const struct sync_full *sync,
                               const struct allowance_query *query)
@@ -295,6 +311,10 @@ static uint64_t answered_left(struct process *process, const struct sync_full *s
     } else if (!rule_is_bucket(rule)) {
         headroom = room = saturating_sub(headroom, unseen_before(process, allowance, query, false) +
                                                        unseen_presumed(allowance, query));
+    }
+    if ((load_relaxed(&allowance->flags) & ALLOWANCE_NODE_IS_NEW) != 0 && rule_kind(rule) == RULE_WINDOW &&
+        !rule_slides(rule)) {
+        headroom = room = saturating_sub(headroom, use_of_unaware(process, query, &estimate));
     }
     const bool stale = is_stale(process, allowance, query->now_ns);
     const bool awaits = (load_relaxed(&allowance->flags) & ALLOWANCE_AWAITS_PEERS) != 0;

@@ -37,6 +37,7 @@ struct allowance {
 
 #define ALLOWANCE_AWAITS_PEERS   1 /* first contact: other nodes may use the key and not have reported yet */
 #define ALLOWANCE_DEMAND_UNKNOWN 2 /* the remote demand is not known yet */
+#define ALLOWANCE_NODE_IS_NEW    4 /* beside one of the others: this node has just joined, and the others may not know */
 
 _Static_assert(sizeof(struct allowance) == 64, "a check reads one cache line of it");
 

@@ -126,6 +126,12 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
     const uint64_t speaking = late ? rates->remote_rate : estimate_rate(remote_demand, max_u64(span_ns, 1));
     rates_update(rates, estimate_rate(demand->local_demand, max_u64(span_ns, 1)), speaking, span_ns,
                  fleet->process->interval_ns);
+    const bool joined = membership_has_joined(membership, fleet->news.good_ns);
+    /* A new node takes over demand of other nodes, or adds to it. What was before is no measure of that. */
+    if (joined) {
+        rates->local_rate = min_u64(rates->local_rate, estimate_rate(demand->local_demand, max_u64(span_ns, 1)));
+        rates->remote_rate = max_u64(rates->remote_rate, speaking);
+    }
     /*
      * What is left to nodes that use less is unused meanwhile. A bucket makes up for that; a window that is over, or
      * that slides, does not. So a fall is believed at once where every node has reported since the last answer, and
@@ -133,7 +139,7 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
      * take its fraction for one interval, and count what they take.
      */
     const bool heard = membership->spoken_ns > demand->learned_ns + fleet->process->interval_ns / LATE_DIVISOR &&
-                       (demand->denied[0] || demand->denied[1]);
+                       (demand->denied[0] || demand->denied[1]) && !joined;
     const bool fallen = speaking < rates->remote_rate - rates->remote_rate / FALL_DIVISOR;
     if (!bucket && heard && presumed == 0 && fallen) {
         rates->remote_rate = speaking;
@@ -157,6 +163,24 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
     rates->remote_rate += demand->presumed_rate;
 }
 
+bool demand_learn_node_is_new(const struct fleet *fleet)
+{
+    return fleet->news.good_ns < fleet->opened_ns + JOINED_INTERVALS * fleet->process->interval_ns;
+}
+
+/*
+ * Whether it is too early to tell a rate. The other nodes report once in an interval, so demand is learned over most of
+ * one. The first rates are not smoothed by any before: for these each node has to have reported in the time.
+ */
+static bool is_early(const struct fleet *fleet, const struct demand_stats *demand, uint64_t span_ns, bool bucket)
+{
+    const uint64_t interval_ns = fleet->process->interval_ns;
+    const bool first = !bucket && demand_learn_node_is_new(fleet) && !demand->rates.known && demand->learned_ns != 0 &&
+                       span_ns < FIRST_RATE_INTERVALS * interval_ns;
+    return span_ns < interval_ns - interval_ns / WAIT_DIVISOR ||
+           (first && fleet->membership.spoken_ns < demand->learned_ns);
+}
+
 void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span)
 {
     struct demand_stats *demand = &sync->demand;
@@ -168,9 +192,9 @@ void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struc
     const uint64_t age_ns = fleet->news.age_ns;
     const bool window = rule_kind(rule) == RULE_WINDOW;
     const uint64_t span_ns = demand->learned_ns != 0 ? now_ns - demand->learned_ns : 0;
-    if (span_ns < interval_ns - interval_ns / WAIT_DIVISOR) {
+    if (is_early(fleet, demand, span_ns, rule_kind(rule) == RULE_BUCKET)) {
         /*
-         * The other nodes report once in an interval: this time tells no rate. But what was admitted here half an
+         * This time tells no rate. But what was admitted here half an
          * interval ago is covered by their news.
          */
         const uint64_t late = muldiv_ceil(demand->recent_rate, age_ns, NS_PER_S) >> RATE_BITS;

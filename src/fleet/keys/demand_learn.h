@@ -28,4 +28,7 @@ void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struc
  */
 bool demand_learn_first_contact(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span);
 
+/* Whether this node joined so lately that other nodes may not know what it is asked for. */
+bool demand_learn_node_is_new(const struct fleet *fleet);
+
 #endif

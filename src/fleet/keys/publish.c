@@ -94,6 +94,29 @@ static struct demand_rates present_rates(const struct fleet *fleet, const struct
     return rates;
 }
 
+/*
+ * The first reports of nodes that have just joined tell no rate. Each such node is presumed to be asked as often as the
+ * nodes before are on average. Otherwise the nodes before would take all room for theirs, and the new nodes a part of
+ * it once more. A fixed window makes good what is left to a node in vain. A bucket's level waits for reports, and so
+ * does a sliding log. A window that slides loses such room, so it has to be certain that a new node uses the key: the
+ * only other node, or none, was there before.
+ */
+static void presume_joining(const struct fleet *fleet, struct work *w)
+{
+    const uint64_t joining = membership_joining(&fleet->membership, fleet->news.good_ns);
+    const uint64_t before = w->nodes - min_u64(joining, w->nodes - 1);
+    const bool certain = before == 1 && w->in->remote != 0;
+    const bool window = rule_kind(w->in->rule) == RULE_WINDOW;
+    if (joining == 0 || !window || !w->in->sync->demand.rates.known) {
+        return;
+    }
+    if (certain || (before > 1 && !rule_slides(w->in->rule))) {
+        const uint64_t asked = saturating_add(w->rates.local_rate, w->rates.remote_rate);
+        w->rates.remote_rate =
+            min_u64(saturating_add(w->rates.remote_rate, muldiv_floor(asked, joining, before)), RATE_MOST);
+    }
+}
+
 /* The estimate of what the other nodes admit until the next answer; sets w->evenly. */
 static void estimate_remote_units(const struct fleet *fleet, struct work *w)
 {
@@ -217,8 +240,10 @@ static void store_allowance(const struct fleet *fleet, const struct work *w)
     const uint64_t dither = hash_mix(load_relaxed(&w->in->cell->hash) ^ now_ns) >> (64 - RATE_BITS);
     store_relaxed(&allowance->dither, (uint16_t) (bucket ? 0 : dither)); /* a bucket keeps its fractions */
     store_relaxed(&allowance->quota_unacked, 0);
-    store_relaxed(&allowance->flags, (uint8_t) ((w->awaits ? ALLOWANCE_AWAITS_PEERS : 0U) |
-                                                (w->in->sync->demand.rates.known ? 0U : ALLOWANCE_DEMAND_UNKNOWN)));
+    unsigned flags =
+        (w->awaits ? ALLOWANCE_AWAITS_PEERS : 0U) | (w->in->sync->demand.rates.known ? 0U : ALLOWANCE_DEMAND_UNKNOWN);
+    flags |= flags != 0 && demand_learn_node_is_new(fleet) ? ALLOWANCE_NODE_IS_NEW : 0U;
+    store_relaxed(&allowance->flags, (uint8_t) flags);
     /* A queue has nothing that could be left to the other nodes: while these are awaited, it is served in part. */
     if (!rule_is_queue(w->in->rule) || !w->awaits) {
         store_relaxed(&allowance->fraction, 0);
@@ -237,6 +262,7 @@ void publish_answer(struct fleet *fleet, const struct publish_input *input)
     w.awaits = demand_learn_first_contact(fleet, input->sync, &span);
     w.rates = present_rates(fleet, demand);
     w.nodes = membership_nodes(&fleet->membership);
+    presume_joining(fleet, &w);
     w.state = cell_state(dwcas_read(&input->cell->state));
     count_error(fleet, input, w.state);
     w.left = rule_headroom(input->rule, w.state, fleet->gather.now_ns);

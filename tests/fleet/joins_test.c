@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes that join a running fleet. No second has more than 1.05 of the limit and, of a bucket, what the bucket had left
+ * of its burst; none has less than 0.9 of what is asked, up to the limit.
+ *
+ * A node that joins does not know what the other nodes use, and the other nodes do not know of the node. Both learn of
+ * each other an interval later.
+ *
+ * Drawn from the seed: 1 to 8 running nodes, one to three that join, at once or one by one, when they do; the number
+ * of nodes that each is told to expect (none, the right one, a wrong one), bursts of a thirtieth of the limit to three
+ * limits, the interval, and the demand.
+ *
+ * WEIR_FLEET_SEEDS: so many seeds, and a line for each.
+ *
+ * Guards: src/fleet/membership.c, src/fleet/keys/demand_learn.c, src/fleet/keys/publish.c, src/process/allowance.c
+ */
+#include <math.h>
+
+#include "runs.h"
+
+#define LIMIT       2000
+#define SEEDS       60
+#define MOST        1.05
+#define MORE_OF_LOG 0.05 /* units that passed at once leave a log at once, and then all nodes find equal room */
+#define LEAST_PART  0.9
+#define JOINING     3 /* nodes at the most */
+#define AFTER_NS    (5 * SECOND)
+
+struct joins {
+    uint64_t burst;
+    double demand;
+    struct sim_fault faults[JOINING];
+    unsigned running, joining;
+    uint32_t interval_ms, expected_nodes;
+    uint64_t first; /* second that counts */
+    uint64_t last_ns;
+};
+
+static struct joins draw(uint64_t seed)
+{
+    static const uint32_t intervals_ms[] = {50, 100, 200, 200};
+    uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15);
+    struct joins joins = {.demand = random_below(&random, 3) == 0 ? 0.9 : 3.0};
+    joins.burst = (uint64_t) (LIMIT * pow(10, (double) random_below(&random, 2001) / 1000 - 1.5));
+    joins.running = 1 + (unsigned) random_below(&random, 8);
+    joins.joining = 1 + (unsigned) random_below(&random, JOINING);
+    joins.interval_ms = intervals_ms[random_below(&random, 4)];
+    const uint32_t expected[] = {0, joins.running + joins.joining, 1 + (uint32_t) random_below(&random, 16)};
+    joins.expected_nodes = expected[random_below(&random, 3)];
+    joins.first = 2 + (joins.demand > 1 ? joins.burst / LIMIT / 2 + 1 : 0);
+    const bool at_once = random_below(&random, 2) == 0;
+    joins.last_ns = (joins.first + 1) * SECOND + random_below(&random, SECOND);
+    for (unsigned i = 0; i < joins.joining; i++) {
+        joins.last_ns += i != 0 && !at_once ? random_below(&random, 1500) * MILLISECOND : 0;
+        joins.faults[i] = (struct sim_fault){
+            .kind = SIM_JOIN, .first = joins.running + i, .last = joins.running + i, .from_ns = joins.last_ns};
+    }
+    return joins;
+}
+
+static bool check(uint64_t seed, weir_algorithm algorithm)
+{
+    const struct joins joins = draw(seed);
+    struct seconds_run run;
+    seconds_run_init(&run, seed, algorithm, LIMIT, joins.burst);
+    run.options.nodes = joins.running + joins.joining;
+    run.options.interval_ms = joins.interval_ms;
+    run.options.expected_nodes = joins.expected_nodes;
+    run.options.demand = joins.demand;
+    run.options.length_ns = (joins.last_ns + AFTER_NS) / SECOND * SECOND;
+    run.options.faults = joins.faults;
+    run.options.fault_count = joins.joining;
+    struct sim_audit audit;
+    const struct run_seconds seconds = run_seconds(&run, joins.first, NULL, NULL, &audit);
+    const double highest = MOST + (algorithm == WEIR_SLIDING_LOG ? MORE_OF_LOG : 0);
+    const bool holds = seconds.least >= LEAST_PART && seconds.over <= highest && audit.good;
+    print_seconds(&run, &seconds, &audit, holds);
+    return holds;
+}
+
+static void test_nodes_that_join_take_no_more_of_a_bucket_than_it_has(void **state)
+{
+    (void) state;
+    expect_all_hold(check, WEIR_TOKEN_BUCKET, SEEDS);
+}
+
+static void test_nodes_that_join_take_no_more_of_a_window_than_it_has(void **state)
+{
+    (void) state;
+    expect_all_hold(check, WEIR_FIXED_WINDOW, SEEDS);
+}
+
+static void test_nodes_that_join_take_no_more_of_a_window_that_slides_than_it_has(void **state)
+{
+    (void) state;
+    expect_all_hold(check, WEIR_SLIDING_WINDOW, SEEDS);
+}
+
+static void test_nodes_that_join_take_no_more_of_a_log_than_it_has(void **state)
+{
+    (void) state;
+    expect_all_hold(check, WEIR_SLIDING_LOG, SEEDS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_bucket_than_it_has),
+        cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_window_than_it_has),
+        cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_window_that_slides_than_it_has),
+        cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_log_than_it_has),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
