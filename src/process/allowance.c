@@ -279,8 +279,8 @@ static uint64_t awaiting_left(struct process *process, const struct sync_full *s
 }
 
 /*
- * Of a node that has just joined: the units that the other nodes use before they hear of this node. They
- * hear within an interval, half of an interval from now on average. Until then they take all room for theirs.
+ * Of a node that has just joined: the units that the other nodes use before they hear of this node. They hear within an
+ * interval, half of an interval from now on average. Until then they take all room for theirs.
  */
 static uint64_t use_of_unaware(const struct process *process, const struct allowance_query *query,
                                const struct estimate *estimate)

@@ -194,8 +194,8 @@ void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struc
     const uint64_t span_ns = demand->learned_ns != 0 ? now_ns - demand->learned_ns : 0;
     if (is_early(fleet, demand, span_ns, rule_kind(rule) == RULE_BUCKET)) {
         /*
-         * This time tells no rate. But what was admitted here half an
-         * interval ago is covered by their news.
+         * This time tells no rate. But what was admitted here half an interval ago is covered by the news of the other
+         * nodes.
          */
         const uint64_t late = muldiv_ceil(demand->recent_rate, age_ns, NS_PER_S) >> RATE_BITS;
         demand->local_seen =
