@@ -112,7 +112,7 @@ static void count_far(const struct table *table, uint64_t hash, int change)
     unsigned shift;
     _Atomic uint8_t *counts = table_far_count(table, hash, &shift);
     uint8_t was = load_relaxed(counts);
-    while ((was >> shift & FAR_COUNT_MASK) != FAR_COUNT_MASK &&
+    while (((unsigned) was >> shift & FAR_COUNT_MASK) != FAR_COUNT_MASK &&
            !cas_relaxed(counts, &was, (uint8_t) (was + change * (1 << shift)))) {
     }
 }

@@ -186,7 +186,8 @@ static inline uint32_t table_find_far(const struct table *table, uint64_t hash)
     unsigned shift;
     const _Atomic uint8_t *counts = table_far_count(table, hash, &shift);
     /* I7. Relaxed: a search under the set's lock sees all that were added under the lock. */
-    return (load_relaxed(counts) >> shift & FAR_COUNT_MASK) == 0 ? TABLE_NONE : table_find_in_sets(table, hash);
+    const unsigned both = load_relaxed(counts);
+    return (both >> shift & FAR_COUNT_MASK) == 0 ? TABLE_NONE : table_find_in_sets(table, hash);
 }
 
 /* The cells of a hash's pairs, each read once. */

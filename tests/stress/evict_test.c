@@ -64,7 +64,8 @@ static void assert_far_counts(const struct table *table)
     for (size_t set = 0; set < table->set_count; set++) {
         uint64_t counted = 0;
         for (size_t i = 0; i < FAR_CLASSES; i++) {
-            counted += load_relaxed(&table->guards[set].far_counts[i / 2]) >> i % 2 * FAR_COUNT_BITS & FAR_COUNT_MASK;
+            const unsigned both = load_relaxed(&table->guards[set].far_counts[i / 2]);
+            counted += both >> i % 2 * FAR_COUNT_BITS & FAR_COUNT_MASK;
         }
         assert_int_equal(counted, far[set]);
         sum += far[set];
