@@ -98,7 +98,7 @@ static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(voi
     struct flood flood = {.w = open_or_fail(&options), .seed = test_seed()};
     weir_stats before;
     weir_get_stats(flood.w, &before);
-    const weir_limit limit = {.algorithm = WEIR_SLIDING_WINDOW, .limit = 5000, .period_ns = 366 * 24 * HOUR};
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_WINDOW, .limit = 5000, .period_ns = 366 * (24 * HOUR)};
     flood.policy = set_one_policy(flood.w, &limit, 1, WEIR_SCOPE_FLEET);
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -132,6 +132,7 @@ static void test_a_flood_of_keys_forgets_the_least_used_and_keeps_the_limits(voi
 
 /* The same new keys of all threads. */
 struct same_keys {
+    uint64_t names[SAME_KEYS][2];
     weir_key keys[SAME_KEYS];
     pthread_barrier_t barrier;
     weir *w;
@@ -170,11 +171,12 @@ static void add_same_keys(struct same_keys *same, uint64_t round)
     options.max_keys = SAME_KEYS; /* so that keys also go to second pairs, and move */
     options.max_threads = THREADS;
     same->w = open_or_fail(&options);
-    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = SAME_LIMIT, .period_ns = 366 * 24 * HOUR};
+    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = SAME_LIMIT, .period_ns = 366 * (24 * HOUR)};
     const weir_policy_id policy = set_one_policy(same->w, &limit, 1, WEIR_SCOPE_PROCESS);
     for (uint64_t i = 0; i < SAME_KEYS; i++) {
-        const uint64_t name[2] = {i, round};
-        same->keys[i] = weir_make_key(same->w, policy, name, sizeof(name));
+        same->names[i][0] = i;
+        same->names[i][1] = round;
+        same->keys[i] = weir_make_key(same->w, policy, same->names[i], sizeof(same->names[i]));
     }
     atomic_store(&same->admitted, 0);
     atomic_store(&same->number, round);

@@ -151,7 +151,8 @@ static void test_a_ticker_that_a_step_back_overtakes_brings_no_old_time_back(voi
 {
     (void) state;
     static struct limiter_shared shared;
-    static struct ticking ticking = {.limiter = {.shared = &shared}};
+    static struct process_shared process;
+    static struct ticking ticking = {.limiter = {.shared = &shared, .process = {.shared = &process}}};
     tick_start(&ticking.limiter, real_ns(), HOUR);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, tick_main, &ticking), 0);
