@@ -83,6 +83,7 @@ class Demo:
     def backend(self, *more):
         port = free_port(socket.SOCK_DGRAM)
         self.start(self.bin / "weir-traffic", "--echo", f"127.0.0.1:{port}", "--seconds", 0, *more)
+        wait_for("the backend did not start", lambda: answers(port))
         return port
 
     def gateway(self, backend, *more):
@@ -116,6 +117,17 @@ def status(port):
             return json.load(answer)
     except OSError:
         return None
+
+
+def answers(port):
+    """Whether an echo of 127.0.0.1 sends back a packet."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.settimeout(0.2)
+        s.connect(("127.0.0.1", port))
+        try:
+            return s.send(b"?") == len(s.recv(1))
+        except OSError:
+            return False
 
 
 def wait_for(otherwise, condition, seconds=15):
