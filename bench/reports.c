@@ -79,7 +79,7 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
             (void) fprintf(stderr, "%s\n", error.message);
             return 1;
         }
-        w[i]->fleet.gather.reports_all = tells_all;
+        w[i]->fleet->gather.reports_all = tells_all;
         t[i] = weir_attach(w[i]);
     }
     const weir_policy_id id = weir_find_policy(w[0], "p");
@@ -94,7 +94,7 @@ static int run(bool tells_all, uint64_t keys, double rate, unsigned seconds, str
             do {
                 (void) weir_poll(w[i]);
                 (void) weir_poll(w[i]);
-            } while (w[i]->fleet.gather.has_rest);
+            } while (w[i]->fleet->gather.has_rest);
             for (uint64_t n = 0; n < each; n++) {
                 const uint64_t rank = rank_of(&random, log_keys);
                 const weir_key key = weir_make_key(w[i], id, &rank, sizeof(rank));

@@ -84,7 +84,7 @@ static const struct policy *compiled(const struct sim *sim)
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         if (sim->nodes[i].alive) {
             weir *w = sim->nodes[i].w;
-            return policy_set_by_id(load_relaxed(&w->limiter.process.policies), weir_find_policy(w, sim->policy->name));
+            return policy_set_by_id(process_policies(&w->limiter.process), weir_find_policy(w, sim->policy->name));
         }
     }
     return NULL;
@@ -267,7 +267,7 @@ static void compare_all(struct sim *sim, struct sim_audit *audit)
 static bool somebody_tells(const struct sim *sim)
 {
     for (unsigned i = 0; i < sim->options.nodes; i++) {
-        if (sim->nodes[i].alive && fleet_wanted(&sim->nodes[i].w->fleet)) {
+        if (sim->nodes[i].alive && fleet_wanted(sim->nodes[i].w->fleet)) {
             return true;
         }
     }
@@ -279,7 +279,7 @@ static void tell(struct sim *sim, struct sim_audit *audit)
     const uint64_t before_ns = sim->now_ns;
     for (unsigned i = 0; i < sim->options.nodes; i++) {
         if (sim->nodes[i].alive) {
-            (void) fleet_wait_begin(&sim->nodes[i].w->fleet); /* as a weir_sync that waits for as long as it takes */
+            (void) fleet_wait_begin(sim->nodes[i].w->fleet); /* as a weir_sync that waits for as long as it takes */
             sim->nodes[i].due_ns = sim->now_ns;
         }
     }

@@ -26,8 +26,8 @@ static void cut(struct sim *sim, const struct sim_fault *fault, bool on)
 static void leave(struct sim *sim, unsigned i)
 {
     struct sim_node *node = &sim->nodes[i];
-    (void) fleet_wait_begin(&node->w->fleet); /* as a weir_sync that waits until then */
-    node->w->fleet.leaves = true;
+    (void) fleet_wait_begin(node->w->fleet); /* as a weir_sync that waits until then */
+    node->w->fleet->leaves = true;
     node->leaving = true;
     node->due_ns = 0;
 }
@@ -133,7 +133,7 @@ static void look_for_recovery(struct sim *sim)
         if (!node->alive) {
             continue;
         }
-        const uint64_t syncs = load_relaxed(&node->w->fleet.stats.sync_count);
+        const uint64_t syncs = load_relaxed(&node->w->fleet->stats.sync_count);
         if (node->syncs_at_fault == UINT64_MAX) {
             node->syncs_at_fault = syncs;
         }

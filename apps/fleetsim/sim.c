@@ -145,7 +145,7 @@ bool sim_node_open(struct sim *sim, unsigned i, weir_error *error)
     for (size_t k = 0; k < sim->options.keys; k++) {
         node->keys[k] = weir_make_key(node->w, policy, sim->names[k], strlen(sim->names[k]));
     }
-    (void) snprintf(node->id, sizeof(node->id), "%s", node->w->fleet.node);
+    (void) snprintf(node->id, sizeof(node->id), "%s", node->w->fleet->node);
     loopback_transport_set_cut(node->transport, node->cut);
     node->syncs_at_fault = UINT64_MAX;
     node->alive = node->was_here = true;
@@ -166,7 +166,7 @@ void sim_node_kill(struct sim *sim, unsigned i)
 
 void sim_node_poll(struct sim *sim, struct sim_node *node)
 {
-    struct fleet *fleet = &node->w->fleet;
+    struct fleet *fleet = node->w->fleet;
     uint64_t deadline_ns = 0;
     node_look(sim, node);
     /* A round that is begun may be answered within the same moment. */
@@ -298,7 +298,7 @@ static void node_step(struct sim *sim, unsigned i, unsigned living, uint64_t win
     if (requests != 0 || node->asked_last || node->due_ns <= sim->now_ns) {
         sim_node_poll(sim, node);
     }
-    if (node->leaving && !fleet_wanted(&node->w->fleet)) {
+    if (node->leaving && !fleet_wanted(node->w->fleet)) {
         sim_node_kill(sim, i);
         return;
     }

@@ -7,14 +7,20 @@
 
 #include <stdbool.h>
 
-/* Registers the process, once. False: this kernel has no expedited membarrier (before Linux 4.14, or a sandbox). */
-bool barrier_available(void);
+/* Whose threads pass a barrier: those of this process, or of every process that has registered for it. */
+enum barrier_reach { BARRIER_OWN, BARRIER_JOINED };
 
 /*
- * On return, every thread of the process that was running has passed a full memory barrier since the call began. A
- * thread that was not running passes one (the scheduler's) before it runs again. Costs an interrupt on every core that
- * runs a thread of this process: microseconds.
+ * Registers the process, once for each reach. False: this kernel has no expedited membarrier of this reach (before
+ * Linux 4.14, or 4.16 for BARRIER_JOINED, or in a sandbox).
  */
-void barrier_all_threads(void);
+bool barrier_available(enum barrier_reach reach);
+
+/*
+ * On return, every thread in reach that was running has passed a full memory barrier since the call began. A thread
+ * that was not running passes one (the scheduler's) before it runs again. Costs an interrupt on every core that runs a
+ * thread in reach: microseconds.
+ */
+void barrier_all_threads(enum barrier_reach reach);
 
 #endif

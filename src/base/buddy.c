@@ -21,19 +21,19 @@ size_t buddy_overhead(size_t size)
     return size / BUDDY_SMALLEST;
 }
 
-void buddy_init(struct buddy *buddy, void *region, size_t size, void *orders)
+void buddy_init(struct buddy *buddy, struct buddy_shared *shared, void *region, size_t size, void *orders)
 {
-    *buddy = (struct buddy){.region = region, .size = size, .orders = orders};
+    *buddy = (struct buddy){.shared = shared, .region = region, .size = size, .orders = orders};
 }
 
 static void list_add(struct buddy *buddy, uint32_t block, unsigned order)
 {
-    const uint32_t next = buddy->free[order];
+    const uint32_t next = buddy->shared->free[order];
     *links_of(buddy, block) = (struct links){.next = next, .previous = 0};
     if (next != 0) {
         links_of(buddy, next)->previous = block;
     }
-    buddy->free[order] = block;
+    buddy->shared->free[order] = block;
     buddy->orders[block - 1] = (uint8_t) ((order + 1) | BUDDY_FREE);
 }
 
@@ -43,7 +43,7 @@ static void list_remove(struct buddy *buddy, uint32_t block, unsigned order)
     if (links.previous != 0) {
         links_of(buddy, links.previous)->next = links.next;
     } else {
-        buddy->free[order] = links.next;
+        buddy->shared->free[order] = links.next;
     }
     if (links.next != 0) {
         links_of(buddy, links.next)->previous = links.previous;
@@ -55,18 +55,18 @@ static void list_remove(struct buddy *buddy, uint32_t block, unsigned order)
 static uint32_t take_free(struct buddy *buddy, unsigned order, unsigned *found)
 {
     for (unsigned o = order; o < BUDDY_ORDERS; o++) {
-        const uint32_t block = buddy->free[o];
+        const uint32_t block = buddy->shared->free[o];
         if (block != 0) {
             list_remove(buddy, block, o);
             *found = o;
             return block;
         }
     }
-    if (buddy->size - buddy->fresh < BUDDY_LARGEST) {
+    if (buddy->size - buddy->shared->fresh < BUDDY_LARGEST) {
         return 0;
     }
-    const uint32_t block = (uint32_t) (buddy->fresh / BUDDY_SMALLEST) + 1;
-    buddy->fresh += BUDDY_LARGEST;
+    const uint32_t block = (uint32_t) (buddy->shared->fresh / BUDDY_SMALLEST) + 1;
+    buddy->shared->fresh += BUDDY_LARGEST;
     *found = BUDDY_ORDERS - 1;
     return block;
 }
@@ -90,14 +90,14 @@ uint32_t buddy_take(struct buddy *buddy, size_t size)
         list_add(buddy, block + (UINT32_C(1) << found), found);
     }
     buddy->orders[block - 1] = (uint8_t) (order + 1);
-    buddy->used += (size_t) BUDDY_SMALLEST << order;
+    buddy->shared->used += (size_t) BUDDY_SMALLEST << order;
     return block;
 }
 
 void buddy_give(struct buddy *buddy, uint32_t block)
 {
     unsigned order = buddy->orders[block - 1] - 1U;
-    buddy->used -= (size_t) BUDDY_SMALLEST << order;
+    buddy->shared->used -= (size_t) BUDDY_SMALLEST << order;
     buddy->orders[block - 1] = 0;
     while (order + 1 < BUDDY_ORDERS) {
         const uint32_t other = ((block - 1) ^ (UINT32_C(1) << order)) + 1;
@@ -113,7 +113,7 @@ void buddy_give(struct buddy *buddy, uint32_t block)
 
 uint32_t buddy_next(const struct buddy *buddy, uint32_t block)
 {
-    const size_t end = buddy->fresh / BUDDY_SMALLEST;
+    const size_t end = buddy->shared->fresh / BUDDY_SMALLEST;
     while (block != 0 && block <= end) {
         const uint8_t order = buddy->orders[block - 1];
         if ((order & BUDDY_FREE) == 0 && order != 0) {

@@ -15,21 +15,26 @@
 #define BUDDY_ORDERS   13  /* 256 bytes to 1 MiB */
 #define BUDDY_LARGEST  ((size_t) BUDDY_SMALLEST << (BUDDY_ORDERS - 1))
 
+/* What changes beside the blocks. It has no pointers: the region may lie at other addresses in other processes. */
+struct buddy_shared {
+    size_t fresh;                /* bytes of the region that were ever handed out */
+    size_t used;                 /* bytes handed out */
+    uint32_t free[BUDDY_ORDERS]; /* lists of free blocks */
+};
+
 /* Blocks are named by their number: offset / BUDDY_SMALLEST, plus 1; 0: none. */
 struct buddy {
+    struct buddy_shared *shared;
     unsigned char *region;
-    size_t size;                 /* a multiple of BUDDY_LARGEST */
-    size_t fresh;                /* bytes of the region that were ever handed out */
-    uint8_t *orders;             /* by number - 1: order + 1 of the block that begins here; | BUDDY_FREE */
-    uint32_t free[BUDDY_ORDERS]; /* lists of free blocks */
-    size_t used;                 /* bytes handed out */
+    size_t size;     /* a multiple of BUDDY_LARGEST */
+    uint8_t *orders; /* by number - 1: order + 1 of the block that begins here; | BUDDY_FREE */
 };
 
 /* Bytes that buddy_init needs beside a region of `size`. */
 size_t buddy_overhead(size_t size);
 
-/* `orders`: buddy_overhead bytes of zeros. */
-void buddy_init(struct buddy *buddy, void *region, size_t size, void *orders);
+/* `orders`: buddy_overhead bytes. They and *shared are zeros, or as another buddy of this region left them. */
+void buddy_init(struct buddy *buddy, struct buddy_shared *shared, void *region, size_t size, void *orders);
 
 /* A block of at least `size` bytes; 0: there is none. */
 uint32_t buddy_take(struct buddy *buddy, size_t size);

@@ -2,6 +2,7 @@
 /* See pages.h. */
 #include "base/pages.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,10 +23,11 @@ static void touch(unsigned char *memory, size_t size)
     }
 }
 
-static void *map(size_t size)
+static void *map(size_t size, unsigned use)
 {
+    const int sharing = (use & PAGES_SHARED) != 0 ? MAP_SHARED : MAP_PRIVATE;
     /* cppcheck-suppress invalidFunctionArg ; an anonymous mapping takes -1 */
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         return NULL;
     }
@@ -36,11 +38,11 @@ static void *map(size_t size)
  * Begins at a huge page; the remainder at the end is on small pages. Otherwise the kernel would, some minutes later,
  * make one huge page of the end of a mapping and the beginning of the next, and untouched memory would become present.
  */
-static void *map_huge(size_t size)
+static void *map_huge(size_t size, unsigned use)
 {
     const size_t page = (size_t) sysconf(_SC_PAGESIZE);
     const size_t pages = (size + page - 1) / page * page;
-    unsigned char *all = map(pages + HUGE_SIZE);
+    unsigned char *all = map(pages + HUGE_SIZE, use);
     if (all == NULL) {
         return NULL;
     }
@@ -60,22 +62,23 @@ static void *map_huge(size_t size)
     return memory;
 }
 
-void *pages_reserve_sparse(size_t size)
+static void *map_small(size_t size, unsigned use)
 {
-    void *memory = map(size);
+    void *memory = map(size, use);
     if (memory != NULL) {
         (void) madvise(memory, size, MADV_NOHUGEPAGE); /* a failure costs memory alone */
     }
     return memory;
 }
 
-void *pages_reserve(size_t size, bool present)
+void *pages_reserve(size_t size, unsigned use)
 {
-    void *memory = size >= HUGE_FROM ? map_huge(size) : pages_reserve_sparse(size);
+    const bool small = (use & PAGES_SPARSE) != 0 || size < HUGE_FROM;
+    void *memory = small ? map_small(size, use) : map_huge(size, use);
     if (memory == NULL) {
         return NULL;
     }
-    if (present && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
+    if ((use & PAGES_PRESENT) != 0 && madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
         touch(memory, size);
     }
     return memory;

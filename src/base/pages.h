@@ -7,16 +7,19 @@
 #ifndef WEIR_BASE_PAGES_H
 #define WEIR_BASE_PAGES_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/compiler.h"
 
-/* NULL: no memory. `present`: all pages are present at once, so that no check stalls at the first touch of one. */
-void *pages_reserve(size_t size, bool present);
+/* How a reservation is used. */
+enum {
+    PAGES_PRESENT = 1, /* all pages are present at once, so that no check stalls at the first touch of one */
+    PAGES_SPARSE = 2,  /* touched seldom and here and there: small pages, each present when it is touched */
+    PAGES_SHARED = 4,  /* shared with every process that is forked later; otherwise a child gets a copy */
+};
 
-/* A reservation that is touched seldom and here and there: small pages, each present when it is touched. */
-void *pages_reserve_sparse(size_t size);
+/* `use`: PAGES_ flags. NULL: no memory. */
+void *pages_reserve(size_t size, unsigned use);
 
 /* NULL is allowed. */
 void pages_release(void *memory, size_t size);

@@ -141,7 +141,7 @@ static __attribute__((noinline)) void charge_slow(struct weir_thread *t, const w
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = units, .commit = true, .epoch = load_acquire(&t->line->epoch)};
-    c.set = load_acquire(&t->process->policies); /* [S4] after the epoch */
+    c.set = process_policies(t->process); /* [S4] after the epoch */
     c.policy = check_policy(t->process, c.set, key);
     if (c.policy != NULL && c.policy->override == OVERRIDE_NONE && units != 0 && !charge_where_room(&c)) {
         charge_key(&c);

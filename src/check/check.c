@@ -69,7 +69,7 @@ void check_tally(struct weir_thread *t, const struct policy *policy, bool allowe
 const struct policy *check_policy(const struct process *process, const struct policy_set *set, const weir_key *key)
 {
     const struct policy *policy = policy_set_by_id(set, key->policy);
-    const struct overrides *overrides = load_acquire(&set->overrides); /* pairs with their publication */
+    const struct overrides *overrides = policy_set_overrides(set); /* pairs with their publication */
     if (policy != NULL && overrides != NULL) {
         const struct policy *own = overrides_find(overrides, key, process->secret, process->record_hash);
         policy = own != NULL ? own : policy;
@@ -281,7 +281,7 @@ static bool check_in_section(struct check *c)
     struct weir_thread *t = c->t;
     counter_add(&t->shared->slow_count, 1);
     c->epoch = c->commit ? load_acquire(&t->line->epoch) : EPOCH_ASLEEP; /* [S4] */
-    c->set = load_acquire(&t->process->policies);                        /* [S4] */
+    c->set = process_policies(t->process);                        /* [S4] */
     c->policy = check_policy(t->process, c->set, c->key);
     if (c->policy == NULL) {
         return check_allow_unknown(t, c->verdict);

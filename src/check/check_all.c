@@ -176,7 +176,7 @@ static void count_denied_keys(struct weir_thread *t, const struct slots_found *f
     const struct policy_set *set = NULL;
     if (looks) {
         rcu_enter(t);
-        set = load_acquire(&t->process->policies); /* pairs with the publication in weir_set_policies */
+        set = process_policies(t->process); /* pairs with the publication in weir_set_policies */
     }
     for (size_t i = 0; i < found->list->count; i++) {
         if (found->slots[i] != NULL) {

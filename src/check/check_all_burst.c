@@ -26,7 +26,7 @@ struct all_burst {
 static void prefetch_part(struct weir_thread *t, const weir_key *keys, size_t count)
 {
     rcu_enter(t);
-    const struct policy_set *set = load_acquire(&t->process->policies); /* a hint: each check loads it again */
+    const struct policy_set *set = process_policies(t->process); /* a hint: each check loads it again */
     for (size_t i = 0; i < count; i++) {
         burst_prefetch_cells(t, set, &keys[i]);
     }

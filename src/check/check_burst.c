@@ -112,7 +112,7 @@ static __attribute__((noinline)) struct policy_snapshot *policy_slow(struct burs
     }
     /* Where keys have entries of their own, the next key of the policy may have one. Acquire: pairs with
      * override_set.h. */
-    if (load_acquire(&b->set->overrides) == NULL) {
+    if (policy_set_overrides(b->set) == NULL) {
         b->last_id = key->policy;
         b->last = snapshot;
     }
@@ -302,7 +302,7 @@ static void begin_burst(struct burst *b, struct weir_thread *t)
     b->allowed = 0;
     b->waiting = 0;
     b->epoch = load_acquire(&t->line->epoch); /* [S4] before the policies */
-    b->set = load_acquire(&t->process->policies);
+    b->set = process_policies(t->process);
 }
 
 /* Checks up to AHEAD keys. Returns a bit per key: it is allowed. */
@@ -365,7 +365,7 @@ void weir_prefetch(weir_thread *t, const weir_key *key)
         table_prefetch(&t->process->table, policy_snapshot_hash(snapshot, key));
     } else {
         rcu_enter(t);
-        burst_prefetch_cells(t, load_acquire(&t->process->policies), key); /* a hint: the check loads it again */
+        burst_prefetch_cells(t, process_policies(t->process), key); /* a hint: the check loads it again */
         rcu_leave(t);
     }
 }

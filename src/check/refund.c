@@ -250,7 +250,7 @@ static __attribute__((noinline)) void refund_slow(struct weir_thread *t, const w
 {
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
-    const struct policy_set *set = load_acquire(&t->process->policies);
+    const struct policy_set *set = process_policies(t->process);
     const struct policy *policy = check_policy(t->process, set, key);
     if (policy != NULL && policy->override == OVERRIDE_NONE && cost != 0) {
         refund_key(t, set, policy, key, cost);

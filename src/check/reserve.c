@@ -278,7 +278,7 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
     struct check c = {.t = t, .key = key, .cost = cost, .commit = true, .epoch = load_acquire(&t->line->epoch)};
-    c.set = load_acquire(&t->process->policies); /* [S4] after the epoch */
+    c.set = process_policies(t->process); /* [S4] after the epoch */
     c.policy = check_policy(t->process, c.set, key);
     bool pass = true;
     if (c.policy == NULL) {

@@ -90,7 +90,7 @@ static void reset_member(struct limiter *limiter, const struct policy_set *set, 
 int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
 {
     const unsigned lane = rcu_enter_lane(limiter);
-    const struct policy_set *set = load_acquire(&limiter->process.policies);
+    const struct policy_set *set = process_policies(&limiter->process);
     const struct policy *policy = policy_set_by_id(set, key->policy);
     if (policy == NULL) {
         rcu_leave_lane(limiter, lane);

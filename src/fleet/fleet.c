@@ -46,7 +46,7 @@ static int make_batch(struct report_batch *batch)
 {
     batch->memory_size = ROUND_REPORTS * (sizeof(*batch->reports) + sizeof(*batch->sources)) +
                          ROUND_EVICTED * sizeof(*batch->evicted) + ROUND_HISTORIES * sizeof(*batch->histories);
-    unsigned char *memory = pages_reserve(batch->memory_size, true);
+    unsigned char *memory = pages_reserve(batch->memory_size, PAGES_PRESENT);
     if (memory == NULL) {
         return -ENOMEM;
     }
@@ -67,6 +67,7 @@ int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, struct tran
     fleet->process = process;
     fleet->line = parts->line;
     fleet->node_clock = parts->clock;
+    fleet->forms = parts->forms;
     fleet->log = options->log;
     fleet->log_arg = options->log_arg;
     fleet->interval_ms = options->sync_interval_ms;
@@ -163,7 +164,7 @@ void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool read
 
     const unsigned lane = rcu_enter_lane(fleet->limiter);
     /* Acquire: pairs with the publication in weir_set_policies. */
-    struct policy_set *set = load_acquire(&fleet->process->policies);
+    struct policy_set *set = process_policies(fleet->process);
     if (event == TRANSPORT_ROUND_DONE) {
         round_finish(fleet, set, monotonic_ns);
     } else if (event == TRANSPORT_ROUND_FAILED) {

@@ -39,6 +39,7 @@
 struct fleet;
 struct limiter;
 struct process;
+struct record_forms;
 struct tick_line;
 struct transport;
 
@@ -48,6 +49,7 @@ struct fleet_parts {
     struct process *process;
     struct tick_line *line;
     const weir_clock *clock;
+    const struct record_forms *forms; /* of keys */
 };
 
 /* Takes over the transport. 0; -ENOMEM; -errno where there is no random node id. */

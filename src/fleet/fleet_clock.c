@@ -78,7 +78,7 @@ void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
     }
     const int64_t done_ns = step_ns < 0 ? step_ns : 0;
     const unsigned lane = rcu_enter_lane(fleet->limiter);
-    const bool done = clock_shift_step(fleet, load_acquire(&fleet->process->policies),
+    const bool done = clock_shift_step(fleet, process_policies(fleet->process),
                                        monotonic_ns + offset_of(fleet) - (uint64_t) done_ns, step_ns);
     rcu_leave_lane(fleet->limiter, lane);
     if (!done || (step_ns > 0 && !fleet->clock.move_origin(fleet->clock.move_arg, step_ns))) {

@@ -171,6 +171,6 @@ bool outage_update(struct fleet *fleet, struct policy_set *set, uint64_t monoton
         }
     }
     /* Acquire: pairs with the publication of overrides, by this thread or another. */
-    outage_follow(set, load_acquire(&set->overrides));
+    outage_follow(set, policy_set_overrides(set));
     return changed;
 }

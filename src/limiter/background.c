@@ -91,10 +91,10 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
     top_denied_step(&limiter->process, now_ns);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
-        const uint64_t served = load_relaxed(&w->fleet.sync_calls.served);
-        fleet_step(&w->fleet, now_ns, w->asleep, ready);
+        const uint64_t served = load_relaxed(&w->fleet->sync_calls.served);
+        fleet_step(w->fleet, now_ns, w->asleep, ready);
         key_overrides_take(w);
-        if (load_relaxed(&w->fleet.sync_calls.served) != served) {
+        if (load_relaxed(&w->fleet->sync_calls.served) != served) {
             (void) pthread_mutex_lock(&w->sync_lock);
             (void) pthread_cond_broadcast(&w->sync_done);
             (void) pthread_mutex_unlock(&w->sync_lock);
@@ -106,7 +106,7 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
     } else if (limiter->host_time) {
         next_ns = now_ns + limiter->tick_ns;
     }
-    waiting->count = w->has_fleet ? fleet_wait_for(&w->fleet, waiting->fds, &next_ns) : 0;
+    waiting->count = w->has_fleet ? fleet_wait_for(w->fleet, waiting->fds, &next_ns) : 0;
     return next_ns;
 }
 
@@ -122,7 +122,7 @@ uint64_t background_poll(weir *w, uint64_t now_ns)
     const bool ready = poll_set_take(&w->poll_set);
     const uint64_t next_ns = run(w, now_ns, ready, &waiting);
     /* A socket is opened, closed and read in a step of the transport alone. */
-    return watch(w, &waiting, w->has_fleet && w->fleet.schedule.transport_stepped_ns == now_ns, now_ns, next_ns);
+    return watch(w, &waiting, w->has_fleet && w->fleet->schedule.transport_stepped_ns == now_ns, now_ns, next_ns);
 }
 
 /* Waits until a descriptor is ready, which it returns, and at most until `until_ns`. */
@@ -195,20 +195,20 @@ void background_stop(weir *w)
 
 int background_sync_there(weir *w, uint32_t timeout_ms)
 {
-    const uint64_t request = fleet_wait_begin(&w->fleet);
+    const uint64_t request = fleet_wait_begin(w->fleet);
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     const struct timespec until = {.tv_sec = (time_t) (until_ns / NS_PER_S), .tv_nsec = (long) (until_ns % NS_PER_S)};
     wake(w);
     int result = 0;
     (void) pthread_mutex_lock(&w->sync_lock);
-    while (load_acquire(&w->fleet.sync_calls.served) < request && result == 0) { /* [F2] */
+    while (load_acquire(&w->fleet->sync_calls.served) < request && result == 0) { /* [F2] */
         result = -pthread_cond_timedwait(&w->sync_done, &w->sync_lock, &until);
     }
-    if (load_acquire(&w->fleet.sync_calls.served) >= request) {
+    if (load_acquire(&w->fleet->sync_calls.served) >= request) {
         result = 0;
     }
     (void) pthread_mutex_unlock(&w->sync_lock);
-    fleet_wait_end(&w->fleet);
+    fleet_wait_end(w->fleet);
     return result;
 }
 
@@ -222,7 +222,7 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
         const uint64_t run_ns = clock_monotonic_ns(w->limiter.clock);
         const uint64_t next_ns = run(w, run_ns, true, &waiting);
         (void) watch(w, &waiting, true, run_ns, next_ns); /* before this returns, by whichever way */
-        if (load_relaxed(&w->fleet.sync_calls.served) >= request) {
+        if (load_relaxed(&w->fleet->sync_calls.served) >= request) {
             return 0;
         }
         const uint64_t now_ns = clock_monotonic_ns(NULL);
@@ -230,8 +230,8 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
             return -ETIMEDOUT;
         }
         /* Of a Cluster some servers may be lost, and the others are still to be told. */
-        if (closing && w->fleet.transport->ops->problem(w->fleet.transport) != NULL &&
-            w->fleet.transport->ops->state(w->fleet.transport) == TRANSPORT_DOWN) {
+        if (closing && w->fleet->transport->ops->problem(w->fleet->transport) != NULL &&
+            w->fleet->transport->ops->state(w->fleet->transport) == TRANSPORT_DOWN) {
             return -ENOTCONN;
         }
         (void) wait_until(&waiting, now_ns, min_u64(until_ns, now_ns + NS_PER_MS));
@@ -240,7 +240,7 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
 
 int background_sync_here(weir *w, uint32_t timeout_ms, bool closing)
 {
-    const int result = run_until_served(w, fleet_wait_begin(&w->fleet), timeout_ms, closing);
-    fleet_wait_end(&w->fleet);
+    const int result = run_until_served(w, fleet_wait_begin(w->fleet), timeout_ms, closing);
+    fleet_wait_end(w->fleet);
     return result;
 }

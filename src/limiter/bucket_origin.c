@@ -2,6 +2,7 @@
 /* See bucket_origin.h. */
 #include "limiter/bucket_origin.h"
 
+#include "limiter/policy_lock.h"
 #include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 
@@ -9,14 +10,14 @@ bool bucket_origin_move(void *arg, int64_t delta_ns)
 {
     weir *w = arg;
     /* Another thread is changing policies and may wait long for readers: try again at the next call. */
-    if (pthread_mutex_trylock(&w->policy_lock) != 0) {
+    if (!policy_trylock(w)) {
         return false;
     }
-    const uint64_t was_ns = w->limiter.process.origin_ns;
-    w->limiter.process.origin_ns =
+    const uint64_t was_ns = w->limiter.process.shared->origin_ns;
+    w->limiter.process.shared->origin_ns =
         delta_ns < 0 ? saturating_sub(was_ns, -(uint64_t) delta_ns) : was_ns + (uint64_t) delta_ns;
     const bool moved = policies_publish_again(w, NULL) == 0;
-    w->limiter.process.origin_ns = moved ? w->limiter.process.origin_ns : was_ns;
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    w->limiter.process.shared->origin_ns = moved ? w->limiter.process.shared->origin_ns : was_ns;
+    policy_unlock(w);
     return moved;
 }

@@ -10,6 +10,7 @@
 #include "base/pages.h"
 #include "base/plain.h"
 #include "base/text.h"
+#include "limiter/policy_lock.h"
 #include "limiter/weir_private.h"
 
 /* The most keys that a line names. */
@@ -27,7 +28,7 @@ int denial_log_open(struct denial_log *log, uint64_t monotonic_ns)
     const size_t count = WEIR_MAX_POLICIES + 1;
     log->memory_size =
         count * (sizeof(*log->recent) + sizeof(*log->states) + sizeof(*log->sums) + sizeof(*log->groups));
-    log->memory = pages_reserve_sparse(log->memory_size); /* of policies that there are not none is ever present */
+    log->memory = pages_reserve(log->memory_size, PAGES_SPARSE); /* of policies that there are not none is ever present */
     if (log->memory == NULL) {
         return -ENOMEM;
     }
@@ -174,22 +175,22 @@ void denial_log_step(weir *w, uint64_t monotonic_ns)
 {
     struct denial_log *log = &w->denials;
     /* Somebody is changing policies, and may wait long for readers: next time. */
-    if (log->states == NULL || monotonic_ns < log->next_ns || pthread_mutex_trylock(&w->policy_lock) != 0) {
+    if (log->states == NULL || monotonic_ns < log->next_ns || !policy_trylock(w)) {
         return;
     }
     find_groups(log, &w->names);
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_unlock(w);
     log->next_ns = monotonic_ns + DENIAL_LOOK_NS;
     sum_up(log, &w->limiter);
     for (weir_policy_id group = 1; group <= log->known; group++) {
         if (!look(log, group, monotonic_ns)) {
             continue;
         }
-        if (pthread_mutex_trylock(&w->policy_lock) != 0) {
+        if (!policy_trylock(w)) {
             continue; /* tried again at the next look */
         }
         const weir_key_form *form = policy_names_form(&w->names, w->names.names[group]);
-        (void) pthread_mutex_unlock(&w->policy_lock);
+        policy_unlock(w);
         say(w, group, form, monotonic_ns);
     }
     log->look_ns = monotonic_ns;

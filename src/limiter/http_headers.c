@@ -121,7 +121,7 @@ int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id po
     struct limiter *limiter = (struct limiter *) &w->limiter; /* only its readers are counted */
     const unsigned lane = rcu_enter_lane(limiter);
     /* Acquire: pairs with the publication in weir_set_policies. */
-    const struct policy_set *set = load_acquire(&w->limiter.process.policies);
+    const struct policy_set *set = process_policies(&w->limiter.process);
     const struct policy *found = policy_set_by_id(set, policy);
     if (found != NULL && verdict->limit_index < found->limit_count) {
         add_style(&text, style, w, found, verdict);

@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/plain.h"
 #include "fleet/fleet_log.h"
+#include "limiter/policy_lock.h"
+#include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
 #include "policy/entry.h"
 #include "thread/rcu.h"
@@ -31,19 +33,24 @@ int key_overrides_compile(weir *w, struct policy_set *set, struct overrides **ou
 /* Compiles all overrides and puts them in force. Under the policy lock. 0, or -ENOMEM and nothing has changed. */
 static int publish(weir *w, struct override_faults *faults)
 {
-    struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the lock */
+    struct policy_set *set = process_policies(&w->limiter.process); /* under the lock */
     struct overrides *compiled = NULL;
-    if (key_overrides_compile(w, set, &compiled, faults) != 0) {
+    if (key_overrides_compile(w, set, &compiled, faults) != 0 || shared_policies_prepare(w) != 0) {
+        overrides_free(compiled);
         return -ENOMEM;
     }
     outage_follow(set, compiled);
-    struct overrides *old = load_relaxed(&set->overrides);
+    struct overrides *old = policy_set_overrides(set);
     /* Pairs with check_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
-    store_release(&set->overrides, compiled);
-    store_relaxed(&w->override_count, overrides_count(compiled));
+    compiled = shared_policies_place_overrides(w->shared_policies, compiled, old);
+    reference_set(&set->overrides, compiled);
+    store_relaxed(&w->shared->override_count, overrides_count(compiled));
     tick_epoch(&w->limiter);
+    shared_policies_commit(w);
     rcu_synchronize(&w->limiter);
-    overrides_free(old);
+    if (!shared_policies_has(w->shared_policies, old)) {
+        overrides_free(old);
+    }
     return 0;
 }
 
@@ -66,9 +73,9 @@ static void tell_left_out(struct fleet *fleet)
 
 void key_overrides_take(weir *w)
 {
-    struct fleet *fleet = &w->fleet;
+    struct fleet *fleet = w->fleet;
     /* Somebody is changing policies, and may wait long for readers: next time. */
-    if (!fleet->overrides.changed || pthread_mutex_trylock(&w->policy_lock) != 0) {
+    if (!fleet->overrides.changed || !policy_trylock(w)) {
         return;
     }
     struct override_list *list = &w->overrides[OVERRIDES_FLEET];
@@ -77,14 +84,14 @@ void key_overrides_take(weir *w)
     *list = (struct override_list){fleet->overrides.texts, fleet->overrides.count};
     if (publish(w, &faults) != 0) {
         *list = old; /* next time */
-        (void) pthread_mutex_unlock(&w->policy_lock);
+        policy_unlock(w);
         return;
     }
     overrides_drop(old.texts, old.count);
     fleet->overrides.texts = NULL;
     fleet->overrides.count = 0;
     fleet->overrides.changed = false;
-    const uint64_t count = load_relaxed(&w->override_count);
+    const uint64_t count = load_relaxed(&w->shared->override_count);
     fleet_log(fleet, WEIR_LOG_INFO, "overrides: %" PRIu64 " %s", count,
               plain_number(count, "key has an entry of its own", "keys have entries of their own"));
     tell_left_out(fleet);
@@ -97,7 +104,7 @@ void key_overrides_take(weir *w)
                   plain_number(faults.count, "entry is malformed:", "entries are malformed, such as"), field, value,
                   faults.error.message);
     }
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_unlock(w);
 }
 
 /* Where an entry of the program's stands; the count of them: nowhere. */
@@ -168,7 +175,7 @@ static int change_own(weir *w, size_t at, const char *field, const char *value, 
 /* weir_set_override, under the policy lock. */
 static int set_override(weir *w, const char *name, const char *value, weir_error *error)
 {
-    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the lock */
+    const struct policy_set *set = process_policies(&w->limiter.process); /* under the lock */
     const struct override_list *own = &w->overrides[OVERRIDES_OWN];
     struct entry_name read;
     struct entry_value numbers;
@@ -199,16 +206,16 @@ int weir_set_override(weir *w, const char *name, const char *value, weir_error *
     if (name == NULL) {
         return error_set(error, -EINVAL, "name is NULL; give policy:key, such as api:198.51.100.7");
     }
-    (void) pthread_mutex_lock(&w->policy_lock);
+    policy_lock(w);
     const int result = set_override(w, name, value, error);
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_unlock(w);
     return result;
 }
 
 size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
 {
     size_t count = 0;
-    (void) pthread_mutex_lock(&w->policy_lock);
+    policy_lock(w);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
         for (size_t j = 0; j < w->overrides[i].count; j++) {
             const struct override_text *text = &w->overrides[i].texts[j];
@@ -220,6 +227,6 @@ size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
             count++;
         }
     }
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_unlock(w);
     return count;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weir_list_policies: the policies in force as configured, with the defaults filled in. */
+#include "limiter/policy_lock.h"
 #include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 
@@ -28,12 +29,12 @@ static void tell(const weir_policy *given, const struct policy *compiled, weir_p
 size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg)
 {
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
-    (void) pthread_mutex_lock(&unlocked->policy_lock);
-    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* changed only under the lock */
+    policy_lock(unlocked);
+    const struct policy_set *set = process_policies(&w->limiter.process); /* changed only under the lock */
     for (size_t i = 0; i < set->count && each != NULL; i++) {
         tell(configured_policies_at(w->configured, i), &set->policies[i], each, arg); /* compiled in the same order */
     }
     const size_t count = set->count;
-    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    policy_unlock(unlocked);
     return count;
 }

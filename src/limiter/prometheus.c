@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "limiter/policy_lock.h"
 #include "limiter/weir_private.h"
 
 static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)
@@ -40,7 +41,7 @@ static struct policy_sums sum_policy(const struct limiter *limiter, weir_policy_
 static void add_policies(struct text *text, const weir *w)
 {
     static const char *const modes[] = {"fleet", "share", "local", "open", "closed"};
-    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
+    const struct policy_set *set = process_policies(&w->limiter.process); /* under the policy lock */
     text_add(text, "# HELP weir_checks_total Checks, by policy and answer.\n# TYPE weir_checks_total counter\n");
     for (size_t id = 1; id <= w->names.count; id++) {
         const struct policy_sums sums = sum_policy(&w->limiter, (weir_policy_id) id);
@@ -96,7 +97,7 @@ static void add_limit(struct text *text, enum limit_metric metric, const struct 
 
 static void add_limits(struct text *text, const weir *w)
 {
-    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
+    const struct policy_set *set = process_policies(&w->limiter.process); /* under the policy lock */
     for (enum limit_metric metric = LIMIT_UNITS; metric < LIMIT_METRICS; metric++) {
         const char *const name = limit_metrics[metric].name;
         text_add(text, "# HELP %s %s\n# TYPE %s gauge\n", name, limit_metrics[metric].help, name);
@@ -118,7 +119,7 @@ static void add_offenders(struct text *text, weir *w)
         "# HELP weir_top_offenders_ratio Part of the recently denied units that the 16 most denied keys make up, at "
         "least.\n"
         "# TYPE weir_top_offenders_ratio gauge\n"};
-    const struct policy_set *set = load_relaxed(&w->limiter.process.policies); /* under the policy lock */
+    const struct policy_set *set = process_policies(&w->limiter.process); /* under the policy lock */
     for (size_t ratio = 0; ratio < 2; ratio++) {
         text_add(text, "%s", helps[ratio]);
         for (size_t i = 0; i < set->count; i++) {
@@ -211,7 +212,7 @@ static void add_troubles(struct text *text, const struct fleet_stats *stats)
 static uint64_t since_open_ns(const weir *w)
 {
     const uint64_t now_ns = tick_time(&w->limiter) - load_relaxed(&w->limiter.shared->line.offset_ns);
-    return saturating_sub(now_ns, w->fleet.opened_ns);
+    return saturating_sub(now_ns, w->fleet->opened_ns);
 }
 
 static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
@@ -221,16 +222,16 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
                stats->live_nodes);
     add_metric(text, "weir_suspect_nodes", "gauge",
                "Nodes without a recent heartbeat whose share is still reserved for them.",
-               load_relaxed(&w->fleet.stats.suspect_nodes));
+               load_relaxed(&w->fleet->stats.suspect_nodes));
     add_metric(text, "weir_awaiting_peers", "gauge",
                "1: after an outage, until all nodes have reported again; each node keeps to its share. 0: else.",
-               load_relaxed(&w->fleet.stats.awaiting_peers));
+               load_relaxed(&w->fleet->stats.awaiting_peers));
     add_seconds(text, "weir_fleet_age_seconds", "Time since the last good sync; before the first one, since weir_open.",
                 (int64_t) (stats->fleet_age_ns != UINT64_MAX ? stats->fleet_age_ns : since_open_ns(w)));
     add_seconds(text, "weir_round_trip_seconds", "Round trip of the last good sync.", (int64_t) stats->round_trip_ns);
     add_seconds(text, "weir_clock_skew_seconds",
                 "Redis's clock less this node's estimate of it, at the last good sync.",
-                load_relaxed(&w->fleet.stats.clock_skew_ns));
+                load_relaxed(&w->fleet->stats.clock_skew_ns));
     add_metric(text, "weir_syncs_total", "counter", "Syncs that Redis answered.", stats->sync_count);
     add_metric(text, "weir_sync_errors_total", "counter",
                "Syncs that failed or timed out, and sync intervals without a connection.", stats->sync_error_count);
@@ -246,7 +247,7 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_overrides", "gauge", "Keys with an override.", stats->override_count);
     add_metric(text, "weir_overrides_left_out", "gauge",
                "Overrides in Redis that are not read, as there are too many or they are too long.",
-               load_relaxed(&w->fleet.stats.overrides_left_out));
+               load_relaxed(&w->fleet->stats.overrides_left_out));
     add_metric(text, "weir_urgent_syncs_total", "counter",
                "Syncs begun ahead of the interval, for keys whose usage jumped.", stats->urgent_sync_count);
     add_metric(text, "weir_deferred_reports_total", "counter", "Times that a key's change was left for a later report.",
@@ -258,14 +259,14 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
                "Entries that have changed since they were last considered for a report.", stats->pending_key_count);
     add_metric(text, "weir_deferred_keys", "gauge", "Entries with a change that is left for a later report.",
                stats->deferred_key_count);
-    add_troubles(text, &w->fleet.stats);
-    add_estimate(text, &w->fleet.stats);
+    add_troubles(text, &w->fleet->stats);
+    add_estimate(text, &w->fleet->stats);
     add_metric(text, "weir_sent_bytes_total", "counter", "Bytes sent to Redis in good syncs.",
-               load_relaxed(&w->fleet.stats.sent_size));
+               load_relaxed(&w->fleet->stats.sent_size));
     text_add(
         text,
         "# HELP weir_node_info This node.\n# TYPE weir_node_info gauge\nweir_node_info{node=\"%s\",name=\"%s\"} 1\n",
-        w->fleet.node, w->fleet.name);
+        w->fleet->node, w->fleet->name);
 }
 
 int weir_write_metrics(const weir *w, char *buffer, size_t size)
@@ -278,11 +279,11 @@ int weir_write_metrics(const weir *w, char *buffer, size_t size)
              "# HELP weir_build_info The library's version.\n# TYPE weir_build_info gauge\n"
              "weir_build_info{version=\"%s\"} 1\n",
              weir_version());
-    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    policy_lock(unlocked);
     add_policies(&text, w);
     add_limits(&text, w);
     add_offenders(&text, unlocked);
-    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    policy_unlock(unlocked);
     add_process(&text, &stats);
     if (w->has_fleet) {
         add_fleet(&text, w, &stats);

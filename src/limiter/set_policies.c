@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/plain.h"
 #include "limiter/key_overrides.h"
+#include "limiter/policy_lock.h"
+#include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
 #include "policy/file_entries.h"
 #include "policy/validate.h"
@@ -55,6 +57,30 @@ struct configured_policies *configured_policies_copy(const weir_policy *policies
     return configured;
 }
 
+const void *configured_policies_bytes(const struct configured_policies *configured, size_t *size)
+{
+    *size = configured != NULL ? sizeof(*configured) + configured->count * sizeof(configured->of[0]) : 0;
+    return configured;
+}
+
+struct configured_policies *configured_policies_from_bytes(const void *bytes, size_t size)
+{
+    struct configured_policies *configured = size != 0 ? malloc(size) : NULL;
+    if (configured == NULL) {
+        return NULL;
+    }
+    memcpy(configured, bytes, size);
+    for (size_t i = 0; i < configured->count; i++) {
+        configured->of[i].policy.name = configured->of[i].name;
+        configured->of[i].policy.limits = configured->of[i].limits;
+        for (size_t j = 0; j < configured->of[i].policy.limit_count; j++) {
+            weir_limit *limit = &configured->of[i].limits[j];
+            limit->name = limit->name != NULL ? configured->of[i].limit_names[j] : NULL;
+        }
+    }
+    return configured;
+}
+
 void configured_policies_free(struct configured_policies *configured)
 {
     free(configured);
@@ -65,19 +91,19 @@ const weir_policy *configured_policies_at(const struct configured_policies *conf
     return configured != NULL && index < configured->count ? &configured->of[index].policy : NULL;
 }
 
-/* Tells the fleet the forms of the keys of a set that is about to be published. */
+/* Sets the forms of the keys, for the fleet, by a set that is about to be published. */
 static void forms_follow(weir *w, const struct policy_set *set)
 {
     for (size_t i = 0; i < set->count; i++) {
         const struct policy *policy = &set->policies[i];
-        record_set_form(&w->fleet, policy->group, policy_names_form(&w->names, policy->base));
+        record_set_form(&w->forms, policy->group, policy_names_form(&w->names, policy->base));
     }
 }
 
-void policies_free(struct policy_set *set)
+void policies_free(const weir *w, struct policy_set *set)
 {
-    if (set != NULL) {
-        overrides_free(load_relaxed(&set->overrides)); /* no check reads the set */
+    if (set != NULL && !shared_policies_has(w->shared_policies, set)) {
+        overrides_free(policy_set_overrides(set)); /* no check reads the set */
         policy_set_free(set);
     }
 }
@@ -85,30 +111,34 @@ void policies_free(struct policy_set *set)
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
     const struct policy_context context = {
-        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.origin_ns, .names = &w->names};
+        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.shared->origin_ns, .names = &w->names};
     struct policy_set *set = NULL;
     const int result = policy_set_compile(policies, count, &context, &set, error);
     if (result != 0) {
         return result;
     }
-    struct policy_set *old = load_relaxed(&w->limiter.process.policies); /* under the lock */
+    struct policy_set *old = process_policies(&w->limiter.process); /* under the lock */
     policy_set_keep_histories(set, old);
     struct overrides *overrides = NULL;
     struct override_faults faults;
-    if (key_overrides_compile(w, set, &overrides, &faults) != 0) {
+    if (key_overrides_compile(w, set, &overrides, &faults) != 0 || shared_policies_prepare(w) != 0) {
+        overrides_free(overrides);
         policy_set_free(set);
         return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
     }
     outage_keep(&w->limiter.process, set, old);
     /* Entries of single keys follow their policies. */
     outage_follow(set, overrides);
-    store_relaxed(&set->overrides, overrides);
-    store_relaxed(&w->override_count, overrides_count(overrides));
+    store_relaxed(&w->shared->override_count, overrides_count(overrides));
+    overrides = shared_policies_place_overrides(w->shared_policies, overrides, policy_set_overrides(old));
+    set = shared_policies_place_set(w->shared_policies, set, old);
+    reference_set(&set->overrides, overrides);
     forms_follow(w, set);
-    store_release(&w->limiter.process.policies, set); /* [S4] the set, then the epoch */
+    reference_set(&w->limiter.process.shared->policies, set); /* [S4] the set, then the epoch */
     tick_epoch(&w->limiter);
+    shared_policies_commit(w);
     rcu_synchronize(&w->limiter);
-    policies_free(old);
+    policies_free(w, old);
     return 0;
 }
 
@@ -136,15 +166,16 @@ static int put_policies(weir *w, const weir_policy *policies, size_t count, stru
         return error_set(error, -ENOMEM, "out of memory");
     }
     const struct override_list before = w->overrides[OVERRIDES_FILE];
+    struct configured_policies *old = w->configured;
     w->overrides[OVERRIDES_FILE] = entries;
+    w->configured = configured;
     const int result = policies_publish(w, policies, count, error);
     if (result != 0) {
         w->overrides[OVERRIDES_FILE] = before;
+        w->configured = old;
         configured_policies_free(configured);
         return result;
     }
-    struct configured_policies *old = w->configured;
-    w->configured = configured;
     configured_policies_free(old);
     overrides_drop(before.texts, before.count);
     return error_clear(error);
@@ -156,9 +187,9 @@ int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_e
     if (result != 0) {
         return result;
     }
-    (void) pthread_mutex_lock(&w->policy_lock);
+    policy_lock(w);
     result = put_policies(w, policies, count, (struct override_list){NULL, 0}, error);
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_unlock(w);
     return result;
 }
 
@@ -175,7 +206,7 @@ int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
     size_t count = 0;
     const weir_policy *policies = policy_file_policies(file, &count);
     struct override_list entries;
-    (void) pthread_mutex_lock(&w->policy_lock);
+    policy_lock(w);
     result = file_entries_read(file, yaml_path, &w->names, &entries, error);
     if (result == 0) {
         result = put_policies(w, policies, count, entries, error);
@@ -183,7 +214,7 @@ int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
             overrides_drop(entries.texts, entries.count);
         }
     }
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_unlock(w);
     policy_file_free(file);
     return result;
 }
@@ -194,13 +225,13 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
         return WEIR_NO_POLICY;
     }
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
-    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    policy_lock(unlocked);
     weir_policy_id id = policy_names_find(&w->names, name);
     /* Relaxed: changed only under the lock. */
-    if (policy_set_by_id(load_relaxed(&w->limiter.process.policies), id) == NULL) {
+    if (policy_set_by_id(process_policies(&w->limiter.process), id) == NULL) {
         id = WEIR_NO_POLICY;
     }
-    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    policy_unlock(unlocked);
     return id;
 }
 
@@ -233,8 +264,8 @@ int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, we
         return error_set(error, -EINVAL, "the form of policy \"%s\" lacks write, read or example; give all three",
                          policy);
     }
-    (void) pthread_mutex_lock(&w->policy_lock);
+    policy_lock(w);
     result = set_key_form(w, policy, form, error);
-    (void) pthread_mutex_unlock(&w->policy_lock);
+    policy_unlock(w);
     return result != 0 ? result : error_clear(error);
 }

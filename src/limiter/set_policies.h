@@ -18,8 +18,15 @@ void configured_policies_free(struct configured_policies *configured); /* NULL i
 /* The policies of a copy, in order; NULL behind the last, and where `configured` is NULL. */
 const weir_policy *configured_policies_at(const struct configured_policies *configured, size_t index);
 
-/* Frees a set that no check reads any more, and its overrides; NULL is allowed. */
-void policies_free(struct policy_set *set);
+/*
+ * The bytes of a copy, which stay its own, and their number; NULL and 0 where `configured` is NULL. Another process can
+ * make a copy of its own from these bytes; NULL: out of memory, or there are no bytes.
+ */
+const void *configured_policies_bytes(const struct configured_policies *configured, size_t *size);
+struct configured_policies *configured_policies_from_bytes(const void *bytes, size_t size);
+
+/* Frees a set of this weir that no check reads any more, and its overrides; NULL is allowed. */
+void policies_free(const weir *w, struct policy_set *set);
 
 /* Compiles policies and publishes them. Under the policy lock. 0, or a negative errno with a sentence. */
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error);

@@ -29,12 +29,12 @@ static void sum_threads(const struct limiter *limiter, weir_stats *stats)
 static void get_stats(const weir *w, weir_stats *stats)
 {
     const struct limiter *limiter = &w->limiter;
-    const struct fleet_stats *fleet = &w->fleet.stats;
+    const struct fleet_stats *fleet = &w->fleet->stats;
     memset(stats, 0, sizeof(*stats));
     sum_threads(limiter, stats);
     stats->key_capacity = limiter->process.table.cell_count;
     /* A key may be evicted before the burst that has added it counts it: the count may be below 0 meanwhile. */
-    const uint64_t keys = load_relaxed(&limiter->process.table.key_count);
+    const uint64_t keys = load_relaxed(&limiter->process.table.shared->key_count);
     stats->key_count = keys <= stats->key_capacity ? keys : 0;
     stats->evicted_unused_count += load_relaxed(&limiter->process.shared->evicted_unused_count);
     stats->evicted_used_count += load_relaxed(&limiter->process.shared->evicted_used_count);
@@ -54,16 +54,16 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->redis_lost_state_count = load_relaxed(&fleet->redis_lost_state_count);
     stats->report_count = load_relaxed(&fleet->report_count);
     stats->rejected_report_count = load_relaxed(&fleet->rejected_report_count);
-    stats->override_count = load_relaxed(&w->override_count);
+    stats->override_count = load_relaxed(&w->shared->override_count);
     stats->deferred_report_count = load_relaxed(&fleet->deferred_report_count);
     stats->urgent_sync_count = load_relaxed(&fleet->urgent_sync_count);
     stats->report_retry_count = load_relaxed(&fleet->report_retry_count);
     stats->pending_key_count = bitmap_count(&limiter->process.table.dirty);
     stats->deferred_key_count = bitmap_count(&limiter->process.table.deferred);
-    stats->denied_units = load_relaxed(&limiter->process.top_denied.denied_units);
-    stats->evicted_denied_units = load_relaxed(&limiter->process.top_denied.evicted_denied_units);
+    stats->denied_units = load_relaxed(&limiter->process.top_denied.shared->denied_units);
+    stats->evicted_denied_units = load_relaxed(&limiter->process.top_denied.shared->evicted_denied_units);
     stats->memory_size = limiter->memory_size + process_reserved(&limiter->process) + w->denials.memory_size +
-                         w->fleet.batch.memory_size + sizeof(*w);
+                         w->fleet->batch.memory_size + sizeof(*w) + sizeof(*w->fleet);
 }
 
 /* What programs had room for that were compiled before the size was passed. */

@@ -11,6 +11,7 @@
 #include "base/hash_inl.h"
 #include "check/reset.h"
 #include "limiter/background.h"
+#include "limiter/policy_lock.h"
 #include "thread/handle.h"
 
 /* The bytes of a longer key behind this length are not read. */
@@ -28,17 +29,17 @@ const char *weir_version(void)
 static weir_policy_id group_of(const weir *w, weir_policy_id id)
 {
     /* Relaxed: changed only under the lock. */
-    const struct policy *policy = policy_set_by_id(load_relaxed(&w->limiter.process.policies), id);
+    const struct policy *policy = policy_set_by_id(process_policies(&w->limiter.process), id);
     return policy != NULL ? policy->group : WEIR_NO_POLICY;
 }
 
 size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity)
 {
     weir *unlocked = (weir *) (uintptr_t) w; /* the locks are no part of what const promises */
-    (void) pthread_mutex_lock(&unlocked->policy_lock);
+    policy_lock(unlocked);
     const weir_policy_id group = group_of(w, policy);
     const weir_key_form *form = policy_names_form(&w->names, w->names.names[group]);
-    (void) pthread_mutex_unlock(&unlocked->policy_lock);
+    policy_unlock(unlocked);
     if (group == WEIR_NO_POLICY || capacity == 0) {
         return 0;
     }
@@ -88,7 +89,7 @@ weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, s
 
 int weir_reset(weir *w, const weir_key *key)
 {
-    const bool reachable = w->has_fleet && load_relaxed(&w->fleet.stats.link) == WEIR_LINK_UP;
+    const bool reachable = w->has_fleet && load_relaxed(&w->fleet->stats.link) == WEIR_LINK_UP;
     int result = reset_key(&w->limiter, key, reachable);
     if (result != 0 || !w->has_fleet) {
         return result;

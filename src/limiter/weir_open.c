@@ -11,10 +11,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/pages.h"
+#include "base/robust_mutex.h"
 #include "limiter/background.h"
 #include "limiter/bucket_origin.h"
 #include "limiter/options.h"
 #include "limiter/set_policies.h"
+#include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
 #include "thread/handle.h"
 #include "transport/redis/redis.h"
@@ -33,7 +36,6 @@ static int locks_init(weir *w)
     result = pthread_cond_init(&w->sync_done, &monotonic);
     (void) pthread_condattr_destroy(&monotonic);
     if (result == 0) {
-        (void) pthread_mutex_init(&w->policy_lock, NULL);
         (void) pthread_mutex_init(&w->poll_lock, NULL);
         (void) pthread_mutex_init(&w->sync_lock, NULL);
     }
@@ -42,7 +44,6 @@ static int locks_init(weir *w)
 
 static void locks_destroy(weir *w)
 {
-    (void) pthread_mutex_destroy(&w->policy_lock);
     (void) pthread_mutex_destroy(&w->poll_lock);
     (void) pthread_mutex_destroy(&w->sync_lock);
     (void) pthread_cond_destroy(&w->sync_done);
@@ -52,8 +53,11 @@ static void locks_destroy(weir *w)
 static int identity_init(weir *w)
 {
     const int result = hash_secret_fill(&w->secret);
-    if (result != 0) {
-        return result;
+    w->names.rates = pages_reserve(sizeof(*w->names.rates), PAGES_SPARSE);
+    w->fleet = pages_reserve(sizeof(*w->fleet), 0);
+    w->shared = pages_reserve(sizeof(*w->shared), 0);
+    if (result != 0 || w->names.rates == NULL || w->fleet == NULL || w->shared == NULL) {
+        return result != 0 ? result : -ENOMEM;
     }
     for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
         /* Mixed once more: a key's bytes can be a policy's number, and its hash must not equal that policy's mask. */
@@ -63,11 +67,15 @@ static int identity_init(weir *w)
     record_hash_init(&w->record_hash, w->options.fleet_secret);
     w->limiter.process.secret = &w->secret;
     w->limiter.process.record_hash = &w->record_hash;
+    const int lock = robust_mutex_init(&w->shared->policy_lock);
+    if (lock != 0) {
+        return lock;
+    }
     struct policy_set *none = NULL;
     const struct policy_context context = {
-        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.origin_ns, .names = &w->names};
+        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.shared->origin_ns, .names = &w->names};
     const int compiled = policy_set_compile(NULL, 0, &context, &none, NULL);
-    store_release(&w->limiter.process.policies, none);
+    reference_set(&w->limiter.process.shared->policies, none);
     return compiled;
 }
 
@@ -79,9 +87,15 @@ static void weir_free(weir *w)
     }
     poll_set_close(&w->poll_set);
     if (w->has_fleet) {
-        fleet_close(&w->fleet);
+        fleet_close(w->fleet);
     }
-    policies_free(load_relaxed(&w->limiter.process.policies));
+    pages_release(w->fleet, sizeof(*w->fleet));
+    pages_release(w->shared, sizeof(*w->shared));
+    shared_policies_close(w->shared_policies);
+    if (w->limiter.process.shared != NULL) {
+        policies_free(w, process_policies(&w->limiter.process));
+    }
+    pages_release(w->names.rates, sizeof(*w->names.rates));
     policy_names_free(&w->names);
     configured_policies_free(w->configured);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
@@ -121,8 +135,13 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     }
     const uint64_t now_ns = clock_monotonic_ns(w->limiter.clock);
     const uint64_t wall_ns = clock_wall_ns(w->limiter.clock);
-    w->limiter.process.origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
-    result = limiter_open(&w->limiter, options->max_keys, options->max_threads, options->max_log_units, fleet);
+    const struct limiter_options sizes = {.process = {.max_keys = options->max_keys,
+                                                      .max_log_units = options->max_log_units,
+                                                      .fleet = fleet,
+                                                      .origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS)},
+                                          .max_threads = options->max_threads,
+                                          .max_processes = 1};
+    result = limiter_open(&w->limiter, &sizes);
     if (result != 0) {
         weir_free(w);
         return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
@@ -143,6 +162,23 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     return 0;
 }
 
+/* Opens the fleet's part. 0; -ENOMEM, or as fleet_open(), and then the transport is still the caller's. */
+static int weir_open_fleet(weir *w, struct transport *transport, const weir_options *options)
+{
+    const struct fleet_parts parts = {.limiter = &w->limiter,
+                                      .process = &w->limiter.process,
+                                      .line = &w->limiter.shared->line,
+                                      .clock = w->limiter.clock,
+                                      .forms = &w->forms};
+    const int result = fleet_open(w->fleet, &parts, transport, options, clock_monotonic_ns(w->limiter.clock));
+    if (result == 0) {
+        w->has_fleet = true;
+        w->fleet->clock.move_origin = bucket_origin_move;
+        w->fleet->clock.move_arg = w;
+    }
+    return result;
+}
+
 int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error)
 {
     weir_options complete;
@@ -158,19 +194,12 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
         return result;
     }
     if (transport != NULL) {
-        const struct fleet_parts parts = {.limiter = &w->limiter,
-                                          .process = &w->limiter.process,
-                                          .line = &w->limiter.shared->line,
-                                          .clock = w->limiter.clock};
-        result = fleet_open(&w->fleet, &parts, transport, &complete, clock_monotonic_ns(w->limiter.clock));
+        result = weir_open_fleet(w, transport, &complete);
         if (result != 0) {
             transport->ops->close(transport);
             weir_free(w);
             return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
         }
-        w->has_fleet = true;
-        w->fleet.clock.move_origin = bucket_origin_move;
-        w->fleet.clock.move_arg = w;
     }
     if (!complete.no_thread) {
         result = background_start(w);
@@ -221,7 +250,7 @@ static void report_last(weir *w)
         thread_detach(&w->limiter.threads[i]);
     }
     if (w->has_fleet) {
-        w->fleet.leaves = true;
+        w->fleet->leaves = true;
         (void) background_sync_here(w, w->options.redis_timeout_ms, true);
     }
 }

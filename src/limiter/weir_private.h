@@ -16,25 +16,33 @@
 #include "weir/weir.h"
 
 struct configured_policies;
+struct shared_policies;
 
 /* The sources of overrides. Of two overrides of one key the one of the earlier source is in force. */
 enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
 
+/* What changes of a weir beside the limiter and the fleet. Mutexes in it are robust: see robust_mutex.h. */
+struct weir_shared {
+    pthread_mutex_t policy_lock; /* see policy_lock.h */
+    _Atomic uint64_t override_count;
+};
+
 struct weir {
     struct limiter limiter;
-    struct fleet fleet;
+    struct fleet *fleet; /* in a reservation of its own */
+    struct record_forms forms;
     bool has_fleet;
     weir_options options; /* every default filled in; its strings are NULL once weir_open has returned */
     weir_clock clock;     /* the host's, where it has one */
     struct hash_secret secret;
     struct record_hash record_hash;
     uint64_t policy_key_masks[WEIR_MAX_POLICIES + 1];
-    /* Guards names, configured, the texts of overrides, the bucket origin, and changes of limiter.process.policies. */
-    pthread_mutex_t policy_lock;
+    struct weir_shared *shared;
+    struct shared_policies *shared_policies; /* NULL: the weir is not shared */
+    /* Under the policy lock, as changes of the set in force. */
     struct policy_names names;
     struct configured_policies *configured;         /* the policies in force as configured; NULL: none */
     struct override_list overrides[OVERRIDE_LISTS]; /* by where they come from */
-    _Atomic uint64_t override_count;
     pid_t pid;
     /* The background thread, or the caller of weir_poll. */
     pthread_mutex_t poll_lock; /* no_thread: one at a time */
@@ -48,7 +56,7 @@ struct weir {
     uint64_t settle_ns;   /* when lapsed grants are settled next */
     bool asleep;
     struct denial_log denials;
-    /* weir_sync waits here for fleet.sync_calls.served. */
+    /* weir_sync waits here for fleet->sync_calls.served. */
     pthread_mutex_t sync_lock;
     pthread_cond_t sync_done;
 };

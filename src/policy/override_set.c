@@ -197,22 +197,33 @@ static int add(struct overrides *all, const struct override_context *context, st
     return 0;
 }
 
+/* The offsets and sizes of a block with room for so many entries. */
+static void lay_out(struct overrides *all, size_t count)
+{
+    *all = (struct overrides){.slot_count = 16};
+    while (all->slot_count <= 2 * count) {
+        all->slot_count *= 2;
+    }
+    all->ways_at = sizeof(struct overrides) + count * sizeof(struct entry);
+    all->slots_at = all->ways_at + count * sizeof(struct way);
+    all->size = all->slots_at + all->slot_count * sizeof(uint32_t);
+}
+
+size_t overrides_size_most(void)
+{
+    struct overrides largest;
+    lay_out(&largest, OVERRIDES_MAX);
+    return largest.size;
+}
+
 /* A block with room for so many entries. NULL: out of memory. */
 static struct overrides *overrides_make(size_t count)
 {
-    size_t slot_count = 16;
-    while (slot_count <= 2 * count) {
-        slot_count *= 2;
-    }
-    const size_t ways_at = sizeof(struct overrides) + count * sizeof(struct entry);
-    const size_t slots_at = ways_at + count * sizeof(struct way);
-    const size_t size = slots_at + slot_count * sizeof(uint32_t);
-    struct overrides *all = calloc(1, size);
+    struct overrides layout;
+    lay_out(&layout, count);
+    struct overrides *all = calloc(1, layout.size);
     if (all != NULL) {
-        all->size = size;
-        all->slot_count = slot_count;
-        all->ways_at = ways_at;
-        all->slots_at = slots_at;
+        lay_out(all, count);
     }
     return all;
 }

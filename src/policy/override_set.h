@@ -72,6 +72,9 @@ const struct policy *overrides_find(const struct overrides *overrides, const wei
 /* Bytes of the block. */
 size_t overrides_size(const struct overrides *overrides);
 
+/* Bytes of the largest block there can be. */
+size_t overrides_size_most(void);
+
 /* All compiled policies, for the outage mode. */
 size_t overrides_count(const struct overrides *overrides);
 struct policy *overrides_at(struct overrides *overrides, size_t index);

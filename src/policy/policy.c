@@ -66,7 +66,7 @@ static void limit_compile(struct policy_limit *out, const struct policy *policy,
         (void) snprintf(out->name, sizeof(out->name), "%.*s-%u", WEIR_MAX_NAME - 2, from->name, (unsigned) index + 1);
     }
     if (rule_is_bucket(&out->rule)) {
-        rate_list_find(&context->names->rates, policy->group, out->limit_hash, &out->rule);
+        rate_list_find(context->names->rates, policy->group, out->limit_hash, &out->rule);
     }
     limit_activate(out);
 }
@@ -136,7 +136,7 @@ void policy_override(struct policy *out, const struct policy *like, const uint64
         limit->rule = rule_make(&other, rule->origin_ns);
         limit->per_period = limits[i];
         if (rule_is_bucket(&limit->rule)) {
-            rate_list_find(&names->rates, like->group, limit->limit_hash, &limit->rule);
+            rate_list_find(names->rates, like->group, limit->limit_hash, &limit->rule);
         }
         limit_activate(limit);
         raise_relaxed(&limit->history_max, limit->rule.limit);

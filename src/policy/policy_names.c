@@ -84,6 +84,5 @@ size_t policy_names_count_new(const struct policy_names *names, const weir_polic
 
 void policy_names_free(struct policy_names *names)
 {
-    rate_list_free(names->rates);
     free(names->forms);
 }

@@ -4,8 +4,8 @@
  * for the numbers of the outage mode (policy.h), and is replaced as a whole.
  *
  * A set is one block of memory. Places in the block are offsets from its start, so that the block may lie at another
- * address for each process that reads it. Two pointers are left in a set: to its overrides, and, in the rule of a
- * bucket, to the table of its rates.
+ * address for each process that reads it. One pointer is left in a set: in the rule of a bucket, to the table of its
+ * rates.
  */
 #ifndef WEIR_POLICY_POLICY_SET_H
 #define WEIR_POLICY_POLICY_SET_H
@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/reference.h"
 #include "policy/policy.h"
 
 struct overrides;
@@ -20,11 +21,17 @@ struct overrides;
 struct policy_set {
     size_t size; /* bytes of the block */
     size_t count;
-    _Atomic(struct overrides *) overrides; /* NULL: there are none */
+    struct reference overrides; /* struct overrides: see policy_set_overrides() */
     /* Offsets of policies; 0: none. Of a group the first policy; struct policy has the offset of the next one. */
     uint32_t by_id[WEIR_MAX_POLICIES + 1], by_group[WEIR_MAX_POLICIES + 1];
     struct policy policies[]; /* `count` of them */
 };
+
+/* NULL: there are none. */
+static inline struct overrides *policy_set_overrides(const struct policy_set *set)
+{
+    return reference_get(&set->overrides);
+}
 
 static inline const struct policy *policy_set_at(const struct policy_set *set, uint32_t offset)
 {

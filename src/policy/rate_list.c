@@ -2,46 +2,36 @@
 /* See rate_list.h. */
 #include "policy/rate_list.h"
 
-#include <stdlib.h>
-
-/* Adds a limit without rates. NULL: out of memory. */
-static struct rate_list *limit_add(struct rate_list **list, weir_policy_id group, uint64_t limit_hash)
+/* The rates of a limit, which is added where it is new. NULL: there is no room. */
+static struct limit_rates *limit_find(struct rate_list *list, weir_policy_id group, uint64_t limit_hash)
 {
-    struct rate_list *added = calloc(1, sizeof(*added));
-    if (added != NULL) {
-        added->group = group;
-        added->limit_hash = limit_hash;
-        added->next = *list;
-        *list = added;
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->limits[i].group == group && list->limits[i].limit_hash == limit_hash) {
+            return &list->limits[i];
+        }
     }
+    if (list->count == RATE_LISTS) {
+        return NULL;
+    }
+    struct limit_rates *added = &list->limits[list->count];
+    added->group = group;
+    added->limit_hash = limit_hash;
+    list->count++; /* last: a process that dies before leaves nothing in the list */
     return added;
 }
 
-void rate_list_find(struct rate_list **list, weir_policy_id group, uint64_t limit_hash, struct rule *rule)
+void rate_list_find(struct rate_list *list, weir_policy_id group, uint64_t limit_hash, struct rule *rule)
 {
-    struct rate_list *at = *list;
-    while (at != NULL && (at->group != group || at->limit_hash != limit_hash)) {
-        at = at->next;
-    }
-    at = at != NULL ? at : limit_add(list, group, limit_hash);
-    rule->rate_table = at != NULL ? &at->rate_table : NULL;
-    for (unsigned i = 1; i < RATE_COUNT && at != NULL; i++) {
+    struct limit_rates *rates = list != NULL ? limit_find(list, group, limit_hash) : NULL;
+    rule->rate_table = rates != NULL ? &rates->rate_table : NULL;
+    for (unsigned i = 1; i < RATE_COUNT && rates != NULL; i++) {
         /* Written once, before the set that uses the rate is published. */
-        if (at->rate_table.units[i] == 0) {
-            at->rate_table.units[i] = rule->unit;
+        if (rates->rate_table.units[i] == 0) {
+            rates->rate_table.units[i] = rule->unit;
         }
-        if (at->rate_table.units[i] == rule->unit) {
+        if (rates->rate_table.units[i] == rule->unit) {
             rule->rate_id = (uint8_t) i;
             return;
         }
-    }
-}
-
-void rate_list_free(struct rate_list *list)
-{
-    while (list != NULL) {
-        struct rate_list *next = list->next;
-        free(list);
-        list = next;
     }
 }

@@ -48,7 +48,7 @@ void admission_prefetch(const struct process *process, const struct limit_snapsh
     if (full) {
         prefetch_line(table_guard(table, hash));
     }
-    if (full && load_relaxed(&table->key_count) < table->max_keys) {
+    if (full && load_relaxed(&table->shared->key_count) < table->max_keys) {
         insert_prefetch_moves(table, hash);
         return;
     }
@@ -210,7 +210,7 @@ static inline bool charge_locked(struct process *process, const struct newcomer 
     if (look.found || look.empty != 0) { /* admission_fill() was tried */
         return false;
     }
-    if (load_relaxed(&table->key_count) < table->max_keys) {
+    if (load_relaxed(&table->shared->key_count) < table->max_keys) {
         return occupy_room(process, new, state);
     }
     return (look.idle != 0 && occupy_idle(process, new, state)) || record_charge(process, new, usage);

@@ -146,7 +146,7 @@ static uint64_t word_join(uint64_t a, uint64_t b)
 /* A time in a word's unit, rounded up or down. */
 static uint64_t time_of(const struct sketch *sketch, uint64_t ns, bool up)
 {
-    const uint64_t since_ns = saturating_sub(ns, load_relaxed(&sketch->origin_ns));
+    const uint64_t since_ns = saturating_sub(ns, load_relaxed(&sketch->shared->origin_ns));
     const uint64_t time = saturating_add(since_ns, up ? (UINT64_C(1) << TIME_UNIT_BITS) - 1 : 0) >> TIME_UNIT_BITS;
     return min_u64(time, TIME_MASK);
 }
@@ -158,14 +158,20 @@ static _Atomic uint64_t *row_of(const struct sketch *sketch, uint64_t hash, uint
     return &sketch->words[(size_t) (((wide_uint) mixed * sketch->row_count) >> 64) * ROW_WORDS];
 }
 
-int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns)
+int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, unsigned pages)
 {
     sketch->row_count = max_keys / ROW_WORDS + 1;
-    sketch->memory_size = sketch->row_count * ROW_WORDS * sizeof(uint64_t);
-    sketch->memory = pages_reserve(sketch->memory_size, true);
-    sketch->words = sketch->memory;
-    store_relaxed(&sketch->origin_ns, origin_ns);
-    return sketch->memory != NULL ? 0 : -ENOMEM;
+    const size_t words_size = sketch->row_count * ROW_WORDS * sizeof(uint64_t);
+    sketch->memory_size = arena_padded(words_size) + arena_padded(sizeof(struct sketch_shared));
+    sketch->memory = pages_reserve(sketch->memory_size, pages | PAGES_PRESENT);
+    if (sketch->memory == NULL) {
+        return -ENOMEM;
+    }
+    unsigned char *next = sketch->memory;
+    sketch->words = arena_carve(&next, words_size);
+    sketch->shared = arena_carve(&next, sizeof(struct sketch_shared));
+    store_relaxed(&sketch->shared->origin_ns, origin_ns);
+    return 0;
 }
 
 void sketch_close(struct sketch *sketch)
@@ -220,8 +226,8 @@ bool sketch_record(struct sketch *sketch, uint64_t hash, struct usage usage, enu
     if (usage.units == 0) {
         return true;
     }
-    if (load_relaxed(&sketch->used) == 0) {
-        store_relaxed(&sketch->used, 1); /* [E3] with the word */
+    if (load_relaxed(&sketch->shared->used) == 0) {
+        store_relaxed(&sketch->shared->used, 1); /* [E3] with the word */
     }
     uint64_t fingerprint;
     _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
@@ -288,8 +294,8 @@ static inline unsigned least_unless_known(const _Atomic uint64_t *row, uint64_t 
 enum sketch_first sketch_record_first(struct sketch *sketch, uint64_t hash, struct usage usage,
                                       enum sketch_priority priority, uint64_t now_ns)
 {
-    if (load_relaxed(&sketch->used) == 0) {
-        store_relaxed(&sketch->used, 1); /* [E3] with the word */
+    if (load_relaxed(&sketch->shared->used) == 0) {
+        store_relaxed(&sketch->shared->used, 1); /* [E3] with the word */
     }
     uint64_t fingerprint;
     _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
@@ -316,7 +322,7 @@ static struct usage find_usage(const struct sketch *sketch, uint64_t hash, uint6
                                bool returned)
 {
     struct usage usage = {0, 0};
-    if (load_relaxed(&sketch->used) == 0) { /* [E3] */
+    if (load_relaxed(&sketch->shared->used) == 0) { /* [E3] */
         return usage;
     }
     uint64_t fingerprint;
@@ -339,14 +345,14 @@ static struct usage find_usage(const struct sketch *sketch, uint64_t hash, uint6
         usage.units = max_u64(usage.units, i != OVERFLOW_WORD ? units : min_u64(units, limit));
         time = max_u64(time, word_time(word));
     }
-    usage.until_ns = saturating_add(load_relaxed(&sketch->origin_ns), time << TIME_UNIT_BITS);
+    usage.until_ns = saturating_add(load_relaxed(&sketch->shared->origin_ns), time << TIME_UNIT_BITS);
     return usage;
 }
 
 void sketch_prefetch(const struct sketch *sketch, uint64_t hash)
 {
     uint64_t fingerprint;
-    if (load_relaxed(&sketch->used) != 0) {
+    if (load_relaxed(&sketch->shared->used) != 0) {
         prefetch_line(row_of(sketch, hash, &fingerprint));
     }
 }
@@ -365,7 +371,7 @@ void sketch_erase(struct sketch *sketch, uint64_t hash)
 {
     uint64_t fingerprint;
     _Atomic uint64_t *row = row_of(sketch, hash, &fingerprint);
-    for (unsigned i = 0; i < OVERFLOW_WORD && load_relaxed(&sketch->used) != 0; i++) {
+    for (unsigned i = 0; i < OVERFLOW_WORD && load_relaxed(&sketch->shared->used) != 0; i++) {
         uint64_t word = load_relaxed(&row[i]);
         while (word_fingerprint(word) == fingerprint && word != 0 && !cas_relaxed(&row[i], &word, 0)) {
         }
@@ -375,5 +381,5 @@ void sketch_erase(struct sketch *sketch, uint64_t hash)
 void sketch_shift(struct sketch *sketch, int64_t delta_ns)
 {
     /* All times are kept from the origin. Relaxed: the origin stands for itself. */
-    (void) add_relaxed(&sketch->origin_ns, (uint64_t) delta_ns);
+    (void) add_relaxed(&sketch->shared->origin_ns, (uint64_t) delta_ns);
 }

@@ -22,17 +22,22 @@ enum sketch_priority {
     SKETCH_REFUSED,    /* half of it or more, and a request asked for more than there was room for */
 };
 
-struct sketch {
-    _Atomic uint64_t *words;
-    size_t row_count;
+/* What changes beside the words. It has no pointers, as struct process_shared. */
+struct sketch_shared {
     _Atomic uint64_t origin_ns; /* of the times in the words; fleet time */
     _Atomic uint32_t used;      /* 1: there may be a record */
+};
+
+struct sketch {
+    struct sketch_shared *shared;
+    _Atomic uint64_t *words;
+    size_t row_count;
     void *memory;
     size_t memory_size;
 };
 
-/* 0 or -ENOMEM. Holds a record for each of `max_keys` keys, less what the overflow takes. */
-int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns);
+/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. Holds a record for each of `max_keys` keys, less what the overflow takes. */
+int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, unsigned pages);
 void sketch_close(struct sketch *sketch);
 
 /*

@@ -32,20 +32,25 @@
 #define RECLAIM_BLOCKS 4096
 
 /* Memory for logs is reserved, and becomes present where it is used. */
-int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count)
+int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count, unsigned pages)
 {
     const size_t wanted = max_units * sizeof(uint64_t);
     const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
     const size_t metas_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
-    histories->memory_size = size + metas_size + buddy_overhead(size);
-    histories->memory = pages_reserve(histories->memory_size, false);
+    const size_t shared_size = arena_padded(sizeof(struct history_store_shared));
+    histories->memory_size = size + arena_padded(metas_size) + arena_padded(buddy_overhead(size)) + shared_size;
+    histories->memory = pages_reserve(histories->memory_size, pages);
     histories->places_size = cell_count * sizeof(*histories->places);
-    histories->places = pages_reserve_sparse(histories->places_size);
+    histories->places = pages_reserve(histories->places_size, pages | PAGES_SPARSE);
     if (histories->memory == NULL || histories->places == NULL) {
         return -ENOMEM;
     }
-    histories->metas = (uint32_t *) (void *) ((unsigned char *) histories->memory + size);
-    buddy_init(&histories->blocks, histories->memory, size, (unsigned char *) histories->memory + size + metas_size);
+    unsigned char *next = histories->memory;
+    void *region = arena_carve(&next, size);
+    histories->metas = arena_carve(&next, metas_size);
+    void *orders = arena_carve(&next, buddy_overhead(size));
+    histories->shared = arena_carve(&next, shared_size);
+    buddy_init(&histories->blocks, &histories->shared->blocks, region, size, orders);
     return 0;
 }
 
@@ -85,32 +90,32 @@ struct history *history_store_get(struct process *process, uint32_t cell)
 
 static uint32_t block_take(struct process *process, uint32_t cell, size_t size)
 {
-    spin_lock(&process->histories.lock);
+    spin_lock(&process->histories.shared->lock);
     const uint32_t block = buddy_take(&process->histories.blocks, size);
     if (block != 0) {
         process->histories.metas[block - 1] = cell;
     }
-    spin_unlock(&process->histories.lock);
+    spin_unlock(&process->histories.shared->lock);
     return block;
 }
 
 static void block_give(struct process *process, uint32_t block)
 {
-    spin_lock(&process->histories.lock);
+    spin_lock(&process->histories.shared->lock);
     buddy_give(&process->histories.blocks, block);
-    spin_unlock(&process->histories.lock);
+    spin_unlock(&process->histories.shared->lock);
 }
 
 /* The next block in use after the last search, and its cell; 0: none. */
 static uint32_t block_next(struct process *process, uint32_t *meta)
 {
     struct history_store *histories = &process->histories;
-    spin_lock(&histories->lock);
-    uint32_t block = buddy_next(&histories->blocks, histories->cursor + 1);
+    spin_lock(&histories->shared->lock);
+    uint32_t block = buddy_next(&histories->blocks, histories->shared->cursor + 1);
     block = block != 0 ? block : buddy_next(&histories->blocks, 1);
-    histories->cursor = block;
+    histories->shared->cursor = block;
     *meta = block != 0 ? histories->metas[block - 1] : 0;
-    spin_unlock(&histories->lock);
+    spin_unlock(&histories->shared->lock);
     return block;
 }
 

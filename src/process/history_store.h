@@ -17,14 +17,20 @@ struct history_place {
     uint32_t block; /* 0: none. Guarded by the lock */
 };
 
+/* What changes beside the logs. It has no pointers, as struct process_shared. */
+struct history_store_shared {
+    _Atomic uint32_t lock; /* guards the blocks; a log is guarded by the lock of its place */
+    uint32_t cursor;       /* where the last search for empty logs ended */
+    struct buddy_shared blocks;
+};
+
 /* The memory of the sliding logs. */
 struct history_store {
-    _Atomic uint32_t lock;        /* guards the blocks; a log is guarded by the lock of its place */
+    struct history_store_shared *shared;
     struct history_place *places; /* by cell; touched only for limits that are sliding logs */
     size_t places_size;
     struct buddy blocks;
     uint32_t *metas; /* by block: its cell */
-    uint32_t cursor; /* where the last search for empty logs ended */
     void *memory;
     size_t memory_size;
 };
@@ -32,8 +38,8 @@ struct history_store {
 struct process;
 struct evicted_report;
 
-/* 0 or -ENOMEM; history_store_close may be called whatever came of it. */
-int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count);
+/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. history_store_close may be called whatever came of it. */
+int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count, unsigned pages);
 void history_store_close(struct history_store *histories);
 
 /* A log is read, and its cell's state changed, under this lock. Unlocking publishes the log's end to checks. */

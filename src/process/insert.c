@@ -219,10 +219,10 @@ static uint32_t lock_any(struct process *process, const struct insertion *new)
 {
     const struct table *table = &process->table;
     /* In a full table the search for a key that can move reads sixteen sets in vain, for each key of a flood. */
-    const bool moves = load_relaxed(&table->key_count) < table->max_keys;
+    const bool moves = load_relaxed(&table->shared->key_count) < table->max_keys;
     const uint32_t at = insert_lock_room(process, new->hash, moves);
     /* Acquire: within the caller's RCU section; pairs with the publication in weir_set_policies. */
-    return at != TABLE_NONE ? at : lock_evicted(process, load_acquire(&process->policies), new);
+    return at != TABLE_NONE ? at : lock_evicted(process, process_policies(process), new);
 }
 
 /* Gives a locked cell to a key, and unlocks it. */

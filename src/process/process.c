@@ -9,18 +9,19 @@
 #include "process/evict.h"
 #include "process/sync_pool.h"
 
-int process_open(struct process *process, size_t max_keys, size_t max_log_units, bool fleet)
+int process_open(struct process *process, const struct process_options *options)
 {
     const size_t shared_size = arena_padded(sizeof(struct process_shared));
     const size_t ring_size = EVICTED_COUNT * sizeof(struct evicted_report);
+    const bool fleet = options->fleet;
     process->fleet = fleet;
     process->memory_size = shared_size + ring_size;
-    process->memory = pages_reserve(process->memory_size, false);
-    if (process->memory == NULL || table_open(&process->table, max_keys, fleet) != 0 ||
-        (fleet && syncs_open(&process->syncs, process->table.cell_count) != 0) ||
-        history_store_open(&process->histories, max_log_units, process->table.cell_count) != 0 ||
-        sketch_open(&process->sketch, max_keys, process->origin_ns) != 0 ||
-        top_denied_open(&process->top_denied, process->table.cell_count) != 0) {
+    process->memory = pages_reserve(process->memory_size, options->pages);
+    if (process->memory == NULL || table_open(&process->table, options->max_keys, fleet, options->pages) != 0 ||
+        (fleet && syncs_open(&process->syncs, process->table.cell_count, options->pages) != 0) ||
+        history_store_open(&process->histories, options->max_log_units, process->table.cell_count, options->pages) != 0 ||
+        sketch_open(&process->sketch, options->max_keys, options->origin_ns, options->pages) != 0 ||
+        top_denied_open(&process->top_denied, process->table.cell_count, options->pages) != 0) {
         process_close(process);
         return -ENOMEM;
     }
@@ -28,6 +29,7 @@ int process_open(struct process *process, size_t max_keys, size_t max_log_units,
     process->shared = arena_carve(&next, shared_size);
     process->evicted_ring = arena_carve(&next, ring_size);
     store_relaxed(&process->shared->nodes, 1);
+    process->shared->origin_ns = options->origin_ns;
     if (fleet) {
         memset((void *) process->evicted_ring, 0, ring_size); /* present from the beginning, as the table is */
     }
@@ -55,4 +57,5 @@ void process_close(struct process *process)
     history_store_close(&process->histories);
     pages_release(process->memory, process->memory_size);
     process->memory = NULL;
+    process->shared = NULL;
 }

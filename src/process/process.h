@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/compiler.h"
+#include "base/reference.h"
 #include "policy/policy_set.h"
 #include "process/evicted_sketch.h"
 #include "process/history_store.h"
@@ -35,8 +36,10 @@ struct evicted_reports {
  * processes see at different addresses.
  */
 struct process_shared {
-    _Atomic uint32_t nodes;   /* live nodes that share the limits; at least 1 */
-    _Atomic uint64_t news_ns; /* fleet time of the last good sync; 0: none yet */
+    struct reference policies; /* struct policy_set: see process_policies() */
+    uint64_t origin_ns;        /* of the buckets' times; see struct rule. Under the lock of policy changes */
+    _Atomic uint32_t nodes;    /* live nodes that share the limits; at least 1 */
+    _Atomic uint64_t news_ns;  /* fleet time of the last good sync; 0: none yet */
     /* Written by many threads from here on; the fields above are mostly read. */
     _Alignas(CACHE_LINE) struct evicted_reports evicted_reports;
     _Alignas(
@@ -51,10 +54,8 @@ struct process {
     struct table table;
     struct sync_states syncs; /* where there is a fleet */
     struct sketch sketch;
-    _Atomic(struct policy_set *) policies;
     const struct hash_secret *secret;      /* of the hashes of keys; the caller's */
     const struct record_hash *record_hash; /* of keys that Redis knows by a hash; the caller's */
-    uint64_t origin_ns;                    /* of the buckets' times; see struct rule */
     bool fleet;                            /* this process is a node of a fleet */
     uint64_t interval_ns;                  /* between two syncs */
     struct evicted_report *evicted_ring;   /* EVICTED_COUNT of them: see evicted_reports */
@@ -64,14 +65,28 @@ struct process {
     size_t memory_size;
 };
 
+/* The policies in force, for readers within a read section (thread/rcu.h), and for the thread that changes policies. */
+static inline struct policy_set *process_policies(const struct process *process)
+{
+    return reference_get(&process->shared->policies);
+}
+
 /* Whether the fleet shares a policy's limits. */
 static inline bool process_shares(const struct process *process, const struct policy *policy)
 {
     return process->fleet && policy->scope == WEIR_SCOPE_FLEET;
 }
 
-/* 0; -ENOMEM. Takes zeroed memory, but for origin_ns. */
-int process_open(struct process *process, size_t max_keys, size_t max_log_units, bool fleet);
+/* What process_open() takes. */
+struct process_options {
+    size_t max_keys, max_log_units;
+    bool fleet;
+    uint64_t origin_ns;
+    unsigned pages; /* 0; PAGES_SHARED: joined processes use the table too */
+};
+
+/* 0; -ENOMEM. Takes zeroed memory. */
+int process_open(struct process *process, const struct process_options *options);
 void process_close(struct process *process);
 
 /* Bytes of reserved address space. */

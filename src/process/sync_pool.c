@@ -23,7 +23,7 @@
 #define SAMPLE   8
 #define SEARCHES 4
 
-enum { PART_COMPACTS, PART_POOL, PARTS };
+enum { PART_COMPACTS, PART_POOL, PART_SHARED, PARTS };
 
 static size_t pool_count(size_t cell_count)
 {
@@ -35,7 +35,8 @@ static size_t sync_part_sizes(size_t cell_count, size_t sizes[PARTS])
 {
     sizes[PART_COMPACTS] = cell_count * sizeof(struct sync_compact);
     sizes[PART_POOL] = pool_count(cell_count) * sizeof(struct sync_full);
-    return arena_padded(sizes[PART_COMPACTS]) + arena_padded(sizes[PART_POOL]);
+    sizes[PART_SHARED] = sizeof(struct sync_states_shared);
+    return arena_padded(sizes[PART_COMPACTS]) + arena_padded(sizes[PART_POOL]) + arena_padded(sizes[PART_SHARED]);
 }
 
 size_t syncs_size(size_t cell_count)
@@ -44,7 +45,7 @@ size_t syncs_size(size_t cell_count)
     return sync_part_sizes(cell_count, sizes);
 }
 
-int syncs_open(struct sync_states *syncs, size_t cell_count)
+int syncs_open(struct sync_states *syncs, size_t cell_count, unsigned pages)
 {
     size_t sizes[PARTS];
     syncs->memory_size = sync_part_sizes(cell_count, sizes);
@@ -52,15 +53,16 @@ int syncs_open(struct sync_states *syncs, size_t cell_count)
     syncs->all = syncs->count == cell_count;
     syncs->spills_size = cell_count * sizeof(*syncs->spills);
     syncs->tails_size = cell_count * sizeof(*syncs->tails);
-    syncs->memory = pages_reserve(syncs->memory_size, true);
-    syncs->spills = pages_reserve_sparse(syncs->spills_size);
-    syncs->tails = pages_reserve_sparse(syncs->tails_size);
+    syncs->memory = pages_reserve(syncs->memory_size, pages | PAGES_PRESENT);
+    syncs->spills = pages_reserve(syncs->spills_size, pages | PAGES_SPARSE);
+    syncs->tails = pages_reserve(syncs->tails_size, pages | PAGES_SPARSE);
     if (syncs->memory == NULL || syncs->spills == NULL || syncs->tails == NULL) {
         return -ENOMEM;
     }
     unsigned char *next = syncs->memory;
     syncs->compacts = arena_carve(&next, sizes[PART_COMPACTS]);
     syncs->pool = arena_carve(&next, sizes[PART_POOL]);
+    syncs->shared = arena_carve(&next, sizes[PART_SHARED]);
     for (uint32_t i = 0; i < syncs->count; i++) {
         store_relaxed(&syncs->pool[i].cell, syncs->all ? i : TABLE_NONE);
         store_relaxed(&syncs->pool[i].allowance.seq, SEQ_NONE);
@@ -126,7 +128,7 @@ void sync_begin(struct process *process, uint32_t cell, const struct policy *pol
     compact->key_length = kept.length;
     detach(syncs, cell, 0);
     /* Relaxed: the number only has to be new. */
-    store_relaxed(&compact->residency, (add_relaxed(&syncs->incarnations, 1) + 1) << RESIDENCY_SHIFT);
+    store_relaxed(&compact->residency, (add_relaxed(&syncs->shared->incarnations, 1) + 1) << RESIDENCY_SHIFT);
     store_relaxed(&compact->now, 0);
     store_relaxed(&compact->before, 0);
     store_relaxed(&compact->acked_at, 0);
@@ -257,9 +259,9 @@ static uint32_t oldest_sync(struct sync_states *syncs, uint32_t round)
     uint32_t oldest = syncs->count;
     uint32_t oldest_age = 0;
     for (unsigned i = 0; i < SAMPLE; i++) {
-        const uint32_t index = syncs->hand;
+        const uint32_t index = syncs->shared->hand;
         const struct sync_full *sync = &syncs->pool[index];
-        syncs->hand = index + 1 < syncs->count ? index + 1 : 0;
+        syncs->shared->hand = index + 1 < syncs->count ? index + 1 : 0;
         const uint32_t age = load_relaxed(&sync->cell) == TABLE_NONE ? UINT32_MAX : round - sync->round;
         if (age > oldest_age) {
             oldest = index;
@@ -268,7 +270,7 @@ static uint32_t oldest_sync(struct sync_states *syncs, uint32_t round)
     }
     /* The next search begins here. */
     for (uint32_t i = 0; i < SAMPLE; i++) {
-        const uint32_t next = syncs->hand + i;
+        const uint32_t next = syncs->shared->hand + i;
         prefetch_line(&syncs->pool[next < syncs->count ? next : next - syncs->count].cell);
     }
     return oldest;

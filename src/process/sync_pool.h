@@ -20,8 +20,8 @@
 #include "process/process.h"
 #include "process/sync_state.h"
 
-/* 0 or -ENOMEM. */
-int syncs_open(struct sync_states *syncs, size_t cell_count);
+/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. */
+int syncs_open(struct sync_states *syncs, size_t cell_count, unsigned pages);
 void syncs_close(struct sync_states *syncs);
 
 /* Bytes of the arrays for so many cells, without what is only present where it is used. */

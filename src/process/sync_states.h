@@ -12,13 +12,18 @@ struct sync_compact;
 struct sync_full;
 struct sync_spill;
 
+/* What changes beside the states. It has no pointers, as struct process_shared. */
+struct sync_states_shared {
+    _Atomic uint64_t incarnations;
+    uint32_t hand; /* where the next search for a full state to demote begins; the background thread's own */
+};
+
 struct sync_states {
+    struct sync_states_shared *shared;
     struct sync_compact *compacts; /* one per cell */
     struct sync_full *pool;
     uint32_t count; /* of the pool */
     bool all;       /* every cell has a full state, at its index */
-    uint32_t hand;  /* where the next search for a full state to demote begins; the background thread's own */
-    _Atomic uint64_t incarnations;
     struct sync_spill *spills; /* by cell; touched if EVENT_REFUNDED or COMPACT_SPILLED says so */
     size_t spills_size;
     struct key_tail *tails; /* by cell; touched for keys longer than COMPACT_KEY */

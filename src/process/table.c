@@ -19,7 +19,7 @@
 #define FLEET_KEYS    5
 
 /* The parts of a table's memory, in this order. */
-enum { PART_CELLS, PART_METAS, PART_GUARDS, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
+enum { PART_CELLS, PART_METAS, PART_GUARDS, PART_SHARED, PART_DIRTY, PART_URGENT, PART_DEFERRED, PARTS };
 
 static size_t sets_for(size_t max_keys, bool fleet)
 {
@@ -36,6 +36,7 @@ static size_t table_part_sizes(size_t set_count, bool fleet, size_t sizes[PARTS]
     sizes[PART_CELLS] = cells * sizeof(struct cell);
     sizes[PART_METAS] = cells * sizeof(struct cell_meta);
     sizes[PART_GUARDS] = set_count * sizeof(struct set_guard);
+    sizes[PART_SHARED] = sizeof(struct table_shared);
     sizes[PART_DIRTY] = sizes[PART_URGENT] = sizes[PART_DEFERRED] = bitmap_bytes;
     for (size_t i = 0; i < PARTS; i++) {
         sum += arena_padded(sizes[i]);
@@ -54,7 +55,7 @@ size_t table_size(size_t max_keys, bool fleet)
     return table_part_sizes(sets_for(max_keys, fleet), fleet, sizes);
 }
 
-int table_open(struct table *table, size_t max_keys, bool fleet)
+int table_open(struct table *table, size_t max_keys, bool fleet, unsigned pages)
 {
     memset(table, 0, sizeof(*table));
     size_t sizes[PARTS];
@@ -62,7 +63,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     table->set_count = sets_for(max_keys, fleet);
     table->cell_count = table->set_count * SET_CELLS;
     table->memory_size = table_part_sizes(table->set_count, fleet, sizes);
-    table->memory = pages_reserve(table->memory_size, true);
+    table->memory = pages_reserve(table->memory_size, pages | PAGES_PRESENT);
     if (table->memory == NULL) {
         return -ENOMEM;
     }
@@ -70,6 +71,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet)
     table->cells = arena_carve(&next, sizes[PART_CELLS]);
     table->metas = arena_carve(&next, sizes[PART_METAS]);
     table->guards = arena_carve(&next, sizes[PART_GUARDS]);
+    table->shared = arena_carve(&next, sizes[PART_SHARED]);
     if (fleet) {
         bitmap_init(&table->dirty, arena_carve(&next, sizes[PART_DIRTY]), table->cell_count);
         bitmap_init(&table->urgent, arena_carve(&next, sizes[PART_URGENT]), table->cell_count);
@@ -140,7 +142,7 @@ struct state table_vacate(struct table *table, uint32_t at)
     struct cell *cell = &table->cells[at];
     const uint64_t hash = load_relaxed(&cell->hash);
     if (hash != 0) {
-        (void) add_relaxed(&table->key_count, (uint64_t) -1);
+        (void) add_relaxed(&table->shared->key_count, (uint64_t) -1);
     }
     /* [T1][T2] before the generation: a thread that reads the new generation then finds the hash gone. */
     store_release(&cell->hash, 0);

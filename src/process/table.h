@@ -68,7 +68,14 @@ struct set_guard {
 
 _Static_assert(sizeof(struct set_guard) == sizeof(uint32_t), "memory of every set");
 
+/* What changes of a table beside its arrays. It has no pointers, as struct process_shared. */
+struct table_shared {
+    /* Written for every new key alone: on a cache line of its own. An estimate for insert.c and statistics. */
+    _Alignas(CACHE_LINE) _Atomic uint64_t key_count;
+};
+
 struct table {
+    struct table_shared *shared;
     size_t set_count, cell_count;
     size_t max_keys; /* keys that have room */
     struct cell *cells;
@@ -79,12 +86,10 @@ struct table {
     struct bitmap deferred;   /* cells with unreported units that can wait */
     void *memory;
     size_t memory_size;
-    /* Written for every new key alone: on a cache line of its own. An estimate for insert.c and statistics. */
-    _Alignas(64) _Atomic uint64_t key_count;
 };
 
-/* 0 or -ENOMEM. At `max_keys` keys nearly every key finds a cell. `fleet`: with bitmaps. */
-int table_open(struct table *table, size_t max_keys, bool fleet);
+/* 0 or -ENOMEM. At `max_keys` keys nearly every key finds a cell. `fleet`: with bitmaps. `pages`: 0 or PAGES_SHARED. */
+int table_open(struct table *table, size_t max_keys, bool fleet, unsigned pages);
 void table_close(struct table *table);
 
 static inline size_t table_first_set(const struct table *table, uint64_t hash)
@@ -256,7 +261,7 @@ static inline void table_fill(struct table *table, uint32_t at, uint64_t hash, s
 /* Counts keys that table_fill() has added. Relaxed: statistics, and an estimate. */
 static inline void table_count_keys(struct table *table, uint64_t count)
 {
-    (void) add_relaxed(&table->key_count, count);
+    (void) add_relaxed(&table->shared->key_count, count);
 }
 
 /*

@@ -13,34 +13,33 @@ _Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_NAME_TEXT_SIZE, "a key's text fits"
 _Static_assert(WEIR_TOP_OFFENDERS <= TOP_K_COUNT, "there are as many");
 _Static_assert(1 + KEY_NAME_SIZE <= TOP_K_KEY_SIZE, "a key, after its flags");
 
-int top_denied_open(struct top_denied *top_denied, size_t cell_count)
+int top_denied_open(struct top_denied *top_denied, size_t cell_count, unsigned pages)
 {
-    const size_t bits_size = bitmap_size(cell_count) * sizeof(uint64_t);
-    const size_t all_lists_size = (WEIR_MAX_POLICIES + 1) * sizeof(struct top_k);
+    const size_t bits_size = arena_padded(bitmap_size(cell_count) * sizeof(uint64_t));
+    const size_t all_lists_size = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct top_k));
+    const size_t shared_size = arena_padded(sizeof(struct top_denied_shared));
     top_denied->cell_count = (uint32_t) cell_count;
     top_denied->entries_size = cell_count * sizeof(struct denied_entry);
-    top_denied->lists_size = all_lists_size + bits_size;
-    top_denied->entries = pages_reserve_sparse(top_denied->entries_size);
+    top_denied->lists_size = all_lists_size + bits_size + shared_size;
+    top_denied->entries = pages_reserve(top_denied->entries_size, pages | PAGES_SPARSE);
     /* Of the lists only those of policies that deny are ever present. */
-    top_denied->lists_memory = pages_reserve_sparse(top_denied->lists_size);
+    top_denied->lists_memory = pages_reserve(top_denied->lists_size, pages | PAGES_SPARSE);
     if (top_denied->entries == NULL || top_denied->lists_memory == NULL) {
         return -ENOMEM;
     }
-    const int result = pthread_mutex_init(&top_denied->lock, NULL);
-    if (result != 0) {
-        return -result;
-    }
-    top_denied->lists = top_denied->lists_memory;
-    bitmap_init(&top_denied->denied,
-                (_Atomic uint64_t *) (void *) ((unsigned char *) top_denied->lists_memory + all_lists_size),
-                cell_count);
-    return 0;
+    unsigned char *next = top_denied->lists_memory;
+    struct top_k *lists = arena_carve(&next, all_lists_size);
+    bitmap_init(&top_denied->denied, arena_carve(&next, bits_size), cell_count);
+    top_denied->shared = arena_carve(&next, shared_size);
+    const int result = pthread_mutex_init(&top_denied->shared->lock, NULL);
+    top_denied->lists = result == 0 ? lists : NULL;
+    return -result;
 }
 
 void top_denied_close(struct top_denied *top_denied)
 {
     if (top_denied->lists != NULL) {
-        (void) pthread_mutex_destroy(&top_denied->lock);
+        (void) pthread_mutex_destroy(&top_denied->shared->lock);
     }
     pages_release(top_denied->entries, top_denied->entries_size);
     pages_release(top_denied->lists_memory, top_denied->lists_size);
@@ -53,8 +52,8 @@ void top_denied_close(struct top_denied *top_denied)
 static void request_collection(struct top_denied *top_denied, uint32_t cell)
 {
     bitmap_set(&top_denied->denied, cell);     /* [O3] */
-    if (load_seq_cst(&top_denied->any) == 0) { /* [O3]; mostly read: no write to a shared line */
-        (void) exchange_seq_cst(&top_denied->any, 1);
+    if (load_seq_cst(&top_denied->shared->any) == 0) { /* [O3]; mostly read: no write to a shared line */
+        (void) exchange_seq_cst(&top_denied->shared->any, 1);
     }
 }
 
@@ -63,7 +62,7 @@ static void drop_units(struct top_denied *top_denied, uint32_t cell)
 {
     struct denied_entry *entry = &top_denied->entries[cell];
     if (load_relaxed(&entry->units) != 0) {
-        (void) add_relaxed(&top_denied->evicted_denied_units, exchange_seq_cst(&entry->units, 0));
+        (void) add_relaxed(&top_denied->shared->evicted_denied_units, exchange_seq_cst(&entry->units, 0));
     }
 }
 
@@ -140,7 +139,7 @@ static void count_cell(struct process *process, uint32_t cell)
         return;
     }
     if (naming == NAMING_NONE) {
-        (void) add_relaxed(&top_denied->evicted_denied_units, units); /* the cell got another key during a denial */
+        (void) add_relaxed(&top_denied->shared->evicted_denied_units, units); /* the cell got another key during a denial */
         return;
     }
     /* Keys that differ in their flags alone are different keys. */
@@ -151,8 +150,8 @@ static void count_cell(struct process *process, uint32_t cell)
     if (top_denied->recent != NULL) {
         top_k_add(&top_denied->recent[group], key, (size_t) 1 + entry->key.length, units);
     }
-    top_denied->highest = (uint32_t) max_u64(top_denied->highest, group);
-    counter_add(&top_denied->denied_units, units);
+    top_denied->shared->highest = (uint32_t) max_u64(top_denied->shared->highest, group);
+    counter_add(&top_denied->shared->denied_units, units);
 }
 
 static void collect_cell(struct process *process, uint32_t cell)
@@ -176,7 +175,7 @@ static bool collect_until(struct process *process, uint32_t end, uint32_t *room)
 {
     struct top_denied *top_denied = &process->top_denied;
     for (; *room != 0; (*room)--) {
-        const uint32_t cell = bitmap_next(&top_denied->denied, &top_denied->cursor, end);
+        const uint32_t cell = bitmap_next(&top_denied->denied, &top_denied->shared->cursor, end);
         if (cell == BITMAP_NONE) {
             return true;
         }
@@ -189,24 +188,24 @@ static bool collect_until(struct process *process, uint32_t end, uint32_t *room)
 static void collect_denials(struct process *process)
 {
     struct top_denied *top_denied = &process->top_denied;
-    const uint32_t first = top_denied->cursor;
+    const uint32_t first = top_denied->shared->cursor;
     uint32_t room = TOP_DENIED_MOST;
-    if (load_relaxed(&top_denied->any) == 0 || exchange_seq_cst(&top_denied->any, 0) == 0) { /* [O3] before the bits */
+    if (load_relaxed(&top_denied->shared->any) == 0 || exchange_seq_cst(&top_denied->shared->any, 0) == 0) { /* [O3] before the bits */
         return;
     }
     bool all = collect_until(process, top_denied->cell_count, &room);
     if (all) {
-        top_denied->cursor = 0;
+        top_denied->shared->cursor = 0;
         all = collect_until(process, first, &room);
     }
     if (!all) {
-        (void) exchange_seq_cst(&top_denied->any, 1);
+        (void) exchange_seq_cst(&top_denied->shared->any, 1);
     }
 }
 
 static void halve(struct top_denied *top_denied, uint64_t times)
 {
-    for (uint32_t group = 0; group <= top_denied->highest; group++) {
+    for (uint32_t group = 0; group <= top_denied->shared->highest; group++) {
         if (top_denied->lists[group].total != 0) {
             top_k_halve(&top_denied->lists[group], times);
         }
@@ -216,29 +215,29 @@ static void halve(struct top_denied *top_denied, uint64_t times)
 void top_denied_step(struct process *process, uint64_t monotonic_ns)
 {
     struct top_denied *top_denied = &process->top_denied;
-    if (monotonic_ns < top_denied->next_ns || pthread_mutex_trylock(&top_denied->lock) != 0) {
+    if (monotonic_ns < top_denied->shared->next_ns || pthread_mutex_trylock(&top_denied->shared->lock) != 0) {
         return; /* a reader has it: next time */
     }
-    top_denied->next_ns = monotonic_ns + TOP_DENIED_EVERY_NS;
-    if (top_denied->halve_ns == 0) {
-        top_denied->halve_ns = monotonic_ns + TOP_DENIED_HALF_LIFE_NS;
+    top_denied->shared->next_ns = monotonic_ns + TOP_DENIED_EVERY_NS;
+    if (top_denied->shared->halve_ns == 0) {
+        top_denied->shared->halve_ns = monotonic_ns + TOP_DENIED_HALF_LIFE_NS;
     }
     /* Halved first: what is collected now was denied since. */
-    if (monotonic_ns >= top_denied->halve_ns) {
-        const uint64_t times = (monotonic_ns - top_denied->halve_ns) / TOP_DENIED_HALF_LIFE_NS + 1;
-        top_denied->halve_ns += times * TOP_DENIED_HALF_LIFE_NS;
+    if (monotonic_ns >= top_denied->shared->halve_ns) {
+        const uint64_t times = (monotonic_ns - top_denied->shared->halve_ns) / TOP_DENIED_HALF_LIFE_NS + 1;
+        top_denied->shared->halve_ns += times * TOP_DENIED_HALF_LIFE_NS;
         halve(top_denied, times);
     }
     collect_denials(process);
-    (void) pthread_mutex_unlock(&top_denied->lock);
+    (void) pthread_mutex_unlock(&top_denied->shared->lock);
 }
 
 void top_denied_read(struct process *process, weir_policy_id group, struct top_k *out)
 {
     struct top_denied *top_denied = &process->top_denied;
-    (void) pthread_mutex_lock(&top_denied->lock);
+    (void) pthread_mutex_lock(&top_denied->shared->lock);
     *out = top_denied->lists[group];
-    (void) pthread_mutex_unlock(&top_denied->lock);
+    (void) pthread_mutex_unlock(&top_denied->shared->lock);
 }
 
 size_t top_denied_list(const struct top_k *list, const weir_key_form *form, weir_offender *out, size_t most)

@@ -61,21 +61,26 @@ struct denied_entry {
 
 enum { NAMING_NONE, NAMING_BEGUN, NAMING_DONE };
 
-struct top_denied {
-    struct denied_entry *entries; /* by cell; touched only for keys that are denied */
-    struct bitmap denied;         /* cells to be collected */
-    _Atomic uint32_t any;         /* 1: `denied` is not empty */
-    uint32_t cell_count;
-    pthread_mutex_t lock; /* guards the lists */
-    struct top_k *lists;  /* by the group's id */
-    struct top_k *recent; /* lists since the denial log last took them; the background thread's own. NULL: no log */
+/* What changes beside the entries and the lists. It has no pointers, as struct process_shared. */
+struct top_denied_shared {
+    _Atomic uint32_t any; /* 1: `denied` is not empty */
     uint32_t highest;     /* the greatest id of a list that is not empty */
+    pthread_mutex_t lock; /* guards the lists */
     /* The background thread's own. */
     uint32_t cursor;
     uint64_t next_ns, halve_ns; /* monotonic; 0: it has not begun */
     /* Statistics. */
     _Atomic uint64_t denied_units;         /* in the lists; by the background thread */
     _Atomic uint64_t evicted_denied_units; /* of keys that were evicted first */
+};
+
+struct top_denied {
+    struct top_denied_shared *shared;
+    struct denied_entry *entries; /* by cell; touched only for keys that are denied */
+    struct bitmap denied;         /* cells to be collected */
+    uint32_t cell_count;
+    struct top_k *lists;  /* by the group's id */
+    struct top_k *recent; /* lists since the denial log last took them; the background thread's own. NULL: no log */
     void *lists_memory;
     size_t entries_size, lists_size;
 };
@@ -83,8 +88,8 @@ struct top_denied {
 struct process;
 struct policy;
 
-/* 0; -ENOMEM. Takes zeroed memory; top_denied_close may be called whatever came of it. */
-int top_denied_open(struct top_denied *top_denied, size_t cell_count);
+/* 0; -ENOMEM. Takes zeroed memory; `pages`: 0 or PAGES_SHARED. top_denied_close may be called whatever came of it. */
+int top_denied_open(struct top_denied *top_denied, size_t cell_count, unsigned pages);
 void top_denied_close(struct top_denied *top_denied);
 
 /* Writes the name of a key before it is denied; once for each stay. The cell is that of the policy's first limit. */

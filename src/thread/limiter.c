@@ -26,9 +26,10 @@ static size_t slots_per_thread(size_t max_keys, uint32_t max_threads)
     return slots;
 }
 
-int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet)
+int limiter_open(struct limiter *limiter, const struct limiter_options *options)
 {
-    const size_t slots = slots_per_thread(max_keys, max_threads);
+    const size_t slots = slots_per_thread(options->process.max_keys, options->max_threads);
+    const uint32_t max_threads = options->max_threads;
     const size_t slots_size = slots * sizeof(struct slot);
     const size_t accounts_size = slots * sizeof(struct slot_account);
     const size_t tallies_size = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
@@ -40,20 +41,22 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
     const size_t thread_size = thread_shared_size + slots_size + accounts_size + tallies_size + recent_size +
                                tags_size + busy_size + snapshots_size;
     const size_t shared_size = arena_padded(sizeof(struct limiter_shared));
-    const size_t threads_size = arena_padded(max_threads * sizeof(struct weir_thread));
+    const size_t joined_size = arena_padded(options->max_processes * sizeof(struct joined_process));
 
-    if (process_open(&limiter->process, max_keys, max_log_units, fleet) != 0) {
+    if (process_open(&limiter->process, &options->process) != 0) {
         return -ENOMEM;
     }
-    limiter->memory_size = shared_size + threads_size + max_threads * thread_size;
-    limiter->memory = pages_reserve(limiter->memory_size, false);
-    if (limiter->memory == NULL) {
+    limiter->memory_size = shared_size + joined_size + max_threads * thread_size;
+    limiter->memory = pages_reserve(limiter->memory_size, options->process.pages);
+    limiter->threads_size = max_threads * sizeof(struct weir_thread);
+    limiter->threads = pages_reserve(limiter->threads_size, 0);
+    if (limiter->memory == NULL || limiter->threads == NULL) {
         limiter_close(limiter);
         return -ENOMEM;
     }
     unsigned char *next = limiter->memory;
     limiter->shared = arena_carve(&next, shared_size);
-    limiter->threads = arena_carve(&next, threads_size);
+    limiter->joined = arena_carve(&next, joined_size);
     for (uint32_t i = 0; i < max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         t->limiter = limiter;
@@ -72,7 +75,10 @@ int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads,
         t->snapshots = arena_carve(&next, snapshots_size);
     }
     limiter->max_threads = max_threads;
-    limiter->grants = barrier_available();
+    limiter->max_processes = options->max_processes;
+    limiter->reach = options->max_processes > 1 ? BARRIER_JOINED : BARRIER_OWN;
+    limiter->grants = barrier_available(limiter->reach);
+    limiter->joined_as = joined_enter(limiter);
     return 0;
 }
 
@@ -80,5 +86,7 @@ void limiter_close(struct limiter *limiter)
 {
     process_close(&limiter->process);
     pages_release(limiter->memory, limiter->memory_size);
+    pages_release(limiter->threads, limiter->threads_size);
     limiter->memory = NULL;
+    limiter->threads = NULL;
 }

@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #include "process/process.h"
+#include "base/barrier.h"
+#include "thread/joined.h"
 #include "thread/thread.h"
 #include "thread/tick.h"
 
@@ -34,8 +36,13 @@ struct limiter_shared {
 struct limiter {
     struct limiter_shared *shared;
     struct process process;
-    struct weir_thread *threads; /* max_threads of them */
+    struct weir_thread *threads; /* max_threads of them; this process's own, as they have pointers */
+    size_t threads_size;
     uint32_t max_threads;
+    struct joined_process *joined; /* max_processes of them */
+    uint32_t max_processes;
+    uint32_t joined_as; /* the index of this process among them */
+    enum barrier_reach reach;
     const weir_clock *clock;
     uint64_t tick_ns;
     bool host_time; /* time moves only in weir_poll */
@@ -45,8 +52,15 @@ struct limiter {
     struct limiter *watched_next; /* list of handle.c */
 };
 
-/* 0; -ENOMEM. Takes zeroed memory, but for process.origin_ns. */
-int limiter_open(struct limiter *limiter, size_t max_keys, uint32_t max_threads, size_t max_log_units, bool fleet);
+/* What limiter_open() takes. */
+struct limiter_options {
+    struct process_options process;
+    uint32_t max_threads;
+    uint32_t max_processes; /* 1: the limiter is not shared */
+};
+
+/* 0; -ENOMEM. Takes zeroed memory. */
+int limiter_open(struct limiter *limiter, const struct limiter_options *options);
 void limiter_close(struct limiter *limiter);
 
 #endif

@@ -61,13 +61,21 @@ static inline struct policy_snapshot *policy_snapshot_place(const struct weir_th
     return &t->snapshots[id % POLICY_SNAPSHOTS_KEPT];
 }
 
+/* Drops all snapshots of a handle: those of another process name a policy at the address where that process sees it. */
+static inline void policy_snapshot_drop(const struct weir_thread *t)
+{
+    for (size_t i = 0; i < POLICY_SNAPSHOTS_KEPT; i++) {
+        t->snapshots[i].epoch = 0;
+    }
+}
+
 /* Caches a snapshot that holds for all keys of its policy: no key has an entry of its own. */
 static inline void policy_snapshot_keep(struct weir_thread *t, const struct policy_set *set,
                                         const struct policy_snapshot *snapshot, uint32_t epoch)
 {
     /* Relaxed: whether there are any entries. */
     if (epoch != EPOCH_ASLEEP && snapshot->limit_at.kind != LIMIT_SNAPSHOT_NONE && !snapshot->policy->fine_clock &&
-        load_relaxed(&set->overrides) == NULL) {
+        policy_set_overrides(set) == NULL) {
         struct policy_snapshot *place = policy_snapshot_place(t, snapshot->policy->id);
         *place = *snapshot;
         place->epoch = epoch;

@@ -78,7 +78,7 @@ void rcu_synchronize(struct limiter *limiter)
         wait_a_moment(&looks);
     }
     if (limiter->grants) {
-        barrier_all_threads(); /* [R1] */
+        barrier_all_threads(limiter->reach); /* [R1] */
     } else {
         fence_seq_cst(); /* [R1] */
     }

@@ -183,7 +183,7 @@ static bool settle_hash(struct limiter *limiter, const struct weir_thread *excep
         if (count == 0) {
             continue;
         }
-        barrier_all_threads(); /* [S1] */
+        barrier_all_threads(limiter->reach); /* [S1] */
         for (size_t i = 0; i < count; i++) {
             settle_slot(locked[i].thread, locked[i].index);
             slot_unlock(&locked[i].thread->accounts[locked[i].index]);
@@ -322,7 +322,7 @@ size_t settle_lapsed(struct limiter *limiter)
             if (count == 0) {
                 continue;
             }
-            barrier_all_threads(); /* [S1] */
+            barrier_all_threads(limiter->reach); /* [S1] */
             for (size_t i = 0; i < count; i++) {
                 settle_slot(t, taken[i]);
                 slot_unlock(&t->accounts[taken[i]]);

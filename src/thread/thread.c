@@ -10,15 +10,23 @@
 #include "thread/thread.h"
 
 #include "thread/limiter.h"
+#include "thread/policy_snapshot.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
+
+/* A word for thread_shared.owner of this process. */
+static uint64_t owner_word(const struct limiter *limiter, uint64_t state)
+{
+    return (uint64_t) limiter->joined_as << HANDLE_PROCESS_SHIFT | state;
+}
 
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 {
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         uint64_t free = HANDLE_FREE;
-        if (load_relaxed(&t->shared->owner) == HANDLE_FREE && cas_acquire(&t->shared->owner, &free, owner)) {
+        if (load_relaxed(&t->shared->owner) == HANDLE_FREE && cas_acquire(&t->shared->owner, &free, owner_word(limiter, owner))) {
+            policy_snapshot_drop(t);
             (void) add_relaxed(&limiter->shared->line.thread_count, 1);
             uint32_t high = load_relaxed(&limiter->shared->thread_high);
             /* Publishes the slots' set-up to settlers, which load thread_high with acquire. */
@@ -38,9 +46,11 @@ static void slot_lock_owner(struct slot_account *account)
     }
 }
 
-static bool is_attached(uint64_t owner)
+/* Whether this process has the handle, and no thread detaches it. */
+static bool is_attached(const struct weir_thread *t, uint64_t owner)
 {
-    return owner != HANDLE_FREE && owner != HANDLE_LEAVING;
+    const uint64_t state = owner & HANDLE_STATE_MASK;
+    return state != HANDLE_FREE && state != HANDLE_LEAVING && handle_process(owner) == t->limiter->joined_as;
 }
 
 /* Detaches a handle whose owner this thread has set to HANDLE_LEAVING. */
@@ -60,8 +70,8 @@ static void leave(struct weir_thread *t)
 void thread_detach(struct weir_thread *t)
 {
     uint64_t owner = load_relaxed(&t->shared->owner);
-    while (is_attached(owner)) {
-        if (cas_acquire(&t->shared->owner, &owner, HANDLE_LEAVING)) {
+    while (is_attached(t, owner)) {
+        if (cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_LEAVING))) {
             leave(t);
             return;
         }
@@ -70,9 +80,10 @@ void thread_detach(struct weir_thread *t)
 
 void thread_detach_bound(struct weir_thread *t, uint64_t token)
 {
-    uint64_t owner = token;
+    uint64_t owner = owner_word(t->limiter, token);
     /* Relaxed: a thread sees its own stores. A handle that was given back and attached anew has another token. */
-    if (load_relaxed(&t->shared->owner) == token && cas_acquire(&t->shared->owner, &owner, HANDLE_LEAVING)) {
+    if (load_relaxed(&t->shared->owner) == owner &&
+        cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_LEAVING))) {
         leave(t);
     }
 }
@@ -80,6 +91,7 @@ void thread_detach_bound(struct weir_thread *t, uint64_t token)
 void thread_unbind(struct weir_thread *t)
 {
     uint64_t owner = load_relaxed(&t->shared->owner);
-    while (is_attached(owner) && !cas_acquire(&t->shared->owner, &owner, HANDLE_UNBOUND)) {
+    while (is_attached(t, owner) &&
+           !cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_UNBOUND))) {
     }
 }

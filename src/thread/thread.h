@@ -29,10 +29,22 @@ struct tally {
     _Atomic uint64_t would_deny; /* of `allowed`: in shadow mode */
 };
 
-/* thread_shared.owner is one of these, or the token of the thread that the handle is bound to (handle.h). */
-#define HANDLE_FREE    UINT64_C(0) /* the place can be attached to */
+/*
+ * The low bits of thread_shared.owner are one of these, or the token of the thread that the handle is bound to
+ * (handle.h). The bits from HANDLE_PROCESS_SHIFT on are the index of the process that has the handle (joined.h).
+ */
+#define HANDLE_FREE    UINT64_C(0) /* the place can be attached to; the whole word is 0 */
 #define HANDLE_UNBOUND UINT64_C(1) /* attached, and bound to no thread: weir_unbind */
 #define HANDLE_LEAVING UINT64_C(2) /* being detached, by the thread that set this */
+
+#define HANDLE_PROCESS_SHIFT 48
+#define HANDLE_STATE_MASK    ((UINT64_C(1) << HANDLE_PROCESS_SHIFT) - 1)
+
+/* The process that has the handle; only where the handle is not free. */
+static inline uint32_t handle_process(uint64_t owner)
+{
+    return (uint32_t) (owner >> HANDLE_PROCESS_SHIFT);
+}
 
 struct process;
 struct slot;
@@ -46,7 +58,7 @@ struct limiter;
  * it may lie in memory that two processes see at different addresses. A struct weir_thread does not change after open.
  */
 struct thread_shared {
-    _Alignas(CACHE_LINE) _Atomic uint64_t owner; /* HANDLE_*, or a token */
+    _Alignas(CACHE_LINE) _Atomic uint64_t owner; /* HANDLE_FREE; or HANDLE_* or a token, with a process */
     /* Counters of the owner. */
     _Atomic uint64_t slow_count;
     uint64_t looked_count;      /* slow_count when it last looked at the clock */
@@ -88,7 +100,7 @@ static inline bool thread_wants_look(const struct weir_thread *t)
 
 /* A handle for the calling thread, with this owner: its token, or HANDLE_UNBOUND. NULL: all are in use. */
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner);
-/* Detaches a handle; does nothing where it is not attached, or another thread is detaching it. */
+/* Detaches a handle of this process; does nothing where it is not attached, or another thread is detaching it. */
 void thread_detach(struct weir_thread *t);
 /* Detaches a handle that is bound to the calling thread, by its token; does nothing where the handle is not. */
 void thread_detach_bound(struct weir_thread *t, uint64_t token);

@@ -83,7 +83,7 @@ static uint64_t next_source(struct traffic *traffic)
 static bool is_held(const struct traffic *traffic, const weir_key *key)
 {
     rcu_enter(traffic->t);
-    const struct policy_set *set = load_acquire(&traffic->w->limiter.process.policies);
+    const struct policy_set *set = process_policies(&traffic->w->limiter.process);
     const uint64_t hash = cell_hash(policy_set_by_id(set, traffic->policy), key, 0);
     rcu_leave(traffic->t);
     return table_find(&traffic->w->limiter.process.table, hash) != TABLE_NONE;

@@ -258,7 +258,7 @@ static bool told_of(const struct play *p, const weir_key *key)
     const struct process *process = &p->shared->limiter.process;
     bool counts = true;
     rcu_enter(p->shared_thread);
-    const struct policy *policy = check_policy(process, load_acquire(&process->policies), key);
+    const struct policy *policy = check_policy(process, process_policies(process), key);
     for (size_t l = 0; l < policy->limit_count; l++) {
         const uint32_t at = table_find(&process->table, cell_hash(policy, key, l));
         const struct sync_full *sync = at != TABLE_NONE ? sync_of(&process->syncs, at) : NULL;
@@ -335,7 +335,7 @@ static void play_begin(struct play *p, uint64_t *rng)
     }
     poll_both(p);
     pass(p, 2 * delay_ns, 2);
-    assert_true(p->shared->fleet.clock.known);
+    assert_true(p->shared->fleet->clock.known);
     if (calendar) {
         use_keys(p);
     }
@@ -437,16 +437,16 @@ static bool outage_now(const struct play *p, size_t policy, size_t key)
 {
     rcu_enter(p->shared_thread);
     const struct process *process = &p->shared->limiter.process;
-    const struct policy *its = check_policy(process, load_acquire(&process->policies), &p->shared_keys[policy][key]);
+    const struct policy *its = check_policy(process, process_policies(process), &p->shared_keys[policy][key]);
     const bool fleet = load_relaxed(&its->outage_mode) == OUTAGE_MODE_NONE;
     rcu_leave(p->shared_thread);
-    return !fleet || load_relaxed(&p->shared->fleet.stats.link) != WEIR_LINK_UP;
+    return !fleet || load_relaxed(&p->shared->fleet->stats.link) != WEIR_LINK_UP;
 }
 
 /* weir_reset, with the time it waits for an answer passing for both. */
 static void reset_both(struct play *p, size_t policy, size_t key)
 {
-    struct fleet *fleet = &p->shared->fleet;
+    struct fleet *fleet = p->shared->fleet;
     const bool reachable = load_relaxed(&fleet->stats.link) == WEIR_LINK_UP;
     for (size_t i = 0; i < p->policies[policy].limit_count && outage_now(p, policy, key); i++) {
         p->over = p->over || is_bucket(&p->limits[policy][i]);
@@ -525,7 +525,7 @@ static void change_redis(struct play *p, uint64_t *rng)
     if (p->counts) {
         print_message("#   %3d: redis is %s\n", p->step, names[what]);
     }
-    if (what == 1 || what == 0 || (what <= 3 && p->shared->fleet.clock.known)) {
+    if (what == 1 || what == 0 || (what <= 3 && p->shared->fleet->clock.known)) {
         loopback_fleet_set_down(p->fleet, what == 0);
         loopback_fleet_set_hung(p->fleet, what == 2);
         p->hung = what == 2;
@@ -540,7 +540,7 @@ static void change_redis(struct play *p, uint64_t *rng)
         p->snapshot = loopback_fleet_snapshot(p->fleet);
     } else if (what <= 8 && p->snapshot != NULL) {
         (void) loopback_fleet_restore(p->fleet, p->snapshot, what == 8);
-    } else if (what == 9 && p->shared->fleet.clock.known) {
+    } else if (what == 9 && p->shared->fleet->clock.known) {
         loopback_fleet_set_slow(p->fleet, random_below(rng, 2 * p->interval_ms + 1) * MILLISECOND);
     }
 }

@@ -104,7 +104,7 @@ static void run_flood(struct flood *f, uint64_t each)
 static bool is_there(const struct flood *f, uint64_t name)
 {
     rcu_enter(f->t);
-    const struct policy_set *set = load_acquire(&f->w->limiter.process.policies);
+    const struct policy_set *set = process_policies(&f->w->limiter.process);
     const weir_key key = key_of(f, &name);
     const bool there =
         table_find(&f->w->limiter.process.table, cell_hash(policy_set_by_id(set, f->policy), &key, 0)) != TABLE_NONE;

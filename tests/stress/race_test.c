@@ -129,7 +129,7 @@ static void run_race(struct race *race, const weir_limit *limit_list, size_t lim
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
     background_stop(race->w); /* it pins the cells of keys that were denied, when it lists them */
-    const struct policy *compiled = policy_set_by_id(race->w->limiter.process.policies, policy);
+    const struct policy *compiled = policy_set_by_id(process_policies(&race->w->limiter.process), policy);
     for (size_t i = 0; i < limit_count; i++) {
         assert_int_equal(counted(race->w, &race->key, &compiled->limits[i]), race->admitted);
     }

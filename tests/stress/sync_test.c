@@ -82,7 +82,7 @@ static void syncs_amid(size_t max_keys, uint64_t keys, bool strict)
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
-    assert_int_equal(load_relaxed(&crowd.w->fleet.sync_calls.waiters), 0);
+    assert_int_equal(load_relaxed(&crowd.w->fleet->sync_calls.waiters), 0);
     weir_detach(t);
     weir_close(crowd.w);
     loopback_fleet_free(fleet);

@@ -93,7 +93,7 @@ static inline weir_verdict look(struct node *node)
 /* The cell of a node's key, whose policy has one limit; reads the library's inside. */
 static inline uint32_t cell_at(const struct node *node, const struct policy **policy)
 {
-    *policy = check_policy(&node->w->limiter.process, load_acquire(&node->w->limiter.process.policies), &node->key);
+    *policy = check_policy(&node->w->limiter.process, process_policies(&node->w->limiter.process), &node->key);
     assert_non_null(*policy);
     return table_find(&node->w->limiter.process.table, cell_hash(*policy, &node->key, 0));
 }
@@ -205,7 +205,7 @@ static inline void creep_begin(struct creep *creep, struct node *node, uint64_t 
 static inline void sync_states_demote(weir *w)
 {
     struct process *process = &w->limiter.process;
-    for (uint32_t i = 0; !process->syncs.all && !w->fleet.schedule.under_way && i < process->syncs.count; i++) {
+    for (uint32_t i = 0; !process->syncs.all && !w->fleet->schedule.under_way && i < process->syncs.count; i++) {
         (void) sync_demote(process, i);
     }
 }
@@ -373,7 +373,7 @@ static inline void know_all(struct node *node)
 {
     struct process *process = &node->w->limiter.process;
     rcu_enter(node->t);
-    const struct policy *policy = check_policy(process, load_acquire(&process->policies), &node->key);
+    const struct policy *policy = check_policy(process, process_policies(process), &node->key);
     assert_non_null(policy);
     const uint64_t now_ns = tick_now(node->t, policy);
     uint32_t cells[WEIR_MAX_LIMITS];

@@ -20,9 +20,9 @@ static char *append(char *to, const char *text)
     return to + length;
 }
 
-void record_set_form(struct fleet *fleet, weir_policy_id group, const weir_key_form *form)
+void record_set_form(struct record_forms *forms, weir_policy_id group, const weir_key_form *form)
 {
-    store_release(&fleet->forms.of[group], form); /* pairs with record_name: the form is the caller's memory */
+    store_release(&forms->of[group], form); /* pairs with record_name: the form is the caller's memory */
 }
 
 size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
@@ -30,7 +30,7 @@ size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], c
 {
     char key[KEY_NAME_TEXT_SIZE];
     /* Acquire: pairs with record_set_form. */
-    (void) key_name_write(key, kept, load_acquire(&fleet->forms.of[policy->group]));
+    (void) key_name_write(key, kept, load_acquire(&fleet->forms->of[policy->group]));
     /* All records of a key share a cluster slot: its hash tag is of the policy and the key, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);

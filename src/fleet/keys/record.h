@@ -30,7 +30,7 @@ size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], c
                    const struct policy_limit *limit, const struct key_name *key);
 
 /* Sets the form of the keys of a group, from the next name on. Threads: any, under one lock. */
-void record_set_form(struct fleet *fleet, weir_policy_id group, const weir_key_form *form);
+void record_set_form(struct record_forms *forms, weir_policy_id group, const weir_key_form *form);
 
 /* Writes the name of the record beside that of a sliding log, of the same partition: '?' follows the label. */
 void record_demand_name(const struct fleet *fleet, const struct policy_limit *limit, const char *record,

@@ -108,7 +108,7 @@ static void test_huge_pages_are_wished_for_where_they_are_whole(void **state)
     }
     static const size_t sizes[] = {4 << 20, (4 << 20) + 1, (5 << 20) - 100, (9 << 20) + 4096, (6 << 20)};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        unsigned char *memory = pages_reserve(sizes[i], true);
+        unsigned char *memory = pages_reserve(sizes[i], PAGES_PRESENT);
         assert_non_null(memory);
         const uint64_t huge = sizes[i] / HUGE * HUGE;
         assert_int_equal((uintptr_t) memory % HUGE, 0);
@@ -137,7 +137,7 @@ static void test_two_reservations_share_no_huge_page(void **state)
     const size_t size = (5 << 20) + 4096;
     unsigned char *memory[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
-        memory[i] = pages_reserve(size, i % 2 == 0);
+        memory[i] = pages_reserve(size, i % 2 == 0 ? PAGES_PRESENT : 0);
         assert_non_null(memory[i]);
     }
     for (size_t i = 0; i < COUNT; i++) {
@@ -161,7 +161,7 @@ static void test_no_more_is_taken_than_asked_for_and_all_of_it_given_back(void *
     (void) state;
     const size_t size = (5 << 20) + 1;
     const unsigned long before = mapped_pages();
-    unsigned char *memory = pages_reserve(size, true);
+    unsigned char *memory = pages_reserve(size, PAGES_PRESENT);
     assert_non_null(memory);
     assert_int_equal(mapped_pages(), before + (size + PAGE - 1) / PAGE);
     pages_release(memory, size);
@@ -174,8 +174,8 @@ static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
     if (!madvise_populates()) {
         skip();
     }
-    unsigned char *small = pages_reserve(100000, true);
-    unsigned char *sparse = pages_reserve_sparse(8 << 20);
+    unsigned char *small = pages_reserve(100000, PAGES_PRESENT);
+    unsigned char *sparse = pages_reserve(8 << 20, PAGES_SPARSE);
     assert_false(mapping_of(small).huge);
     assert_false(mapping_of(sparse).huge);
     assert_int_equal(present_pages(small, 100000), (100000 + PAGE - 1) / PAGE);
@@ -190,8 +190,8 @@ static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
 static void test_more_than_there_is_is_not_to_be_had(void **state)
 {
     (void) state;
-    assert_null(pages_reserve((size_t) 1 << 50, false));
-    assert_null(pages_reserve_sparse((size_t) 1 << 50));
+    assert_null(pages_reserve((size_t) 1 << 50, 0));
+    assert_null(pages_reserve((size_t) 1 << 50, PAGES_SPARSE));
 }
 
 int main(void)

@@ -128,7 +128,7 @@ static void test_a_reservation_queues_behind_units_that_are_held(void **state)
     uint64_t wait_ns;
     assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 0);
     struct process *process = d.t->process;
-    const struct policy *policy = policy_set_by_id(load_relaxed(&process->policies), d.key.policy);
+    const struct policy *policy = policy_set_by_id(process_policies(process), d.key.policy);
     struct cell *cell = &process->table.cells[table_find(&process->table, cell_hash(policy, &d.key, 0))];
     (void) cell_hold(cell, 2);
     assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 300 * MILLISECOND);

@@ -68,7 +68,7 @@ static struct dwcas *state_of(const struct node *node, const weir_key *key)
 {
     rcu_enter(node->t);
     const struct policy *policy =
-        check_policy(&node->w->limiter.process, load_acquire(&node->w->limiter.process.policies), key);
+        check_policy(&node->w->limiter.process, process_policies(&node->w->limiter.process), key);
     struct table *table = &node->w->limiter.process.table;
     const uint32_t at = table_find(table, cell_hash(policy, key, 0));
     rcu_leave(node->t);

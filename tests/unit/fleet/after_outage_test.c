@@ -25,9 +25,9 @@ static void test_the_first_news_after_an_outage_is_an_interval_too_early(void **
         loopback_fleet_set_down(n.fleet, true);
         pass(&n, grace_ms[g] + 200);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_OUTAGE);
-        const uint64_t before = load_relaxed(&n.node[0].w->fleet.stats.sync_count);
+        const uint64_t before = load_relaxed(&n.node[0].w->fleet->stats.sync_count);
         loopback_fleet_set_down(n.fleet, false);
-        while (load_relaxed(&n.node[0].w->fleet.stats.sync_count) == before) {
+        while (load_relaxed(&n.node[0].w->fleet->stats.sync_count) == before) {
             pass(&n, STEP_MS);
         }
         pass(&n, INTERVAL_MS - 3 * STEP_MS);
@@ -54,16 +54,16 @@ static void test_an_outage_mode_is_left_an_interval_after_the_first_answer(void 
         }
         pass(&n, 500);
         const struct node *node = &n.node[0];
-        const struct policy *inside = policy_set_by_id(load_acquire(&node->w->limiter.process.policies),
+        const struct policy *inside = policy_set_by_id(process_policies(&node->w->limiter.process),
                                                        node->key.policy); /* the set stays in force */
         loopback_fleet_set_down(n.fleet, true);
         pass(&n, 1000);
         const uint8_t mode = load_relaxed(&inside->outage_mode);
         assert_int_not_equal(mode, OUTAGE_MODE_NONE);
         assert_int_not_equal(mode, OUTAGE_MODE_SHARE);
-        const uint64_t before = load_relaxed(&node->w->fleet.stats.sync_count);
+        const uint64_t before = load_relaxed(&node->w->fleet->stats.sync_count);
         loopback_fleet_set_down(n.fleet, false);
-        while (load_relaxed(&node->w->fleet.stats.sync_count) == before) {
+        while (load_relaxed(&node->w->fleet->stats.sync_count) == before) {
             pass(&n, STEP_MS);
         }
         assert_int_equal(load_relaxed(&inside->outage_mode), mode);

@@ -238,8 +238,8 @@ static void test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_m
     struct run r;
     struct clock_lines lines = {0};
     run_begin(&r, &kinds[0], INTERVAL_MS);
-    r.n.node[0].w->fleet.log = count_clock_line;
-    r.n.node[0].w->fleet.log_arg = &lines;
+    r.n.node[0].w->fleet->log = count_clock_line;
+    r.n.node[0].w->fleet->log_arg = &lines;
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         set_clock(&r, steps[i].by_minutes * (int64_t) (HOUR / 60), false);
         for (int times = 0; times < 200; times++) {
@@ -264,7 +264,7 @@ static void test_answers_that_wait_for_hours_to_be_read_move_no_clock(void **sta
     const weir_policy policy = patient_policy_of(&limit);
     nodes_init(&n, &policy, 1);
     node_open(&n, 0, 0);
-    struct fleet *fleet = &n.node[0].w->fleet;
+    struct fleet *fleet = n.node[0].w->fleet;
     for (int i = 0; i < 200; i++) {
         const bool slow = i >= 100;
         loopback_fleet_set_slow(n.fleet, slow ? SECOND / 10 : 0);

@@ -102,7 +102,7 @@ static void test_news_of_a_key_far_from_its_limit_waits_its_turn(void **state)
         assert_in_range(late, 38 * SCAN_INTERVALS, 40 * SCAN_INTERVALS);
         const weir_stats last = stats_of(&n.node[0]);
         assert_in_range(last.report_count - first.report_count, 3, 8);
-        assert_true(load_relaxed(&n.node[0].w->fleet.stats.deferred_report_count) >= late);
+        assert_true(load_relaxed(&n.node[0].w->fleet->stats.deferred_report_count) >= late);
         assert_int_equal(ask(&n.node[0], 1), 1);
         assert_int_equal(weir_sync(n.node[0].w, 5000), 0); /* a call of weir_sync has all units reported */
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
@@ -181,11 +181,11 @@ static void test_an_answer_that_comes_in_the_next_window_counts_in_its_own(void 
         }
         fake_clock_advance(&n.fleet_clock, 90 * MILLISECOND);
         assert_true(weir_poll(node->w) >= 0); /* the round begins */
-        const uint64_t before = load_relaxed(&node->w->fleet.stats.sync_count);
+        const uint64_t before = load_relaxed(&node->w->fleet->stats.sync_count);
         fake_clock_advance(&node->clock, 20 * MILLISECOND);
         fake_clock_advance(&n.fleet_clock, 20 * MILLISECOND);
         assert_true(weir_poll(node->w) >= 0); /* the round is answered */
-        assert_int_equal(load_relaxed(&node->w->fleet.stats.sync_count), before + 1);
+        assert_int_equal(load_relaxed(&node->w->fleet->stats.sync_count), before + 1);
         /* 99/100 of the 30 and the 50 in the window before count, or none. */
         const uint64_t carried = algorithms[a] == WEIR_SLIDING_WINDOW ? 80 : 0;
         assert_int_equal(room(node), 200 - carried);

@@ -65,12 +65,12 @@ static struct node *start(struct nodes *n, bool unsaid)
 /* As weir_sync, which would return only when the full sync is over. */
 static void ask_for_flush(struct node *node)
 {
-    (void) fleet_wait_begin(&node->w->fleet);
+    (void) fleet_wait_begin(node->w->fleet);
 }
 
 static bool is_served(const struct node *node)
 {
-    return load_acquire(&node->w->fleet.sync_calls.served) == load_acquire(&node->w->fleet.sync_calls.requests);
+    return load_acquire(&node->w->fleet->sync_calls.served) == load_acquire(&node->w->fleet->sync_calls.requests);
 }
 
 static void poll_until(struct nodes *n, struct node *node, bool (*is)(const struct node *node))
@@ -85,7 +85,7 @@ static void poll_until(struct nodes *n, struct node *node, bool (*is)(const stru
 
 static bool is_half_way(const struct node *node)
 {
-    const struct fleet *fleet = &node->w->fleet;
+    const struct fleet *fleet = node->w->fleet;
     return fleet->full_sync.dirty_cursor > fleet->process->table.cell_count / 2 && fleet->schedule.under_way;
 }
 
@@ -134,7 +134,7 @@ static void test_a_round_of_it_that_fails_is_told_again(void **state)
     for (int i = 0; i < 3; i++) {
         assert_true(weir_poll(node->w) >= 0);
     }
-    assert_false(node->w->fleet.schedule.under_way);
+    assert_false(node->w->fleet->schedule.under_way);
     loopback_fleet_set_down(n.fleet, false);
     expect_reported(&n, node, node->used);
 }
@@ -145,9 +145,9 @@ static void test_reports_that_could_not_be_said_are_told_again(void **state)
     struct nodes n;
     struct node *node = start(&n, true);
     ask_for_flush(node);
-    loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 300000});
+    loopback_transport_set_link(node->w->fleet->transport, &(struct loopback_link){.unsaid_ppm = 300000});
     poll_until(&n, node, is_half_way);
-    loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 0});
+    loopback_transport_set_link(node->w->fleet->transport, &(struct loopback_link){.unsaid_ppm = 0});
     expect_reported(&n, node, node->used);
 }
 
@@ -186,14 +186,14 @@ static void test_one_that_begins_again_lets_grants_last(void **state)
     (void) state;
     struct nodes n;
     struct node *node = start(&n, true);
-    loopback_transport_set_link(node->w->fleet.transport, &(struct loopback_link){.unsaid_ppm = 1000000});
+    loopback_transport_set_link(node->w->fleet->transport, &(struct loopback_link){.unsaid_ppm = 1000000});
     const uint32_t epoch = load_relaxed(&node->w->limiter.shared->line.epoch);
-    const uint64_t rounds = node->w->fleet.stats.sync_count;
+    const uint64_t rounds = node->w->fleet->stats.sync_count;
     ask_for_flush(node);
     for (int polls = 0; polls < 40; polls++) { /* no time passes */
         assert_true(weir_poll(node->w) >= 0);
     }
-    assert_true(node->w->fleet.stats.sync_count - rounds > 10);
+    assert_true(node->w->fleet->stats.sync_count - rounds > 10);
     assert_int_equal(load_relaxed(&node->w->limiter.shared->line.epoch), epoch + 1);
     nodes_stop(&n);
 }
@@ -235,7 +235,7 @@ static void evict_many(weir_algorithm algorithm, bool full_sync)
     struct nodes n;
     const weir_limit limit = {.algorithm = algorithm, .limit = 1000, .period_ns = 24 * HOUR};
     struct node *node = start_small(&n, &limit);
-    const struct fleet *fleet = &node->w->fleet;
+    const struct fleet *fleet = node->w->fleet;
     use_each(node, 1);
     struct creep creep;
     creep_begin(&creep, node, 3 * MILLISECOND / 20);
@@ -270,7 +270,7 @@ static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
     struct nodes n;
     const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 1000, .period_ns = 24 * HOUR};
     struct node *node = start_small(&n, &limit);
-    const struct fleet *fleet = &node->w->fleet;
+    const struct fleet *fleet = node->w->fleet;
     struct process *process = &node->w->limiter.process;
     use_each(node, 1);
     uint32_t urgent = 0;
@@ -315,7 +315,7 @@ static void test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one(voi
     struct nodes n;
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = 24 * HOUR};
     struct node *node = start_small(&n, &limit);
-    const struct fleet *fleet = &node->w->fleet;
+    const struct fleet *fleet = node->w->fleet;
     use_each(node, 1);
     ask_for_flush(node);
     while (!fleet->schedule.under_way || fleet->batch.evicted_sent == 0) {
@@ -342,7 +342,7 @@ static void test_forgotten_keys_that_could_not_be_said_are_told_again(void **sta
         struct nodes n;
         const weir_limit limit = {.algorithm = kinds[a], .limit = 1000, .period_ns = 24 * HOUR};
         struct node *node = start_small(&n, &limit);
-        const struct fleet *fleet = &node->w->fleet;
+        const struct fleet *fleet = node->w->fleet;
         use_each(node, 1);
         loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 300000});
         ask_for_flush(node);
@@ -375,7 +375,7 @@ static bool use_named(const struct node *node, const char *kind, int number, uin
 static uint64_t crowding_ns(void *arg)
 {
     struct crowding *crowding = arg;
-    struct fleet *fleet = &crowding->node->w->fleet;
+    struct fleet *fleet = crowding->node->w->fleet;
     if (fleet->full_sync.dirty_cursor != 0 && crowding->keys != 0) { /* the full sync is on its way through the table */
         /* As after a flood that has gone on since the start. */
         fleet->full_sync.evicted_reported = EVICTED_COUNT + ROUND_EVICTED;
@@ -416,9 +416,9 @@ static void crowd(int one_in, int keys)
     assert_int_equal(c.keys, 0);
     assert_int_equal(loopback_fleet_sum(c.n.fleet, ":p:old-"), used);
     /* All is quiet, so no other round is needed. */
-    const uint64_t rounds = node->w->fleet.stats.sync_count;
+    const uint64_t rounds = node->w->fleet->stats.sync_count;
     assert_int_equal(weir_sync(node->w, 5000), 0);
-    assert_int_equal(node->w->fleet.stats.sync_count, rounds + 1);
+    assert_int_equal(node->w->fleet->stats.sync_count, rounds + 1);
     nodes_stop(&c.n);
 }
 
@@ -494,7 +494,7 @@ static void test_what_cannot_wait_goes_beside_it_and_ends_it_no_later(void **sta
     struct nodes n;
     struct node *node = start(&n, true);
     node->key = key_of(node, 1);
-    const struct fleet_stats *stats = &node->w->fleet.stats;
+    const struct fleet_stats *stats = &node->w->fleet->stats;
     const uint64_t before = stats->urgent_sync_count;
     ask_for_flush(node);
     size_t rounds = 0;
@@ -518,8 +518,8 @@ static void test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_ne
     struct nodes n;
     struct node *node = start(&n, false);
     struct process *process = &node->w->limiter.process;
-    const uint64_t next_ns = node->w->fleet.schedule.next_ns;
-    while (node->w->fleet.schedule.next_ns == next_ns) {
+    const uint64_t next_ns = node->w->fleet->schedule.next_ns;
+    while (node->w->fleet->schedule.next_ns == next_ns) {
         pass(&n, STEP_MS); /* a whole interval is ahead */
     }
     pass(&n, 2 * STEP_MS);
@@ -544,7 +544,7 @@ static void test_a_weir_sync_that_has_given_up_drives_no_more_rounds(void **stat
     (void) state;
     struct nodes n;
     struct node *node = start(&n, true);
-    const struct fleet *fleet = &node->w->fleet;
+    const struct fleet *fleet = node->w->fleet;
     loopback_transport_set_link(fleet->transport, &(struct loopback_link){.unsaid_ppm = 1000000});
     assert_int_equal(weir_sync(node->w, 30), -ETIMEDOUT);
     pass(&n, INTERVAL_MS);

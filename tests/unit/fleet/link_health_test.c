@@ -33,8 +33,8 @@ static void start(struct nodes *n, const weir_policy *policy, struct lines *log,
     nodes_init(n, policy, 1);
     loopback_fleet_set_down(n->fleet, down);
     node_open(n, 0, 0);
-    n->node[0].w->fleet.log = keep;
-    n->node[0].w->fleet.log_arg = log;
+    n->node[0].w->fleet->log = keep;
+    n->node[0].w->fleet->log_arg = log;
 }
 
 static weir_stats stats_of(const struct nodes *n)

@@ -236,7 +236,7 @@ static void test_nodes_have_intervals_of_their_own(void **state)
             weir_get_stats(n.node[i].w, &stats);
             assert_int_equal(stats.live_nodes, 2);
             assert_int_equal(stats.redis_lost_state_count, 0);
-            assert_int_equal(membership_nodes(&n.node[i].w->fleet.membership), 2);
+            assert_int_equal(membership_nodes(&n.node[i].w->fleet->membership), 2);
         }
     }
     nodes_stop(&n);

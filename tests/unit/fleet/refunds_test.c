@@ -544,7 +544,7 @@ static void test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_
     loopback_fleet_set_down(n.fleet, true);
     pass(&n, 100);
     assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
-    loopback_transport_set_cut(n.node[1].w->fleet.transport, true);
+    loopback_transport_set_cut(n.node[1].w->fleet->transport, true);
     loopback_fleet_set_down(n.fleet, false);
     const uint64_t into_ms = (n.fleet_clock.wall_ns - START_NS) / MILLISECOND;
     assert_true(into_ms < WINDOW_MS);
@@ -554,7 +554,7 @@ static void test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_
     pass(&n, TWO_INTERVALS);
     assert_int_equal(window_sum(&n, 0), 60);
     assert_true(window_sum(&n, 1) >= 120);
-    loopback_transport_set_cut(n.node[1].w->fleet.transport, false);
+    loopback_transport_set_cut(n.node[1].w->fleet->transport, false);
     assert_int_equal(ask_freely(&n.node[1], 5), 5);
     pass(&n, 2000);
     assert_int_equal(window_sum(&n, 0), 65);
@@ -634,7 +634,7 @@ static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_agai
     node_close(&n.node[1]);
     assert_true(loopback_fleet_restore(n.fleet, before, true));
     loopback_snapshot_free(before);
-    const struct fleet *fleet = &n.node[0].w->fleet;
+    const struct fleet *fleet = n.node[0].w->fleet;
     uint64_t resynced_at = fleet->gather.resynced_at;
     unsigned times = 0;
     for (int i = 0; i < 80; i++) {

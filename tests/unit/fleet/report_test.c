@@ -11,12 +11,12 @@
 static void lose_an_answer(struct nodes *n, uint64_t units, uint64_t seconds)
 {
     struct loopback_link link = {.answers_lost_ppm = 1000000};
-    loopback_transport_set_link(n->node[0].w->fleet.transport, &link);
+    loopback_transport_set_link(n->node[0].w->fleet->transport, &link);
     assert_int_equal(ask(&n->node[0], units), units);
     pass(n, INTERVAL_MS);
     assert_int_equal(fleet_sum(n), units);
     link.answers_lost_ppm = 0;
-    loopback_transport_set_link(n->node[0].w->fleet.transport, &link);
+    loopback_transport_set_link(n->node[0].w->fleet->transport, &link);
     fake_clock_advance(&n->fleet_clock, seconds * SECOND);
     fake_clock_advance(&n->node[0].clock, seconds * SECOND);
     assert_true(weir_poll(n->node[0].w) >= 0);

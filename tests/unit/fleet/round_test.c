@@ -41,14 +41,14 @@ static void expect_line(const struct log *log, size_t index, weir_log_level leve
 static void open_with_log(struct nodes *n, int i, struct log *log)
 {
     node_open(n, i, 0);
-    n->node[i].w->fleet.log = keep;
-    n->node[i].w->fleet.log_arg = log;
-    (void) snprintf(n->node[i].w->fleet.name, sizeof(n->node[i].w->fleet.name), "host-%d", i);
+    n->node[i].w->fleet->log = keep;
+    n->node[i].w->fleet->log_arg = log;
+    (void) snprintf(n->node[i].w->fleet->name, sizeof(n->node[i].w->fleet->name), "host-%d", i);
 }
 
 static void joined_line(const struct node *node, const char *rest, char *out, size_t size)
 {
-    (void) snprintf(out, size, "fleet in memory: joined the fleet as node %s (%s", node->w->fleet.node, rest);
+    (void) snprintf(out, size, "fleet in memory: joined the fleet as node %s (%s", node->w->fleet->node, rest);
 }
 
 static void test_each_node_writes_once_that_it_has_joined(void **state)
@@ -115,7 +115,7 @@ static void test_a_fleet_that_lost_its_data_is_a_warning_each_time(void **state)
     pass(&n, 1000);
     for (size_t losses = 0; losses < 3; losses++) {
         assert_int_equal(log.count, 1 + losses);
-        assert_int_equal(load_relaxed(&n.node[0].w->fleet.stats.redis_lost_state_count), losses);
+        assert_int_equal(load_relaxed(&n.node[0].w->fleet->stats.redis_lost_state_count), losses);
         loopback_fleet_flush(n.fleet);
         pass(&n, 1000);
         expect_line(&log, 1 + losses, WEIR_LOG_WARNING,
@@ -185,7 +185,7 @@ static void pass_in_use(struct nodes *n, uint64_t ms)
 /* When in an interval a node's rounds come, by fleet time. */
 static uint64_t phase_ms(const struct node *node)
 {
-    const struct fleet *fleet = &node->w->fleet;
+    const struct fleet *fleet = node->w->fleet;
     return (fleet->schedule.next_ns + load_relaxed(&fleet->line->offset_ns)) / MILLISECOND % INTERVAL_MS;
 }
 
@@ -235,9 +235,9 @@ static void test_nodes_that_start_together_report_at_moments_of_their_own(void *
         assert_in_range(apart_ms(&n, i, (i + 1) % NODES), INTERVAL_MS / 4 / NODES - STEP_MS, INTERVAL_MS / 2);
     }
     /* The rounds are an interval apart all the same. */
-    const uint64_t syncs = load_relaxed(&n.node[0].w->fleet.stats.sync_count);
+    const uint64_t syncs = load_relaxed(&n.node[0].w->fleet->stats.sync_count);
     pass_in_use(&n, 100 * INTERVAL_MS);
-    assert_in_range(load_relaxed(&n.node[0].w->fleet.stats.sync_count), syncs + 100, syncs + 101);
+    assert_in_range(load_relaxed(&n.node[0].w->fleet->stats.sync_count), syncs + 100, syncs + 101);
     nodes_stop(&n);
 }
 

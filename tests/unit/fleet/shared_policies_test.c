@@ -200,7 +200,7 @@ static void units_move_with_the_first_reading(weir_algorithm algorithm, int64_t 
 static void back_during_a_round(struct nodes *n)
 {
     struct node *node = &n->node[0];
-    while (!node->w->fleet.schedule.under_way) {
+    while (!node->w->fleet->schedule.under_way) {
         fake_clock_advance(&n->fleet_clock, STEP_MS * MILLISECOND);
         fake_clock_advance(&node->clock, STEP_MS * MILLISECOND);
         assert_true(weir_poll(node->w) >= 0);

@@ -106,7 +106,7 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
     (void) state;
     struct subject s;
     struct node *node = subject_start(&s, WEIR_TOKEN_BUCKET, WEIR_OUTAGE_OPEN);
-    const struct fleet *fleet = &node->w->fleet;
+    const struct fleet *fleet = node->w->fleet;
     const uint32_t cells = (uint32_t) node->w->limiter.process.table.cell_count;
     loopback_fleet_set_down(s.n.fleet, true);
     pass(&s.n, 1000);
@@ -120,7 +120,7 @@ static void test_the_way_back_from_letting_everything_pass_is_in_parts(void **st
     }
     /* From now on the limit holds, and this node has a fraction of it until its answer comes. */
     const uint64_t counts = fleet->stats.report_count;
-    node->w->fleet.schedule.next_ns = 0; /* a round is due */
+    node->w->fleet->schedule.next_ns = 0; /* a round is due */
     const size_t steps = 1 + sweep_all(&s, &fleet->waive.cells_done);
     assert_true(fleet->stats.report_count > counts);
     pass(&s.n, SCAN_MS);
@@ -166,7 +166,7 @@ static void first_reading(weir_algorithm algorithm, int64_t wrong_ns, bool loses
     n.key_is_new = true;
     node_open(&n, 0, wrong_ns);
     struct node *node = &n.node[0];
-    struct fleet *fleet = &node->w->fleet;
+    struct fleet *fleet = node->w->fleet;
     const uint32_t cells = (uint32_t) node->w->limiter.process.table.cell_count;
     struct keys keys;
     keys_make(&keys, node, 0);
@@ -241,9 +241,9 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
         struct sync_full *sync = sync_at(&limiter->process, at, rule, tick_now(node->t, policy));
         sync->demand.learned_ns = cases[i].learned;
         sync->demand.known_time = now + (uint64_t) cases[i].known * rule->unit;
-        waive_debt(&node->w->fleet, policy);
-        while (node->w->fleet.waive.cells_done != limiter->process.table.cell_count) {
-            waive_step(&node->w->fleet, load_acquire(&limiter->process.policies));
+        waive_debt(node->w->fleet, policy);
+        while (node->w->fleet->waive.cells_done != limiter->process.table.cell_count) {
+            waive_step(node->w->fleet, process_policies(&limiter->process));
         }
         const uint64_t owed = sync->demand.known_time;
         const uint64_t expected = now + (uint64_t) cases[i].owed * rule->unit;
@@ -267,7 +267,7 @@ static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
         const weir_policy policy = patient_policy_of(&limit);
         nodes_start(&n, &policy, 1);
         struct node *node = &n.node[0];
-        struct fleet *fleet = &node->w->fleet;
+        struct fleet *fleet = node->w->fleet;
         pass(&n, 5000);
         assert_int_equal(ask(node, 20), 20);
         pass(&n, 10); /* the grant ends: units that come back to one are no refund in the table */
@@ -284,7 +284,7 @@ static void test_what_the_fleet_was_told_of_a_window_moves_with_it(void **state)
         const uint32_t seq = load_relaxed(&sync->allowance.seq);
         const uint64_t back = reading_window_refunds(sync, seq);
         fleet->clock_shift.cells_done = 0;
-        while (!clock_shift_step(fleet, load_acquire(&process->policies), now_ns, windows * (int64_t) SECOND)) {
+        while (!clock_shift_step(fleet, process_policies(process), now_ns, windows * (int64_t) SECOND)) {
         }
         const struct state is = cell_state(dwcas_read(&process->table.cells[at].state));
         const uint32_t moved = (seq + (uint32_t) windows) & WINDOW_SEQ_MASK;

@@ -32,7 +32,7 @@ static weir_key named(const struct subject *s, const uint64_t *name)
 static bool is_held(const struct subject *s, uint64_t name)
 {
     rcu_enter(s->t);
-    const struct policy_set *set = load_acquire(&s->w->limiter.process.policies);
+    const struct policy_set *set = process_policies(&s->w->limiter.process);
     const weir_key key = named(s, &name);
     const bool held =
         table_find(&s->w->limiter.process.table, cell_hash(policy_set_by_id(set, s->policy), &key, 0)) != TABLE_NONE;

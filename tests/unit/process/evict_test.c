@@ -75,7 +75,7 @@ static bool is_remembered(const struct node *node)
 {
     rcu_enter(node->t);
     const struct policy *policy =
-        check_policy(&node->w->limiter.process, load_acquire(&node->w->limiter.process.policies), &node->key);
+        check_policy(&node->w->limiter.process, process_policies(&node->w->limiter.process), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct usage usage =
         sketch_find(&node->w->limiter.process.sketch, cell_hash(policy, &node->key, 0), LIMIT, now_ns);
@@ -174,7 +174,7 @@ static void remember_wrongly(struct node *node, uint64_t units)
 {
     rcu_enter(node->t);
     const struct policy *policy =
-        check_policy(&node->w->limiter.process, load_acquire(&node->w->limiter.process.policies), &node->key);
+        check_policy(&node->w->limiter.process, process_policies(&node->w->limiter.process), &node->key);
     const uint64_t now_ns = tick_now(node->t, policy);
     const struct rule *rule = &policy->limits[0].rule;
     const struct state used = rule_has_history(rule) ? (struct state){now_ns + rule->period_ns, units}
@@ -199,7 +199,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         evict_key(&s, node);
         remember_wrongly(node, 100);
         (void) look(node);
-        const uint64_t resynced_at = node->w->fleet.gather.resynced_at;
+        const uint64_t resynced_at = node->w->fleet->gather.resynced_at;
         pass(&s.n, TWO_INTERVALS);
         uint64_t admitted = ask_freely(node, 50);
         assert_int_equal(admitted, 50);
@@ -213,7 +213,7 @@ static void test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_
         assert_int_equal(ask_freely(&s.n.node[1], 100), 100);
         agree(&s.n);
         assert_int_equal(room(node), LIMIT - 50 - 130);
-        assert_int_equal(node->w->fleet.gather.resynced_at, resynced_at);
+        assert_int_equal(node->w->fleet->gather.resynced_at, resynced_at);
         /* The restored usage ends with its window. */
         for (int i = 0; i < NODES; i++) {
             fake_clock_advance(&s.n.node[i].clock, 48 * HOUR);
@@ -273,7 +273,7 @@ static void test_what_an_outage_was_worth_is_told_of_a_key_that_is_forgotten_on_
         assert_in_range(more, 1, 30);
         node_close(&s.n.node[2]); /* the node is awaited in vain */
         loopback_fleet_set_down(s.n.fleet, false);
-        while (load_relaxed(&node->w->fleet.stats.awaiting_peers) == 0) {
+        while (load_relaxed(&node->w->fleet->stats.awaiting_peers) == 0) {
             pass(&s.n, STEP_MS);
         }
         evict_key(&s, node);

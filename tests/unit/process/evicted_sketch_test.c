@@ -104,7 +104,7 @@ static struct memory random_memory(uint64_t *rng, uint64_t now_ns)
 static void never_too_little(uint64_t *rng, size_t max_keys, uint64_t keys)
 {
     struct sketch sketch = {0};
-    assert_int_equal(sketch_open(&sketch, max_keys, ORIGIN_NS), 0);
+    assert_int_equal(sketch_open(&sketch, max_keys, ORIGIN_NS, 0), 0);
     struct memory *map = calloc(KEYS, sizeof(*map));
     assert_non_null(map);
     bool forgiven = false;
@@ -149,7 +149,7 @@ static void test_what_is_remembered_is_over_with_its_time(void **state)
 {
     (void) state;
     struct sketch sketch = {0};
-    assert_int_equal(sketch_open(&sketch, 1000, ORIGIN_NS), 0);
+    assert_int_equal(sketch_open(&sketch, 1000, ORIGIN_NS, 0), 0);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS).units, 0);
     assert_true(sketch_record(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_HALF, START_NS));
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS + SECOND - 1).units, 9);
@@ -173,7 +173,7 @@ static void test_units_are_kept_to_one_in_128_and_never_less(void **state)
     (void) state;
     uint64_t rng = test_seed();
     struct sketch sketch = {0};
-    assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS), 0);
+    assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS, 0), 0);
     for (int i = 0; i < 100000; i++) {
         const uint64_t units = i < 1000 ? (uint64_t) i + 1 : 1 + (random_next(&rng) >> (14 + random_below(&rng, 50)));
         assert_true(sketch_record(&sketch, 1, (struct usage){units, START_NS + SECOND}, SKETCH_HALF, START_NS));
@@ -211,7 +211,7 @@ static void test_few_new_keys_begin_with_what_others_have_used(void **state)
     } loads[] = {{10, 0.001}, {20, 0.002}, {33, 0.01}, {50, 0.08}};
     for (size_t i = 0; i < sizeof(loads) / sizeof(loads[0]); i++) {
         struct sketch sketch = {0};
-        assert_int_equal(sketch_open(&sketch, WORDS, ORIGIN_NS), 0);
+        assert_int_equal(sketch_open(&sketch, WORDS, ORIGIN_NS, 0), 0);
         for (uint64_t key = 0; key < WORDS * loads[i].percent / 100; key++) {
             const struct usage usage = {10, START_NS + SECOND};
             assert_true(sketch_record(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
@@ -229,7 +229,7 @@ static void test_a_flood_of_little_use_neither_hides_who_was_refused_nor_harms_w
 {
     (void) state;
     struct sketch sketch = {0};
-    assert_int_equal(sketch_open(&sketch, 4096, ORIGIN_NS), 0);
+    assert_int_equal(sketch_open(&sketch, 4096, ORIGIN_NS, 0), 0);
     for (uint64_t key = 0; key < 400; key++) {
         const struct usage usage = {10, START_NS + SECOND};
         assert_true(sketch_record(&sketch, hash_of(key), usage, SKETCH_REFUSED, START_NS));
@@ -254,7 +254,7 @@ static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **st
 {
     (void) state;
     struct sketch sketch = {.words = NULL};
-    assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS), 0);
+    assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS, 0), 0);
     const struct usage usage = {5, START_NS + HOUR};
     uint64_t hash = 1;
     uint64_t hashes[8];

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See shared_policies.h.
+ *
+ * The sources are written one behind the other: the number and the bytes of the names, the configured policies, and of
+ * each list of overrides the number and the texts.
+ *
+ * Invariant: `version` and what it names change in one store, after all that was written before. A version's last bit
+ * says which place is in force.
+ */
+#include "limiter/shared_policies.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/pages.h"
+#include "limiter/set_policies.h"
+#include "limiter/weir_private.h"
+#include "policy/override_set.h"
+#include "policy/policy_set.h"
+
+/* Far more than 10,000 overrides of the usual length; touched where used. */
+#define SOURCES_SIZE ((size_t) 32 << 20)
+
+#define SET_SIZE (sizeof(struct policy_set) + WEIR_MAX_POLICIES * sizeof(struct policy))
+
+/* What changes of it. It has no pointers. */
+struct shared_policies_state {
+    _Atomic uint64_t version; /* of the sources; 0: none were stored yet */
+    size_t sizes[2];          /* bytes of the sources */
+};
+
+struct shared_policies {
+    struct shared_policies_state *state;
+    void *sources[2], *sets[2], *overrides[2]; /* by place */
+    uint64_t loaded;                           /* the version of this process's copy */
+    void *memory;
+    size_t memory_size;
+};
+
+static size_t memory_size(void)
+{
+    return arena_padded(sizeof(struct shared_policies_state)) +
+           2 * (arena_padded(SOURCES_SIZE) + arena_padded(SET_SIZE) + arena_padded(overrides_size_most()));
+}
+
+int shared_policies_open(struct shared_policies **out)
+{
+    struct shared_policies *shared = calloc(1, sizeof(*shared));
+    if (shared == NULL) {
+        return -ENOMEM;
+    }
+    shared->memory_size = memory_size();
+    shared->memory = pages_reserve(shared->memory_size, PAGES_SPARSE | PAGES_SHARED);
+    if (shared->memory == NULL) {
+        free(shared);
+        return -ENOMEM;
+    }
+    unsigned char *next = shared->memory;
+    shared->state = arena_carve(&next, sizeof(*shared->state));
+    for (size_t place = 0; place < 2; place++) {
+        shared->sources[place] = arena_carve(&next, SOURCES_SIZE);
+        shared->sets[place] = arena_carve(&next, SET_SIZE);
+        shared->overrides[place] = arena_carve(&next, overrides_size_most());
+    }
+    *out = shared;
+    return 0;
+}
+
+void shared_policies_close(struct shared_policies *shared)
+{
+    if (shared != NULL) {
+        pages_release(shared->memory, shared->memory_size);
+        free(shared);
+    }
+}
+
+bool shared_policies_has(const struct shared_policies *shared, const void *block)
+{
+    const uintptr_t at = (uintptr_t) block;
+    return shared != NULL && at >= (uintptr_t) shared->memory && at < (uintptr_t) shared->memory + shared->memory_size;
+}
+
+/* Moves a block from the heap to the place that `present` is not in. */
+static void *place_block(void *const places[2], void *block, size_t size, const void *present)
+{
+    void *place = places[present == places[0] ? 1 : 0];
+    memcpy(place, block, size);
+    free(block);
+    return place;
+}
+
+struct policy_set *shared_policies_place_set(struct shared_policies *shared, struct policy_set *set,
+                                             const struct policy_set *present)
+{
+    return shared == NULL ? set : place_block(shared->sets, set, set->size, present);
+}
+
+struct overrides *shared_policies_place_overrides(struct shared_policies *shared, struct overrides *overrides,
+                                                  const struct overrides *present)
+{
+    return shared == NULL || overrides == NULL
+               ? overrides
+               : place_block(shared->overrides, overrides, overrides_size(overrides), present);
+}
+
+/* Where the next bytes are written to, or read from. */
+struct cursor {
+    unsigned char *at;
+    size_t left;
+    bool fits; /* all so far did */
+};
+
+static void put(struct cursor *to, const void *bytes, size_t size)
+{
+    to->fits = to->fits && size <= to->left;
+    if (to->fits && size != 0) {
+        memcpy(to->at, bytes, size);
+        to->at += size;
+        to->left -= size;
+    }
+}
+
+static void put_size(struct cursor *to, size_t size)
+{
+    put(to, &size, sizeof(size));
+}
+
+static void put_text(struct cursor *to, const char *text)
+{
+    const size_t size = strlen(text) + 1;
+    put_size(to, size);
+    put(to, text, size);
+}
+
+/* The next bytes; NULL: there are not so many. */
+static const void *take(struct cursor *from, size_t size)
+{
+    const void *bytes = from->at;
+    from->fits = from->fits && size <= from->left;
+    if (!from->fits) {
+        return NULL;
+    }
+    from->at += size;
+    from->left -= size;
+    return bytes;
+}
+
+static size_t take_size(struct cursor *from)
+{
+    size_t size = 0;
+    const void *bytes = take(from, sizeof(size));
+    if (bytes != NULL) {
+        memcpy(&size, bytes, sizeof(size));
+    }
+    return size;
+}
+
+static char *take_text(struct cursor *from)
+{
+    const size_t size = take_size(from);
+    const void *bytes = take(from, size);
+    char *text = bytes != NULL ? malloc(size) : NULL;
+    if (text != NULL) {
+        memcpy(text, bytes, size);
+    }
+    from->fits = text != NULL;
+    return text;
+}
+
+static void put_names(struct cursor *to, const struct policy_names *names)
+{
+    put_size(to, names->count);
+    put(to, &names->set_count, sizeof(names->set_count));
+    put(to, names->names, (names->count + 1) * sizeof(names->names[0]));
+}
+
+static void take_names(struct cursor *from, struct policy_names *names)
+{
+    const size_t count = take_size(from);
+    const void *set_count = take(from, sizeof(names->set_count));
+    const void *bytes = take(from, (count + 1) * sizeof(names->names[0]));
+    if (bytes != NULL) {
+        names->count = count;
+        memcpy(&names->set_count, set_count, sizeof(names->set_count));
+        memcpy(names->names, bytes, (count + 1) * sizeof(names->names[0]));
+    }
+}
+
+static void put_list(struct cursor *to, const struct override_list *list)
+{
+    put_size(to, list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        put_text(to, list->texts[i].field);
+        put_text(to, list->texts[i].value);
+        put(to, &list->texts[i].in_force, sizeof(list->texts[i].in_force));
+    }
+}
+
+static void take_list(struct cursor *from, struct override_list *list)
+{
+    const size_t count = take_size(from);
+    struct override_list read = {calloc(count + 1, sizeof(*read.texts)), 0};
+    from->fits = from->fits && read.texts != NULL;
+    while (from->fits && read.count < count) {
+        struct override_text *text = &read.texts[read.count++];
+        text->field = take_text(from);
+        text->value = take_text(from);
+        const void *in_force = take(from, sizeof(text->in_force));
+        if (in_force != NULL) {
+            memcpy(&text->in_force, in_force, sizeof(text->in_force));
+        }
+    }
+    if (!from->fits) {
+        overrides_drop(read.texts, read.count);
+        return;
+    }
+    overrides_drop(list->texts, list->count);
+    *list = read;
+}
+
+int shared_policies_prepare(weir *w)
+{
+    struct shared_policies *shared = w->shared_policies;
+    if (shared == NULL) {
+        return 0;
+    }
+    const uint64_t version = load_relaxed(&shared->state->version) + 1; /* written under the lock alone */
+    const size_t place = version % 2;
+    struct cursor to = {shared->sources[place], SOURCES_SIZE, true};
+    size_t size = 0;
+    const void *configured = configured_policies_bytes(w->configured, &size);
+    put_names(&to, &w->names);
+    put_size(&to, size);
+    put(&to, configured, size);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        put_list(&to, &w->overrides[i]);
+    }
+    if (!to.fits) {
+        return -ENOMEM;
+    }
+    shared->state->sizes[place] = SOURCES_SIZE - to.left;
+    return 0;
+}
+
+void shared_policies_commit(weir *w)
+{
+    if (w->shared_policies != NULL) {
+        struct shared_policies_state *state = w->shared_policies->state;
+        w->shared_policies->loaded = load_relaxed(&state->version) + 1; /* written under the lock alone */
+        store_release(&state->version, w->shared_policies->loaded); /* pairs with shared_policies_load() */
+    }
+}
+
+void shared_policies_load(weir *w)
+{
+    struct shared_policies *shared = w->shared_policies;
+    /* Acquire: pairs with shared_policies_commit(). */
+    const uint64_t version = shared != NULL ? load_acquire(&shared->state->version) : 0;
+    if (shared == NULL || version == shared->loaded) {
+        return;
+    }
+    const size_t place = version % 2;
+    struct cursor from = {shared->sources[place], shared->state->sizes[place], true};
+    take_names(&from, &w->names);
+    const size_t size = take_size(&from);
+    const void *bytes = take(&from, size);
+    if (bytes != NULL) {
+        configured_policies_free(w->configured);
+        w->configured = configured_policies_from_bytes(bytes, size);
+    }
+    for (size_t i = 0; i < OVERRIDE_LISTS && from.fits; i++) {
+        take_list(&from, &w->overrides[i]);
+    }
+    shared->loaded = from.fits ? version : shared->loaded; /* without memory: the next caller tries again */
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The policies of a weir that processes share: the compiled set and overrides, in memory that all of them read, and
+ * what they were compiled from, so that any process can change the policies.
+ *
+ * Each part has two places. A change is written to the place that is not in force, and then put in force by one store.
+ * So a process that dies while it changes policies leaves the policies as they were. A place may be written again when
+ * no reader can still be in it: the thread that publishes a set waits for the readers of the one before.
+ *
+ * Every process keeps a copy of the sources in its own memory, and reads them anew when another process has changed
+ * them. A weir that is not shared has no such memory, and its sources are the copy.
+ */
+#ifndef WEIR_LIMITER_SHARED_POLICIES_H
+#define WEIR_LIMITER_SHARED_POLICIES_H
+
+#include <stdbool.h>
+
+#include "weir/weir.h"
+
+struct overrides;
+struct policy_set;
+struct shared_policies;
+
+/* 0 or -ENOMEM. */
+int shared_policies_open(struct shared_policies **out);
+void shared_policies_close(struct shared_policies *shared); /* NULL is allowed */
+
+/*
+ * Moves a compiled block to the place that is not in force. `present`: the block in force, or NULL. Returns the block
+ * in its place; where `shared` is NULL, the block as it is.
+ */
+struct policy_set *shared_policies_place_set(struct shared_policies *shared, struct policy_set *set,
+                                             const struct policy_set *present);
+struct overrides *shared_policies_place_overrides(struct shared_policies *shared, struct overrides *overrides,
+                                                  const struct overrides *present);
+
+/* Whether memory that is to be freed is a place, which stays. */
+bool shared_policies_has(const struct shared_policies *shared, const void *block);
+
+/*
+ * Writes this process's copy of the sources to the place that is not in force, and puts that place in force. Both under
+ * the policy lock; the first returns 0, or -ENOMEM: there is no room.
+ */
+int shared_policies_prepare(weir *w);
+void shared_policies_commit(weir *w);
+
+/* Reads the sources anew, if another process has changed them. Under the policy lock. */
+void shared_policies_load(weir *w);
+
+#endif

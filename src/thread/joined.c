@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See joined.h. Progress: joined_enter() is lock-free, but for the files it reads. */
+#include "thread/joined.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "thread/limiter.h"
+
+/* More than a line of /proc/PID/stat up to the start time: some 20 numbers, and a name of 16 bytes. */
+#define STAT_SIZE 1024
+
+/* Of /proc/PID/stat field 3 is the state, field 20 the number of threads, and field 22 the start time. All stand behind
+ * the name and its ')'. */
+#define THREADS_AFTER_STATE 17
+#define START_AFTER_STATE   19
+
+/* What the system says of a process. */
+struct process_stat {
+    char state; /* a letter */
+    uint64_t thread_count;
+    uint64_t started; /* clock ticks since boot */
+};
+
+/* False: there is no such process, or no /proc. */
+static bool read_stat(pid_t pid, struct process_stat *out)
+{
+    char path[32];
+    char line[STAT_SIZE];
+    (void) snprintf(path, sizeof(path), "/proc/%d/stat", (int) pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    const ssize_t length = read(fd, line, sizeof(line) - 1);
+    (void) close(fd);
+    line[length > 0 ? length : 0] = '\0';
+    const char *at = strrchr(line, ')'); /* the name may have any byte */
+    if (at == NULL || at[1] != ' ') {
+        return false;
+    }
+    at += 2;
+    out->state = *at;
+    for (unsigned field = 1; field <= START_AFTER_STATE; field++) {
+        at = strchr(at, ' ');
+        if (at == NULL) {
+            return false;
+        }
+        at++;
+        out->thread_count = field == THREADS_AFTER_STATE ? strtoull(at, NULL, 10) : out->thread_count;
+    }
+    out->started = strtoull(at, NULL, 10);
+    return true;
+}
+
+uint32_t joined_enter(struct limiter *limiter)
+{
+    struct process_stat own = {.started = 0};
+    (void) read_stat(getpid(), &own);
+    for (uint32_t i = 0; i < limiter->max_processes; i++) {
+        struct joined_process *entry = &limiter->joined[i];
+        int32_t free = 0;
+        if (load_relaxed(&entry->pid) == 0 && cas_acquire(&entry->pid, &free, (int32_t) getpid())) {
+            store_relaxed(&entry->started, own.started); /* until then the process is known by its id alone */
+            return i;
+        }
+    }
+    return JOINED_NONE;
+}
+
+void joined_leave(struct limiter *limiter, uint32_t index)
+{
+    store_relaxed(&limiter->joined[index].started, 0);
+    store_release(&limiter->joined[index].pid, 0); /* pairs with the exchange of joined_enter() */
+}
+
+uint32_t joined_count(const struct limiter *limiter)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < limiter->max_processes; i++) {
+        count += load_relaxed(&limiter->joined[i].pid) != 0; /* statistics */
+    }
+    return count;
+}
+
+bool joined_is_dead(const struct limiter *limiter, uint32_t index)
+{
+    const struct joined_process *entry = &limiter->joined[index];
+    const pid_t pid = (pid_t) load_acquire(&entry->pid);
+    const uint64_t known = load_relaxed(&entry->started);
+    struct process_stat its = {.started = 0};
+    if (pid == 0 || load_acquire(&entry->pid) != pid) {
+        return false; /* the place is free, or has just been taken */
+    }
+    if (!read_stat(pid, &its)) {
+        return kill(pid, 0) != 0 && errno == ESRCH;
+    }
+    /* The first thread of a process may have ended while others run: the letter is a Z then, too. */
+    const bool ended = (its.state == 'Z' || its.state == 'X') && its.thread_count <= 1;
+    return ended || (known != 0 && its.started != known);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes that use one limiter: the one that opened it, and those that joined since. A limiter that is not shared
+ * has one.
+ *
+ * A process is known by its id and the time it was started, so another process that gets the id later is not taken for
+ * it. The system says both in /proc.
+ */
+#ifndef WEIR_THREAD_JOINED_H
+#define WEIR_THREAD_JOINED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/atomics.h"
+
+#define JOINED_MAX  1024
+#define JOINED_NONE UINT32_MAX
+
+/* What a limiter knows of a process. It has no pointers, as struct limiter_shared. */
+struct joined_process {
+    _Atomic int32_t pid;      /* 0: the place is free */
+    _Atomic uint64_t started; /* clock ticks since boot, as /proc/PID/stat has it; 0: not known, or not yet */
+};
+
+struct limiter;
+
+/* Enters the calling process. Returns its index, or JOINED_NONE: all places are taken. */
+uint32_t joined_enter(struct limiter *limiter);
+void joined_leave(struct limiter *limiter, uint32_t index);
+
+/* Processes that are entered. */
+uint32_t joined_count(const struct limiter *limiter);
+
+/* Whether the process of this entry has died. False where that cannot be told. */
+bool joined_is_dead(const struct limiter *limiter, uint32_t index);
+
+#endif
