@@ -340,8 +340,8 @@ bool all_direct_charge(struct weir_thread *t, const struct slots_found *found, c
 {
     struct direct_all all;
     all.t = t;
-    all.epoch = load_acquire(&t->line->epoch);     /* [S4] before the policies */
-    all.set = process_policies(t->process); /* [S4] */
+    all.epoch = load_acquire(&t->line->epoch); /* [S4] before the policies */
+    all.set = process_policies(t->process);    /* [S4] */
     all.count = 0;
     /* Acquire: pairs with override_set.h. Where keys have entries of their own the table looks for them. */
     if (all.epoch == EPOCH_ASLEEP || policy_set_overrides(all.set) != NULL || !plan_all(&all, found, cold)) {

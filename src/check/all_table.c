@@ -165,7 +165,7 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
     all.denied = all.would_deny = false;
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
-    const uint32_t epoch = load_acquire(&t->line->epoch);               /* [S4] before the policies */
+    const uint32_t epoch = load_acquire(&t->line->epoch);        /* [S4] before the policies */
     const struct policy_set *set = process_policies(t->process); /* one set for all keys */
     all_collect(t, set, &all, list);
     bool pass = !all.denied;

@@ -281,7 +281,7 @@ static bool check_in_section(struct check *c)
     struct weir_thread *t = c->t;
     counter_add(&t->shared->slow_count, 1);
     c->epoch = c->commit ? load_acquire(&t->line->epoch) : EPOCH_ASLEEP; /* [S4] */
-    c->set = process_policies(t->process);                        /* [S4] */
+    c->set = process_policies(t->process);                               /* [S4] */
     c->policy = check_policy(t->process, c->set, c->key);
     if (c->policy == NULL) {
         return check_allow_unknown(t, c->verdict);

@@ -42,11 +42,11 @@ static void take_name(struct fleet *fleet, const char *node_name)
     }
 }
 
-static int make_batch(struct report_batch *batch)
+static int make_batch(struct report_batch *batch, unsigned pages)
 {
     batch->memory_size = ROUND_REPORTS * (sizeof(*batch->reports) + sizeof(*batch->sources)) +
                          ROUND_EVICTED * sizeof(*batch->evicted) + ROUND_HISTORIES * sizeof(*batch->histories);
-    unsigned char *memory = pages_reserve(batch->memory_size, PAGES_PRESENT);
+    unsigned char *memory = pages_reserve(batch->memory_size, pages | PAGES_PRESENT);
     if (memory == NULL) {
         return -ENOMEM;
     }
@@ -58,18 +58,27 @@ static int make_batch(struct report_batch *batch)
     return 0;
 }
 
-int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, struct transport *transport,
-               const weir_options *options, uint64_t monotonic_ns)
+/* Sets what is of this process. */
+static void take_parts(struct fleet *fleet, const struct fleet_parts *parts)
 {
-    struct process *process = parts->process;
-    const uint32_t cells = (uint32_t) process->table.cell_count;
     fleet->limiter = parts->limiter;
-    fleet->process = process;
+    fleet->process = parts->process;
     fleet->line = parts->line;
     fleet->node_clock = parts->clock;
     fleet->forms = parts->forms;
-    fleet->log = options->log;
-    fleet->log_arg = options->log_arg;
+    fleet->transport = parts->transport;
+    fleet->log = parts->log;
+    fleet->log_arg = parts->log_arg;
+    fleet->clock.move_origin = parts->move_origin;
+    fleet->clock.move_arg = parts->move_arg;
+}
+
+int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options, unsigned pages,
+               uint64_t monotonic_ns)
+{
+    struct process *process = parts->process;
+    const uint32_t cells = (uint32_t) process->table.cell_count;
+    take_parts(fleet, parts);
     fleet->interval_ms = options->sync_interval_ms;
     process->interval_ns = options->sync_interval_ms * NS_PER_MS;
     fleet->gather.resync_cursor = fleet->gather.resync_end = cells;
@@ -84,24 +93,33 @@ int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, struct tran
     fleet->schedule.extra_ns = UINT64_MAX;
     (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
     take_name(fleet, options->node_name);
-    int result = make_node_id(fleet);
-    result = result == 0 ? make_batch(&fleet->batch) : result;
-    if (result == 0) {
-        fleet->transport = transport;
-        store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
+    store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
+    const int result = make_node_id(fleet);
+    return result == 0 ? make_batch(&fleet->batch, pages) : result;
+}
+
+void fleet_leave(struct fleet *fleet)
+{
+    overrides_drop(fleet->overrides.texts, fleet->overrides.count);
+    fleet->overrides = (struct round_overrides){.changed = false}; /* read anew by the next process */
+    fleet->transport = NULL;
+}
+
+void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts)
+{
+    /* Texts that are here are another process's. */
+    fleet->overrides = (struct round_overrides){.changed = false};
+    fleet->round.overrides_new = false;
+    take_parts(fleet, parts);
+    if (fleet->schedule.under_way) {
+        round_fail(fleet);
     }
-    return result;
 }
 
 void fleet_close(struct fleet *fleet)
 {
-    if (fleet->transport != NULL) {
-        fleet->transport->ops->close(fleet->transport);
-        fleet->transport = NULL;
-    }
+    fleet_leave(fleet);
     pages_release(fleet->batch.reports, fleet->batch.memory_size);
-    overrides_drop(fleet->overrides.texts, fleet->overrides.count);
-    fleet->overrides.texts = NULL;
     fleet->batch.reports = NULL;
 }
 

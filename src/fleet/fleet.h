@@ -43,19 +43,32 @@ struct record_forms;
 struct tick_line;
 struct transport;
 
-/* The limiter that the fleet belongs to, and the parts of it that the fleet reads and writes. */
+/*
+ * What lies in the memory of the process that steps the fleet. There are the limiter that the fleet belongs to, with
+ * the parts that the fleet reads and writes, and what is the host's. The caller closes the transport.
+ */
 struct fleet_parts {
     struct limiter *limiter;
     struct process *process;
     struct tick_line *line;
     const weir_clock *clock;
     const struct record_forms *forms; /* of keys */
+    struct transport *transport;
+    weir_log_fn log;
+    void *log_arg;
+    bool (*move_origin)(void *arg, int64_t delta_ns); /* see struct fleet_clock */
+    void *move_arg;
 };
 
-/* Takes over the transport. 0; -ENOMEM; -errno where there is no random node id. */
-int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, struct transport *transport,
-               const weir_options *options, uint64_t monotonic_ns);
+/* `pages`: 0 or PAGES_SHARED. 0; -ENOMEM; -errno where there is no random node id. */
+int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options, unsigned pages,
+               uint64_t monotonic_ns);
 void fleet_close(struct fleet *fleet);
+
+/* Another process begins to step the fleet, or this one on another transport: a round under way has failed. */
+void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts);
+/* This process no longer steps the fleet. */
+void fleet_leave(struct fleet *fleet);
 
 /*
  * Does what is due at `monotonic_ns`. `idle`: nothing has been checked for a while. `ready`: one of the descriptors

@@ -19,6 +19,8 @@
 #include "base/clock.h"
 #include "limiter/denial_log.h"
 #include "limiter/key_overrides.h"
+#include "limiter/leader.h"
+#include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 #include "thread/settle.h"
 
@@ -80,7 +82,7 @@ struct waiting {
     size_t count;
 };
 
-static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
+static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
 {
     struct limiter *limiter = &w->limiter;
     run_tick(w, now_ns);
@@ -88,6 +90,7 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
         w->settle_ns = now_ns + SETTLE_EVERY_NS;
         (void) settle_lapsed(limiter);
     }
+    policies_repair(w);
     top_denied_step(&limiter->process, now_ns);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
@@ -107,6 +110,30 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
         next_ns = now_ns + limiter->tick_ns;
     }
     waiting->count = w->has_fleet ? fleet_wait_for(w->fleet, waiting->fds, &next_ns) : 0;
+    return next_ns;
+}
+
+/* This process begins to lead: takes up what the leader before it knew. */
+static void take_over(weir *w, uint64_t now_ns)
+{
+    w->asleep = load_relaxed(&w->limiter.shared->line.epoch) == EPOCH_ASLEEP;
+    w->seen_passes = passes(&w->limiter);
+    w->active_ns = w->settle_ns = now_ns;
+    denial_log_begin(w, now_ns);
+}
+
+static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
+{
+    const enum leader leader = leader_begin(w, now_ns);
+    if (leader == LEADER_OTHER) {
+        waiting->count = 0;
+        return now_ns + LEADER_LOOK_NS;
+    }
+    if (leader == LEADER_NEW) {
+        take_over(w, now_ns);
+    }
+    const uint64_t next_ns = work(w, now_ns, ready, waiting);
+    leader_end(w);
     return next_ns;
 }
 
@@ -230,8 +257,8 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
             return -ETIMEDOUT;
         }
         /* Of a Cluster some servers may be lost, and the others are still to be told. */
-        if (closing && w->fleet->transport->ops->problem(w->fleet->transport) != NULL &&
-            w->fleet->transport->ops->state(w->fleet->transport) == TRANSPORT_DOWN) {
+        if (closing && w->transport != NULL && w->transport->ops->problem(w->transport) != NULL &&
+            w->transport->ops->state(w->transport) == TRANSPORT_DOWN) {
             return -ENOTCONN;
         }
         (void) wait_until(&waiting, now_ns, min_u64(until_ns, now_ns + NS_PER_MS));

@@ -10,7 +10,7 @@ bool bucket_origin_move(void *arg, int64_t delta_ns)
 {
     weir *w = arg;
     /* Another thread is changing policies and may wait long for readers: try again at the next call. */
-    if (!policy_trylock(w)) {
+    if (!policy_lock_try(w)) {
         return false;
     }
     const uint64_t was_ns = w->limiter.process.shared->origin_ns;
@@ -18,6 +18,6 @@ bool bucket_origin_move(void *arg, int64_t delta_ns)
         delta_ns < 0 ? saturating_sub(was_ns, -(uint64_t) delta_ns) : was_ns + (uint64_t) delta_ns;
     const bool moved = policies_publish_again(w, NULL) == 0;
     w->limiter.process.shared->origin_ns = moved ? w->limiter.process.shared->origin_ns : was_ns;
-    policy_unlock(w);
+    policy_lock_release(w);
     return moved;
 }

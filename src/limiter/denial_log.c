@@ -28,7 +28,8 @@ int denial_log_open(struct denial_log *log, uint64_t monotonic_ns)
     const size_t count = WEIR_MAX_POLICIES + 1;
     log->memory_size =
         count * (sizeof(*log->recent) + sizeof(*log->states) + sizeof(*log->sums) + sizeof(*log->groups));
-    log->memory = pages_reserve(log->memory_size, PAGES_SPARSE); /* of policies that there are not none is ever present */
+    log->memory =
+        pages_reserve(log->memory_size, PAGES_SPARSE); /* of policies that there are not none is ever present */
     if (log->memory == NULL) {
         return -ENOMEM;
     }
@@ -71,6 +72,22 @@ static void sum_up(struct denial_log *log, const struct limiter *limiter)
             sum->would_deny += load_relaxed(&tally->would_deny);
         }
     }
+}
+
+void denial_log_begin(weir *w, uint64_t monotonic_ns)
+{
+    struct denial_log *log = &w->denials;
+    if (log->states == NULL || !policy_lock_try(w)) {
+        return; /* a thread changes policies: what was denied before may be logged once more */
+    }
+    find_groups(log, &w->names);
+    policy_lock_release(w);
+    sum_up(log, &w->limiter);
+    for (weir_policy_id group = 1; group <= log->known; group++) {
+        log->states[group] = (struct denial_state){.counts = log->sums[group]};
+    }
+    log->look_ns = monotonic_ns;
+    log->next_ns = monotonic_ns + DENIAL_LOOK_NS;
 }
 
 /* Where a policy stands after a look. True: it may have a line to say. */
@@ -175,22 +192,22 @@ void denial_log_step(weir *w, uint64_t monotonic_ns)
 {
     struct denial_log *log = &w->denials;
     /* Somebody is changing policies, and may wait long for readers: next time. */
-    if (log->states == NULL || monotonic_ns < log->next_ns || !policy_trylock(w)) {
+    if (log->states == NULL || monotonic_ns < log->next_ns || !policy_lock_try(w)) {
         return;
     }
     find_groups(log, &w->names);
-    policy_unlock(w);
+    policy_lock_release(w);
     log->next_ns = monotonic_ns + DENIAL_LOOK_NS;
     sum_up(log, &w->limiter);
     for (weir_policy_id group = 1; group <= log->known; group++) {
         if (!look(log, group, monotonic_ns)) {
             continue;
         }
-        if (!policy_trylock(w)) {
+        if (!policy_lock_try(w)) {
             continue; /* tried again at the next look */
         }
         const weir_key_form *form = policy_names_form(&w->names, w->names.names[group]);
-        policy_unlock(w);
+        policy_lock_release(w);
         say(w, group, form, monotonic_ns);
     }
     log->look_ns = monotonic_ns;

@@ -69,6 +69,9 @@ struct denial_log {
 int denial_log_open(struct denial_log *log, uint64_t monotonic_ns);
 void denial_log_close(struct denial_log *log);
 
+/* This process begins to log what is denied from now on; another process did. */
+void denial_log_begin(weir *w, uint64_t monotonic_ns);
+
 /* Sums the counters and logs what is due. Called by the background thread, after top_denied_step. */
 void denial_log_step(weir *w, uint64_t monotonic_ns);
 

@@ -75,7 +75,7 @@ void key_overrides_take(weir *w)
 {
     struct fleet *fleet = w->fleet;
     /* Somebody is changing policies, and may wait long for readers: next time. */
-    if (!fleet->overrides.changed || !policy_trylock(w)) {
+    if (!fleet->overrides.changed || !policy_lock_try(w)) {
         return;
     }
     struct override_list *list = &w->overrides[OVERRIDES_FLEET];
@@ -84,7 +84,7 @@ void key_overrides_take(weir *w)
     *list = (struct override_list){fleet->overrides.texts, fleet->overrides.count};
     if (publish(w, &faults) != 0) {
         *list = old; /* next time */
-        policy_unlock(w);
+        policy_lock_release(w);
         return;
     }
     overrides_drop(old.texts, old.count);
@@ -104,7 +104,7 @@ void key_overrides_take(weir *w)
                   plain_number(faults.count, "entry is malformed:", "entries are malformed, such as"), field, value,
                   faults.error.message);
     }
-    policy_unlock(w);
+    policy_lock_release(w);
 }
 
 /* Where an entry of the program's stands; the count of them: nowhere. */
@@ -206,16 +206,16 @@ int weir_set_override(weir *w, const char *name, const char *value, weir_error *
     if (name == NULL) {
         return error_set(error, -EINVAL, "name is NULL; give policy:key, such as api:198.51.100.7");
     }
-    policy_lock(w);
+    policy_lock_take(w);
     const int result = set_override(w, name, value, error);
-    policy_unlock(w);
+    policy_lock_release(w);
     return result;
 }
 
 size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
 {
     size_t count = 0;
-    policy_lock(w);
+    policy_lock_take(w);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
         for (size_t j = 0; j < w->overrides[i].count; j++) {
             const struct override_text *text = &w->overrides[i].texts[j];
@@ -227,6 +227,6 @@ size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg)
             count++;
         }
     }
-    policy_unlock(w);
+    policy_lock_release(w);
     return count;
 }

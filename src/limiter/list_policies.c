@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weir_list_policies: the policies in force as configured, with the defaults filled in. */
+#include "limiter/configured_policies.h"
 #include "limiter/policy_lock.h"
-#include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
 
 /* A limit with nothing left to a default. Each of these numbers is one that the limit could have been given with. */
@@ -29,12 +29,12 @@ static void tell(const weir_policy *given, const struct policy *compiled, weir_p
 size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg)
 {
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
-    policy_lock(unlocked);
+    policy_lock_take(unlocked);
     const struct policy_set *set = process_policies(&w->limiter.process); /* changed only under the lock */
     for (size_t i = 0; i < set->count && each != NULL; i++) {
         tell(configured_policies_at(w->configured, i), &set->policies[i], each, arg); /* compiled in the same order */
     }
     const size_t count = set->count;
-    policy_unlock(unlocked);
+    policy_lock_release(unlocked);
     return count;
 }

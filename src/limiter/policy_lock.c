@@ -2,38 +2,35 @@
 /* See policy_lock.h. */
 #include "limiter/policy_lock.h"
 
-#include "base/robust_mutex.h"
-#include "limiter/set_policies.h"
 #include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
+#include "process/robust_mutex.h"
 #include "thread/rcu.h"
 
-/* After the lock was taken. */
-static void take_over(weir *w, enum robust_lock how)
+static void after_lock(weir *w, enum robust_lock how)
 {
-    shared_policies_load(w);
     if (how == ROBUST_DIED) {
-        /* The set before may have readers still, and the set in force may be older than the sources. */
-        rcu_synchronize(&w->limiter);
-        (void) policies_publish_again(w, NULL);
+        rcu_synchronize(&w->limiter); /* the set before the last one may have readers still */
+        store_relaxed(&w->shared->half_changed, 1);
     }
+    shared_policies_load(w);
 }
 
-void policy_lock(weir *w)
+void policy_lock_take(weir *w)
 {
-    take_over(w, robust_mutex_lock(&w->shared->policy_lock));
+    after_lock(w, robust_mutex_lock(&w->shared->policy_lock));
 }
 
-bool policy_trylock(weir *w)
+bool policy_lock_try(weir *w)
 {
     const enum robust_lock how = robust_mutex_trylock(&w->shared->policy_lock);
     if (how != ROBUST_BUSY) {
-        take_over(w, how);
+        after_lock(w, how);
     }
     return how != ROBUST_BUSY;
 }
 
-void policy_unlock(weir *w)
+void policy_lock_release(weir *w)
 {
     (void) pthread_mutex_unlock(&w->shared->policy_lock);
 }

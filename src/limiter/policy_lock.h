@@ -11,8 +11,8 @@
 #include "weir/weir.h"
 
 /* On return the names and the other sources are those that any process set last. */
-void policy_lock(weir *w);
-bool policy_trylock(weir *w); /* false: another thread has the lock */
-void policy_unlock(weir *w);
+void policy_lock_take(weir *w);
+bool policy_lock_try(weir *w); /* false: another thread has the lock */
+void policy_lock_release(weir *w);
 
 #endif

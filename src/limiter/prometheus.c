@@ -279,11 +279,11 @@ int weir_write_metrics(const weir *w, char *buffer, size_t size)
              "# HELP weir_build_info The library's version.\n# TYPE weir_build_info gauge\n"
              "weir_build_info{version=\"%s\"} 1\n",
              weir_version());
-    policy_lock(unlocked);
+    policy_lock_take(unlocked);
     add_policies(&text, w);
     add_limits(&text, w);
     add_offenders(&text, unlocked);
-    policy_unlock(unlocked);
+    policy_lock_release(unlocked);
     add_process(&text, &stats);
     if (w->has_fleet) {
         add_fleet(&text, w, &stats);

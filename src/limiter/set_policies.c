@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/plain.h"
+#include "limiter/configured_policies.h"
 #include "limiter/key_overrides.h"
 #include "limiter/policy_lock.h"
 #include "limiter/shared_policies.h"
@@ -17,79 +18,6 @@
 #include "policy/file_entries.h"
 #include "policy/validate.h"
 #include "thread/rcu.h"
-
-struct configured_policies {
-    size_t count;
-    struct {
-        weir_policy policy;
-        char name[WEIR_MAX_NAME + 1];
-        weir_limit limits[WEIR_MAX_LIMITS];
-        char limit_names[WEIR_MAX_LIMITS][WEIR_MAX_NAME + 1];
-    } of[];
-};
-
-/* What is valid fits. */
-static const char *copy_name(char to[WEIR_MAX_NAME + 1], const char *name)
-{
-    if (name == NULL) {
-        return NULL;
-    }
-    (void) strncpy(to, name, WEIR_MAX_NAME);
-    return to;
-}
-
-struct configured_policies *configured_policies_copy(const weir_policy *policies, size_t count)
-{
-    struct configured_policies *configured = calloc(1, sizeof(*configured) + count * sizeof(configured->of[0]));
-    if (configured == NULL) {
-        return NULL;
-    }
-    configured->count = count;
-    for (size_t i = 0; i < count; i++) {
-        configured->of[i].policy = policies[i];
-        configured->of[i].policy.name = copy_name(configured->of[i].name, policies[i].name);
-        configured->of[i].policy.limits = configured->of[i].limits;
-        for (size_t j = 0; j < policies[i].limit_count; j++) {
-            configured->of[i].limits[j] = policies[i].limits[j];
-            configured->of[i].limits[j].name = copy_name(configured->of[i].limit_names[j], policies[i].limits[j].name);
-        }
-    }
-    return configured;
-}
-
-const void *configured_policies_bytes(const struct configured_policies *configured, size_t *size)
-{
-    *size = configured != NULL ? sizeof(*configured) + configured->count * sizeof(configured->of[0]) : 0;
-    return configured;
-}
-
-struct configured_policies *configured_policies_from_bytes(const void *bytes, size_t size)
-{
-    struct configured_policies *configured = size != 0 ? malloc(size) : NULL;
-    if (configured == NULL) {
-        return NULL;
-    }
-    memcpy(configured, bytes, size);
-    for (size_t i = 0; i < configured->count; i++) {
-        configured->of[i].policy.name = configured->of[i].name;
-        configured->of[i].policy.limits = configured->of[i].limits;
-        for (size_t j = 0; j < configured->of[i].policy.limit_count; j++) {
-            weir_limit *limit = &configured->of[i].limits[j];
-            limit->name = limit->name != NULL ? configured->of[i].limit_names[j] : NULL;
-        }
-    }
-    return configured;
-}
-
-void configured_policies_free(struct configured_policies *configured)
-{
-    free(configured);
-}
-
-const weir_policy *configured_policies_at(const struct configured_policies *configured, size_t index)
-{
-    return configured != NULL && index < configured->count ? &configured->of[index].policy : NULL;
-}
 
 /* Sets the forms of the keys, for the fleet, by a set that is about to be published. */
 static void forms_follow(weir *w, const struct policy_set *set)
@@ -144,17 +72,28 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
 
 int policies_publish_again(weir *w, weir_error *error)
 {
-    const size_t count = w->configured != NULL ? w->configured->count : 0;
+    const size_t count = configured_policies_count(w->configured);
     weir_policy *policies = calloc(count + 1, sizeof(*policies));
     if (policies == NULL) {
         return error_set(error, -ENOMEM, "out of memory for %zu %s", count, plain_number(count, "policy", "policies"));
     }
     for (size_t i = 0; i < count; i++) {
-        policies[i] = w->configured->of[i].policy;
+        policies[i] = *configured_policies_at(w->configured, i);
     }
     const int result = policies_publish(w, policies, count, error);
     free(policies);
     return result;
+}
+
+void policies_repair(weir *w)
+{
+    if (load_relaxed(&w->shared->half_changed) == 0 || !policy_lock_try(w)) {
+        return; /* a thread changes policies, and may wait long for readers: next time */
+    }
+    if (policies_publish_again(w, NULL) == 0) {
+        store_relaxed(&w->shared->half_changed, 0);
+    }
+    policy_lock_release(w);
 }
 
 /* Puts policies in force, and the entries that come with them. Takes over `entries` where it returns 0. */
@@ -187,9 +126,9 @@ int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_e
     if (result != 0) {
         return result;
     }
-    policy_lock(w);
+    policy_lock_take(w);
     result = put_policies(w, policies, count, (struct override_list){NULL, 0}, error);
-    policy_unlock(w);
+    policy_lock_release(w);
     return result;
 }
 
@@ -206,7 +145,7 @@ int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
     size_t count = 0;
     const weir_policy *policies = policy_file_policies(file, &count);
     struct override_list entries;
-    policy_lock(w);
+    policy_lock_take(w);
     result = file_entries_read(file, yaml_path, &w->names, &entries, error);
     if (result == 0) {
         result = put_policies(w, policies, count, entries, error);
@@ -214,7 +153,7 @@ int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
             overrides_drop(entries.texts, entries.count);
         }
     }
-    policy_unlock(w);
+    policy_lock_release(w);
     policy_file_free(file);
     return result;
 }
@@ -225,13 +164,13 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
         return WEIR_NO_POLICY;
     }
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
-    policy_lock(unlocked);
+    policy_lock_take(unlocked);
     weir_policy_id id = policy_names_find(&w->names, name);
     /* Relaxed: changed only under the lock. */
     if (policy_set_by_id(process_policies(&w->limiter.process), id) == NULL) {
         id = WEIR_NO_POLICY;
     }
-    policy_unlock(unlocked);
+    policy_lock_release(unlocked);
     return id;
 }
 
@@ -264,8 +203,8 @@ int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, we
         return error_set(error, -EINVAL, "the form of policy \"%s\" lacks write, read or example; give all three",
                          policy);
     }
-    policy_lock(w);
+    policy_lock_take(w);
     result = set_key_form(w, policy, form, error);
-    policy_unlock(w);
+    policy_lock_release(w);
     return result != 0 ? result : error_clear(error);
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/pages.h"
-#include "limiter/set_policies.h"
+#include "limiter/configured_policies.h"
 #include "limiter/weir_private.h"
 #include "policy/override_set.h"
 #include "policy/policy_set.h"
@@ -112,7 +112,7 @@ struct cursor {
     bool fits; /* all so far did */
 };
 
-static void put(struct cursor *to, const void *bytes, size_t size)
+static void write_bytes(struct cursor *to, const void *bytes, size_t size)
 {
     to->fits = to->fits && size <= to->left;
     if (to->fits && size != 0) {
@@ -124,18 +124,18 @@ static void put(struct cursor *to, const void *bytes, size_t size)
 
 static void put_size(struct cursor *to, size_t size)
 {
-    put(to, &size, sizeof(size));
+    write_bytes(to, &size, sizeof(size));
 }
 
 static void put_text(struct cursor *to, const char *text)
 {
     const size_t size = strlen(text) + 1;
     put_size(to, size);
-    put(to, text, size);
+    write_bytes(to, text, size);
 }
 
 /* The next bytes; NULL: there are not so many. */
-static const void *take(struct cursor *from, size_t size)
+static const void *take_bytes(struct cursor *from, size_t size)
 {
     const void *bytes = from->at;
     from->fits = from->fits && size <= from->left;
@@ -150,7 +150,7 @@ static const void *take(struct cursor *from, size_t size)
 static size_t take_size(struct cursor *from)
 {
     size_t size = 0;
-    const void *bytes = take(from, sizeof(size));
+    const void *bytes = take_bytes(from, sizeof(size));
     if (bytes != NULL) {
         memcpy(&size, bytes, sizeof(size));
     }
@@ -160,7 +160,7 @@ static size_t take_size(struct cursor *from)
 static char *take_text(struct cursor *from)
 {
     const size_t size = take_size(from);
-    const void *bytes = take(from, size);
+    const void *bytes = take_bytes(from, size);
     char *text = bytes != NULL ? malloc(size) : NULL;
     if (text != NULL) {
         memcpy(text, bytes, size);
@@ -172,15 +172,15 @@ static char *take_text(struct cursor *from)
 static void put_names(struct cursor *to, const struct policy_names *names)
 {
     put_size(to, names->count);
-    put(to, &names->set_count, sizeof(names->set_count));
-    put(to, names->names, (names->count + 1) * sizeof(names->names[0]));
+    write_bytes(to, &names->set_count, sizeof(names->set_count));
+    write_bytes(to, names->names, (names->count + 1) * sizeof(names->names[0]));
 }
 
 static void take_names(struct cursor *from, struct policy_names *names)
 {
     const size_t count = take_size(from);
-    const void *set_count = take(from, sizeof(names->set_count));
-    const void *bytes = take(from, (count + 1) * sizeof(names->names[0]));
+    const void *set_count = take_bytes(from, sizeof(names->set_count));
+    const void *bytes = take_bytes(from, (count + 1) * sizeof(names->names[0]));
     if (bytes != NULL) {
         names->count = count;
         memcpy(&names->set_count, set_count, sizeof(names->set_count));
@@ -194,7 +194,7 @@ static void put_list(struct cursor *to, const struct override_list *list)
     for (size_t i = 0; i < list->count; i++) {
         put_text(to, list->texts[i].field);
         put_text(to, list->texts[i].value);
-        put(to, &list->texts[i].in_force, sizeof(list->texts[i].in_force));
+        write_bytes(to, &list->texts[i].in_force, sizeof(list->texts[i].in_force));
     }
 }
 
@@ -207,7 +207,7 @@ static void take_list(struct cursor *from, struct override_list *list)
         struct override_text *text = &read.texts[read.count++];
         text->field = take_text(from);
         text->value = take_text(from);
-        const void *in_force = take(from, sizeof(text->in_force));
+        const void *in_force = take_bytes(from, sizeof(text->in_force));
         if (in_force != NULL) {
             memcpy(&text->in_force, in_force, sizeof(text->in_force));
         }
@@ -233,7 +233,7 @@ int shared_policies_prepare(weir *w)
     const void *configured = configured_policies_bytes(w->configured, &size);
     put_names(&to, &w->names);
     put_size(&to, size);
-    put(&to, configured, size);
+    write_bytes(&to, configured, size);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
         put_list(&to, &w->overrides[i]);
     }
@@ -249,7 +249,7 @@ void shared_policies_commit(weir *w)
     if (w->shared_policies != NULL) {
         struct shared_policies_state *state = w->shared_policies->state;
         w->shared_policies->loaded = load_relaxed(&state->version) + 1; /* written under the lock alone */
-        store_release(&state->version, w->shared_policies->loaded); /* pairs with shared_policies_load() */
+        store_release(&state->version, w->shared_policies->loaded);     /* pairs with shared_policies_load() */
     }
 }
 
@@ -265,7 +265,7 @@ void shared_policies_load(weir *w)
     struct cursor from = {shared->sources[place], shared->state->sizes[place], true};
     take_names(&from, &w->names);
     const size_t size = take_size(&from);
-    const void *bytes = take(&from, size);
+    const void *bytes = take_bytes(&from, size);
     if (bytes != NULL) {
         configured_policies_free(w->configured);
         w->configured = configured_policies_from_bytes(bytes, size);

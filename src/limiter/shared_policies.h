@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policies of a weir that processes share: the compiled set and overrides, in memory that all of them read, and
- * what they were compiled from, so that any process can change the policies.
+ * The policies of a weir that processes share. The compiled set and overrides lie in memory that all processes read.
+ * So does what they were compiled from: any process can change the policies.
  *
  * Each part has two places. A change is written to the place that is not in force, and then put in force by one store.
  * So a process that dies while it changes policies leaves the policies as they were. A place may be written again when

@@ -36,10 +36,10 @@ static weir_policy_id group_of(const weir *w, weir_policy_id id)
 size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity)
 {
     weir *unlocked = (weir *) (uintptr_t) w; /* the locks are no part of what const promises */
-    policy_lock(unlocked);
+    policy_lock_take(unlocked);
     const weir_policy_id group = group_of(w, policy);
     const weir_key_form *form = policy_names_form(&w->names, w->names.names[group]);
-    policy_unlock(unlocked);
+    policy_lock_release(unlocked);
     if (group == WEIR_NO_POLICY || capacity == 0) {
         return 0;
     }

@@ -12,20 +12,21 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/pages.h"
-#include "base/robust_mutex.h"
 #include "limiter/background.h"
-#include "limiter/bucket_origin.h"
+#include "limiter/configured_policies.h"
+#include "limiter/leader.h"
 #include "limiter/options.h"
 #include "limiter/set_policies.h"
 #include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
+#include "process/robust_mutex.h"
 #include "thread/handle.h"
 #include "transport/redis/redis.h"
 
 /* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */
 #define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
 
-static int locks_init(weir *w)
+int locks_init(weir *w)
 {
     pthread_condattr_t monotonic;
     int result = pthread_condattr_init(&monotonic);
@@ -49,15 +50,34 @@ static void locks_destroy(weir *w)
     (void) pthread_cond_destroy(&w->sync_done);
 }
 
+/* How what all joined processes use is reserved. */
+static unsigned pages_for(uint32_t max_processes)
+{
+    return max_processes > 1 ? PAGES_SHARED : 0;
+}
+
+/* Reserves what is not of the limiter's memory. 0; -ENOMEM; as robust_mutex_init(). */
+static int memory_init(weir *w)
+{
+    const unsigned pages = pages_for(w->limiter.max_processes);
+    w->names.rates = pages_reserve(sizeof(*w->names.rates), PAGES_SPARSE | pages);
+    w->fleet = pages_reserve(sizeof(*w->fleet), pages);
+    w->shared = pages_reserve(sizeof(*w->shared), pages);
+    if (w->names.rates == NULL || w->fleet == NULL || w->shared == NULL) {
+        return -ENOMEM;
+    }
+    w->shared->leader = w->limiter.joined_as;
+    int result = pages != 0 ? shared_policies_open(&w->shared_policies) : 0;
+    result = result != 0 ? result : robust_mutex_init(&w->shared->work_lock);
+    return result != 0 ? result : robust_mutex_init(&w->shared->policy_lock);
+}
+
 /* Fills in the secrets and the key masks, and compiles the empty policy set. */
 static int identity_init(weir *w)
 {
     const int result = hash_secret_fill(&w->secret);
-    w->names.rates = pages_reserve(sizeof(*w->names.rates), PAGES_SPARSE);
-    w->fleet = pages_reserve(sizeof(*w->fleet), 0);
-    w->shared = pages_reserve(sizeof(*w->shared), 0);
-    if (result != 0 || w->names.rates == NULL || w->fleet == NULL || w->shared == NULL) {
-        return result != 0 ? result : -ENOMEM;
+    if (result != 0) {
+        return result;
     }
     for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
         /* Mixed once more: a key's bytes can be a policy's number, and its hash must not equal that policy's mask. */
@@ -67,15 +87,14 @@ static int identity_init(weir *w)
     record_hash_init(&w->record_hash, w->options.fleet_secret);
     w->limiter.process.secret = &w->secret;
     w->limiter.process.record_hash = &w->record_hash;
-    const int lock = robust_mutex_init(&w->shared->policy_lock);
-    if (lock != 0) {
-        return lock;
-    }
     struct policy_set *none = NULL;
     const struct policy_context context = {
         .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.shared->origin_ns, .names = &w->names};
     const int compiled = policy_set_compile(NULL, 0, &context, &none, NULL);
-    reference_set(&w->limiter.process.shared->policies, none);
+    if (compiled == 0) {
+        none = shared_policies_place_set(w->shared_policies, none, NULL);
+        reference_set(&w->limiter.process.shared->policies, none);
+    }
     return compiled;
 }
 
@@ -86,15 +105,23 @@ static void weir_free(weir *w)
         (void) close(w->wake_fd);
     }
     poll_set_close(&w->poll_set);
+    if (w->has_fleet && w->limiter.max_processes == 1) {
+        fleet_leave(w->fleet); /* of a shared weir the leader has left it, and others may go on */
+    }
     if (w->has_fleet) {
         fleet_close(w->fleet);
     }
-    pages_release(w->fleet, sizeof(*w->fleet));
-    pages_release(w->shared, sizeof(*w->shared));
-    shared_policies_close(w->shared_policies);
+    if (w->transport != NULL) {
+        w->transport->ops->close(w->transport);
+    }
+    free((char *) (uintptr_t) w->transport_config.url);
+    free((char *) (uintptr_t) w->transport_config.prefix);
     if (w->limiter.process.shared != NULL) {
         policies_free(w, process_policies(&w->limiter.process));
     }
+    shared_policies_close(w->shared_policies);
+    pages_release(w->fleet, sizeof(*w->fleet));
+    pages_release(w->shared, sizeof(*w->shared));
     pages_release(w->names.rates, sizeof(*w->names.rates));
     policy_names_free(&w->names);
     configured_policies_free(w->configured);
@@ -110,9 +137,18 @@ static void weir_free(weir *w)
     free(w);
 }
 
-/* Makes a weir without its transport and background thread. */
-static int weir_make(const weir_options *options, bool fleet, weir **out, weir_error *error)
+/* What weir_open_on() and weir_open_shared() have in common. */
+struct opening {
+    const weir_options *options;
+    uint32_t max_processes;
+    struct transport *transport;           /* NULL: there is no fleet. Taken over */
+    const struct transport_config *config; /* of the transport; where several processes may need one */
+};
+
+/* Makes a weir without its fleet and background thread, and gives it the transport. */
+static int weir_make(const weir_options *options, const struct opening *opening, weir **out, weir_error *error)
 {
+    const bool fleet = opening->transport != NULL;
     weir *w = aligned_alloc(CACHE_LINE, sizeof(weir)); /* a multiple: the first member is aligned so */
     if (w == NULL) {
         return error_set(error, -ENOMEM, "out of memory");
@@ -138,9 +174,10 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     const struct limiter_options sizes = {.process = {.max_keys = options->max_keys,
                                                       .max_log_units = options->max_log_units,
                                                       .fleet = fleet,
-                                                      .origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS)},
+                                                      .origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS),
+                                                      .pages = pages_for(opening->max_processes)},
                                           .max_threads = options->max_threads,
-                                          .max_processes = 1};
+                                          .max_processes = opening->max_processes};
     result = limiter_open(&w->limiter, &sizes);
     if (result != 0) {
         weir_free(w);
@@ -151,6 +188,7 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
         result = denial_log_open(&w->denials, now_ns);
         w->limiter.process.top_denied.recent = w->denials.recent;
     }
+    result = result != 0 ? result : memory_init(w);
     result = result != 0 ? result : identity_init(w);
     if (result != 0) {
         weir_free(w);
@@ -158,45 +196,51 @@ static int weir_make(const weir_options *options, bool fleet, weir **out, weir_e
     }
     tick_start(&w->limiter, now_ns, wall_ns - now_ns);
     w->active_ns = w->settle_ns = now_ns;
+    w->transport = opening->transport;
     *out = w;
     return 0;
 }
 
-/* Opens the fleet's part. 0; -ENOMEM, or as fleet_open(), and then the transport is still the caller's. */
-static int weir_open_fleet(weir *w, struct transport *transport, const weir_options *options)
+/* Keeps what a transport is opened with. 0 or -ENOMEM. */
+static int keep_config(weir *w, const struct transport_config *config)
 {
-    const struct fleet_parts parts = {.limiter = &w->limiter,
-                                      .process = &w->limiter.process,
-                                      .line = &w->limiter.shared->line,
-                                      .clock = w->limiter.clock,
-                                      .forms = &w->forms};
-    const int result = fleet_open(w->fleet, &parts, transport, options, clock_monotonic_ns(w->limiter.clock));
+    w->transport_config = *config;
+    w->transport_config.url = strdup(config->url);
+    w->transport_config.prefix = strdup(config->prefix);
+    return w->transport_config.url != NULL && w->transport_config.prefix != NULL ? 0 : -ENOMEM;
+}
+
+/* Opens the fleet's part of a weir with a transport. 0; -ENOMEM; as fleet_open(). */
+static int open_fleet(weir *w, const struct transport_config *config)
+{
+    const bool shared = w->limiter.max_processes > 1;
+    const struct fleet_parts parts = leader_parts(w);
+    int result = shared ? keep_config(w, config) : 0;
     if (result == 0) {
+        result =
+            fleet_open(w->fleet, &parts, &w->options, shared ? PAGES_SHARED : 0, clock_monotonic_ns(w->limiter.clock));
         w->has_fleet = true;
-        w->fleet->clock.move_origin = bucket_origin_move;
-        w->fleet->clock.move_arg = w;
     }
     return result;
 }
 
-int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error)
+static int open_on(const struct opening *opening, weir **out, weir_error *error)
 {
     weir_options complete;
     weir *w = NULL;
-    int result = options_complete(options, &complete, error);
+    int result = options_complete(opening->options, &complete, error);
     if (result == 0) {
-        result = weir_make(&complete, transport != NULL, &w, error);
+        result = weir_make(&complete, opening, &w, error);
     }
     if (w == NULL) {
-        if (transport != NULL) {
-            transport->ops->close(transport);
+        if (opening->transport != NULL) {
+            opening->transport->ops->close(opening->transport);
         }
         return result;
     }
-    if (transport != NULL) {
-        result = weir_open_fleet(w, transport, &complete);
+    if (w->transport != NULL) {
+        result = open_fleet(w, opening->config);
         if (result != 0) {
-            transport->ops->close(transport);
             weir_free(w);
             return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
         }
@@ -214,7 +258,13 @@ int weir_open_on(const weir_options *options, struct transport *transport, weir 
     return error_clear(error);
 }
 
-int weir_open(const weir_options *options, weir **out, weir_error *error)
+int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error)
+{
+    const struct opening opening = {.options = options, .max_processes = 1, .transport = transport};
+    return open_on(&opening, out, error);
+}
+
+static int open_with_redis(const weir_options *options, uint32_t max_processes, weir **out, weir_error *error)
 {
     if (out == NULL) {
         return error_set(error, -EINVAL, "out is NULL; give a place for the weir");
@@ -225,34 +275,62 @@ int weir_open(const weir_options *options, weir **out, weir_error *error)
     if (result != 0) {
         return result;
     }
+    const uint64_t now_ns = clock_monotonic_ns(complete.clock);
+    const struct transport_config config = {
+        .url = complete.redis_url,
+        .prefix = complete.prefix,
+        .timeout_ms = complete.redis_timeout_ms,
+        .jitter_seed = hash_mix(now_ns ^ (uint64_t) getpid() << 32),
+        .now_ns = now_ns,
+    };
     struct transport *transport = NULL;
-    if (complete.redis_url != NULL) {
-        const uint64_t now_ns = clock_monotonic_ns(complete.clock);
-        const struct transport_config config = {
-            .url = complete.redis_url,
-            .prefix = complete.prefix,
-            .timeout_ms = complete.redis_timeout_ms,
-            .jitter_seed = hash_mix(now_ns ^ (uint64_t) getpid() << 32),
-            .now_ns = now_ns,
-        };
+    if (config.url != NULL) {
         result = redis_transport_open(&config, &transport, error);
         if (result != 0) {
             return result;
         }
     }
-    return weir_open_on(options, transport, out, error);
+    const struct opening opening = {options, max_processes, transport, &config};
+    return open_on(&opening, out, error);
+}
+
+int weir_open(const weir_options *options, weir **out, weir_error *error)
+{
+    return open_with_redis(options, 1, out, error);
+}
+
+int weir_open_shared(const weir_options *options, uint32_t max_processes, weir **out, weir_error *error)
+{
+    return open_with_redis(options, max_processes, out, error);
+}
+
+/* Detaches this process's handles. */
+static void detach_all(weir *w)
+{
+    for (uint32_t i = 0; i < w->limiter.max_threads; i++) {
+        thread_detach(&w->limiter.threads[i]);
+    }
 }
 
 /* Sends the last reports, for at most redis_timeout_ms. */
 static void report_last(weir *w)
 {
-    for (uint32_t i = 0; i < w->limiter.max_threads; i++) {
-        thread_detach(&w->limiter.threads[i]);
-    }
     if (w->has_fleet) {
         w->fleet->leaves = true;
         (void) background_sync_here(w, w->options.redis_timeout_ms, true);
     }
+}
+
+/* What a process does that is in. */
+static void leave_weir(weir *w)
+{
+    background_stop(w);
+    detach_all(w);
+    if (joined_leave_begin(&w->limiter) == 0) {
+        report_last(w);
+    }
+    leader_leave(w);
+    joined_leave(&w->limiter, w->limiter.joined_as);
 }
 
 void weir_close(weir *w)
@@ -262,8 +340,7 @@ void weir_close(weir *w)
     }
     handle_unwatch(&w->limiter);
     if (getpid() == w->pid) {
-        background_stop(w);
-        report_last(w);
+        leave_weir(w);
     }
     weir_free(w);
 }

@@ -13,6 +13,7 @@
 #include "limiter/poll_set.h"
 #include "policy/override_set.h"
 #include "thread/limiter.h"
+#include "transport/transport.h"
 #include "weir/weir.h"
 
 struct configured_policies;
@@ -23,8 +24,12 @@ enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
 
 /* What changes of a weir beside the limiter and the fleet. Mutexes in it are robust: see robust_mutex.h. */
 struct weir_shared {
-    pthread_mutex_t policy_lock; /* see policy_lock.h */
+    pthread_mutex_t policy_lock;   /* see policy_lock.h */
+    _Atomic uint32_t half_changed; /* 1: a process died while it changed policies */
     _Atomic uint64_t override_count;
+    pthread_mutex_t work_lock; /* see leader.h; guards what follows */
+    uint32_t leader;           /* index of a joined process; JOINED_NONE: there is none */
+    uint64_t worked_ns;        /* when the leader last worked, monotonic */
 };
 
 struct weir {
@@ -32,6 +37,8 @@ struct weir {
     struct fleet *fleet; /* in a reservation of its own */
     struct record_forms forms;
     bool has_fleet;
+    struct transport *transport;              /* NULL: there is no fleet, or another process leads */
+    struct transport_config transport_config; /* of a shared weir, to open a transport anew; its strings are its own */
     weir_options options; /* every default filled in; its strings are NULL once weir_open has returned */
     weir_clock clock;     /* the host's, where it has one */
     struct hash_secret secret;

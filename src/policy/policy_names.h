@@ -21,7 +21,7 @@ struct policy_names {
     size_t count;
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
-    struct rate_list *rates; /* of each limit; the caller's. NULL: no rate is kept */
+    struct rate_list *rates;                              /* of each limit; the caller's. NULL: no rate is kept */
     const uint64_t *key_masks; /* by id: xor that keeps the hashes of different policies apart; the caller's */
     struct policy_form *forms; /* of keys */
     size_t form_count;

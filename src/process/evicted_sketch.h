@@ -36,7 +36,8 @@ struct sketch {
     size_t memory_size;
 };
 
-/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. Holds a record for each of `max_keys` keys, less what the overflow takes. */
+/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. Holds a record for each of `max_keys` keys, less what the overflow takes.
+ */
 int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, unsigned pages);
 void sketch_close(struct sketch *sketch);
 

@@ -19,7 +19,8 @@ int process_open(struct process *process, const struct process_options *options)
     process->memory = pages_reserve(process->memory_size, options->pages);
     if (process->memory == NULL || table_open(&process->table, options->max_keys, fleet, options->pages) != 0 ||
         (fleet && syncs_open(&process->syncs, process->table.cell_count, options->pages) != 0) ||
-        history_store_open(&process->histories, options->max_log_units, process->table.cell_count, options->pages) != 0 ||
+        history_store_open(&process->histories, options->max_log_units, process->table.cell_count, options->pages) !=
+            0 ||
         sketch_open(&process->sketch, options->max_keys, options->origin_ns, options->pages) != 0 ||
         top_denied_open(&process->top_denied, process->table.cell_count, options->pages) != 0) {
         process_close(process);

@@ -22,8 +22,8 @@ struct sync_states {
     struct sync_states_shared *shared;
     struct sync_compact *compacts; /* one per cell */
     struct sync_full *pool;
-    uint32_t count; /* of the pool */
-    bool all;       /* every cell has a full state, at its index */
+    uint32_t count;            /* of the pool */
+    bool all;                  /* every cell has a full state, at its index */
     struct sync_spill *spills; /* by cell; touched if EVENT_REFUNDED or COMPACT_SPILLED says so */
     size_t spills_size;
     struct key_tail *tails; /* by cell; touched for keys longer than COMPACT_KEY */

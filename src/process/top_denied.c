@@ -51,7 +51,7 @@ void top_denied_close(struct top_denied *top_denied)
 /* Asks for a collection of the cell. */
 static void request_collection(struct top_denied *top_denied, uint32_t cell)
 {
-    bitmap_set(&top_denied->denied, cell);     /* [O3] */
+    bitmap_set(&top_denied->denied, cell);             /* [O3] */
     if (load_seq_cst(&top_denied->shared->any) == 0) { /* [O3]; mostly read: no write to a shared line */
         (void) exchange_seq_cst(&top_denied->shared->any, 1);
     }
@@ -139,7 +139,8 @@ static void count_cell(struct process *process, uint32_t cell)
         return;
     }
     if (naming == NAMING_NONE) {
-        (void) add_relaxed(&top_denied->shared->evicted_denied_units, units); /* the cell got another key during a denial */
+        (void) add_relaxed(&top_denied->shared->evicted_denied_units,
+                           units); /* the cell got another key during a denial */
         return;
     }
     /* Keys that differ in their flags alone are different keys. */
@@ -190,7 +191,8 @@ static void collect_denials(struct process *process)
     struct top_denied *top_denied = &process->top_denied;
     const uint32_t first = top_denied->shared->cursor;
     uint32_t room = TOP_DENIED_MOST;
-    if (load_relaxed(&top_denied->shared->any) == 0 || exchange_seq_cst(&top_denied->shared->any, 0) == 0) { /* [O3] before the bits */
+    if (load_relaxed(&top_denied->shared->any) == 0 ||
+        exchange_seq_cst(&top_denied->shared->any, 0) == 0) { /* [O3] before the bits */
         return;
     }
     bool all = collect_until(process, top_denied->cell_count, &room);

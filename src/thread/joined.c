@@ -67,25 +67,22 @@ uint32_t joined_enter(struct limiter *limiter)
         int32_t free = 0;
         if (load_relaxed(&entry->pid) == 0 && cas_acquire(&entry->pid, &free, (int32_t) getpid())) {
             store_relaxed(&entry->started, own.started); /* until then the process is known by its id alone */
+            (void) add_seq_cst(&limiter->shared->joined_count, 1);
             return i;
         }
     }
     return JOINED_NONE;
 }
 
+uint32_t joined_leave_begin(struct limiter *limiter)
+{
+    return add_seq_cst(&limiter->shared->joined_count, (uint32_t) -1) - 1;
+}
+
 void joined_leave(struct limiter *limiter, uint32_t index)
 {
     store_relaxed(&limiter->joined[index].started, 0);
     store_release(&limiter->joined[index].pid, 0); /* pairs with the exchange of joined_enter() */
-}
-
-uint32_t joined_count(const struct limiter *limiter)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < limiter->max_processes; i++) {
-        count += load_relaxed(&limiter->joined[i].pid) != 0; /* statistics */
-    }
-    return count;
 }
 
 bool joined_is_dead(const struct limiter *limiter, uint32_t index)

@@ -13,9 +13,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/atomics.h"
-
-#define JOINED_MAX  1024
 #define JOINED_NONE UINT32_MAX
 
 /* What a limiter knows of a process. It has no pointers, as struct limiter_shared. */
@@ -28,10 +25,10 @@ struct limiter;
 
 /* Enters the calling process. Returns its index, or JOINED_NONE: all places are taken. */
 uint32_t joined_enter(struct limiter *limiter);
-void joined_leave(struct limiter *limiter, uint32_t index);
 
-/* Processes that are entered. */
-uint32_t joined_count(const struct limiter *limiter);
+/* A process leaves: how many are left beside it. Then joined_leave(), by which its place is free. */
+uint32_t joined_leave_begin(struct limiter *limiter);
+void joined_leave(struct limiter *limiter, uint32_t index);
 
 /* Whether the process of this entry has died. False where that cannot be told. */
 bool joined_is_dead(const struct limiter *limiter, uint32_t index);

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "process/process.h"
 #include "base/barrier.h"
+#include "process/process.h"
 #include "thread/joined.h"
 #include "thread/thread.h"
 #include "thread/tick.h"
@@ -30,7 +30,8 @@ struct rcu {
 struct limiter_shared {
     struct tick_line line;
     struct rcu rcu;
-    _Atomic uint32_t thread_high; /* threads[] in use lie below */
+    _Atomic uint32_t thread_high;  /* threads[] in use lie below */
+    _Atomic uint32_t joined_count; /* processes that have entered, and not begun to leave */
 };
 
 struct limiter {

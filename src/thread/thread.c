@@ -25,7 +25,8 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         uint64_t free = HANDLE_FREE;
-        if (load_relaxed(&t->shared->owner) == HANDLE_FREE && cas_acquire(&t->shared->owner, &free, owner_word(limiter, owner))) {
+        if (load_relaxed(&t->shared->owner) == HANDLE_FREE &&
+            cas_acquire(&t->shared->owner, &free, owner_word(limiter, owner))) {
             policy_snapshot_drop(t);
             (void) add_relaxed(&limiter->shared->line.thread_count, 1);
             uint32_t high = load_relaxed(&limiter->shared->thread_high);
@@ -91,7 +92,6 @@ void thread_detach_bound(struct weir_thread *t, uint64_t token)
 void thread_unbind(struct weir_thread *t)
 {
     uint64_t owner = load_relaxed(&t->shared->owner);
-    while (is_attached(t, owner) &&
-           !cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_UNBOUND))) {
+    while (is_attached(t, owner) && !cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_UNBOUND))) {
     }
 }

@@ -37,7 +37,7 @@ struct tally {
 #define HANDLE_UNBOUND UINT64_C(1) /* attached, and bound to no thread: weir_unbind */
 #define HANDLE_LEAVING UINT64_C(2) /* being detached, by the thread that set this */
 
-#define HANDLE_PROCESS_SHIFT 48
+#define HANDLE_PROCESS_SHIFT 48 /* 1,024 processes need ten bits; tokens have the others, some 2^46 of them */
 #define HANDLE_STATE_MASK    ((UINT64_C(1) << HANDLE_PROCESS_SHIFT) - 1)
 
 /* The process that has the handle; only where the handle is not free. */

@@ -3,7 +3,8 @@
  * A compiled policy set and compiled overrides are blocks without pointers: copies of the blocks at other addresses
  * decide as the blocks did, and no word of a block is an address.
  *
- * Guards: src/policy/policy_set.c, src/policy/policy_set.h, src/policy/override_set.c, src/policy/policy.h
+ * Guards: src/base/reference.h, src/policy/policy_set.c, src/policy/policy_set.h, src/policy/override_set.c,
+ * src/policy/policy.h
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -388,9 +388,8 @@ static void test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_ha
     assert_int_equal(deny(&p, id, "k", 13, 1), 3);
     const weir_key key = weir_make_key(p.w, id, "k", 1);
     rcu_enter(p.t);
-    const uint32_t at =
-        table_find(&p.w->limiter.process.table,
-                   cell_hash(policy_set_by_id(process_policies(&p.w->limiter.process), id), &key, 0));
+    const uint32_t at = table_find(&p.w->limiter.process.table,
+                                   cell_hash(policy_set_by_id(process_policies(&p.w->limiter.process), id), &key, 0));
     rcu_leave(p.t);
     struct denied_entry *entry = &p.w->limiter.process.top_denied.entries[at];
     assert_int_equal(load_acquire(&entry->naming), NAMING_DONE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See robust_mutex.h. */
-#include "base/robust_mutex.h"
+#include "process/robust_mutex.h"
 
 #include <errno.h>
 

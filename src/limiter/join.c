@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See join.h. */
+#include "limiter/join.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/barrier.h"
+#include "base/error.h"
+#include "limiter/background.h"
+#include "limiter/weir_open.h"
+#include "limiter/weir_private.h"
+#include "thread/handle.h"
+#include "thread/joined.h"
+
+/* Drops what the child has copies of and the parent goes on using: descriptors, and locks that threads may hold. */
+static int begin_anew(weir *w)
+{
+    if (w->transport != NULL) {
+        w->transport->ops->close(w->transport);
+        w->transport = NULL;
+    }
+    if (w->wake_fd >= 0) {
+        (void) close(w->wake_fd);
+        w->wake_fd = -1;
+    }
+    poll_set_close(&w->poll_set);
+    poll_set_init(&w->poll_set);
+    w->has_thread = false;
+    store_relaxed(&w->stopping, 0);
+    return locks_init(w);
+}
+
+int join_enter(weir *w, weir_error *error)
+{
+    if (w->limiter.max_processes == 1) {
+        return error_set(error, -EINVAL, "the weir is not shared by processes; open it with options.shared");
+    }
+    if (getpid() == w->pid) {
+        return error_set(error, -EINVAL, "this process has joined already, or has opened the weir");
+    }
+    int result = begin_anew(w);
+    if (result != 0) {
+        return error_set(error, result, "no locks to be had: %s", strerror(-result));
+    }
+    if (w->limiter.grants && !barrier_available(w->limiter.reach)) {
+        return error_set(error, -ENOSYS, "membarrier(2) is not to be had here, but was where the weir was opened");
+    }
+    const uint32_t index = joined_enter(&w->limiter);
+    if (index == JOINED_NONE) {
+        return error_set(error, -ENOSPC, "%u processes are joined, as many as may be; raise max_processes",
+                         (unsigned) w->limiter.max_processes);
+    }
+    w->limiter.joined_as = index;
+    w->pid = getpid();
+    result = w->options.no_thread ? 0 : background_start(w);
+    if (result != 0) {
+        (void) joined_leave_begin(&w->limiter);
+        joined_leave(&w->limiter, index);
+        w->pid = 0;
+        return error_set(error, result, "no background thread to be had: %s", strerror(-result));
+    }
+    handle_watch(&w->limiter);
+    return error_clear(error);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See leader.h. */
+#include "limiter/leader.h"
+
+#include "fleet/state.h"
+#include "limiter/bucket_origin.h"
+#include "limiter/weir_private.h"
+#include "process/robust_mutex.h"
+#include "thread/joined.h"
+#include "transport/redis/redis.h"
+
+/*
+ * A leader works every 100 ms at least (background.c). One that has not for so long is stopped, or its host no longer
+ * calls weir_poll.
+ */
+#define LEADER_IDLE_NS (500 * NS_PER_MS)
+
+struct fleet_parts leader_parts(weir *w)
+{
+    return (struct fleet_parts){.limiter = &w->limiter,
+                                .process = &w->limiter.process,
+                                .line = &w->limiter.shared->line,
+                                .clock = w->limiter.clock,
+                                .forms = &w->forms,
+                                .transport = w->transport,
+                                .log = w->options.log,
+                                .log_arg = w->options.log_arg,
+                                .move_origin = bucket_origin_move,
+                                .move_arg = w};
+}
+
+/* What a process keeps for the time it leads. */
+static void drop_transport(weir *w)
+{
+    if (w->transport != NULL) {
+        w->transport->ops->close(w->transport);
+        w->transport = NULL;
+    }
+}
+
+/* Steps the fleet from now on. False: there is no memory for a transport. */
+static bool adopt_fleet(weir *w, uint64_t monotonic_ns)
+{
+    drop_transport(w);
+    w->transport_config.now_ns = monotonic_ns;
+    if (redis_transport_open(&w->transport_config, &w->transport, NULL) != 0) {
+        return false;
+    }
+    const struct fleet_parts parts = leader_parts(w);
+    fleet_adopt(w->fleet, &parts);
+    return true;
+}
+
+/* Whether the present leader has to be replaced; `died`: the last thread that worked died with the lock. */
+static bool is_free(const weir *w, bool died, uint64_t monotonic_ns)
+{
+    const struct weir_shared *shared = w->shared;
+    return died || shared->leader == JOINED_NONE || monotonic_ns >= shared->worked_ns + LEADER_IDLE_NS ||
+           joined_is_dead(&w->limiter, shared->leader);
+}
+
+enum leader leader_begin(weir *w, uint64_t monotonic_ns)
+{
+    struct weir_shared *shared = w->shared;
+    if (w->limiter.max_processes == 1) {
+        return LEADER_STILL;
+    }
+    const enum robust_lock how = robust_mutex_trylock(&shared->work_lock);
+    if (how == ROBUST_BUSY) {
+        return LEADER_OTHER; /* another process is at work */
+    }
+    const bool led = shared->leader == w->limiter.joined_as && how == ROBUST_TAKEN;
+    if (!led) {
+        drop_transport(w); /* this process led until it was stopped for long */
+        if (!is_free(w, how == ROBUST_DIED, monotonic_ns) || (w->has_fleet && !adopt_fleet(w, monotonic_ns))) {
+            leader_end(w);
+            return LEADER_OTHER;
+        }
+        shared->leader = w->limiter.joined_as;
+    }
+    shared->worked_ns = monotonic_ns;
+    return led ? LEADER_STILL : LEADER_NEW;
+}
+
+void leader_end(weir *w)
+{
+    if (w->limiter.max_processes > 1) {
+        (void) pthread_mutex_unlock(&w->shared->work_lock);
+    }
+}
+
+void leader_leave(weir *w)
+{
+    if (w->limiter.max_processes == 1) {
+        return;
+    }
+    (void) robust_mutex_lock(&w->shared->work_lock);
+    if (w->shared->leader == w->limiter.joined_as) {
+        if (w->has_fleet) {
+            fleet_leave(w->fleet);
+        }
+        w->shared->leader = JOINED_NONE;
+    }
+    leader_end(w);
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One weir, used by processes that were forked after it was opened, as by threads of one process.
+ *
+ * Guards: src/limiter/join.c, src/limiter/leader.c, src/limiter/weir_open.c, src/limiter/shared_policies.c,
+ * src/limiter/policy_lock.c, src/limiter/configured_policies.c, src/process/robust_mutex.c, src/thread/joined.c,
+ * src/thread/thread.c, src/base/barrier.c, src/base/pages.c
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/atomics.h"
+#include "limiter/join.h"
+#include "limiter/weir_open.h"
+#include "limiter/weir_private.h"
+#include "support/support.h"
+
+#define CHILDREN    8
+#define THREADS     2
+#define PATIENCE_NS (60 * SECOND)
+
+/* What the processes tell each other; in memory that they share. */
+struct board {
+    _Atomic uint64_t ready, allowed, checked, go, failed_at;
+};
+
+static struct board *board;
+
+/* Fails where a child does not end by itself, with status 0. */
+static void expect_good(pid_t child)
+{
+    const uint64_t until_ns = real_ns() + PATIENCE_NS;
+    int status = 0;
+    pid_t ended = 0;
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
+        if (real_ns() > until_ns) {
+            (void) kill(child, SIGKILL);
+            (void) waitpid(child, &status, 0);
+            fail_msg("child %d hangs", (int) child);
+        }
+        nap_ms(1);
+    }
+    assert_int_equal(ended, child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        fail_msg("a child ended with status 0x%x, at step %d", (unsigned) status, WEXITSTATUS(status));
+    }
+}
+
+static weir *open_shared(uint32_t max_processes, const weir_options *more)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    if (more != NULL) {
+        options = *more;
+    }
+    options.no_thread = SANITIZED; /* a child of a process with threads may start none, under the sanitizers */
+    weir *w = NULL;
+    weir_error error;
+    if (weir_open_shared(&options, max_processes, &w, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    return w;
+}
+
+/* Runs a function in so many joined children. What it returns is the child's status. */
+static void run_children(weir *w, size_t count, int (*run)(weir *w, size_t number))
+{
+    pid_t children[64];
+    memset((void *) board, 0, sizeof(*board));
+    for (size_t i = 0; i < count; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+            const int joined = join_enter(w, NULL);
+            const int result = joined == 0 ? run(w, i) : 100;
+            weir_close(w);
+            _exit(result);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        expect_good(children[i]);
+    }
+}
+
+/* A race of all threads of all children for the key "k" of the policy "p". */
+struct race {
+    uint64_t limit, requests; /* in all: each thread makes its part */
+    uint64_t cost;
+};
+
+static struct race race;
+
+static void *race_thread(void *arg)
+{
+    weir *w = arg;
+    weir_thread *t = weir_attach(w);
+    const weir_key key = weir_make_key(w, weir_find_policy(w, "p"), "k", 1);
+    const uint64_t threads = CHILDREN * THREADS;
+    const uint64_t number = threads_meet(&board->ready, threads);
+    const uint64_t mine = race.requests / threads + (number < race.requests % threads);
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < mine; i++) {
+        allowed += weir_check(t, &key, (uint32_t) race.cost, NULL);
+    }
+    (void) add_relaxed(&board->allowed, allowed * race.cost);
+    weir_detach(t);
+    return NULL;
+}
+
+static int race_child(weir *w, size_t number)
+{
+    (void) number;
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], NULL, race_thread, w) != 0) {
+            return 1;
+        }
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        (void) pthread_join(threads[i], NULL);
+    }
+    return 0;
+}
+
+static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET,
+                                            WEIR_SLIDING_LOG};
+
+/* A weir with a limit that is not refilled within the test. */
+static weir *open_for_race(weir_algorithm algorithm, uint64_t limit)
+{
+    weir *w = open_shared(16, NULL);
+    const weir_limit one = {.algorithm = algorithm, .limit = limit, .period_ns = 300 * 24 * HOUR};
+    (void) set_one_policy(w, &one, 1, WEIR_SCOPE_PROCESS);
+    return w;
+}
+
+static void test_processes_admit_one_limit_together(void **state)
+{
+    (void) state;
+    static const uint64_t limits[] = {1, 7, 100, 10000, 300000};
+    for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
+        for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+            if (algorithms[a] == WEIR_SLIDING_LOG && limits[i] > 10000) {
+                continue;
+            }
+            weir *w = open_for_race(algorithms[a], limits[i]);
+            race = (struct race){.limit = limits[i], .requests = 2 * limits[i] + 200, .cost = 1};
+            run_children(w, CHILDREN, race_child);
+            /* A request that was under way when a grant was taken back may be late: one a thread. */
+            assert_in_range(load_relaxed(&board->allowed), limits[i], limits[i] + CHILDREN * THREADS);
+            weir_close(w);
+        }
+    }
+}
+
+static void test_a_burst_of_exactly_the_limit_passes_whole(void **state)
+{
+    (void) state;
+    static const uint64_t limits[] = {1, 16, 1000, 200000};
+    for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
+        for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+            if (algorithms[a] == WEIR_SLIDING_LOG && limits[i] > 10000) {
+                continue;
+            }
+            weir *w = open_for_race(algorithms[a], limits[i]);
+            race = (struct race){.limit = limits[i], .requests = limits[i], .cost = 1};
+            run_children(w, CHILDREN, race_child);
+            assert_int_equal(load_relaxed(&board->allowed), limits[i]);
+            weir_close(w);
+        }
+    }
+}
+
+static bool wait_for(_Atomic uint64_t *word, uint64_t least)
+{
+    const uint64_t until_ns = real_ns() + PATIENCE_NS;
+    while (load_acquire(word) < least) {
+        if (real_ns() > until_ns) {
+            return false;
+        }
+        nap_ms(1);
+    }
+    return true;
+}
+
+static bool set_limit(weir *w, const char *name, uint64_t limit)
+{
+    const weir_limit one = {.algorithm = WEIR_FIXED_WINDOW, .limit = limit, .period_ns = 300 * 24 * HOUR};
+    const weir_policy policy = {.name = name, .limits = &one, .limit_count = 1};
+    return weir_set_policies(w, &policy, 1, NULL) == 0;
+}
+
+/* The first child changes policies; the other one sees them, and changes them again. */
+static int change_child(weir *w, size_t number)
+{
+    const weir_policy_id before = weir_find_policy(w, "p");
+    if (number == 0) {
+        if (!set_limit(w, "q", 5) || weir_set_override(w, "q:vip", "9", NULL) != 0) {
+            return 1;
+        }
+        (void) add_relaxed(&board->go, 1);
+        if (!wait_for(&board->go, 2)) {
+            return 2;
+        }
+        return weir_find_policy(w, "p") == before && weir_find_policy(w, "q") == WEIR_NO_POLICY ? 0 : 3;
+    }
+    if (!wait_for(&board->go, 1)) {
+        return 4;
+    }
+    const weir_policy_id q = weir_find_policy(w, "q");
+    if (q == WEIR_NO_POLICY || weir_find_policy(w, "p") != WEIR_NO_POLICY) {
+        return 5;
+    }
+    weir_thread *t = weir_attach(w);
+    const weir_key vip = weir_make_key(w, q, "vip", 3);
+    const weir_key other = weir_make_key(w, q, "x", 1);
+    if (!weir_check(t, &vip, 9, NULL) || weir_check(t, &vip, 1, NULL) || weir_check(t, &other, 6, NULL) ||
+        !weir_check(t, &other, 5, NULL)) {
+        return 6;
+    }
+    weir_detach(t);
+    if (!set_limit(w, "p", 8)) {
+        return 7;
+    }
+    (void) add_relaxed(&board->go, 1);
+    return 0;
+}
+
+static void test_a_change_of_policies_is_one_for_all(void **state)
+{
+    (void) state;
+    weir *w = open_shared(4, NULL);
+    assert_true(set_limit(w, "p", 3));
+    run_children(w, 2, change_child);
+    assert_true(weir_find_policy(w, "p") != WEIR_NO_POLICY);
+    weir_thread *t = weir_attach(w);
+    const weir_key key = weir_make_key(w, weir_find_policy(w, "p"), "k", 1);
+    assert_false(weir_check(t, &key, 9, NULL));
+    assert_true(weir_check(t, &key, 8, NULL));
+    weir_close(w);
+}
+
+static int join_twice(weir *w, size_t number)
+{
+    (void) number;
+    return join_enter(w, NULL) == -EINVAL ? 0 : 1;
+}
+
+static int wait_for_go(weir *w, size_t number)
+{
+    (void) w;
+    (void) add_relaxed(&board->ready, 1);
+    return number != 0 || wait_for(&board->go, 1) ? 0 : 1;
+}
+
+static void test_what_cannot_join_is_told_why(void **state)
+{
+    (void) state;
+    weir_error error;
+    weir *alone = open_or_fail(NULL);
+    assert_int_equal(join_enter(alone, &error), -EINVAL);
+    assert_non_null(strstr(error.message, "shared"));
+    weir_close(alone);
+    weir *w = open_shared(2, NULL);
+    assert_int_equal(join_enter(w, &error), -EINVAL);
+    run_children(w, 1, join_twice);
+    /* This process and a child are two: another child finds no place, until the first has left. */
+    for (int time = 0; time < 2; time++) {
+        memset((void *) board, 0, sizeof(*board));
+        const pid_t first = fork();
+        if (first == 0) {
+            const int result = join_enter(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
+            weir_close(w);
+            _exit(result);
+        }
+        assert_true(wait_for(&board->ready, 1));
+        const pid_t second = fork();
+        if (second == 0) {
+            const int result = join_enter(w, NULL) == -ENOSPC ? 0 : 1;
+            weir_close(w);
+            _exit(result);
+        }
+        expect_good(second);
+        (void) add_relaxed(&board->go, 1);
+        expect_good(first);
+    }
+    weir_close(w);
+}
+
+/* Checks a key for some ticks, so that grants are made and lapse. True: time went on. */
+static bool time_goes_on(weir *w)
+{
+    const uint64_t until_ns = real_ns() + PATIENCE_NS;
+    const uint64_t first = load_relaxed(&w->limiter.shared->line.now_ns);
+    weir_thread *t = weir_attach(w);
+    const weir_key key = weir_make_key(w, weir_find_policy(w, "p"), "k", 1);
+    uint64_t now = first;
+    while (now < first + 100 * MILLISECOND && real_ns() < until_ns) {
+        (void) weir_check(t, &key, 1, NULL);
+        now = load_relaxed(&w->limiter.shared->line.now_ns);
+    }
+    weir_detach(t);
+    return now >= first + 100 * MILLISECOND;
+}
+
+static uint32_t leader_of(weir *w)
+{
+    (void) pthread_mutex_lock(&w->shared->work_lock);
+    const uint32_t leader = w->shared->leader;
+    (void) pthread_mutex_unlock(&w->shared->work_lock);
+    return leader;
+}
+
+static int stay(weir *w, size_t number)
+{
+    (void) number;
+    (void) add_relaxed(&board->ready, 1);
+    return wait_for(&board->go, 1) && time_goes_on(w) ? 0 : 1;
+}
+
+/* The opener leaves: a child leads. */
+static int lead_after_opener(void)
+{
+    weir *w = open_shared(4, NULL);
+    if (!set_limit(w, "p", 1000000000)) {
+        return 1;
+    }
+    memset((void *) board, 0, sizeof(*board));
+    const pid_t child = fork();
+    if (child == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int result = join_enter(w, NULL) == 0 ? stay(w, 0) : 100;
+        const uint64_t until_ns = real_ns() + PATIENCE_NS;
+        while (result == 0 && leader_of(w) != w->limiter.joined_as) {
+            result = real_ns() > until_ns ? 2 : 0;
+            nap_ms(1);
+        }
+        weir_close(w);
+        _exit(result);
+    }
+    if (!wait_for(&board->ready, 1)) {
+        return 3;
+    }
+    weir_close(w);
+    (void) add_relaxed(&board->go, 1);
+    int status = 0;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 4;
+}
+
+static void test_another_process_leads_when_the_leader_leaves(void **state)
+{
+    (void) state;
+    if (SANITIZED) {
+        return; /* needs a background thread in a child */
+    }
+    assert_int_equal(lead_after_opener(), 0);
+}
+
+int main(void)
+{
+    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (board == MAP_FAILED) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processes_admit_one_limit_together),
+        cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole),
+        cmocka_unit_test(test_a_change_of_policies_is_one_for_all),
+        cmocka_unit_test(test_what_cannot_join_is_told_why),
+        cmocka_unit_test(test_another_process_leads_when_the_leader_leaves),
+    };
+    return cmocka_run_group_tests_name("stress/processes", tests, NULL, NULL);
+}
