@@ -164,7 +164,7 @@ bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
     }
     if (c->grant_wanted == 0 && renew_is_idle(c->slot, account, c->epoch)) {
         allowed = charge_idle(c, snapshot, cell, hash);
-    } else if (may_renew(c, snapshot, account) && slot_trylock(account)) {
+    } else if (may_renew(c, snapshot, account) && slot_trylock(c->t, account)) {
         store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */
         struct renewal w = {.c = c, .snapshot = snapshot, .slot = c->slot, .account = account, .cell = cell};
         allowed = renew_locked(&w);
@@ -181,7 +181,7 @@ uint64_t renew_grant_of(const struct check *c, const struct policy_snapshot *sna
 {
     struct slot_account *account = &c->t->accounts[c->slot - c->t->slots];
     struct cell *cell = renew_pinned_cell(c->t, account, policy_snapshot_hash(snapshot, c->key));
-    if (cell == NULL || !may_renew(c, snapshot, account) || !slot_trylock(account)) {
+    if (cell == NULL || !may_renew(c, snapshot, account) || !slot_trylock(c->t, account)) {
         return 0;
     }
     store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */

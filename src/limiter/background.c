@@ -22,6 +22,7 @@
 #include "limiter/leader.h"
 #include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
+#include "thread/repair.h"
 #include "thread/settle.h"
 
 /* The thread sleeps after so long without a slow check. */
@@ -29,6 +30,9 @@
 
 /* The time between two looks for slow checks, asleep. */
 #define ASLEEP_LOOK_NS (100 * NS_PER_MS)
+
+/* How often one of the other joined processes is looked at, for its death: some 10 us each. */
+#define REPAIR_LOOK_NS (10 * NS_PER_MS)
 
 /* How often lapsed grants of idle threads are settled. Denying threads do not wait for it; see settle_key. */
 #define SETTLE_EVERY_NS (32 * NS_PER_MS)
@@ -90,7 +94,11 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
         w->settle_ns = now_ns + SETTLE_EVERY_NS;
         (void) settle_lapsed(limiter);
     }
-    policies_repair(w);
+    if (limiter->max_processes > 1 && now_ns >= w->repair_ns) {
+        w->repair_ns = now_ns + REPAIR_LOOK_NS;
+        repair_next(limiter, &w->repair_cursor);
+        policies_repair(w);
+    }
     top_denied_step(&limiter->process, now_ns);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
@@ -119,6 +127,7 @@ static void take_over(weir *w, uint64_t now_ns)
     w->asleep = load_relaxed(&w->limiter.shared->line.epoch) == EPOCH_ASLEEP;
     w->seen_passes = passes(&w->limiter);
     w->active_ns = w->settle_ns = now_ns;
+    repair_all(&w->limiter);
     denial_log_begin(w, now_ns);
 }
 

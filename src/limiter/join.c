@@ -52,7 +52,7 @@ int join_enter(weir *w, weir_error *error)
         return error_set(error, -ENOSPC, "%u processes are joined, as many as may be; raise max_processes",
                          (unsigned) w->limiter.max_processes);
     }
-    w->limiter.joined_as = index;
+    limiter_join(&w->limiter, index);
     w->pid = getpid();
     result = w->options.no_thread ? 0 : background_start(w);
     if (result != 0) {

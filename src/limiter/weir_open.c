@@ -149,11 +149,10 @@ struct opening {
 static int weir_make(const weir_options *options, const struct opening *opening, weir **out, weir_error *error)
 {
     const bool fleet = opening->transport != NULL;
-    weir *w = aligned_alloc(CACHE_LINE, sizeof(weir)); /* a multiple: the first member is aligned so */
+    weir *w = calloc(1, sizeof(*w));
     if (w == NULL) {
         return error_set(error, -ENOMEM, "out of memory");
     }
-    memset(w, 0, sizeof(*w));
     w->wake_fd = -1;
     poll_set_init(&w->poll_set);
     w->pid = getpid();

@@ -62,6 +62,8 @@ struct weir {
     uint64_t active_ns;   /* when that last changed */
     uint64_t settle_ns;   /* when lapsed grants are settled next */
     bool asleep;
+    uint64_t repair_ns;     /* when a joined process is looked at next, for its death */
+    uint32_t repair_cursor; /* the one looked at last */
     struct denial_log denials;
     /* weir_sync waits here for fleet->sync_calls.served. */
     pthread_mutex_t sync_lock;

@@ -41,12 +41,13 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     const size_t thread_size = thread_shared_size + slots_size + accounts_size + tallies_size + recent_size +
                                tags_size + busy_size + snapshots_size;
     const size_t shared_size = arena_padded(sizeof(struct limiter_shared));
+    const size_t lanes_size = options->max_processes * RCU_LANES * sizeof(struct rcu_lane);
     const size_t joined_size = arena_padded(options->max_processes * sizeof(struct joined_process));
 
     if (process_open(&limiter->process, &options->process) != 0) {
         return -ENOMEM;
     }
-    limiter->memory_size = shared_size + joined_size + max_threads * thread_size;
+    limiter->memory_size = shared_size + joined_size + lanes_size + max_threads * thread_size;
     limiter->memory = pages_reserve(limiter->memory_size, options->process.pages);
     limiter->threads_size = max_threads * sizeof(struct weir_thread);
     limiter->threads = pages_reserve(limiter->threads_size, 0);
@@ -57,6 +58,7 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     unsigned char *next = limiter->memory;
     limiter->shared = arena_carve(&next, shared_size);
     limiter->joined = arena_carve(&next, joined_size);
+    limiter->lanes = arena_carve(&next, lanes_size);
     for (uint32_t i = 0; i < max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         t->limiter = limiter;
@@ -78,8 +80,16 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     limiter->max_processes = options->max_processes;
     limiter->reach = options->max_processes > 1 ? BARRIER_JOINED : BARRIER_OWN;
     limiter->grants = barrier_available(limiter->reach);
-    limiter->joined_as = joined_enter(limiter);
+    limiter_join(limiter, joined_enter(limiter));
     return 0;
+}
+
+void limiter_join(struct limiter *limiter, uint32_t index)
+{
+    limiter->joined_as = index;
+    for (uint32_t i = 0; i < limiter->max_threads; i++) {
+        limiter->threads[i].lock_word = index + 1;
+    }
 }
 
 void limiter_close(struct limiter *limiter)

@@ -13,7 +13,7 @@
 #include "thread/thread.h"
 #include "thread/tick.h"
 
-/* Read sections of callers without a handle (rcu.c). Lanes keep such callers from writing one line. */
+/* Read sections of a process's callers without a handle (rcu.c). Lanes keep such callers from writing one line. */
 #define RCU_LANES 8
 
 struct rcu_lane {
@@ -21,8 +21,7 @@ struct rcu_lane {
 };
 
 struct rcu {
-    struct rcu_lane lanes[RCU_LANES];
-    _Alignas(CACHE_LINE) _Atomic uint32_t lock; /* of the one caller that waits for readers */
+    _Alignas(CACHE_LINE) _Atomic uint32_t lock; /* of the one caller that waits for readers: joined_as + 1; 0: free */
     _Atomic uint32_t phase;
 };
 
@@ -42,7 +41,8 @@ struct limiter {
     uint32_t max_threads;
     struct joined_process *joined; /* max_processes of them */
     uint32_t max_processes;
-    uint32_t joined_as; /* the index of this process among them */
+    uint32_t joined_as;     /* the index of this process among them */
+    struct rcu_lane *lanes; /* RCU_LANES for each of these processes */
     enum barrier_reach reach;
     const weir_clock *clock;
     uint64_t tick_ns;
@@ -63,5 +63,8 @@ struct limiter_options {
 /* 0; -ENOMEM. Takes zeroed memory. */
 int limiter_open(struct limiter *limiter, const struct limiter_options *options);
 void limiter_close(struct limiter *limiter);
+
+/* Makes this process the joined one of that index. */
+void limiter_join(struct limiter *limiter, uint32_t index);
 
 #endif

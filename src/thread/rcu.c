@@ -17,6 +17,7 @@
 #include "base/barrier.h"
 #include "base/hash.h"
 #include "base/spin.h"
+#include "thread/joined.h"
 
 /* A reader that still is in its section after so many looks was preempted, most likely. */
 #define LOOKS_BEFORE_NAP (2 * SPIN_LIMIT)
@@ -29,54 +30,73 @@ unsigned rcu_enter_lane(struct limiter *limiter)
 {
     /* Relaxed: a stale phase is as good, as rcu_synchronize waits for both. */
     const unsigned phase = load_relaxed(&limiter->shared->rcu.phase) & 1;
-    const unsigned lane = (unsigned) (hash_mix((uintptr_t) &here) % RCU_LANES);
-    (void) add_seq_cst(&limiter->shared->rcu.lanes[lane].inside[phase], 1);
+    const unsigned lane = limiter->joined_as * RCU_LANES + (unsigned) (hash_mix((uintptr_t) &here) % RCU_LANES);
+    (void) add_seq_cst(&limiter->lanes[lane].inside[phase], 1);
     fence_seq_cst(); /* [R3] */
     return lane * 2 + phase;
 }
 
 void rcu_leave_lane(struct limiter *limiter, unsigned lane)
 {
-    (void) add_release(&limiter->shared->rcu.lanes[lane / 2].inside[lane & 1], (uint32_t) -1); /* [R4] */
+    (void) add_release(&limiter->lanes[lane / 2].inside[lane & 1], (uint32_t) -1); /* [R4] */
 }
 
-static void wait_a_moment(unsigned *looks)
+/* Waits for a thread of another process, maybe. False: that process has died, and nobody is to be waited for. */
+static bool wait_a_moment(const struct limiter *limiter, uint32_t process, unsigned *looks)
 {
     if ((*looks)++ < LOOKS_BEFORE_NAP) {
         spin_wait(*looks);
-    } else {
-        const struct timespec nap = {.tv_nsec = NAP_NS};
-        (void) nanosleep(&nap, NULL);
+        return true;
     }
+    if (process != limiter->joined_as && joined_is_dead(limiter, process)) {
+        return false;
+    }
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    (void) nanosleep(&nap, NULL);
+    return true;
 }
 
 static void wait_for_thread(const struct weir_thread *t)
 {
     unsigned looks = 0;
     const uint64_t count = load_acquire(&t->shared->rcu_count); /* [R2] */
-    while (count % 2 != 0 && load_acquire(&t->shared->rcu_count) == count) {
-        wait_a_moment(&looks);
+    while (count % 2 != 0 && load_acquire(&t->shared->rcu_count) == count &&
+           wait_a_moment(t->limiter, handle_process(load_relaxed(&t->shared->owner)), &looks)) {
     }
 }
 
 /* Waits for the readers of the present phase. New readers come in the other one, from soon on. */
-static void drain_lanes(struct rcu *rcu)
+static void drain_lanes(struct limiter *limiter)
 {
+    struct rcu *rcu = &limiter->shared->rcu;
     const uint32_t phase = load_relaxed(&rcu->phase); /* written under the lock */
     store_relaxed(&rcu->phase, phase ^ 1);
     fence_seq_cst(); /* [R3] */
-    for (unsigned lane = 0; lane < RCU_LANES; lane++) {
-        for (unsigned looks = 0; load_acquire(&rcu->lanes[lane].inside[phase]) != 0;) { /* [R4] */
-            wait_a_moment(&looks);
+    for (uint32_t lane = 0; lane < limiter->max_processes * RCU_LANES; lane++) {
+        unsigned looks = 0;
+        while (load_acquire(&limiter->lanes[lane].inside[phase & 1]) != 0 && /* [R4] */
+               wait_a_moment(limiter, lane / RCU_LANES, &looks)) {
+        }
+    }
+}
+
+/* Takes the lock, also from a process that has died with it. */
+static void lock_rcu(struct limiter *limiter)
+{
+    _Atomic uint32_t *lock = &limiter->shared->rcu.lock;
+    uint32_t owner = 0;
+    unsigned looks = 0;
+    while (!cas_acquire(lock, &owner, limiter->joined_as + 1)) {
+        /* Of the dead: the exchange fails where another process was faster. */
+        if (owner == 0 || wait_a_moment(limiter, owner - 1, &looks)) {
+            owner = 0;
         }
     }
 }
 
 void rcu_synchronize(struct limiter *limiter)
 {
-    for (unsigned looks = 0; !spin_trylock(&limiter->shared->rcu.lock);) {
-        wait_a_moment(&looks);
-    }
+    lock_rcu(limiter);
     if (limiter->grants) {
         barrier_all_threads(limiter->reach); /* [R1] */
     } else {
@@ -86,7 +106,21 @@ void rcu_synchronize(struct limiter *limiter)
     for (uint32_t i = 0; i < high; i++) {
         wait_for_thread(&limiter->threads[i]);
     }
-    drain_lanes(&limiter->shared->rcu);
-    drain_lanes(&limiter->shared->rcu);
-    spin_unlock(&limiter->shared->rcu.lock);
+    drain_lanes(limiter);
+    drain_lanes(limiter);
+    store_release(&limiter->shared->rcu.lock, 0); /* pairs with lock_rcu() */
+}
+
+void rcu_end_dead(struct weir_thread *t)
+{
+    t->shared->rcu_depth = 0;
+    store_release(&t->shared->rcu_count, (load_relaxed(&t->shared->rcu_count) + 1) & ~UINT64_C(1)); /* [R2] */
+}
+
+void rcu_end_dead_lanes(struct limiter *limiter, uint32_t process)
+{
+    for (uint32_t lane = process * RCU_LANES; lane < (process + 1) * RCU_LANES; lane++) {
+        store_release(&limiter->lanes[lane].inside[0], 0); /* [R4] */
+        store_release(&limiter->lanes[lane].inside[1], 0); /* [R4] */
+    }
 }

@@ -49,4 +49,8 @@ void rcu_leave_lane(struct limiter *limiter, unsigned lane);
 /* Returns when all read sections that were open at the call have ended. Blocks; not to be called within a section. */
 void rcu_synchronize(struct limiter *limiter);
 
+/* The sections of a process that has died have ended: of a handle of that process, and of its callers without one. */
+void rcu_end_dead(struct weir_thread *t);
+void rcu_end_dead_lanes(struct limiter *limiter, uint32_t process);
+
 #endif

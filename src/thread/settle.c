@@ -154,7 +154,7 @@ struct locked_slot {
 static bool lock_granted(struct weir_thread *t, uint64_t key_hash, struct locked_slot *out)
 {
     const size_t index = slot_find(t, key_hash);
-    if (index == SLOT_NONE || !slot_trylock(&t->accounts[index])) {
+    if (index == SLOT_NONE || !slot_trylock(t, &t->accounts[index])) {
         return false;
     }
     /* Relaxed: under the lock. */
@@ -233,7 +233,7 @@ static void end_denials(struct limiter *limiter, uint64_t key_hash)
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         const size_t index = slot_find(t, key_hash);
-        if (index == SLOT_NONE || !slot_trylock(&t->accounts[index])) {
+        if (index == SLOT_NONE || !slot_trylock(t, &t->accounts[index])) {
             continue; /* the thread that has it locked decides anew */
         }
         /* A grant word without units is a denial. The owner may answer one more check from it. */
@@ -253,6 +253,26 @@ void settle_denials(struct limiter *limiter, const struct policy_set *set, const
         const uint64_t share = member->group_key_mask;
         if (share != policy->group_key_mask) {
             end_denials(limiter, key->hash ^ policy->group_key_mask ^ share);
+        }
+    }
+}
+
+/* Settles and unlocks a slot whose lock was a dead process's. */
+static void settle_taken(struct weir_thread *t, size_t index)
+{
+    store_relaxed(&t->slots[index].grant, 0); /* [S1] */
+    barrier_all_threads(t->limiter->reach);   /* [S1] the owner may be a thread that lives */
+    settle_slot(t, index);
+    slot_unlock(&t->accounts[index]);
+}
+
+void settle_dead(struct weir_thread *t, uint32_t process)
+{
+    for (size_t i = 0; i < t->slot_count; i++) {
+        uint32_t owner = process + 1;
+        /* Acquire: what the dead thread wrote under the lock. */
+        if (load_relaxed(&t->accounts[i].lock) == owner && cas_acquire(&t->accounts[i].lock, &owner, t->lock_word)) {
+            settle_taken(t, i);
         }
     }
 }
@@ -290,7 +310,7 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
         if (!wants_settling(slot, account, epoch)) {
             continue;
         }
-        if (!slot_trylock(account)) {
+        if (!slot_trylock(t, account)) {
             (*missed)++;
             continue;
         }

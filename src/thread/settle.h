@@ -35,4 +35,7 @@ void settle_denials(struct limiter *limiter, const struct policy_set *set, const
 /* Settles what has lapsed in all threads. Returns how many slots were locked by others. By the background thread. */
 size_t settle_lapsed(struct limiter *limiter);
 
+/* Takes over the locks of a handle's slots that a process which has died held, settles the slots and unlocks them. */
+void settle_dead(struct weir_thread *t, uint32_t process);
+
 #endif

@@ -82,7 +82,7 @@ static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t ep
     if (oldest_age == 0) {
         *set_busy_epoch(t, hash) = epoch;
     }
-    return oldest_age != 0 && slot_trylock(&t->accounts[oldest]) ? oldest : SLOT_NONE;
+    return oldest_age != 0 && slot_trylock(t, &t->accounts[oldest]) ? oldest : SLOT_NONE;
 }
 
 size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
@@ -111,7 +111,7 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
                                                                             : SLOT_NONE;
     }
     struct slot_account *account = &t->accounts[index];
-    if (!slot_trylock(account)) {
+    if (!slot_trylock(t, account)) {
         return SLOT_NONE;
     }
     store_relaxed(&t->slots[index].grant, 0); /* the owner's own: no barrier */

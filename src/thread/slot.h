@@ -15,8 +15,9 @@ struct policy;
 
 /* What settling needs of a slot. All under `lock`, unless a comment says otherwise. */
 struct slot_account {
-    _Alignas(CACHE_LINE) _Atomic uint32_t lock; /* 1: taken. Never waited for [S2] */
-    uint32_t limit_count;                       /* cells pinned; 0: none */
+    _Alignas(
+        CACHE_LINE) _Atomic uint32_t lock; /* weir_thread.lock_word of its holder; 0: free. Never waited for [S2] */
+    uint32_t limit_count;                  /* cells pinned; 0: none */
     /* Atomic: the background thread reads them without the lock, to see whether there is anything to settle. */
     _Atomic uint64_t accounted;      /* of `used`: charged to the cells */
     _Atomic uint64_t granted;        /* units that the cells' `held` counts for this slot */
@@ -37,10 +38,11 @@ struct slot_account {
 
 #define SLOT_NONE SIZE_MAX
 
-static inline bool slot_trylock(struct slot_account *account)
+/* `t`: any handle of this process. */
+static inline bool slot_trylock(const struct weir_thread *t, struct slot_account *account)
 {
     uint32_t free = 0;
-    return load_relaxed(&account->lock) == 0 && cas_acquire(&account->lock, &free, 1); /* [S2] */
+    return load_relaxed(&account->lock) == 0 && cas_acquire(&account->lock, &free, t->lock_word); /* [S2] */
 }
 
 static inline void slot_unlock(struct slot_account *account)
@@ -152,7 +154,7 @@ static inline bool slot_grant_is_present(const struct weir_thread *t, const stru
 static inline bool slot_give_back(const struct weir_thread *t, struct slot *slot, uint64_t units)
 {
     struct slot_account *account = &t->accounts[slot - t->slots];
-    if (!slot_is_live(t, slot) || !slot_trylock(account)) {
+    if (!slot_is_live(t, slot) || !slot_trylock(t, account)) {
         return false;
     }
     const bool done = slot_grant_is_present(t, slot, account) && units <= slot_passed(slot, account);

@@ -40,9 +40,9 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 }
 
 /* Locks a slot, however long that takes: for detaching alone. */
-static void slot_lock_owner(struct slot_account *account)
+static void slot_lock_owner(const struct weir_thread *t, struct slot_account *account)
 {
-    while (!slot_trylock(account)) {
+    while (!slot_trylock(t, account)) {
         ck_pr_stall();
     }
 }
@@ -59,7 +59,7 @@ static void leave(struct weir_thread *t)
 {
     for (size_t i = 0; i < t->slot_count; i++) {
         if (load_relaxed(&t->slots[i].hash) != 0) {
-            slot_lock_owner(&t->accounts[i]);
+            slot_lock_owner(t, &t->accounts[i]);
             settle_release_owner(t, i);
             slot_unlock(&t->accounts[i]);
         }
@@ -76,6 +76,14 @@ void thread_detach(struct weir_thread *t)
             leave(t);
             return;
         }
+    }
+}
+
+void thread_detach_dead(struct weir_thread *t, uint32_t process)
+{
+    uint64_t owner = load_acquire(&t->shared->owner);
+    if (thread_is_of(t, process) && cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_LEAVING))) {
+        leave(t);
     }
 }
 

@@ -84,6 +84,7 @@ struct weir_thread {
     uint32_t *set_busy_epochs;         /* by set of slots: an epoch in which all were in use */
     struct policy_snapshot *snapshots; /* by policy: see policy_snapshot.h */
     uint32_t index;
+    uint32_t lock_word; /* what a lock of a slot has while this process has the lock: limiter.joined_as + 1 */
     struct thread_shared *shared;
 };
 
@@ -104,6 +105,15 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner);
 void thread_detach(struct weir_thread *t);
 /* Detaches a handle that is bound to the calling thread, by its token; does nothing where the handle is not. */
 void thread_detach_bound(struct weir_thread *t, uint64_t token);
+/* Whether the process with this index has the handle. */
+static inline bool thread_is_of(const struct weir_thread *t, uint32_t process)
+{
+    const uint64_t owner = load_acquire(&t->shared->owner); /* pairs with thread_attach() */
+    return owner != HANDLE_FREE && handle_process(owner) == process;
+}
+
+/* Detaches a handle of a process that has died. */
+void thread_detach_dead(struct weir_thread *t, uint32_t process);
 /* Binds a handle to no thread. */
 void thread_unbind(struct weir_thread *t);
 

@@ -4,7 +4,7 @@
  *
  * Guards: src/limiter/join.c, src/limiter/leader.c, src/limiter/weir_open.c, src/limiter/shared_policies.c,
  * src/limiter/policy_lock.c, src/limiter/configured_policies.c, src/process/robust_mutex.c, src/thread/joined.c,
- * src/thread/thread.c, src/base/barrier.c, src/base/pages.c
+ * src/thread/repair.c, src/thread/thread.c, src/base/barrier.c, src/base/pages.c
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,10 +16,15 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
+#include "limiter/background.h"
 #include "limiter/join.h"
+#include "limiter/leader.h"
 #include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
+#include "thread/joined.h"
+#include "thread/rcu.h"
+#include "thread/slot.h"
 
 #define CHILDREN    8
 #define THREADS     2
@@ -362,6 +367,130 @@ static void test_another_process_leads_when_the_leader_leaves(void **state)
     assert_int_equal(lead_after_opener(), 0);
 }
 
+/* Takes grants of many keys, and a read section, and waits to be killed. */
+static void wait_to_be_killed(weir *w)
+{
+    weir_thread *t = NULL;
+    for (int i = 0; i < 3; i++) {
+        t = weir_attach(w);
+        for (uint64_t name = 0; t != NULL && name < 300; name++) {
+            const weir_key key = weir_make_key(w, weir_find_policy(w, "p"), &name, sizeof(name));
+            (void) weir_check(t, &key, 1, NULL);
+            (void) weir_check(t, &key, 1, NULL);
+            (void) weir_check(t, &key, 1, NULL);
+        }
+    }
+    if (t != NULL) {
+        rcu_enter(t);
+        (void) rcu_enter_lane(&w->limiter);
+        size_t index = 0;
+        while (load_relaxed(&t->slots[index].hash) == 0) {
+            index++;
+        }
+        (void) slot_trylock(t, &t->accounts[index]); /* as a thread that settles, or takes a slot */
+    }
+    (void) add_relaxed(&board->ready, 1);
+    (void) pause();
+}
+
+static uint64_t held_cells(const weir *w)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < w->limiter.process.table.cell_count; i++) {
+        count += (load_relaxed(&w->limiter.process.table.cells[i].held) & HELD_IN_USE) != 0;
+    }
+    return count;
+}
+
+/* What a child that is killed between two calls leaves is repaired by whoever leads. */
+static void test_what_the_killed_leave_is_repaired(void **state)
+{
+    (void) state;
+    if (SANITIZED) {
+        return; /* needs background threads in children */
+    }
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_threads = 6;
+    options.max_keys = 100000;
+    weir *w = open_shared(3, &options);
+    assert_true(set_limit(w, "p", 1000));
+    weir_thread *own = weir_attach(w);
+    for (int round = 0; round < 5; round++) {
+        memset((void *) board, 0, sizeof(*board));
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (join_enter(w, NULL) == 0) {
+                wait_to_be_killed(w);
+            }
+            _exit(1);
+        }
+        assert_true(wait_for(&board->ready, 1));
+        assert_int_equal(load_relaxed(&w->limiter.shared->joined_count), 2);
+        assert_int_equal(load_relaxed(&w->limiter.shared->line.thread_count), 4);
+        (void) kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        const uint64_t until_ns = real_ns() + PATIENCE_NS;
+        while (load_relaxed(&w->limiter.shared->joined_count) != 1) {
+            assert_true(real_ns() < until_ns);
+            nap_ms(1);
+        }
+        assert_int_equal(load_relaxed(&w->limiter.shared->line.thread_count), 1);
+        assert_int_equal(held_cells(w), 0);
+        assert_true(set_limit(w, "p", 1000 + (uint64_t) round)); /* waits for no reader that is no more */
+    }
+    weir_detach(own);
+    weir_close(w);
+}
+
+/* A child leads after the leader was killed, within a tenth of a second on a machine that is not busy. */
+static void test_another_process_leads_when_the_leader_is_killed(void **state)
+{
+    (void) state;
+    if (SANITIZED) {
+        return; /* needs background threads in children */
+    }
+    weir *w = open_shared(4, NULL);
+    assert_true(set_limit(w, "p", 1000000000));
+    memset((void *) board, 0, sizeof(*board));
+    pid_t children[2];
+    for (size_t i = 0; i < 2; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+            const int result = join_enter(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
+            weir_close(w);
+            _exit(result);
+        }
+        assert_true(wait_for(&board->ready, i + 1));
+    }
+    /* The opener leads no more: a child does. */
+    background_stop(w);
+    leader_leave(w);
+    const uint64_t until_ns = real_ns() + PATIENCE_NS;
+    uint32_t leader = JOINED_NONE;
+    while ((leader = leader_of(w)) == JOINED_NONE) {
+        assert_true(real_ns() < until_ns);
+        nap_ms(1);
+    }
+    const pid_t pid = (pid_t) load_relaxed(&w->limiter.joined[leader].pid);
+    assert_true(pid == children[0] || pid == children[1]);
+    const pid_t other = pid == children[0] ? children[1] : children[0];
+    (void) kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    while ((leader = leader_of(w)) == JOINED_NONE || load_relaxed(&w->limiter.joined[leader].pid) != other) {
+        assert_true(real_ns() < until_ns);
+        nap_ms(1);
+    }
+    (void) add_relaxed(&board->go, 1);
+    expect_good(other);
+    assert_int_equal(background_start(w), 0);
+    assert_true(time_goes_on(w));
+    weir_close(w);
+}
+
 int main(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -374,6 +503,8 @@ int main(void)
         cmocka_unit_test(test_a_change_of_policies_is_one_for_all),
         cmocka_unit_test(test_what_cannot_join_is_told_why),
         cmocka_unit_test(test_another_process_leads_when_the_leader_leaves),
+        cmocka_unit_test(test_another_process_leads_when_the_leader_is_killed),
+        cmocka_unit_test(test_what_the_killed_leave_is_repaired),
     };
     return cmocka_run_group_tests_name("stress/processes", tests, NULL, NULL);
 }

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a process that has died leaves in a shared limiter: handles with grants and pinned cells, locks of slots, open
+ * read sections, and its place among the joined ones. By the background thread of the leader.
+ */
+#ifndef WEIR_THREAD_REPAIR_H
+#define WEIR_THREAD_REPAIR_H
+
+#include <stdint.h>
+
+struct limiter;
+
+/* Looks at the next joined process, and repairs what it left if it has died. *cursor: of the caller. */
+void repair_next(struct limiter *limiter, uint32_t *cursor);
+
+/* Looks at all of them. */
+void repair_all(struct limiter *limiter);
+
+#endif
