@@ -118,9 +118,8 @@ void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts)
 
 void fleet_close(struct fleet *fleet)
 {
-    fleet_leave(fleet);
+    /* Nothing is written: other processes may go on with this fleet. */
     pages_release(fleet->batch.reports, fleet->batch.memory_size);
-    fleet->batch.reports = NULL;
 }
 
 uint64_t fleet_wait_begin(struct fleet *fleet)

@@ -63,6 +63,7 @@ struct fleet_parts {
 /* `pages`: 0 or PAGES_SHARED. 0; -ENOMEM; -errno where there is no random node id. */
 int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options, unsigned pages,
                uint64_t monotonic_ns);
+/* Releases this process's mapping of the memory. The process that steps the fleet leaves it before. */
 void fleet_close(struct fleet *fleet);
 
 /* Another process begins to step the fleet, or this one on another transport: a round under way has failed. */

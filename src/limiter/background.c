@@ -34,6 +34,9 @@
 /* How often one of the other joined processes is looked at, for its death: some 10 us each. */
 #define REPAIR_LOOK_NS (10 * NS_PER_MS)
 
+/* How often a caller of weir_sync looks whether another process has served the call. */
+#define SERVED_LOOK_NS NS_PER_MS
+
 /* How often lapsed grants of idle threads are settled. Denying threads do not wait for it; see settle_key. */
 #define SETTLE_EVERY_NS (32 * NS_PER_MS)
 
@@ -194,6 +197,7 @@ static void *background_main(void *arg)
 
 int background_start(weir *w)
 {
+    store_relaxed(&w->stopping, 0); /* no thread runs yet */
     w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->wake_fd < 0) {
         return -errno;
@@ -226,26 +230,37 @@ void background_stop(weir *w)
         wake(w);
         (void) pthread_join(w->thread, NULL);
         w->has_thread = false;
+        (void) close(w->wake_fd);
+        w->wake_fd = -1;
     }
+}
+
+/* The time of a wait on the condition, as the condition's clock has it. */
+static struct timespec time_at(uint64_t monotonic_ns)
+{
+    return (struct timespec){.tv_sec = (time_t) (monotonic_ns / NS_PER_S), .tv_nsec = (long) (monotonic_ns % NS_PER_S)};
+}
+
+/* The condition is of this process: a leader of another one serves the call and does not say so. */
+static uint64_t looks_again_at(const weir *w, uint64_t until_ns)
+{
+    return w->limiter.max_processes == 1 ? until_ns : min_u64(until_ns, clock_monotonic_ns(NULL) + SERVED_LOOK_NS);
 }
 
 int background_sync_there(weir *w, uint32_t timeout_ms)
 {
     const uint64_t request = fleet_wait_begin(w->fleet);
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
-    const struct timespec until = {.tv_sec = (time_t) (until_ns / NS_PER_S), .tv_nsec = (long) (until_ns % NS_PER_S)};
     wake(w);
-    int result = 0;
     (void) pthread_mutex_lock(&w->sync_lock);
-    while (load_acquire(&w->fleet->sync_calls.served) < request && result == 0) { /* [F2] */
-        result = -pthread_cond_timedwait(&w->sync_done, &w->sync_lock, &until);
+    while (load_acquire(&w->fleet->sync_calls.served) < request && clock_monotonic_ns(NULL) < until_ns) { /* [F2] */
+        const struct timespec next = time_at(looks_again_at(w, until_ns));
+        (void) pthread_cond_timedwait(&w->sync_done, &w->sync_lock, &next);
     }
-    if (load_acquire(&w->fleet->sync_calls.served) >= request) {
-        result = 0;
-    }
+    const bool served = load_acquire(&w->fleet->sync_calls.served) >= request; /* [F2] */
     (void) pthread_mutex_unlock(&w->sync_lock);
     fleet_wait_end(w->fleet);
-    return result;
+    return served ? 0 : -ETIMEDOUT;
 }
 
 /* Runs until a weir_sync is served; 0, or as weir_sync. */

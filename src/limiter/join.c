@@ -28,7 +28,6 @@ static int begin_anew(weir *w)
     poll_set_close(&w->poll_set);
     poll_set_init(&w->poll_set);
     w->has_thread = false;
-    store_relaxed(&w->stopping, 0);
     return locks_init(w);
 }
 

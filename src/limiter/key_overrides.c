@@ -43,6 +43,7 @@ static int publish(weir *w, struct override_faults *faults)
     struct overrides *old = policy_set_overrides(set);
     /* Pairs with check_policy; then the epoch, so that no grant by the old ones lives on [S4]. */
     compiled = shared_policies_place_overrides(w->shared_policies, compiled, old);
+    w->overrides_in_force = compiled;
     reference_set(&set->overrides, compiled);
     store_relaxed(&w->shared->override_count, overrides_count(compiled));
     tick_epoch(&w->limiter);

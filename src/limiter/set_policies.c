@@ -62,6 +62,8 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     set = shared_policies_place_set(w->shared_policies, set, old);
     reference_set(&set->overrides, overrides);
     forms_follow(w, set);
+    w->set_in_force = set;
+    w->overrides_in_force = overrides;
     reference_set(&w->limiter.process.shared->policies, set); /* [S4] the set, then the epoch */
     tick_epoch(&w->limiter);
     shared_policies_commit(w);

@@ -93,6 +93,7 @@ static int identity_init(weir *w)
     const int compiled = policy_set_compile(NULL, 0, &context, &none, NULL);
     if (compiled == 0) {
         none = shared_policies_place_set(w->shared_policies, none, NULL);
+        w->set_in_force = none;
         reference_set(&w->limiter.process.shared->policies, none);
     }
     return compiled;

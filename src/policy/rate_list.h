@@ -12,7 +12,7 @@
  * Limits with rates since open: twice as many as policies can have at once. A limit's group, algorithm and period tell
  * the limit, so most changes of policies add none.
  */
-#define RATE_LISTS (2 * WEIR_MAX_POLICIES * WEIR_MAX_LIMITS)
+#define RATE_LISTS ((size_t) 2 * WEIR_MAX_POLICIES * WEIR_MAX_LIMITS)
 
 /* The rates of one limit. */
 struct limit_rates {

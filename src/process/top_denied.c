@@ -8,6 +8,7 @@
 #include "base/pages.h"
 #include "process/key_name.h"
 #include "process/process.h"
+#include "process/robust_mutex.h"
 
 _Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_NAME_TEXT_SIZE, "a key's text fits");
 _Static_assert(WEIR_TOP_OFFENDERS <= TOP_K_COUNT, "there are as many");
@@ -31,16 +32,13 @@ int top_denied_open(struct top_denied *top_denied, size_t cell_count, unsigned p
     struct top_k *lists = arena_carve(&next, all_lists_size);
     bitmap_init(&top_denied->denied, arena_carve(&next, bits_size), cell_count);
     top_denied->shared = arena_carve(&next, shared_size);
-    const int result = pthread_mutex_init(&top_denied->shared->lock, NULL);
-    top_denied->lists = result == 0 ? lists : NULL;
-    return -result;
+    top_denied->lists = lists;
+    return robust_mutex_init(&top_denied->shared->lock);
 }
 
 void top_denied_close(struct top_denied *top_denied)
 {
-    if (top_denied->lists != NULL) {
-        (void) pthread_mutex_destroy(&top_denied->shared->lock);
-    }
+    /* The mutex stays: other processes may have the lists. */
     pages_release(top_denied->entries, top_denied->entries_size);
     pages_release(top_denied->lists_memory, top_denied->lists_size);
     top_denied->entries = NULL;
@@ -214,11 +212,26 @@ static void halve(struct top_denied *top_denied, uint64_t times)
     }
 }
 
+/* Empties the lists: a process died while it changed one of them. */
+static void forget(struct top_denied *top_denied)
+{
+    for (uint32_t group = 0; group <= top_denied->shared->highest; group++) {
+        memset(&top_denied->lists[group], 0, sizeof(top_denied->lists[group]));
+    }
+}
+
 void top_denied_step(struct process *process, uint64_t monotonic_ns)
 {
     struct top_denied *top_denied = &process->top_denied;
-    if (monotonic_ns < top_denied->shared->next_ns || pthread_mutex_trylock(&top_denied->shared->lock) != 0) {
+    if (monotonic_ns < top_denied->shared->next_ns) {
+        return;
+    }
+    const enum robust_lock how = robust_mutex_trylock(&top_denied->shared->lock);
+    if (how == ROBUST_BUSY) {
         return; /* a reader has it: next time */
+    }
+    if (how == ROBUST_DIED) {
+        forget(top_denied);
     }
     top_denied->shared->next_ns = monotonic_ns + TOP_DENIED_EVERY_NS;
     if (top_denied->shared->halve_ns == 0) {
@@ -237,7 +250,9 @@ void top_denied_step(struct process *process, uint64_t monotonic_ns)
 void top_denied_read(struct process *process, weir_policy_id group, struct top_k *out)
 {
     struct top_denied *top_denied = &process->top_denied;
-    (void) pthread_mutex_lock(&top_denied->shared->lock);
+    if (robust_mutex_lock(&top_denied->shared->lock) == ROBUST_DIED) {
+        forget(top_denied);
+    }
     *out = top_denied->lists[group];
     (void) pthread_mutex_unlock(&top_denied->shared->lock);
 }

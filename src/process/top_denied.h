@@ -65,7 +65,7 @@ enum { NAMING_NONE, NAMING_BEGUN, NAMING_DONE };
 struct top_denied_shared {
     _Atomic uint32_t any; /* 1: `denied` is not empty */
     uint32_t highest;     /* the greatest id of a list that is not empty */
-    pthread_mutex_t lock; /* guards the lists */
+    pthread_mutex_t lock; /* guards the lists; robust */
     /* The background thread's own. */
     uint32_t cursor;
     uint64_t next_ns, halve_ns; /* monotonic; 0: it has not begun */

@@ -41,7 +41,7 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     const size_t thread_size = thread_shared_size + slots_size + accounts_size + tallies_size + recent_size +
                                tags_size + busy_size + snapshots_size;
     const size_t shared_size = arena_padded(sizeof(struct limiter_shared));
-    const size_t lanes_size = options->max_processes * RCU_LANES * sizeof(struct rcu_lane);
+    const size_t lanes_size = (size_t) options->max_processes * RCU_LANES * sizeof(struct rcu_lane);
     const size_t joined_size = arena_padded(options->max_processes * sizeof(struct joined_process));
 
     if (process_open(&limiter->process, &options->process) != 0) {
