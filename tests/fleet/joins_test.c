@@ -26,6 +26,9 @@
 #define JOINING     3 /* nodes at the most */
 #define AFTER_NS    (5 * SECOND)
 
+/* Where first rates are learned at once, a second has 1.164. */
+#define SEED_OF_FIRST_RATES 506
+
 struct joins {
     uint64_t burst;
     double demand;
@@ -102,6 +105,13 @@ static void test_nodes_that_join_take_no_more_of_a_log_than_it_has(void **state)
     expect_all_hold(check, WEIR_SLIDING_LOG, SEEDS);
 }
 
+/* Two nodes join one. A new node learns its first rates after every node has reported. */
+static void test_a_new_node_learns_no_rate_of_a_log_before_all_have_reported(void **state)
+{
+    (void) state;
+    assert_true(check(SEED_OF_FIRST_RATES, WEIR_SLIDING_LOG));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +119,7 @@ int main(void)
         cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_window_than_it_has),
         cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_window_that_slides_than_it_has),
         cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_log_than_it_has),
+        cmocka_unit_test(test_a_new_node_learns_no_rate_of_a_log_before_all_have_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

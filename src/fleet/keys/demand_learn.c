@@ -170,12 +170,13 @@ bool demand_learn_node_is_new(const struct fleet *fleet)
 
 /*
  * Whether it is too early to tell a rate. The other nodes report once in an interval, so demand is learned over most of
- * one. The first rates are not smoothed by any before: for these each node has to have reported in the time.
+ * one. A log's first rates are not smoothed by any before: for these each node has to have reported in the time. A
+ * window makes good what is left over by a wrong first rate, and so does a bucket.
  */
-static bool is_early(const struct fleet *fleet, const struct demand_stats *demand, uint64_t span_ns, bool bucket)
+static bool is_early(const struct fleet *fleet, const struct demand_stats *demand, uint64_t span_ns, bool log)
 {
     const uint64_t interval_ns = fleet->process->interval_ns;
-    const bool first = !bucket && demand_learn_node_is_new(fleet) && !demand->rates.known && demand->learned_ns != 0 &&
+    const bool first = log && demand_learn_node_is_new(fleet) && !demand->rates.known && demand->learned_ns != 0 &&
                        span_ns < FIRST_RATE_INTERVALS * interval_ns;
     return span_ns < interval_ns - interval_ns / WAIT_DIVISOR ||
            (first && fleet->membership.spoken_ns < demand->learned_ns);
@@ -192,7 +193,7 @@ void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struc
     const uint64_t age_ns = fleet->news.age_ns;
     const bool window = rule_kind(rule) == RULE_WINDOW;
     const uint64_t span_ns = demand->learned_ns != 0 ? now_ns - demand->learned_ns : 0;
-    if (is_early(fleet, demand, span_ns, rule_kind(rule) == RULE_BUCKET)) {
+    if (is_early(fleet, demand, span_ns, rule_kind(rule) == RULE_HISTORY)) {
         /*
          * This time tells no rate. But what was admitted here half an interval ago is covered by the news of the other
          * nodes.
