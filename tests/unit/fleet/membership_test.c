@@ -193,6 +193,51 @@ static void test_nodes_that_may_have_been_away_have_the_time_to_tell(void **stat
     assert_int_equal(m.watermark_ns, 300);
 }
 
+static void test_nodes_that_join_are_counted_until_they_have_had_the_time_to_report(void **state)
+{
+    (void) state;
+    struct membership m;
+    membership_open(&m, 0, INTERVAL_NS, TIMEOUT_NS);
+    membership_heard(&m, 3, 0, 100, T0); /* the nodes that this node meets first have not joined */
+    assert_int_equal(membership_joining(&m, T0), 0);
+    assert_false(membership_has_joined(&m, T0));
+    const uint64_t joined_ns = T0 + INTERVAL_NS;
+    const uint64_t told_ns = INTERVAL_NS - INTERVAL_NS / 4;
+    membership_heard(&m, 4, 0, 101, joined_ns);
+    assert_int_equal(membership_joining(&m, joined_ns), 1);
+    assert_int_equal(membership_joining(&m, joined_ns + told_ns - 1), 1);
+    assert_int_equal(membership_joining(&m, joined_ns + told_ns), 0);
+    /* Earlier rates say little for longer than that. */
+    assert_true(membership_has_joined(&m, joined_ns + told_ns));
+    assert_true(membership_has_joined(&m, joined_ns + 2 * INTERVAL_NS - 1));
+    assert_false(membership_has_joined(&m, joined_ns + 2 * INTERVAL_NS));
+    /* Nodes that join one soon after the other count together, from the last of them on. */
+    const uint64_t again_ns = joined_ns + 10 * INTERVAL_NS;
+    membership_heard(&m, 5, 0, 102, again_ns);
+    membership_heard(&m, 7, 0, 103, again_ns + told_ns - 1);
+    assert_int_equal(membership_joining(&m, again_ns + told_ns), 3);
+    membership_heard(&m, 7, 0, 104, again_ns + told_ns); /* no other node has come */
+    assert_int_equal(membership_joining(&m, again_ns + 2 * told_ns - 2), 3);
+    assert_int_equal(membership_joining(&m, again_ns + 2 * told_ns - 1), 0);
+}
+
+static void test_nodes_that_are_back_have_not_joined(void **state)
+{
+    (void) state;
+    struct membership m;
+    membership_open(&m, 0, INTERVAL_NS, TIMEOUT_NS);
+    membership_heard(&m, 4, 0, 100, T0);
+    membership_heard(&m, 3, 1, 101, T0 + 1); /* a suspect node */
+    membership_heard(&m, 4, 0, 102, T0 + 2);
+    assert_int_equal(membership_joining(&m, T0 + 2), 0);
+    assert_false(membership_has_joined(&m, T0 + 2));
+    membership_await(&m, 0, T0 + 3); /* after an outage */
+    membership_heard(&m, 1, 0, 103, T0 + 4);
+    membership_heard(&m, 4, 0, 104, T0 + 5);
+    assert_int_equal(membership_joining(&m, T0 + 5), 0);
+    assert_false(membership_has_joined(&m, T0 + 5));
+}
+
 static void test_news_are_as_old_as_the_earliest_heartbeat_makes_likely(void **state)
 {
     (void) state;
@@ -303,6 +348,8 @@ int main(void)
         cmocka_unit_test(test_all_nodes_wait_as_long_as_the_node_that_came_back_last),
         cmocka_unit_test(test_a_node_is_back_when_it_was_heard_since_redis_was_gone),
         cmocka_unit_test(test_nodes_that_may_have_been_away_have_the_time_to_tell),
+        cmocka_unit_test(test_nodes_that_join_are_counted_until_they_have_had_the_time_to_report),
+        cmocka_unit_test(test_nodes_that_are_back_have_not_joined),
         cmocka_unit_test(test_news_are_as_old_as_the_earliest_heartbeat_makes_likely),
         cmocka_unit_test(test_nodes_have_intervals_of_their_own),
         cmocka_unit_test(test_nodes_that_crash_again_and_again_do_not_count_as_live),
