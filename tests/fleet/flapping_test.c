@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Token buckets and windows while Redis comes and goes: it is there for a part of each second, four times. No second
- * has less than 0.9 of what is asked, up to the limit (of two or three nodes: 0.8). With up to five nodes no second of
- * a bucket has more than 1.05 of the limit.
+ * has less than 0.9 of what is asked, up to the limit (of two or three nodes: 0.8). No second of a bucket has more than
+ * 1.05 of the limit.
  *
  * Some nodes find Redis gone for longer than their grace, others do not. Some report what they owe before Redis goes
  * again, others do not. The nodes that hold something back, and those that do not, share one bucket all the same.
@@ -24,8 +24,6 @@
 #define SEEDS_WINDOW 40
 #define MOST         1.05
 #define MOST_WINDOW  1.11 /* a window that began in an outage may end in none */
-#define MOST_MANY    1.10 /* of more than MANY nodes: some learn of the demand of others while these come back */
-#define MANY         5
 #define LEAST_PART   0.9
 #define LEAST_FEW    0.8 /* of fewer than FEW nodes: two that learn too large a demand of each other */
 #define FEW          4
@@ -72,8 +70,7 @@ static bool check(uint64_t seed, weir_algorithm algorithm)
     run.options.fault_count = TIMES;
     struct sim_audit audit;
     const struct run_seconds seconds = run_seconds(&run, flapping.first, NULL, NULL, &audit);
-    const double highest_of_bucket = flapping.nodes > MANY ? MOST_MANY : MOST;
-    const double highest = algorithm == WEIR_TOKEN_BUCKET ? highest_of_bucket : MOST_WINDOW;
+    const double highest = algorithm == WEIR_TOKEN_BUCKET ? MOST : MOST_WINDOW;
     const double lowest = flapping.nodes < FEW ? LEAST_FEW : LEAST_PART;
     const bool holds = seconds.least >= lowest && seconds.most <= highest && audit.good;
     print_seconds(&run, &seconds, &audit, holds);

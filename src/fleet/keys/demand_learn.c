@@ -103,6 +103,21 @@ static bool all_have_reported(const struct fleet *fleet, uint64_t since_ns, bool
 }
 
 /*
+ * The most that silent nodes are presumed to ask for. It is no more than their number makes likely: where some node has
+ * always failed, demand may still fall. A node that was away itself does not know how many nodes are silent: all of
+ * them may still seem live. The first node that is back would otherwise take most of the demand for gone.
+ */
+static uint64_t presumed_most(const struct fleet *fleet, const struct demand_rates *rates)
+{
+    const struct membership *membership = &fleet->membership;
+    if (fleet->news.peers_resume) {
+        return UINT64_MAX;
+    }
+    return muldiv_floor(rates->local_rate + rates->remote_rate, PRESUMED_FACTOR * max_u64(membership->suspect, 1),
+                        max_u64(membership->live, 1));
+}
+
+/*
  * Learns the rates. Nodes that have not reported lately are cut off, or have failed. A node that is cut off goes on by
  * its share of the limit, so its demand is presumed to go on: what remote demand was, less what is reported of it. The
  * presumption ends with the silence: a node that has failed no longer counts after a while (membership.h), and a node
@@ -156,10 +171,7 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
         rates->remote_rate = demand->resumed || presumed != 0 ? before : rates->remote_rate;
         return;
     }
-    /* No more than their number makes likely: where some node has always failed, demand may still fall. */
-    const uint64_t most = muldiv_floor(rates->local_rate + rates->remote_rate,
-                                       PRESUMED_FACTOR * max_u64(membership->suspect, 1), max_u64(membership->live, 1));
-    demand->presumed_rate = min_u64(saturating_sub(before, rates->remote_rate), most);
+    demand->presumed_rate = min_u64(saturating_sub(before, rates->remote_rate), presumed_most(fleet, rates));
     rates->remote_rate += demand->presumed_rate;
 }
 
