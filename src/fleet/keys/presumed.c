@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "fleet/state.h"
+#include "process/process.h"
 #include "process/sync_state.h"
 
 uint32_t presumed_fraction(const struct demand_stats *demand)
@@ -51,6 +52,27 @@ uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats
         break; /* a bucket has a level: bucket_level.c */
     }
     return 0;
+}
+
+/*
+ * Where this node was away, the other nodes may have been away as well. Then all of them were silent for a part of the
+ * time, and not some of them all the time. So each answer adds what the demand of all lets expect since the last
+ * answer, and takes off what was reported. With what is reported it adds up to the other nodes' fraction at most.
+ */
+uint64_t presumed_in_fixed(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
+                           uint64_t start_ns, uint64_t remote)
+{
+    const struct demand_rates *rates = &sync->demand.rates;
+    if (!fleet->news.peers_resume || sync->demand.presumed_rate == 0) {
+        return presumed_in_window(fleet, &sync->demand, rule, start_ns);
+    }
+    const uint64_t told_ns = saturating_sub(fleet->gather.now_ns, fleet->news.age_ns);
+    const uint64_t since_ns = max_u64(load_relaxed(&sync->allowance.since_ns), start_ns);
+    const uint64_t asked = muldiv_floor(rates->remote_rate, saturating_sub(told_ns, since_ns), NS_PER_S) >> RATE_BITS;
+    const uint64_t missing = saturating_sub(saturating_add(load_relaxed(&sync->allowance.level), asked), remote);
+    const uint64_t share =
+        muldiv_floor(rule->limit, rates_remote_fraction(rates, fleet->process->interval_ns), FRACTION_WHOLE);
+    return min_u64(missing, saturating_sub(share, load_relaxed(&sync->now.remote)));
 }
 
 bool presumed_failed(const struct fleet *fleet, const struct demand_stats *demand)

@@ -9,6 +9,7 @@
 struct demand_stats;
 struct rule;
 struct fleet;
+struct sync_full;
 
 /* The fraction of all demand that silent nodes have; below FRACTION_WHOLE. */
 uint32_t presumed_fraction(const struct demand_stats *demand);
@@ -17,5 +18,11 @@ bool presumed_failed(const struct fleet *fleet, const struct demand_stats *deman
 /* Units of silent nodes that count in a window or log now, in the form of allowance.level. */
 uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
                             uint64_t start_ns);
+/*
+ * Units of silent nodes that count in a fixed window now; this node may have been away itself. `remote`: units of the
+ * other nodes that the answer has brought. Goes by the last answer's allowance, until the new one is stored.
+ */
+uint64_t presumed_in_fixed(const struct fleet *fleet, const struct sync_full *sync, const struct rule *rule,
+                           uint64_t start_ns, uint64_t remote);
 
 #endif

@@ -174,7 +174,9 @@ static void take_level(const struct fleet *fleet, struct work *w)
         const uint64_t local_refunds = reading_window_refunds(sync, load_relaxed(&sync->allowance.seq));
         w->local_seen = saturating_sub(w->local_seen + counts_merged(&sync->now) + sync->now.deficit,
                                        load_relaxed(&sync->now.remote_refunds) + local_refunds);
-        w->level = presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns);
+        w->level = rule_slides(w->in->rule)
+                       ? presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns)
+                       : presumed_in_fixed(fleet, sync, w->in->rule, w->in->start_ns, w->in->remote);
         break;
     }
     case RULE_HISTORY:
