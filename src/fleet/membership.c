@@ -44,6 +44,7 @@ void membership_await(struct membership *membership, uint64_t gone_ns, uint64_t 
 void membership_resume(struct membership *membership, uint64_t monotonic_ns)
 {
     membership->resume_until_ns = monotonic_ns + membership->settle_ns + membership->tell_ns;
+    membership->regular_from_ns = membership->resume_until_ns + membership->interval_ns;
 }
 
 /* Notes how many nodes have joined. While nodes are awaited after an outage, those that come back join nothing. */
@@ -88,8 +89,9 @@ void membership_heard(struct membership *membership, uint32_t live, uint32_t sus
         if (membership_awaits(membership, monotonic_ns)) {
             return;
         }
-        membership->await_until_ns = membership->resume_until_ns =
-            0; /* nodes that were away together have heard of each other */
+        /* Nodes that were away together have heard of each other. */
+        membership->await_until_ns = membership->resume_until_ns = 0;
+        membership->regular_from_ns = monotonic_ns + membership->interval_ns;
     }
     if (membership_resumes(membership, monotonic_ns)) {
         return;
@@ -140,6 +142,11 @@ bool membership_awaits(const struct membership *membership, uint64_t monotonic_n
         return false;
     }
     return monotonic_ns < membership_tells_ns(membership) + membership->tell_ns;
+}
+
+bool membership_regular(const struct membership *membership, uint64_t monotonic_ns)
+{
+    return monotonic_ns >= membership->regular_from_ns;
 }
 
 uint32_t membership_joining(const struct membership *membership, uint64_t monotonic_ns)

@@ -39,6 +39,7 @@ struct membership {
     uint64_t gone_ns;         /* fleet time since which each awaited node has to be heard; 0: none */
     uint64_t complete_ns;     /* since when all awaited nodes are back, monotonic; 0: they are not */
     uint64_t resume_until_ns; /* nodes that were suspect have until then to report; monotonic */
+    uint64_t regular_from_ns; /* after nodes were away, all of them report once an interval from then on; monotonic */
     uint64_t await_ns, settle_ns, tell_ns; /* see above */
 };
 
@@ -80,6 +81,11 @@ bool membership_tells(const struct membership *membership, uint64_t monotonic_ns
 /* Whether nodes that were suspect are live again and may not have reported everything yet. */
 bool membership_resumes(const struct membership *membership, uint64_t monotonic_ns);
 bool membership_awaits(const struct membership *membership, uint64_t monotonic_ns);
+/*
+ * Whether all nodes have reported once an interval for an interval. Nodes that were away, and nodes that hear of that,
+ * report between their regular rounds as well; the next regular report then has less than an interval's demand.
+ */
+bool membership_regular(const struct membership *membership, uint64_t monotonic_ns);
 
 /* How many nodes have joined so lately that their reports tell no rate yet. */
 uint32_t membership_joining(const struct membership *membership, uint64_t monotonic_ns);

@@ -28,6 +28,7 @@
 #define LEAST_FEW    0.8 /* of fewer than FEW nodes: two that learn too large a demand of each other */
 #define FEW          4
 #define TIMES        4
+#define SEED_OF_FALL 135 /* where such a fall is believed, a second has 1.113 */
 #define AFTER_NS     (6 * SECOND)
 
 struct flapping {
@@ -90,6 +91,13 @@ static void test_no_second_of_flapping_is_far_from_the_limit_of_a_window(void **
     expect_all_hold(check, WEIR_FIXED_WINDOW, SEEDS_WINDOW);
 }
 
+/* A node believed that half of the demand was gone, after reports that were less than an interval apart. */
+static void test_reports_at_irregular_moments_tell_no_fall(void **state)
+{
+    (void) state;
+    assert_true(check(SEED_OF_FALL, WEIR_FIXED_WINDOW));
+}
+
 static void test_no_second_of_flapping_is_far_from_the_limit_of_a_window_that_slides(void **state)
 {
     (void) state;
@@ -102,6 +110,7 @@ int main(void)
         cmocka_unit_test(test_no_second_of_flapping_is_far_from_the_limit_of_a_bucket),
         cmocka_unit_test(test_no_second_of_flapping_is_far_from_the_limit_of_a_window),
         cmocka_unit_test(test_no_second_of_flapping_is_far_from_the_limit_of_a_window_that_slides),
+        cmocka_unit_test(test_reports_at_irregular_moments_tell_no_fall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,10 +151,12 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
      * What is left to nodes that use less is unused meanwhile. A bucket makes up for that; a window that is over, or
      * that slides, does not. So a fall is believed at once where every node has reported since the last answer, and
      * requests were denied here. A node that reported a little late looks as if its demand fell, too: the other nodes
-     * take its fraction for one interval, and count what they take.
+     * take its fraction for one interval, and count what they take. Not so where nodes were away: their reports come at
+     * moments that are no interval apart, and each node would take too much in the next outage.
      */
     const bool heard = membership->spoken_ns > demand->learned_ns + fleet->process->interval_ns / LATE_DIVISOR &&
-                       (demand->denied[0] || demand->denied[1]) && !joined;
+                       (demand->denied[0] || demand->denied[1]) && !joined &&
+                       membership_regular(membership, fleet->news.good_ns);
     const bool fallen = speaking < rates->remote_rate - rates->remote_rate / FALL_DIVISOR;
     if (!bucket && heard && presumed == 0 && fallen) {
         rates->remote_rate = speaking;

@@ -238,6 +238,26 @@ static void test_nodes_that_are_back_have_not_joined(void **state)
     assert_false(membership_has_joined(&m, T0 + 5));
 }
 
+static void test_reports_are_regular_an_interval_after_nodes_were_away(void **state)
+{
+    (void) state;
+    struct membership m;
+    membership_open(&m, 0, INTERVAL_NS, TIMEOUT_NS);
+    membership_heard(&m, 4, 0, 100, T0);
+    assert_true(membership_regular(&m, T0));
+    membership_resume(&m, T0 + 1); /* nodes may have been away: two intervals until they have reported, and another */
+    assert_false(membership_regular(&m, T0 + 3 * INTERVAL_NS));
+    assert_true(membership_regular(&m, T0 + 1 + 3 * INTERVAL_NS));
+    const uint64_t away_ns = T0 + 10 * INTERVAL_NS;
+    membership_await(&m, 0, away_ns);
+    membership_heard(&m, 4, 0, 200, away_ns);
+    const uint64_t back_ns = away_ns + 2 * INTERVAL_NS;
+    membership_heard(&m, 4, 0, 300, back_ns); /* the wait is over */
+    assert_false(membership_awaits(&m, back_ns));
+    assert_false(membership_regular(&m, back_ns + INTERVAL_NS - 1));
+    assert_true(membership_regular(&m, back_ns + INTERVAL_NS));
+}
+
 static void test_news_are_as_old_as_the_earliest_heartbeat_makes_likely(void **state)
 {
     (void) state;
@@ -350,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_nodes_that_may_have_been_away_have_the_time_to_tell),
         cmocka_unit_test(test_nodes_that_join_are_counted_until_they_have_had_the_time_to_report),
         cmocka_unit_test(test_nodes_that_are_back_have_not_joined),
+        cmocka_unit_test(test_reports_are_regular_an_interval_after_nodes_were_away),
         cmocka_unit_test(test_news_are_as_old_as_the_earliest_heartbeat_makes_likely),
         cmocka_unit_test(test_nodes_have_intervals_of_their_own),
         cmocka_unit_test(test_nodes_that_crash_again_and_again_do_not_count_as_live),
