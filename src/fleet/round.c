@@ -42,10 +42,14 @@ static void settle_everything(struct limiter *limiter)
     }
 }
 
-/* Whether there was no good round for so long that other nodes may have had none either. */
+/*
+ * Whether there was no good round for so long that other nodes may have had none either. The time counts from the
+ * beginning of the last good round, as that of the outage modes does: a node whose policies left the fleet's counts
+ * awaits the other nodes.
+ */
 static bool was_away(const struct fleet *fleet, uint64_t monotonic_ns)
 {
-    const uint64_t last_ns = fleet->news.good_ns != 0 ? fleet->news.good_ns : fleet->opened_ns;
+    const uint64_t last_ns = fleet->news.good_ns != 0 ? fleet->news.begun_ns : fleet->opened_ns;
     /* A node whose rounds take long, but are answered, has missed nothing. */
     return fleet->news.failed_ns != 0 && monotonic_ns - last_ns > OUTAGE_INTERVALS * fleet->process->interval_ns;
 }

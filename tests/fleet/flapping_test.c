@@ -28,8 +28,10 @@
 #define LEAST_FEW    0.8 /* of fewer than FEW nodes: two that learn too large a demand of each other */
 #define FEW          4
 #define TIMES        4
-#define SEED_OF_FALL 135 /* where such a fall is believed, a second has 1.113 */
 #define AFTER_NS     (6 * SECOND)
+
+#define SEED_OF_FALL   135 /* where such a fall is believed, a second has 1.113 */
+#define SEED_OF_MOMENT 154 /* where such a node goes by the fleet's counts at once, a second has 1.071 */
 
 struct flapping {
     uint64_t burst;
@@ -85,6 +87,13 @@ static void test_no_second_of_flapping_is_far_from_the_limit_of_a_bucket(void **
     expect_all_hold(check, WEIR_TOKEN_BUCKET, SEEDS);
 }
 
+/* A node in an outage mode for some milliseconds did not await the others, and found their debts missing. */
+static void test_a_node_in_an_outage_mode_awaits_the_others(void **state)
+{
+    (void) state;
+    assert_true(check(SEED_OF_MOMENT, WEIR_TOKEN_BUCKET));
+}
+
 static void test_no_second_of_flapping_is_far_from_the_limit_of_a_window(void **state)
 {
     (void) state;
@@ -108,6 +117,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_second_of_flapping_is_far_from_the_limit_of_a_bucket),
+        cmocka_unit_test(test_a_node_in_an_outage_mode_awaits_the_others),
         cmocka_unit_test(test_no_second_of_flapping_is_far_from_the_limit_of_a_window),
         cmocka_unit_test(test_no_second_of_flapping_is_far_from_the_limit_of_a_window_that_slides),
         cmocka_unit_test(test_reports_at_irregular_moments_tell_no_fall),
