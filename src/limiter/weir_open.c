@@ -215,7 +215,7 @@ static int open_fleet(weir *w, const struct transport_config *config)
 {
     const bool shared = w->limiter.max_processes > 1;
     const struct fleet_parts parts = leader_parts(w);
-    int result = shared ? keep_config(w, config) : 0;
+    int result = shared && config != NULL ? keep_config(w, config) : 0;
     if (result == 0) {
         result =
             fleet_open(w->fleet, &parts, &w->options, shared ? PAGES_SHARED : 0, clock_monotonic_ns(w->limiter.clock));
