@@ -12,11 +12,12 @@
 
 #include "thread/limiter.h"
 
-/* More than a line of /proc/PID/stat up to the start time: some 20 numbers, and a name of 16 bytes. */
+/* More than a line of /proc/PID/task/PID/stat up to the start time: some 20 numbers, and a name of 16 bytes. */
 #define STAT_SIZE 1024
 
-/* Of /proc/PID/stat field 3 is the state, field 20 the number of threads, and field 22 the start time. All stand behind
- * the name and its ')'. */
+/* Of /proc/PID/task/PID/stat, which is /proc/PID/stat but for sums over threads, field 3 is the state, field 20 the number
+ * of threads, and field 22 the start time. All stand behind the name and its ')'. An emulator answers for a process's own
+ * /proc/PID/stat itself, with another start time than others read there: qemu-user does. */
 #define THREADS_AFTER_STATE 17
 #define START_AFTER_STATE   19
 
@@ -30,9 +31,9 @@ struct process_stat {
 /* False: there is no such process, or no /proc. */
 static bool read_stat(pid_t pid, struct process_stat *out)
 {
-    char path[32];
+    char path[64];
     char line[STAT_SIZE];
-    (void) snprintf(path, sizeof(path), "/proc/%d/stat", (int) pid);
+    (void) snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int) pid, (int) pid);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
