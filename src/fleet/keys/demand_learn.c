@@ -102,6 +102,11 @@ static bool all_have_reported(const struct fleet *fleet, uint64_t since_ns, bool
     return spoken_ns + interval_ns / LATE_DIVISOR >= by_ns;
 }
 
+static bool is_fixed_window(const struct rule *rule)
+{
+    return rule_kind(rule) == RULE_WINDOW && !rule_slides(rule);
+}
+
 /*
  * The most that silent nodes are presumed to ask for. It is no more than their number makes likely: where some node has
  * always failed, demand may still fall. A node that was away itself does not know how many nodes are silent: all of
@@ -124,8 +129,10 @@ static uint64_t presumed_most(const struct fleet *fleet, const struct demand_rat
  * that is back reports at once all it used meanwhile, which is no rate.
  */
 static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, uint64_t remote_demand,
-                        uint64_t span_ns, bool bucket)
+                        uint64_t span_ns, const struct rule *rule)
 {
+    const bool bucket = rule_kind(rule) == RULE_BUCKET;
+    const bool fixed = is_fixed_window(rule);
     struct demand_rates *rates = &demand->rates;
     const struct membership *membership = &fleet->membership;
     const bool spoken = !rates->known || all_have_reported(fleet, demand->learned_ns, bucket);
@@ -137,7 +144,9 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
         /* Some are back, and have reported. A bucket's units they report later (tell_of_outage in report.c). */
         rates->remote_rate += muldiv_floor(presumed, demand->silent - membership->suspect, demand->silent);
     }
-    const bool late = presumed != 0 && remote_demand > expected;
+    /* What nodes that are back report of their silence may be less than what was expected of all silent nodes. */
+    const bool returned = fixed && membership->suspect < demand->silent;
+    const bool late = presumed != 0 && (remote_demand > expected || returned);
     const uint64_t speaking = late ? rates->remote_rate : estimate_rate(remote_demand, max_u64(span_ns, 1));
     rates_update(rates, estimate_rate(demand->local_demand, max_u64(span_ns, 1)), speaking, span_ns,
                  fleet->process->interval_ns);
@@ -161,7 +170,8 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
     if (!bucket && heard && presumed == 0 && fallen) {
         rates->remote_rate = speaking;
     }
-    if (!spoken && presumed == 0) {
+    /* What is presumed is not smoothed: nodes fall silent at once. A fixed window makes good what they left. */
+    if (!spoken && (presumed == 0 || fixed)) {
         rates->remote_rate = min_u64(rates->remote_rate, speaking);
     }
     demand->resumed = spoken && demand->silent != 0;
@@ -196,6 +206,23 @@ static bool is_early(const struct fleet *fleet, const struct demand_stats *deman
            (first && fleet->membership.spoken_ns < demand->learned_ns);
 }
 
+/*
+ * Whether remote demand of a fixed window seems to have fallen for the first time. Urgent rounds make an answer fresher
+ * than the heartbeats show: the time up to the next answer then has a part of an interval's reports. So a fall is
+ * learned with the answer after this one, over both times. Until then the window leaves the other nodes more than they
+ * ask for. The window makes good what they leave over.
+ */
+static bool seems_to_fall(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
+                          uint64_t remote_demand, uint64_t span_ns)
+{
+    const uint64_t interval_ns = fleet->process->interval_ns;
+    const uint64_t before = demand->rates.remote_rate;
+    return is_fixed_window(rule) && demand->rates.known && demand->presumed_rate == 0 &&
+           span_ns < interval_ns + interval_ns / WAIT_DIVISOR &&
+           estimate_rate(remote_demand, max_u64(span_ns, 1)) < before - before / FALL_DIVISOR &&
+           all_have_reported(fleet, demand->learned_ns, false);
+}
+
 void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struct demand_span *span)
 {
     struct demand_stats *demand = &sync->demand;
@@ -207,7 +234,13 @@ void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struc
     const uint64_t age_ns = fleet->news.age_ns;
     const bool window = rule_kind(rule) == RULE_WINDOW;
     const uint64_t span_ns = demand->learned_ns != 0 ? now_ns - demand->learned_ns : 0;
-    if (is_early(fleet, demand, span_ns, rule_kind(rule) == RULE_HISTORY)) {
+    /* Of the other nodes' units those before the earliest window that was read are not known. */
+    const uint64_t before_ns = span->with_before ? min_u64(rule->period_ns, start_ns) : 0;
+    const uint64_t read_ns = saturating_sub(now_ns, window ? start_ns - before_ns : 0);
+    const uint64_t remote_ns = max_u64(min_u64(span_ns, read_ns), interval_ns / 2);
+    const uint64_t remote_demand = muldiv_ceil(demand->remote_demand, span_ns, remote_ns);
+    if (is_early(fleet, demand, span_ns, rule_kind(rule) == RULE_HISTORY) ||
+        seems_to_fall(fleet, demand, rule, remote_demand, span_ns)) {
         /*
          * This time tells no rate. But what was admitted here half an interval ago is covered by the news of the other
          * nodes.
@@ -217,17 +250,12 @@ void demand_learn(const struct fleet *fleet, struct sync_full *sync, const struc
             max_u64(demand->local_seen, demand->recent_ns == now_ns ? saturating_sub(report->count, late) : 0);
         return;
     }
-    /* Of the other nodes' units those before the earliest window that was read are not known. */
-    const uint64_t before_ns = span->with_before ? min_u64(rule->period_ns, start_ns) : 0;
-    const uint64_t read_ns = saturating_sub(now_ns, window ? start_ns - before_ns : 0);
-    const uint64_t remote_ns = max_u64(min_u64(span_ns, read_ns), interval_ns / 2);
-    const uint64_t remote_demand = muldiv_ceil(demand->remote_demand, span_ns, remote_ns);
     if (demand->rates.known && demand->rates.remote_rate > demand->rates.local_rate / URGENT_THRESHOLD_DIVISOR &&
         estimate_rate(remote_demand, span_ns) < demand->rates.remote_rate / CHANGE_FACTOR) {
         demand->changed_ns = now_ns;
     }
     demand->begun = false;
-    learn_rates(fleet, demand, remote_demand, span_ns, rule_kind(rule) == RULE_BUCKET);
+    learn_rates(fleet, demand, remote_demand, span_ns, rule);
     if (window && demand->learned_ns < start_ns) {
         demand->local_seen = estimate_seen(report->count, saturating_sub(now_ns, start_ns), age_ns, true);
     } else {
