@@ -15,9 +15,11 @@
 /* More than a line of /proc/PID/task/PID/stat up to the start time: some 20 numbers, and a name of 16 bytes. */
 #define STAT_SIZE 1024
 
-/* Of /proc/PID/task/PID/stat, which is /proc/PID/stat but for sums over threads, field 3 is the state, field 20 the number
- * of threads, and field 22 the start time. All stand behind the name and its ')'. An emulator answers for a process's own
- * /proc/PID/stat itself, with another start time than others read there: qemu-user does. */
+/*
+ * Of /proc/PID/task/PID/stat field 3 is the state, field 20 the number of threads, and field 22 the start time. All
+ * stand behind the name and its ')'. /proc/PID/stat has the same three fields. But an emulator (qemu-user) answers for
+ * a process's own file itself, with another start time than others read there.
+ */
 #define THREADS_AFTER_STATE 17
 #define START_AFTER_STATE   19
 

@@ -63,8 +63,8 @@ def test_slow_connections_keep_nobody_out():
             for _ in range(10):
                 assert get(f, "/metrics")[0] == get(f, "/status")[0] == get(f, "/healthz")[0] == 200
                 assert not slow.stopped.wait(0.3)
-            # They are there all the time.
-            assert sum(s is not None for s in slow.sockets) >= 20, slow.sockets
+            # They are there all the time, but for a moment when the gateway has closed all that were there for long.
+            f.until(lambda: sum(s is not None for s in list(slow.sockets)) >= 20)
         finally:
             slow.close()
 

@@ -162,10 +162,6 @@ static void compare(const struct server *server)
 /* Skips where there is no Redis, or no exchange of sixteen bytes between processes. */
 static void need_server(void)
 {
-#ifdef COMPILER_THREAD_SANITIZER
-    print_message("# skipped: ThreadSanitizer's sixteen-byte exchange takes a lock of the process\n");
-    skip();
-#endif
     if (!server_available()) {
         skip();
     }
@@ -256,6 +252,10 @@ static void test_the_last_process_out_tells_the_rest(void **state)
 
 int main(void)
 {
+#ifdef COMPILER_THREAD_SANITIZER
+    (void) puts("1..0 # SKIP ThreadSanitizer's sixteen-byte exchange takes a lock of the process");
+    return 0;
+#endif
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) {
         return 1;
