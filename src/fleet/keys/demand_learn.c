@@ -123,6 +123,18 @@ static uint64_t presumed_most(const struct fleet *fleet, const struct demand_rat
 }
 
 /*
+ * Whether a fall of remote demand is believed at once: every node has reported since the last answer, and requests were
+ * denied here. What is left to nodes that use less is unused meanwhile. A bucket makes up for that; a window that is
+ * over, or that slides, does not. A node that reported a little late looks as if its demand fell, too: the other nodes
+ * take its fraction for one interval, and count what they take.
+ */
+static bool is_fall_heard(const struct fleet *fleet, const struct demand_stats *demand)
+{
+    return fleet->membership.spoken_ns > demand->learned_ns + fleet->process->interval_ns / LATE_DIVISOR &&
+           (demand->denied[0] || demand->denied[1]);
+}
+
+/*
  * Learns the rates. Nodes that have not reported lately are cut off, or have failed. A node that is cut off goes on by
  * its share of the limit, so its demand is presumed to go on: what remote demand was, less what is reported of it. The
  * presumption ends with the silence: a node that has failed no longer counts after a while (membership.h), and a node
@@ -156,18 +168,8 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
         rates->local_rate = min_u64(rates->local_rate, estimate_rate(demand->local_demand, max_u64(span_ns, 1)));
         rates->remote_rate = max_u64(rates->remote_rate, speaking);
     }
-    /*
-     * What is left to nodes that use less is unused meanwhile. A bucket makes up for that; a window that is over, or
-     * that slides, does not. So a fall is believed at once where every node has reported since the last answer, and
-     * requests were denied here. A node that reported a little late looks as if its demand fell, too: the other nodes
-     * take its fraction for one interval, and count what they take. Not so where nodes were away: their reports come at
-     * moments that are no interval apart, and each node would take too much in the next outage.
-     */
-    const bool heard = membership->spoken_ns > demand->learned_ns + fleet->process->interval_ns / LATE_DIVISOR &&
-                       (demand->denied[0] || demand->denied[1]) && !joined &&
-                       membership_regular(membership, fleet->news.good_ns);
     const bool fallen = speaking < rates->remote_rate - rates->remote_rate / FALL_DIVISOR;
-    if (!bucket && heard && presumed == 0 && fallen) {
+    if (!bucket && !joined && presumed == 0 && fallen && is_fall_heard(fleet, demand)) {
         rates->remote_rate = speaking;
     }
     /* What is presumed is not smoothed: nodes fall silent at once. A fixed window makes good what they left. */
@@ -179,8 +181,12 @@ static void learn_rates(const struct fleet *fleet, struct demand_stats *demand, 
     demand->silent = spoken ? 0 : (uint16_t) min_u64(max_u64(silent_before, membership->suspect), UINT16_MAX);
     demand->presumed_rate = 0;
     if (spoken) {
-        /* Silent nodes that report all they used since do not tell a rate. */
-        rates->remote_rate = demand->resumed || presumed != 0 ? before : rates->remote_rate;
+        /*
+         * Silent nodes that report all they used since do not tell a rate. Nor do nodes that were away, while they
+         * report at moments that are no interval apart: a time between two answers may have two reports or none.
+         */
+        const bool irregular = !bucket && before != 0 && !membership_regular(membership, fleet->news.good_ns);
+        rates->remote_rate = demand->resumed || presumed != 0 || irregular ? before : rates->remote_rate;
         return;
     }
     demand->presumed_rate = min_u64(saturating_sub(before, rates->remote_rate), presumed_most(fleet, rates));
