@@ -29,6 +29,13 @@
 /* Where first rates are learned at once, a second has 1.164. */
 #define SEED_OF_FIRST_RATES 506
 
+/* Where a new node goes by the room it finds, a second of a log has 1.149, and one of a sliding window 1.071. */
+#define SEED_OF_UNAWARE_LOG   367
+#define SEED_OF_UNAWARE_SLIDE 305
+
+/* Where a guess takes the other nodes' news for new, a second of a fixed window has 1.052. */
+#define SEED_OF_GUESS 553
+
 struct joins {
     uint64_t burst;
     double demand;
@@ -112,6 +119,21 @@ static void test_a_new_node_learns_no_rate_of_a_log_before_all_have_reported(voi
     assert_true(check(SEED_OF_FIRST_RATES, WEIR_SLIDING_LOG));
 }
 
+/* A node joins one or two that ask for more than the limit, and that hear of the new node an interval later. */
+static void test_a_new_node_leaves_unaware_nodes_the_room(void **state)
+{
+    (void) state;
+    assert_true(check(SEED_OF_UNAWARE_LOG, WEIR_SLIDING_LOG));
+    assert_true(check(SEED_OF_UNAWARE_SLIDE, WEIR_SLIDING_WINDOW));
+}
+
+/* A node joins two within a window. Its first rates are guessed by the window's age. */
+static void test_a_new_node_guesses_rates_by_when_the_news_was_new(void **state)
+{
+    (void) state;
+    assert_true(check(SEED_OF_GUESS, WEIR_FIXED_WINDOW));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +142,8 @@ int main(void)
         cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_window_that_slides_than_it_has),
         cmocka_unit_test(test_nodes_that_join_take_no_more_of_a_log_than_it_has),
         cmocka_unit_test(test_a_new_node_learns_no_rate_of_a_log_before_all_have_reported),
+        cmocka_unit_test(test_a_new_node_leaves_unaware_nodes_the_room),
+        cmocka_unit_test(test_a_new_node_guesses_rates_by_when_the_news_was_new),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,8 @@ static bool guess_rates(const struct fleet *fleet, struct sync_full *sync, const
         if (age_ns > SCAN_INTERVALS * interval_ns) {
             return false;
         }
-        demand->rates.remote_rate = estimate_rate(sync->now.remote_demand, max_u64(age_ns, interval_ns / 2));
+        demand->rates.remote_rate = estimate_rate(sync->now.remote_demand,
+                                                  max_u64(saturating_sub(age_ns, fleet->news.age_ns), interval_ns / 2));
         break;
     case RULE_HISTORY:
         demand->rates.remote_rate =

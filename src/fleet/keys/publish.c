@@ -164,6 +164,25 @@ static void level_bucket(const struct fleet *fleet, struct work *w)
     }
 }
 
+/*
+ * Of a node that has just joined: what the other nodes use before they hear of this node, half an interval from now on
+ * average. Until then nodes that ask for more than the limit take all the room there is. Rates are guessed meanwhile,
+ * so only demand of twice the limit is certain to be more.
+ */
+static uint64_t unaware_units(const struct fleet *fleet, const struct work *w)
+{
+    const uint64_t rule_rate = bucket_level_rule_rate(w->in->rule);
+    const uint64_t asked = w->rates.remote_rate;
+    const bool told = !w->awaits && w->in->sync->demand.rates.known;
+    if (told || asked / 2 < rule_rate || !demand_learn_node_is_new(fleet)) {
+        return 0;
+    }
+    const uint64_t rate = rule_kind(w->in->rule) == RULE_HISTORY ? asked : rule_rate;
+    const uint64_t units =
+        muldiv_floor(rate, fleet->news.age_ns + fleet->process->interval_ns / 2, NS_PER_S) >> RATE_BITS;
+    return min_u64(units, w->in->rule->limit);
+}
+
 /* Sets w->local_seen and w->level. */
 static void take_level(const struct fleet *fleet, struct work *w)
 {
@@ -175,12 +194,14 @@ static void take_level(const struct fleet *fleet, struct work *w)
         w->local_seen = saturating_sub(w->local_seen + counts_merged(&sync->now) + sync->now.deficit,
                                        load_relaxed(&sync->now.remote_refunds) + local_refunds);
         w->level = rule_slides(w->in->rule)
-                       ? presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns)
+                       ? max_u64(presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns),
+                                 presumed_pack(w->in->rule->limit, unaware_units(fleet, w), 0))
                        : presumed_in_fixed(fleet, sync, w->in->rule, w->in->start_ns, w->in->remote);
         break;
     }
     case RULE_HISTORY:
-        w->level = presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns);
+        w->level =
+            max_u64(presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns), unaware_units(fleet, w));
         break;
     case RULE_BUCKET:
         level_bucket(fleet, w);
