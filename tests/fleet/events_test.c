@@ -23,6 +23,13 @@
 /* Units that passed at once leave a log at once, and then all nodes find equal room. */
 #define MORE_OF_LOG 0.08
 
+/*
+ * A log of which the units of the last milliseconds are taken for spread evenly over the time since the last rates were
+ * learned. A second has 1.125 after Redis hung, and 1.113 after it was down for a second.
+ */
+#define SEED_OF_EVEN_UNITS 2
+#define MOST_OF_EVEN_UNITS 1.05
+
 /* A sliding window while half of the nodes are cut off, and so many seeds: it depends on when in a second that is. */
 #define LEAST_OF_SLIDING 0.93
 #define SEEDS_OF_SLIDING 6
@@ -219,10 +226,33 @@ static void test_no_second_is_far_from_the_limit(void **state)
     assert_int_equal(bad, 0);
 }
 
+static const struct event *event_named(const char *name)
+{
+    size_t e = 0;
+    while (strcmp(events[e].name, name) != 0) {
+        e++;
+    }
+    return &events[e];
+}
+
+static void test_a_log_knows_when_its_units_passed(void **state)
+{
+    (void) state;
+    static const char *const names[] = {"hang", "down 1 s"};
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = SECOND};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct seconds seconds = {.least = 1e9};
+        run_event(event_named(names[i]), &limit, 3.0, SEED_OF_EVEN_UNITS, &seconds);
+        assert_true(seconds.most <= MOST_OF_EVEN_UNITS);
+        assert_true(seconds.least >= LEAST_PART);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_second_is_far_from_the_limit),
+        cmocka_unit_test(test_a_log_knows_when_its_units_passed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,10 +123,11 @@ static void merge_history(struct fleet *fleet, const struct merge_target *target
     if (!target->listens) {
         return;
     }
-    uint64_t remote;
+    struct history_news told;
     fleet->merge.refunded =
-        report_history_merge(fleet, &target->subject, target->report, &target->rule, &remote) || fleet->merge.refunded;
-    const struct publish_input input = input_of(fleet, target, remote);
+        report_history_merge(fleet, &target->subject, target->report, &target->rule, &told) || fleet->merge.refunded;
+    struct publish_input input = input_of(fleet, target, told.remote);
+    input.seen = told.seen;
     publish_history(fleet, &input);
 }
 

@@ -283,6 +283,10 @@ void publish_answer(struct fleet *fleet, const struct publish_input *input)
         .rule = input->rule, .report = input->report, .start_ns = input->start_ns, .with_before = input->with_before};
     demand_learn(fleet, input->sync, &span);
     w.awaits = demand_learn_first_contact(fleet, input->sync, &span);
+    if (rule_kind(input->rule) == RULE_HISTORY && !w.awaits) {
+        /* A log is used as it becomes free. Where many units passed just now, many passed elsewhere as well. */
+        demand->local_seen = min_u64(demand->local_seen, input->seen);
+    }
     w.rates = present_rates(fleet, demand);
     w.nodes = membership_nodes(&fleet->membership);
     presume_joining(fleet, &w);

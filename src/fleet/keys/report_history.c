@@ -192,7 +192,7 @@ static void keep_remote(struct history *history, const struct report *report)
 }
 
 bool report_history_merge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
-                          const struct rule *rule, uint64_t *remote)
+                          const struct rule *rule, struct history_news *told)
 {
     const uint32_t at = subject->cell;
     struct sync_full *sync = subject->sync;
@@ -216,7 +216,7 @@ bool report_history_merge(struct fleet *fleet, const struct report_subject *subj
         struct history *room = history_store_room(fleet->process, at, rule, count, now_ns);
         history = room != NULL ? room : history;
     }
-    *remote = 0;
+    *told = (struct history_news){.remote = 0, .seen = report->count};
     if (history != NULL) {
         history_expire(history, rule, now_ns);
         const uint64_t had = history->remote;
@@ -231,7 +231,9 @@ bool report_history_merge(struct fleet *fleet, const struct report_subject *subj
         returned = history->remote < had || news->reset_us != 0;
         history_clear(history, news->reset_us * NS_PER_US);
         history_expire(history, rule, now_ns);
-        *remote = saturating_sub(history->remote, had);
+        told->remote = saturating_sub(history->remote, had);
+        const uint64_t told_us = record_time_us(saturating_sub(fleet->gather.now_ns, fleet->news.age_ns));
+        told->seen = history->first + units_until(history, history->first, history->end, told_us);
         history_store_publish(fleet->process, at, rule);
     }
     history_store_unlock(fleet->process, at);

@@ -26,12 +26,15 @@ bool report_history_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *c
 bool report_history_evicted(struct fleet *fleet, const struct report_subject *subject,
                             const struct evicted_report *evicted);
 
-/*
- * Merges an answer, in which the groups of the other nodes alone are left after that. *remote: units that the other
- * nodes admitted since the last answer. True: units were refunded.
- */
+/* What an answer on a log says of the time up to which the other nodes have reported. */
+struct history_news {
+    uint64_t remote; /* units that the other nodes admitted since the last answer */
+    uint64_t seen;   /* local units that passed before that time: the number of the next one */
+};
+
+/* Merges an answer, in which the groups of the other nodes alone are left after that. True: units were refunded. */
 bool report_history_merge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
-                          const struct rule *rule, uint64_t *remote);
+                          const struct rule *rule, struct history_news *told);
 
 /* The round failed: what of a log's units has arrived is not known, so all of them are reported again. */
 void report_history_retry(struct fleet *fleet, const struct report_source *source);
