@@ -15,6 +15,7 @@
  *     weir_address_form
  *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
  *     weir_set_key_form, weir_set_override     other
+ *   weir_join                                nothing in the same process, and anything in others
  *   weir_find_policy, weir_list_policies,    everything but weir_close
  *     weir_list_overrides, weir_make_key,
  *     weir_attach, weir_reset, weir_sync,
@@ -39,10 +40,10 @@
  * These structs get new fields at their end: weir_options, weir_stats, weir_policy_info and weir_override. All other
  * structs keep their size for as long as the library's soname stays (docs/decisions/013-abi.md).
  *
- * After fork() without exec the child owns no background thread. On a weir of the parent the child may only call
- * weir_close(), which frees the child's copy and touches neither the parent's connection nor the fleet. The child may
- * open weirs of its own, before or after that, and use them as any process does, whatever threads of the parent were
- * doing at the fork.
+ * After fork() without exec the child owns no background thread. The child may join a weir with options.shared:
+ * weir_join(). On a weir that the child has not joined it may only call weir_close(). That call frees the child's copy
+ * and touches neither the parent's connection nor the fleet. The child may open weirs of its own, before or after that,
+ * and use them as any process does, whatever threads of the parent were doing at the fork.
  *
  * The library registers handlers for fork (pthread_atfork): a fork waits while a thread that ends gives its handles
  * back. So three things must not fork: a log function, a clock of the host, and a signal handler that may interrupt a
@@ -310,6 +311,11 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   collide. A new secret changes the names: docs/security.md says how to change the secret
  *
  * no_denial_log     true: policies that deny are not logged; see weir_log_fn
+ * shared            true: memory is shared with every process forked after weir_open; see weir_join
+ * max_processes     how many processes may be joined at once, the one that opened the weir included, 2 to 1,024; 64.
+ * Set it only with `shared`
+ *
+ * max_keys, max_threads and max_log_units of a shared weir are for all its processes together. `reserved` is 0.
  */
 typedef struct weir_options {
     size_t size;
@@ -329,12 +335,15 @@ typedef struct weir_options {
     uint32_t expected_nodes;
     const char *fleet_secret;
     bool no_denial_log;
+    unsigned char reserved[7]; /* was padding: what an earlier program has here is not known */
+    bool shared;
+    uint32_t max_processes;
 } weir_options;
 
 #define WEIR_OPTIONS_INIT                                                                                              \
     {                                                                                                                  \
         sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304, 0,     \
-            NULL, false                                                                                                \
+            NULL, false, {0}, false, 0                                                                                 \
     }
 
 /*
@@ -347,9 +356,31 @@ typedef struct weir_options {
 WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *error);
 
 /*
+ * Joins a weir that was opened with options.shared: once in each forked child, before any other call on `w` there. The
+ * process that opened the weir is joined from the start. That process need not check, and may close the weir early.
+ *
+ * After the call the child uses `w` as a thread of the parent would: policies, limits, counters and the node of the
+ * fleet are those of all joined processes. The child attaches threads of its own. Handles of the parent's threads are
+ * not valid in the child. Without no_thread the call starts a background thread in the child; with no_thread the child
+ * calls weir_poll, as each joined process does. The child owns its copy of `w`, and leaves by weir_close.
+ *
+ * Returns 0 when the child is joined. -EINVAL: `w` is not shared, or this process has joined already.
+ * -ENOSPC: max_processes are joined. The child may call again later.
+ * -EAGAIN: no thread could be started. -ENOMEM: no locks could be made.
+ * -ENOSYS: a sandbox of the child forbids membarrier(2), which the weir uses.
+ * After an error the child may only join or close.
+ * Threads: nothing else may run on `w` in the same process. Progress: waits for no other process. Allocates: a thread
+ * and its descriptors.
+ */
+WEIR_API int weir_join(weir *w, weir_error *error);
+
+/*
  * Sends the last reports, for at most redis_timeout_ms, then frees everything: no thread, descriptor or allocation
  * stays. Threads that are still attached are detached. Their handles must not be used again; the threads may end at any
  * time. NULL is allowed.
+ *
+ * Of a shared weir this process leaves, and the other joined processes go on. The last one to leave sends the last
+ * reports, and with it the shared memory is freed. In a child that has not joined the call frees the child's copy.
  * Threads: nothing else may run on `w`. Blocks up to redis_timeout_ms.
  */
 WEIR_API void weir_close(weir *w);
@@ -809,6 +840,9 @@ typedef struct weir_stats {
     /* Attempts to connect to Redis, with those that were refused, timed out or found no such host. A steady rise: Redis
        cannot be reached. */
     uint64_t connection_attempt_count;
+    /* Gauge: processes that are joined, this one included; 1: the weir is not shared. Worry when it is not the number
+       of processes that you run. See weir_join. */
+    uint64_t process_count;
 } weir_stats;
 
 /*

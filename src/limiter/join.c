@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See join.h. */
-#include "limiter/join.h"
-
+/*
+ * weir_join: enters a weir that processes share, opened by one with options.shared, joined by those that it forks
+ * later. What all of them use lies in memory that they share. A process has its own background thread, handles of its
+ * threads, connection and locks, and leads for as long as it does the background work for all (leader.h).
+ */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +33,7 @@ static int begin_anew(weir *w)
     return locks_init(w);
 }
 
-int join_enter(weir *w, weir_error *error)
+int weir_join(weir *w, weir_error *error)
 {
     if (w->limiter.max_processes == 1) {
         return error_set(error, -EINVAL, "the weir is not shared by processes; open it with options.shared");

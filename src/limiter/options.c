@@ -20,6 +20,10 @@
 #define SECRET_MIN 16
 #define SECRET_MAX 1024
 
+/* The default; and more than the workers of any server on one machine. */
+#define PROCESSES     64
+#define PROCESSES_MAX 1024
+
 static int range(weir_error *error, const char *field, uint64_t value, uint64_t least, uint64_t most, const char *unit)
 {
     if (value >= least && value <= most) {
@@ -57,6 +61,16 @@ static int check_secret(const char *secret, weir_error *error)
     return 0;
 }
 
+static int check_processes(const weir_options *options, weir_error *error)
+{
+    if (!options->shared && options->max_processes != 0) {
+        return error_set(error, -EINVAL,
+                         "options: max_processes is %" PRIu32 " without shared; set shared, or give max_processes 0",
+                         options->max_processes);
+    }
+    return options->shared ? range(error, "max_processes", options->max_processes, 2, PROCESSES_MAX, "") : 0;
+}
+
 int options_complete(const weir_options *in, weir_options *out, weir_error *error)
 {
     const weir_options defaults = WEIR_OPTIONS_INIT;
@@ -86,6 +100,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     out->tick_us = in->tick_us != 0 ? in->tick_us : defaults.tick_us;
     out->no_thread = in->no_thread || in->clock != NULL;
     out->max_log_units = out->max_log_units != 0 ? out->max_log_units : defaults.max_log_units;
+    out->max_processes = out->shared && out->max_processes == 0 ? PROCESSES : out->max_processes;
 
     int result = check_prefix(out->prefix, error);
     result = result != 0 ? result : range(error, "max_keys", out->max_keys, 1000, 100000000, "");
@@ -96,6 +111,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     result = result != 0 ? result : range(error, "max_log_units", out->max_log_units, 1000, 4000000000, "");
     result = result != 0 ? result : range(error, "expected_nodes", out->expected_nodes, 0, EXPECTED_NODES_MAX, "");
     result = result != 0 ? result : check_secret(out->fleet_secret, error);
+    result = result != 0 ? result : check_processes(out, error);
     if (result == 0 && in->clock != NULL && (in->clock->monotonic_ns == NULL || in->clock->wall_ns == NULL)) {
         result =
             error_set(error, -EINVAL, "options: clock has no %s; give both functions, or NULL for the system's clock",

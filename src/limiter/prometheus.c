@@ -173,6 +173,8 @@ static void add_process(struct text *text, const weir_stats *stats)
                "Denied units missing in the lists of top offenders, as the key was evicted first.",
                stats->evicted_denied_units);
     add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
+    add_metric(text, "weir_processes", "gauge", "Processes that share the weir, this one included.",
+               stats->process_count);
     add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
 }
 

@@ -138,10 +138,9 @@ static void weir_free(weir *w)
     free(w);
 }
 
-/* What weir_open_on() and weir_open_shared() have in common. */
+/* What weir_open_on() and weir_open() have in common. */
 struct opening {
     const weir_options *options;
-    uint32_t max_processes;
     struct transport *transport;           /* NULL: there is no fleet. Taken over */
     const struct transport_config *config; /* of the transport; where several processes may need one */
 };
@@ -150,6 +149,7 @@ struct opening {
 static int weir_make(const weir_options *options, const struct opening *opening, weir **out, weir_error *error)
 {
     const bool fleet = opening->transport != NULL;
+    const uint32_t max_processes = options->shared ? options->max_processes : 1;
     weir *w = calloc(1, sizeof(*w));
     if (w == NULL) {
         return error_set(error, -ENOMEM, "out of memory");
@@ -175,9 +175,9 @@ static int weir_make(const weir_options *options, const struct opening *opening,
                                                       .max_log_units = options->max_log_units,
                                                       .fleet = fleet,
                                                       .origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS),
-                                                      .pages = pages_for(opening->max_processes)},
+                                                      .pages = pages_for(max_processes)},
                                           .max_threads = options->max_threads,
-                                          .max_processes = opening->max_processes};
+                                          .max_processes = max_processes};
     result = limiter_open(&w->limiter, &sizes);
     if (result != 0) {
         weir_free(w);
@@ -260,11 +260,11 @@ static int open_on(const struct opening *opening, weir **out, weir_error *error)
 
 int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error)
 {
-    const struct opening opening = {.options = options, .max_processes = 1, .transport = transport};
+    const struct opening opening = {.options = options, .transport = transport};
     return open_on(&opening, out, error);
 }
 
-static int open_with_redis(const weir_options *options, uint32_t max_processes, weir **out, weir_error *error)
+int weir_open(const weir_options *options, weir **out, weir_error *error)
 {
     if (out == NULL) {
         return error_set(error, -EINVAL, "out is NULL; give a place for the weir");
@@ -290,18 +290,8 @@ static int open_with_redis(const weir_options *options, uint32_t max_processes, 
             return result;
         }
     }
-    const struct opening opening = {options, max_processes, transport, &config};
+    const struct opening opening = {options, transport, &config};
     return open_on(&opening, out, error);
-}
-
-int weir_open(const weir_options *options, weir **out, weir_error *error)
-{
-    return open_with_redis(options, 1, out, error);
-}
-
-int weir_open_shared(const weir_options *options, uint32_t max_processes, weir **out, weir_error *error)
-{
-    return open_with_redis(options, max_processes, out, error);
 }
 
 /* Detaches this process's handles. */

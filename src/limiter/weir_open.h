@@ -6,17 +6,12 @@
 #ifndef WEIR_LIMITER_WEIR_OPEN_H
 #define WEIR_LIMITER_WEIR_OPEN_H
 
-#include <stdint.h>
-
 #include "weir/weir.h"
 
 struct transport;
 
 /* Takes over the transport, also when it fails. NULL: no fleet. 0, or a negative errno with a sentence. */
 int weir_open_on(const weir_options *options, struct transport *transport, weir **out, weir_error *error);
-
-/* As weir_open, for at most `max_processes` processes at a time, 2 to 1,024: see join.h. */
-int weir_open_shared(const weir_options *options, uint32_t max_processes, weir **out, weir_error *error);
 
 /* The locks of a process's own. 0, or a negative errno. */
 int locks_init(weir *w);

@@ -17,9 +17,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "limiter/background.h"
-#include "limiter/join.h"
 #include "limiter/leader.h"
-#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "support/server.h"
 #include "support/support.h"
@@ -55,6 +53,8 @@ static weir *open_shared(const struct server *server)
     options.redis_url = url;
     options.sync_interval_ms = 50;
     options.redis_timeout_ms = 1000;
+    options.shared = true;
+    options.max_processes = CHILDREN + 1;
     options.no_thread = SANITIZED;
     weir *w = NULL;
     weir_error error;
@@ -63,8 +63,7 @@ static weir *open_shared(const struct server *server)
         policies[i] =
             (weir_policy){.name = names[i], .limits = &limits[i], .limit_count = 1, .on_outage = WEIR_OUTAGE_LOCAL};
     }
-    if (weir_open_shared(&options, CHILDREN + 1, &w, &error) != 0 ||
-        weir_set_policies(w, policies, POLICIES, &error) != 0) {
+    if (weir_open(&options, &w, &error) != 0 || weir_set_policies(w, policies, POLICIES, &error) != 0) {
         fail_msg("%s", error.message);
     }
     return w;
@@ -103,7 +102,7 @@ static pid_t start_child(weir *w, uint64_t seed)
     assert_true(child >= 0);
     if (child == 0) {
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (join_enter(w, NULL) != 0) {
+        if (weir_join(w, NULL) != 0) {
             _exit(10);
         }
         work(w, seed);

@@ -19,9 +19,7 @@
 #include "base/barrier.h"
 #include "base/compiler.h"
 #include "limiter/background.h"
-#include "limiter/join.h"
 #include "limiter/leader.h"
-#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "thread/joined.h"
@@ -65,10 +63,12 @@ static weir *open_shared(uint32_t max_processes, const weir_options *more)
     if (more != NULL) {
         options = *more;
     }
+    options.shared = true;
+    options.max_processes = max_processes;
     options.no_thread = SANITIZED; /* a child of a process with threads may start none, under the sanitizers */
     weir *w = NULL;
     weir_error error;
-    if (weir_open_shared(&options, max_processes, &w, &error) != 0) {
+    if (weir_open(&options, &w, &error) != 0) {
         fail_msg("%s", error.message);
     }
     return w;
@@ -84,7 +84,7 @@ static void run_children(weir *w, size_t count, int (*run)(weir *w, size_t numbe
         assert_true(children[i] >= 0);
         if (children[i] == 0) {
             (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-            const int joined = join_enter(w, NULL);
+            const int joined = weir_join(w, NULL);
             const int result = joined == 0 ? run(w, i) : 100;
             weir_close(w);
             _exit(result);
@@ -256,7 +256,7 @@ static void test_a_change_of_policies_is_one_for_all(void **state)
 static int join_twice(weir *w, size_t number)
 {
     (void) number;
-    return join_enter(w, NULL) == -EINVAL ? 0 : 1;
+    return weir_join(w, NULL) == -EINVAL ? 0 : 1;
 }
 
 static int wait_for_go(weir *w, size_t number)
@@ -271,25 +271,25 @@ static void test_what_cannot_join_is_told_why(void **state)
     (void) state;
     weir_error error;
     weir *alone = open_or_fail(NULL);
-    assert_int_equal(join_enter(alone, &error), -EINVAL);
+    assert_int_equal(weir_join(alone, &error), -EINVAL);
     assert_non_null(strstr(error.message, "shared"));
     weir_close(alone);
     weir *w = open_shared(2, NULL);
-    assert_int_equal(join_enter(w, &error), -EINVAL);
+    assert_int_equal(weir_join(w, &error), -EINVAL);
     run_children(w, 1, join_twice);
     /* This process and a child are two: another child finds no place, until the first has left. */
     for (int time = 0; time < 2; time++) {
         memset((void *) board, 0, sizeof(*board));
         const pid_t first = fork();
         if (first == 0) {
-            const int result = join_enter(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
+            const int result = weir_join(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
             weir_close(w);
             _exit(result);
         }
         assert_true(wait_for(&board->ready, 1));
         const pid_t second = fork();
         if (second == 0) {
-            const int result = join_enter(w, NULL) == -ENOSPC ? 0 : 1;
+            const int result = weir_join(w, NULL) == -ENOSPC ? 0 : 1;
             weir_close(w);
             _exit(result);
         }
@@ -451,7 +451,7 @@ static int lead_after_opener(void)
     const pid_t child = fork();
     if (child == 0) {
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int result = join_enter(w, NULL) == 0 ? stay(w, 0) : 100;
+        int result = weir_join(w, NULL) == 0 ? stay(w, 0) : 100;
         const uint64_t until_ns = real_ns() + PATIENCE_NS;
         while (result == 0 && leader_of(w) != w->limiter.joined_as) {
             result = real_ns() > until_ns ? 2 : 0;
@@ -524,7 +524,7 @@ static void test_a_process_is_known_by_its_start_as_well(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-        const int result = join_enter(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
+        const int result = weir_join(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
         weir_close(w);
         _exit(result);
     }
@@ -564,7 +564,7 @@ static void test_what_the_killed_leave_is_repaired(void **state)
         assert_true(child >= 0);
         if (child == 0) {
             (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-            if (join_enter(w, NULL) == 0) {
+            if (weir_join(w, NULL) == 0) {
                 wait_to_be_killed(w);
             }
             _exit(1);
@@ -613,7 +613,7 @@ static void test_another_process_leads_when_the_leader_is_killed(void **state)
         assert_true(children[i] >= 0);
         if (children[i] == 0) {
             (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-            const int result = join_enter(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
+            const int result = weir_join(w, NULL) == 0 ? wait_for_go(w, 0) : 100;
             weir_close(w);
             _exit(result);
         }

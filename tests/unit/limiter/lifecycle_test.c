@@ -127,6 +127,14 @@ static void test_malformed_options_are_refused_by_name(void **state)
     refused(&options, "redis_url");
     const weir_clock half = {.monotonic_ns = NULL};
     options = (weir_options) WEIR_OPTIONS_INIT;
+    options.max_processes = 2;
+    refused(&options, "max_processes is 2 without shared");
+    options.shared = true;
+    options.max_processes = 1;
+    refused(&options, "max_processes is 1; give 2 to 1024");
+    options.max_processes = 1025;
+    refused(&options, "max_processes is 1025; give 2 to 1024");
+    options = (weir_options) WEIR_OPTIONS_INIT;
     options.clock = &half;
     refused(&options, "clock");
     options = (weir_options) WEIR_OPTIONS_INIT;

@@ -170,6 +170,7 @@ static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **stat
         "weir_overrides",
         "weir_overrides_left_out",
         "weir_pending_keys",
+        "weir_processes",
         "weir_recent_denied_units",
         "weir_redis_lost_state_total",
         "weir_redis_up",
