@@ -313,7 +313,7 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * no_denial_log     true: policies that deny are not logged; see weir_log_fn
  * shared            true: memory is shared with every process forked after weir_open; see weir_join
  * max_processes     how many processes may be joined at once, the one that opened the weir included, 2 to 1,024; 64.
- * Set it only with `shared`
+ *                   Set it only with `shared`
  *
  * max_keys, max_threads and max_log_units of a shared weir are for all its processes together. `reserved` is 0.
  */
