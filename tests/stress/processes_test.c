@@ -287,6 +287,9 @@ static void test_what_cannot_join_is_told_why(void **state)
             _exit(result);
         }
         assert_true(wait_for(&board->ready, 1));
+        weir_stats stats;
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, 2);
         const pid_t second = fork();
         if (second == 0) {
             const int result = weir_join(w, NULL) == -ENOSPC ? 0 : 1;

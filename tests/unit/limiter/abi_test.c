@@ -95,6 +95,14 @@ static void expect_bytes(const union later *later, size_t from, size_t to, unsig
     }
 }
 
+/* A program that was compiled before may have anything in the padding behind its last option, and gives its size. */
+static void test_new_options_lie_behind_the_padding_of_earlier_ones(void **state)
+{
+    (void) state;
+    const size_t padded = (offsetof(weir_options, no_denial_log) / sizeof(void *) + 1) * sizeof(void *);
+    assert_int_equal(offsetof(weir_options, shared), padded);
+}
+
 static void test_statistics_fill_the_room_that_the_caller_has(void **state)
 {
     (void) state;
@@ -137,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_version_is_that_of_the_header_and_of_the_build),
         cmocka_unit_test(test_a_field_of_statistics_stays_where_it_is),
+        cmocka_unit_test(test_new_options_lie_behind_the_padding_of_earlier_ones),
         cmocka_unit_test(test_statistics_fill_the_room_that_the_caller_has),
         cmocka_unit_test(test_statistics_without_a_size_stay_within_the_first_struct),
     };
