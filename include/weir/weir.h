@@ -364,9 +364,10 @@ WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *erro
  * not valid in the child. Without no_thread the call starts a background thread in the child; with no_thread the child
  * calls weir_poll, as each joined process does. The child owns its copy of `w`, and leaves by weir_close.
  *
- * What a process leaves that ends without weir_close, or is killed between its calls, is repaired by the others. Killed
- * within a call (one that no grant covers), a process may leave a key or a set of keys locked for all: see
- * docs/decisions/022-joined-processes.md.
+ * A process may end without weir_close, or be killed at any instruction. Another joined process then takes over the
+ * background work within 100 ms, frees the dead process's locks and places, and charges what the dead process admitted.
+ * Lost are the requests that its threads were deciding. A process that is stopped within a call, by a debugger or a
+ * signal, delays repairs and calls for those keys until the process goes on: docs/decisions/022-joined-processes.md.
  *
  * Returns 0 when the child is joined. -EINVAL: `w` is not shared, or this process has joined already.
  * -ENOSPC: max_processes are joined. The child may call again later.

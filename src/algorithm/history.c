@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/atomics.h"
 #include "base/numbers.h"
 
 _Static_assert(sizeof(struct history) == 64, "what lies behind it begins on a cache line");
@@ -71,13 +72,16 @@ void history_push(struct history *history, uint64_t now_ns, uint64_t units)
     if (history->end != history->first) {
         now_ns = max_u64(now_ns, *history_time(history, history->end - 1));
     }
-    /* Only the last `capacity` units stay in the ring. */
-    for (uint64_t left = min_u64(units, history->capacity); left > 0; left--) {
-        *history_time(history, history->end++) = now_ns;
+    /* Only the last `capacity` units stay in the ring. A process that dies before the end moves has added none. */
+    const uint64_t count = min_u64(units, history->capacity);
+    for (uint64_t i = 0; i < count; i++) {
+        *history_time(history, history->end + i) = now_ns;
     }
+    fence_compiler();
+    history->end += count;
+    fence_compiler();
     const uint64_t first = max_u64(history->first, saturating_sub(history->end, history->capacity));
-    history->dropped =
-        saturating_add(history->dropped, first - history->first + units - min_u64(units, history->capacity));
+    history->dropped = saturating_add(history->dropped, first - history->first + units - count);
     history->first = first;
 }
 
@@ -89,6 +93,18 @@ uint64_t history_pop(struct history *history, uint64_t units)
     history->end -= taken;
     history->counts = min_u64(history->counts, history->end);
     return dropped + taken;
+}
+
+void history_mend(struct history *history)
+{
+    const struct history_group *groups = groups_of(history);
+    history->first = max_u64(history->first, saturating_sub(history->end, history->capacity));
+    history->end = max_u64(history->end, history->first);
+    history->group_end = history->group_end <= history->group_capacity ? history->group_end : history->group_capacity;
+    history->remote = 0;
+    for (uint32_t i = history->group_first; i < history->group_end; i++) {
+        history->remote += groups[i].units;
+    }
 }
 
 void history_set_remote(struct history *history, const struct history_group *groups, size_t count)

@@ -72,6 +72,9 @@ uint64_t history_pop(struct history *history, uint64_t units);
 /* Removes the local and remote units up to this time. */
 void history_clear(struct history *history, uint64_t until_ns);
 
+/* Restores the invariants after a change that was not ended, as its process died. */
+void history_mend(struct history *history);
+
 /* Replaces the remote units; the groups are in the order of time. */
 void history_set_remote(struct history *history, const struct history_group *groups, size_t count);
 

@@ -3,6 +3,7 @@
 #include "base/buddy.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #define BUDDY_FREE 0x80 /* a flag of struct buddy.orders; orders stay below it */
 
@@ -71,12 +72,18 @@ static uint32_t take_free(struct buddy *buddy, unsigned order, unsigned *found)
     return block;
 }
 
-uint32_t buddy_take(struct buddy *buddy, size_t size)
+static unsigned order_for(size_t size)
 {
     unsigned order = 0;
     while (((size_t) BUDDY_SMALLEST << order) < size) {
         order++;
     }
+    return order;
+}
+
+uint32_t buddy_take(struct buddy *buddy, size_t size)
+{
+    const unsigned order = order_for(size);
     if (order >= BUDDY_ORDERS) {
         return 0;
     }
@@ -122,4 +129,47 @@ uint32_t buddy_next(const struct buddy *buddy, uint32_t block)
         block += order == 0 ? 1 : UINT32_C(1) << ((order & ~BUDDY_FREE) - 1);
     }
     return 0;
+}
+
+void buddy_clear(struct buddy *buddy)
+{
+    /* Memory that was never handed out stays untouched. */
+    memset(buddy->orders, 0, buddy->shared->fresh / BUDDY_SMALLEST);
+    memset(buddy->shared->free, 0, sizeof(buddy->shared->free));
+    buddy->shared->used = 0;
+}
+
+void buddy_restore(struct buddy *buddy, uint32_t block, size_t size)
+{
+    const unsigned order = order_for(size);
+    buddy->orders[block - 1] = (uint8_t) (order + 1);
+    buddy->shared->used += (size_t) BUDDY_SMALLEST << order;
+}
+
+/* Whether a block is in use within `count` smallest blocks from this one on. */
+static bool any_in_use(const struct buddy *buddy, uint32_t block, uint32_t count)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < count && !any; i++) {
+        any = buddy->orders[block - 1 + i] != 0;
+    }
+    return any;
+}
+
+void buddy_restore_free(struct buddy *buddy)
+{
+    const uint32_t end = (uint32_t) (buddy->shared->fresh / BUDDY_SMALLEST);
+    uint32_t at = 0;
+    while (at < end) {
+        const uint8_t used = buddy->orders[at];
+        unsigned order = used != 0 ? used - 1U : BUDDY_ORDERS - 1;
+        if (used == 0) {
+            /* The largest block that begins here, by its number, and has no other within. */
+            while (order > 0 && (at % (UINT32_C(1) << order) != 0 || any_in_use(buddy, at + 1, UINT32_C(1) << order))) {
+                order--;
+            }
+            list_add(buddy, at + 1, order);
+        }
+        at += UINT32_C(1) << order;
+    }
 }

@@ -40,6 +40,14 @@ void buddy_init(struct buddy *buddy, struct buddy_shared *shared, void *region, 
 uint32_t buddy_take(struct buddy *buddy, size_t size);
 void buddy_give(struct buddy *buddy, uint32_t block);
 
+/*
+ * Makes the blocks anew after a change that was not ended: buddy_clear(), then buddy_restore() for each block that is
+ * in use, with the size that was asked for, then buddy_restore_free().
+ */
+void buddy_clear(struct buddy *buddy);
+void buddy_restore(struct buddy *buddy, uint32_t block, size_t size);
+void buddy_restore_free(struct buddy *buddy);
+
 /* The first block that is in use at or after `block`; 0: none. */
 uint32_t buddy_next(const struct buddy *buddy, uint32_t block);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lock for a few dozen instructions: spins, then yields to a holder that was preempted. */
+/*
+ * A lock for a few dozen instructions: spins, then yields to a holder that was preempted. The lock has a word of the
+ * holder's process, not 0, by which the lock of a process that died is known.
+ */
 #ifndef WEIR_BASE_SPIN_H
 #define WEIR_BASE_SPIN_H
 
@@ -21,21 +24,15 @@ static inline void spin_wait(unsigned spins)
     }
 }
 
-static inline void spin_lock(_Atomic uint32_t *lock)
+static inline bool spin_trylock(_Atomic uint32_t *lock, uint32_t word)
 {
-    for (unsigned spins = 0; exchange_acquire(lock, 1) != 0; spins++) {
-        spin_wait(spins);
-    }
-}
-
-static inline bool spin_trylock(_Atomic uint32_t *lock)
-{
-    return load_relaxed(lock) == 0 && exchange_acquire(lock, 1) == 0;
+    uint32_t free = 0;
+    return load_relaxed(lock) == 0 && cas_acquire(lock, &free, word);
 }
 
 static inline void spin_unlock(_Atomic uint32_t *lock)
 {
-    store_release(lock, 0); /* pairs with the exchange in spin_lock */
+    store_release(lock, 0); /* pairs with the compare-and-swap of spin_trylock */
 }
 
 #endif

@@ -68,7 +68,7 @@ static struct slot *give_slot_if_recent(const struct direct_all *all, const stru
     if (index == SLOT_NONE) {
         return NULL;
     }
-    slot_unlock(&t->accounts[index]);
+    slot_account_unlock(&t->accounts[index]);
     return &t->slots[index];
 }
 

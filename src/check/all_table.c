@@ -108,7 +108,7 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
             all_count_denial(r, claim);
         }
         if (has_slot) {
-            slot_unlock(&t->accounts[all->slots[i]]);
+            slot_account_unlock(&t->accounts[all->slots[i]]);
         }
         check_tally(t, claim->policy, claim->optional ? claim->status == CLAIM_HAS_ROOM : r->out->allowed);
     }

@@ -48,7 +48,7 @@ static struct slot *new_slot(const struct check *c, uint64_t now_ns)
     if (index == SLOT_NONE) {
         return NULL;
     }
-    slot_unlock(&c->t->accounts[index]);
+    slot_account_unlock(&c->t->accounts[index]);
     return &c->t->slots[index];
 }
 
@@ -89,9 +89,11 @@ static uint64_t charge_limit(const struct subject *s, size_t limit, uint64_t uni
     struct cell *cell = &s->process->table.cells[at];
     switch (rule_kind(&rule)) {
     case RULE_HISTORY:
+        history_store_lock(s->process, at);
         if (!history_store_charge(s->process, at, &rule, s->now_ns, units)) {
             counter_add(&s->t->shared->untracked_count, 1);
         }
+        history_store_unlock(s->process, at);
         break;
     case RULE_WINDOW:
     case RULE_BUCKET: {

@@ -171,7 +171,7 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
         check_tally(t, c->policy, decision.allowed);
     }
     if (index != SLOT_NONE) {
-        slot_unlock(&t->accounts[index]);
+        slot_account_unlock(&t->accounts[index]);
     }
     if (c->verdict != NULL) {
         verdict_write(c->verdict, t, c->policy, &decision, c->now_ns);
@@ -270,7 +270,7 @@ static void give_slot(struct check *c)
     }
     const size_t index = slot_give(c->t, c->policy, c->key, c->epoch, c->now_ns);
     if (index != SLOT_NONE) {
-        slot_unlock(&c->t->accounts[index]);
+        slot_account_unlock(&c->t->accounts[index]);
         c->slot = &c->t->slots[index];
     }
 }

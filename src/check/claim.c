@@ -9,6 +9,7 @@
 
 #include "algorithm/bucket.h"
 #include "base/numbers.h"
+#include "base/spin.h"
 #include "process/allowance.h"
 
 /* A bucket that was last charged by another rate, of another tier or an earlier policy, is converted to this one. */
@@ -114,10 +115,10 @@ struct state claim_base(const struct request *r, const struct claim *claim, size
 
 /* What is to happen to one cell. */
 struct change {
-    uint64_t cost;       /* units charged */
-    uint64_t own;        /* units that the cell holds for this request */
-    uint64_t wanted;     /* units that must be left; 0: the cost was promised before */
-    uint64_t generation; /* added to the word that has it: GENERATION_ONE, or 0 */
+    uint64_t cost;   /* units charged */
+    uint64_t own;    /* units that the cell holds for this request */
+    uint64_t wanted; /* units that must be left; 0: the cost was promised before */
+    bool reserves;   /* the generation changes [P2] */
 };
 
 /* What a limit reads after a charge. */
@@ -136,11 +137,15 @@ static enum charge change_state(struct request *r, struct claim *claim, size_t i
     struct dwcas_value value;
     struct dwcas_value next;
     struct state charged;
+    unsigned waits = 0;
+    bool marked = false;
     do {
         if (!read_cell_state(r, claim, i, change->own, &value)) {
             return CHARGE_LOST;
         }
-        if (claim->readings[i].left < change->wanted) {
+        /* A mark goes soon, or its settler has died. */
+        marked = change->reserves && cell_is_marked(value);
+        if (claim->readings[i].left < change->wanted || (marked && process_is_halted(r->t->process))) {
             return CHARGE_NO_ROOM;
         }
         charged = claim_base(r, claim, i);
@@ -148,8 +153,11 @@ static enum charge change_state(struct request *r, struct claim *claim, size_t i
             charged = rule_charge(&claim->rules[i], charged, r->now_ns, change->cost);
         }
         next = cell_value(charged, value);
-        next.b += change->generation;
-    } while (!dwcas_swap(&claim_cell(r, claim, i)->state, &value, next));
+        next = change->reserves ? cell_next_generation(next) : next;
+        if (marked) {
+            process_wait(r->t->process, waits++);
+        }
+    } while (marked || !dwcas_swap(&claim_cell(r, claim, i)->state, &value, next));
     update_reading(r, claim, i, charged, change->cost);
     return CHARGE_DONE;
 }
@@ -190,9 +198,8 @@ static enum charge change_log(struct request *r, struct claim *claim, size_t i, 
         }
         history_push(history, r->now_ns, change->cost);
         const struct state charged = history_summary(history, rule);
-        struct dwcas_value next = cell_value(charged, value);
-        next.b += change->generation;
-        if (dwcas_swap(&claim_cell(r, claim, i)->state, &value, next)) {
+        const struct dwcas_value next = cell_value(charged, value);
+        if (dwcas_swap(&claim_cell(r, claim, i)->state, &value, change->reserves ? cell_next_generation(next) : next)) {
             update_reading(r, claim, i, charged, change->cost);
             return CHARGE_DONE;
         }
@@ -225,7 +232,7 @@ enum charge claim_charge_cell(struct request *r, struct claim *claim, size_t i)
 
 enum charge claim_verify_cell(struct request *r, struct claim *claim, size_t i, uint64_t own, uint64_t wanted)
 {
-    return change_cell(r, claim, i, &(struct change){.own = own, .wanted = wanted, .generation = GENERATION_ONE});
+    return change_cell(r, claim, i, &(struct change){.own = own, .wanted = wanted, .reserves = true});
 }
 
 enum charge claim_commit_cell(struct request *r, struct claim *claim, size_t i, uint64_t own)

@@ -48,6 +48,9 @@
 #include "thread/limiter.h"
 #include "thread/settle.h"
 
+/* A cell that is lost so often may be locked by a dead process. */
+#define TRIES_BEFORE_HALT 4
+
 static bool any_takes_units(const struct request *r)
 {
     for (size_t c = 0; c < r->count; c++) {
@@ -181,7 +184,9 @@ static void write_untracked(struct request *r)
 
 bool decide_wait(struct request *r, const struct claim *claim, unsigned *stalled_tries)
 {
-    return settle_key(r->t->limiter, r->t, r->set, claim->policy, claim->key) || settle_wait(stalled_tries);
+    /* Settlers that give up leave the grant: it would be taken back again and again. */
+    return !process_is_halted(r->t->process) && (settle_key(r->t->limiter, r->t, r->set, claim->policy, claim->key) ||
+                                                 settle_wait(r->t->limiter, stalled_tries));
 }
 
 /* Counts what earlier claims of a request take from the cells of this one. */
@@ -311,6 +316,10 @@ static bool decide_claims(struct request *r, bool commit)
             write_untracked(r);
             return true;
         case CHARGE_NO_ROOM:
+            if (process_is_halted(r->t->process)) {
+                write_untracked(r); /* what holds the room may be a dead process's */
+                return true;
+            }
             if (conflicts++ != 0 && several) {
                 (void) sched_yield(); /* let the holder run */
             }
@@ -373,8 +382,8 @@ void decide_request(struct request *r, bool commit)
     /* One cell is charged in one step. Several must all be there until the last is charged, so they are pinned. */
     const bool pin = r->count > 1 || r->claims[0].policy->limit_count > 1;
     bool done = false;
-    while (!done) {
-        if (!find_cells(r, pin)) {
+    for (unsigned tries = 0; !done; tries++) {
+        if ((tries >= TRIES_BEFORE_HALT && process_is_halted(r->t->process)) || !find_cells(r, pin)) {
             for (size_t c = 0; c < r->count; c++) {
                 r->claims[c].status = CLAIM_HAS_ROOM; /* none was read */
             }

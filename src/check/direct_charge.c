@@ -6,6 +6,7 @@
 #include "check/verdict.h"
 #include "process/admission.h"
 #include "process/allowance.h"
+#include "thread/rcu.h"
 
 bool direct_look_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
                         uint64_t hash, uint64_t cost, struct direct_plan *plan)
@@ -88,14 +89,20 @@ bool direct_fill_new(struct weir_thread *t, const struct policy_snapshot *snapsh
                      struct state *state)
 {
     const struct newcomer new = newcomer_of(t, snapshot, hash, cost);
-    return admission_fill(t->process, &new, state);
+    const bool entered = rcu_enter_to_change(t);
+    const bool filled = admission_fill(t->process, &new, state);
+    rcu_leave_to_change(t, entered);
+    return filled;
 }
 
 bool direct_charge_new(struct weir_thread *t, const struct policy_snapshot *snapshot, uint64_t hash, uint64_t cost,
                        struct state *state)
 {
     const struct newcomer new = newcomer_of(t, snapshot, hash, cost);
-    return admission_charge(t->process, &new, state);
+    const bool entered = rcu_enter_to_change(t);
+    const bool charged = admission_charge(t->process, &new, state);
+    rcu_leave_to_change(t, entered);
+    return charged;
 }
 
 /* As both, by itself: its lines are not prefetched. */

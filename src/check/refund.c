@@ -204,11 +204,11 @@ static bool refund_beside_grant(struct weir_thread *t, const struct policy *poli
     }
     struct slot_account *account = &t->accounts[slot - t->slots];
     /* Between the publication of a policy set and its epoch a grant may be of the set before. */
-    if (!slot_fits(t, account, policy, key) || !slot_trylock(t, account)) {
+    if (!slot_fits(t, account, policy, key) || !slot_account_trylock(t, account)) {
         return false;
     }
     const bool whole = slot_grant_is_present(t, slot, account) && refund_around_grant(t, policy, slot, cost, refunded);
-    slot_unlock(account);
+    slot_account_unlock(account);
     return whole;
 }
 

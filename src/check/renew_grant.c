@@ -5,6 +5,8 @@
 #include "base/numbers.h"
 #include "check/decide.h"
 #include "check/direct_charge.h"
+#include "thread/rcu.h"
+#include "thread/settling.h"
 #include "thread/slot.h"
 
 /* One key's slot and cell; the slot is locked, and has no grant. */
@@ -48,22 +50,39 @@ static bool size_grant(struct renewal *w)
     return true;
 }
 
+/* Swaps the state. Where processes share the weir, another one may have to end the settling (settling.c). */
+static bool swap_state(const struct renewal *w, struct dwcas_value value, struct dwcas_value next)
+{
+    struct weir_thread *t = w->c->t;
+    if (w->passed == 0 || !settling_is_noted(t->limiter)) {
+        return dwcas_swap(&w->cell->state, &value, next);
+    }
+    const struct dwcas_value before = value;
+    const struct dwcas_value marked = settling_mark(t, (size_t) (w->slot - t->slots), next);
+    settling_begin(w->account, 0, load_relaxed(&w->account->accounted) + w->passed);
+    if (!dwcas_swap(&w->cell->state, &value, marked)) {
+        settling_end(w->account);
+        return false;
+    }
+    settling_note_charged(w->account, 0, w->cell, before, marked);
+    return true;
+}
+
 /* Charges what passed and the cost, where there is room for what is held. *left: units left after that. */
 static bool charge_cell(const struct renewal *w, uint64_t own, struct state *charged, uint64_t *left)
 {
     struct dwcas_value value;
     struct state state;
     *left = read_cell(w, own, &value, &state);
-    if (*left < w->c->cost + w->granted) {
+    if (*left < w->c->cost + w->granted || cell_is_marked(value)) {
         return false;
     }
     *left -= w->c->cost;
     /* Without a cost too: the state becomes that of the present window, in which the grant's units are charged later.
      */
     *charged = rule_charge(&w->snapshot->rule, state, w->snapshot->now_ns, w->c->cost);
-    struct dwcas_value next = cell_value(*charged, value);
-    next.b += w->granted != 0 ? GENERATION_ONE : 0; /* [P1] */
-    return dwcas_swap(&w->cell->state, &value, next);
+    const struct dwcas_value next = cell_value(*charged, value);
+    return swap_state(w, value, w->granted != 0 ? cell_next_generation(next) : next); /* [P1] */
 }
 
 /* Reserves cost and grant, charges what passed and the cost, and releases all but the grant. False: nothing was done.
@@ -97,6 +116,7 @@ static bool renew_locked(struct renewal *w)
         (void) add_relaxed(&w->c->t->shared->late_units, w->passed - w->held); /* statistics */
     }
     store_relaxed(&w->account->accounted, used);
+    settling_end(w->account);
     store_relaxed(&w->account->granted, 0);
     const struct rule *rule = &w->snapshot->rule;
     /* A verdict is of the state after a unit was used. A window without units would be said to have no end. */
@@ -149,11 +169,11 @@ static bool charge_idle(const struct check *c, const struct policy_snapshot *sna
 /* Whether a slot's grant may be renewed here: the table settles one with denials to report, and a shared policy's. */
 static bool may_renew(const struct check *c, const struct policy_snapshot *snapshot, const struct slot_account *account)
 {
-    return !snapshot->fleet && c->cost <= HOLD_MOST - GRANT_MAX &&
+    return !snapshot->fleet && load_relaxed(&account->settling.step) == 0 && c->cost <= HOLD_MOST - GRANT_MAX &&
            load_relaxed(&account->denied_counted) == slot_denied(c->slot, account);
 }
 
-bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
+static bool renew_in_section(const struct check *c, const struct policy_snapshot *snapshot)
 {
     struct slot_account *account = &c->t->accounts[c->slot - c->t->slots];
     const uint64_t hash = policy_snapshot_hash(snapshot, c->key);
@@ -164,11 +184,11 @@ bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
     }
     if (c->grant_wanted == 0 && renew_is_idle(c->slot, account, c->epoch)) {
         allowed = charge_idle(c, snapshot, cell, hash);
-    } else if (may_renew(c, snapshot, account) && slot_trylock(c->t, account)) {
+    } else if (may_renew(c, snapshot, account) && slot_account_trylock(c->t, account)) {
         store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */
         struct renewal w = {.c = c, .snapshot = snapshot, .slot = c->slot, .account = account, .cell = cell};
         allowed = renew_locked(&w);
-        slot_unlock(account);
+        slot_account_unlock(account);
     }
     if (allowed) {
         account->direct += c->cost;
@@ -177,17 +197,33 @@ bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
     return allowed;
 }
 
-uint64_t renew_grant_of(const struct check *c, const struct policy_snapshot *snapshot)
+bool renew_grant(const struct check *c, const struct policy_snapshot *snapshot)
+{
+    const bool entered = rcu_enter_to_change(c->t);
+    const bool allowed = renew_in_section(c, snapshot);
+    rcu_leave_to_change(c->t, entered);
+    return allowed;
+}
+
+static uint64_t renew_of_in_section(const struct check *c, const struct policy_snapshot *snapshot)
 {
     struct slot_account *account = &c->t->accounts[c->slot - c->t->slots];
     struct cell *cell = renew_pinned_cell(c->t, account, policy_snapshot_hash(snapshot, c->key));
-    if (cell == NULL || !may_renew(c, snapshot, account) || !slot_trylock(c->t, account)) {
+    if (cell == NULL || !may_renew(c, snapshot, account) || !slot_account_trylock(c->t, account)) {
         return 0;
     }
     store_relaxed(&c->slot->grant, 0); /* the owner's own: no barrier */
     struct renewal w = {.c = c, .snapshot = snapshot, .slot = c->slot, .account = account, .cell = cell};
     const uint64_t granted = renew_locked(&w) ? w.granted : 0;
-    slot_unlock(account);
+    slot_account_unlock(account);
     account->touched = c->epoch;
+    return granted;
+}
+
+uint64_t renew_grant_of(const struct check *c, const struct policy_snapshot *snapshot)
+{
+    const bool entered = rcu_enter_to_change(c->t);
+    const uint64_t granted = renew_of_in_section(c, snapshot);
+    rcu_leave_to_change(c->t, entered);
     return granted;
 }

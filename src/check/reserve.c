@@ -105,7 +105,7 @@ static enum charge charge_place(struct request *r, uint64_t max_wait_ns, uint64_
     struct queue_reading queue = {0, false, false};
     const bool oversized = claim->cost > HOLD_MOST;
     if (oversized) {
-        spin_lock(&r->t->process->shared->oversized);
+        process_lock(r->t->process, &r->t->process->shared->oversized);
     }
     claim_reserve(r, claim, claim->cost);
     enum charge result = verify_place(r, max_wait_ns, &queue);
@@ -168,6 +168,11 @@ static bool find_place(struct request *r, uint64_t max_wait_ns, uint64_t *wait_n
             *wait_ns = NS_PER_S;
             return true;
         case CHARGE_NO_ROOM:
+            if (process_is_halted(r->t->process)) {
+                *r->out = (struct decision){.untracked = true};
+                *wait_ns = NS_PER_S;
+                return true;
+            }
             if (!one_step) {
                 (void) sched_yield(); /* let the holder run */
             }
@@ -224,7 +229,7 @@ static bool reserve_key(const struct check *c, uint64_t max_wait_ns, uint64_t *w
         /* As a denial: the key goes to the table for this epoch and the next. */
         const bool no_room = !decision.allowed || *wait_ns != 0;
         t->accounts[index].deny_epoch = no_room ? load_relaxed(&t->line->epoch) : t->accounts[index].deny_epoch;
-        slot_unlock(&t->accounts[index]);
+        slot_account_unlock(&t->accounts[index]);
     }
     counter_add(&t->shared->untracked_count, decision.untracked);
     check_tally(t, policy, decision.allowed);

@@ -96,7 +96,7 @@ enum charge reserved_charge(struct request *r)
         oversized = oversized || r->claims[c].cost > HOLD_MOST - GRANT_MAX;
     }
     if (oversized) {
-        spin_lock(&r->t->process->shared->oversized);
+        process_lock(r->t->process, &r->t->process->shared->oversized);
     }
     reserve_all(r);
     struct claim *without_memory;

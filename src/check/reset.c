@@ -19,7 +19,7 @@
 #include "process/insert.h"
 #include "process/refund_ledger.h"
 #include "thread/limiter.h"
-#include "thread/rcu.h"
+#include "thread/rcu_lane.h"
 #include "thread/settle.h"
 
 /* Refunds all that one pinned cell has counted. */

@@ -21,7 +21,7 @@ bool subject_pin(struct subject *s, struct weir_thread *t, const struct policy *
     /* While another thread settles the slot, what this thread has just used is not in the state yet. */
     do {
         s->slot = slot_take(t, policy, key, EPOCH_ASLEEP, s->now_ns);
-    } while (s->slot == SLOT_NONE && slot_find(t, key->hash) != SLOT_NONE && settle_wait(&stalled_tries));
+    } while (s->slot == SLOT_NONE && slot_find(t, key->hash) != SLOT_NONE && settle_wait(t->limiter, &stalled_tries));
     s->cells = s->slot != SLOT_NONE ? t->accounts[s->slot].cells : s->own_cells;
     return s->slot != SLOT_NONE || insert_pin(t->process, policy, key, s->now_ns, s->cells);
 }
@@ -29,7 +29,7 @@ bool subject_pin(struct subject *s, struct weir_thread *t, const struct policy *
 void subject_unpin(struct subject *s)
 {
     if (s->slot != SLOT_NONE) {
-        slot_unlock(&s->t->accounts[s->slot]);
+        slot_account_unlock(&s->t->accounts[s->slot]);
     } else {
         insert_unpin(s->process, s->policy, s->cells);
     }
@@ -49,7 +49,8 @@ void subject_settle(struct limiter *limiter, const struct weir_thread *except, c
     unsigned stalled_tries = 0;
     /* [T3] acquire: once held counts no units, what passed is in the state. */
     for (unsigned round = 0; round < SETTLE_ROUNDS && (load_acquire(&cell->held) & HELD_UNITS) != 0; round++) {
-        if (!settle_key(limiter, except, set, policy, key) && !settle_wait(&stalled_tries)) {
+        if (process_is_halted(&limiter->process) ||
+            (!settle_key(limiter, except, set, policy, key) && !settle_wait(limiter, &stalled_tries))) {
             break;
         }
     }

@@ -13,7 +13,7 @@
 #include "fleet/tuning.h"
 #include "process/evict.h"
 #include "process/process.h"
-#include "thread/rcu.h"
+#include "thread/rcu_lane.h"
 #include "thread/tick.h"
 
 /* 12 random hexadecimal digits. */

@@ -20,6 +20,7 @@
 #include "base/numbers.h"
 #include "process/process.h"
 #include "thread/rcu.h"
+#include "thread/rcu_lane.h"
 #include "thread/settle.h"
 #include "thread/tick.h"
 

@@ -22,6 +22,7 @@
 #include "limiter/leader.h"
 #include "limiter/set_policies.h"
 #include "limiter/weir_private.h"
+#include "thread/rcu_lane.h"
 #include "thread/repair.h"
 #include "thread/settle.h"
 
@@ -51,6 +52,21 @@ static uint64_t passes(const struct limiter *limiter)
     return sum;
 }
 
+/* Changes of the table are made within read sections: see rcu.h. */
+static void settle_in_section(struct limiter *limiter)
+{
+    const unsigned lane = rcu_enter_lane(limiter);
+    (void) settle_lapsed(limiter);
+    rcu_leave_lane(limiter, lane);
+}
+
+static void count_denials(struct limiter *limiter, uint64_t now_ns)
+{
+    const unsigned lane = rcu_enter_lane(limiter);
+    top_denied_step(&limiter->process, now_ns);
+    rcu_leave_lane(limiter, lane);
+}
+
 /* Ticks, and falls asleep or wakes up. */
 static void run_tick(weir *w, uint64_t now_ns)
 {
@@ -61,7 +77,7 @@ static void run_tick(weir *w, uint64_t now_ns)
             tick_raise(limiter, now_ns);
             tick_epoch(limiter);
             /* Before any thread counts at the new time, so that counts do not depend on the order of settling. */
-            (void) settle_lapsed(limiter);
+            settle_in_section(limiter);
         }
         return;
     }
@@ -76,7 +92,7 @@ static void run_tick(weir *w, uint64_t now_ns)
     } else if (!w->asleep && now_ns >= w->active_ns + SLEEP_AFTER_NS) {
         w->asleep = true;
         tick_sleep(limiter);
-        (void) settle_lapsed(limiter);
+        settle_in_section(limiter);
     }
     if (!w->asleep) {
         tick_if_due(limiter, now_ns);
@@ -95,14 +111,14 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
     run_tick(w, now_ns);
     if (now_ns >= w->settle_ns && !w->asleep) {
         w->settle_ns = now_ns + SETTLE_EVERY_NS;
-        (void) settle_lapsed(limiter);
+        settle_in_section(limiter);
     }
     if (limiter->max_processes > 1 && now_ns >= w->repair_ns) {
         w->repair_ns = now_ns + REPAIR_LOOK_NS;
         repair_next(limiter, &w->repair_cursor);
         policies_repair(w);
     }
-    top_denied_step(&limiter->process, now_ns);
+    count_denials(limiter, now_ns);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet->sync_calls.served);
@@ -136,10 +152,15 @@ static void take_over(weir *w, uint64_t now_ns)
 
 static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
 {
+    const bool stalled = load_relaxed(&w->limiter.process.shared->stalled) != 0;
+    if (w->limiter.max_processes > 1 && stalled) {
+        repair_all(&w->limiter); /* the leader may wait for the lock as well */
+    }
     const enum leader leader = leader_begin(w, now_ns);
     if (leader == LEADER_OTHER) {
+        const bool asleep = load_relaxed(&w->limiter.shared->line.epoch) == EPOCH_ASLEEP;
         waiting->count = 0;
-        return now_ns + LEADER_LOOK_NS;
+        return now_ns + (asleep ? LEADER_ASLEEP_LOOK_NS : LEADER_LOOK_NS);
     }
     if (leader == LEADER_NEW) {
         take_over(w, now_ns);

@@ -14,7 +14,7 @@
 #include "algorithm/calendar.h"
 #include "base/text.h"
 #include "limiter/weir_private.h"
-#include "thread/rcu.h"
+#include "thread/rcu_lane.h"
 
 /* The greatest integer of a structured field. */
 #define INTEGER_MAX UINT64_C(999999999999999)

@@ -30,6 +30,7 @@ static int begin_anew(weir *w)
     poll_set_close(&w->poll_set);
     poll_set_init(&w->poll_set);
     w->has_thread = false;
+    w->leads = false;
     return locks_init(w);
 }
 
@@ -57,7 +58,7 @@ int weir_join(weir *w, weir_error *error)
     w->pid = getpid();
     result = w->options.no_thread ? 0 : background_start(w);
     if (result != 0) {
-        (void) joined_leave_begin(&w->limiter);
+        (void) joined_leave_begin(&w->limiter, index);
         joined_leave(&w->limiter, index);
         w->pid = 0;
         return error_set(error, result, "no background thread to be had: %s", strerror(-result));

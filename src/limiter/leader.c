@@ -15,6 +15,9 @@
  */
 #define LEADER_IDLE_NS (500 * NS_PER_MS)
 
+/* A leader that has worked within this time is not looked at: with checks under way it works every tick. */
+#define LEADER_LATE_NS (20 * NS_PER_MS)
+
 struct fleet_parts leader_parts(weir *w)
 {
     return (struct fleet_parts){.limiter = &w->limiter,
@@ -55,8 +58,10 @@ static bool adopt_fleet(weir *w, uint64_t monotonic_ns)
 static bool is_free(const weir *w, bool died, uint64_t monotonic_ns)
 {
     const struct weir_shared *shared = w->shared;
-    return died || shared->leader == JOINED_NONE || monotonic_ns >= shared->worked_ns + LEADER_IDLE_NS ||
-           joined_is_dead(&w->limiter, shared->leader);
+    const uint32_t leader = load_relaxed(&shared->leader);
+    /* This process may have got the index of a leader that died. */
+    return died || leader == JOINED_NONE || leader == w->limiter.joined_as ||
+           monotonic_ns >= load_relaxed(&shared->worked_ns) + LEADER_IDLE_NS || joined_is_dead(&w->limiter, leader);
 }
 
 enum leader leader_begin(weir *w, uint64_t monotonic_ns)
@@ -65,20 +70,25 @@ enum leader leader_begin(weir *w, uint64_t monotonic_ns)
     if (w->limiter.max_processes == 1) {
         return LEADER_STILL;
     }
+    if (!w->leads && monotonic_ns - load_relaxed(&shared->worked_ns) < LEADER_LATE_NS) {
+        return LEADER_OTHER; /* most looks end here; so the leader does not wait for the lock */
+    }
     const enum robust_lock how = robust_mutex_trylock(&shared->work_lock);
     if (how == ROBUST_BUSY) {
         return LEADER_OTHER; /* another process is at work */
     }
-    const bool led = shared->leader == w->limiter.joined_as && how == ROBUST_TAKEN;
+    const bool led = w->leads && load_relaxed(&shared->leader) == w->limiter.joined_as && how == ROBUST_TAKEN;
+    w->leads = led;
     if (!led) {
         drop_transport(w); /* this process led until it was stopped for long */
         if (!is_free(w, how == ROBUST_DIED, monotonic_ns) || (w->has_fleet && !adopt_fleet(w, monotonic_ns))) {
             leader_end(w);
             return LEADER_OTHER;
         }
-        shared->leader = w->limiter.joined_as;
+        store_relaxed(&shared->leader, w->limiter.joined_as);
+        w->leads = true;
     }
-    shared->worked_ns = monotonic_ns;
+    store_relaxed(&shared->worked_ns, monotonic_ns);
     return led ? LEADER_STILL : LEADER_NEW;
 }
 
@@ -95,11 +105,11 @@ void leader_leave(weir *w)
         return;
     }
     (void) robust_mutex_lock(&w->shared->work_lock);
-    if (w->shared->leader == w->limiter.joined_as) {
+    if (w->leads && load_relaxed(&w->shared->leader) == w->limiter.joined_as) {
         if (w->has_fleet) {
             fleet_leave(w->fleet);
         }
-        w->shared->leader = JOINED_NONE;
+        store_relaxed(&w->shared->leader, JOINED_NONE);
     }
     leader_end(w);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The leader: of the processes that share a weir, the one that does the background work. The others look every
- * LEADER_LOOK_NS whether there is a leader still. A process alone always leads.
+ * LEADER_LOOK_NS or LEADER_ASLEEP_LOOK_NS whether there is a leader still. A process alone always leads.
  *
  * Invariant: background work is done under weir_shared.work_lock, by the process that `leader` names. So a leader that
  * was stopped for long finds, when it goes on, that another process leads.
@@ -15,8 +15,9 @@
 #include "fleet/fleet.h"
 #include "weir/weir.h"
 
-/* Another process leads within 100 ms of the leader's end: a look, and a busy machine's delay. */
-#define LEADER_LOOK_NS (40 * NS_PER_MS)
+/* A call that waits for a dead process's lock is helped by the next look. Without checks there is no hurry. */
+#define LEADER_LOOK_NS        (4 * NS_PER_MS)
+#define LEADER_ASLEEP_LOOK_NS (40 * NS_PER_MS)
 
 /* What the fleet needs of this process. */
 struct fleet_parts leader_parts(weir *w);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "fleet/fleet.h"
+#include "thread/thread.h"
 
 /* The smallest options struct there ever was ends behind log_arg. */
 #define OPTIONS_SIZE_MIN offsetof(weir_options, max_log_units)
@@ -104,7 +105,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
 
     int result = check_prefix(out->prefix, error);
     result = result != 0 ? result : range(error, "max_keys", out->max_keys, 1000, 100000000, "");
-    result = result != 0 ? result : range(error, "max_threads", out->max_threads, 1, 1024, "");
+    result = result != 0 ? result : range(error, "max_threads", out->max_threads, 1, THREADS_MOST, "");
     result = result != 0 ? result : range(error, "sync_interval_ms", out->sync_interval_ms, 10, 60000, " ms");
     result = result != 0 ? result : range(error, "redis_timeout_ms", out->redis_timeout_ms, 10, 60000, " ms");
     result = result != 0 ? result : range(error, "tick_us", out->tick_us, 100, 100000, " us");

@@ -67,6 +67,7 @@ static int memory_init(weir *w)
         return -ENOMEM;
     }
     w->shared->leader = w->limiter.joined_as;
+    w->leads = true;
     int result = pages != 0 ? shared_policies_open(&w->shared_policies) : 0;
     result = result != 0 ? result : robust_mutex_init(&w->shared->work_lock);
     return result != 0 ? result : robust_mutex_init(&w->shared->policy_lock);
@@ -316,7 +317,7 @@ static void leave_weir(weir *w)
 {
     background_stop(w);
     detach_all(w);
-    if (joined_leave_begin(&w->limiter) == 0) {
+    if (joined_leave_begin(&w->limiter, w->limiter.joined_as) == 0) {
         report_last(w);
     }
     leader_leave(w);

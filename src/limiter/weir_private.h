@@ -27,9 +27,9 @@ struct weir_shared {
     pthread_mutex_t policy_lock;   /* see policy_lock.h */
     _Atomic uint32_t half_changed; /* 1: a process died while it changed policies */
     _Atomic uint64_t override_count;
-    pthread_mutex_t work_lock; /* see leader.h; guards what follows */
-    uint32_t leader;           /* index of a joined process; JOINED_NONE: there is none */
-    uint64_t worked_ns;        /* when the leader last worked, monotonic */
+    pthread_mutex_t work_lock;  /* see leader.h; guards what follows */
+    _Atomic uint32_t leader;    /* index of a joined process; JOINED_NONE: there is none */
+    _Atomic uint64_t worked_ns; /* when the leader last worked, monotonic */
 };
 
 struct weir {
@@ -37,6 +37,7 @@ struct weir {
     struct fleet *fleet; /* in a reservation of its own */
     struct record_forms forms;
     bool has_fleet;
+    bool leads;                               /* this process does the background work, as far as it knows */
     struct transport *transport;              /* NULL: there is no fleet, or another process leads */
     struct transport_config transport_config; /* of a shared weir, to open a transport anew; its strings are its own */
     weir_options options; /* every default filled in; its strings are NULL once weir_open has returned */

@@ -225,7 +225,9 @@ bool admission_charge(struct process *process, const struct newcomer *new, struc
         return false;
     }
     *state = limit_snapshot_first(new->limit_at, new->cost, &usage);
-    table_lock(table, set);
+    if (!insert_lock_set(process, set)) {
+        return false;
+    }
     const bool done = charge_locked(process, new, *state, usage);
     table_unlock(table, set);
     return done;

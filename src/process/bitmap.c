@@ -110,3 +110,13 @@ uint32_t bitmap_ahead(const struct bitmap *bitmap, uint32_t cursor)
     }
     return BITMAP_NONE;
 }
+
+void bitmap_mend(struct bitmap *bitmap)
+{
+    for (size_t word = 0; word < bitmap->word_count; word++) {
+        const uint64_t word_bit = UINT64_C(1) << (word % 64);
+        if (load_relaxed(&bitmap->words[word]) != 0 && (load_relaxed(&bitmap->summary[word / 64]) & word_bit) == 0) {
+            (void) or_seq_cst(&bitmap->summary[word / 64], word_bit);
+        }
+    }
+}

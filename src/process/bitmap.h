@@ -51,4 +51,7 @@ uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end);
 /* The cell that bitmap_next will probably return, if it is near; else BITMAP_NONE. A hint to prefetch. */
 uint32_t bitmap_ahead(const struct bitmap *bitmap, uint32_t cursor);
 
+/* Restores the summary after a change that was not ended, as its process died. A thread may set bits meanwhile. */
+void bitmap_mend(struct bitmap *bitmap);
+
 #endif

@@ -50,8 +50,15 @@
 #define HELD_UNITS   (HELD_PIN - 1)
 #define HELD_IN_USE  (HELD_VERSION - 1)
 
-/* A cell's generation: the bits of state.b above those that the algorithms use. */
+/*
+ * A cell's generation: the bits of state.b above those that the algorithms use, but for the highest bit. That bit marks
+ * a state to which a settler of another process has charged what passed on a grant, and of which the settler has not
+ * noted that yet (settling.c). The generation then names the settler's slot. Charges keep the mark. A thread that is
+ * to change the generation waits until the settler has.
+ */
 #define GENERATION_ONE (UINT64_C(1) << STATE_B_BITS)
+#define CELL_MARK      (UINT64_C(1) << 63)
+#define CELL_MARK_BITS (CELL_MARK | (CELL_MARK - GENERATION_ONE))
 
 struct cell {
     _Atomic uint64_t hash; /* 0: empty, or between two keys */
@@ -174,6 +181,17 @@ static inline struct state cell_state(struct dwcas_value value)
 static inline struct dwcas_value cell_value(struct state state, struct dwcas_value like)
 {
     return (struct dwcas_value){state.a, (like.b & ~STATE_B_MASK) | (state.b & STATE_B_MASK)};
+}
+
+/* `like` with the next generation. The state of `like` has no mark, or its settler is known to have ended. */
+static inline struct dwcas_value cell_next_generation(struct dwcas_value like)
+{
+    return (struct dwcas_value){like.a, (like.b + GENERATION_ONE) & ~CELL_MARK};
+}
+
+static inline bool cell_is_marked(struct dwcas_value value)
+{
+    return (value.b & CELL_MARK) != 0;
 }
 
 /* [T3] Adds `delta` (units, pins; two's complement) to held and changes its version; returns held before. */

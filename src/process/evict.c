@@ -67,10 +67,11 @@ uint64_t evict_worth(const struct process *process, const struct policy_set *set
 static void put_report(struct process *process, const struct evicted_report *evicted)
 {
     struct evicted_reports *reports = &process->shared->evicted_reports;
-    spin_lock(&reports->lock);
-    if (reports->count < EVICTED_COUNT) {
-        memcpy((void *) &process->evicted_ring[(reports->first + reports->count++) % EVICTED_COUNT],
-               (const void *) evicted, sizeof(*evicted));
+    process_lock(process, &reports->lock);
+    if (reports->put - reports->taken < EVICTED_COUNT) {
+        memcpy((void *) &process->evicted_ring[reports->put % EVICTED_COUNT], (const void *) evicted, sizeof(*evicted));
+        fence_compiler(); /* a process that dies in between has put nothing */
+        reports->put++;
     } else {
         (void) add_relaxed(&process->shared->lost_report_count, 1);
     }
@@ -80,12 +81,11 @@ static void put_report(struct process *process, const struct evicted_report *evi
 bool evict_take_report(struct process *process, struct evicted_report *out)
 {
     struct evicted_reports *reports = &process->shared->evicted_reports;
-    spin_lock(&reports->lock);
-    const bool any = reports->count != 0;
+    process_lock(process, &reports->lock);
+    const bool any = reports->put != reports->taken;
     if (any) {
-        memcpy((void *) out, (const void *) &process->evicted_ring[reports->first], sizeof(*out));
-        reports->first = (reports->first + 1) % EVICTED_COUNT;
-        reports->count--;
+        memcpy((void *) out, (const void *) &process->evicted_ring[reports->taken % EVICTED_COUNT], sizeof(*out));
+        reports->taken++;
     }
     spin_unlock(&reports->lock);
     return any;

@@ -69,7 +69,7 @@ static struct history_place *history_place_of(struct process *process, uint32_t 
 
 void history_store_lock(struct process *process, uint32_t cell)
 {
-    spin_lock(&history_place_of(process, cell)->lock);
+    process_lock(process, &history_place_of(process, cell)->lock);
 }
 
 void history_store_unlock(struct process *process, uint32_t cell)
@@ -88,9 +88,24 @@ struct history *history_store_get(struct process *process, uint32_t cell)
     return block != 0 ? buddy_at(&process->histories.blocks, block) : NULL;
 }
 
+/* Locks the blocks. False: another process wants to be alone with the table, and the holder may have died. */
+static bool lock_blocks(struct process *process)
+{
+    bool locked = false;
+    for (unsigned spins = 0; !locked && !process_is_halted(process); spins++) {
+        locked = spin_trylock(&process->histories.shared->lock, process->lock_word);
+        if (!locked) {
+            process_wait(process, spins);
+        }
+    }
+    return locked;
+}
+
 static uint32_t block_take(struct process *process, uint32_t cell, size_t size)
 {
-    spin_lock(&process->histories.shared->lock);
+    if (!lock_blocks(process)) {
+        return 0;
+    }
     const uint32_t block = buddy_take(&process->histories.blocks, size);
     if (block != 0) {
         process->histories.metas[block - 1] = cell;
@@ -101,7 +116,10 @@ static uint32_t block_take(struct process *process, uint32_t cell, size_t size)
 
 static void block_give(struct process *process, uint32_t block)
 {
-    spin_lock(&process->histories.shared->lock);
+    if (!lock_blocks(process)) {
+        store_relaxed(&process->histories.shared->lost, 1); /* the blocks are counted anew soon */
+        return;
+    }
     buddy_give(&process->histories.blocks, block);
     spin_unlock(&process->histories.shared->lock);
 }
@@ -110,7 +128,9 @@ static void block_give(struct process *process, uint32_t block)
 static uint32_t block_next(struct process *process, uint32_t *meta)
 {
     struct history_store *histories = &process->histories;
-    spin_lock(&histories->shared->lock);
+    if (!lock_blocks(process)) {
+        return 0;
+    }
     uint32_t block = buddy_next(&histories->blocks, histories->shared->cursor + 1);
     block = block != 0 ? block : buddy_next(&histories->blocks, 1);
     histories->shared->cursor = block;
@@ -130,7 +150,8 @@ static void block_reclaim(struct process *process, uint32_t block, uint32_t meta
 {
     const struct cell *cell = &process->table.cells[meta];
     struct history_place *place = history_place_of(process, meta);
-    if (!spin_trylock(&place->lock)) {
+    /* The cell of a block that was a log's a moment ago. Repairs look for locks at the cells of logs. */
+    if (!cell_meta_is(&process->table.metas[meta], CELL_HISTORY) || !spin_trylock(&place->lock, process->lock_word)) {
         return;
     }
     /*
@@ -138,8 +159,9 @@ static void block_reclaim(struct process *process, uint32_t block, uint32_t meta
      * promised room. Acquire: the hold came before the promise, which was made under this lock.
      */
     if (place->block == block && cell_until(cell) <= now_ns && (load_acquire(&cell->held) & HELD_UNITS) == 0) {
-        block_give(process, block);
         place->block = 0;
+        fence_compiler(); /* a process that dies in between loses a block, and leaves none to two logs */
+        block_give(process, block);
     }
     spin_unlock(&place->lock);
 }
@@ -199,7 +221,6 @@ struct history *history_store_room(struct process *process, uint32_t cell, const
     history_init(grown, capacity, groups);
     if (history != NULL) {
         history_copy(grown, history);
-        block_give(process, place->block);
     }
     if (resumed) {
         /* The time of each unit is not known: all leave together, when the last one would. */
@@ -207,7 +228,13 @@ struct history *history_store_room(struct process *process, uint32_t cell, const
                                           .units = history_state_count(state)};
         history_set_remote(grown, &all, 1);
     }
+    const uint32_t last = place->block;
+    fence_compiler(); /* in this order, whenever the process dies */
     place->block = block;
+    fence_compiler();
+    if (last != 0) {
+        block_give(process, last);
+    }
     return grown;
 }
 
@@ -265,7 +292,6 @@ void history_store_publish(struct process *process, uint32_t cell, const struct 
 bool history_store_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
                           uint64_t units)
 {
-    history_store_lock(process, cell);
     struct history *history = history_store_get(process, cell);
     if (history != NULL) {
         history_expire(history, rule, now_ns);
@@ -276,7 +302,6 @@ bool history_store_charge(struct process *process, uint32_t cell, const struct r
         history_push(history, now_ns, units);
         (void) publish_summary(process, cell, 0, history, rule);
     }
-    history_store_unlock(process, cell);
     return history != NULL;
 }
 
@@ -296,9 +321,52 @@ uint64_t history_store_evict(struct process *process, uint32_t cell, struct evic
             evicted->times[i] = *history_time(history, evicted->first + i);
         }
         lost = saturating_sub(history->end, from) - count;
-        block_give(process, place->block);
+        const uint32_t block = place->block;
         place->block = 0; /* G2 */
+        fence_compiler(); /* as in block_reclaim() */
+        block_give(process, block);
     }
     history_store_unlock(process, cell);
     return lost;
+}
+
+void history_store_mend_log(struct process *process, uint32_t cell, const bool *dead)
+{
+    struct history_place *place = history_place_of(process, cell);
+    uint32_t word = load_relaxed(&place->lock);
+    /* Acquire: what the dead process wrote. */
+    if (word == 0 || !dead[word - 1] || !cas_acquire(&place->lock, &word, process->lock_word)) {
+        return;
+    }
+    struct history *history = history_store_get(process, cell);
+    if (history != NULL) {
+        history_mend(history); /* the next call brings the state of the cell up to date */
+    }
+    store_relaxed(&process->histories.shared->lost, 1); /* a block, maybe: taken and not yet the log's, or no longer */
+    history_store_unlock(process, cell);
+}
+
+void history_store_mend_blocks(struct process *process, const bool *dead)
+{
+    struct history_store *histories = &process->histories;
+    const uint32_t word = load_acquire(&histories->shared->lock);
+    if ((word == 0 || !dead[word - 1]) && load_relaxed(&histories->shared->lost) == 0) {
+        return;
+    }
+    store_relaxed(&histories->shared->lost, 1);                  /* until all is done */
+    store_relaxed(&histories->shared->lock, process->lock_word); /* where this process dies, the next one goes on */
+    fence_compiler();
+    buddy_clear(&histories->blocks);
+    for (uint32_t cell = 0; cell < process->table.cell_count; cell++) {
+        if (load_relaxed(&process->table.cells[cell].hash) != 0 &&
+            cell_meta_is(&process->table.metas[cell], CELL_HISTORY) && histories->places[cell].block != 0) {
+            const struct history *history = history_store_get(process, cell);
+            buddy_restore(&histories->blocks, histories->places[cell].block,
+                          history_size(history->capacity, history->group_capacity));
+            histories->metas[histories->places[cell].block - 1] = cell;
+        }
+    }
+    buddy_restore_free(&histories->blocks);
+    store_relaxed(&histories->shared->lost, 0);
+    store_release(&histories->shared->lock, 0); /* pairs with spin_trylock() */
 }

@@ -20,6 +20,7 @@ struct history_place {
 /* What changes beside the logs. It has no pointers, as struct process_shared. */
 struct history_store_shared {
     _Atomic uint32_t lock; /* guards the blocks; a log is guarded by the lock of its place */
+    _Atomic uint32_t lost; /* 1: a block may be in use by no log */
     uint32_t cursor;       /* where the last search for empty logs ended */
     struct buddy_shared blocks;
 };
@@ -63,11 +64,21 @@ bool history_store_refresh(struct process *process, uint32_t cell, uint64_t hash
 /* Updates the state of a pinned cell from its log, under the lock. */
 void history_store_publish(struct process *process, uint32_t cell, const struct rule *rule);
 
-/* Charges a pinned cell, whether the units fit or not. False: there was no memory to count them. */
+/*
+ * Charges a pinned cell, whether the units fit or not; under the lock. False: there was no memory to count them. The
+ * log's end is by the units higher then, or by all that a log takes.
+ */
 bool history_store_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
                           uint64_t units);
 
 /* Frees the log of a locked, vacant cell; copies its unreported times. Returns how many unreported units are lost. */
 uint64_t history_store_evict(struct process *process, uint32_t cell, struct evicted_report *evicted);
+
+/*
+ * Repairs what dead processes left; dead[i]: of the process whose lock_word is i + 1. The first ends their changes of
+ * logs. By the second, which no call may overlap, only blocks that a log has are in use.
+ */
+void history_store_mend_log(struct process *process, uint32_t cell, const bool *dead);
+void history_store_mend_blocks(struct process *process, const bool *dead);
 
 #endif

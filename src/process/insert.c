@@ -276,17 +276,36 @@ static void prefetch(const struct process *process, const struct insertion *new,
     }
 }
 
+/* Waits a moment for a lock. False: another process wants to be alone with the table. */
+static bool wait_for_lock(struct process *process, unsigned waits)
+{
+    process_wait(process, waits);
+    return !process_is_halted(process);
+}
+
+bool insert_wait_for_set(struct process *process, size_t set)
+{
+    bool locked = false;
+    for (unsigned waits = 0; !locked && wait_for_lock(process, waits); waits++) {
+        locked = table_trylock(&process->table, set);
+    }
+    return locked;
+}
+
 /* The cell of a key whose first set is locked; or (*vacant) one that is locked for it, or TABLE_NONE. */
 static uint32_t find_or_lock(struct process *process, const struct insertion *new, bool *vacant)
 {
     struct table *table = &process->table;
     struct table_place place = table_place(table, new->hash);
-    for (unsigned spins = 0; place.empty != TABLE_NONE; spins++) {
+    for (unsigned waits = 0; place.empty != TABLE_NONE; waits++) {
         if (table_lock_empty(table, place.empty)) {
             *vacant = true;
             return place.empty;
         }
-        spin_wait(spins); /* I8: the cell may be locked for this key */
+        if (!wait_for_lock(process, waits)) { /* I8: the cell may be locked for this key */
+            *vacant = true;
+            return TABLE_NONE;
+        }
         place = table_place(table, new->hash);
     }
     const uint32_t at = place.at != TABLE_NONE ? place.at : table_find_far(table, new->hash);
@@ -303,7 +322,9 @@ uint32_t insert_key(struct process *process, const struct policy *policy, size_t
     bool vacant;
 
     prefetch(process, &new, table_place(table, new.hash).empty);
-    table_lock(table, set);
+    if (!insert_lock_set(process, set)) {
+        return TABLE_NONE;
+    }
     const uint32_t at = find_or_lock(process, &new, &vacant);
     if (vacant && at != TABLE_NONE) {
         occupy(process, at, &new);
@@ -353,9 +374,12 @@ bool insert_pin(struct process *process, const struct policy *policy, const weir
                 uint32_t cells[WEIR_MAX_LIMITS])
 {
     /* A cell that was just found is lost only to a key inserted in between. */
-    while (insert_locate(process, policy, key, now_ns, cells)) {
+    for (unsigned waits = 0; insert_locate(process, policy, key, now_ns, cells); waits++) {
         if (pin_located(process, policy, key, cells)) {
             return true;
+        }
+        if (!wait_for_lock(process, waits)) {
+            break; /* the cell may be locked by a dead process */
         }
     }
     return false;

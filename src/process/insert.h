@@ -7,17 +7,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "process/process.h"
 #include "weir/weir.h"
 
 struct policy;
-struct process;
-struct table;
 
 /*
  * Locks a vacant cell for a hash that is not in the table, whose pairs are full, and whose first set is locked. The
  * caller fills the cell (I6). `moves`: also if other keys must move for it. TABLE_NONE: there is none.
  */
 uint32_t insert_lock_room(struct process *process, uint64_t hash, bool moves);
+
+/* Locks a set. False: another process wants to be alone with the table (process_is_halted). */
+bool insert_wait_for_set(struct process *process, size_t set);
+
+static inline bool insert_lock_set(struct process *process, size_t set)
+{
+    return table_lock_fast(&process->table, set) || insert_wait_for_set(process, set);
+}
 
 /* Prefetches what insert_lock_room() reads first to move a key of the hash's pairs, which are full. */
 void insert_prefetch_moves(const struct table *table, uint64_t hash);

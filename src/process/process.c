@@ -30,6 +30,7 @@ int process_open(struct process *process, const struct process_options *options)
     process->shared = arena_carve(&next, shared_size);
     process->evicted_ring = arena_carve(&next, ring_size);
     store_relaxed(&process->shared->nodes, 1);
+    process->lock_word = 1;
     process->shared->origin_ns = options->origin_ns;
     if (fleet) {
         memset((void *) process->evicted_ring, 0, ring_size); /* present from the beginning, as the table is */

@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include "base/reference.h"
+#include "base/spin.h"
 #include "policy/policy_set.h"
 #include "process/evicted_sketch.h"
 #include "process/history_store.h"
@@ -25,7 +26,7 @@ struct record_hash;
 /* The last reports of evicted keys, until the background thread takes them (evict.h). */
 struct evicted_reports {
     _Atomic uint32_t lock;
-    size_t first, count; /* of process.evicted_ring */
+    uint64_t taken, put; /* so far; process.evicted_ring has those between. Each changes by one store */
     /* Shared keys whose eviction has begun (counted before the cell is vacated) and ended (after the report is here).
      */
     _Atomic uint64_t begun, ended;
@@ -37,9 +38,12 @@ struct evicted_reports {
  */
 struct process_shared {
     struct reference policies; /* struct policy_set: see process_policies() */
-    uint64_t origin_ns;        /* of the buckets' times; see struct rule. Under the lock of policy changes */
-    _Atomic uint32_t nodes;    /* live nodes that share the limits; at least 1 */
-    _Atomic uint64_t news_ns;  /* fleet time of the last good sync; 0: none yet */
+    /* The process that wants to be alone with the table, by its lock_word; 0: none (rcu_halt). */
+    _Atomic uint32_t halted_by;
+    _Atomic uint32_t stalled; /* 1: a lock was waited for so long that its holder may have died */
+    uint64_t origin_ns;       /* of the buckets' times; see struct rule. Under the lock of policy changes */
+    _Atomic uint32_t nodes;   /* live nodes that share the limits; at least 1 */
+    _Atomic uint64_t news_ns; /* fleet time of the last good sync; 0: none yet */
     /* Written by many threads from here on; the fields above are mostly read. */
     _Alignas(CACHE_LINE) struct evicted_reports evicted_reports;
     _Alignas(
@@ -51,6 +55,7 @@ struct process_shared {
 
 struct process {
     struct process_shared *shared;
+    uint32_t lock_word; /* what the locks have that this process holds: not 0, and no other joined process's */
     struct table table;
     struct sync_states syncs; /* where there is a fleet */
     struct sketch sketch;
@@ -69,6 +74,35 @@ struct process {
 static inline struct policy_set *process_policies(const struct process *process)
 {
     return reference_get(&process->shared->policies);
+}
+
+/*
+ * Whether another process waits until no call is at the table. A call that waits for a lock, or tries again, gives up
+ * then: the lock may be that of a dead process.
+ */
+static inline bool process_is_halted(const struct process *process)
+{
+    return load_acquire(&process->shared->halted_by) != 0; /* [Q1]; [Q2] what the last halt mended */
+}
+
+/* Waits for a lock, of which the later ones yield the processor, after which its holder may have died: some ms. */
+#define PROCESS_STALLED_AFTER (2 * SPIN_LIMIT)
+
+/* Waits a moment for a lock; `waits`: how often the caller has waited before. */
+static inline void process_wait(struct process *process, unsigned waits)
+{
+    if (waits == PROCESS_STALLED_AFTER && load_relaxed(&process->shared->stalled) == 0) {
+        store_relaxed(&process->shared->stalled, 1); /* a hint to those that repair */
+    }
+    spin_wait(waits);
+}
+
+/* Takes one of the locks that a repair frees while calls wait for it (mend_locks). */
+static inline void process_lock(struct process *process, _Atomic uint32_t *lock)
+{
+    for (unsigned waits = 0; !spin_trylock(lock, process->lock_word); waits++) {
+        process_wait(process, waits);
+    }
 }
 
 /* Whether the fleet shares a policy's limits. */

@@ -291,3 +291,26 @@ struct sync_full *sync_promote(struct process *process, uint32_t cell, const str
     }
     return NULL;
 }
+
+void sync_blank(struct process *process, uint32_t cell)
+{
+    struct sync_states *syncs = &process->syncs;
+    struct sync_compact *compact = &syncs->compacts[cell];
+    compact->key_length = 0;
+    detach(syncs, cell, 0);
+    store_relaxed(&compact->residency, (add_relaxed(&syncs->shared->incarnations, 1) + 1) << RESIDENCY_SHIFT);
+    store_relaxed(&compact->now, 0);
+    store_relaxed(&compact->before, 0);
+    store_relaxed(&compact->acked_at, 0);
+    store_relaxed(&compact->flags, 0);
+}
+
+void sync_mend(struct sync_states *syncs)
+{
+    for (uint32_t i = 0; i < syncs->count && !syncs->all; i++) {
+        const uint32_t cell = load_relaxed(&syncs->pool[i].cell);
+        if (cell != TABLE_NONE && load_relaxed(&syncs->compacts[cell].sync) != (i | COMPACT_HAS_FULL)) {
+            store_release(&syncs->pool[i].cell, TABLE_NONE); /* [N5] */
+        }
+    }
+}

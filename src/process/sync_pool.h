@@ -85,4 +85,10 @@ static inline void sync_prefetch(const struct sync_states *syncs, uint32_t cell)
     }
 }
 
+/* Writes the state of a locked cell that gets no key. */
+void sync_blank(struct process *process, uint32_t cell);
+
+/* Frees the full states that no cell has; while no call is at the table. */
+void sync_mend(struct sync_states *syncs);
+
 #endif

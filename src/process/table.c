@@ -150,7 +150,7 @@ struct state table_vacate(struct table *table, uint32_t at)
         count_far(table, hash, -1); /* I7 */
     }
     struct dwcas_value last = dwcas_read(&cell->state);
-    while (!dwcas_swap(&cell->state, &last, (struct dwcas_value){0, (last.b & ~STATE_B_MASK) + GENERATION_ONE})) {
+    while (!dwcas_swap(&cell->state, &last, cell_next_generation(cell_value((struct state){0, 0}, last)))) {
     }
     return cell_state(last);
 }
@@ -172,8 +172,7 @@ struct state table_replace(struct table *table, uint32_t at, uint64_t hash, stru
     struct dwcas_value last = dwcas_guess(&cell->state);
     struct dwcas_value next;
     do {
-        next = cell_value(state, last);
-        next.b += GENERATION_ONE;
+        next = cell_next_generation(cell_value(state, last));
     } while (!dwcas_swap(&cell->state, &last, next));
     if (is_far(table, last_hash, at)) {
         count_far(table, last_hash, -1); /* I7 */
@@ -189,11 +188,4 @@ bool table_trylock(struct table *table, size_t set)
 {
     _Atomic uint8_t *lock = &table->guards[set].lock;
     return load_relaxed(lock) == 0 && exchange_acquire(lock, 1) == 0;
-}
-
-void table_lock_slow(struct table *table, size_t set)
-{
-    for (unsigned spins = 0; !table_trylock(table, set); spins++) {
-        spin_wait(spins);
-    }
 }

@@ -271,20 +271,16 @@ static inline void table_count_keys(struct table *table, uint64_t count)
 struct state table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state);
 
 bool table_trylock(struct table *table, size_t set);
-/* Blocks until table_trylock(): spins, then yields. */
-void table_lock_slow(struct table *table, size_t set);
 
-/* Blocks while another thread adds a key to the set. */
-static inline void table_lock(struct table *table, size_t set)
+/* Locks a set where no other thread adds a key to the set; else as table_trylock(). */
+static inline bool table_lock_fast(struct table *table, size_t set)
 {
-    if (exchange_acquire(&table->guards[set].lock, 1) != 0) {
-        table_lock_slow(table, set);
-    }
+    return exchange_acquire(&table->guards[set].lock, 1) == 0;
 }
 
 static inline void table_unlock(struct table *table, size_t set)
 {
-    store_release(&table->guards[set].lock, 0); /* pairs with the exchange in table_lock */
+    store_release(&table->guards[set].lock, 0); /* pairs with the exchange in table_lock_fast */
 }
 
 /* [T4] Call after the change of the cell's state. */

@@ -82,6 +82,12 @@ void top_denied_name(struct process *process, const struct policy *policy, const
     cell_unpin(at);
 }
 
+void top_denied_mend(struct process *process, uint32_t cell)
+{
+    uint8_t naming = NAMING_BEGUN;
+    (void) cas_relaxed(&process->top_denied.entries[cell].naming, &naming, NAMING_NONE);
+}
+
 void top_denied_add(struct process *process, uint32_t cell, uint64_t units)
 {
     struct top_denied *top_denied = &process->top_denied;

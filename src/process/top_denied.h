@@ -107,6 +107,9 @@ static inline void top_denied_prefetch(const struct top_denied *top_denied, uint
 /* A key moves from one locked cell to another. */
 void top_denied_move(struct process *process, uint32_t from, uint32_t to);
 
+/* The thread that was about to name the cell's key has died; while no call is at the table. */
+void top_denied_mend(struct process *process, uint32_t cell);
+
 /* A locked cell is about to get another key. */
 void top_denied_evict(struct process *process, uint32_t cell);
 

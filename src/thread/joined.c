@@ -61,6 +61,25 @@ static bool read_stat(pid_t pid, struct process_stat *out)
     return true;
 }
 
+/* Counts anew, as count_threads() of thread.c does, and returns the count. */
+static uint32_t count_joined(struct limiter *limiter)
+{
+    uint32_t last = UINT32_MAX;
+    for (;;) {
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < limiter->max_processes; i++) {
+            const struct joined_process *entry = &limiter->joined[i];
+            count += load_relaxed(&entry->pid) != 0 && load_relaxed(&entry->leaving) == 0;
+        }
+        if (count == last) {
+            return count;
+        }
+        last = count;
+        store_relaxed(&limiter->shared->joined_count, count);
+        fence_seq_cst(); /* the store, then the look */
+    }
+}
+
 uint32_t joined_enter(struct limiter *limiter)
 {
     struct process_stat own = {.started = 0};
@@ -70,22 +89,26 @@ uint32_t joined_enter(struct limiter *limiter)
         int32_t free = 0;
         if (load_relaxed(&entry->pid) == 0 && cas_acquire(&entry->pid, &free, (int32_t) getpid())) {
             store_relaxed(&entry->started, own.started); /* until then the process is known by its id alone */
-            (void) add_seq_cst(&limiter->shared->joined_count, 1);
+            (void) count_joined(limiter);
             return i;
         }
     }
     return JOINED_NONE;
 }
 
-uint32_t joined_leave_begin(struct limiter *limiter)
+uint32_t joined_leave_begin(struct limiter *limiter, uint32_t index)
 {
-    return add_seq_cst(&limiter->shared->joined_count, (uint32_t) -1) - 1;
+    store_relaxed(&limiter->joined[index].leaving, 1);
+    fence_seq_cst(); /* of two that leave at once, one finds that both do */
+    return count_joined(limiter);
 }
 
 void joined_leave(struct limiter *limiter, uint32_t index)
 {
     store_relaxed(&limiter->joined[index].started, 0);
+    store_relaxed(&limiter->joined[index].leaving, 0);
     store_release(&limiter->joined[index].pid, 0); /* pairs with the exchange of joined_enter() */
+    (void) count_joined(limiter);
 }
 
 bool joined_is_dead(const struct limiter *limiter, uint32_t index)

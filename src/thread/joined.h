@@ -14,10 +14,13 @@
 #include <sys/types.h>
 
 #define JOINED_NONE UINT32_MAX
+/* The most processes: an owner word and a lane have ten bits for them. */
+#define JOINED_MOST 1024
 
 /* What a limiter knows of a process. It has no pointers, as struct limiter_shared. */
 struct joined_process {
     _Atomic int32_t pid;      /* 0: the place is free */
+    _Atomic uint32_t leaving; /* 1: the process is about to leave */
     _Atomic uint64_t started; /* clock ticks since boot, as /proc/PID/stat has it; 0: not known, or not yet */
 };
 
@@ -27,7 +30,7 @@ struct limiter;
 uint32_t joined_enter(struct limiter *limiter);
 
 /* A process leaves: how many are left beside it. Then joined_leave(), by which its place is free. */
-uint32_t joined_leave_begin(struct limiter *limiter);
+uint32_t joined_leave_begin(struct limiter *limiter, uint32_t index);
 void joined_leave(struct limiter *limiter, uint32_t index);
 
 /* Whether the process of this entry has died. False where that cannot be told. */

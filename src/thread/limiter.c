@@ -8,7 +8,8 @@
 #include "base/clock.h"
 #include "base/pages.h"
 #include "thread/policy_snapshot.h"
-#include "thread/slot.h"
+#include "thread/settle.h"
+#include "thread/slot_word.h"
 
 /*
  * Slots pin cells, which then cannot be evicted. A small table gets fewer slots, so that the slots of all threads pin
@@ -31,7 +32,7 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     const size_t slots = slots_per_thread(options->process.max_keys, options->max_threads);
     const uint32_t max_threads = options->max_threads;
     const size_t slots_size = slots * sizeof(struct slot);
-    const size_t accounts_size = slots * sizeof(struct slot_account);
+    const size_t accounts_size = settle_accounts_size(slots);
     const size_t tallies_size = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
     const size_t recent_size = arena_padded(RECENT_COUNT * sizeof(uint32_t));
     const size_t tags_size = arena_padded(slots / SLOT_WAYS * sizeof(uint64_t));
@@ -87,6 +88,7 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
 void limiter_join(struct limiter *limiter, uint32_t index)
 {
     limiter->joined_as = index;
+    limiter->process.lock_word = index + 1;
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         limiter->threads[i].lock_word = index + 1;
     }

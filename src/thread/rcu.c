@@ -8,6 +8,7 @@
  *
  * Ordering
  *   [R3] A lane's count, then what is read: rcu_enter_lane against rcu_synchronize, with a fence on both sides.
+ *   [Q2] What was changed while all waited: released by rcu_halt_end, acquired by process_is_halted, rcu_wait_resumed.
  *   [R4] The end of a section in a lane: released by rcu_leave_lane, acquired by rcu_synchronize.
  */
 #include "thread/rcu.h"
@@ -15,31 +16,13 @@
 #include <time.h>
 
 #include "base/barrier.h"
-#include "base/hash.h"
+#include "base/clock.h"
 #include "base/spin.h"
 #include "thread/joined.h"
 
 /* A reader that still is in its section after so many looks was preempted, most likely. */
 #define LOOKS_BEFORE_NAP (2 * SPIN_LIMIT)
 #define NAP_NS           50000
-
-/* Its address tells threads apart. */
-static _Thread_local char here;
-
-unsigned rcu_enter_lane(struct limiter *limiter)
-{
-    /* Relaxed: a stale phase is as good, as rcu_synchronize waits for both. */
-    const unsigned phase = load_relaxed(&limiter->shared->rcu.phase) & 1;
-    const unsigned lane = limiter->joined_as * RCU_LANES + (unsigned) (hash_mix((uintptr_t) &here) % RCU_LANES);
-    (void) add_seq_cst(&limiter->lanes[lane].inside[phase], 1);
-    fence_seq_cst(); /* [R3] */
-    return lane * 2 + phase;
-}
-
-void rcu_leave_lane(struct limiter *limiter, unsigned lane)
-{
-    (void) add_release(&limiter->lanes[lane / 2].inside[lane & 1], (uint32_t) -1); /* [R4] */
-}
 
 /* Waits for a thread of another process, maybe. False: that process has died, and nobody is to be waited for. */
 static bool wait_a_moment(const struct limiter *limiter, uint32_t process, unsigned *looks)
@@ -54,6 +37,30 @@ static bool wait_a_moment(const struct limiter *limiter, uint32_t process, unsig
     const struct timespec nap = {.tv_nsec = NAP_NS};
     (void) nanosleep(&nap, NULL);
     return true;
+}
+
+void rcu_wait_resumed(struct limiter *limiter)
+{
+    unsigned looks = 0;
+    uint32_t by;
+    while ((by = load_acquire(&limiter->process.shared->halted_by)) != 0) { /* [Q2] */
+        if (!wait_a_moment(limiter, by - 1, &looks)) {
+            (void) cas_acquire(&limiter->process.shared->halted_by, &by, 0);
+        }
+    }
+}
+
+void rcu_wait_halted(struct weir_thread *t)
+{
+    while (process_is_halted(t->process)) {
+        store_release(&t->shared->rcu_count, load_relaxed(&t->shared->rcu_count) + 1); /* [R2] */
+        rcu_wait_resumed(t->limiter);
+        counter_add(&t->shared->rcu_count, 1);
+        if (!t->limiter->grants) {
+            fence_seq_cst(); /* [R1] [Q1] no asymmetric barrier here */
+        }
+        fence_compiler(); /* [R1] [Q1] */
+    }
 }
 
 static void wait_for_thread(const struct weir_thread *t)
@@ -109,18 +116,4 @@ void rcu_synchronize(struct limiter *limiter)
     drain_lanes(limiter);
     drain_lanes(limiter);
     store_release(&limiter->shared->rcu.lock, 0); /* pairs with lock_rcu() */
-}
-
-void rcu_end_dead(struct weir_thread *t)
-{
-    t->shared->rcu_depth = 0;
-    store_release(&t->shared->rcu_count, (load_relaxed(&t->shared->rcu_count) + 1) & ~UINT64_C(1)); /* [R2] */
-}
-
-void rcu_end_dead_lanes(struct limiter *limiter, uint32_t process)
-{
-    for (uint32_t lane = process * RCU_LANES; lane < (process + 1) * RCU_LANES; lane++) {
-        store_release(&limiter->lanes[lane].inside[0], 0); /* [R4] */
-        store_release(&limiter->lanes[lane].inside[1], 0); /* [R4] */
-    }
 }

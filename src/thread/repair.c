@@ -1,43 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See repair.h. First the locks of slots are taken over, also those of other threads' slots, which a thread of the dead
- * process was settling. What had passed on such a grant may be charged a second time then, and is never lost. Then the
- * handles are detached as their threads would have done it: grants need no barrier, as their owner does not run.
+ * See repair.h. A process may die at any instruction. So what it left is looked at while no call is at the table, and
+ * everything that is not accounted for then is a dead process's (process/mend.h). Checks that a grant covers go on:
+ * they change the owner's slot alone.
+ *
+ * First the logs are completed to which a dead thread was settling. Locks are freed that calls may be waiting for: such
+ * a call would never end, and the table would never be still. Then, alone with the table, the repair settles slots of
+ * dead threads and slots that a dead thread had locked. At last the cells are mended.
  *
  * Invariant: the place of a dead process is free only after all of it is repaired. So no other process has its index
- * before, and a lock with the index is that of the dead one.
+ * before, and a lock with the index is that of the dead one. A repair whose own process dies is begun anew by another.
  */
 #include "thread/repair.h"
 
+#include "base/clock.h"
+#include "base/numbers.h"
+#include "process/mend.h"
 #include "thread/joined.h"
 #include "thread/limiter.h"
-#include "thread/rcu.h"
+#include "thread/rcu_halt.h"
 #include "thread/settle.h"
+#include "thread/settling.h"
 #include "thread/thread.h"
 
-static void repair_process(struct limiter *limiter, uint32_t process)
+/* After a halt that a stopped or preempted thread made fail: calls go on for twice as long as they waited. */
+#define REPAIR_PAUSE_NS (4 * NS_PER_MS)
+
+/* What a repair works on. */
+struct repair {
+    struct limiter *limiter;
+    bool dead[JOINED_MOST]; /* by the index of the process */
+    struct mend mend;
+};
+
+static bool is_dead(const struct repair *r, const struct weir_thread *t)
 {
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach() */
-    for (uint32_t i = 0; i < high; i++) {
-        settle_dead(&limiter->threads[i], process);
-    }
-    for (uint32_t i = 0; i < high; i++) {
-        struct weir_thread *t = &limiter->threads[i];
-        if (thread_is_of(t, process)) {
-            rcu_end_dead(t);
-            thread_detach_dead(t, process);
-        }
-    }
-    rcu_end_dead_lanes(limiter, process);
-    (void) joined_leave_begin(limiter);
-    joined_leave(limiter, process);
+    const uint64_t owner = load_acquire(&t->shared->owner); /* pairs with thread_attach() */
+    return owner != HANDLE_FREE && r->dead[handle_process(owner)];
 }
 
-static void repair_if_dead(struct limiter *limiter, uint32_t process)
+static bool is_locked_by_dead(const struct repair *r, const struct slot_account *account)
 {
-    if (process != limiter->joined_as && joined_is_dead(limiter, process)) {
-        repair_process(limiter, process);
+    const uint32_t word = load_acquire(&account->lock); /* [S2] what the dead thread wrote under the lock */
+    return word != 0 && r->dead[word - 1];
+}
+
+/* Runs a function for every slot that a dead thread had locked, and (`own`) for every slot of a dead thread. */
+static void for_each_slot(struct repair *r, bool own,
+                          void (*run)(struct repair *r, struct weir_thread *t, size_t index))
+{
+    const uint32_t high = load_acquire(&r->limiter->shared->thread_high); /* pairs with thread_attach() */
+    for (uint32_t i = 0; i < high; i++) {
+        struct weir_thread *t = &r->limiter->threads[i];
+        const bool dead = own && is_dead(r, t);
+        for (size_t index = 0; index < t->slot_count; index++) {
+            if (dead || is_locked_by_dead(r, &t->accounts[index])) {
+                run(r, t, index);
+            }
+        }
     }
+}
+
+/* A settling in a log, whose lock the dead thread had: before the lock is freed. */
+static void resolve_log(struct repair *r, struct weir_thread *t, size_t index)
+{
+    const struct slot_account *account = &t->accounts[index];
+    const uint32_t step = load_relaxed(&account->settling.step);
+    if (step % 2 == 0 || rule_kind(&account->rules[(step - 1) / 2]) != RULE_HISTORY) {
+        return;
+    }
+    const uint32_t cell = account->cells[(step - 1) / 2];
+    const uint32_t word = load_acquire(&r->limiter->process.histories.places[cell].lock);
+    if (word != 0 && r->dead[word - 1]) {
+        settling_resolve_log(t, index);
+    }
+}
+
+/* Before any slot is settled: of two dead threads that settled slots of one key, one waited for the other's mark. */
+static void resolve_cell(struct repair *r, struct weir_thread *t, size_t index)
+{
+    (void) r;
+    settling_resolve_cell(t, index);
+}
+
+static void settle_one(struct repair *r, struct weir_thread *t, size_t index)
+{
+    settle_alone(t, index, is_dead(r, t));
+}
+
+static void count_slots(struct repair *r)
+{
+    const uint32_t high = load_acquire(&r->limiter->shared->thread_high); /* pairs with thread_attach() */
+    for (uint32_t i = 0; i < high; i++) {
+        const struct weir_thread *t = &r->limiter->threads[i];
+        for (size_t index = 0; index < t->slot_count; index++) {
+            const struct slot_account *account = &t->accounts[index];
+            for (size_t limit = 0; limit < account->limit_count; limit++) {
+                mend_count(&r->mend, account->cells[limit], load_relaxed(&account->granted));
+            }
+        }
+    }
+}
+
+/* The handles, read sections and places of the dead are free. */
+static void free_places(struct repair *r)
+{
+    struct limiter *limiter = r->limiter;
+    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach() */
+    for (uint32_t i = 0; i < high; i++) {
+        struct weir_thread *t = &limiter->threads[i];
+        if (is_dead(r, t)) {
+            rcu_halt_forget(t);
+            thread_free(t);
+        }
+    }
+    for (uint32_t process = 0; process < limiter->max_processes; process++) {
+        if (r->dead[process]) {
+            rcu_halt_forget_lanes(limiter, process);
+            (void) joined_leave_begin(limiter, process);
+            joined_leave(limiter, process);
+        }
+    }
+}
+
+/* Repairs what the dead processes left; or does nothing, as the table does not become still: the next look tries again.
+ */
+static void repair(struct repair *r)
+{
+    struct process *process = &r->limiter->process;
+    for_each_slot(r, false, resolve_log);
+    mend_locks(process, r->dead);
+    if (mend_find(&r->mend, process) == 0 && rcu_halt(r->limiter, r->dead)) {
+        for_each_slot(r, true, resolve_cell);
+        for_each_slot(r, true, settle_one);
+        count_slots(r);
+        mend_cells(&r->mend, process, r->dead);
+        free_places(r);
+        rcu_halt_end(r->limiter);
+    } else {
+        store_relaxed(&r->limiter->shared->repair_from_ns, clock_monotonic_ns(NULL) + REPAIR_PAUSE_NS);
+    }
+    mend_end(&r->mend);
 }
 
 void repair_next(struct limiter *limiter, uint32_t *cursor)
@@ -46,12 +149,36 @@ void repair_next(struct limiter *limiter, uint32_t *cursor)
     do {
         *cursor = (*cursor + 1) % limiter->max_processes;
     } while (load_relaxed(&limiter->joined[*cursor].pid) == 0 && ++looked < limiter->max_processes);
-    repair_if_dead(limiter, *cursor);
+    if (*cursor != limiter->joined_as && joined_is_dead(limiter, *cursor)) {
+        repair_all(limiter);
+    }
+}
+
+/* Whether there are dead, by their index in r->dead. */
+static bool find_dead(struct repair *r)
+{
+    const struct limiter *limiter = r->limiter;
+    bool any = false;
+    for (uint32_t process = 0; process < limiter->max_processes; process++) {
+        r->dead[process] = process != limiter->joined_as && joined_is_dead(limiter, process);
+        any = any || r->dead[process];
+    }
+    return any;
 }
 
 void repair_all(struct limiter *limiter)
 {
-    for (uint32_t process = 0; process < limiter->max_processes; process++) {
-        repair_if_dead(limiter, process);
+    _Atomic uint32_t *repairing = &limiter->shared->repairing;
+    struct repair r = {.limiter = limiter};
+    uint32_t owner = load_relaxed(repairing);
+    const bool busy = owner != 0 && !joined_is_dead(limiter, owner - 1); /* a thread of this process, too */
+    const bool early = clock_monotonic_ns(NULL) < load_relaxed(&limiter->shared->repair_from_ns);
+    if (busy || early || !cas_acquire(repairing, &owner, limiter->joined_as + 1)) {
+        return;
     }
+    store_relaxed(&limiter->process.shared->stalled, 0); /* before the look: a call that stalls later says so again */
+    if (find_dead(&r)) {
+        repair(&r);
+    }
+    store_release(repairing, 0); /* pairs with the exchange */
 }

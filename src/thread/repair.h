@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a process that has died leaves in a shared limiter: handles with grants and pinned cells, locks of slots, open
- * read sections, and its place among the joined ones. By the background thread of the leader.
+ * read sections, and its place among the joined ones. The leader's background thread looks for the dead in turn; the
+ * background thread of any process looks at all of them where a call waits for long (process_shared.stalled).
  */
 #ifndef WEIR_THREAD_REPAIR_H
 #define WEIR_THREAD_REPAIR_H
@@ -13,7 +14,7 @@ struct limiter;
 /* Looks at the next joined process, and repairs what it left if it has died. *cursor: of the caller. */
 void repair_next(struct limiter *limiter, uint32_t *cursor);
 
-/* Looks at all of them. */
+/* Looks at all of them. By one thread of a process. */
 void repair_all(struct limiter *limiter);
 
 #endif

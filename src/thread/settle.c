@@ -16,8 +16,8 @@
  *        and no fence between. After the barrier all that the owner stored before the barrier is visible, and every
  *        check the owner begins finds the grant gone. Only the one check that had loaded the grant and not yet
  *        stored `used` can come late. Partner: slot_answer() and slot_spend() in slot_word.h.
- *   [S2] lock: taken with acquire (slot_trylock), given up with release (slot_unlock). It passes `accounted` and the
- *        rest of struct slot_account from one settler to the next.
+ *   [S2] lock: taken with acquire (slot_account_trylock), given up with release (slot_account_unlock). It passes the
+ *        fields of struct slot_account from one settler to the next.
  *   [S3] State before held (I4 in table.h): what passed is charged first, and held is lowered after that. Partner:
  *        the readers of held [P1] in decide.c.
  *   [S5] A refund to a grant lowers `used` under the lock, while the grant is there. So a settler has read `used`
@@ -35,7 +35,9 @@
 #include "base/clock.h"
 #include "process/sync_pool.h"
 #include "thread/limiter.h"
+#include "thread/rcu.h"
 #include "thread/settle.h"
+#include "thread/settling.h"
 #include "thread/slot.h"
 
 /*
@@ -65,59 +67,27 @@ static bool count_denied(struct process *process, const struct slot *slot, struc
     return true;
 }
 
-/*
- * The time at which units of a grant count for a log: not earlier than they passed, so now. Under the host's own time
- * nothing has moved since the grant.
- */
-static uint64_t late_time(const struct limiter *limiter, const struct slot_account *account)
+size_t settle_accounts_size(size_t slots)
 {
-    return limiter->host_time ? account->granted_ns
-                              : clock_monotonic_ns(limiter->clock) + load_relaxed(&limiter->shared->line.offset_ns);
+    return slots * sizeof(struct slot_account);
 }
 
-/* Charges units that passed on a grant to one limit. */
-static void charge_passed(const struct weir_thread *t, const struct slot_account *account, size_t limit,
-                          uint64_t passed)
-{
-    struct process *process = t->process;
-    const uint32_t at = account->cells[limit];
-    const struct rule *rule = &account->rules[limit];
-    switch (rule_kind(rule)) {
-    case RULE_HISTORY: {
-        /* The units were granted: the log makes room for them, whatever the limit is by now. */
-        struct rule late = *rule;
-        late.limit = WEIR_MAX_LOG_UNITS;
-        (void) history_store_charge(process, at, &late, late_time(t->limiter, account), passed);
-        break;
-    }
-    case RULE_WINDOW:
-    case RULE_BUCKET: {
-        struct cell *cell = &process->table.cells[at];
-        struct dwcas_value value = dwcas_read(&cell->state);
-        struct state charged;
-        do {
-            charged = rule_charge_late(rule, cell_state(value), account->granted_ns, passed);
-        } while (!dwcas_swap(&cell->state, &value, cell_value(charged, value)));
-        break;
-    }
-    }
-}
-
-void settle_slot(struct weir_thread *t, size_t index)
+bool settle_slot(struct weir_thread *t, size_t index)
 {
     struct process *process = t->process;
     struct slot *slot = &t->slots[index];
     struct slot_account *account = &t->accounts[index];
-    const uint64_t used = load_acquire(&slot->used); /* [S1] [S5] */
+    uint64_t used = load_acquire(&slot->used); /* [S1] [S5] */
+    if (!settling_charge(t, index, &used)) {
+        return false;
+    }
     const uint64_t passed = used - load_relaxed(&account->accounted);
     const uint64_t granted = load_relaxed(&account->granted);
-    for (size_t i = 0; i < account->limit_count && passed != 0; i++) {
-        charge_passed(t, account, i, passed);
-    }
     if (passed > granted) {
         (void) add_relaxed(&t->shared->late_units, passed - granted);
     }
     store_relaxed(&account->accounted, used);
+    settling_end(account);
     for (size_t i = 0; i < account->limit_count && granted != 0; i++) {
         (void) cell_hold(&process->table.cells[account->cells[i]], (uint64_t) 0 - granted); /* [S3] */
     }
@@ -126,20 +96,36 @@ void settle_slot(struct weir_thread *t, size_t index)
     for (size_t i = 0; i < account->limit_count && (passed != 0 || denied) && account->fleet; i++) {
         table_set_dirty(&process->table, account->cells[i]);
     }
+    return true;
 }
 
-void settle_release_owner(struct weir_thread *t, size_t index)
+bool settle_release_owner(struct weir_thread *t, size_t index)
 {
     struct slot *slot = &t->slots[index];
     struct slot_account *account = &t->accounts[index];
     store_relaxed(&slot->grant, 0); /* by its owner: no barrier */
-    settle_slot(t, index);
+    if (!settle_slot(t, index)) {
+        return false;
+    }
     slot_set_hash(t, index, 0);
     for (size_t i = 0; i < account->limit_count; i++) {
         cell_unpin(&t->process->table.cells[account->cells[i]]);
     }
     account->limit_count = 0;
     account->fleet = false;
+    return true;
+}
+
+bool settle_release_slot(struct weir_thread *t, size_t index)
+{
+    bool released = false;
+    rcu_enter(t);
+    if (slot_account_trylock(t, &t->accounts[index])) {
+        released = settle_release_owner(t, index);
+        slot_account_unlock(&t->accounts[index]);
+    }
+    rcu_leave(t);
+    return released;
 }
 
 /* Slots that one barrier serves when a key is taken back: one a thread, and few processes have more threads. */
@@ -154,12 +140,12 @@ struct locked_slot {
 static bool lock_granted(struct weir_thread *t, uint64_t key_hash, struct locked_slot *out)
 {
     const size_t index = slot_find(t, key_hash);
-    if (index == SLOT_NONE || !slot_trylock(t, &t->accounts[index])) {
+    if (index == SLOT_NONE || !slot_account_trylock(t, &t->accounts[index])) {
         return false;
     }
     /* Relaxed: under the lock. */
     if (load_relaxed(&t->slots[index].hash) != key_hash || load_relaxed(&t->accounts[index].granted) == 0) {
-        slot_unlock(&t->accounts[index]);
+        slot_account_unlock(&t->accounts[index]);
         return false;
     }
     store_relaxed(&t->slots[index].grant, 0); /* [S1] */
@@ -185,8 +171,8 @@ static bool settle_hash(struct limiter *limiter, const struct weir_thread *excep
         }
         barrier_all_threads(limiter->reach); /* [S1] */
         for (size_t i = 0; i < count; i++) {
-            settle_slot(locked[i].thread, locked[i].index);
-            slot_unlock(&locked[i].thread->accounts[locked[i].index]);
+            (void) settle_slot(locked[i].thread, locked[i].index);
+            slot_account_unlock(&locked[i].thread->accounts[locked[i].index]);
         }
         given_back = true;
     }
@@ -215,12 +201,16 @@ bool settle_key(struct limiter *limiter, const struct weir_thread *asking, const
 #define WAIT_NAPS   64
 #define WAIT_NAP_NS 100000
 
-bool settle_wait(unsigned *stalled_tries)
+bool settle_wait(const struct limiter *limiter, unsigned *stalled_tries)
 {
+    if (process_is_halted(&limiter->process)) {
+        return false; /* the units may be a dead process's */
+    }
     if (++*stalled_tries <= WAIT_YIELDS) {
         (void) sched_yield();
         return true;
     }
+    store_relaxed(&limiter->process.shared->stalled, 1); /* a hint to those that repair: the thread may have died */
     const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
     (void) nanosleep(&nap, NULL);
     return *stalled_tries < WAIT_YIELDS + WAIT_NAPS;
@@ -233,14 +223,14 @@ static void end_denials(struct limiter *limiter, uint64_t key_hash)
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         const size_t index = slot_find(t, key_hash);
-        if (index == SLOT_NONE || !slot_trylock(t, &t->accounts[index])) {
+        if (index == SLOT_NONE || !slot_account_trylock(t, &t->accounts[index])) {
             continue; /* the thread that has it locked decides anew */
         }
         /* A grant word without units is a denial. The owner may answer one more check from it. */
         if (load_relaxed(&t->slots[index].hash) == key_hash && load_relaxed(&t->accounts[index].granted) == 0) {
             store_relaxed(&t->slots[index].grant, 0);
         }
-        slot_unlock(&t->accounts[index]);
+        slot_account_unlock(&t->accounts[index]);
     }
 }
 
@@ -257,24 +247,24 @@ void settle_denials(struct limiter *limiter, const struct policy_set *set, const
     }
 }
 
-/* Settles and unlocks a slot whose lock was a dead process's. */
-static void settle_taken(struct weir_thread *t, size_t index)
+void settle_alone(struct weir_thread *t, size_t index, bool owner_died)
 {
+    struct slot_account *account = &t->accounts[index];
     store_relaxed(&t->slots[index].grant, 0); /* [S1] */
-    barrier_all_threads(t->limiter->reach);   /* [S1] the owner may be a thread that lives */
-    settle_slot(t, index);
-    slot_unlock(&t->accounts[index]);
-}
-
-void settle_dead(struct weir_thread *t, uint32_t process)
-{
-    for (size_t i = 0; i < t->slot_count; i++) {
-        uint32_t owner = process + 1;
-        /* Acquire: what the dead thread wrote under the lock. */
-        if (load_relaxed(&t->accounts[i].lock) == owner && cas_acquire(&t->accounts[i].lock, &owner, t->lock_word)) {
-            settle_taken(t, i);
-        }
+    if (!owner_died) {
+        barrier_all_threads(t->limiter->reach); /* [S1] */
     }
+    store_relaxed(&account->granted, 0); /* so that `held` stays as it is */
+    (void) settle_slot(t, index);
+    for (size_t i = 0; i < account->limit_count && account->fleet; i++) {
+        table_set_dirty(&t->process->table, account->cells[i]); /* the dead thread may have been about to */
+    }
+    if (owner_died) {
+        slot_set_hash(t, index, 0);
+        account->limit_count = 0;
+        account->fleet = false;
+    }
+    slot_account_unlock(account);
 }
 
 /* Whether settling this slot needs a barrier first [S1]. */
@@ -310,13 +300,13 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
         if (!wants_settling(slot, account, epoch)) {
             continue;
         }
-        if (!slot_trylock(t, account)) {
+        if (!slot_account_trylock(t, account)) {
             (*missed)++;
             continue;
         }
         const bool live = grant_epoch(load_relaxed(&slot->grant)) == epoch;
         if (live && needs_barrier(slot, account)) {
-            slot_unlock(account); /* granted since; the denials can wait until this grant lapses */
+            slot_account_unlock(account); /* granted since; the denials can wait until this grant lapses */
             continue;
         }
         if (needs_barrier(slot, account)) {
@@ -324,8 +314,8 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
             taken[count++] = (uint16_t) *index;
             continue;
         }
-        settle_slot(t, *index);
-        slot_unlock(account);
+        *missed += !settle_slot(t, *index);
+        slot_account_unlock(account);
     }
     return count;
 }
@@ -344,8 +334,8 @@ size_t settle_lapsed(struct limiter *limiter)
             }
             barrier_all_threads(limiter->reach); /* [S1] */
             for (size_t i = 0; i < count; i++) {
-                settle_slot(t, taken[i]);
-                slot_unlock(&t->accounts[taken[i]]);
+                missed += !settle_slot(t, taken[i]);
+                slot_account_unlock(&t->accounts[taken[i]]);
             }
         }
     }

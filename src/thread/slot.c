@@ -33,8 +33,7 @@ static bool slot_assign(struct weir_thread *t, size_t index, const struct policy
 {
     struct slot *slot = &t->slots[index];
     struct slot_account *account = &t->accounts[index];
-    settle_release_owner(t, index);
-    if (!insert_pin(t->process, policy, key, now_ns, account->cells)) {
+    if (!settle_release_owner(t, index) || !insert_pin(t->process, policy, key, now_ns, account->cells)) {
         return false;
     }
     account->limit_count = (uint32_t) policy->limit_count;
@@ -82,7 +81,7 @@ static size_t slot_lock_oldest(struct weir_thread *t, uint64_t hash, uint32_t ep
     if (oldest_age == 0) {
         *set_busy_epoch(t, hash) = epoch;
     }
-    return oldest_age != 0 && slot_trylock(t, &t->accounts[oldest]) ? oldest : SLOT_NONE;
+    return oldest_age != 0 && slot_account_trylock(t, &t->accounts[oldest]) ? oldest : SLOT_NONE;
 }
 
 size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_key *key, uint32_t epoch,
@@ -93,7 +92,7 @@ size_t slot_give(struct weir_thread *t, const struct policy *policy, const weir_
     }
     const size_t index = slot_lock_oldest(t, key->hash, epoch);
     if (index != SLOT_NONE && !slot_assign(t, index, policy, key, now_ns)) {
-        slot_unlock(&t->accounts[index]);
+        slot_account_unlock(&t->accounts[index]);
         return SLOT_NONE;
     }
     if (index != SLOT_NONE) {
@@ -111,13 +110,13 @@ size_t slot_take(struct weir_thread *t, const struct policy *policy, const weir_
                                                                             : SLOT_NONE;
     }
     struct slot_account *account = &t->accounts[index];
-    if (!slot_trylock(t, account)) {
+    if (!slot_account_trylock(t, account)) {
         return SLOT_NONE;
     }
     store_relaxed(&t->slots[index].grant, 0); /* the owner's own: no barrier */
-    settle_slot(t, index);
-    if (!slot_fits(t, account, policy, key) && !slot_assign(t, index, policy, key, now_ns)) {
-        slot_unlock(account);
+    if (!settle_slot(t, index) ||
+        (!slot_fits(t, account, policy, key) && !slot_assign(t, index, policy, key, now_ns))) {
+        slot_account_unlock(account);
         return SLOT_NONE;
     }
     account->touched = epoch;

@@ -8,47 +8,13 @@
 #include <stdint.h>
 
 #include "algorithm/rule.h"
+#include "thread/slot_account.h"
 #include "thread/slot_word.h"
 #include "thread/thread.h"
 
 struct policy;
 
-/* What settling needs of a slot. All under `lock`, unless a comment says otherwise. */
-struct slot_account {
-    _Alignas(
-        CACHE_LINE) _Atomic uint32_t lock; /* weir_thread.lock_word of its holder; 0: free. Never waited for [S2] */
-    uint32_t limit_count;                  /* cells pinned; 0: none */
-    /* Atomic: the background thread reads them without the lock, to see whether there is anything to settle. */
-    _Atomic uint64_t accounted;      /* of `used`: charged to the cells */
-    _Atomic uint64_t granted;        /* units that the cells' `held` counts for this slot */
-    _Atomic uint64_t denied;         /* units denied, cumulative, while the slot has a grant; see slot_denied() */
-    _Atomic uint64_t denied_counted; /* of slot_denied(): counted in the demand of the key */
-    uint32_t cells[WEIR_MAX_LIMITS];
-    uint64_t granted_ns;                /* fleet time of the last grant */
-    struct rule rules[WEIR_MAX_LIMITS]; /* of the last grant */
-    bool fleet;                         /* the fleet shares the policy */
-    /* Read and written by the owner alone, without the lock. */
-    uint32_t grant_epoch, deny_epoch; /* of the last grant, of the last denial */
-    uint64_t size;                    /* units of the last grant that was asked for */
-    uint64_t direct;                  /* units charged to the table in grant_epoch, not from grants */
-    uint64_t used_before;             /* `used` when grant_epoch began for this slot */
-    uint64_t denied_remaining;        /* units left when the cached denial was made */
-    uint32_t touched;                 /* epoch of the last slow use, for replacement */
-};
-
 #define SLOT_NONE SIZE_MAX
-
-/* `t`: any handle of this process. */
-static inline bool slot_trylock(const struct weir_thread *t, struct slot_account *account)
-{
-    uint32_t free = 0;
-    return load_relaxed(&account->lock) == 0 && cas_acquire(&account->lock, &free, t->lock_word); /* [S2] */
-}
-
-static inline void slot_unlock(struct slot_account *account)
-{
-    store_release(&account->lock, 0); /* [S2] */
-}
 
 /*
  * Fingerprints: 16 bits of the hash of each way's slot, in one word per set, the first way's lowest. One load of memory
@@ -154,14 +120,14 @@ static inline bool slot_grant_is_present(const struct weir_thread *t, const stru
 static inline bool slot_give_back(const struct weir_thread *t, struct slot *slot, uint64_t units)
 {
     struct slot_account *account = &t->accounts[slot - t->slots];
-    if (!slot_is_live(t, slot) || !slot_trylock(t, account)) {
+    if (!slot_is_live(t, slot) || !slot_account_trylock(t, account)) {
         return false;
     }
     const bool done = slot_grant_is_present(t, slot, account) && units <= slot_passed(slot, account);
     if (done) {
         store_release(&slot->used, load_relaxed(&slot->used) - units); /* [S5] */
     }
-    slot_unlock(account);
+    slot_account_unlock(account);
     return done;
 }
 

@@ -9,10 +9,11 @@
  */
 #include "thread/thread.h"
 
+#include "base/spin.h"
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
 #include "thread/settle.h"
-#include "thread/slot.h"
+#include "thread/slot_word.h"
 
 /* A word for thread_shared.owner of this process. */
 static uint64_t owner_word(const struct limiter *limiter, uint64_t state)
@@ -20,31 +21,49 @@ static uint64_t owner_word(const struct limiter *limiter, uint64_t state)
     return (uint64_t) limiter->joined_as << HANDLE_PROCESS_SHIFT | state;
 }
 
+static uint32_t attached_count(const struct limiter *limiter)
+{
+    uint32_t count = 0;
+    const uint32_t high = load_relaxed(&limiter->shared->thread_high); /* a look that comes too early comes again */
+    for (uint32_t i = 0; i < high; i++) {
+        count += load_relaxed(&limiter->threads[i].shared->owner) != HANDLE_FREE;
+    }
+    return count;
+}
+
+/*
+ * Handles are counted anew, not one more or less: a process may die between two stores. Of several callers, the last
+ * one that stores a count looks again after its store.
+ */
+static void count_threads(struct limiter *limiter)
+{
+    uint32_t count;
+    do {
+        count = attached_count(limiter);
+        store_relaxed(&limiter->shared->line.thread_count, count);
+        fence_seq_cst(); /* the store, then the look */
+    } while (attached_count(limiter) != count);
+}
+
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 {
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
+        if (load_relaxed(&t->shared->owner) != HANDLE_FREE) {
+            continue;
+        }
+        uint32_t high = load_relaxed(&limiter->shared->thread_high);
+        /* First: a repair looks for handles of dead processes below. Settlers load thread_high with acquire. */
+        while (high < i + 1 && !cas_seq_cst(&limiter->shared->thread_high, &high, i + 1)) {
+        }
         uint64_t free = HANDLE_FREE;
-        if (load_relaxed(&t->shared->owner) == HANDLE_FREE &&
-            cas_acquire(&t->shared->owner, &free, owner_word(limiter, owner))) {
+        if (cas_seq_cst(&t->shared->owner, &free, owner_word(limiter, owner))) {
             policy_snapshot_drop(t);
-            (void) add_relaxed(&limiter->shared->line.thread_count, 1);
-            uint32_t high = load_relaxed(&limiter->shared->thread_high);
-            /* Publishes the slots' set-up to settlers, which load thread_high with acquire. */
-            while (high < i + 1 && !cas_seq_cst(&limiter->shared->thread_high, &high, i + 1)) {
-            }
+            count_threads(limiter);
             return t;
         }
     }
     return NULL;
-}
-
-/* Locks a slot, however long that takes: for detaching alone. */
-static void slot_lock_owner(const struct weir_thread *t, struct slot_account *account)
-{
-    while (!slot_trylock(t, account)) {
-        ck_pr_stall();
-    }
 }
 
 /* Whether this process has the handle, and no thread detaches it. */
@@ -54,18 +73,22 @@ static bool is_attached(const struct weir_thread *t, uint64_t owner)
     return state != HANDLE_FREE && state != HANDLE_LEAVING && handle_process(owner) == t->limiter->joined_as;
 }
 
+void thread_free(struct weir_thread *t)
+{
+    store_release(&t->shared->owner, HANDLE_FREE); /* pairs with the exchange of thread_attach() */
+    count_threads(t->limiter);
+}
+
 /* Detaches a handle whose owner this thread has set to HANDLE_LEAVING. */
 static void leave(struct weir_thread *t)
 {
     for (size_t i = 0; i < t->slot_count; i++) {
-        if (load_relaxed(&t->slots[i].hash) != 0) {
-            slot_lock_owner(t, &t->accounts[i]);
-            settle_release_owner(t, i);
-            slot_unlock(&t->accounts[i]);
+        /* However long that takes. Not within a section: the lock may be a dead process's. */
+        for (unsigned tries = 0; load_relaxed(&t->slots[i].hash) != 0 && !settle_release_slot(t, i); tries++) {
+            spin_wait(tries);
         }
     }
-    (void) add_relaxed(&t->line->thread_count, (uint32_t) -1);
-    store_release(&t->shared->owner, HANDLE_FREE); /* pairs with the acquire of thread_attach() */
+    thread_free(t);
 }
 
 void thread_detach(struct weir_thread *t)
@@ -76,14 +99,6 @@ void thread_detach(struct weir_thread *t)
             leave(t);
             return;
         }
-    }
-}
-
-void thread_detach_dead(struct weir_thread *t, uint32_t process)
-{
-    uint64_t owner = load_acquire(&t->shared->owner);
-    if (thread_is_of(t, process) && cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_LEAVING))) {
-        leave(t);
     }
 }
 

@@ -17,6 +17,9 @@
 #define SLOT_WAYS 4
 #define SLOT_MAX  1024
 
+/* The most threads of a weir. */
+#define THREADS_MOST 1024
+
 /* Fingerprints of keys that were checked without a slot: 8 KiB, twice as many as there are slots. */
 #define RECENT_COUNT 2048
 
@@ -105,15 +108,8 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner);
 void thread_detach(struct weir_thread *t);
 /* Detaches a handle that is bound to the calling thread, by its token; does nothing where the handle is not. */
 void thread_detach_bound(struct weir_thread *t, uint64_t token);
-/* Whether the process with this index has the handle. */
-static inline bool thread_is_of(const struct weir_thread *t, uint32_t process)
-{
-    const uint64_t owner = load_acquire(&t->shared->owner); /* pairs with thread_attach() */
-    return owner != HANDLE_FREE && handle_process(owner) == process;
-}
-
-/* Detaches a handle of a process that has died. */
-void thread_detach_dead(struct weir_thread *t, uint32_t process);
+/* Frees a handle whose slots are free: the owner's, by HANDLE_LEAVING, or of a process that has died. */
+void thread_free(struct weir_thread *t);
 /* Binds a handle to no thread. */
 void thread_unbind(struct weir_thread *t);
 

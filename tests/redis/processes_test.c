@@ -123,7 +123,7 @@ static void expect_good(pid_t child)
 static uint32_t leader_of(weir *w)
 {
     (void) pthread_mutex_lock(&w->shared->work_lock);
-    const uint32_t leader = w->shared->leader;
+    const uint32_t leader = load_relaxed(&w->shared->leader);
     (void) pthread_mutex_unlock(&w->shared->work_lock);
     return leader;
 }

@@ -16,6 +16,7 @@
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "thread/rcu.h"
+#include "thread/rcu_lane.h"
 
 #define FORKS       50
 #define READERS     2

@@ -24,6 +24,7 @@
 #include "support/support.h"
 #include "thread/joined.h"
 #include "thread/rcu.h"
+#include "thread/rcu_lane.h"
 #include "thread/slot.h"
 
 #define CHILDREN    8
@@ -330,7 +331,7 @@ static void *attach_and_wait(void *arg)
     weir_thread *t = weir_attach(w);
     (void) add_relaxed(&board->ready, 1);
     const bool waited = wait_for(&board->go, 1);
-    return waited && t != NULL && thread_is_of(t, w->limiter.joined_as) ? arg : NULL;
+    return waited && t != NULL && handle_process(load_acquire(&t->shared->owner)) == w->limiter.joined_as ? arg : NULL;
 }
 
 /* The first new thread of each child has the same token. A thread that ends gives back its own handle alone. */
@@ -431,7 +432,7 @@ static void test_a_barrier_reaches_a_joined_process(void **state)
 static uint32_t leader_of(weir *w)
 {
     (void) pthread_mutex_lock(&w->shared->work_lock);
-    const uint32_t leader = w->shared->leader;
+    const uint32_t leader = load_relaxed(&w->shared->leader);
     (void) pthread_mutex_unlock(&w->shared->work_lock);
     return leader;
 }
@@ -501,7 +502,7 @@ static void wait_to_be_killed(weir *w)
         while (load_relaxed(&t->slots[index].hash) == 0) {
             index++;
         }
-        (void) slot_trylock(t, &t->accounts[index]); /* as a thread that settles, or takes a slot */
+        (void) slot_account_trylock(t, &t->accounts[index]); /* as a thread that settles, or takes a slot */
     }
     (void) add_relaxed(&board->ready, 1);
     (void) pause();
@@ -596,7 +597,7 @@ static void test_what_the_killed_leave_is_repaired(void **state)
 static void seem_at_work(weir *w)
 {
     (void) pthread_mutex_lock(&w->shared->work_lock);
-    w->shared->worked_ns = real_ns() + HOUR;
+    store_relaxed(&w->shared->worked_ns, real_ns() + HOUR);
     (void) pthread_mutex_unlock(&w->shared->work_lock);
 }
 

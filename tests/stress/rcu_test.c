@@ -12,6 +12,7 @@
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "thread/rcu.h"
+#include "thread/rcu_lane.h"
 
 #define READERS  4 /* every other one has a handle */
 #define CHANGES  20000

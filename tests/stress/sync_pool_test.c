@@ -54,8 +54,8 @@ static void wait_for_room(struct process *process)
     size_t count;
     do {
         (void) usleep(1000);
-        spin_lock(&process->shared->evicted_reports.lock);
-        count = process->shared->evicted_reports.count;
+        process_lock(process, &process->shared->evicted_reports.lock);
+        count = process->shared->evicted_reports.put - process->shared->evicted_reports.taken;
         spin_unlock(&process->shared->evicted_reports.lock);
     } while (count > EVICTED_COUNT / 2);
 }
