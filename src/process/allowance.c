@@ -379,7 +379,7 @@ uint64_t allowance_retry_after(const struct process *process, const struct polic
     if (since_ns == 0) {
         return FIRST_ANSWER_NS;
     }
-    if (load_relaxed(&sync->allowance.remote_rate) == 0) {
+    if (load_relaxed(&sync->allowance.remote_rate) == 0 && load_relaxed(&sync->allowance.level) == 0) {
         return 0;
     }
     /* An answer comes half an interval after the counts that it tells. */

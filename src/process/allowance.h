@@ -72,6 +72,9 @@ static inline void allowance_copy(struct allowance *to, const struct allowance *
     ALLOWANCE_FIELDS(ALLOWANCE_COPY)
 }
 
+/* Of a log's level: silent nodes have asked for their share, and it is held for them until there is news. */
+#define PRESUMED_HELD (UINT64_C(1) << 63)
+
 /*
  * The level of a sliding window, in one word: presumed units of the window, and of the window before, each as a
  * fraction of the limit in 2^-32. Kept apart, they slide out between two answers as all other units do.

@@ -92,6 +92,9 @@ uint64_t unseen_presumed(const struct allowance *allowance, const struct allowan
     case RULE_WINDOW:
         return presumed_left_in_window(allowance, query, presumed);
     case RULE_HISTORY: {
+        if ((presumed & PRESUMED_HELD) != 0) {
+            return presumed & ~PRESUMED_HELD;
+        }
         /* The units leave the history's period one by one. */
         const uint64_t period_ns = query->rule->period_ns;
         const uint64_t age_ns = saturating_sub(query->now_ns, load_relaxed(&allowance->since_ns));

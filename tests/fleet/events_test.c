@@ -30,6 +30,9 @@
 #define SEED_OF_EVEN_UNITS 2
 #define MOST_OF_EVEN_UNITS 1.05
 
+/* Where the units of silent nodes are taken to leave a log evenly, the other nodes use that room: 1.089. */
+#define SEED_OF_HELD_SHARE 4
+
 /* A sliding window while half of the nodes are cut off, and so many seeds: it depends on when in a second that is. */
 #define LEAST_OF_SLIDING 0.93
 #define SEEDS_OF_SLIDING 6
@@ -248,11 +251,22 @@ static void test_a_log_knows_when_its_units_passed(void **state)
     }
 }
 
+static void test_the_share_of_silent_nodes_in_a_log_is_held(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = LIMIT, .period_ns = SECOND};
+    struct seconds seconds = {.least = 1e9};
+    run_event(event_named("half cut off, back one by one"), &limit, 3.0, SEED_OF_HELD_SHARE, &seconds);
+    assert_true(seconds.most <= MOST);
+    assert_true(seconds.least >= LEAST_PART);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_second_is_far_from_the_limit),
         cmocka_unit_test(test_a_log_knows_when_its_units_passed),
+        cmocka_unit_test(test_the_share_of_silent_nodes_in_a_log_is_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

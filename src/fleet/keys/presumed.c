@@ -15,12 +15,31 @@ uint32_t presumed_fraction(const struct demand_stats *demand)
     return (uint32_t) min_u64(muldiv_floor(demand->presumed_rate, FRACTION_WHOLE, all), FRACTION_WHOLE - 1);
 }
 
+/* What silent nodes may use of a limit, by their part of the demand; in 1/65536 units. */
+static uint64_t share_of(const struct demand_stats *demand, const struct rule *rule)
+{
+    return muldiv_floor(rule->limit << RATE_BITS, presumed_fraction(demand), FRACTION_WHOLE);
+}
+
+bool presumed_held(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule)
+{
+    if (demand->presumed_rate == 0 || rule_kind(rule) != RULE_HISTORY || demand->silent == 0 ||
+        fleet->news.peers_resume) {
+        return false;
+    }
+    const uint64_t age_ns = fleet->news.age_ns;
+    const uint64_t silent_ns =
+        saturating_sub(fleet->gather.now_ns, saturating_add(fleet->membership.spoken_ns, age_ns));
+    const uint64_t span_ns = min_u64(silent_ns, saturating_sub(rule->period_ns, age_ns));
+    return muldiv_floor(demand->presumed_rate, span_ns, NS_PER_S) >= share_of(demand, rule);
+}
+
 /* Units of a window, from `start_ns` to `end_ns`, that silent nodes are presumed to have used. */
 static uint64_t presumed_units(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
                                uint64_t start_ns, uint64_t end_ns)
 {
     const uint64_t span_ns = saturating_sub(end_ns, max_u64(start_ns, fleet->membership.spoken_ns));
-    const uint64_t share = muldiv_floor(rule->limit << RATE_BITS, presumed_fraction(demand), FRACTION_WHOLE);
+    const uint64_t share = share_of(demand, rule);
     /* A sliding window is used as it becomes free; a log frees at once what was admitted at once. */
     const uint64_t most = rule_slides(rule) ? muldiv_floor(share, NS_PER_S, rule->period_ns) : UINT64_MAX;
     const uint64_t asked = muldiv_floor(min_u64(demand->presumed_rate, most), span_ns, NS_PER_S);
@@ -47,7 +66,8 @@ uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats
         return presumed_pack(rule->limit, units, before);
     }
     case RULE_HISTORY:
-        return presumed_units(fleet, demand, rule, period_ago_ns, told_ns);
+        return presumed_units(fleet, demand, rule, period_ago_ns, told_ns) |
+               (presumed_held(fleet, demand, rule) ? PRESUMED_HELD : 0);
     case RULE_BUCKET:
         break; /* a bucket has a level: bucket_level.c */
     }

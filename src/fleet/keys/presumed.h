@@ -15,6 +15,12 @@ struct sync_full;
 uint32_t presumed_fraction(const struct demand_stats *demand);
 /* Whether the last answer showed that the nodes that were silent have failed. */
 bool presumed_failed(const struct fleet *fleet, const struct demand_stats *demand);
+/*
+ * Whether silent nodes have asked for their whole share of a log since they fell silent. They then have that share of
+ * any period, whenever its units leave. So the share is held for them, and the estimate is of the other nodes alone. A
+ * node that was away itself does not know which nodes are silent.
+ */
+bool presumed_held(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule);
 /* Units of silent nodes that count in a window or log now, in the form of allowance.level. */
 uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
                             uint64_t start_ns);

@@ -288,6 +288,9 @@ void publish_answer(struct fleet *fleet, const struct publish_input *input)
         demand->local_seen = min_u64(demand->local_seen, input->seen);
     }
     w.rates = present_rates(fleet, demand);
+    if (presumed_held(fleet, demand, input->rule)) {
+        w.rates.remote_rate = saturating_sub(w.rates.remote_rate, demand->presumed_rate);
+    }
     w.nodes = membership_nodes(&fleet->membership);
     presume_joining(fleet, &w);
     w.state = cell_state(dwcas_read(&input->cell->state));

@@ -3,13 +3,14 @@
  * What a node learns of a key's demand between answers: from denials, from late requests, and from nodes that fall
  * silent.
  *
- * Guards: src/fleet/keys/demand.c, src/fleet/keys/demand_learn.c, src/fleet/keys/presumed.c
+ * Guards: src/fleet/keys/demand.c, src/fleet/keys/demand_learn.c, src/fleet/keys/presumed.c, src/process/allowance.c
  */
 #include "algorithm/estimate.h"
 #include "algorithm/window.h"
 #include "fleet/keys/demand.h"
 #include "support/nodes.h"
 #include "support/policies.h"
+#include "transport/loopback/loopback_transport.h"
 
 #define LOOK_NS   (INTERVAL_MS * MILLISECOND)
 #define NOW_NS    (1000 * SECOND)
@@ -123,12 +124,41 @@ static void test_the_part_of_a_node_that_fell_silent_becomes_free(void **state)
     }
 }
 
+/* Two of three nodes are cut off. What is left to them may be had after an answer, and not a nanosecond later. */
+static void test_the_held_share_of_silent_nodes_is_waited_for(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 1000, .period_ns = SECOND};
+    const weir_policy policy = patient_policy_of(&limit);
+    struct nodes n;
+    nodes_start(&n, &policy, 1);
+    ask_all(&n, 3000, (const uint64_t[NODES]){10, 10, 10});
+    for (int i = 1; i < NODES; i++) {
+        loopback_transport_set_cut(n.node[i].w->fleet->transport, true);
+    }
+    ask_all(&n, 2000, (const uint64_t[NODES]){10, 10, 10});
+    const struct sync_full *sync = sync_of(&n.node[0].w->limiter.process.syncs, cell_of(&n.node[0]));
+    assert_true((load_relaxed(&sync->allowance.level) & PRESUMED_HELD) != 0);
+    assert_int_equal(load_relaxed(&sync->allowance.remote_rate), 0);
+    unsigned denied = 0;
+    for (unsigned ms = 0; ms < SECOND / MILLISECOND; ms += STEP_MS) {
+        (void) ask(&n.node[0], 10);
+        const weir_verdict v = look(&n.node[0]);
+        denied += !v.allowed;
+        assert_true(v.allowed || v.retry_after_ns > 1);
+        pass(&n, STEP_MS);
+    }
+    assert_int_not_equal(denied, 0);
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_an_outage_denied_is_told_of_the_window_before_as_well),
         cmocka_unit_test(test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval),
         cmocka_unit_test(test_the_part_of_a_node_that_fell_silent_becomes_free),
+        cmocka_unit_test(test_the_held_share_of_silent_nodes_is_waited_for),
     };
     return cmocka_run_group_tests_name("unit/fleet/demand", tests, NULL, NULL);
 }
