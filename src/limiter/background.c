@@ -122,6 +122,8 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet->sync_calls.served);
+        /* A child that was forked before may join after the last process has begun to leave: the node stays then. */
+        w->fleet->leaves = w->leaves_last && load_relaxed(&limiter->shared->joined_count) == 0;
         fleet_step(w->fleet, now_ns, w->asleep, ready);
         key_overrides_take(w);
         if (load_relaxed(&w->fleet->sync_calls.served) != served) {

@@ -307,7 +307,7 @@ static void detach_all(weir *w)
 static void report_last(weir *w)
 {
     if (w->has_fleet) {
-        w->fleet->leaves = true;
+        w->leaves_last = true;
         (void) background_sync_here(w, w->options.redis_timeout_ms, true);
     }
 }

@@ -38,6 +38,7 @@ struct weir {
     struct record_forms forms;
     bool has_fleet;
     bool leads;                               /* this process does the background work, as far as it knows */
+    bool leaves_last;                         /* this process closes, and no other one was joined when it began */
     struct transport *transport;              /* NULL: there is no fleet, or another process leads */
     struct transport_config transport_config; /* of a shared weir, to open a transport anew; its strings are its own */
     weir_options options; /* every default filled in; its strings are NULL once weir_open has returned */

@@ -249,6 +249,39 @@ static void test_the_last_process_out_tells_the_rest(void **state)
     server_stop(&server);
 }
 
+/* A daemon's parent forks, and closes before the child has joined: it was the last one, and the child is the next. */
+static void test_a_node_that_is_joined_after_all_have_left_is_live(void **state)
+{
+    (void) state;
+    need_server();
+    struct server server;
+    server_start(&server);
+    memset((void *) board, 0, sizeof(*board));
+    weir *w = open_shared(&server);
+    sync_all(w);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (load_acquire(&board->stop) == 0) {
+            nap_ms(1);
+        }
+        weir_stats stats = {.live_nodes = 0};
+        int result = weir_join(w, NULL) == 0 && weir_sync(w, 15000) == 0 && weir_sync(w, 15000) == 0 ? 0 : 1;
+        weir_get_stats(w, &stats);
+        result = result == 0 && stats.live_nodes != 1 ? 2 : result;
+        result = result == 0 && server_number(&server, "ZCOUNT weir:nodes 0 %s", "(inf") != 1 ? 3 : result;
+        weir_close(w);
+        result = result == 0 && server_number(&server, "ZCOUNT weir:nodes 0 %s", "(inf") != 0 ? 4 : result;
+        _exit(result);
+    }
+    weir_close(w);
+    assert_int_equal(server_number(&server, "ZCOUNT weir:nodes 0 %s", "(inf"), 0);
+    store_release(&board->stop, 1);
+    expect_good(child);
+    server_stop(&server);
+}
+
 int main(void)
 {
 #ifdef COMPILER_THREAD_SANITIZER
@@ -263,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_sums_in_redis_are_what_all_processes_admitted),
         cmocka_unit_test(test_sums_are_whole_when_another_process_leads),
         cmocka_unit_test(test_the_last_process_out_tells_the_rest),
+        cmocka_unit_test(test_a_node_that_is_joined_after_all_have_left_is_live),
     };
     return cmocka_run_group_tests_name("redis/processes", tests, NULL, NULL);
 }
