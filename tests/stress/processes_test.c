@@ -18,6 +18,7 @@
 #include "base/atomics.h"
 #include "base/barrier.h"
 #include "base/compiler.h"
+#include "base/numbers.h"
 #include "limiter/background.h"
 #include "limiter/leader.h"
 #include "limiter/weir_private.h"
@@ -30,6 +31,7 @@
 #define CHILDREN    8
 #define THREADS     2
 #define PATIENCE_NS (60 * SECOND)
+#define LIMIT_MOST  2000000
 
 /* What the processes tell each other; in memory that they share. */
 struct board {
@@ -98,7 +100,7 @@ static void run_children(weir *w, size_t count, int (*run)(weir *w, size_t numbe
 
 /* A race of all threads of all children for the key "k" of the policy "p". */
 struct race {
-    uint64_t limit, requests; /* in all: each thread makes its part */
+    uint64_t requests; /* in all: each thread makes its part */
     uint64_t cost;
 };
 
@@ -136,14 +138,15 @@ static int race_child(weir *w, size_t number)
     return 0;
 }
 
-static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET,
-                                            WEIR_SLIDING_LOG};
+static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET, WEIR_SLIDING_LOG,
+                                            WEIR_LEAKY_BUCKET};
 
 /* A weir with a limit that is not refilled within the test. */
 static weir *open_for_race(weir_algorithm algorithm, uint64_t limit)
 {
     weir *w = open_shared(16, NULL);
-    const weir_limit one = {.algorithm = algorithm, .limit = limit, .period_ns = 300 * 24 * HOUR};
+    weir_limit one = {.algorithm = algorithm, .limit = limit, .period_ns = 300 * 24 * HOUR};
+    one.delay = algorithm == WEIR_LEAKY_BUCKET ? limit : 0; /* the whole burst passes at once */
     (void) set_one_policy(w, &one, 1, WEIR_SCOPE_PROCESS);
     return w;
 }
@@ -151,14 +154,14 @@ static weir *open_for_race(weir_algorithm algorithm, uint64_t limit)
 static void test_processes_admit_one_limit_together(void **state)
 {
     (void) state;
-    static const uint64_t limits[] = {1, 7, 100, 10000, 300000};
+    static const uint64_t limits[] = {1, 7, 100, 10000, 300000, LIMIT_MOST};
     for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
         for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
             if (algorithms[a] == WEIR_SLIDING_LOG && limits[i] > 10000) {
                 continue;
             }
             weir *w = open_for_race(algorithms[a], limits[i]);
-            race = (struct race){.limit = limits[i], .requests = 2 * limits[i] + 200, .cost = 1};
+            race = (struct race){.requests = 2 * limits[i] + 200, .cost = 1};
             run_children(w, CHILDREN, race_child);
             /* A request that was under way when a grant was taken back may be late: one a thread. */
             assert_in_range(load_relaxed(&board->allowed), limits[i], limits[i] + CHILDREN * THREADS);
@@ -170,18 +173,54 @@ static void test_processes_admit_one_limit_together(void **state)
 static void test_a_burst_of_exactly_the_limit_passes_whole(void **state)
 {
     (void) state;
-    static const uint64_t limits[] = {1, 16, 1000, 200000};
+    static const uint64_t limits[] = {1, 16, 1000, 200000, LIMIT_MOST};
     for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
         for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
             if (algorithms[a] == WEIR_SLIDING_LOG && limits[i] > 10000) {
                 continue;
             }
             weir *w = open_for_race(algorithms[a], limits[i]);
-            race = (struct race){.limit = limits[i], .requests = limits[i], .cost = 1};
+            race = (struct race){.requests = limits[i], .cost = 1};
             run_children(w, CHILDREN, race_child);
             assert_int_equal(load_relaxed(&board->allowed), limits[i]);
             weir_close(w);
         }
+    }
+}
+
+#define DRAWS     20
+#define COST_MOST 5
+
+/* A whole number up to `most`, each order of magnitude as likely as another. */
+static uint64_t draw(uint64_t *rng, uint64_t most)
+{
+    uint64_t below = most;
+    for (uint64_t halvings = random_below(rng, 21); halvings > 0 && below > 1; halvings--) {
+        below /= 2;
+    }
+    return 1 + random_below(rng, below);
+}
+
+static void test_drawn_limits_hold_for_processes_together(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        const weir_algorithm algorithm = algorithms[i % (sizeof(algorithms) / sizeof(algorithms[0]))];
+        const uint64_t most = algorithm == WEIR_SLIDING_LOG ? WEIR_MAX_LOG_UNITS : LIMIT_MOST;
+        const uint64_t cost = 1 + random_below(&rng, COST_MOST);
+        const uint64_t limit = max_u64(draw(&rng, most) / cost, 1) * cost;
+        const bool exact = random_below(&rng, 2) == 0;
+        weir *w = open_for_race(algorithm, limit);
+        race = (struct race){.requests = exact ? limit / cost : 2 * limit / cost + 200, .cost = cost};
+        run_children(w, CHILDREN, race_child);
+        const uint64_t allowed = load_relaxed(&board->allowed);
+        if (allowed < limit || allowed > limit + CHILDREN * THREADS * cost) {
+            fail_msg("algorithm %d, limit %llu, requests %llu of cost %llu: %llu admitted", (int) algorithm,
+                     (unsigned long long) limit, (unsigned long long) race.requests, (unsigned long long) cost,
+                     (unsigned long long) allowed);
+        }
+        weir_close(w);
     }
 }
 
@@ -658,6 +697,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes_admit_one_limit_together),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole),
+        cmocka_unit_test(test_drawn_limits_hold_for_processes_together),
         cmocka_unit_test(test_a_change_of_policies_is_one_for_all),
         cmocka_unit_test(test_what_cannot_join_is_told_why),
         cmocka_unit_test(test_a_thread_that_ends_gives_back_its_own_handle),
@@ -669,7 +709,7 @@ int main(void)
     };
 #ifdef COMPILER_THREAD_SANITIZER
     /* Its sixteen-byte exchange takes a lock of the process, so it is no exchange between two processes. */
-    const struct CMUnitTest without_exchanges[] = {tests[2], tests[3], tests[4]};
+    const struct CMUnitTest without_exchanges[] = {tests[3], tests[4], tests[5]};
     return cmocka_run_group_tests_name("stress/processes", without_exchanges, NULL, NULL);
 #else
     return cmocka_run_group_tests_name("stress/processes", tests, NULL, NULL);
