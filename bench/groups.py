@@ -249,6 +249,16 @@ def measure_idle(run, figures):
         figures.read_lines(run.output(program, REPETITIONS, seconds, url))
 
 
+def measure_processes(run, figures):
+    figures.read_lines(run.output(run.program("bench", "weir-processes"), REPETITIONS, run.seconds(0.5, 0.04)))
+
+
+def processes_baseline(name, figures):
+    """Sharing is held against not sharing, two processes against one in a weir of its kind."""
+    kind = name.removeprefix("processes/").removeprefix("two_")
+    return f"processes/{kind}" if "two_" in name else "processes/unshared"
+
+
 def measure_gateway(run, figures):
     run.program("apps", "gateway", "weir-gateway")
     runs = REPETITIONS if run.scale == 1 else 2
@@ -286,6 +296,10 @@ GROUPS = (
                "its limit. `many/N`: N addresses at random, by `weir_check_all`; `burst/N`: by `weir_check_all_burst`, 32 "
                "at once.", lambda name, figures: "prefixes/hot"),
     benchmarks("threads", "Time of one check on each of so many threads at once.", alone),
+    Group("processes", "A hot key checked by processes, each on a processor of its own: `unshared` and `shared` by one process, "
+          "in a weir that is not shared and in one that is; `two_shared` by two processes on one key of the shared weir; "
+          "`two_unshared` by two, each in a weir of its own, which shows what the machine does to any two. Turns of 10 ms "
+          "alternate.", measure_processes, processes_baseline, paired=True),
     benchmarks("limits", "A hot key under so many limits.", lambda name, figures: "limits/1"),
     benchmarks("call", "The public calls on hot keys; `check_all/N` of N keys, the nth under n limits.",
                lambda name, figures: "call/check"),
