@@ -367,7 +367,8 @@ WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *erro
  * A process may end without weir_close, or be killed at any instruction. Another joined process then takes over the
  * background work within 100 ms, frees the dead process's locks and places, and charges what the dead process admitted.
  * Lost are the requests that its threads were deciding. A process that is stopped within a call, by a debugger or a
- * signal, delays repairs and calls for those keys until the process goes on: docs/decisions/022-joined-processes.md.
+ * signal, delays repairs and calls for those keys until the process goes on. The page docs/processes.md says more, for
+ * each kind of server.
  *
  * Returns 0 when the child is joined. -EINVAL: `w` is not shared, or this process has joined already.
  * -ENOSPC: max_processes are joined. The child may call again later.
