@@ -98,6 +98,10 @@ static uint64_t refund_bucket(struct process *process, uint32_t at, const struct
         refund = (struct refund){.units = most, .current_max = UINT64_MAX, .previous_max = UINT64_MAX};
         next = rule_refund(rule, state, now_ns, &refund);
     } while (refund.refunded != 0 && !dwcas_swap(&cell->state, &value, cell_value(next, value)));
+    if (scope == REFUND_RESET && ledger != NULL) {
+        /* Units that were served in part took more time than they are worth. */
+        refund.refunded = min_u64(refund.refunded, sync_state_bucket_units(process, at, next));
+    }
     if (refund.refunded != 0 && ledger != NULL) {
         allowance_refund(process, at, rule, refund.refunded);
         (void) add_release(&ledger->refunds[0], refund.refunded); /* [A1] */
@@ -118,7 +122,7 @@ static uint64_t refund_window(struct process *process, uint32_t at, const struct
         uint64_t into_ns;
         refund = (struct refund){.units = units, .current_max = UINT64_MAX, .previous_max = UINT64_MAX};
         state = window_roll(rule, cell_state(value), now_ns, &into_ns);
-        if (scope != REFUND_ALL) {
+        if (scope < REFUND_ALL) {
             local_counts(process, at, ledger != NULL, state, &refund.current_max, &refund.previous_max);
         }
         if (scope == REFUND_NOW) {

@@ -13,7 +13,8 @@ struct process;
 enum refund_scope {
     REFUND_NOW,   /* local units of the present window; of a bucket, what it owes now */
     REFUND_LOCAL, /* and local units of the window before */
-    REFUND_ALL    /* and remote ones */
+    REFUND_ALL,   /* and remote ones */
+    REFUND_RESET  /* all that the state owes; as refunded count at most the units that the fleet's record holds */
 };
 
 /* Refunds up to `units` of one pinned cell. Returns how many. */

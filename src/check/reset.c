@@ -28,7 +28,7 @@ static void empty_cell(struct process *process, uint32_t at, const struct rule *
     switch (rule_kind(rule)) {
     case RULE_WINDOW:
     case RULE_BUCKET:
-        (void) refund_cell(process, at, rule, UINT64_MAX, now_ns, REFUND_ALL);
+        (void) refund_cell(process, at, rule, UINT64_MAX, now_ns, REFUND_RESET);
         break;
     case RULE_HISTORY:
         history_store_lock(process, at);

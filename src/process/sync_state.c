@@ -168,6 +168,23 @@ struct merged_counts sync_state_merged(const struct process *process, uint32_t c
         .acked = sync == NULL ? now->acked : 0};
 }
 
+uint64_t sync_state_bucket_units(const struct process *process, uint32_t cell, struct state state)
+{
+    const struct sync_full *sync = sync_of(&process->syncs, cell);
+    struct sync_counts room[2];
+    if (sync == NULL) {
+        expand_counts(process, cell, &room[0], &room[1]);
+    }
+    const struct sync_counts *now = sync != NULL ? &sync->now : &room[0];
+    if (load_relaxed(&now->restored) != 0) {
+        return UINT64_MAX;
+    }
+    /* Modulo 2^44, as the total: a node may have refunded more than it admitted, and then others have less. */
+    const uint64_t admitted = bucket_total(state) + load_relaxed(&now->remote);
+    const uint64_t refunds = load_relaxed(&refund_ledger_of(process, cell)->refunds[0]);
+    return (admitted - refunds - load_relaxed(&now->remote_refunds)) & BUCKET_TOTAL_MASK;
+}
+
 /*
  * Of a bucket that is served in part: computes the tat that the fleet knows. The result is exact if all units since the
  * last report were charged without a pause between them. Else it is too early, which is harmless: of two tats Redis

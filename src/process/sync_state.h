@@ -256,6 +256,13 @@ struct merged_counts {
 
 struct merged_counts sync_state_merged(const struct process *process, uint32_t cell);
 
+/*
+ * The units that the fleet's record of a bucket holds once all is reported, as far as this process knows: local and
+ * remote ones, less refunds. UINT64_MAX: not known, because the state has units of an evicted key that came back. The
+ * cell is pinned.
+ */
+uint64_t sync_state_bucket_units(const struct process *process, uint32_t cell, struct state state);
+
 /* The name of a pinned or locked cell's key. */
 struct key_name compact_key(const struct process *process, uint32_t cell);
 

@@ -499,6 +499,33 @@ static void test_units_used_between_a_reset_and_its_telling_stay(void **state)
     nodes_stop(&n);
 }
 
+/* In an outage a bucket is served in part: a unit takes the time of as many units as there are nodes. */
+static void test_a_reset_of_what_was_served_in_part_gives_back_each_unit_once(void **state)
+{
+    weir_limit limit = *(const weir_limit *) *state;
+    limit.limit = 2 * LIMIT;
+    limit.delay = limit.delay != 0 ? limit.limit : 0;
+    struct nodes n;
+    const weir_policy policy = policy_of(&limit);
+    nodes_start(&n, &policy, 1);
+    use_on_all(&n, 10);
+    hear(&n);
+    pass(&n, SCAN_MS); /* all units are reported, and each node has about a third of the demand */
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    loopback_fleet_set_down(n.fleet, true);
+    pass(&n, 1000);
+    assert_int_equal(look(&n.node[1]).basis, WEIR_BASIS_OUTAGE);
+    assert_int_equal(ask(&n.node[1], 50), 50);
+    assert_int_equal(weir_reset(n.node[1].w, &n.node[1].key), -ENOTCONN);
+    pass(&n, 100);
+    assert_int_equal(ask(&n.node[1], 20), 20);
+    loopback_fleet_set_down(n.fleet, false);
+    pass(&n, RETURN_MS);
+    /* What the reset keeps of a bucket is rounded up, and served in part it may be taken for some units more. */
+    assert_in_range(fleet_sum(&n), 20, 20 + NODES);
+    nodes_stop(&n);
+}
+
 static void test_a_reset_that_a_round_tells_of_twice_is_one_reset(void **state)
 {
     const weir_limit *kind = *state;
@@ -671,6 +698,7 @@ int main(void)
         OVER_ALL(test_a_reset_survives_lost_answers_and_a_fleet_that_forgets, kinds),
         OVER_ALL(test_a_reset_while_the_fleet_is_down_is_told_when_it_is_back, kinds),
         OVER_ALL(test_units_used_between_a_reset_and_its_telling_stay, kinds),
+        OVER_ALL(test_a_reset_of_what_was_served_in_part_gives_back_each_unit_once, kinds),
         OVER_ALL(test_a_reset_that_a_round_tells_of_twice_is_one_reset, kinds),
         OVER_WINDOWS(test_a_reset_that_is_told_late_is_none_of_a_window_that_began_after_it, kinds),
         OVER_WINDOWS(test_a_reset_lasts_until_both_windows_are_answered, kinds),
