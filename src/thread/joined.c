@@ -61,7 +61,7 @@ static bool read_stat(pid_t pid, struct process_stat *out)
     return true;
 }
 
-/* Counts anew, as count_threads() of thread.c does, and returns the count. */
+/* Counts anew, as thread_count() does, and returns the count. */
 static uint32_t count_joined(struct limiter *limiter)
 {
     uint32_t last = UINT32_MAX;

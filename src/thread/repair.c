@@ -114,6 +114,7 @@ static void free_places(struct repair *r)
             thread_free(t);
         }
     }
+    thread_count(limiter); /* a process may have died between a free handle and the count */
     for (uint32_t process = 0; process < limiter->max_processes; process++) {
         if (r->dead[process]) {
             rcu_halt_forget_lanes(limiter, process);

@@ -35,7 +35,7 @@ static uint32_t attached_count(const struct limiter *limiter)
  * Handles are counted anew, not one more or less: a process may die between two stores. Of several callers, the last
  * one that stores a count looks again after its store.
  */
-static void count_threads(struct limiter *limiter)
+void thread_count(struct limiter *limiter)
 {
     uint32_t count;
     do {
@@ -59,7 +59,7 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
         uint64_t free = HANDLE_FREE;
         if (cas_seq_cst(&t->shared->owner, &free, owner_word(limiter, owner))) {
             policy_snapshot_drop(t);
-            count_threads(limiter);
+            thread_count(limiter);
             return t;
         }
     }
@@ -76,7 +76,7 @@ static bool is_attached(const struct weir_thread *t, uint64_t owner)
 void thread_free(struct weir_thread *t)
 {
     store_release(&t->shared->owner, HANDLE_FREE); /* pairs with the exchange of thread_attach() */
-    count_threads(t->limiter);
+    thread_count(t->limiter);
 }
 
 /* Detaches a handle whose owner this thread has set to HANDLE_LEAVING. */

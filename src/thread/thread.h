@@ -110,6 +110,8 @@ void thread_detach(struct weir_thread *t);
 void thread_detach_bound(struct weir_thread *t, uint64_t token);
 /* Frees a handle whose slots are free: the owner's, by HANDLE_LEAVING, or of a process that has died. */
 void thread_free(struct weir_thread *t);
+/* Sets the number of attached handles (tick_line.thread_count). Also where a process died as it did so. */
+void thread_count(struct limiter *limiter);
 /* Binds a handle to no thread. */
 void thread_unbind(struct weir_thread *t);
 
