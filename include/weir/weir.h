@@ -475,7 +475,8 @@ WEIR_API const weir_key_form *weir_address_form(unsigned ipv6_prefix);
  * Gives the keys of a policy and its tiers a form, in the present set and in later ones. `policy` is the name before
  * the first '/', and need not be in the set. `form` stays the caller's until weir_close; NULL: keys are bytes again.
  * Records in Redis are named by the form. So all nodes must set the same form, before the first check; records under
- * earlier names are left to expire. -EINVAL: the name is malformed, or the form lacks a function; -ENOMEM.
+ * earlier names are left to expire. In a shared weir a form is a process's own, as its functions are: call this before
+ * the others are forked, or in each process. -EINVAL: the name is malformed, or the form lacks a function; -ENOMEM.
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error);

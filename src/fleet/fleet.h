@@ -52,7 +52,7 @@ struct fleet_parts {
     struct process *process;
     struct tick_line *line;
     const weir_clock *clock;
-    const struct record_forms *forms; /* of keys */
+    struct record_forms *forms; /* of keys */
     struct transport *transport;
     weir_log_fn log;
     void *log_arg;

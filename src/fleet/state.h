@@ -48,7 +48,7 @@ struct fleet {
     struct round round;      /* the exchange under way, as the transport sees it */
     struct round_schedule schedule;
     struct round_news news;
-    const struct record_forms *forms;
+    struct record_forms *forms;
     struct report_batch batch;
     struct gather_cursors gather;
     struct full_sync full_sync;

@@ -19,15 +19,6 @@
 #include "policy/validate.h"
 #include "thread/rcu.h"
 
-/* Sets the forms of the keys, for the fleet, by a set that is about to be published. */
-static void forms_follow(weir *w, const struct policy_set *set)
-{
-    for (size_t i = 0; i < set->count; i++) {
-        const struct policy *policy = &set->policies[i];
-        record_set_form(&w->forms, policy->group, policy_names_form(&w->names, policy->base));
-    }
-}
-
 void policies_free(const weir *w, struct policy_set *set)
 {
     if (set != NULL && !shared_policies_has(w->shared_policies, set)) {
@@ -61,7 +52,6 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     overrides = shared_policies_place_overrides(w->shared_policies, overrides, policy_set_overrides(old));
     set = shared_policies_place_set(w->shared_policies, set, old);
     reference_set(&set->overrides, overrides);
-    forms_follow(w, set);
     w->set_in_force = set;
     w->overrides_in_force = overrides;
     reference_set(&w->limiter.process.shared->policies, set); /* [S4] the set, then the epoch */
@@ -176,16 +166,27 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
     return id;
 }
 
+/* Sets the form in force. 0 or -ENOMEM, which is impossible for a policy that has had a form. */
+static int put_form(weir *w, const char *policy, const weir_key_form *form)
+{
+    const int result = policy_names_set_form(&w->names, policy, form);
+    const weir_policy_id group = policy_names_find(&w->names, policy);
+    if (result == 0 && group != WEIR_NO_POLICY) {
+        record_form_changed(&w->forms, group);
+    }
+    return result;
+}
+
 /* weir_set_key_form, under the policy lock. */
 static int set_key_form(weir *w, const char *policy, const weir_key_form *form, weir_error *error)
 {
     const weir_key_form *old = policy_names_form(&w->names, policy);
-    if (policy_names_set_form(&w->names, policy, form) != 0) {
+    if (put_form(w, policy, form) != 0) {
         return error_set(error, -ENOMEM, "out of memory for the form of policy \"%s\"", policy);
     }
     const int result = policies_publish_again(w, error);
     if (result != 0) {
-        (void) policy_names_set_form(&w->names, policy, old);
+        (void) put_form(w, policy, old);
     }
     return result;
 }

@@ -85,6 +85,7 @@ static int identity_init(weir *w)
         w->policy_key_masks[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
     }
     w->names.key_masks = w->policy_key_masks;
+    w->forms.names = &w->names;
     record_hash_init(&w->record_hash, w->options.fleet_secret);
     w->limiter.process.secret = &w->secret;
     w->limiter.process.record_hash = &w->record_hash;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomics.h"
+
 weir_policy_id policy_names_find(const struct policy_names *names, const char *name)
 {
     for (size_t id = 1; id <= names->count; id++) {
@@ -39,33 +41,34 @@ static struct policy_form *find_form(const struct policy_names *names, const cha
 {
     char base[WEIR_MAX_NAME + 1];
     policy_names_group(base, name);
-    for (size_t i = 0; i < names->form_count; i++) {
-        if (strcmp(names->forms[i].policy, base) == 0) {
-            return &names->forms[i];
-        }
+    struct policy_form *found = load_acquire(&names->forms); /* pairs with policy_names_set_form() */
+    while (found != NULL && strcmp(found->policy, base) != 0) {
+        found = found->next;
     }
-    return NULL;
+    return found;
 }
 
 const weir_key_form *policy_names_form(const struct policy_names *names, const char *name)
 {
     const struct policy_form *found = find_form(names, name);
-    return found != NULL ? found->form : NULL;
+    return found != NULL ? load_acquire(&found->form) : NULL; /* pairs with policy_names_set_form() */
 }
 
 int policy_names_set_form(struct policy_names *names, const char *name, const weir_key_form *form)
 {
     struct policy_form *found = find_form(names, name);
-    if (found == NULL) {
-        struct policy_form *more = realloc(names->forms, (names->form_count + 1) * sizeof(*more));
-        if (more == NULL) {
-            return -ENOMEM;
-        }
-        names->forms = more;
-        found = &more[names->form_count++];
-        policy_names_group(found->policy, name);
+    if (found != NULL) {
+        store_release(&found->form, form); /* pairs with policy_names_form(): the form is the caller's memory */
+        return 0;
     }
-    found->form = form;
+    struct policy_form *added = calloc(1, sizeof(*added));
+    if (added == NULL) {
+        return -ENOMEM;
+    }
+    added->next = load_relaxed(&names->forms); /* changed under the lock alone */
+    policy_names_group(added->policy, name);
+    store_relaxed(&added->form, form);
+    store_release(&names->forms, added); /* pairs with find_form() */
     return 0;
 }
 
@@ -84,5 +87,10 @@ size_t policy_names_count_new(const struct policy_names *names, const weir_polic
 
 void policy_names_free(struct policy_names *names)
 {
-    free(names->forms);
+    struct policy_form *form = load_relaxed(&names->forms); /* nobody else has the names */
+    while (form != NULL) {
+        struct policy_form *next = form->next;
+        free(form);
+        form = next;
+    }
 }

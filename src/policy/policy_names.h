@@ -9,27 +9,26 @@
 #include "policy/rate_list.h"
 #include "weir/weir.h"
 
-/* The form of the keys of a policy and its tiers; the policy need not be in a set. */
+/* The form of the keys of a policy and its tiers; the policy need not be in a set. Stays until policy_names_free(). */
 struct policy_form {
+    struct policy_form *next;
     char policy[WEIR_MAX_NAME + 1];
-    const weir_key_form *form;
+    _Atomic(const weir_key_form *) form;
 };
 
-/* The names since weir_open, in the order of their ids. The caller's lock guards all of it.
- */
+/* The names since weir_open, in the order of their ids. The caller's lock guards all of it but the look for a form. */
 struct policy_names {
     size_t count;
     uint64_t set_count;                                   /* compiled so far */
     char names[WEIR_MAX_POLICIES + 1][WEIR_MAX_NAME + 1]; /* [0] is not used */
     struct rate_list *rates;                              /* of each limit; the caller's. NULL: no rate is kept */
     const uint64_t *key_masks; /* by id: xor that keeps the hashes of different policies apart; the caller's */
-    struct policy_form *forms; /* of keys */
-    size_t form_count;
+    _Atomic(struct policy_form *) forms; /* of keys: this process's, as forms are functions */
 };
 
 void policy_names_free(struct policy_names *names);
 
-/* The form of the keys of this policy; NULL: bytes. */
+/* The form of the keys of this policy; NULL: bytes. Threads: any, without the lock. */
 const weir_key_form *policy_names_form(const struct policy_names *names, const char *name);
 
 /* Sets the form of a policy's keys. 0 or -ENOMEM. */

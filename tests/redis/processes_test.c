@@ -3,7 +3,8 @@
  * Processes that share one weir are one node of the fleet, whichever of them leads: after quiet, the sums in a real
  * Redis are what all of them admitted, to the unit.
  *
- * Guards: src/limiter/leader.c, src/limiter/join.c, src/limiter/background.c, src/fleet/fleet.c
+ * Guards: src/limiter/leader.c, src/limiter/join.c, src/limiter/background.c, src/fleet/fleet.c,
+ * src/fleet/keys/record.c
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -282,6 +283,35 @@ static void test_a_node_that_is_joined_after_all_have_left_is_live(void **state)
     server_stop(&server);
 }
 
+/* A child sets policies, and the opener leads: the opener names records by its own forms. */
+static void test_a_leader_knows_the_forms_of_policies_that_another_process_sets(void **state)
+{
+    (void) state;
+    need_server();
+    struct server server;
+    server_start(&server);
+    weir *w = open_shared(&server);
+    assert_int_equal(weir_set_key_form(w, "late", weir_address_form(64), NULL), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const weir_policy late = {.name = "late", .limits = limits, .limit_count = 1};
+        int result = weir_join(w, NULL) == 0 && weir_set_policies(w, &late, 1, NULL) == 0 ? 0 : 1;
+        const unsigned char address[] = {198, 51, 100, 7};
+        const weir_key key = weir_make_key(w, weir_find_policy(w, "late"), address, sizeof(address));
+        weir_thread *t = weir_attach(w); /* weir_close detaches it */
+        result = result == 0 && !weir_check(t, &key, 3, NULL) ? 2 : result;
+        weir_close(w); /* the opener leads to the end */
+        _exit(result);
+    }
+    expect_good(child);
+    sync_all(w);
+    assert_int_equal(server_sum(&server, "weir:*:late:198.51.100.7*"), 3);
+    weir_close(w);
+    server_stop(&server);
+}
+
 int main(void)
 {
 #ifdef COMPILER_THREAD_SANITIZER
@@ -297,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_sums_are_whole_when_another_process_leads),
         cmocka_unit_test(test_the_last_process_out_tells_the_rest),
         cmocka_unit_test(test_a_node_that_is_joined_after_all_have_left_is_live),
+        cmocka_unit_test(test_a_leader_knows_the_forms_of_policies_that_another_process_sets),
     };
     return cmocka_run_group_tests_name("redis/processes", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "base/digits.h"
 #include "base/hash.h"
 #include "fleet/state.h"
+#include "policy/policy_names.h"
 #include "process/key_name.h"
 
 /* Hash tags of records, each written as three hexadecimal digits: enough to spread over a cluster. */
@@ -20,17 +21,40 @@ static char *append(char *to, const char *text)
     return to + length;
 }
 
-void record_set_form(struct record_forms *forms, weir_policy_id group, const weir_key_form *form)
+/* Of keys that are bytes. */
+static const weir_key_form no_form;
+
+/* What `of` has of a group. */
+static const weir_key_form *known_form(const struct record_forms *forms, const char *group_name)
 {
-    store_release(&forms->of[group], form); /* pairs with record_name: the form is the caller's memory */
+    const weir_key_form *form = policy_names_form(forms->names, group_name);
+    return form != NULL ? form : &no_form;
+}
+
+void record_form_changed(struct record_forms *forms, weir_policy_id group)
+{
+    /* Pairs with form_of(): the form is the caller's memory. */
+    store_release(&forms->of[group], known_form(forms, forms->names->names[group]));
+}
+
+/* The form of a policy's keys; NULL: bytes. */
+static const weir_key_form *form_of(struct record_forms *forms, const struct policy *policy)
+{
+    const weir_key_form *form = load_acquire(&forms->of[policy->group]); /* pairs with record_form_changed() */
+    if (form == NULL) {
+        const weir_key_form *found = known_form(forms, policy->base);
+        if (cas_acquire(&forms->of[policy->group], &form, found)) {
+            form = found; /* else `form` is what has been set meanwhile */
+        }
+    }
+    return form != &no_form ? form : NULL;
 }
 
 size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
                    const struct policy_limit *limit, const struct key_name *kept)
 {
     char key[KEY_NAME_TEXT_SIZE];
-    /* Acquire: pairs with record_set_form. */
-    (void) key_name_write(key, kept, load_acquire(&fleet->forms->of[policy->group]));
+    (void) key_name_write(key, kept, form_of(fleet->forms, policy));
     /* All records of a key share a cluster slot: its hash tag is of the policy and the key, not of limit and window. */
     char partition[WEIR_MAX_NAME + sizeof(key) + 2];
     const char *const end = append(append(append(partition, policy->base), ":"), key);

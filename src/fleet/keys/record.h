@@ -10,14 +10,19 @@
 #include "process/sync_state.h"
 #include "transport/transport.h"
 
-/* The forms of keys in names of records: the keys of a policy and of its tiers have one form. */
+/*
+ * The forms of keys in names of records: the keys of a policy and of its tiers have one form. Policies may come from
+ * another process that shares the weir. So a form is looked for when a record is named for the first time.
+ */
 struct record_forms {
-    _Atomic(const weir_key_form *) of[WEIR_MAX_POLICIES + 1]; /* by the group's id; NULL: bytes */
+    const struct policy_names *names;
+    _Atomic(const weir_key_form *) of[WEIR_MAX_POLICIES + 1]; /* by the group's id; NULL: not looked for yet */
 };
 
 struct key_name;
 struct policy;
 struct policy_limit;
+struct policy_names;
 struct report;
 struct fleet;
 struct report_source;
@@ -29,8 +34,8 @@ struct report_source;
 size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], const struct policy *policy,
                    const struct policy_limit *limit, const struct key_name *key);
 
-/* Sets the form of the keys of a group, from the next name on. Threads: any, under one lock. */
-void record_set_form(struct record_forms *forms, weir_policy_id group, const weir_key_form *form);
+/* The form of the keys of a group has changed; follows from the next name on. Threads: any, under one lock. */
+void record_form_changed(struct record_forms *forms, weir_policy_id group);
 
 /* Writes the name of the record beside that of a sliding log, of the same partition: '?' follows the label. */
 void record_demand_name(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
