@@ -3,6 +3,9 @@
  * A process that uses a shared weir is killed at any instruction of its calls: afterwards no lock is held, no cell is
  * held by nobody, and each unit that passed is counted once.
  *
+ * What a dead process leaves differs from one store to the next alone. So half of the deaths are at an instruction that
+ * has changed what processes share.
+ *
  * Guards: src/thread/repair.c, src/thread/settling.c, src/thread/slot_account.h, src/thread/rcu.c,
  * src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/process/mend.c, src/base/buddy.c, src/process/history_store.c,
  * src/process/insert.c, src/base/spin.h
@@ -22,14 +25,17 @@
 #include "base/compiler.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
+#include "support/watch.h"
 #include "thread/joined.h"
 #include "thread/repair.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
 #include "thread/tick.h"
 
-#define KEYS               1600
-#define FIRST_INSTRUCTIONS 6000 /* of what `first` does: within its calls, or after them */
+#define KEYS          1600
+#define WATCHED_KEYS  4   /* those that the scenarios check */
+#define FIRST_CHANGES 100 /* of what `first` does: within its calls, or after them */
+#define MANY          (UINT64_C(1) << 40)
 
 /* What a child says, in memory that it shares with this process: before and after each call. */
 struct board {
@@ -37,6 +43,7 @@ struct board {
 };
 
 static struct board *board;
+static struct watch watch;
 
 /* What is done to a weir. The keys of the policy "p" are numbers. */
 struct scenario {
@@ -240,10 +247,71 @@ static pid_t start_child(weir *w, const struct scenario *scenario)
     return child;
 }
 
-/* Steps a child so many instructions. Returns how many were left when the child was done. */
-static uint64_t step(pid_t child, uint64_t instructions)
+/* When a child is killed: after so many instructions, or after so many changes of what is watched. */
+struct moment {
+    uint64_t instructions, changes;
+};
+
+/* The hash of a key in the table, for one of the policy's limits. */
+static uint64_t table_hash(const weir *w, uint64_t name, size_t limit)
 {
-    while (instructions > 0) {
+    const struct policy_set *set = process_policies(&w->limiter.process);
+    const struct policy *policy = policy_set_by_id(set, weir_find_policy(w, "p"));
+    return key_of(w, name).hash ^ policy->group_key_mask ^ policy->limits[limit].limit_hash;
+}
+
+/* Watches where a hash has its cell, or will have it. */
+static void watch_sets(const struct table *table, uint64_t hash)
+{
+    const size_t sets[] = {table_first_set(table, hash) * SET_CELLS, table_other_set(table, hash)};
+    for (size_t i = 0; i < 2; i++) {
+        watch_add(&watch, &table->cells[sets[i]], SET_CELLS * sizeof(*table->cells));
+        watch_add(&watch, &table->metas[sets[i]], SET_CELLS * sizeof(*table->metas));
+        watch_add(&watch, &table->guards[sets[i] / SET_CELLS], sizeof(*table->guards));
+    }
+}
+
+/* Watches the log of a hash, where there is one. */
+static void watch_log(struct process *process, uint64_t hash)
+{
+    const uint32_t at = table_find(&process->table, hash);
+    if (at != TABLE_NONE && cell_meta_is(&process->table.metas[at], CELL_HISTORY)) {
+        watch_add(&watch, &process->histories.places[at], sizeof(*process->histories.places));
+        const struct history *history = history_store_get(process, at);
+        if (history != NULL) {
+            watch_add(&watch, history, sizeof(*history));
+        }
+    }
+}
+
+/* Watches what the calls for the first keys change: in the table, the logs, and the slots of two threads. */
+static void watch_calls(weir *w, const struct scenario *scenario)
+{
+    struct limiter *limiter = &w->limiter;
+    watch_clear(&watch);
+    watch_add(&watch, limiter->joined, limiter->max_processes * sizeof(*limiter->joined));
+    watch_add(&watch, limiter->process.histories.shared, sizeof(*limiter->process.histories.shared));
+    watch_add(&watch, &limiter->process.shared->oversized, sizeof(limiter->process.shared->oversized));
+    for (uint64_t name = 0; name < WATCHED_KEYS; name++) {
+        for (size_t limit = 0; limit < scenario->limit_count; limit++) {
+            const uint64_t hash = table_hash(w, name, limit);
+            watch_sets(&limiter->process.table, hash);
+            watch_log(&limiter->process, hash);
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct weir_thread *t = &limiter->threads[i];
+            const size_t slots = slot_set(t, key_of(w, name).hash);
+            watch_add(&watch, &t->accounts[slots], SLOT_WAYS * sizeof(*t->accounts));
+            watch_add(&watch, &t->slots[slots], SLOT_WAYS * sizeof(*t->slots));
+        }
+    }
+}
+
+/* Steps a child up to a moment. Returns what was left of it when the child was done. */
+static struct moment step(weir *w, const struct scenario *scenario, pid_t child, struct moment moment)
+{
+    watch_calls(w, scenario);
+    while (moment.instructions > 0 && moment.changes > 0) {
         int status = 0;
         assert_int_equal(ptrace(PTRACE_SINGLESTEP, child, NULL, NULL), 0);
         assert_int_equal(waitpid(child, &status, 0), child);
@@ -251,9 +319,10 @@ static uint64_t step(pid_t child, uint64_t instructions)
         if (WSTOPSIG(status) != SIGTRAP) {
             break;
         }
-        instructions--;
+        moment.instructions--;
+        moment.changes -= watch_changed(&watch);
     }
-    return instructions;
+    return moment;
 }
 
 /* What the slots account for of a cell. */
@@ -328,18 +397,18 @@ static void expect_left(weir *w, weir_thread *own, const struct scenario *scenar
     }
 }
 
-/* Runs a child up to one instruction, and kills the child. Returns how many were left when it had ended. */
-static uint64_t run_and_kill(weir *w, const struct scenario *scenario, uint64_t instructions)
+/* Runs a child up to a moment, and kills the child. Returns what was left of the moment. */
+static struct moment run_and_kill(weir *w, const struct scenario *scenario, struct moment moment)
 {
     const pid_t child = start_child(w, scenario);
-    const uint64_t left = step(child, instructions);
+    const struct moment left = step(w, scenario, child, moment);
     (void) kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
     return left;
 }
 
-/* Runs a scenario up to one instruction. Returns how many were left when it had ended. */
-static uint64_t kill_after(const struct scenario *scenario, uint64_t instructions, uint64_t *random)
+/* Runs a scenario up to a moment. Returns what was left of the moment when it had ended. */
+static struct moment kill_at(const struct scenario *scenario, struct moment moment, uint64_t *random)
 {
     memset((void *) board, 0, sizeof(*board));
     weir *w = open_for(scenario);
@@ -351,11 +420,11 @@ static uint64_t kill_after(const struct scenario *scenario, uint64_t instruction
         struct scenario first = *scenario;
         first.prepare = warm_up;
         first.run = scenario->first;
-        (void) run_and_kill(w, &first, random_below(random, FIRST_INSTRUCTIONS));
+        (void) run_and_kill(w, &first, (struct moment){MANY, random_below(random, FIRST_CHANGES)});
     }
-    const uint64_t left = run_and_kill(w, scenario, instructions);
+    const struct moment left = run_and_kill(w, scenario, moment);
     repair_all(&w->limiter);
-    const uint64_t stepped = instructions - left;
+    const uint64_t stepped = moment.instructions - left.instructions;
     expect_sound(w, scenario->name, stepped);
     const bool full = scenario->max_keys < KEYS; /* some keys have been evicted */
     for (uint64_t name = 0; name < 100 && !full; name++) {
@@ -370,8 +439,8 @@ static uint64_t kill_after(const struct scenario *scenario, uint64_t instruction
     return left;
 }
 
-/* So many instructions of each scenario: as many as an environment variable says, else a few. */
-static uint64_t instructions_to_try(void)
+/* So many deaths in each scenario: as many as an environment variable says, else a few. */
+static uint64_t deaths_to_try(void)
 {
     const char *text = getenv("WEIR_DEATHS");
     return text != NULL ? strtoull(text, NULL, 10) : 4;
@@ -387,12 +456,15 @@ static void test_a_process_may_die_at_any_instruction(void **state)
         if (only != NULL && strstr(scenario->name, only) == NULL) {
             continue;
         }
-        const uint64_t most = UINT64_C(1) << 40;
-        const uint64_t all = most - kill_after(scenario, most, &random);
-        for (uint64_t tried = 0; tried < instructions_to_try(); tried++) {
-            (void) kill_after(scenario, random_below(&random, all), &random);
+        const struct moment left = kill_at(scenario, (struct moment){MANY, MANY}, &random);
+        const struct moment all = {MANY - left.instructions, MANY - left.changes};
+        for (uint64_t tried = 0; tried < deaths_to_try(); tried++) {
+            const struct moment any = {random_below(&random, all.instructions), MANY};
+            const struct moment change = {MANY, random_below(&random, all.changes + 1)};
+            (void) kill_at(scenario, tried % 2 == 0 ? change : any, &random);
         }
-        print_message("# %s: %llu instructions\n", scenario->name, (unsigned long long) all);
+        print_message("# %s: %llu instructions, %llu changes\n", scenario->name, (unsigned long long) all.instructions,
+                      (unsigned long long) all.changes);
     }
 }
 
