@@ -128,6 +128,7 @@ static void merge_history(struct fleet *fleet, const struct merge_target *target
         report_history_merge(fleet, &target->subject, target->report, &target->rule, &told) || fleet->merge.refunded;
     struct publish_input input = input_of(fleet, target, told.remote);
     input.seen = told.seen;
+    input.kept = told.kept;
     publish_history(fleet, &input);
 }
 

@@ -21,7 +21,14 @@ static uint64_t share_of(const struct demand_stats *demand, const struct rule *r
     return muldiv_floor(rule->limit << RATE_BITS, presumed_fraction(demand), FRACTION_WHOLE);
 }
 
-bool presumed_held(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule)
+/* What silent nodes may have used of a log, of which units from before the silence still take a part. */
+static uint64_t free_share_of(const struct demand_stats *demand, const struct rule *rule, uint64_t kept)
+{
+    const uint64_t share = share_of(demand, rule);
+    return muldiv_floor(share, saturating_sub(rule->limit, kept), max_u64(rule->limit, 1));
+}
+
+bool presumed_held(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule, uint64_t kept)
 {
     if (demand->presumed_rate == 0 || rule_kind(rule) != RULE_HISTORY || demand->silent == 0 ||
         fleet->news.peers_resume) {
@@ -31,7 +38,7 @@ bool presumed_held(const struct fleet *fleet, const struct demand_stats *demand,
     const uint64_t silent_ns =
         saturating_sub(fleet->gather.now_ns, saturating_add(fleet->membership.spoken_ns, age_ns));
     const uint64_t span_ns = min_u64(silent_ns, saturating_sub(rule->period_ns, age_ns));
-    return muldiv_floor(demand->presumed_rate, span_ns, NS_PER_S) >= share_of(demand, rule);
+    return muldiv_floor(demand->presumed_rate, span_ns, NS_PER_S) >= free_share_of(demand, rule, kept);
 }
 
 /* Units of a window, from `start_ns` to `end_ns`, that silent nodes are presumed to have used. */
@@ -54,7 +61,6 @@ uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats
     }
     /* What silent nodes used since the other nodes' news is in the estimate, as theirs is. */
     const uint64_t told_ns = saturating_sub(fleet->gather.now_ns, fleet->news.age_ns);
-    const uint64_t period_ago_ns = saturating_sub(fleet->gather.now_ns, rule->period_ns);
     switch (rule_kind(rule)) {
     case RULE_WINDOW: {
         const uint64_t units = presumed_units(fleet, demand, rule, start_ns, told_ns);
@@ -65,13 +71,24 @@ uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats
             presumed_units(fleet, demand, rule, saturating_sub(start_ns, rule->period_ns), min_u64(start_ns, told_ns));
         return presumed_pack(rule->limit, units, before);
     }
-    case RULE_HISTORY:
-        return presumed_units(fleet, demand, rule, period_ago_ns, told_ns) |
-               (presumed_held(fleet, demand, rule) ? PRESUMED_HELD : 0);
+    case RULE_HISTORY: /* presumed_in_log */
     case RULE_BUCKET:
         break; /* a bucket has a level: bucket_level.c */
     }
     return 0;
+}
+
+uint64_t presumed_in_log(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
+                         uint64_t kept)
+{
+    if (demand->presumed_rate == 0) {
+        return 0;
+    }
+    const uint64_t told_ns = saturating_sub(fleet->gather.now_ns, fleet->news.age_ns);
+    const uint64_t period_ago_ns = saturating_sub(fleet->gather.now_ns, rule->period_ns);
+    const uint64_t asked = presumed_units(fleet, demand, rule, period_ago_ns, told_ns);
+    const uint64_t most = (free_share_of(demand, rule, kept) + (UINT64_C(1) << (RATE_BITS - 1))) >> RATE_BITS;
+    return min_u64(asked, most) | (presumed_held(fleet, demand, rule, kept) ? PRESUMED_HELD : 0);
 }
 
 /*

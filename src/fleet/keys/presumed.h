@@ -20,8 +20,15 @@ bool presumed_failed(const struct fleet *fleet, const struct demand_stats *deman
  * any period, whenever its units leave. So the share is held for them, and the estimate is of the other nodes alone. A
  * node that was away itself does not know which nodes are silent.
  */
-bool presumed_held(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule);
-/* Units of silent nodes that count in a window or log now, in the form of allowance.level. */
+bool presumed_held(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
+                   uint64_t kept);
+/*
+ * Units of silent nodes that count in a log now, in the form of allowance.level. `kept`: units from before the silence
+ * that count until the next answer. Nobody has had the room that these still take.
+ */
+uint64_t presumed_in_log(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
+                         uint64_t kept);
+/* Units of silent nodes that count in a window now, in the form of allowance.level. */
 uint64_t presumed_in_window(const struct fleet *fleet, const struct demand_stats *demand, const struct rule *rule,
                             uint64_t start_ns);
 /*

@@ -200,8 +200,7 @@ static void take_level(const struct fleet *fleet, struct work *w)
         break;
     }
     case RULE_HISTORY:
-        w->level =
-            max_u64(presumed_in_window(fleet, &sync->demand, w->in->rule, w->in->start_ns), unaware_units(fleet, w));
+        w->level = max_u64(presumed_in_log(fleet, &sync->demand, w->in->rule, w->in->kept), unaware_units(fleet, w));
         break;
     case RULE_BUCKET:
         level_bucket(fleet, w);
@@ -288,7 +287,7 @@ void publish_answer(struct fleet *fleet, const struct publish_input *input)
         demand->local_seen = min_u64(demand->local_seen, input->seen);
     }
     w.rates = present_rates(fleet, demand);
-    if (presumed_held(fleet, demand, input->rule)) {
+    if (presumed_held(fleet, demand, input->rule, input->kept)) {
         w.rates.remote_rate = saturating_sub(w.rates.remote_rate, demand->presumed_rate);
     }
     w.nodes = membership_nodes(&fleet->membership);

@@ -21,7 +21,7 @@ struct publish_input {
     uint64_t remote;             /* units that the other nodes admitted since the last answer */
     uint64_t start_ns;           /* when the present window began; 0: there are no windows */
     bool with_before;            /* the window before was reported too */
-    uint64_t seen;               /* of a log: see struct history_news */
+    uint64_t seen, kept;         /* of a log: see struct history_news */
 };
 
 /* Of a window or a bucket. */

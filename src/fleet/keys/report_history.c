@@ -191,6 +191,24 @@ static void keep_remote(struct history *history, const struct report *report)
     }
 }
 
+/* Of the units in a log, with these groups of the other nodes, those from before all nodes had spoken that still count
+ * when the next answer comes. */
+static uint64_t kept_units(const struct fleet *fleet, struct history *history, const struct rule *rule,
+                           const struct history_group groups[], uint32_t count)
+{
+    const uint64_t spoken_ns = fleet->membership.spoken_ns;
+    const uint64_t next_ns = fleet->gather.now_ns + fleet->process->interval_ns;
+    const uint64_t gone_ns = min_u64(saturating_sub(next_ns, rule->period_ns), spoken_ns);
+    const uint64_t first = history->first;
+    const uint64_t end = history->end;
+    uint64_t kept = units_until(history, first, end, record_time_us(spoken_ns)) -
+                    units_until(history, first, end, record_time_us(gone_ns));
+    for (uint32_t i = 0; i < count; i++) {
+        kept += groups[i].time_ns > gone_ns && groups[i].time_ns <= spoken_ns ? groups[i].units : 0;
+    }
+    return kept;
+}
+
 bool report_history_merge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
                           const struct rule *rule, struct history_news *told)
 {
@@ -234,6 +252,7 @@ bool report_history_merge(struct fleet *fleet, const struct report_subject *subj
         told->remote = saturating_sub(history->remote, had);
         const uint64_t told_us = record_time_us(saturating_sub(fleet->gather.now_ns, fleet->news.age_ns));
         told->seen = history->first + units_until(history, history->first, history->end, told_us);
+        told->kept = kept_units(fleet, history, rule, groups, count);
         history_store_publish(fleet->process, at, rule);
     }
     history_store_unlock(fleet->process, at);

@@ -30,6 +30,7 @@ bool report_history_evicted(struct fleet *fleet, const struct report_subject *su
 struct history_news {
     uint64_t remote; /* units that the other nodes admitted since the last answer */
     uint64_t seen;   /* local units that passed before that time: the number of the next one */
+    uint64_t kept;   /* of the units in the log, those from before all nodes had spoken that count an interval longer */
 };
 
 /* Merges an answer, in which the groups of the other nodes alone are left after that. True: units were refunded. */
