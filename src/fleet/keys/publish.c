@@ -165,6 +165,22 @@ static void level_bucket(const struct fleet *fleet, struct work *w)
 }
 
 /*
+ * Whether a node that has just joined finds a log that the other nodes keep full, between two bursts. Units that passed
+ * at once leave at once, so the rate of the last intervals does not tell what the other nodes ask for. They take the
+ * little that becomes free until they hear of this node.
+ */
+static bool is_kept_full(const struct fleet *fleet, const struct work *w)
+{
+    const struct demand_stats *demand = &w->in->sync->demand;
+    const struct report *report = w->in->report;
+    const uint64_t limit = w->in->rule->limit;
+    const uint64_t remote = saturating_sub(report->sum, report->author_count);
+    const bool unaware = fleet->gather.now_ns < demand->first_ns + fleet->process->interval_ns / 2;
+    return rule_kind(w->in->rule) == RULE_HISTORY && unaware && !demand->rates.known &&
+           remote >= limit - limit / FULL_DIVISOR && w->rates.remote_rate <= bucket_level_rule_rate(w->in->rule);
+}
+
+/*
  * Of a node that has just joined: what the other nodes use before they hear of this node, half an interval from now on
  * average. Until then nodes that ask for more than the limit take all the room there is. Rates are guessed meanwhile,
  * so only demand of twice the limit is certain to be more.
@@ -174,7 +190,13 @@ static uint64_t unaware_units(const struct fleet *fleet, const struct work *w)
     const uint64_t rule_rate = bucket_level_rule_rate(w->in->rule);
     const uint64_t asked = w->rates.remote_rate;
     const bool told = !w->awaits && w->in->sync->demand.rates.known;
-    if (told || asked / 2 < rule_rate || !demand_learn_node_is_new(fleet)) {
+    if (told || !demand_learn_node_is_new(fleet)) {
+        return 0;
+    }
+    if (is_kept_full(fleet, w)) {
+        return w->in->rule->limit / UNAWARE_DIVISOR;
+    }
+    if (asked / 2 < rule_rate) {
         return 0;
     }
     const uint64_t rate = rule_kind(w->in->rule) == RULE_HISTORY ? asked : rule_rate;
