@@ -11,7 +11,7 @@
  *
  *   call                                     may run beside
  *   ---------------------------------------  ---------------------------------------------------------
- *   weir_open, weir_version,                 anything
+ *   weir_open, weir_unlink, weir_version,    anything
  *     weir_address_form
  *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
  *     weir_set_key_form, weir_set_override     other
@@ -311,9 +311,13 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   collide. A new secret changes the names: docs/security.md says how to change the secret
  *
  * no_denial_log     true: policies that deny are not logged; see weir_log_fn
- * shared            true: memory is shared with every process forked after weir_open; see weir_join
+ * shared            true: memory is shared with every process forked after weir_open; see weir_join. See shared_name
+ *                   for processes that are started one by one
  * max_processes     how many processes may be joined at once, the one that opened the weir included, 2 to 1,024; 64.
- *                   Set it only with `shared`
+ *                   Set it only with `shared` or `shared_name`
+ * shared_name       2 to 255 bytes, of which the first and no other is '/', such as "/edge". Implies `shared`, and
+ * names the memory: processes of one user that open the same name share one weir, whether or not one has forked the
+ * other. The memory stays when all of them have ended. NULL: the memory has no name, and ends with the last process
  *
  * max_keys, max_threads and max_log_units of a shared weir are for all its processes together. `reserved` is 0.
  */
@@ -338,26 +342,49 @@ typedef struct weir_options {
     unsigned char reserved[7]; /* was padding: what an earlier program has here is not known */
     bool shared;
     uint32_t max_processes;
+    const char *shared_name;
 } weir_options;
 
 #define WEIR_OPTIONS_INIT                                                                                              \
     {                                                                                                                  \
         sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304, 0,     \
-            NULL, false, {0}, false, 0                                                                                 \
+            NULL, false, {0}, false, 0, NULL                                                                           \
     }
 
 /*
  * Opens a limiter and stores it in *out; the caller closes it with weir_close. An unreachable Redis is no error:
  * limiting starts at once, and the node joins the fleet when Redis can be reached. The limiter counts for eight years
  * (see weir_clock): open another one before that.
+ *
+ * With a shared_name the call makes the memory of that name, or joins the processes that have it open, as weir_join
+ * does. Where no process has the name open, the call goes on from the processes that had it open last, whether they
+ * closed or were killed. The new weir has what all keys have used, the policies, and the node of the fleet. Time has
+ * gone on meanwhile. Memory that a process was making when it died is made anew, as is memory that cannot be repaired;
+ * the log says so. All processes must have the same options. Only node_name, no_thread, log, log_arg, no_denial_log,
+ * and the user and password in redis_url may differ. A process that has the name open calls weir_close before exec.
+ *
  * -EINVAL: an option is out of range (the sentence names it); -ENOMEM; -EAGAIN: no thread could be started.
- * Threads: any. Allocates: everything the limiter will ever need but policy sets.
+ * What else a shared_name may lead to; the sentence says what to do:
+ *
+ * -EINVAL   an option is not that of the named memory; the sentence names the option, and both values
+ * -EACCES   the memory belongs to another user, or other users may open it
+ * -EPROTO   the memory is of another version of the library
+ * -EBADMSG  the memory is damaged
+ * -EXDEV    the memory is of another PID or time namespace
+ * -ENOSPC   there is no room in /dev/shm, or max_processes are joined
+ * -ENOSYS   a sandbox forbids membarrier(2), which the other processes use
+ * -EMFILE   this process has 256 named weirs open
+ * -EBUSY    another process has been opening the name for half a minute
+ *
+ * Threads: any. Progress: waits for a process that is opening the same shared_name. Allocates: everything the limiter
+ * will ever need but policy sets.
  */
 WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *error);
 
 /*
- * Joins a weir that was opened with options.shared: once in each forked child, before any other call on `w` there. The
- * process that opened the weir is joined from the start. That process need not check, and may close the weir early.
+ * Joins a weir that was opened with options.shared or shared_name: once in each forked child, before any other call on
+ * `w` there. The process that opened the weir is joined from the start. That process need not check, and may close the
+ * weir early.
  *
  * After the call the child uses `w` as a thread of the parent would: policies, limits, counters and the node of the
  * fleet are those of all joined processes. The child attaches threads of its own. Handles of the parent's threads are
@@ -373,12 +400,24 @@ WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *erro
  * Returns 0 when the child is joined. -EINVAL: `w` is not shared, or this process has joined already.
  * -ENOSPC: max_processes are joined. The child may call again later.
  * -EAGAIN: no thread could be started. -ENOMEM: no locks could be made.
+ * -EBUSY: another process has been opening the shared_name for half a minute.
  * -ENOSYS: a sandbox of the child forbids membarrier(2), which the weir uses.
  * After an error the child may only join or close.
- * Threads: nothing else may run on `w` in the same process. Progress: waits for no other process. Allocates: a thread
- * and its descriptors.
+ * Threads: nothing else may run on `w` in the same process. Progress: waits for no other process, but for one that
+ * opens the same shared_name. Allocates: a thread and its descriptors.
  */
 WEIR_API int weir_join(weir *w, weir_error *error);
+
+/*
+ * Removes the memory of a weir with options.shared_name: the next weir_open of that name begins with full limits.
+ * Processes that have the weir open go on with the memory that they have, and share it with no process that opens the
+ * name later. So remove a name when no process has it open, or when a refusal of weir_open says so.
+ *
+ * Returns 0. -EINVAL: no name that shared_name could have; -ENOENT: there is no memory of that name; -EACCES: the
+ * memory belongs to another user.
+ * Threads: any. Progress: waits for nobody. Allocates: nothing.
+ */
+WEIR_API int weir_unlink(const char *name);
 
 /*
  * Sends the last reports, for at most redis_timeout_ms, then frees everything: no thread, descriptor or allocation
@@ -386,7 +425,8 @@ WEIR_API int weir_join(weir *w, weir_error *error);
  * time. NULL is allowed.
  *
  * Of a shared weir this process leaves, and the other joined processes go on. The last one to leave sends the last
- * reports, and with it the shared memory is freed. In a child that has not joined the call frees the child's copy.
+ * reports, and with it the shared memory is freed, unless it has a shared_name. In a child that has not joined the call
+ * frees the child's copy.
  * Threads: nothing else may run on `w`. Blocks up to redis_timeout_ms.
  */
 WEIR_API void weir_close(weir *w);

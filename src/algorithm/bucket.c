@@ -14,12 +14,12 @@ static uint64_t debt(const struct rule *rule, struct state s, uint64_t now_ns)
 {
     const uint64_t time = saturating_sub(bucket_tat(s), bucket_time(rule, now_ns));
     const uint8_t rate_id = bucket_rate_id(s);
-    if (time == 0 || rate_id == rule->rate_id || rate_id == 0 || rule->rate_id == 0 || rule->rate_table == NULL) {
+    if (time == 0 || rate_id == rule->rate_id || rate_id == 0 || rule->rate_id == 0) {
         return time;
     }
     /* A rate that is not in the table belongs to another key of the same hash. */
-    const uint64_t unit = rule->rate_table->units[rate_id];
-    return unit != 0 ? muldiv_ceil(time, rule->rate_table->units[rule->rate_id], unit) : time;
+    const uint64_t unit = rate_table_unit(rule->rate_table, rate_id);
+    return unit != 0 ? muldiv_ceil(time, rate_table_unit(rule->rate_table, rule->rate_id), unit) : time;
 }
 
 /* The theoretical arrival time by this rule's rate. */

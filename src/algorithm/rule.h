@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "algorithm/algorithm.h"
+#include "algorithm/rate_table.h"
 #include "weir/weir.h"
 
 /*
@@ -25,16 +26,6 @@ struct state {
 /* A bucket's times are kept in 1/64 ns, so that the time one unit takes to refill is a whole number. */
 #define BUCKET_FRACTION_BITS 6
 
-/*
- * The rates under which the buckets of a limit have been charged. The state of a bucket has the index of its last rate.
- * One table serves all policies that share the limit, until weir_close: see bucket.h.
- */
-#define RATE_COUNT 256
-
-struct rate_table {
-    uint64_t units[RATE_COUNT]; /* time one unit takes to refill, 1/64 ns; 0: not in use. [0] is never converted */
-};
-
 struct rule {
     weir_algorithm algorithm;
     weir_calendar calendar; /* window: the period is of the calendar */
@@ -46,7 +37,7 @@ struct rule {
     uint64_t tolerance;     /* bucket: time the whole burst takes to refill, 1/64 ns: burst * unit */
     uint64_t ahead;         /* leaky bucket: units that may pass ahead of their turn */
     uint64_t history_max;   /* history: the greatest limit of all policies that share it; the most units stored */
-    const struct rate_table *rate_table; /* bucket; NULL: no rate is converted */
+    uint64_t rate_table;    /* bucket: the handle of the rates; 0: no rate is converted */
 };
 
 static inline enum rule_kind rule_kind(const struct rule *rule)
@@ -77,9 +68,11 @@ static inline bool rule_slides(const struct rule *rule)
 /* Sets the rule's rate to that of `rate_id`, where the table has one. `limit` and `tolerance` stay. */
 static inline void rule_convert_rate(struct rule *rule, uint8_t rate_id)
 {
-    if (rate_id != rule->rate_id && rate_id != 0 && rule->rate_table != NULL && rule->rate_table->units[rate_id] != 0) {
+    const bool other = rate_id != rule->rate_id && rate_id != 0;
+    const uint64_t unit = other ? rate_table_unit(rule->rate_table, rate_id) : 0;
+    if (unit != 0) {
         rule->rate_id = rate_id;
-        rule->unit = rule->rate_table->units[rate_id];
+        rule->unit = unit;
     }
 }
 

@@ -63,7 +63,7 @@ static uint32_t take_free(struct buddy *buddy, unsigned order, unsigned *found)
             return block;
         }
     }
-    if (buddy->size - buddy->shared->fresh < BUDDY_LARGEST) {
+    if (buddy->shared->present - buddy->shared->fresh < BUDDY_LARGEST) {
         return 0;
     }
     const uint32_t block = (uint32_t) (buddy->shared->fresh / BUDDY_SMALLEST) + 1;

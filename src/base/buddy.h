@@ -17,6 +17,7 @@
 
 /* What changes beside the blocks. It has no pointers: the region may lie at other addresses in other processes. */
 struct buddy_shared {
+    size_t present;              /* bytes of the region that may be handed out; a multiple of BUDDY_LARGEST */
     size_t fresh;                /* bytes of the region that were ever handed out */
     size_t used;                 /* bytes handed out */
     uint32_t free[BUDDY_ORDERS]; /* lists of free blocks */
@@ -33,7 +34,10 @@ struct buddy {
 /* Bytes that buddy_init needs beside a region of `size`. */
 size_t buddy_overhead(size_t size);
 
-/* `orders`: buddy_overhead bytes. They and *shared are zeros, or as another buddy of this region left them. */
+/*
+ * `orders`: buddy_overhead bytes. They and *shared are zeros, or as another buddy of this region left them. The caller
+ * raises shared->present, at most to `size`.
+ */
 void buddy_init(struct buddy *buddy, struct buddy_shared *shared, void *region, size_t size, void *orders);
 
 /* A block of at least `size` bytes; 0: there is none. */

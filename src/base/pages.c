@@ -2,10 +2,13 @@
 /* See pages.h. */
 #include "base/pages.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "base/memory/segment.h"
 
 /* Bytes from which huge pages are worth their memory: smaller reservations have few address translations to miss. */
 #define HUGE_FROM ((size_t) 4 << 20)
@@ -40,8 +43,7 @@ static void *map(size_t size, unsigned use)
  */
 static void *map_huge(size_t size, unsigned use)
 {
-    const size_t page = (size_t) sysconf(_SC_PAGESIZE);
-    const size_t pages = (size + page - 1) / page * page;
+    const size_t pages = pages_padded(size);
     unsigned char *all = map(pages + HUGE_SIZE, use);
     if (all == NULL) {
         return NULL;
@@ -84,9 +86,72 @@ void *pages_reserve(size_t size, unsigned use)
     return memory;
 }
 
+size_t pages_padded(size_t size)
+{
+    const size_t page = (size_t) sysconf(_SC_PAGESIZE);
+    return (size + page - 1) / page * page;
+}
+
 void pages_release(void *memory, size_t size)
 {
     if (memory != NULL) {
         (void) munmap(memory, size);
     }
+}
+
+/* Has all pages of a fresh part present. */
+static int fill_part(const struct pages_owner *owner, void *part, size_t size, unsigned use)
+{
+    /* A part without its pages makes the call fail, and raises no signal. Before Linux 5.14 there is no such call. */
+    if ((use & PAGES_PRESENT) != 0 && madvise(part, size, MADV_POPULATE_WRITE) == 0) {
+        return 0;
+    }
+    return segment_commit(owner->segment, part, size);
+}
+
+static void *take_of_segment(struct pages_owner *owner, size_t size, unsigned use)
+{
+    const bool huge = (use & (PAGES_SPARSE | PAGES_LATER)) == 0 && size >= HUGE_FROM;
+    void *part = segment_take(owner->segment, size, huge);
+    int result = part != NULL ? 0 : -ENOMEM;
+    if (part != NULL && huge) {
+        (void) madvise(part, size / HUGE_SIZE * HUGE_SIZE, MADV_HUGEPAGE); /* without them the table is slower */
+    }
+    if (part != NULL && owner->segment->fresh && (use & PAGES_LATER) == 0) {
+        result = fill_part(owner, part, size, use);
+    } else if (part != NULL && (use & PAGES_PRESENT) != 0) {
+        (void) madvise(part, size, MADV_POPULATE_WRITE); /* so that no check has to look for the pages */
+    }
+    owner->error = owner->error != 0 ? owner->error : result;
+    return result == 0 ? part : NULL;
+}
+
+void *pages_take(struct pages_owner *owner, size_t size, unsigned use)
+{
+    if (owner != NULL && owner->segment != NULL) {
+        return take_of_segment(owner, size, use);
+    }
+    return pages_reserve(size, use | (owner != NULL ? owner->use : 0));
+}
+
+void pages_give(const struct pages_owner *owner, void *memory, size_t size)
+{
+    if (!pages_come_later(owner)) {
+        pages_release(memory, size);
+    }
+}
+
+int pages_commit(const struct pages_owner *owner, const void *at, size_t size)
+{
+    return pages_come_later(owner) ? segment_commit(owner->segment, at, size) : 0;
+}
+
+bool pages_are_fresh(const struct pages_owner *owner)
+{
+    return owner == NULL || owner->segment == NULL || owner->segment->fresh;
+}
+
+bool pages_come_later(const struct pages_owner *owner)
+{
+    return owner != NULL && owner->segment != NULL;
 }

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/numbers.h"
-#include "base/pages.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/evict.h"
@@ -42,20 +41,20 @@ static void take_name(struct fleet *fleet, const char *node_name)
     }
 }
 
-static int make_batch(struct report_batch *batch, unsigned pages)
+size_t fleet_batch_size(void)
 {
-    batch->memory_size = ROUND_REPORTS * (sizeof(*batch->reports) + sizeof(*batch->sources)) +
-                         ROUND_EVICTED * sizeof(*batch->evicted) + ROUND_HISTORIES * sizeof(*batch->histories);
-    unsigned char *memory = pages_reserve(batch->memory_size, pages | PAGES_PRESENT);
-    if (memory == NULL) {
-        return -ENOMEM;
-    }
+    return ROUND_REPORTS * (sizeof(struct report) + sizeof(struct report_source)) +
+           ROUND_EVICTED * sizeof(struct evicted_report) + ROUND_HISTORIES * sizeof(struct history_report);
+}
+
+/* Sets where the batch lies in this process. */
+static void place_batch(struct report_batch *batch, unsigned char *memory)
+{
     batch->reports = (struct report *) (void *) memory;
     batch->sources = (struct report_source *) (void *) (memory + ROUND_REPORTS * sizeof(*batch->reports));
     batch->evicted =
         (struct evicted_report *) (void *) ((unsigned char *) batch->sources + ROUND_REPORTS * sizeof(*batch->sources));
     batch->histories = (struct history_report *) (void *) (batch->evicted + ROUND_EVICTED);
-    return 0;
 }
 
 /* Sets what is of this process. */
@@ -71,10 +70,10 @@ static void take_parts(struct fleet *fleet, const struct fleet_parts *parts)
     fleet->log_arg = parts->log_arg;
     fleet->clock.move_origin = parts->move_origin;
     fleet->clock.move_arg = parts->move_arg;
+    place_batch(&fleet->batch, parts->batch);
 }
 
-int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options, unsigned pages,
-               uint64_t monotonic_ns)
+int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options, uint64_t monotonic_ns)
 {
     struct process *process = parts->process;
     const uint32_t cells = (uint32_t) process->table.cell_count;
@@ -94,8 +93,12 @@ int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_
     (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
     take_name(fleet, options->node_name);
     store_relaxed(&fleet->stats.link, WEIR_LINK_DOWN);
-    const int result = make_node_id(fleet);
-    return result == 0 ? make_batch(&fleet->batch, pages) : result;
+    return make_node_id(fleet);
+}
+
+void fleet_enter(const struct fleet *fleet, struct process *process)
+{
+    process->interval_ns = fleet->interval_ms * NS_PER_MS;
 }
 
 void fleet_leave(struct fleet *fleet)
@@ -114,12 +117,6 @@ void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts)
     if (fleet->schedule.under_way) {
         round_fail(fleet);
     }
-}
-
-void fleet_close(struct fleet *fleet)
-{
-    /* Nothing is written: other processes may go on with this fleet. */
-    pages_release(fleet->batch.reports, fleet->batch.memory_size);
 }
 
 uint64_t fleet_wait_begin(struct fleet *fleet)

@@ -58,13 +58,17 @@ struct fleet_parts {
     void *log_arg;
     bool (*move_origin)(void *arg, int64_t delta_ns); /* see struct fleet_clock */
     void *move_arg;
+    void *batch; /* fleet_batch_size() bytes that the processes share, where this process has them */
 };
 
-/* `pages`: 0 or PAGES_SHARED. 0; -ENOMEM; -errno where there is no random node id. */
-int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options, unsigned pages,
+/* Bytes of the reports of a round. */
+size_t fleet_batch_size(void);
+
+/* 0; -errno where there is no random node id. The memory of both is zeroed. */
+int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options,
                uint64_t monotonic_ns);
-/* Releases this process's mapping of the memory. The process that steps the fleet leaves it before. */
-void fleet_close(struct fleet *fleet);
+/* This process enters the limiter of a fleet that another process has opened, and does not step it yet. */
+void fleet_enter(const struct fleet *fleet, struct process *process);
 
 /* Another process begins to step the fleet, or this one on another transport: a round under way has failed. */
 void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts);

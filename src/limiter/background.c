@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -105,6 +106,22 @@ struct waiting {
     size_t count;
 };
 
+/* Says once that an old segment was given up. */
+static void tell_replaced(weir *w)
+{
+    if (w->named.replaced == REPLACED_NONE) {
+        return;
+    }
+    if (w->options.log != NULL) {
+        char line[sizeof(w->named.name) + 160];
+        (void) snprintf(line, sizeof(line), "%s: %s, and a new segment was made: all limits begin anew", w->named.name,
+                        w->named.replaced == REPLACED_HALF ? "the segment was left half made by a process that died"
+                                                           : "the segment could not be repaired");
+        w->options.log(w->options.log_arg, WEIR_LOG_WARNING, line);
+    }
+    w->named.replaced = REPLACED_NONE;
+}
+
 static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
 {
     struct limiter *limiter = &w->limiter;
@@ -119,6 +136,7 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
         policies_repair(w);
     }
     count_denials(limiter, now_ns);
+    tell_replaced(w);
     denial_log_step(w, now_ns);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet->sync_calls.served);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/barrier.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "limiter/background.h"
 #include "limiter/weir_open.h"
@@ -49,13 +50,21 @@ int weir_join(weir *w, weir_error *error)
     if (w->limiter.grants && !barrier_available(w->limiter.reach)) {
         return error_set(error, -ENOSYS, "membarrier(2) is not to be had here, but was where the weir was opened");
     }
+    int lock_fd = -1;
+    if (named_lock(&w->named, &lock_fd) != 0) {
+        return error_set(error, -EBUSY, "another process has been opening the segment for half a minute; try again");
+    }
     const uint32_t index = joined_enter(&w->limiter);
+    named_unlock(lock_fd);
     if (index == JOINED_NONE) {
         return error_set(error, -ENOSPC, "%u processes are joined, as many as may be; raise max_processes",
                          (unsigned) w->limiter.max_processes);
     }
     limiter_join(&w->limiter, index);
     w->pid = getpid();
+    if (!w->limiter.host_time) {
+        tick_if_due(&w->limiter, clock_monotonic_ns(NULL)); /* all may have left, and the last tick be long ago */
+    }
     result = w->options.no_thread ? 0 : background_start(w);
     if (result != 0) {
         (void) joined_leave_begin(&w->limiter, index);

@@ -35,7 +35,7 @@ static int publish(weir *w, struct override_faults *faults)
 {
     struct policy_set *set = process_policies(&w->limiter.process); /* under the lock */
     struct overrides *compiled = NULL;
-    if (key_overrides_compile(w, set, &compiled, faults) != 0 || shared_policies_prepare(w) != 0) {
+    if (key_overrides_compile(w, set, &compiled, faults) != 0 || shared_policies_prepare(w, set, compiled) != 0) {
         overrides_free(compiled);
         return -ENOMEM;
     }
@@ -118,7 +118,7 @@ static size_t find_own(const struct override_list *own, const char *field)
     return at;
 }
 
-static int no_memory(weir_error *error)
+static int no_entry_memory(weir_error *error)
 {
     return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
 }
@@ -149,7 +149,7 @@ static int change_own(weir *w, size_t at, const char *field, const char *value, 
     const struct override_list *own = &w->overrides[OVERRIDES_OWN];
     struct override_list next = {calloc(own->count + 1, sizeof(*next.texts)), 0};
     if (next.texts == NULL) {
-        return no_memory(error);
+        return no_entry_memory(error);
     }
     struct override_text *added = NULL;
     for (size_t i = 0; i <= own->count; i++) {
@@ -168,7 +168,7 @@ static int change_own(weir *w, size_t at, const char *field, const char *value, 
             free(added->value);
         }
         free(next.texts);
-        return no_memory(error);
+        return no_entry_memory(error);
     }
     return error_clear(error);
 }

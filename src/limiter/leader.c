@@ -29,7 +29,8 @@ struct fleet_parts leader_parts(weir *w)
                                 .log = w->options.log,
                                 .log_arg = w->options.log_arg,
                                 .move_origin = bucket_origin_move,
-                                .move_arg = w};
+                                .move_arg = w,
+                                .batch = w->batch};
 }
 
 /* What a process keeps for the time it leads. */

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "fleet/fleet.h"
+#include "named/named.h"
 #include "thread/thread.h"
 
 /* The smallest options struct there ever was ends behind log_arg. */
@@ -69,6 +70,9 @@ static int check_processes(const weir_options *options, weir_error *error)
                          "options: max_processes is %" PRIu32 " without shared; set shared, or give max_processes 0",
                          options->max_processes);
     }
+    if (options->shared_name != NULL && named_check(options->shared_name, error) != 0) {
+        return -EINVAL;
+    }
     return options->shared ? range(error, "max_processes", options->max_processes, 2, PROCESSES_MAX, "") : 0;
 }
 
@@ -101,6 +105,7 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     out->tick_us = in->tick_us != 0 ? in->tick_us : defaults.tick_us;
     out->no_thread = in->no_thread || in->clock != NULL;
     out->max_log_units = out->max_log_units != 0 ? out->max_log_units : defaults.max_log_units;
+    out->shared = out->shared || out->shared_name != NULL;
     out->max_processes = out->shared && out->max_processes == 0 ? PROCESSES : out->max_processes;
 
     int result = check_prefix(out->prefix, error);

@@ -27,12 +27,32 @@ void policies_free(const weir *w, struct policy_set *set)
     }
 }
 
+/* Has the rates present that limits of these policies may add. */
+static int commit_rates(const weir *w, const weir_policy *policies, size_t count)
+{
+    size_t limits = 0;
+    for (size_t i = 0; i < count; i++) {
+        limits += policies[i].limit_count;
+    }
+    return pages_commit(&w->pages, w->names.rates, rate_list_size(w->names.rates, limits));
+}
+
+static int no_memory(int result, weir_error *error)
+{
+    return result == -ENOSPC ? error_set(error, result, "there is no room in /dev/shm for the policies")
+                             : error_set(error, result, "out of memory for the entries of single keys");
+}
+
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
     const struct policy_context context = {
         .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.shared->origin_ns, .names = &w->names};
     struct policy_set *set = NULL;
-    const int result = policy_set_compile(policies, count, &context, &set, error);
+    int result = commit_rates(w, policies, count);
+    if (result != 0) {
+        return no_memory(result, error);
+    }
+    result = policy_set_compile(policies, count, &context, &set, error);
     if (result != 0) {
         return result;
     }
@@ -40,10 +60,12 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     policy_set_keep_histories(set, old);
     struct overrides *overrides = NULL;
     struct override_faults faults;
-    if (key_overrides_compile(w, set, &overrides, &faults) != 0 || shared_policies_prepare(w) != 0) {
+    result = key_overrides_compile(w, set, &overrides, &faults);
+    result = result != 0 ? result : shared_policies_prepare(w, set, overrides);
+    if (result != 0) {
         overrides_free(overrides);
         policy_set_free(set);
-        return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
+        return no_memory(result, error);
     }
     outage_keep(&w->limiter.process, set, old);
     /* Entries of single keys follow their policies. */

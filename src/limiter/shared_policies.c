@@ -35,6 +35,7 @@ struct shared_policies {
     struct shared_policies_state *state;
     void *sources[2], *sets[2], *overrides[2]; /* by place */
     uint64_t loaded;                           /* the version of this process's copy */
+    struct pages_owner *pages;
     void *memory;
     size_t memory_size;
 };
@@ -45,17 +46,19 @@ static size_t memory_size(void)
            2 * (arena_padded(SOURCES_SIZE) + arena_padded(SET_SIZE) + arena_padded(overrides_size_most()));
 }
 
-int shared_policies_open(struct shared_policies **out)
+int shared_policies_open(struct shared_policies **out, struct pages_owner *pages)
 {
     struct shared_policies *shared = calloc(1, sizeof(*shared));
     if (shared == NULL) {
         return -ENOMEM;
     }
+    shared->pages = pages;
     shared->memory_size = memory_size();
-    shared->memory = pages_reserve(shared->memory_size, PAGES_SPARSE | PAGES_SHARED);
-    if (shared->memory == NULL) {
-        free(shared);
-        return -ENOMEM;
+    shared->memory = pages_take(pages, shared->memory_size, PAGES_SPARSE | PAGES_LATER);
+    const int result = shared->memory != NULL ? pages_commit(pages, shared->memory, sizeof(*shared->state)) : -ENOMEM;
+    if (result != 0) {
+        shared_policies_close(shared);
+        return result;
     }
     unsigned char *next = shared->memory;
     shared->state = arena_carve(&next, sizeof(*shared->state));
@@ -71,7 +74,7 @@ int shared_policies_open(struct shared_policies **out)
 void shared_policies_close(struct shared_policies *shared)
 {
     if (shared != NULL) {
-        pages_release(shared->memory, shared->memory_size);
+        pages_give(shared->pages, shared->memory, shared->memory_size);
         free(shared);
     }
 }
@@ -107,7 +110,7 @@ struct overrides *shared_policies_place_overrides(struct shared_policies *shared
 
 /* Where the next bytes are written to, or read from. */
 struct cursor {
-    unsigned char *at;
+    unsigned char *at; /* NULL: bytes are counted, and not written */
     size_t left;
     bool fits; /* all so far did */
 };
@@ -115,11 +118,11 @@ struct cursor {
 static void write_bytes(struct cursor *to, const void *bytes, size_t size)
 {
     to->fits = to->fits && size <= to->left;
-    if (to->fits && size != 0) {
+    if (to->fits && to->at != NULL && size != 0) {
         memcpy(to->at, bytes, size);
         to->at += size;
-        to->left -= size;
     }
+    to->left -= to->fits ? size : 0;
 }
 
 static void put_size(struct cursor *to, size_t size)
@@ -181,7 +184,7 @@ static void take_names(struct cursor *from, struct policy_names *names)
     const size_t count = take_size(from);
     const void *set_count = take_bytes(from, sizeof(names->set_count));
     const void *bytes = take_bytes(from, (count + 1) * sizeof(names->names[0]));
-    if (bytes != NULL) {
+    if (bytes != NULL && count <= WEIR_MAX_POLICIES) {
         names->count = count;
         memcpy(&names->set_count, set_count, sizeof(names->set_count));
         memcpy(names->names, bytes, (count + 1) * sizeof(names->names[0]));
@@ -220,7 +223,26 @@ static void take_list(struct cursor *from, struct override_list *list)
     *list = read;
 }
 
-int shared_policies_prepare(weir *w)
+static void put_sources(struct cursor *to, const weir *w)
+{
+    size_t size = 0;
+    const void *configured = configured_policies_bytes(w->configured, &size);
+    put_names(to, &w->names);
+    put_size(to, size);
+    write_bytes(to, configured, size);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        put_list(to, &w->overrides[i]);
+    }
+}
+
+/* Has so many bytes present in both places: which of them is in force may differ from part to part. */
+static int commit_places(const struct shared_policies *shared, void *const places[2], size_t size)
+{
+    const int result = pages_commit(shared->pages, places[0], size);
+    return result != 0 ? result : pages_commit(shared->pages, places[1], size);
+}
+
+int shared_policies_prepare(weir *w, const struct policy_set *set, const struct overrides *overrides)
 {
     struct shared_policies *shared = w->shared_policies;
     if (shared == NULL) {
@@ -228,20 +250,23 @@ int shared_policies_prepare(weir *w)
     }
     const uint64_t version = load_relaxed(&shared->state->version) + 1; /* written under the lock alone */
     const size_t place = version % 2;
-    struct cursor to = {shared->sources[place], SOURCES_SIZE, true};
-    size_t size = 0;
-    const void *configured = configured_policies_bytes(w->configured, &size);
-    put_names(&to, &w->names);
-    put_size(&to, size);
-    write_bytes(&to, configured, size);
-    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
-        put_list(&to, &w->overrides[i]);
-    }
-    if (!to.fits) {
+    struct cursor counted = {NULL, SOURCES_SIZE, true};
+    put_sources(&counted, w);
+    if (!counted.fits) {
         return -ENOMEM;
     }
-    shared->state->sizes[place] = SOURCES_SIZE - to.left;
-    return 0;
+    const size_t size = SOURCES_SIZE - counted.left;
+    int result = pages_commit(shared->pages, shared->sources[place], size);
+    result = result != 0 ? result : commit_places(shared, shared->sets, set->size);
+    if (result == 0 && overrides != NULL) {
+        result = commit_places(shared, shared->overrides, overrides_size(overrides));
+    }
+    if (result == 0) {
+        struct cursor to = {shared->sources[place], SOURCES_SIZE, true};
+        put_sources(&to, w);
+        shared->state->sizes[place] = size;
+    }
+    return result;
 }
 
 void shared_policies_commit(weir *w)

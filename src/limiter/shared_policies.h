@@ -18,11 +18,12 @@
 #include "weir/weir.h"
 
 struct overrides;
+struct pages_owner;
 struct policy_set;
 struct shared_policies;
 
-/* 0 or -ENOMEM. */
-int shared_policies_open(struct shared_policies **out);
+/* 0; -ENOMEM; -ENOSPC: the segment has no room. */
+int shared_policies_open(struct shared_policies **out, struct pages_owner *pages);
 void shared_policies_close(struct shared_policies *shared); /* NULL is allowed */
 
 /*
@@ -39,9 +40,10 @@ bool shared_policies_has(const struct shared_policies *shared, const void *block
 
 /*
  * Writes this process's copy of the sources to the place that is not in force, and puts that place in force. Both under
- * the policy lock; the first returns 0, or -ENOMEM: there is no room.
+ * the policy lock. The first also has the places present that the compiled blocks are moved to. It returns 0; -ENOMEM:
+ * there is no room; -ENOSPC: the segment has none. `overrides`: NULL: there are none.
  */
-int shared_policies_prepare(weir *w);
+int shared_policies_prepare(weir *w, const struct policy_set *set, const struct overrides *overrides);
 void shared_policies_commit(weir *w);
 
 /* Reads the sources anew, if another process has changed them. Under the policy lock. */

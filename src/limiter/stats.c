@@ -63,8 +63,9 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->deferred_key_count = bitmap_count(&limiter->process.table.deferred);
     stats->denied_units = load_relaxed(&limiter->process.top_denied.shared->denied_units);
     stats->evicted_denied_units = load_relaxed(&limiter->process.top_denied.shared->evicted_denied_units);
-    stats->memory_size = limiter->memory_size + process_reserved(&limiter->process) + w->denials.memory_size +
-                         w->fleet->batch.memory_size + sizeof(*w) + sizeof(*w->fleet);
+    stats->memory_size = limiter->memory_size + limiter->slots_size + process_reserved(&limiter->process) +
+                         w->denials.memory_size + (w->has_fleet ? fleet_batch_size() : 0) + sizeof(*w) +
+                         sizeof(*w->fleet);
 }
 
 /* What programs had room for that were compiled before the size was passed. */

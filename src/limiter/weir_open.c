@@ -11,20 +11,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/pages.h"
 #include "limiter/background.h"
-#include "limiter/configured_policies.h"
 #include "limiter/leader.h"
 #include "limiter/options.h"
-#include "limiter/set_policies.h"
-#include "limiter/shared_policies.h"
+#include "limiter/weir_parts.h"
 #include "limiter/weir_private.h"
-#include "process/robust_mutex.h"
 #include "thread/handle.h"
+#include "thread/joined.h"
+#include "thread/repair.h"
 #include "transport/redis/redis.h"
-
-/* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */
-#define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
 
 int locks_init(weir *w)
 {
@@ -50,57 +45,6 @@ static void locks_destroy(weir *w)
     (void) pthread_cond_destroy(&w->sync_done);
 }
 
-/* How what all joined processes use is reserved. */
-static unsigned pages_for(uint32_t max_processes)
-{
-    return max_processes > 1 ? PAGES_SHARED : 0;
-}
-
-/* Reserves what is not of the limiter's memory. 0; -ENOMEM; as robust_mutex_init(). */
-static int memory_init(weir *w)
-{
-    const unsigned pages = pages_for(w->limiter.max_processes);
-    w->names.rates = pages_reserve(sizeof(*w->names.rates), PAGES_SPARSE | pages);
-    w->fleet = pages_reserve(sizeof(*w->fleet), pages);
-    w->shared = pages_reserve(sizeof(*w->shared), pages);
-    if (w->names.rates == NULL || w->fleet == NULL || w->shared == NULL) {
-        return -ENOMEM;
-    }
-    w->shared->leader = w->limiter.joined_as;
-    w->leads = true;
-    int result = pages != 0 ? shared_policies_open(&w->shared_policies) : 0;
-    result = result != 0 ? result : robust_mutex_init(&w->shared->work_lock);
-    return result != 0 ? result : robust_mutex_init(&w->shared->policy_lock);
-}
-
-/* Fills in the secrets and the key masks, and compiles the empty policy set. */
-static int identity_init(weir *w)
-{
-    const int result = hash_secret_fill(&w->secret);
-    if (result != 0) {
-        return result;
-    }
-    for (size_t id = 0; id <= WEIR_MAX_POLICIES; id++) {
-        /* Mixed once more: a key's bytes can be a policy's number, and its hash must not equal that policy's mask. */
-        w->policy_key_masks[id] = hash_mix(hash_keyed(&w->secret, &id, sizeof(id)) ^ UINT64_C(0x9e3779b97f4a7c15));
-    }
-    w->names.key_masks = w->policy_key_masks;
-    w->forms.names = &w->names;
-    record_hash_init(&w->record_hash, w->options.fleet_secret);
-    w->limiter.process.secret = &w->secret;
-    w->limiter.process.record_hash = &w->record_hash;
-    struct policy_set *none = NULL;
-    const struct policy_context context = {
-        .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.shared->origin_ns, .names = &w->names};
-    const int compiled = policy_set_compile(NULL, 0, &context, &none, NULL);
-    if (compiled == 0) {
-        none = shared_policies_place_set(w->shared_policies, none, NULL);
-        w->set_in_force = none;
-        reference_set(&w->limiter.process.shared->policies, none);
-    }
-    return compiled;
-}
-
 /* Frees a weir, also one that is not complete: missing parts are zero. */
 static void weir_free(weir *w)
 {
@@ -111,28 +55,13 @@ static void weir_free(weir *w)
     if (w->has_fleet && w->limiter.max_processes == 1) {
         fleet_leave(w->fleet); /* of a shared weir the leader has left it, and others may go on */
     }
-    if (w->has_fleet) {
-        fleet_close(w->fleet);
-    }
     if (w->transport != NULL) {
         w->transport->ops->close(w->transport);
     }
     free((char *) (uintptr_t) w->transport_config.url);
     free((char *) (uintptr_t) w->transport_config.prefix);
-    if (w->limiter.process.shared != NULL) {
-        policies_free(w, process_policies(&w->limiter.process));
-    }
-    shared_policies_close(w->shared_policies);
-    pages_release(w->fleet, sizeof(*w->fleet));
-    pages_release(w->shared, sizeof(*w->shared));
-    pages_release(w->names.rates, sizeof(*w->names.rates));
-    policy_names_free(&w->names);
-    configured_policies_free(w->configured);
-    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
-        overrides_drop(w->overrides[i].texts, w->overrides[i].count);
-    }
-    limiter_close(&w->limiter);
-    denial_log_close(&w->denials);
+    parts_close(w);
+    named_close(&w->named);
     if (getpid() == w->pid) {
         locks_destroy(w); /* in a child the locks are as the parent's threads left them; some of these may wait for the
                              condition */
@@ -142,28 +71,29 @@ static void weir_free(weir *w)
 
 /* What weir_open_on() and weir_open() have in common. */
 struct opening {
-    const weir_options *options;
+    const weir_options *options;           /* every default filled in */
     struct transport *transport;           /* NULL: there is no fleet. Taken over */
     const struct transport_config *config; /* of the transport; where several processes may need one */
 };
 
-/* Makes a weir without its fleet and background thread, and gives it the transport. */
-static int weir_make(const weir_options *options, const struct opening *opening, weir **out, weir_error *error)
+/* A weir that has its own locks and clock, and nothing else. NULL: see the error. */
+static weir *weir_begin(const struct opening *opening, weir_error *error)
 {
-    const bool fleet = opening->transport != NULL;
-    const uint32_t max_processes = options->shared ? options->max_processes : 1;
+    const weir_options *options = opening->options;
     weir *w = calloc(1, sizeof(*w));
     if (w == NULL) {
-        return error_set(error, -ENOMEM, "out of memory");
+        (void) error_set(error, -ENOMEM, "out of memory");
+        return NULL;
     }
     w->wake_fd = -1;
     poll_set_init(&w->poll_set);
     w->pid = getpid();
     w->options = *options;
-    int result = locks_init(w);
+    const int result = locks_init(w);
     if (result != 0) {
         free(w);
-        return error_set(error, result, "no locks to be had: %s", strerror(-result));
+        (void) error_set(error, result, "no locks to be had: %s", strerror(-result));
+        return NULL;
     }
     w->limiter.tick_ns = options->tick_us * NS_PER_US;
     if (options->clock != NULL) {
@@ -171,90 +101,141 @@ static int weir_make(const weir_options *options, const struct opening *opening,
         w->limiter.clock = &w->clock;
         w->limiter.host_time = true;
     }
+    w->pages.use = options->shared ? PAGES_SHARED : 0;
+    return w;
+}
+
+/* This process has entered a weir that others have made: takes part as a forked child does that joins. */
+static void weir_enter(weir *w, enum named_entry entry)
+{
     const uint64_t now_ns = clock_monotonic_ns(w->limiter.clock);
-    const uint64_t wall_ns = clock_wall_ns(w->limiter.clock);
-    const struct limiter_options sizes = {.process = {.max_keys = options->max_keys,
-                                                      .max_log_units = options->max_log_units,
-                                                      .fleet = fleet,
-                                                      .origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS),
-                                                      .pages = pages_for(max_processes)},
-                                          .max_threads = options->max_threads,
-                                          .max_processes = max_processes};
-    result = limiter_open(&w->limiter, &sizes);
-    if (result != 0) {
-        weir_free(w);
-        return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", options->max_keys,
-                         process_size(options->max_keys, fleet) >> 20);
+    if (entry == NAMED_ALONE) {
+        store_relaxed(&w->shared->leader, JOINED_NONE);
+        tick_raise(&w->limiter, now_ns); /* the last tick may be long ago */
+        tick_epoch(&w->limiter);
     }
-    if (options->log != NULL && !options->no_denial_log) {
-        result = denial_log_open(&w->denials, now_ns);
-        w->limiter.process.top_denied.recent = w->denials.recent;
+    if (w->transport != NULL) {
+        w->transport->ops->close(w->transport); /* a leader opens one: see leader.c */
+        w->transport = NULL;
     }
-    result = result != 0 ? result : memory_init(w);
-    result = result != 0 ? result : identity_init(w);
-    if (result != 0) {
-        weir_free(w);
-        return error_set(error, result, "no secret or memory to be had: %s", strerror(-result));
-    }
-    tick_start(&w->limiter, now_ns, wall_ns - now_ns);
-    w->active_ns = w->settle_ns = now_ns;
-    w->transport = opening->transport;
-    *out = w;
-    return 0;
+    w->set_in_force = process_policies(&w->limiter.process);
+    w->named.replaced = REPLACED_NONE; /* if it was, by another process */
 }
 
-/* Keeps what a transport is opened with. 0 or -ENOMEM. */
-static int keep_config(weir *w, const struct transport_config *config)
+/* Fills in a weir that has begun, but for its background thread. 0; -EUCLEAN: its segment is to be replaced. */
+static int weir_make(weir *w, const struct opening *opening, bool replace, weir_error *error)
 {
-    w->transport_config = *config;
-    w->transport_config.url = strdup(config->url);
-    w->transport_config.prefix = strdup(config->prefix);
-    return w->transport_config.url != NULL && w->transport_config.prefix != NULL ? 0 : -ENOMEM;
-}
-
-/* Opens the fleet's part of a weir with a transport. 0; -ENOMEM; as fleet_open(). */
-static int open_fleet(weir *w, const struct transport_config *config)
-{
-    const bool shared = w->limiter.max_processes > 1;
-    const struct fleet_parts parts = leader_parts(w);
-    int result = shared && config != NULL ? keep_config(w, config) : 0;
-    if (result == 0) {
-        result =
-            fleet_open(w->fleet, &parts, &w->options, shared ? PAGES_SHARED : 0, clock_monotonic_ns(w->limiter.clock));
-        w->has_fleet = true;
+    enum named_entry entry = NAMED_MADE;
+    const weir_options *options = opening->options;
+    const bool named = options->shared_name != NULL;
+    int result = named ? named_open(&w->named, &w->pages, options, replace, error) : 0;
+    result = result != 0 ? result : parts_open(w, opening->transport != NULL, error);
+    if (result == 0 && opening->transport != NULL) {
+        result = parts_open_fleet(w, opening->config, error);
+    }
+    if (result == 0 && named) {
+        result = named_complete(&w->named, &w->limiter, options, &entry, error);
+    }
+    if (result == 0 && entry != NAMED_MADE) {
+        weir_enter(w, entry);
     }
     return result;
 }
 
-static int open_on(const struct opening *opening, weir **out, weir_error *error)
+/* Makes a weir; after an error all is given back, and the transport is closed. */
+static int weir_make_whole(const struct opening *opening, weir **out, weir_error *error)
+{
+    struct transport *transport = opening->transport;
+    bool replace = false;
+    int result;
+    do {
+        weir *w = weir_begin(opening, error);
+        if (w == NULL) {
+            result = -ENOMEM;
+            break;
+        }
+        w->transport = transport;
+        result = weir_make(w, opening, replace, error);
+        if (result == 0) {
+            *out = w;
+            return 0;
+        }
+        w->transport = NULL; /* the next try has it, or the end */
+        weir_free(w);
+        replace = true;
+    } while (result == -EUCLEAN);
+    if (transport != NULL) {
+        transport->ops->close(transport);
+    }
+    return result;
+}
+
+/* Detaches this process's handles. */
+static void detach_all(weir *w)
+{
+    for (uint32_t i = 0; i < w->limiter.max_threads; i++) {
+        thread_detach(&w->limiter.threads[i]);
+    }
+}
+
+/* Sends the last reports, for at most redis_timeout_ms. */
+static void report_last(weir *w)
+{
+    if (w->has_fleet) {
+        w->leaves_last = true;
+        (void) background_sync_here(w, w->options.redis_timeout_ms, true);
+    }
+}
+
+/* What a process does that is in. */
+static void leave_weir(weir *w)
+{
+    if (w->limiter.max_processes > 1) {
+        repair_all(
+            &w->limiter); /* without a background thread nobody does while this one waits for a dead one's lock */
+    }
+    detach_all(w);
+    background_stop(w);
+    if (joined_leave_begin(&w->limiter, w->limiter.joined_as) == 0) {
+        report_last(w);
+    }
+    leader_leave(w);
+    joined_leave(&w->limiter, w->limiter.joined_as);
+}
+
+/* Gives back a weir whose background thread could not be started. */
+static int no_thread(weir *w, int result, weir_error *error)
+{
+    (void) joined_leave_begin(&w->limiter, w->limiter.joined_as);
+    leader_leave(w);
+    joined_leave(&w->limiter, w->limiter.joined_as);
+    weir_free(w);
+    return error_set(error, result, "no background thread to be had: %s", strerror(-result));
+}
+
+static int open_on(const struct opening *given, weir **out, weir_error *error)
 {
     weir_options complete;
+    struct opening opening = *given;
     weir *w = NULL;
-    int result = options_complete(opening->options, &complete, error);
-    if (result == 0) {
-        result = weir_make(&complete, opening, &w, error);
-    }
-    if (w == NULL) {
-        if (opening->transport != NULL) {
-            opening->transport->ops->close(opening->transport);
+    int result = options_complete(given->options, &complete, error);
+    opening.options = &complete;
+    if (result != 0) {
+        if (given->transport != NULL) {
+            given->transport->ops->close(given->transport);
         }
         return result;
     }
-    if (w->transport != NULL) {
-        result = open_fleet(w, opening->config);
-        if (result != 0) {
-            weir_free(w);
-            return error_set(error, result, "no memory or node id for the fleet: %s", strerror(-result));
-        }
+    result = weir_make_whole(&opening, &w, error);
+    if (result != 0) {
+        return result;
     }
-    if (!complete.no_thread) {
-        result = background_start(w);
-        if (result != 0) {
-            weir_free(w);
-            return error_set(error, result, "no background thread to be had: %s", strerror(-result));
-        }
+    result = complete.no_thread ? 0 : background_start(w);
+    if (result != 0) {
+        return no_thread(w, result, error);
     }
     w->options.redis_url = w->options.prefix = w->options.node_name = w->options.fleet_secret = NULL;
+    w->options.shared_name = NULL;
     handle_watch(&w->limiter);
     *out = w;
     return error_clear(error);
@@ -294,35 +275,6 @@ int weir_open(const weir_options *options, weir **out, weir_error *error)
     }
     const struct opening opening = {options, transport, &config};
     return open_on(&opening, out, error);
-}
-
-/* Detaches this process's handles. */
-static void detach_all(weir *w)
-{
-    for (uint32_t i = 0; i < w->limiter.max_threads; i++) {
-        thread_detach(&w->limiter.threads[i]);
-    }
-}
-
-/* Sends the last reports, for at most redis_timeout_ms. */
-static void report_last(weir *w)
-{
-    if (w->has_fleet) {
-        w->leaves_last = true;
-        (void) background_sync_here(w, w->options.redis_timeout_ms, true);
-    }
-}
-
-/* What a process does that is in. */
-static void leave_weir(weir *w)
-{
-    background_stop(w);
-    detach_all(w);
-    if (joined_leave_begin(&w->limiter, w->limiter.joined_as) == 0) {
-        report_last(w);
-    }
-    leader_leave(w);
-    joined_leave(&w->limiter, w->limiter.joined_as);
 }
 
 void weir_close(weir *w)

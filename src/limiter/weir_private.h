@@ -7,10 +7,12 @@
 #include <sys/types.h>
 
 #include "base/hash.h"
+#include "base/pages.h"
 #include "base/record_hash.h"
 #include "fleet/state.h"
 #include "limiter/denial_log.h"
 #include "limiter/poll_set.h"
+#include "named/named.h"
 #include "policy/override_set.h"
 #include "thread/limiter.h"
 #include "transport/transport.h"
@@ -24,6 +26,7 @@ enum { OVERRIDES_OWN, OVERRIDES_FLEET, OVERRIDES_FILE, OVERRIDE_LISTS };
 
 /* What changes of a weir beside the limiter and the fleet. Mutexes in it are robust: see robust_mutex.h. */
 struct weir_shared {
+    struct hash_secret secret;     /* of all processes */
     pthread_mutex_t policy_lock;   /* see policy_lock.h */
     _Atomic uint32_t half_changed; /* 1: a process died while it changed policies */
     _Atomic uint64_t override_count;
@@ -34,7 +37,10 @@ struct weir_shared {
 
 struct weir {
     struct limiter limiter;
-    struct fleet *fleet; /* in a reservation of its own */
+    struct named named;       /* the memory of a weir with a name */
+    struct pages_owner pages; /* of all that joined processes share */
+    struct fleet *fleet;
+    void *batch; /* of the fleet; NULL: there is none */
     struct record_forms forms;
     bool has_fleet;
     bool leads;                               /* this process does the background work, as far as it knows */

@@ -4,8 +4,7 @@
  * for the numbers of the outage mode (policy.h), and is replaced as a whole.
  *
  * A set is one block of memory. Places in the block are offsets from its start, so that the block may lie at another
- * address for each process that reads it. One pointer is left in a set: in the rule of a bucket, to the table of its
- * rates.
+ * address for each process that reads it.
  */
 #ifndef WEIR_POLICY_POLICY_SET_H
 #define WEIR_POLICY_POLICY_SET_H

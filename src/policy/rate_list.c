@@ -23,7 +23,7 @@ static struct limit_rates *limit_find(struct rate_list *list, weir_policy_id gro
 void rate_list_find(struct rate_list *list, weir_policy_id group, uint64_t limit_hash, struct rule *rule)
 {
     struct limit_rates *rates = list != NULL ? limit_find(list, group, limit_hash) : NULL;
-    rule->rate_table = rates != NULL ? &rates->rate_table : NULL;
+    rule->rate_table = rates != NULL ? rate_table_handle(&rates->rate_table, list->segment) : 0;
     for (unsigned i = 1; i < RATE_COUNT && rates != NULL; i++) {
         /* Written once, before the set that uses the rate is published. */
         if (rates->rate_table.units[i] == 0) {

@@ -6,6 +6,9 @@
 #ifndef WEIR_POLICY_RATE_LIST_H
 #define WEIR_POLICY_RATE_LIST_H
 
+#include <stddef.h>
+
+#include "algorithm/rate_table.h"
 #include "algorithm/rule.h"
 
 /*
@@ -24,8 +27,16 @@ struct limit_rates {
 /* The rates of all limits; 17 MB of which little is touched. Zeros are an empty list. */
 struct rate_list {
     size_t count;
+    uint64_t segment; /* the id of the segment that the list lies in; 0: none */
     struct limit_rates limits[RATE_LISTS];
 };
+
+/* The bytes of a list with room for so many more limits, at most: what has to be present before they are added. */
+static inline size_t rate_list_size(const struct rate_list *list, size_t more)
+{
+    const size_t count = list->count + more < RATE_LISTS ? list->count + more : RATE_LISTS;
+    return offsetof(struct rate_list, limits) + count * sizeof(list->limits[0]);
+}
 
 /*
  * Sets rate_id and rate_table of a bucket's rule, and adds the rule's rate to the table if it is new. Without room, or

@@ -158,25 +158,27 @@ static _Atomic uint64_t *row_of(const struct sketch *sketch, uint64_t hash, uint
     return &sketch->words[(size_t) (((wide_uint) mixed * sketch->row_count) >> 64) * ROW_WORDS];
 }
 
-int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, unsigned pages)
+int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, struct pages_owner *pages)
 {
     sketch->row_count = max_keys / ROW_WORDS + 1;
     const size_t words_size = sketch->row_count * ROW_WORDS * sizeof(uint64_t);
     sketch->memory_size = arena_padded(words_size) + arena_padded(sizeof(struct sketch_shared));
-    sketch->memory = pages_reserve(sketch->memory_size, pages | PAGES_PRESENT);
+    sketch->memory = pages_take(pages, sketch->memory_size, PAGES_PRESENT);
     if (sketch->memory == NULL) {
         return -ENOMEM;
     }
     unsigned char *next = sketch->memory;
     sketch->words = arena_carve(&next, words_size);
     sketch->shared = arena_carve(&next, sizeof(struct sketch_shared));
-    store_relaxed(&sketch->shared->origin_ns, origin_ns);
+    if (pages_are_fresh(pages)) {
+        store_relaxed(&sketch->shared->origin_ns, origin_ns);
+    }
     return 0;
 }
 
-void sketch_close(struct sketch *sketch)
+void sketch_close(struct sketch *sketch, const struct pages_owner *pages)
 {
-    pages_release(sketch->memory, sketch->memory_size);
+    pages_give(pages, sketch->memory, sketch->memory_size);
     sketch->memory = NULL;
 }
 

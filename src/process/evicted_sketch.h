@@ -36,10 +36,12 @@ struct sketch {
     size_t memory_size;
 };
 
-/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. Holds a record for each of `max_keys` keys, less what the overflow takes.
+struct pages_owner;
+
+/* 0 or -ENOMEM. Holds a record for each of `max_keys` keys, less what the overflow takes.
  */
-int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, unsigned pages);
-void sketch_close(struct sketch *sketch);
+int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, struct pages_owner *pages);
+void sketch_close(struct sketch *sketch, const struct pages_owner *pages);
 
 /*
  * Keeps a usage record of a cell's hash. False: there was no room, and the record of the least priority (this one or

@@ -32,33 +32,40 @@
 #define RECLAIM_BLOCKS 4096
 
 /* Memory for logs is reserved, and becomes present where it is used. */
-int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count, unsigned pages)
+int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count, struct pages_owner *pages)
 {
     const size_t wanted = max_units * sizeof(uint64_t);
     const size_t size = (wanted + BUDDY_LARGEST - 1) / BUDDY_LARGEST * BUDDY_LARGEST;
     const size_t metas_size = size / BUDDY_SMALLEST * sizeof(uint32_t);
     const size_t shared_size = arena_padded(sizeof(struct history_store_shared));
-    histories->memory_size = size + arena_padded(metas_size) + arena_padded(buddy_overhead(size)) + shared_size;
-    histories->memory = pages_reserve(histories->memory_size, pages);
-    histories->places_size = cell_count * sizeof(*histories->places);
-    histories->places = pages_reserve(histories->places_size, pages | PAGES_SPARSE);
-    if (histories->memory == NULL || histories->places == NULL) {
+    const size_t places_size = cell_count * sizeof(*histories->places);
+    histories->memory_size = size + arena_padded(metas_size) + arena_padded(buddy_overhead(size));
+    histories->memory = pages_take(pages, histories->memory_size, PAGES_LATER);
+    histories->places_size = shared_size + places_size;
+    histories->places_memory = pages_take(pages, histories->places_size, PAGES_SPARSE);
+    if (histories->memory == NULL || histories->places_memory == NULL) {
         return -ENOMEM;
     }
-    unsigned char *next = histories->memory;
+    unsigned char *next = histories->places_memory;
+    histories->shared = arena_carve(&next, shared_size);
+    histories->places = arena_carve(&next, places_size);
+    next = histories->memory;
     void *region = arena_carve(&next, size);
     histories->metas = arena_carve(&next, metas_size);
     void *orders = arena_carve(&next, buddy_overhead(size));
-    histories->shared = arena_carve(&next, shared_size);
     buddy_init(&histories->blocks, &histories->shared->blocks, region, size, orders);
+    if (pages_are_fresh(pages)) {
+        histories->shared->blocks.present = pages_come_later(pages) ? 0 : size;
+    }
     return 0;
 }
 
-void history_store_close(struct history_store *histories)
+void history_store_close(struct history_store *histories, const struct pages_owner *pages)
 {
-    pages_release(histories->memory, histories->memory_size);
-    pages_release(histories->places, histories->places_size);
+    pages_give(pages, histories->memory, histories->memory_size);
+    pages_give(pages, histories->places_memory, histories->places_size);
     histories->memory = NULL;
+    histories->places_memory = NULL;
     histories->places = NULL;
 }
 
@@ -101,12 +108,32 @@ static bool lock_blocks(struct process *process)
     return locked;
 }
 
+/* Has more of the region present, under the lock. False: all of it is, or there is no room. */
+static bool grow(struct process *process)
+{
+    const struct history_store *histories = &process->histories;
+    struct buddy_shared *shared = histories->blocks.shared;
+    const size_t first = shared->present / BUDDY_SMALLEST;
+    const size_t more = BUDDY_LARGEST / BUDDY_SMALLEST;
+    if (shared->present == histories->blocks.size ||
+        pages_commit(process->pages, histories->blocks.region + shared->present, BUDDY_LARGEST) != 0 ||
+        pages_commit(process->pages, &histories->metas[first], more * sizeof(histories->metas[0])) != 0 ||
+        pages_commit(process->pages, &histories->blocks.orders[first], more) != 0) {
+        return false;
+    }
+    shared->present += BUDDY_LARGEST;
+    return true;
+}
+
 static uint32_t block_take(struct process *process, uint32_t cell, size_t size)
 {
     if (!lock_blocks(process)) {
         return 0;
     }
-    const uint32_t block = buddy_take(&process->histories.blocks, size);
+    uint32_t block = buddy_take(&process->histories.blocks, size);
+    if (block == 0 && size <= BUDDY_LARGEST && grow(process)) {
+        block = buddy_take(&process->histories.blocks, size);
+    }
     if (block != 0) {
         process->histories.metas[block - 1] = cell;
     }

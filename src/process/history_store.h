@@ -29,6 +29,7 @@ struct history_store_shared {
 struct history_store {
     struct history_store_shared *shared;
     struct history_place *places; /* by cell; touched only for limits that are sliding logs */
+    void *places_memory;          /* with what is shared */
     size_t places_size;
     struct buddy blocks;
     uint32_t *metas; /* by block: its cell */
@@ -39,9 +40,11 @@ struct history_store {
 struct process;
 struct evicted_report;
 
-/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. history_store_close may be called whatever came of it. */
-int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count, unsigned pages);
-void history_store_close(struct history_store *histories);
+struct pages_owner;
+
+/* 0 or -ENOMEM. history_store_close may be called whatever came of it. */
+int history_store_open(struct history_store *histories, size_t max_units, size_t cell_count, struct pages_owner *pages);
+void history_store_close(struct history_store *histories, const struct pages_owner *pages);
 
 /* A log is read, and its cell's state changed, under this lock. Unlocking publishes the log's end to checks. */
 void history_store_lock(struct process *process, uint32_t cell);

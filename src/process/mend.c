@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/memory/segment.h"
 #include "base/pages.h"
 #include "process/history_store.h"
 #include "process/process.h"
@@ -36,6 +37,30 @@ void mend_locks(struct process *process, const bool *dead)
             history_store_mend_log(process, at, dead);
         }
     }
+}
+
+static bool logs_are_sound(const struct history_store *histories, uint32_t cell_count, uint32_t max_processes)
+{
+    const struct buddy *blocks = &histories->blocks;
+    const size_t fresh = blocks->shared->fresh;
+    bool sound = blocks->shared->present <= blocks->size && fresh <= blocks->shared->present;
+    for (uint32_t cell = 0; cell < cell_count && sound; cell++) {
+        const struct history_place *place = &histories->places[cell];
+        sound = place->block <= fresh / BUDDY_SMALLEST && load_relaxed(&place->lock) <= max_processes;
+    }
+    return sound;
+}
+
+bool mend_is_sound(const struct process *process, uint32_t max_processes)
+{
+    const struct segment *segment = process->pages->segment;
+    const unsigned char *set = reference_get(&process->shared->policies);
+    const struct process_shared *shared = process->shared;
+    return set >= segment->at && set < segment->at + segment->size &&
+           load_relaxed(&shared->oversized) <= max_processes &&
+           load_relaxed(&shared->evicted_reports.lock) <= max_processes &&
+           load_relaxed(&process->histories.shared->lock) <= max_processes &&
+           logs_are_sound(&process->histories, (uint32_t) process->table.cell_count, max_processes);
 }
 
 int mend_find(struct mend *mend, const struct process *process)

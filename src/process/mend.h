@@ -21,6 +21,10 @@ struct mend_cell {
     uint64_t held; /* pins and units */
 };
 
+/* Whether the numbers that a repair follows are in range, of so many processes: no memory of another part is written.
+ */
+bool mend_is_sound(const struct process *process, uint32_t max_processes);
+
 /* The cells that were in use when mend_find() looked; ascending. */
 struct mend {
     struct mend_cell *cells;

@@ -21,6 +21,7 @@
 
 struct evicted_report;
 struct hash_secret;
+struct pages_owner;
 struct record_hash;
 
 /* The last reports of evicted keys, until the background thread takes them (evict.h). */
@@ -68,6 +69,10 @@ struct process {
     struct top_denied top_denied;
     void *memory;
     size_t memory_size;
+    struct pages_owner *pages; /* NULL: this process alone has the memory */
+    /* Frees locks that dead processes have and calls wait for (repair.h); NULL: no process is joined. */
+    void (*free_locks)(void *arg);
+    void *free_arg;
 };
 
 /* The policies in force, for readers within a read section (thread/rcu.h), and for the thread that changes policies. */
@@ -88,11 +93,17 @@ static inline bool process_is_halted(const struct process *process)
 /* Waits for a lock, of which the later ones yield the processor, after which its holder may have died: some ms. */
 #define PROCESS_STALLED_AFTER (2 * SPIN_LIMIT)
 
-/* Waits a moment for a lock; `waits`: how often the caller has waited before. */
+/*
+ * Waits a moment for a lock; `waits`: how often the caller has waited before. A lock of a dead process is freed by
+ * another process, or, where none is alive, by a caller that waits.
+ */
 static inline void process_wait(struct process *process, unsigned waits)
 {
-    if (waits == PROCESS_STALLED_AFTER && load_relaxed(&process->shared->stalled) == 0) {
+    if (waits % PROCESS_STALLED_AFTER == 0 && waits != 0) {
         store_relaxed(&process->shared->stalled, 1); /* a hint to those that repair */
+        if (waits != PROCESS_STALLED_AFTER && process->free_locks != NULL) {
+            process->free_locks(process->free_arg);
+        }
     }
     spin_wait(waits);
 }
@@ -116,7 +127,7 @@ struct process_options {
     size_t max_keys, max_log_units;
     bool fleet;
     uint64_t origin_ns;
-    unsigned pages; /* 0; PAGES_SHARED: joined processes use the table too */
+    struct pages_owner *pages; /* of joined processes, which use the table too; NULL: there are none */
 };
 
 /* 0; -ENOMEM. Takes zeroed memory. */

@@ -45,7 +45,7 @@ size_t syncs_size(size_t cell_count)
     return sync_part_sizes(cell_count, sizes);
 }
 
-int syncs_open(struct sync_states *syncs, size_t cell_count, unsigned pages)
+int syncs_open(struct sync_states *syncs, size_t cell_count, struct pages_owner *pages)
 {
     size_t sizes[PARTS];
     syncs->memory_size = sync_part_sizes(cell_count, sizes);
@@ -53,9 +53,9 @@ int syncs_open(struct sync_states *syncs, size_t cell_count, unsigned pages)
     syncs->all = syncs->count == cell_count;
     syncs->spills_size = cell_count * sizeof(*syncs->spills);
     syncs->tails_size = cell_count * sizeof(*syncs->tails);
-    syncs->memory = pages_reserve(syncs->memory_size, pages | PAGES_PRESENT);
-    syncs->spills = pages_reserve(syncs->spills_size, pages | PAGES_SPARSE);
-    syncs->tails = pages_reserve(syncs->tails_size, pages | PAGES_SPARSE);
+    syncs->memory = pages_take(pages, syncs->memory_size, PAGES_PRESENT);
+    syncs->spills = pages_take(pages, syncs->spills_size, PAGES_SPARSE);
+    syncs->tails = pages_take(pages, syncs->tails_size, PAGES_SPARSE);
     if (syncs->memory == NULL || syncs->spills == NULL || syncs->tails == NULL) {
         return -ENOMEM;
     }
@@ -63,18 +63,18 @@ int syncs_open(struct sync_states *syncs, size_t cell_count, unsigned pages)
     syncs->compacts = arena_carve(&next, sizes[PART_COMPACTS]);
     syncs->pool = arena_carve(&next, sizes[PART_POOL]);
     syncs->shared = arena_carve(&next, sizes[PART_SHARED]);
-    for (uint32_t i = 0; i < syncs->count; i++) {
+    for (uint32_t i = 0; i < syncs->count && pages_are_fresh(pages); i++) {
         store_relaxed(&syncs->pool[i].cell, syncs->all ? i : TABLE_NONE);
         store_relaxed(&syncs->pool[i].allowance.seq, SEQ_NONE);
     }
     return 0;
 }
 
-void syncs_close(struct sync_states *syncs)
+void syncs_close(struct sync_states *syncs, const struct pages_owner *pages)
 {
-    pages_release(syncs->memory, syncs->memory_size);
-    pages_release(syncs->spills, syncs->spills_size);
-    pages_release(syncs->tails, syncs->tails_size);
+    pages_give(pages, syncs->memory, syncs->memory_size);
+    pages_give(pages, syncs->spills, syncs->spills_size);
+    pages_give(pages, syncs->tails, syncs->tails_size);
     syncs->memory = NULL;
     syncs->spills = NULL;
     syncs->tails = NULL;

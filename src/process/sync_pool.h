@@ -20,9 +20,11 @@
 #include "process/process.h"
 #include "process/sync_state.h"
 
-/* 0 or -ENOMEM. `pages`: 0 or PAGES_SHARED. */
-int syncs_open(struct sync_states *syncs, size_t cell_count, unsigned pages);
-void syncs_close(struct sync_states *syncs);
+struct pages_owner;
+
+/* 0 or -ENOMEM. */
+int syncs_open(struct sync_states *syncs, size_t cell_count, struct pages_owner *pages);
+void syncs_close(struct sync_states *syncs, const struct pages_owner *pages);
 
 /* Bytes of the arrays for so many cells, without what is only present where it is used. */
 size_t syncs_size(size_t cell_count);

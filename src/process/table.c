@@ -55,7 +55,7 @@ size_t table_size(size_t max_keys, bool fleet)
     return table_part_sizes(sets_for(max_keys, fleet), fleet, sizes);
 }
 
-int table_open(struct table *table, size_t max_keys, bool fleet, unsigned pages)
+int table_open(struct table *table, size_t max_keys, bool fleet, struct pages_owner *pages)
 {
     memset(table, 0, sizeof(*table));
     size_t sizes[PARTS];
@@ -63,7 +63,7 @@ int table_open(struct table *table, size_t max_keys, bool fleet, unsigned pages)
     table->set_count = sets_for(max_keys, fleet);
     table->cell_count = table->set_count * SET_CELLS;
     table->memory_size = table_part_sizes(table->set_count, fleet, sizes);
-    table->memory = pages_reserve(table->memory_size, pages | PAGES_PRESENT);
+    table->memory = pages_take(pages, table->memory_size, PAGES_PRESENT);
     if (table->memory == NULL) {
         return -ENOMEM;
     }
@@ -80,9 +80,9 @@ int table_open(struct table *table, size_t max_keys, bool fleet, unsigned pages)
     return 0;
 }
 
-void table_close(struct table *table)
+void table_close(struct table *table, const struct pages_owner *pages)
 {
-    pages_release(table->memory, table->memory_size);
+    pages_give(pages, table->memory, table->memory_size);
     table->memory = NULL;
 }
 

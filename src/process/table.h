@@ -88,9 +88,11 @@ struct table {
     size_t memory_size;
 };
 
-/* 0 or -ENOMEM. At `max_keys` keys nearly every key finds a cell. `fleet`: with bitmaps. `pages`: 0 or PAGES_SHARED. */
-int table_open(struct table *table, size_t max_keys, bool fleet, unsigned pages);
-void table_close(struct table *table);
+struct pages_owner;
+
+/* 0 or -ENOMEM. At `max_keys` keys nearly every key finds a cell. `fleet`: with bitmaps. */
+int table_open(struct table *table, size_t max_keys, bool fleet, struct pages_owner *pages);
+void table_close(struct table *table, const struct pages_owner *pages);
 
 static inline size_t table_first_set(const struct table *table, uint64_t hash)
 {

@@ -14,35 +14,35 @@ _Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_NAME_TEXT_SIZE, "a key's text fits"
 _Static_assert(WEIR_TOP_OFFENDERS <= TOP_K_COUNT, "there are as many");
 _Static_assert(1 + KEY_NAME_SIZE <= TOP_K_KEY_SIZE, "a key, after its flags");
 
-int top_denied_open(struct top_denied *top_denied, size_t cell_count, unsigned pages)
+int top_denied_open(struct top_denied *top_denied, size_t cell_count, struct pages_owner *pages)
 {
     const size_t bits_size = arena_padded(bitmap_size(cell_count) * sizeof(uint64_t));
-    const size_t all_lists_size = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct top_k));
     const size_t shared_size = arena_padded(sizeof(struct top_denied_shared));
     top_denied->cell_count = (uint32_t) cell_count;
     top_denied->entries_size = cell_count * sizeof(struct denied_entry);
-    top_denied->lists_size = all_lists_size + bits_size + shared_size;
-    top_denied->entries = pages_reserve(top_denied->entries_size, pages | PAGES_SPARSE);
+    top_denied->memory_size = bits_size + shared_size;
+    top_denied->lists_size = (WEIR_MAX_POLICIES + 1) * sizeof(struct top_k);
+    top_denied->entries = pages_take(pages, top_denied->entries_size, PAGES_SPARSE);
+    top_denied->memory = pages_take(pages, top_denied->memory_size, PAGES_SPARSE);
     /* Of the lists only those of policies that deny are ever present. */
-    top_denied->lists_memory = pages_reserve(top_denied->lists_size, pages | PAGES_SPARSE);
-    if (top_denied->entries == NULL || top_denied->lists_memory == NULL) {
+    top_denied->lists = pages_take(pages, top_denied->lists_size, PAGES_SPARSE | PAGES_LATER);
+    if (top_denied->entries == NULL || top_denied->memory == NULL || top_denied->lists == NULL) {
         return -ENOMEM;
     }
-    unsigned char *next = top_denied->lists_memory;
-    struct top_k *lists = arena_carve(&next, all_lists_size);
+    unsigned char *next = top_denied->memory;
     bitmap_init(&top_denied->denied, arena_carve(&next, bits_size), cell_count);
     top_denied->shared = arena_carve(&next, shared_size);
-    top_denied->lists = lists;
-    return robust_mutex_init(&top_denied->shared->lock);
+    return pages_are_fresh(pages) ? robust_mutex_init(&top_denied->shared->lock) : 0;
 }
 
-void top_denied_close(struct top_denied *top_denied)
+void top_denied_close(struct top_denied *top_denied, const struct pages_owner *pages)
 {
     /* The mutex stays: other processes may have the lists. */
-    pages_release(top_denied->entries, top_denied->entries_size);
-    pages_release(top_denied->lists_memory, top_denied->lists_size);
+    pages_give(pages, top_denied->entries, top_denied->entries_size);
+    pages_give(pages, top_denied->memory, top_denied->memory_size);
+    pages_give(pages, top_denied->lists, top_denied->lists_size);
     top_denied->entries = NULL;
-    top_denied->lists_memory = NULL;
+    top_denied->memory = NULL;
     top_denied->lists = NULL;
 }
 
@@ -127,6 +127,15 @@ void top_denied_move(struct process *process, uint32_t from, uint32_t to)
     }
 }
 
+/* Has the list of a group present; under the lock. False: there is no room. */
+static bool has_list(struct process *process, uint32_t group)
+{
+    const struct top_denied *top_denied = &process->top_denied;
+    unsigned char *listed = &top_denied->shared->listed[group];
+    *listed = *listed != 0 || pages_commit(process->pages, &top_denied->lists[group], sizeof(struct top_k)) == 0;
+    return *listed != 0;
+}
+
 /* Adds the denied units of a pinned cell's key to its policy's list; under the lock. */
 static void count_cell(struct process *process, uint32_t cell)
 {
@@ -147,6 +156,10 @@ static void count_cell(struct process *process, uint32_t cell)
                            units); /* the cell got another key during a denial */
         return;
     }
+    if (!has_list(process, group)) {
+        (void) add_relaxed(&top_denied->shared->evicted_denied_units, units);
+        return;
+    }
     /* Keys that differ in their flags alone are different keys. */
     unsigned char key[1 + KEY_NAME_SIZE];
     key[0] = entry->key.flags;
@@ -155,7 +168,6 @@ static void count_cell(struct process *process, uint32_t cell)
     if (top_denied->recent != NULL) {
         top_k_add(&top_denied->recent[group], key, (size_t) 1 + entry->key.length, units);
     }
-    top_denied->shared->highest = (uint32_t) max_u64(top_denied->shared->highest, group);
     counter_add(&top_denied->shared->denied_units, units);
 }
 
@@ -211,8 +223,8 @@ static void collect_denials(struct process *process)
 
 static void halve(struct top_denied *top_denied, uint64_t times)
 {
-    for (uint32_t group = 0; group <= top_denied->shared->highest; group++) {
-        if (top_denied->lists[group].total != 0) {
+    for (uint32_t group = 0; group <= WEIR_MAX_POLICIES; group++) {
+        if (top_denied->shared->listed[group] != 0 && top_denied->lists[group].total != 0) {
             top_k_halve(&top_denied->lists[group], times);
         }
     }
@@ -221,8 +233,10 @@ static void halve(struct top_denied *top_denied, uint64_t times)
 /* Empties the lists: a process died while it changed one of them. */
 static void forget(struct top_denied *top_denied)
 {
-    for (uint32_t group = 0; group <= top_denied->shared->highest; group++) {
-        memset(&top_denied->lists[group], 0, sizeof(top_denied->lists[group]));
+    for (uint32_t group = 0; group <= WEIR_MAX_POLICIES; group++) {
+        if (top_denied->shared->listed[group] != 0) {
+            memset(&top_denied->lists[group], 0, sizeof(top_denied->lists[group]));
+        }
     }
 }
 
@@ -259,7 +273,11 @@ void top_denied_read(struct process *process, weir_policy_id group, struct top_k
     if (robust_mutex_lock(&top_denied->shared->lock) == ROBUST_DIED) {
         forget(top_denied);
     }
-    *out = top_denied->lists[group];
+    if (top_denied->shared->listed[group] != 0) {
+        *out = top_denied->lists[group];
+    } else {
+        memset(out, 0, sizeof(*out));
+    }
     (void) pthread_mutex_unlock(&top_denied->shared->lock);
 }
 

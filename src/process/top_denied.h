@@ -64,7 +64,6 @@ enum { NAMING_NONE, NAMING_BEGUN, NAMING_DONE };
 /* What changes beside the entries and the lists. It has no pointers, as struct process_shared. */
 struct top_denied_shared {
     _Atomic uint32_t any; /* 1: `denied` is not empty */
-    uint32_t highest;     /* the greatest id of a list that is not empty */
     pthread_mutex_t lock; /* guards the lists; robust */
     /* The background thread's own. */
     uint32_t cursor;
@@ -72,6 +71,8 @@ struct top_denied_shared {
     /* Statistics. */
     _Atomic uint64_t denied_units;         /* in the lists; by the background thread */
     _Atomic uint64_t evicted_denied_units; /* of keys that were evicted first */
+    /* By the group's id: lists that are present. The others are empty, and not touched. Under the lock. */
+    unsigned char listed[WEIR_MAX_POLICIES + 1];
 };
 
 struct top_denied {
@@ -81,16 +82,18 @@ struct top_denied {
     uint32_t cell_count;
     struct top_k *lists;  /* by the group's id */
     struct top_k *recent; /* lists since the denial log last took them; the background thread's own. NULL: no log */
-    void *lists_memory;
-    size_t entries_size, lists_size;
+    void *memory;         /* with the bitmap and what is shared */
+    size_t entries_size, lists_size, memory_size;
 };
 
 struct process;
 struct policy;
 
-/* 0; -ENOMEM. Takes zeroed memory; `pages`: 0 or PAGES_SHARED. top_denied_close may be called whatever came of it. */
-int top_denied_open(struct top_denied *top_denied, size_t cell_count, unsigned pages);
-void top_denied_close(struct top_denied *top_denied);
+struct pages_owner;
+
+/* 0; -ENOMEM. Takes zeroed memory. top_denied_close may be called whatever came of it. */
+int top_denied_open(struct top_denied *top_denied, size_t cell_count, struct pages_owner *pages);
+void top_denied_close(struct top_denied *top_denied, const struct pages_owner *pages);
 
 /* Writes the name of a key before it is denied; once for each stay. The cell is that of the policy's first limit. */
 void top_denied_name(struct process *process, const struct policy *policy, const weir_key *key, uint32_t cell);

@@ -27,20 +27,55 @@ static size_t slots_per_thread(size_t max_keys, uint32_t max_threads)
     return slots;
 }
 
+/* The bytes of a thread's own parts, in the order in which they lie. */
+struct thread_sizes {
+    size_t slots, accounts, tallies, recent, tags, busy, snapshots, all;
+};
+
+static struct thread_sizes thread_sizes(size_t slots)
+{
+    struct thread_sizes sizes = {
+        .slots = slots * sizeof(struct slot),
+        .accounts = settle_accounts_size(slots),
+        .tallies = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally)),
+        .recent = arena_padded(RECENT_COUNT * sizeof(uint32_t)),
+        .tags = arena_padded(slots / SLOT_WAYS * sizeof(uint64_t)),
+        .busy = arena_padded(slots / SLOT_WAYS * sizeof(uint32_t)),
+        .snapshots = arena_padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_snapshot)),
+    };
+    sizes.all = pages_padded(sizes.slots + sizes.accounts + sizes.tallies + sizes.recent + sizes.tags + sizes.busy +
+                             sizes.snapshots);
+    return sizes;
+}
+
+/* Makes the handle of an index. `next`: of its struct thread_shared. */
+static void place_thread(struct limiter *limiter, uint32_t index, size_t slots, const struct thread_sizes *sizes,
+                         unsigned char **next)
+{
+    struct weir_thread *t = &limiter->threads[index];
+    unsigned char *own = (unsigned char *) limiter->slots + index * sizes->all;
+    t->limiter = limiter;
+    t->process = &limiter->process;
+    t->line = &limiter->shared->line;
+    t->index = index;
+    t->slot_count = slots;
+    t->slot_mask = slots - SLOT_WAYS;
+    t->shared = arena_carve(next, sizeof(*t->shared));
+    t->slots = arena_carve(&own, sizes->slots);
+    t->accounts = arena_carve(&own, sizes->accounts);
+    t->tallies = arena_carve(&own, sizes->tallies);
+    t->recent_keys = arena_carve(&own, sizes->recent);
+    t->fingerprints = arena_carve(&own, sizes->tags);
+    t->set_busy_epochs = arena_carve(&own, sizes->busy);
+    t->snapshots = arena_carve(&own, sizes->snapshots);
+}
+
 int limiter_open(struct limiter *limiter, const struct limiter_options *options)
 {
-    const size_t slots = slots_per_thread(options->process.max_keys, options->max_threads);
     const uint32_t max_threads = options->max_threads;
-    const size_t slots_size = slots * sizeof(struct slot);
-    const size_t accounts_size = settle_accounts_size(slots);
-    const size_t tallies_size = arena_padded((WEIR_MAX_POLICIES + 1) * sizeof(struct tally));
-    const size_t recent_size = arena_padded(RECENT_COUNT * sizeof(uint32_t));
-    const size_t tags_size = arena_padded(slots / SLOT_WAYS * sizeof(uint64_t));
-    const size_t busy_size = arena_padded(slots / SLOT_WAYS * sizeof(uint32_t));
-    const size_t snapshots_size = arena_padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_snapshot));
+    const size_t slots = slots_per_thread(options->process.max_keys, max_threads);
+    const struct thread_sizes sizes = thread_sizes(slots);
     const size_t thread_shared_size = arena_padded(sizeof(struct thread_shared));
-    const size_t thread_size = thread_shared_size + slots_size + accounts_size + tallies_size + recent_size +
-                               tags_size + busy_size + snapshots_size;
     const size_t shared_size = arena_padded(sizeof(struct limiter_shared));
     const size_t lanes_size = (size_t) options->max_processes * RCU_LANES * sizeof(struct rcu_lane);
     const size_t joined_size = arena_padded(options->max_processes * sizeof(struct joined_process));
@@ -48,11 +83,15 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     if (process_open(&limiter->process, &options->process) != 0) {
         return -ENOMEM;
     }
-    limiter->memory_size = shared_size + joined_size + lanes_size + max_threads * thread_size;
-    limiter->memory = pages_reserve(limiter->memory_size, options->process.pages);
+    struct pages_owner *pages = limiter->process.pages;
+    limiter->memory_size = shared_size + joined_size + lanes_size + max_threads * thread_shared_size;
+    limiter->memory = pages_take(pages, limiter->memory_size, PAGES_SPARSE);
+    limiter->thread_size = sizes.all;
+    limiter->slots_size = max_threads * sizes.all;
+    limiter->slots = pages_take(pages, limiter->slots_size, PAGES_LATER);
     limiter->threads_size = max_threads * sizeof(struct weir_thread);
     limiter->threads = pages_reserve(limiter->threads_size, 0);
-    if (limiter->memory == NULL || limiter->threads == NULL) {
+    if (limiter->memory == NULL || limiter->slots == NULL || limiter->threads == NULL) {
         limiter_close(limiter);
         return -ENOMEM;
     }
@@ -61,27 +100,15 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     limiter->joined = arena_carve(&next, joined_size);
     limiter->lanes = arena_carve(&next, lanes_size);
     for (uint32_t i = 0; i < max_threads; i++) {
-        struct weir_thread *t = &limiter->threads[i];
-        t->limiter = limiter;
-        t->process = &limiter->process;
-        t->line = &limiter->shared->line;
-        t->index = i;
-        t->slot_count = slots;
-        t->slot_mask = slots - SLOT_WAYS;
-        t->shared = arena_carve(&next, thread_shared_size);
-        t->slots = arena_carve(&next, slots_size);
-        t->accounts = arena_carve(&next, accounts_size);
-        t->tallies = arena_carve(&next, tallies_size);
-        t->recent_keys = arena_carve(&next, recent_size);
-        t->fingerprints = arena_carve(&next, tags_size);
-        t->set_busy_epochs = arena_carve(&next, busy_size);
-        t->snapshots = arena_carve(&next, snapshots_size);
+        place_thread(limiter, i, slots, &sizes, &next);
     }
     limiter->max_threads = max_threads;
     limiter->max_processes = options->max_processes;
     limiter->reach = options->max_processes > 1 ? BARRIER_JOINED : BARRIER_OWN;
     limiter->grants = barrier_available(limiter->reach);
-    limiter_join(limiter, joined_enter(limiter));
+    if (pages_are_fresh(pages)) {
+        limiter_join(limiter, joined_enter(limiter));
+    }
     return 0;
 }
 
@@ -96,9 +123,12 @@ void limiter_join(struct limiter *limiter, uint32_t index)
 
 void limiter_close(struct limiter *limiter)
 {
+    const struct pages_owner *pages = limiter->process.pages;
     process_close(&limiter->process);
-    pages_release(limiter->memory, limiter->memory_size);
+    pages_give(pages, limiter->memory, limiter->memory_size);
+    pages_give(pages, limiter->slots, limiter->slots_size);
     pages_release(limiter->threads, limiter->threads_size);
     limiter->memory = NULL;
+    limiter->slots = NULL;
     limiter->threads = NULL;
 }

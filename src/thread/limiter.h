@@ -50,8 +50,10 @@ struct limiter {
     uint64_t tick_ns;
     bool host_time; /* time moves only in weir_poll */
     bool grants;    /* false: no asymmetric barrier here, everything is decided in the table */
-    void *memory;
+    void *memory;   /* of all that is shared but the threads' own */
     size_t memory_size;
+    void *slots; /* of each thread in turn: its slots, and what else is its own. Present from the first attach on */
+    size_t slots_size, thread_size;
     struct limiter *watched_next; /* list of handle.c */
 };
 
@@ -62,7 +64,7 @@ struct limiter_options {
     uint32_t max_processes; /* 1: the limiter is not shared */
 };
 
-/* 0; -ENOMEM. Takes zeroed memory. */
+/* 0; -ENOMEM. Takes zeroed memory. In a segment that another process has made this process is not joined yet. */
 int limiter_open(struct limiter *limiter, const struct limiter_options *options);
 void limiter_close(struct limiter *limiter);
 

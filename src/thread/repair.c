@@ -124,14 +124,16 @@ static void free_places(struct repair *r)
     }
 }
 
-/* Repairs what the dead processes left; or does nothing, as the table does not become still: the next look tries again.
+/* Repairs what the dead processes left. False: nothing was done, as the table does not become still: the next look
+ * tries again.
  */
-static void repair(struct repair *r)
+static bool repair(struct repair *r)
 {
     struct process *process = &r->limiter->process;
     for_each_slot(r, false, resolve_log);
     mend_locks(process, r->dead);
-    if (mend_find(&r->mend, process) == 0 && rcu_halt(r->limiter, r->dead)) {
+    const bool alone = mend_find(&r->mend, process) == 0 && rcu_halt(r->limiter, r->dead);
+    if (alone) {
         for_each_slot(r, true, resolve_cell);
         for_each_slot(r, true, settle_one);
         count_slots(r);
@@ -142,6 +144,7 @@ static void repair(struct repair *r)
         store_relaxed(&r->limiter->shared->repair_from_ns, clock_monotonic_ns(NULL) + REPAIR_PAUSE_NS);
     }
     mend_end(&r->mend);
+    return alone;
 }
 
 void repair_next(struct limiter *limiter, uint32_t *cursor)
@@ -179,7 +182,67 @@ void repair_all(struct limiter *limiter)
     }
     store_relaxed(&limiter->process.shared->stalled, 0); /* before the look: a call that stalls later says so again */
     if (find_dead(&r)) {
-        repair(&r);
+        (void) repair(&r);
     }
     store_release(repairing, 0); /* pairs with the exchange */
+}
+
+void repair_locks(void *arg)
+{
+    struct limiter *limiter = arg;
+    _Atomic uint32_t *repairing = &limiter->shared->repairing;
+    struct repair r = {.limiter = limiter};
+    uint32_t owner = load_relaxed(repairing);
+    if ((owner != 0 && !joined_is_dead(limiter, owner - 1)) ||
+        !cas_acquire(repairing, &owner, limiter->joined_as + 1)) {
+        return;
+    }
+    if (find_dead(&r)) {
+        for_each_slot(&r, false, resolve_log);
+        mend_locks(&limiter->process, r.dead);
+    }
+    store_release(repairing, 0); /* pairs with the exchange */
+}
+
+/* Whether a slot's numbers lead to places that there are. */
+static bool slots_are_sound(const struct limiter *limiter)
+{
+    const uint32_t high = load_relaxed(&limiter->shared->thread_high);
+    bool sound =
+        high <= limiter->max_threads && load_relaxed(&limiter->process.shared->halted_by) <= limiter->max_processes;
+    for (uint32_t i = 0; i < high && sound; i++) {
+        const struct weir_thread *t = &limiter->threads[i];
+        const bool present = load_relaxed(&t->shared->present) != 0;
+        sound = present && handle_process(load_relaxed(&t->shared->owner)) < limiter->max_processes;
+        for (size_t index = 0; index < t->slot_count && sound; index++) {
+            const struct slot_account *account = &t->accounts[index];
+            sound = account->limit_count <= WEIR_MAX_LIMITS && load_relaxed(&account->lock) <= limiter->max_processes &&
+                    load_relaxed(&account->settling.step) <= 2 * WEIR_MAX_LIMITS;
+            for (size_t limit = 0; limit < account->limit_count && sound; limit++) {
+                sound = account->cells[limit] < limiter->process.table.cell_count;
+            }
+        }
+    }
+    return sound;
+}
+
+bool repair_before_entry(struct limiter *limiter)
+{
+    struct repair r = {.limiter = limiter};
+    if (!slots_are_sound(limiter) || !mend_is_sound(&limiter->process, limiter->max_processes)) {
+        return false;
+    }
+    uint32_t as = JOINED_NONE;
+    for (uint32_t process = 0; process < limiter->max_processes; process++) {
+        r.dead[process] = load_relaxed(&limiter->joined[process].pid) != 0;
+        as = r.dead[process] ? process : as;
+    }
+    if (as == JOINED_NONE) {
+        return true;
+    }
+    limiter_join(limiter, as); /* locks that this process takes are a dead one's, where this process dies */
+    store_relaxed(&limiter->shared->repairing, as + 1);
+    const bool repaired = repair(&r);
+    store_release(&limiter->shared->repairing, 0); /* pairs with the exchange of repair_all() */
+    return repaired;
 }

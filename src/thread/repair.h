@@ -7,6 +7,7 @@
 #ifndef WEIR_THREAD_REPAIR_H
 #define WEIR_THREAD_REPAIR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct limiter;
@@ -16,5 +17,17 @@ void repair_next(struct limiter *limiter, uint32_t *cursor);
 
 /* Looks at all of them. By one thread of a process. */
 void repair_all(struct limiter *limiter);
+
+/*
+ * Frees the locks of dead processes that calls may wait for without end, and does nothing else. By any thread, also
+ * within a read section. `arg`: the limiter.
+ */
+void repair_locks(void *arg);
+
+/*
+ * Repairs what all joined processes left, before this process enters: each of them is dead, and no other one can enter.
+ * False: what they left makes no sense, or there is no memory.
+ */
+bool repair_before_entry(struct limiter *limiter);
 
 #endif

@@ -20,7 +20,7 @@
  * Ordering: a process that dies leaves what its instructions stored up to one of them. So the compiler's order is
  * enough between the notes and the swaps. [S1] to [S3] of settle.c.
  *
- * Progress: a settler waits for the mark of another one, some ten nanoseconds, or until that one runs again.
+ * Progress: a settler waits for the mark of another one, some ten nanoseconds. After some milliseconds it gives up.
  */
 /* clang-format on */
 #include "thread/settling.h"
@@ -109,7 +109,10 @@ static void charge_unmarked(const struct weir_thread *t, const struct slot_accou
     } while (!dwcas_swap(&cell->state, &value, cell_value(charged, value)));
 }
 
-/* Charges a cell of a shared weir. False: another process wants to be alone with the table. */
+/*
+ * Charges a cell of a shared weir. False: another process wants to be alone with the table, or the mark of another slot
+ * stays. That slot's settler may have died, and this thread may be the one that is to repair.
+ */
 static bool charge_with_mark(const struct weir_thread *t, size_t index, size_t limit, uint64_t passed)
 {
     struct slot_account *account = &t->accounts[index];
@@ -118,7 +121,7 @@ static bool charge_with_mark(const struct weir_thread *t, size_t index, size_t l
     struct dwcas_value value = dwcas_read(&cell->state);
     for (unsigned spins = 0;;) {
         if (cell_is_marked(value)) {
-            if (process_is_halted(t->process)) {
+            if (process_is_halted(t->process) || spins > PROCESS_STALLED_AFTER) {
                 return false;
             }
             process_wait(t->process, spins++);

@@ -9,7 +9,7 @@
  */
 #include "thread/thread.h"
 
-#include "base/spin.h"
+#include "base/pages.h"
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
 #include "thread/settle.h"
@@ -45,12 +45,27 @@ void thread_count(struct limiter *limiter)
     } while (attached_count(limiter) != count);
 }
 
+/* Has the memory of a handle present. False: there is no room. */
+static bool make_present(const struct limiter *limiter, const struct weir_thread *t)
+{
+    if (load_relaxed(&t->shared->present) == 0) { /* pages never go */
+        if (pages_commit(limiter->process.pages, t->slots, limiter->thread_size) != 0) {
+            return false;
+        }
+        store_relaxed(&t->shared->present, 1);
+    }
+    return true;
+}
+
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 {
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         struct weir_thread *t = &limiter->threads[i];
         if (load_relaxed(&t->shared->owner) != HANDLE_FREE) {
             continue;
+        }
+        if (!make_present(limiter, t)) {
+            return NULL;
         }
         uint32_t high = load_relaxed(&limiter->shared->thread_high);
         /* First: a repair looks for handles of dead processes below. Settlers load thread_high with acquire. */
@@ -85,7 +100,7 @@ static void leave(struct weir_thread *t)
     for (size_t i = 0; i < t->slot_count; i++) {
         /* However long that takes. Not within a section: the lock may be a dead process's. */
         for (unsigned tries = 0; load_relaxed(&t->slots[i].hash) != 0 && !settle_release_slot(t, i); tries++) {
-            spin_wait(tries);
+            process_wait(t->process, tries);
         }
     }
     thread_free(t);

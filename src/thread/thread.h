@@ -70,6 +70,7 @@ struct thread_shared {
     _Atomic uint64_t unknown_count, untracked_count;
     struct admission_counts admissions;
     _Atomic uint64_t late_units;                /* added to by settlers */
+    _Atomic uint32_t present;                   /* 1: the memory of the slots may be touched */
     _Atomic uint64_t slots_used[SLOT_MAX / 64]; /* a bit per slot that was ever used */
 };
 

@@ -41,9 +41,8 @@ struct report_batch {
     struct evicted_report *evicted; /* ROUND_EVICTED of them: of this round, and of rounds that failed */
     size_t evicted_count;
     size_t evicted_sent; /* of them in the round under way */
-    size_t memory_size;
-    bool tells_debt;   /* the round also reports what buckets owe since an outage */
-    bool sync_missing; /* there was no full sync state to be had for a cell of this round */
+    bool tells_debt;     /* the round also reports what buckets owe since an outage */
+    bool sync_missing;   /* there was no full sync state to be had for a cell of this round */
 };
 
 /* What is reported: the key of a pinned cell, or an evicted key. */

@@ -101,11 +101,12 @@ static struct lines lines_of(const struct setup *s, size_t thread, const weir_ke
 {
     const struct limiter *limiter = &s->w->limiter;
     const uint64_t slow = load_relaxed(&s->t[thread]->shared->slow_count);
-    struct copy copies[4];
+    struct copy copies[5];
     copy_take(&copies[0], s->w, sizeof(*s->w));
     copy_take(&copies[1], limiter->memory, limiter->memory_size);
     copy_take(&copies[2], limiter->process.table.memory, limiter->process.table.memory_size);
     copy_take(&copies[3], limiter->process.top_denied.entries, limiter->process.top_denied.entries_size);
+    copy_take(&copies[4], limiter->slots, limiter->slots_size);
     weir_verdict verdict;
     for (int n = 0; n < CHECKS; n++) {
         assert_int_equal(weir_check(s->t[thread], key, 1, &verdict), allowed);

@@ -101,6 +101,9 @@ static void test_new_options_lie_behind_the_padding_of_earlier_ones(void **state
     (void) state;
     const size_t padded = (offsetof(weir_options, no_denial_log) / sizeof(void *) + 1) * sizeof(void *);
     assert_int_equal(offsetof(weir_options, shared), padded);
+    /* A program that was compiled before shared_name ends its options behind max_processes. */
+    assert_int_equal(offsetof(weir_options, shared_name), offsetof(weir_options, max_processes) + sizeof(uint32_t));
+    assert_int_equal(offsetof(weir_options, shared_name) + sizeof(char *), sizeof(weir_options));
 }
 
 static void test_statistics_fill_the_room_that_the_caller_has(void **state)

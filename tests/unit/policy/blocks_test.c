@@ -209,7 +209,7 @@ static void clear_rules(struct policy *policy)
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
         struct rule *rule = &policy->limits[i].rule;
-        rule->rate_table = NULL;
+        rule->rate_table = 0;
         memset(&rule->rate_id, 0, offsetof(struct rule, limit) - offsetof(struct rule, rate_id));
     }
 }

@@ -133,7 +133,7 @@ static void never_too_little(uint64_t *rng, size_t max_keys, uint64_t keys)
     }
     assert_int_equal(forgiven, keys > max_keys / 4);
     free(map);
-    sketch_close(&sketch);
+    sketch_close(&sketch, NULL);
 }
 
 static void test_nothing_is_under_counted_that_was_not_forgiven(void **state)
@@ -165,7 +165,7 @@ static void test_what_is_remembered_is_over_with_its_time(void **state)
     assert_true(sketch_record(&sketch, 1, (struct usage){9, START_NS + SECOND}, SKETCH_HALF, START_NS));
     sketch_erase(&sketch, 1);
     assert_int_equal(sketch_find(&sketch, 1, 10, START_NS).units, 0);
-    sketch_close(&sketch);
+    sketch_close(&sketch, NULL);
 }
 
 static void test_units_are_kept_to_one_in_128_and_never_less(void **state)
@@ -181,7 +181,7 @@ static void test_units_are_kept_to_one_in_128_and_never_less(void **state)
         assert_in_range(found, units, units + units / 128);
         sketch_erase(&sketch, 1);
     }
-    sketch_close(&sketch);
+    sketch_close(&sketch, NULL);
 }
 
 /* The part of new keys that find any record, and the part that find all of their limit of 10 used. */
@@ -221,7 +221,7 @@ static void test_few_new_keys_begin_with_what_others_have_used(void **state)
         ask_new_keys(&sketch, &any, &all);
         print_message("# %" PRIu64 "%% refused: %.3f%% of new keys have nothing left\n", loads[i].percent, 100 * all);
         assert_true(all < loads[i].most);
-        sketch_close(&sketch);
+        sketch_close(&sketch, NULL);
     }
 }
 
@@ -246,7 +246,7 @@ static void test_a_flood_of_little_use_neither_hides_who_was_refused_nor_harms_w
     ask_new_keys(&sketch, &any, &all);
     print_message("# %.3f%% of new keys begin with something, %.3f%% have nothing left\n", 100 * any, 100 * all);
     assert_true(any < 0.0025 && all < 0.001);
-    sketch_close(&sketch);
+    sketch_close(&sketch, NULL);
 }
 
 /* One line has room for seven records. */
@@ -271,7 +271,7 @@ static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **st
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(sketch_find(&sketch, hashes[i], 10, START_NS).units, i == 3 ? 0 : 5);
     }
-    sketch_close(&sketch);
+    sketch_close(&sketch, NULL);
 }
 
 int main(void)

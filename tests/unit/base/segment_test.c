@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory with a name: one opener at a time, parts in one order, one mapping in a process, and nothing left of it.
+ *
+ * Guards: src/base/memory/segment.c, src/algorithm/rate_table.c, src/base/pages.c
+ */
+#include "base/memory/segment.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "algorithm/rate_table.h"
+#include "base/atomics.h"
+#include "base/pages.h"
+#include "support/independent.h"
+#include "support/support.h"
+
+#define PAGE  ((size_t) sysconf(_SC_PAGESIZE))
+#define HUGE  ((size_t) 2 << 20)
+#define BLOCK 512 /* bytes, of st_blocks */
+#define SIZE  ((size_t) 16 << 20)
+
+static char name[SEGMENT_NAME_SIZE];
+
+/* Makes a segment of SIZE bytes with this id, and keeps its lock. */
+static void make(struct segment *segment, uint64_t id)
+{
+    bool first = false;
+    assert_int_equal(segment_open(segment, name), 0);
+    assert_int_equal(ftruncate(segment->fd, (off_t) SIZE), 0);
+    segment->fresh = true;
+    assert_int_equal(segment_map(segment, id, SIZE, &first), 0);
+    assert_true(first);
+}
+
+static void test_parts_lie_in_order_and_begin_at_pages(void **state)
+{
+    (void) state;
+    struct segment segment;
+    make(&segment, 7);
+    const unsigned char *at = segment.at;
+    assert_int_equal((uintptr_t) at % HUGE, 0);
+    assert_ptr_equal(segment_take(&segment, 1, false), at);
+    assert_ptr_equal(segment_take(&segment, PAGE + 1, false), at + PAGE);
+    assert_ptr_equal(segment_take(&segment, HUGE, true), at + HUGE);
+    assert_null(segment_take(&segment, SIZE, false));
+    assert_ptr_equal(segment_take(&segment, 1, false), at + 2 * HUGE);
+    assert_int_equal(segment_end(&segment), 0);
+    assert_int_equal(segment_size(name), 2 * HUGE + PAGE);
+    assert_int_equal(segment.size, 2 * HUGE + PAGE);
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+static void test_a_process_has_one_mapping_of_a_segment(void **state)
+{
+    (void) state;
+    struct segment first;
+    struct segment second;
+    bool is_first = true;
+    make(&first, 8);
+    assert_null(segment_mapping(9));
+    segment_unlock(&first);
+    assert_int_equal(segment_open(&second, name), 0);
+    assert_int_equal(segment_map(&second, 8, SIZE, &is_first), 0);
+    assert_false(is_first);
+    assert_ptr_equal(second.at, first.at);
+    segment_close(&first);
+    assert_ptr_equal(segment_mapping(8), second.at);
+    second.at[0] = 1; /* it is there still */
+    segment_close(&second);
+    assert_null(segment_mapping(8));
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+struct shared {
+    _Atomic uint64_t inside, most, entered;
+};
+
+static struct shared *shared;
+
+static int open_often(void *arg)
+{
+    (void) arg;
+    for (int i = 0; i < 200; i++) {
+        struct segment segment;
+        if (segment_open(&segment, name) != 0) {
+            return 1;
+        }
+        const uint64_t inside = add_relaxed(&shared->inside, 1) + 1;
+        if (inside > load_relaxed(&shared->most)) {
+            store_relaxed(&shared->most, inside);
+        }
+        (void) add_relaxed(&shared->entered, 1);
+        (void) add_relaxed(&shared->inside, (uint64_t) -1);
+        if (i % 20 == 0) {
+            (void) weir_unlink(name); /* an opener that waits finds that its segment has no name any more */
+        }
+        segment_close(&segment); /* ends the lock as well, as nobody was forked */
+    }
+    return 0;
+}
+
+static void test_one_process_at_a_time_opens_a_segment(void **state)
+{
+    (void) state;
+    pid_t processes[4];
+    memset((void *) shared, 0, sizeof(*shared));
+    for (size_t i = 0; i < 4; i++) {
+        processes[i] = start_independent(open_often, NULL);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        expect_end(processes[i]);
+    }
+    assert_int_equal(load_relaxed(&shared->entered), 800);
+    assert_int_equal(load_relaxed(&shared->most), 1);
+    (void) weir_unlink(name);
+}
+
+static int wait_in_lock(void *arg)
+{
+    const struct segment *segment = arg;
+    int lock_fd = -1;
+    (void) add_relaxed(&shared->entered, 1);
+    if (segment_lock_again(segment, &lock_fd) != 0 || load_relaxed(&shared->inside) != 1) {
+        return 1;
+    }
+    segment_unlock_again(lock_fd);
+    return 0;
+}
+
+/* A forked child has the descriptor too: it waits all the same, and does not keep the lock. */
+static void test_a_forked_child_locks_anew(void **state)
+{
+    (void) state;
+    struct segment segment;
+    struct segment next;
+    memset((void *) shared, 0, sizeof(*shared));
+    make(&segment, 11);
+    const pid_t child = start_independent(wait_in_lock, &segment);
+    assert_true(wait_for_word(&shared->entered, 1));
+    nap_ms(5);
+    store_relaxed(&shared->inside, 1);
+    segment_unlock(&segment);
+    assert_int_equal(segment_open(&next, name), 0);
+    segment_unlock(&next);
+    expect_end(child);
+    segment_close(&next);
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+static size_t present_size(const struct segment *segment)
+{
+    struct stat about;
+    assert_int_equal(fstat(segment->fd, &about), 0);
+    return (size_t) about.st_blocks * BLOCK;
+}
+
+static void test_committed_pages_are_there(void **state)
+{
+    (void) state;
+    struct segment segment;
+    make(&segment, 12);
+    unsigned char *part = segment_take(&segment, 4 * PAGE, false);
+    assert_int_equal(present_size(&segment), 0);
+    assert_int_equal(segment_commit(&segment, part + PAGE, PAGE + 1), 0);
+    assert_int_equal(present_size(&segment), 2 * PAGE);
+    part[PAGE] = 5;
+    assert_int_equal(segment_commit(&segment, part, 2 * PAGE), 0);
+    assert_int_equal(part[PAGE], 5); /* what is there stays */
+    assert_int_equal(present_size(&segment), 3 * PAGE);
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+static void test_an_owner_hands_out_a_segment_or_mappings(void **state)
+{
+    (void) state;
+    struct segment segment;
+    struct pages_owner alone = {.use = 0};
+    struct pages_owner owner = {.use = PAGES_SHARED, .segment = &segment};
+    make(&segment, 13);
+    assert_true(pages_are_fresh(&owner) && pages_are_fresh(&alone) && pages_are_fresh(NULL));
+    assert_true(pages_come_later(&owner) && !pages_come_later(&alone));
+    unsigned char *now = pages_take(&owner, PAGE, PAGES_SPARSE);
+    unsigned char *later = pages_take(&owner, PAGE, PAGES_SPARSE | PAGES_LATER);
+    assert_int_equal(present_size(&segment), PAGE);
+    assert_int_equal(pages_commit(&owner, later, 1), 0);
+    assert_int_equal(present_size(&segment), 2 * PAGE);
+    assert_null(pages_take(&owner, SIZE, PAGES_LATER));
+    assert_int_equal(owner.error, -ENOMEM);
+    assert_non_null(pages_take(&owner, PAGE, PAGES_SPARSE)); /* the first error stays */
+    assert_int_equal(owner.error, -ENOMEM);
+    pages_give(&owner, now, PAGE);
+    now[0] = 1; /* it goes with the segment */
+    unsigned char *mapped = pages_take(&alone, PAGE, PAGES_LATER);
+    mapped[0] = 1;
+    assert_int_equal(pages_commit(&alone, mapped, PAGE), 0);
+    pages_give(&alone, mapped, PAGE);
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+static int follow_handle(void *arg)
+{
+    const uint64_t *handle = arg;
+    struct segment segment;
+    bool first = false;
+    if (segment_open(&segment, name) != 0 || segment_map(&segment, 14, SIZE, &first) != 0) {
+        return 1;
+    }
+    const uint64_t unit = rate_table_unit(*handle, 3);
+    segment_close(&segment);
+    /* Without the segment the handle leads nowhere. */
+    return unit == 77 && rate_table_unit(*handle, 3) == 0 ? 0 : 2;
+}
+
+static void test_a_handle_of_rates_holds_at_any_address(void **state)
+{
+    (void) state;
+    struct segment segment;
+    struct rate_table alone = {.units = {0, 5}};
+    make(&segment, 14);
+    struct rate_table *table = segment_take(&segment, sizeof(*table), false);
+    table = segment_take(&segment, sizeof(*table), false); /* not at the beginning */
+    table->units[3] = 77;
+    uint64_t handle = rate_table_handle(table, 14);
+    assert_int_equal(rate_table_unit(handle, 3), 77);
+    assert_int_equal(rate_table_unit(handle, 2), 0);
+    segment_unlock(&segment);
+    /* A forked child would have this process's mapping. */
+    const unsigned char *here = segment.at;
+    segment_close(&segment);
+    expect_end(start_independent(follow_handle, &handle));
+    assert_non_null(here);
+    assert_int_equal(rate_table_unit(rate_table_handle(&alone, 0), 1), 5);
+    assert_int_equal(rate_table_unit(0, 1), 0);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+int main(void)
+{
+    /* cppcheck-suppress invalidFunctionArg ; an anonymous mapping takes -1 */
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    segment_name(name, "unit");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_lie_in_order_and_begin_at_pages),
+        cmocka_unit_test(test_a_process_has_one_mapping_of_a_segment),
+        cmocka_unit_test(test_one_process_at_a_time_opens_a_segment),
+        cmocka_unit_test(test_a_forked_child_locks_anew),
+        cmocka_unit_test(test_committed_pages_are_there),
+        cmocka_unit_test(test_an_owner_hands_out_a_segment_or_mappings),
+        cmocka_unit_test(test_a_handle_of_rates_holds_at_any_address),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void) weir_unlink(name);
+    return failed;
+}
