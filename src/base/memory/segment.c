@@ -205,7 +205,8 @@ static unsigned char *map_pages(int fd, size_t size)
         return NULL;
     }
     unsigned char *at = all + (HUGE_PAGE - (uintptr_t) all % HUGE_PAGE) % HUGE_PAGE;
-    if (mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {
+    const void *mapped = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
+    if (mapped == MAP_FAILED) {
         (void) munmap(all, size + HUGE_PAGE);
         return NULL;
     }
