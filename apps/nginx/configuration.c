@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See configuration.h. */
+#include "configuration.h"
+
+#include "zone.h"
+
+void *configuration_create_http(ngx_conf_t *cf)
+{
+    struct http_weir *http = ngx_pcalloc(cf->pool, sizeof(*http));
+    if (http == NULL || ngx_array_init(&http->zones, cf->pool, 4, sizeof(struct zone *)) != NGX_OK ||
+        ngx_array_init(&http->limits, cf->pool, 4, sizeof(struct limit)) != NGX_OK) {
+        return NULL;
+    }
+    return http;
+}
+
+void *configuration_create_location(ngx_conf_t *cf)
+{
+    struct location *location = ngx_pcalloc(cf->pool, sizeof(*location)); /* no limits */
+    if (location != NULL) {
+        location->limit_log_level = NGX_CONF_UNSET_UINT;
+        location->status_code = NGX_CONF_UNSET_UINT;
+        location->dry_run = NGX_CONF_UNSET;
+    }
+    return location;
+}
+
+/* Limits are inherited as a whole: a location with limits of its own has none of those outside. */
+char *configuration_merge_location(ngx_conf_t *cf, void *outer, void *inner)
+{
+    const struct location *outside = outer;
+    struct location *location = inner;
+    (void) cf;
+    if (location->limits.elts == NULL) {
+        location->limits = outside->limits;
+    }
+    ngx_conf_merge_uint_value(location->limit_log_level, outside->limit_log_level, NGX_LOG_ERR);
+    ngx_conf_merge_uint_value(location->status_code, outside->status_code, NGX_HTTP_SERVICE_UNAVAILABLE);
+    ngx_conf_merge_value(location->dry_run, outside->dry_run, 0);
+    location->delay_log_level = ngx_min(location->limit_log_level + 1, NGX_LOG_INFO);
+    return NGX_CONF_OK;
+}

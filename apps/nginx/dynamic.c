@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What nginx looks up in a dynamic module: the modules that the file has, their names and their order. */
+#include "nginx_weir.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+extern EXPORTED ngx_module_t *ngx_modules[];
+extern EXPORTED char *ngx_module_names[];
+extern EXPORTED char *ngx_module_order[];
+
+ngx_module_t *ngx_modules[] = {&ngx_http_weir_module, NULL};
+
+char *ngx_module_names[] = {"ngx_http_weir_module", NULL};
+
+/* No place of its own: limits are decided in a phase, not in a chain of filters. */
+char *ngx_module_order[] = {NULL};

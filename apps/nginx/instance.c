@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See instance.h.
+ *
+ * Which process does what, as nginx has them (docs/processes.md):
+ *
+ *   the first process opens the weir. As a daemon it forks and ends, and the master is a child that has not joined
+ *   a worker           joins when it starts
+ *   the master         joins when it sets policies, at a reload
+ *   helpers (caches)   free their copy
+ *
+ * Memory of an instance is the process's own: an instance outlives the pools of cycles.
+ */
+#include "instance.h"
+
+#include <string.h>
+
+#include "messages.h"
+#include "zone.h"
+
+/* nginx's documentation has a zone hold 16,000 addresses in a megabyte. */
+#define BYTES_OF_KEY 64
+
+/* Keys of the smallest table, some 4 MiB, and processes of the smallest weir. */
+#define LEAST_KEYS      65536
+#define LEAST_PROCESSES 64
+
+/* The library's most. */
+#define MOST_KEYS      100000000
+#define MOST_PROCESSES 1024
+
+/* Seconds between two attempts to enter an instance. */
+#define RETRY_SECONDS 1
+
+/* The policy that a zone has, or had in an earlier cycle. */
+struct zone_policy {
+    char name[WEIR_MAX_NAME + 1];
+    weir_limit limit;
+    weir_scope scope;
+};
+
+/*
+ * next       the instances of this process: one, and the one before while a reload is under way
+ * w          NULL: this process has left
+ * thread     the handle of this process's one thread
+ * pid        the process that has joined, which may be this one's parent
+ * cycles     how many cycles have acquired it
+ * keys       of the table
+ * processes  that may be joined at once
+ * policies   of all zones since the instance was opened, policy_count of them
+ */
+struct instance {
+    struct instance *next;
+    weir *w;
+    weir_thread *thread;
+    ngx_pid_t pid;
+    time_t retry_time;
+    unsigned cycles;
+    size_t keys;
+    size_t processes;
+    struct redis_settings redis;
+    struct zone_policy *policies;
+    size_t policy_count;
+};
+
+static struct instance *instances;
+
+const weir *instance_weir(const struct instance *instance)
+{
+    return instance->w;
+}
+
+/* From `least` on doubled until there is room, so that zones and workers may become more without another weir. */
+static size_t room_for(size_t count, size_t least, size_t most)
+{
+    size_t room = least;
+    while (room < count && room < most) {
+        room *= 2;
+    }
+    return ngx_min(room, most);
+}
+
+static size_t wanted_keys(const struct instance_settings *settings)
+{
+    return ngx_min(settings->size / BYTES_OF_KEY, MOST_KEYS);
+}
+
+/* Workers of two cycles are joined during a reload, and the master. */
+static size_t wanted_processes(const struct instance_settings *settings)
+{
+    return ngx_min(settings->workers, MOST_PROCESSES / 2) * 2 + 1;
+}
+
+static char *copy_text(const char *text)
+{
+    const size_t size = text != NULL ? strlen(text) + 1 : 0;
+    char *copy = size != 0 ? ngx_alloc(size, ngx_cycle->log) : NULL;
+    return copy != NULL ? memcpy(copy, text, size) : NULL;
+}
+
+/* The texts of the settings belong to the instance. */
+static bool copy_redis(struct instance *instance, const struct redis_settings *redis)
+{
+    instance->redis = *redis;
+    instance->redis.url = copy_text(redis->url);
+    instance->redis.prefix = copy_text(redis->prefix);
+    return redis_equal(&instance->redis, redis);
+}
+
+static void free_instance(struct instance *instance)
+{
+    ngx_free((void *) instance->redis.url);
+    ngx_free((void *) instance->redis.prefix);
+    ngx_free(instance->policies);
+    ngx_free(instance);
+}
+
+/*
+ * Opens the weir of an instance. All that decides whether its memory outlives a master is here and in the options: a
+ * weir that has a name could be joined by another master as well.
+ */
+static int instance_open(struct instance *instance, weir_error *error)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    redis_to_options(&instance->redis, &options);
+    options.shared = true;
+    options.max_processes = (uint32_t) instance->processes;
+    options.max_threads = (uint32_t) instance->processes;
+    options.max_keys = instance->keys;
+    options.log = messages_write;
+    return weir_open(&options, &instance->w, error);
+}
+
+static struct zone_policy *find_policy(const struct instance *instance, const char *name)
+{
+    for (size_t i = 0; i < instance->policy_count; i++) {
+        if (strcmp(instance->policies[i].name, name) == 0) {
+            return &instance->policies[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whether the library has numbers for the policies of these zones beside those of earlier ones. */
+static bool has_room(const struct instance *instance, const struct instance_settings *settings)
+{
+    size_t count = instance->policy_count;
+    for (size_t i = 0; i < settings->zone_count; i++) {
+        count += find_policy(instance, settings->zones[i]->policy_name) == NULL;
+    }
+    return count <= WEIR_MAX_POLICIES;
+}
+
+static bool fits(const struct instance *instance, const struct instance_settings *settings)
+{
+    return instance->w != NULL && wanted_keys(settings) <= instance->keys &&
+           wanted_processes(settings) <= instance->processes && redis_equal(&instance->redis, &settings->redis) &&
+           has_room(instance, settings);
+}
+
+static struct instance *open_new(const struct instance_settings *settings, ngx_log_t *log)
+{
+    struct instance *instance = ngx_calloc(sizeof(*instance), log);
+    if (instance == NULL) {
+        return NULL;
+    }
+    weir_error error = {.code = 0, .message = "no memory"};
+    instance->keys = room_for(wanted_keys(settings), LEAST_KEYS, MOST_KEYS);
+    instance->processes = room_for(wanted_processes(settings), LEAST_PROCESSES, MOST_PROCESSES);
+    if (!copy_redis(instance, &settings->redis) || instance_open(instance, &error) != 0) {
+        ngx_log_error(NGX_LOG_EMERG, log, 0, "weir: %s", error.message);
+        free_instance(instance);
+        return NULL;
+    }
+    instance->pid = ngx_pid;
+    instance->next = instances;
+    instances = instance;
+    return instance;
+}
+
+struct instance *instance_acquire(const struct instance_settings *settings, ngx_log_t *log)
+{
+    if (settings->zone_count > WEIR_MAX_POLICIES) {
+        ngx_log_error(NGX_LOG_EMERG, log, 0, "weir: there are %uz zones, and %d are the most", settings->zone_count,
+                      WEIR_MAX_POLICIES);
+        return NULL;
+    }
+    struct instance *instance = instances;
+    while (instance != NULL && !fits(instance, settings)) {
+        instance = instance->next;
+    }
+    if (instance == NULL) {
+        if (instances != NULL) {
+            ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: other settings need another weir, and limits begin anew");
+        }
+        instance = open_new(settings, log);
+    }
+    if (instance != NULL) {
+        instance->cycles++;
+    }
+    return instance;
+}
+
+void instance_release(struct instance *instance)
+{
+    if (--instance->cycles != 0) {
+        return;
+    }
+    instance_leave(instance);
+    struct instance **at = &instances;
+    while (*at != instance) {
+        at = &(*at)->next;
+    }
+    *at = instance->next;
+    free_instance(instance);
+}
+
+/* Joins where this process has not. */
+static bool join(struct instance *instance, ngx_log_t *log)
+{
+    if (instance->w == NULL) {
+        return false;
+    }
+    if (instance->pid == ngx_pid) {
+        return true;
+    }
+    weir_error error;
+    instance->thread = NULL; /* a parent's */
+    if (weir_join(instance->w, &error) != 0) {
+        ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: this process does not limit: %s", error.message);
+        return false;
+    }
+    instance->pid = ngx_pid;
+    return true;
+}
+
+bool instance_enter(struct instance *instance, ngx_log_t *log)
+{
+    if (!join(instance, log)) {
+        return false;
+    }
+    if (instance->thread == NULL) {
+        instance->thread = weir_attach(instance->w);
+        if (instance->thread == NULL) {
+            ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: this process does not limit: too many workers are attached");
+        }
+    }
+    return instance->thread != NULL;
+}
+
+void instance_leave(struct instance *instance)
+{
+    if (instance->pid == ngx_pid) {
+        weir_detach(instance->thread);
+    }
+    weir_close(instance->w);
+    instance->thread = NULL;
+    instance->w = NULL;
+}
+
+weir_thread *instance_thread(struct instance *instance, ngx_log_t *log)
+{
+    const bool entered = instance->thread != NULL && instance->pid == ngx_pid;
+    if (!entered && instance->w != NULL && ngx_time() >= instance->retry_time) {
+        instance->retry_time = ngx_time() + RETRY_SECONDS;
+        (void) instance_enter(instance, log);
+    }
+    return instance->pid == ngx_pid ? instance->thread : NULL;
+}
+
+/* Adds the zone's policy to those of the instance, or changes it there. */
+static void keep_policy(struct instance *instance, const struct zone *zone)
+{
+    weir_policy policy;
+    weir_limit limit;
+    zone_to_policy(zone, &policy, &limit);
+    struct zone_policy *kept = find_policy(instance, zone->policy_name);
+    if (kept == NULL) {
+        kept = &instance->policies[instance->policy_count++];
+        (void) strcpy(kept->name, zone->policy_name);
+    }
+    kept->limit = limit;
+    kept->scope = policy.scope;
+}
+
+/* Room for the policies of so many more zones. */
+static bool grow_policies(struct instance *instance, size_t count, ngx_log_t *log)
+{
+    struct zone_policy *grown = ngx_alloc((instance->policy_count + count) * sizeof(*grown), log);
+    if (grown == NULL) {
+        return false;
+    }
+    if (instance->policy_count != 0) {
+        (void) memcpy(grown, instance->policies, instance->policy_count * sizeof(*grown));
+    }
+    ngx_free(instance->policies);
+    instance->policies = grown;
+    return true;
+}
+
+static bool set_policies(struct instance *instance, ngx_log_t *log)
+{
+    weir_policy *policies = ngx_alloc(instance->policy_count * sizeof(*policies), log);
+    if (policies == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < instance->policy_count; i++) {
+        const struct zone_policy *kept = &instance->policies[i];
+        policies[i] = (weir_policy) WEIR_POLICY_INIT;
+        policies[i].name = kept->name;
+        policies[i].limits = &kept->limit;
+        policies[i].limit_count = 1;
+        policies[i].scope = kept->scope;
+    }
+    weir_error error;
+    const int result = weir_set_policies(instance->w, policies, instance->policy_count, &error);
+    if (result != 0) {
+        ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: the zones before stay in force: %s", error.message);
+    }
+    ngx_free(policies);
+    return result == 0;
+}
+
+bool instance_set_zones(struct instance *instance, struct zone *const *zones, size_t count, ngx_log_t *log)
+{
+    if (!join(instance, log) || !grow_policies(instance, count, log)) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        keep_policy(instance, zones[i]);
+    }
+    const bool done = set_policies(instance, log);
+    for (size_t i = 0; i < count; i++) {
+        zones[i]->policy = weir_find_policy(instance->w, zones[i]->policy_name);
+    }
+    return done;
+}

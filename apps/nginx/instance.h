@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The weir of nginx: one for all zones, shared by all workers, and kept over reloads.
+ *
+ * The master acquires an instance while it makes a cycle: the instance of the cycle before, where its settings are the
+ * same, else a new one. Each worker enters it, and leaves it at its end. The master releases it with the cycle. So an
+ * instance lasts as long as a cycle in the master has it, and its memory as long as a worker has joined it.
+ *
+ * nginx has one thread in each process. All functions but instance_thread may wait for the library.
+ */
+#ifndef WEIR_NGINX_INSTANCE_H
+#define WEIR_NGINX_INSTANCE_H
+
+#include <stdbool.h>
+
+#include "nginx_weir.h"
+#include "redis.h"
+#include "weir/weir.h"
+
+struct zone;
+
+/*
+ * What an instance is opened with. Other settings need another weir, with which limits begin anew.
+ *
+ * size     bytes that all zones ask for
+ * workers  of the configuration
+ * zones    zone_count of them, of the cycle
+ */
+struct instance_settings {
+    size_t size;
+    size_t workers;
+    struct redis_settings redis;
+    struct zone *const *zones;
+    size_t zone_count;
+};
+
+/* NULL: there can be none, and the log says why. */
+struct instance *instance_acquire(const struct instance_settings *settings, ngx_log_t *log);
+
+/* Leaves the instance in this process, and frees it here when no other cycle has it. */
+void instance_release(struct instance *instance);
+
+/*
+ * Puts the policies of zones in force, and gives the zones their numbers. Policies of zones that there are no more
+ * stay: workers of earlier cycles go on to limit by them. False: the policies before stay in force, and the log says
+ * why.
+ */
+bool instance_set_zones(struct instance *instance, struct zone *const *zones, size_t count, ngx_log_t *log);
+
+/* In a worker: joins, and attaches its thread. False: the worker does not limit for now, and the log says why. */
+bool instance_enter(struct instance *instance, ngx_log_t *log);
+
+/* At the end of a worker, or in a process that does not serve. */
+void instance_leave(struct instance *instance);
+
+/* The handle of this worker; NULL: none, and requests pass. Tries to enter from time to time where that has failed. */
+weir_thread *instance_thread(struct instance *instance, ngx_log_t *log);
+
+/* To make keys, and to look up policies. NULL: this process has left. */
+const weir *instance_weir(const struct instance *instance);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all files of the module share: the headers of nginx, the module itself, and the structs of its configuration.
+ *
+ * nginx keeps one main configuration and one location configuration of a module in each cycle. A cycle is what nginx
+ * makes of one reading of its configuration: the first one at the start, another one at each reload. Memory of a cycle
+ * ends with the cycle. The weir outlives cycles: see instance.h.
+ */
+#ifndef WEIR_NGINX_NGINX_WEIR_H
+#define WEIR_NGINX_NGINX_WEIR_H
+
+/* clang-format off: nginx wants them in this order */
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+/* clang-format on */
+
+#include "redis.h"
+
+extern ngx_module_t ngx_http_weir_module;
+
+struct instance;
+
+/*
+ * The main configuration.
+ *
+ * zones     struct zone *, in the order of the file
+ * limits    struct limit, of all locations: a zone's bucket is as large as the largest burst of them
+ * core      nginx's own settings, for the number of workers
+ * instance  the weir, from the time at which nginx makes the shared memory of the cycle; NULL: no zones, or only a test
+ *           of the configuration
+ */
+struct http_weir {
+    ngx_array_t zones;
+    ngx_array_t limits;
+    struct redis_settings redis;
+    const ngx_core_conf_t *core;
+    struct instance *instance;
+};
+
+/* What a location asks of a zone. `burst` and `delay` are thousandths of requests, as nginx counts. */
+struct limit {
+    ngx_shm_zone_t *shm_zone; /* its data is the struct zone; the zone may be defined further down the file */
+    uint64_t burst;
+    uint64_t delay; /* requests beyond the rate that do not wait; nodelay: as burst */
+};
+
+/* The configuration of a server or a location. */
+struct location {
+    ngx_array_t limits; /* struct limit */
+    ngx_uint_t limit_log_level;
+    ngx_uint_t delay_log_level; /* one level less severe */
+    ngx_uint_t status_code;
+    ngx_flag_t dry_run;
+};
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See request.h.
+ *
+ * A request takes a place in the queue of each of its limits, or of none. So all queues but the last are asked first,
+ * and nothing is taken while one of them refuses. Then places are taken one after the other. Another worker may take
+ * the last place of a queue in between; then the places taken are given back.
+ */
+#include "request.h"
+
+#include <stdbool.h>
+
+#include "instance.h"
+#include "messages.h"
+#include "request_state.h"
+#include "wait.h"
+#include "zone.h"
+
+/* A limit of the location, with the request's key. */
+struct queue {
+    const struct limit *limit;
+    const struct zone *zone;
+    weir_key key;
+    uint64_t excess; /* of the key before the request, in thousandths */
+};
+
+/* The queues of one request. */
+struct queues {
+    struct queue *all;
+    size_t count;
+};
+
+/* What was decided, and the limit that did. */
+struct decision {
+    bool refused;
+    ngx_msec_t delay;
+    struct excess excess;
+};
+
+/* The limits whose key the request has: one with an empty or an oversized key does not count. */
+static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *location, const weir *w,
+                             struct queues *queues)
+{
+    const struct limit *limits = location->limits.elts;
+    queues->count = 0;
+    queues->all = ngx_palloc(r->pool, location->limits.nelts * sizeof(*queues->all));
+    if (queues->all == NULL) {
+        return NGX_ERROR;
+    }
+    for (ngx_uint_t i = 0; i < location->limits.nelts; i++) {
+        struct zone *zone = limits[i].shm_zone->data;
+        ngx_str_t key;
+        if (ngx_http_complex_value(r, &zone->key, &key) != NGX_OK) {
+            return NGX_ERROR;
+        }
+        if (key.len > UINT16_MAX) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                          "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.value, &key);
+        } else if (key.len != 0) {
+            queues->all[queues->count++] = (struct queue){
+                .limit = &limits[i], .zone = zone, .key = weir_make_key(w, zone->policy, key.data, key.len)};
+        }
+    }
+    return NGX_OK;
+}
+
+/* Asks for a place with a cost of 0, or takes it with a cost of 1. */
+static bool queue_has_place(weir_thread *thread, struct queue *queue, uint64_t cost)
+{
+    const uint64_t most_ns = zone_longest_wait_ns(queue->zone, queue->limit->burst);
+    uint64_t wait_ns;
+    const bool has = weir_reserve(thread, &queue->key, cost, most_ns, &wait_ns);
+    queue->excess = zone_excess(queue->zone, wait_ns);
+    return has;
+}
+
+/* Takes a place in each queue, or none. Returns the number of places: fewer than queues where that one refused. */
+static size_t take_places(weir_thread *thread, struct queues *queues)
+{
+    for (size_t i = 0; i + 1 < queues->count; i++) {
+        if (!queue_has_place(thread, &queues->all[i], 0)) {
+            return i;
+        }
+    }
+    for (size_t i = 0; i < queues->count; i++) {
+        if (!queue_has_place(thread, &queues->all[i], 1)) {
+            for (size_t taken = 0; taken < i; taken++) {
+                weir_refund(thread, &queues->all[taken].key, 1);
+            }
+            return i;
+        }
+    }
+    return queues->count;
+}
+
+/* Milliseconds that a place means, to the nearest: excess beyond the delay waits. */
+static ngx_msec_t place_delay(const struct queue *queue)
+{
+    if (queue->excess <= queue->limit->delay) {
+        return 0;
+    }
+    return (ngx_msec_t) ((zone_wait_ns(queue->zone, queue->excess - queue->limit->delay) + 500000) / 1000000);
+}
+
+static void set_excess(struct decision *decision, const struct queue *queue)
+{
+    decision->excess = (struct excess){queue->limit->shm_zone, queue->excess};
+}
+
+/* The longest delay of all limits counts, as all have to be kept. */
+static struct decision decide(weir_thread *thread, struct queues *queues)
+{
+    struct decision decision = {.refused = false};
+    const size_t places = take_places(thread, queues);
+    if (places < queues->count) {
+        decision.refused = true;
+        set_excess(&decision, &queues->all[places]);
+        return decision;
+    }
+    for (size_t i = queues->count; i-- != 0;) {
+        const ngx_msec_t delay = place_delay(&queues->all[i]);
+        if (delay > decision.delay) {
+            decision.delay = delay;
+            set_excess(&decision, &queues->all[i]);
+        }
+    }
+    return decision;
+}
+
+/* Does with the request what was decided. */
+static ngx_int_t act(ngx_http_request_t *r, const struct location *location, const struct decision *decision)
+{
+    if (decision->refused) {
+        messages_limiting(r, location, &decision->excess);
+        if (request_state_set(r, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+        return location->dry_run ? NGX_DECLINED : (ngx_int_t) location->status_code;
+    }
+    if (decision->delay == 0) {
+        return request_state_set(r, REQUEST_PASSED) == NGX_OK ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    messages_delaying(r, location, &decision->excess);
+    if (request_state_set(r, location->dry_run ? REQUEST_DELAYED_DRY_RUN : REQUEST_DELAYED) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    return location->dry_run ? NGX_DECLINED : wait_begin(r, decision->delay);
+}
+
+ngx_int_t request_handler(ngx_http_request_t *r)
+{
+    const struct location *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    if (location->limits.nelts == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
+        return NGX_DECLINED;
+    }
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    weir_thread *thread = instance_thread(http->instance, r->connection->log);
+    if (thread == NULL) {
+        return NGX_DECLINED;
+    }
+    struct queues queues;
+    if (find_queues(r, location, instance_weir(http->instance), &queues) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    if (queues.count == 0) {
+        return NGX_DECLINED;
+    }
+    const struct decision decision = decide(thread, &queues);
+    return act(r, location, &decision);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See request_state.h. */
+#include "request_state.h"
+
+struct request_state {
+    enum request_status status;
+};
+
+/* Does nothing: by the function the state is told from other cleanups. */
+static void request_state_end(void *data)
+{
+    (void) data;
+}
+
+static struct request_state *find_state(const ngx_http_request_t *r)
+{
+    const ngx_http_request_t *main = r->main;
+    struct request_state *state = ngx_http_get_module_ctx(main, ngx_http_weir_module);
+    if (state != NULL || (!main->internal && !main->filter_finalize)) {
+        return state;
+    }
+    for (const ngx_pool_cleanup_t *cleanup = main->pool->cleanup; cleanup != NULL; cleanup = cleanup->next) {
+        if (cleanup->handler == request_state_end) {
+            return cleanup->data;
+        }
+    }
+    return NULL;
+}
+
+enum request_status request_state_get(const ngx_http_request_t *r)
+{
+    const struct request_state *state = find_state(r);
+    return state != NULL ? state->status : REQUEST_UNDECIDED;
+}
+
+ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status)
+{
+    struct request_state *state = find_state(r);
+    if (state == NULL) {
+        ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->main->pool, sizeof(*state));
+        if (cleanup == NULL) {
+            return NGX_ERROR;
+        }
+        cleanup->handler = request_state_end;
+        state = cleanup->data;
+        ngx_http_set_ctx(r->main, state, ngx_http_weir_module);
+    }
+    state->status = status;
+    return NGX_OK;
+}
+
+static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)
+{
+    static ngx_str_t words[] = {
+        [REQUEST_UNDECIDED] = ngx_null_string,
+        [REQUEST_PASSED] = ngx_string("PASSED"),
+        [REQUEST_DELAYED] = ngx_string("DELAYED"),
+        [REQUEST_REJECTED] = ngx_string("REJECTED"),
+        [REQUEST_DELAYED_DRY_RUN] = ngx_string("DELAYED_DRY_RUN"),
+        [REQUEST_REJECTED_DRY_RUN] = ngx_string("REJECTED_DRY_RUN"),
+    };
+    const ngx_str_t *word = &words[request_state_get(r)];
+    (void) data;
+    if (word->len == 0) {
+        value->not_found = 1;
+        return NGX_OK;
+    }
+    value->valid = 1;
+    value->no_cacheable = 0;
+    value->not_found = 0;
+    value->len = word->len & 0xfffffff; /* a field of 28 bits */
+    value->data = word->data;
+    return NGX_OK;
+}
+
+ngx_int_t request_state_add_variable(ngx_conf_t *cf)
+{
+    ngx_str_t name = ngx_string("weir_limit_req_status");
+    ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
+    if (variable == NULL) {
+        return NGX_ERROR;
+    }
+    variable->get_handler = get_status;
+    return NGX_OK;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What has been decided for a request, and $weir_limit_req_status, which says so.
+ *
+ * A request is decided once, whatever subrequests and internal redirects it has. nginx forgets a module's context at an
+ * internal redirect. So the state lies in a cleanup of the request's pool, where it is found again.
+ */
+#ifndef WEIR_NGINX_REQUEST_STATE_H
+#define WEIR_NGINX_REQUEST_STATE_H
+
+#include "nginx_weir.h"
+
+enum request_status {
+    REQUEST_UNDECIDED = 0,
+    REQUEST_PASSED = 1,
+    REQUEST_DELAYED = 2,
+    REQUEST_REJECTED = 3,
+    REQUEST_DELAYED_DRY_RUN = 4,
+    REQUEST_REJECTED_DRY_RUN = 5
+};
+
+enum request_status request_state_get(const ngx_http_request_t *r);
+
+/* NGX_ERROR: there is no memory. */
+ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status);
+
+/* Makes the variable known to a configuration. */
+ngx_int_t request_state_add_variable(ngx_conf_t *cf);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See zone.h. */
+#include "zone.h"
+
+#define PERIOD_NS UINT64_C(60000000000)
+
+/* The longest time that a queue may take, which bounds the burst of slow rates: the library's two years, and a bit
+ * less. */
+#define MOST_QUEUE_NS (UINT64_C(700) * 24 * 60 * PERIOD_NS)
+
+/* Parts of a nanosecond in which a bucket counts the time between two requests. */
+#define PARTS_OF_NS 64
+
+/* The library's fastest rate, in requests a minute. */
+#define MOST_RATE (UINT64_C(640000000) * 60)
+
+/* What nginx asks of a zone at least, and what is left of the memory of a zone: pages. */
+#define LEAST_PAGES 8
+
+/* A zone's name up to the hash of a name that is too long, and the bytes of that ending. */
+#define HASH_TEXT_SIZE 10
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The time between two requests, in parts of a nanosecond. */
+static uint64_t zone_interval(const struct zone *zone)
+{
+    return PERIOD_NS * PARTS_OF_NS / zone->rate;
+}
+
+/* The most requests that the queue takes. */
+static uint64_t zone_most_burst(const struct zone *zone)
+{
+    return MOST_QUEUE_NS * PARTS_OF_NS / zone_interval(zone);
+}
+
+uint64_t zone_wait_ns(const struct zone *zone, uint64_t thousandths)
+{
+    const uint64_t interval = zone_interval(zone);
+    const uint64_t whole = min_u64(thousandths / 1000, zone_most_burst(zone));
+    return (whole * interval + thousandths % 1000 * interval / 1000) / PARTS_OF_NS;
+}
+
+uint64_t zone_longest_wait_ns(const struct zone *zone, uint64_t burst)
+{
+    return zone_wait_ns(zone, burst) + zone_interval(zone) / 2000 / PARTS_OF_NS;
+}
+
+uint64_t zone_excess(const struct zone *zone, uint64_t wait_ns)
+{
+    const uint64_t interval = zone_interval(zone);
+    const uint64_t wait = min_u64(wait_ns, MOST_QUEUE_NS) * PARTS_OF_NS;
+    return wait / interval * 1000 + (wait % interval * 1000 + interval / 2) / interval;
+}
+
+void zone_to_policy(const struct zone *zone, weir_policy *policy, weir_limit *limit)
+{
+    *limit = (weir_limit) WEIR_LIMIT_INIT;
+    limit->algorithm = WEIR_LEAKY_BUCKET;
+    limit->limit = zone->rate;
+    limit->period_ns = PERIOD_NS;
+    /* One for the request that goes at once, and one so that the longest wait decides and not the queue's size. */
+    limit->burst = min_u64(min_u64(zone->burst, zone_most_burst(zone)) + 2, WEIR_MAX_UNITS);
+    *policy = (weir_policy) WEIR_POLICY_INIT;
+    policy->name = zone->policy_name;
+    policy->limits = limit;
+    policy->limit_count = 1;
+    policy->scope = zone->local ? WEIR_SCOPE_PROCESS : WEIR_SCOPE_FLEET;
+}
+
+static bool is_plain(u_char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+void zone_policy_name(const ngx_str_t *zone, char *out)
+{
+    u_char *at = (u_char *) out;
+    u_char *const end = at + WEIR_MAX_NAME;
+    u_char *cut = at; /* up to here there is room for a hash */
+    size_t i = 0;
+    for (; i < zone->len; i++) {
+        const u_char c = zone->data[i];
+        const size_t size = is_plain(c) ? 1 : 3;
+        if (at + size > end) {
+            break;
+        }
+        at = is_plain(c) ? (*at = c, at + 1) : ngx_sprintf(at, ".%02xd", (ngx_uint_t) c);
+        if (at + HASH_TEXT_SIZE <= end) {
+            cut = at;
+        }
+    }
+    if (i < zone->len) {
+        at = ngx_sprintf(cut, "..%08xD", ngx_crc32_long(zone->data, zone->len));
+    }
+    *at = '\0';
+}
+
+/* nginx calls this for each zone when it makes shared memory; `data` is the zone of the cycle before. */
+static ngx_int_t zone_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    const struct zone *zone = shm_zone->data;
+    const struct zone *before = data;
+    if (before != NULL && (zone->key.value.len != before->key.value.len ||
+                           ngx_strncmp(zone->key.value.data, before->key.value.data, zone->key.value.len) != 0)) {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "weir_limit_req \"%V\" uses the \"%V\" key while previously it used the \"%V\" key",
+                      &shm_zone->shm.name, &zone->key.value, &before->key.value);
+        return NGX_ERROR;
+    }
+    return NGX_OK;
+}
+
+/* "NAME:SIZE". */
+static bool read_name(ngx_conf_t *cf, const ngx_str_t *value, struct zone *zone)
+{
+    u_char *const first = value->data + ngx_strlen("zone=");
+    u_char *const last = value->data + value->len;
+    u_char *const colon = ngx_strlchr(first, last, ':');
+    if (colon == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid zone size \"%V\"", value);
+        return false;
+    }
+    ngx_str_t size_text = {(size_t) (last - colon) - 1, colon + 1};
+    const ssize_t size = ngx_parse_size(&size_text);
+    if (size == NGX_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid zone size \"%V\"", value);
+        return false;
+    }
+    if (size < (ssize_t) (LEAST_PAGES * ngx_pagesize)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "zone \"%V\" is too small", value);
+        return false;
+    }
+    zone->name = (ngx_str_t){(size_t) (colon - first), first};
+    zone->size = (size_t) size;
+    return true;
+}
+
+/* "10r/s" or "30r/m". */
+static bool read_rate(ngx_conf_t *cf, const ngx_str_t *value, struct zone *zone)
+{
+    u_char *const first = value->data + ngx_strlen("rate=");
+    size_t length = value->len - ngx_strlen("rate=");
+    uint64_t times = 60;
+    if (length > 3 && ngx_strncmp(first + length - 3, "r/s", 3) == 0) {
+        length -= 3;
+    } else if (length > 3 && ngx_strncmp(first + length - 3, "r/m", 3) == 0) {
+        length -= 3;
+        times = 1;
+    }
+    const ngx_int_t rate = ngx_atoi(first, length);
+    if (rate <= 0 || (uint64_t) rate > MOST_RATE / times) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid rate \"%V\"", value);
+        return false;
+    }
+    zone->rate = (uint64_t) rate * times;
+    return true;
+}
+
+static bool starts_with(const ngx_str_t *value, const char *text)
+{
+    return value->len >= ngx_strlen(text) && ngx_strncmp(value->data, text, ngx_strlen(text)) == 0;
+}
+
+static bool read_parameter(ngx_conf_t *cf, const ngx_str_t *value, struct zone *zone)
+{
+    if (starts_with(value, "zone=")) {
+        return read_name(cf, value, zone);
+    }
+    if (starts_with(value, "rate=")) {
+        return read_rate(cf, value, zone);
+    }
+    if (ngx_strcmp(value->data, "redis=on") == 0 || ngx_strcmp(value->data, "redis=off") == 0) {
+        zone->local = value->data[value->len - 1] == 'f';
+        return true;
+    }
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"", value);
+    return false;
+}
+
+char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    struct http_weir *http = conf;
+    ngx_str_t *values = cf->args->elts;
+    struct zone *zone = ngx_pcalloc(cf->pool, sizeof(*zone));
+    if (zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+    zone->rate = 60;
+    ngx_http_compile_complex_value_t compile = {.cf = cf, .value = &values[1], .complex_value = &zone->key};
+    if (ngx_http_compile_complex_value(&compile) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+    for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
+        if (!read_parameter(cf, &values[i], zone)) {
+            return NGX_CONF_ERROR;
+        }
+    }
+    if (zone->name.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" must have \"zone\" parameter", &command->name);
+        return NGX_CONF_ERROR;
+    }
+    zone_policy_name(&zone->name, zone->policy_name);
+    ngx_shm_zone_t *shm_zone = ngx_shared_memory_add(cf, &zone->name, zone->size, &ngx_http_weir_module);
+    struct zone **place = ngx_array_push(&http->zones);
+    if (shm_zone == NULL || place == NULL) {
+        return NGX_CONF_ERROR;
+    }
+    if (shm_zone->data != NULL) {
+        const struct zone *other = shm_zone->data;
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%V \"%V\" is already bound to key \"%V\"", &command->name,
+                           &zone->name, &other->key.value);
+        return NGX_CONF_ERROR;
+    }
+    shm_zone->init = zone_init;
+    shm_zone->data = zone;
+    zone->shm_zone = shm_zone;
+    *place = zone;
+    return NGX_CONF_OK;
+}
+
+void zone_finish(struct http_weir *http)
+{
+    struct zone *const *zones = http->zones.elts;
+    const struct limit *limits = http->limits.elts;
+    for (ngx_uint_t i = 0; i < http->zones.nelts; i++) {
+        zones[i]->shm_zone->shm.size = LEAST_PAGES * ngx_pagesize;
+    }
+    for (ngx_uint_t i = 0; i < http->limits.nelts; i++) {
+        struct zone *zone = limits[i].shm_zone->data;
+        if (zone != NULL) { /* else nginx refuses the configuration: the zone has no size */
+            zone->burst = ngx_max(zone->burst, limits[i].burst / 1000);
+        }
+    }
+}
