@@ -180,11 +180,6 @@ static struct instance *open_new(const struct instance_settings *settings, ngx_l
 
 struct instance *instance_acquire(const struct instance_settings *settings, ngx_log_t *log)
 {
-    if (settings->zone_count > WEIR_MAX_POLICIES) {
-        ngx_log_error(NGX_LOG_EMERG, log, 0, "weir: there are %uz zones, and %d are the most", settings->zone_count,
-                      WEIR_MAX_POLICIES);
-        return NULL;
-    }
     struct instance *instance = instances;
     while (instance != NULL && !fits(instance, settings)) {
         instance = instance->next;

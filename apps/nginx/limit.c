@@ -81,7 +81,7 @@ char *limit_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
             return NGX_CONF_ERROR;
         }
     }
-    if (parameters.zone.len == 0) {
+    if (parameters.zone.data == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" must have \"zone\" parameter", &command->name);
         return NGX_CONF_ERROR;
     }

@@ -114,12 +114,13 @@ char *redis_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
         return "is duplicate";
     }
     redis->given = true;
-    if (cf->args->nelts == 2 && ngx_strcmp(values[1].data, "off") == 0) {
+    const bool off = ngx_strcmp(values[1].data, "off") == 0;
+    if (off && cf->args->nelts == 2) {
         return NGX_CONF_OK;
     }
     redis->url = (const char *) values[1].data;
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
-        if (!read_parameter(&values[i], redis)) {
+        if (off || !read_parameter(&values[i], redis)) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"", &values[i]);
             return NGX_CONF_ERROR;
         }

@@ -215,6 +215,10 @@ char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
                            &zone->name, &other->key.value);
         return NGX_CONF_ERROR;
     }
+    if (http->zones.nelts > WEIR_MAX_POLICIES) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "there are more than %d zones", WEIR_MAX_POLICIES);
+        return NGX_CONF_ERROR;
+    }
     shm_zone->init = zone_init;
     shm_zone->data = zone;
     zone->shm_zone = shm_zone;

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Several nginx that share limits by Redis: fleet_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/nginx/redis.c, apps/nginx/instance.c, apps/nginx/zone.c
+"""
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from nginx_support import BUILD, Load, Nginx, Skipped, gateway_demo, lines, run
+
+RATE, BURST = 300, 30
+ZONE = f"weir_limit_req_zone $arg_k zone=shared:1m rate={RATE}r/s;"
+
+
+class Redis:
+    """One on a unix socket, without a password."""
+
+    def __init__(self):
+        if shutil.which("redis-server") is None:
+            raise Skipped("there is no redis-server")
+        self.demo = gateway_demo.Demo(BUILD)
+        self.server = gateway_demo.Redis(self.demo)
+        self.server.start()
+        self.url = f"unix://{self.server.path}"
+
+    def call(self, *arguments):
+        done = subprocess.run(["redis-cli", "-s", str(self.server.path), *arguments], capture_output=True, text=True, timeout=20)
+        return done.stdout.split()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.server.child.poll() is None:
+            self.server.child.send_signal(signal.SIGCONT)
+        self.demo.close()
+
+
+@contextlib.contextmanager
+def fleet(redis, count, zone=ZONE, server=f"weir_limit_req zone=shared burst={BURST} nodelay;", workers=2, more=""):
+    """So many nginx, which know of each other."""
+    with contextlib.ExitStack() as stack:
+        directive = f"weir_redis {redis.url} prefix=test interval=100ms timeout=300ms nodes={count} {more};"
+        nodes = [stack.enter_context(Nginx(directive + zone, server, workers=workers, level="notice")) for _ in range(count)]
+        nodes[0].until(lambda: int((redis.call("zcard", nodes_key(redis)) or ["0"])[0]) == count)
+        time.sleep(0.3)  # three intervals: all of them have read it
+        yield nodes
+
+
+def nodes_key(redis):
+    return next((key for key in redis.call("keys", "*") if key.endswith("nodes")), "none")
+
+
+def admitted(nodes, seconds, rate, path="/?k=1"):
+    """What so many requests a second at each node are admitted at, in units of the limit."""
+    loads = [Load(node.port, path, clients=2, rate=rate / 2) for node in nodes]
+    time.sleep(1)  # the bucket is empty then
+    begin, before = time.monotonic(), sum(load.so_far()[200] for load in loads)
+    slowest = 0.0
+    while time.monotonic() - begin < seconds:
+        slowest = max([slowest] + [node.get("/a.html").seconds for node in nodes])
+        time.sleep(0.1)
+    part = (sum(load.so_far()[200] for load in loads) - before) / (time.monotonic() - begin) / RATE
+    for load in loads:
+        load.stop()
+    return part, slowest
+
+
+def test_three_nginx_share_a_limit():
+    with Redis() as redis, fleet(redis, 3) as nodes:
+        part, _ = admitted(nodes, 10, RATE)
+        assert 0.97 <= part <= 1.02, part
+
+
+def test_a_local_zone_is_not_shared():
+    with Redis() as redis, fleet(redis, 2, zone=ZONE.replace(";", " redis=off;")) as nodes:
+        part, _ = admitted(nodes, 3, 2 * RATE)
+        assert 1.9 <= part <= 2.1, part
+        assert not [key for key in redis.call("keys", "*") if "shared" in key]
+
+
+def test_the_second_node_learns_what_the_first_one_admitted():
+    zone = "weir_limit_req_zone $arg_k zone=shared:1m rate=1r/m;"
+    with Redis() as redis, fleet(redis, 2, zone=zone) as nodes:
+        assert [nodes[0].get("/?k=1").status for _ in range(BURST // 2)].count(200) >= 10
+        nodes[1].get("/?k=1")
+        time.sleep(1)
+        both = [nodes[1].get("/?k=1").status for _ in range(2 * BURST)].count(200)
+        assert both <= BURST // 2 + 1, both
+
+
+def test_records_in_redis_have_the_names_of_zones_and_keys():
+    zone = ('weir_limit_req_zone $arg_k "zone=a zone:1m" rate=1r/m; weir_limit_req_zone $arg_k zone=' + "x" * 70 +
+            ":1m rate=1r/m;")
+    with Redis() as redis, fleet(redis, 1, zone=zone, server='weir_limit_req "zone=a zone"; location /x { '
+                                 f'weir_limit_req zone={"x" * 70}; }}') as nodes:
+        nodes[0].get("/?k=198.51.100.7")
+        nodes[0].get("/x?k=198.51.100.7")
+        nodes[0].until(lambda: any("a.20zone" in key and "198.51.100.7" in key and key.startswith("test:")
+                                   for key in redis.call("keys", "*")))
+        nodes[0].until(lambda: any("x" * 53 + ".." in key for key in redis.call("keys", "*")))
+
+
+def test_limits_hold_and_no_request_waits_while_redis_is_away():
+    with Redis() as redis, fleet(redis, 3) as nodes:
+        redis.server.child.send_signal(signal.SIGSTOP)
+        hung, slowest_hung = admitted(nodes, 4, RATE)
+        redis.server.child.send_signal(signal.SIGCONT)
+        redis.server.kill()
+        gone, slowest_gone = admitted(nodes, 4, RATE)
+        redis.server.start()
+        nodes[0].until(lambda: int((redis.call("zcard", nodes_key(redis)) or ["0"])[0]) == 3)
+        back, slowest_back = admitted(nodes, 5, RATE)
+        assert max(slowest_hung, slowest_gone, slowest_back) < 0.5, (slowest_hung, slowest_gone, slowest_back)
+        # By the outage mode each node has its share; a node may lose a unit of it, and the bucket's units come on top.
+        assert 0.85 <= hung <= 1.1 and 0.85 <= gone <= 1.1, (hung, gone)
+        assert 0.95 <= back <= 1.04, back
+        nodes[0].until(lambda: all(lines(node, r"\[(warn|error)\].* weir: ") for node in nodes))
+
+
+def test_workers_of_one_nginx_are_one_node():
+    with Redis() as redis, fleet(redis, 1, workers=4) as nodes:
+        part, _ = admitted(nodes, 3, 2 * RATE)
+        assert 0.95 <= part <= 1.03, part
+        assert redis.call("zcard", nodes_key(redis)) == ["1"]
+
+
+def test_the_reports_go_on_when_workers_are_killed_and_nginx_reloads():
+    with Redis() as redis, fleet(redis, 2) as nodes:
+        for node in nodes:
+            for pid in node.worker_pids():
+                os.kill(pid, signal.SIGKILL)
+            node.until(lambda node=node: len(node.worker_pids()) == 2)
+            node.reload()
+        part, _ = admitted(nodes, 4, RATE)
+        assert 0.95 <= part <= 1.04, part
+
+
+if __name__ == "__main__":
+    run(dict(globals()))

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+What limits do to requests: limits_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/nginx/request.c, apps/nginx/request_state.c, apps/nginx/wait.c, apps/nginx/messages.c
+"""
+import concurrent.futures
+import re
+import socket
+import time
+
+from nginx_support import Load, Nginx, lines, run, statuses, wrk
+
+SLOW = "weir_limit_req_zone $arg_k zone=slow:1m rate=1r/m;"
+
+
+def test_a_request_beyond_the_rate_is_refused_with_503():
+    with Nginx(SLOW, "weir_limit_req zone=slow;") as nginx:
+        assert statuses(nginx, "/?k=1", 3) == [200, 503, 503]
+        assert statuses(nginx, "/?k=2", 2) == [200, 503], "keys are apart"
+
+
+def test_burst_requests_pass_at_once_with_nodelay():
+    with Nginx(SLOW, "weir_limit_req zone=slow burst=3 nodelay;") as nginx:
+        assert statuses(nginx, "/?k=1", 6) == [200] * 4 + [503] * 2
+
+
+def test_a_request_with_an_empty_key_is_not_limited():
+    with Nginx(SLOW, "weir_limit_req zone=slow;") as nginx:
+        answers = [nginx.get("/") for _ in range(3)]
+        assert [a.status for a in answers] == [200] * 3
+        assert all("X-Status" not in a.headers for a in answers)
+
+
+def test_a_key_of_more_than_65535_bytes_is_logged_and_not_limited():
+    key = "$arg_k" * 64
+    with Nginx(f'weir_limit_req_zone "{key}" zone=slow:1m rate=1r/m;',
+               "weir_limit_req zone=slow; large_client_header_buffers 4 32k;") as nginx:
+        assert statuses(nginx, "/a.html?k=" + "x" * 1500, 2) == [200, 200]
+        assert len(lines(nginx, 'key is more than 65535 bytes: "xxx')) == 2
+        assert statuses(nginx, "/a.html?k=" + "x" * 1000, 2) == [200, 503]
+
+
+def test_the_rate_lets_pass_again_and_refused_requests_are_not_counted():
+    with Nginx("weir_limit_req_zone $arg_k zone=two:1m rate=2r/s;", "weir_limit_req zone=two;") as nginx:
+        begin = time.monotonic()
+        assert nginx.get("/?k=1").status == 200
+        nginx.until(lambda: nginx.get("/?k=1").status == 200)
+        assert 0.4 < time.monotonic() - begin < 1.5
+
+
+def test_waiting_requests_are_spaced_by_the_rate():
+    with Nginx("weir_limit_req_zone $arg_k zone=ten:1m rate=10r/s;", "weir_limit_req zone=ten burst=5;") as nginx:
+        begin = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            def one(_):
+                answer = nginx.get("/?k=1")
+                return answer.status, time.monotonic() - begin
+            answers = sorted(pool.map(one, range(8)), key=lambda answer: answer[1])
+        assert sorted(status for status, _ in answers) == [200] * 6 + [503] * 2, answers
+        passed = [seconds for status, seconds in answers if status == 200]
+        gaps = [after - before for before, after in zip(passed, passed[1:])]
+        assert 0.48 < passed[-1] < 0.75, passed
+        assert all(gap > 0.05 for gap in gaps), gaps
+
+
+def test_delay_lets_some_requests_pass_at_once():
+    with Nginx("weir_limit_req_zone $arg_k zone=two:1m rate=2r/s;", "weir_limit_req zone=two burst=4 delay=2;") as nginx:
+        begin = time.monotonic()
+        assert statuses(nginx, "/?k=1", 3) == [200] * 3
+        assert time.monotonic() - begin < 0.4
+        answer = nginx.get("/?k=1")
+        assert answer.status == 200 and answer.headers["X-Status"] == "DELAYED"
+        assert 0.2 < answer.seconds < 0.9, answer.seconds
+
+
+def test_a_client_that_goes_away_while_it_waits_is_logged_as_gone():
+    with Nginx("weir_limit_req_zone $arg_k zone=slow:1m rate=6r/m;", "weir_limit_req zone=slow burst=5;") as nginx:
+        nginx.get("/?k=1")
+        with socket.create_connection(("127.0.0.1", nginx.port)) as client:
+            client.sendall(b"GET /?k=1 HTTP/1.1\r\nHost: here\r\n\r\n")
+            nginx.until(lambda: lines(nginx, "delaying request"))
+        nginx.until(lambda: lines(nginx, "closed.* connection|client prematurely closed"))
+
+
+def test_a_waiting_request_does_not_keep_a_worker_from_others():
+    with Nginx("weir_limit_req_zone $arg_k zone=slow:1m rate=30r/m;", "weir_limit_req zone=slow burst=5;") as nginx:
+        nginx.get("/?k=1")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(nginx.get, "/?k=1")
+            nginx.until(lambda: lines(nginx, "delaying request"))
+            assert nginx.get("/?k=2").seconds < 0.5
+            assert waiting.result().seconds > 1
+
+
+def test_messages_are_those_of_limit_req():
+    with Nginx(SLOW, "weir_limit_req zone=slow burst=1 nodelay; location /d { weir_limit_req zone=slow burst=9; "
+               "weir_limit_req_dry_run on; }") as nginx:
+        statuses(nginx, "/?k=1", 3)
+        said = lines(nginx, "limiting requests")
+        assert len(said) == 1, said
+        assert re.search(r'\[error\] .*\*\d+ limiting requests, excess: (2\.000|1\.99\d) by zone "slow", client: 127\.0\.0\.1, '
+                         r'server: , request: "GET /\?k=1 HTTP/1\.1"', said[0]), said
+        nginx.get("/d?k=1")
+        said = lines(nginx, "delaying request")
+        assert re.search(r'\[warn\] .*\*\d+ delaying request, dry run, excess: (2\.000|1\.99\d), by zone "slow", client:',
+                         said[0]), said
+
+
+def test_the_log_level_of_delays_is_one_below():
+    for level, below in (("error", "warn"), ("warn", "notice"), ("notice", "info"), ("info", "info")):
+        with Nginx("weir_limit_req_zone $arg_k zone=z:1m rate=5r/s;",
+                   f"weir_limit_req_log_level {level}; weir_limit_req zone=z; location /d {{ weir_limit_req zone=z burst=99; }}"
+                   ) as nginx:
+            nginx.until(lambda: 503 in statuses(nginx, "/?k=1", 2))
+            nginx.until(lambda: nginx.get("/d?k=1").headers["X-Status"] == "DELAYED")
+            assert f"[{level}]" in lines(nginx, "limiting requests")[0]
+            assert f"[{below}]" in lines(nginx, "delaying request")[0]
+
+
+def test_the_status_is_what_the_directive_says():
+    with Nginx(SLOW, "weir_limit_req zone=slow; weir_limit_req_status 429; location /b { weir_limit_req_status 444; } "
+               "location /c { weir_limit_req_status 599; }") as nginx:
+        assert statuses(nginx, "/?k=1", 2) == [200, 429]
+        assert nginx.get("/c?k=1").status == 599
+
+
+def test_dry_run_refuses_and_delays_nobody():
+    with Nginx(SLOW, "weir_limit_req zone=slow burst=1; weir_limit_req_dry_run on; "
+               "location /real { weir_limit_req_dry_run off; }") as nginx:
+        answers = [nginx.get("/a.html?k=1") for _ in range(3)]
+        assert [a.status for a in answers] == [200] * 3
+        assert [a.headers["X-Status"] for a in answers] == ["PASSED", "DELAYED_DRY_RUN", "REJECTED_DRY_RUN"]
+        assert all(a.seconds < 1 for a in answers)
+        assert re.search(r"limiting requests, dry run, excess: \d\.\d{3} by zone", lines(nginx, "limiting")[0])
+        assert nginx.get("/real?k=1").status == 503, "dry run counts what passed"
+
+
+def test_the_variable_says_what_was_decided():
+    with Nginx("weir_limit_req_zone $arg_k zone=one:1m rate=20r/s;", "location /off { } location /on { "
+               "weir_limit_req zone=one burst=1; alias {dir}/html/; }") as nginx:
+        assert "X-Status" not in nginx.get("/off/").headers
+        seen = set()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            def more():
+                seen.update(answer.headers.get("X-Status") for answer in pool.map(nginx.get, ["/on/?k=1"] * 8))
+                return seen >= {"PASSED", "DELAYED", "REJECTED"}
+            nginx.until(more)
+        assert seen == {"PASSED", "DELAYED", "REJECTED"}
+
+
+def test_several_limits_take_all_or_nothing():
+    zones = ("weir_limit_req_zone $arg_a zone=wide:1m rate=1r/m; weir_limit_req_zone $arg_b zone=tight:1m rate=1r/m;")
+    for order in (("tight", "wide"), ("wide", "tight")):
+        limits = {"wide": "weir_limit_req zone=wide burst=5 nodelay;", "tight": "weir_limit_req zone=tight;"}
+        with Nginx(zones, "".join(limits[name] for name in order)) as nginx:
+            assert statuses(nginx, "/?a=1&b=1", 4) == [200, 503, 503, 503]
+            assert all('"tight"' in line for line in lines(nginx, "limiting"))
+            # Five of the wide limit's burst are left: the refused requests have taken none.
+            assert [nginx.get(f"/?a=1&b={b}").status for b in range(2, 8)] == [200] * 5 + [503], order
+            assert '"wide"' in lines(nginx, "limiting")[-1]
+
+
+def test_several_limits_hold_while_four_workers_take_from_them():
+    zones = ("weir_limit_req_zone $arg_a zone=wide:1m rate=1r/m; weir_limit_req_zone $arg_b zone=tight:1m rate=1r/m;")
+    with Nginx(zones, "weir_limit_req zone=wide burst=99 nodelay; weir_limit_req zone=tight burst=49 nodelay;", workers=4,
+               level="crit") as nginx:
+        load = Load(nginx.port, "/?a=1&b=1", clients=8)
+        nginx.until(lambda: load.so_far()[503] > 2000)
+        assert load.stop()[200] == 50
+        left = [nginx.get(f"/?a=1&b={n}").status for n in range(2, 70)].count(200)
+        assert left == 50, left
+
+
+def test_the_longest_delay_of_several_limits_counts():
+    zones = "weir_limit_req_zone $arg_a zone=slow:1m rate=1r/s; weir_limit_req_zone $arg_b zone=fast:1m rate=50r/s;"
+    for limits in ("weir_limit_req zone=slow burst=9; weir_limit_req zone=fast burst=9;",
+                   "weir_limit_req zone=fast burst=9; weir_limit_req zone=slow burst=9;"):
+        with Nginx(zones, limits) as nginx:
+            nginx.get("/?a=1&b=1")
+            answer = nginx.get("/?a=1&b=1")
+            assert 0.7 < answer.seconds < 1.6, answer
+            assert '"slow"' in lines(nginx, "delaying")[0]
+
+
+def test_a_request_counts_once_with_internal_redirects_and_subrequests():
+    with Nginx(SLOW, "weir_limit_req zone=slow burst=2 nodelay; error_page 404 /a.html; "
+               "location /missing { } location /tried { try_files /no /none /a.html; }") as nginx:
+        answers = [nginx.get("/missing?k=1"), nginx.get("/tried?k=1"), nginx.get("/?k=1")]
+        assert [a.status for a in answers] == [404, 200, 200], answers
+        assert [a.headers["X-Status"] for a in answers] == ["PASSED"] * 3
+        assert nginx.get("/?k=1").status == 503
+
+
+def test_inheritance_is_of_all_limits_or_of_none():
+    zones = SLOW + " weir_limit_req_zone $arg_k zone=other:1m rate=1r/m;"
+    with Nginx(zones, "weir_limit_req zone=slow; weir_limit_req_status 430; location /inner { "
+               "weir_limit_req zone=other burst=1 nodelay; location /inner/most { } }") as nginx:
+        (nginx.dir / "html" / "inner").mkdir()
+        assert statuses(nginx, "/?k=1", 2) == [200, 430]
+        assert statuses(nginx, "/inner/most/?k=1", 3) == [404, 404, 430]
+
+
+def test_one_zone_limits_in_several_locations_together():
+    with Nginx(SLOW, "location /one { weir_limit_req zone=slow burst=1 nodelay; } "
+               "location /two { weir_limit_req zone=slow burst=3 nodelay; }") as nginx:
+        assert statuses(nginx, "/one?k=1", 3) == [404, 404, 503]
+        assert statuses(nginx, "/two?k=1", 3) == [404, 404, 503], "each location has a burst of its own"
+        assert statuses(nginx, "/one?k=1", 1) == [503]
+
+
+def test_four_workers_admit_the_rate_over_ten_seconds():
+    rate, burst, seconds = 200, 100, 10
+    with Nginx(f"weir_limit_req_zone $arg_k zone=z:1m rate={rate}r/s;", f"weir_limit_req zone=z burst={burst} nodelay;",
+               workers=4, level="crit") as nginx:
+        admitted, span = wrk(nginx, "/?k=1", seconds)
+        wanted = 1 + burst + rate * span
+        # A request for each worker, and a hundredth of a second by which the clocks of both may differ.
+        assert abs(admitted - wanted) <= 4 + rate * 0.01, (admitted, wanted)
+
+
+if __name__ == "__main__":
+    run(dict(globals()))
