@@ -4,13 +4,9 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-extern EXPORTED ngx_module_t *ngx_modules[];
-extern EXPORTED char *ngx_module_names[];
-extern EXPORTED char *ngx_module_order[];
+EXPORTED ngx_module_t *ngx_modules[] = {&ngx_http_weir_module, NULL};
 
-ngx_module_t *ngx_modules[] = {&ngx_http_weir_module, NULL};
-
-char *ngx_module_names[] = {"ngx_http_weir_module", NULL};
+EXPORTED char *ngx_module_names[] = {"ngx_http_weir_module", NULL};
 
 /* No place of its own: limits are decided in a phase, not in a chain of filters. */
-char *ngx_module_order[] = {NULL};
+EXPORTED char *ngx_module_order[] = {NULL};

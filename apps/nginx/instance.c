@@ -272,7 +272,7 @@ static void keep_policy(struct instance *instance, const struct zone *zone)
     struct zone_policy *kept = find_policy(instance, zone->policy_name);
     if (kept == NULL) {
         kept = &instance->policies[instance->policy_count++];
-        (void) strcpy(kept->name, zone->policy_name);
+        (void) memcpy(kept->name, zone->policy_name, sizeof(kept->name));
     }
     kept->limit = limit;
     kept->scope = policy.scope;

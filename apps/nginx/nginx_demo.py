@@ -268,6 +268,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--seconds", type=int)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--nginx", action="store_true", help="what this shows: scripts/run passes it on")
     options = parser.parse_args()
     if PROGRAM is None:
         sys.exit("there is no nginx: scripts/setup nginx installs it")

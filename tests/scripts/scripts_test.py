@@ -64,7 +64,7 @@ def refuses():
     """what is not known is refused with exit status 2 before anything is done"""
     cases = [(script, "--bogus") for script in SCRIPTS]
     cases += [("test", "unti"), ("test", "unit", "--bogus"), ("run", "--quick", "bogus"), ("run", "--seconds", "soon"),
-              ("run", "--seconds"), ("bench", "--quick", "--keys=5"), ("bench", "--only"), ("setup", "run", "test"),
+              ("run", "--seconds"), ("run", "--fleet", "--nginx"), ("bench", "--quick", "--keys=5"), ("bench", "--only"), ("setup", "run", "test"),
               ("lint", "src"), ("test", "--for"), ("test", "--for", "src/nothing.c"), ("test", "unit", "--for"), ("servers",
                                                                       "build", "--bogus"), ("test", "--fast", "trixie"),
                                                                       ("platform",), ("platform", "arm46"),
@@ -94,12 +94,15 @@ def small_set():
            {word for word in built[0] if "/" in word}, *calls)
     with_redis, _ = installed_by("run", "--fleet", "--seconds", "3")
     expect(with_redis == packages | {"redis-server"}, with_redis ^ packages)
+    with_nginx, calls = installed_by("run", "--nginx", "--quick")
+    expect(with_nginx == packages | {"nginx", "nginx-dev"}, with_nginx ^ packages)
+    expect(any(line.startswith("ninja ") and line.endswith(" apps/nginx/ngx_http_weir_module.so") for line in calls), *calls)
 
 
 def whole_set():
     """scripts/setup without arguments installs what the tests need"""
     packages, _ = installed_by("setup")
-    expect(HEAVY | {"redis-server"} <= packages, HEAVY - packages)
+    expect(HEAVY | {"redis-server", "nginx", "nginx-dev", "wrk"} <= packages, HEAVY - packages)
     expect(packages == installed_by("setup", "test")[0], packages)
     status, output, calls = call("setup", "--list", "test")
     expect(status == 0 and set(output.split()) == packages and not calls, output, *calls)
