@@ -5,8 +5,8 @@
  * Which process does what, as nginx has them (docs/processes.md):
  *
  *   the first process opens the weir. As a daemon it forks and ends, and the master is a child that has not joined
- *   a worker           joins when it starts
- *   the master         joins when it sets policies, at a reload
+ *   a worker           joins when it starts, and does the background work in turn with the others
+ *   the master         joins when it sets policies, at a reload; it has no thread
  *   helpers (caches)   free their copy
  *
  * Memory of an instance is the process's own: an instance outlives the pools of cycles.
@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "messages.h"
+#include "poller.h"
 #include "zone.h"
 
 /* nginx's documentation has a zone hold 16,000 addresses in a megabyte. */
@@ -43,6 +44,7 @@ struct zone_policy {
  * next       the instances of this process: one, and the one before while a reload is under way
  * w          NULL: this process has left
  * thread     the handle of this process's one thread
+ * poller     of this process; a worker's runs
  * pid        the process that has joined, which may be this one's parent
  * cycles     how many cycles have acquired it
  * keys       of the table
@@ -53,6 +55,7 @@ struct instance {
     struct instance *next;
     weir *w;
     weir_thread *thread;
+    struct poller poller;
     ngx_pid_t pid;
     time_t retry_time;
     unsigned cycles;
@@ -124,6 +127,7 @@ static int instance_open(struct instance *instance, weir_error *error)
     weir_options options = WEIR_OPTIONS_INIT;
     redis_to_options(&instance->redis, &options);
     options.shared = true;
+    options.no_thread = true;
     options.max_processes = (uint32_t) instance->processes;
     options.max_threads = (uint32_t) instance->processes;
     options.max_keys = instance->keys;
@@ -220,7 +224,8 @@ static bool join(struct instance *instance, ngx_log_t *log)
         return true;
     }
     weir_error error;
-    instance->thread = NULL; /* a parent's */
+    instance->thread = NULL; /* a parent's, as is the poller */
+    instance->poller.running = false;
     if (weir_join(instance->w, &error) != 0) {
         ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: this process does not limit: %s", error.message);
         return false;
@@ -234,6 +239,10 @@ bool instance_enter(struct instance *instance, ngx_log_t *log)
     if (!join(instance, log)) {
         return false;
     }
+    const int result = instance->poller.running ? 0 : poller_start(&instance->poller, instance->w);
+    if (result != 0) {
+        ngx_log_error(NGX_LOG_ALERT, log, result, "weir: no thread for the background work");
+    }
     if (instance->thread == NULL) {
         instance->thread = weir_attach(instance->w);
         if (instance->thread == NULL) {
@@ -246,6 +255,7 @@ bool instance_enter(struct instance *instance, ngx_log_t *log)
 void instance_leave(struct instance *instance)
 {
     if (instance->pid == ngx_pid) {
+        poller_stop(&instance->poller);
         weir_detach(instance->thread);
     }
     weir_close(instance->w);

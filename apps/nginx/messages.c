@@ -6,7 +6,6 @@
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static ngx_log_t *cycle_log;
-static ngx_pid_t lock_pid; /* the process that the lock is of */
 
 void messages_limiting(const ngx_http_request_t *r, const struct location *location, const struct excess *excess)
 {
@@ -38,17 +37,8 @@ void messages_write(void *arg, weir_log_level level, const char *message)
     (void) pthread_mutex_unlock(&log_lock);
 }
 
-void messages_after_fork(void)
-{
-    if (lock_pid != ngx_pid) {
-        (void) pthread_mutex_init(&log_lock, NULL);
-        lock_pid = ngx_pid;
-    }
-}
-
 void messages_set_log(ngx_log_t *log)
 {
-    messages_after_fork();
     (void) pthread_mutex_lock(&log_lock);
     cycle_log = log;
     (void) pthread_mutex_unlock(&log_lock);

@@ -28,7 +28,4 @@ void messages_write(void *arg, weir_log_level level, const char *message);
 /* From now on lines of the library go to this log. NULL: nowhere. */
 void messages_set_log(ngx_log_t *log);
 
-/* At the start of a process: the lock may have been held in its parent. */
-void messages_after_fork(void);
-
 #endif

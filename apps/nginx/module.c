@@ -138,7 +138,6 @@ static ngx_int_t init_module(ngx_cycle_t *cycle)
 static ngx_int_t init_process(ngx_cycle_t *cycle)
 {
     struct http_weir *http = http_of(cycle);
-    messages_after_fork();
     if (http == NULL || http->instance == NULL) {
         return NGX_OK;
     }

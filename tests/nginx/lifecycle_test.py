@@ -3,7 +3,7 @@
 """
 Reloads, deaths and modes of nginx: lifecycle_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/nginx/instance.c, apps/nginx/module.c, apps/nginx/zone.c, apps/nginx/messages.c
+Guards: apps/nginx/instance.c, apps/nginx/module.c, apps/nginx/poller.c, apps/nginx/zone.c, apps/nginx/messages.c
 """
 import os
 import pathlib
@@ -190,6 +190,18 @@ def test_reloads_leave_no_threads_descriptors_or_mappings():
             # Sockets come and go while Redis is looked for; the allocator may have another arena.
             most = [before[0], before[1], before[2] + 4]
             nginx.until(lambda: all(now <= limit for now, limit in zip(used(), most)))
+
+
+def test_the_master_never_has_a_second_thread():
+    # A fork copies locks as other threads hold them, and a worker would wait for these for ever.
+    for daemon in (False, True):
+        with Nginx("weir_redis redis://127.0.0.1:1;" + ONE, "weir_limit_req zone=one;", daemon=daemon) as nginx:
+            for _ in range(3):
+                threads = {pid: len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
+                           for pid in (nginx.master_pid(), *nginx.worker_pids())}
+                assert threads.pop(nginx.master_pid()) == 1, daemon
+                assert list(threads.values()) == [2], threads
+                nginx.reload()
 
 
 def test_without_a_master_process_limits_hold():
