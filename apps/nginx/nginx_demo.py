@@ -9,6 +9,7 @@ import collections
 import http.client
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -29,6 +30,25 @@ def module_path(build):
     return pathlib.Path(build).resolve() / "apps" / "nginx" / "ngx_http_weir_module.so"
 
 
+def sanitizer(module, directory):
+    """What nginx needs in its environment to load a module of a build with AddressSanitizer."""
+    linked = subprocess.run(["ldd", str(module)], capture_output=True, text=True).stdout
+    runtime = [line.split()[2] for line in linked.splitlines() if re.search(r"lib(asan|ubsan)\.so", line)]
+    if not runtime:
+        return {}
+    paths = f"exitcode=0:log_path={directory}/sanitizer"
+    return {"LD_PRELOAD": " ".join(runtime), "ASAN_OPTIONS": f"detect_leaks=1:fast_unwind_on_malloc=0:{paths}",
+            "UBSAN_OPTIONS": f"print_stacktrace=1:{paths}"}
+
+
+def sanitizer_reports(text):
+    """What a sanitizer's log says of the module and the library: nginx does not free all that it has at its end."""
+    if "LeakSanitizer" not in text:
+        return [text] if re.search("ERROR: |runtime error: ", text) else []
+    return [block for block in text.split("\n\n") if " leak of " in block and
+            re.search("weir|apps/nginx/", block)]
+
+
 class Nginx:
     """An nginx of its own: private directory, one port of 127.0.0.1, the module of a build."""
 
@@ -37,7 +57,7 @@ class Nginx:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="weir-nginx-"))
         self.port = gateway_demo.free_port(socket.SOCK_STREAM)
         self.log_path, self.pid_path = self.dir / "error.log", self.dir / "pid"
-        self.environment = {**os.environ, **(environment or {})}
+        self.environment = {**os.environ, **sanitizer(module_path(build), self.dir), **(environment or {})}
         self.child = None
         (self.dir / "html").mkdir()
         for name in ("index.html", "a.html"):
@@ -151,7 +171,9 @@ class Nginx:
                 pass
         if self.child is not None and self.child.stderr:
             self.child.stderr.close()
+        found = [text for path in self.dir.glob("sanitizer.*") for text in sanitizer_reports(path.read_text(errors="replace"))]
         shutil.rmtree(self.dir, ignore_errors=True)
+        assert not found, "a sanitizer found:\n" + "\n".join(found)[:8000]
 
     def __enter__(self):
         return self
