@@ -259,6 +259,7 @@ void instance_leave(struct instance *instance)
         weir_detach(instance->thread);
     }
     weir_close(instance->w);
+    messages_flush();
     instance->thread = NULL;
     instance->w = NULL;
 }

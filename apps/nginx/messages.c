@@ -4,8 +4,26 @@
 
 #include <pthread.h>
 
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static ngx_log_t *cycle_log;
+/* Lines of the library between two looks, and bytes of one. The library's own lines are some 200 bytes long. */
+#define LINES_MOST 32
+#define LINE_SIZE  512
+
+/* How often a worker looks for lines. It is no reason to keep a worker that is to end. */
+#define LOOK_MS 250
+
+struct line {
+    ngx_uint_t level;
+    u_char text[LINE_SIZE];
+};
+
+/* Of one process. Under the lock: lines of the library's thread that nginx's thread has not written yet. */
+static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct line lines[LINES_MOST];
+static size_t line_count;
+static size_t lost_count;
+
+static ngx_event_t look_timer;
+static ngx_connection_t no_connection = {.fd = (ngx_socket_t) -1}; /* nginx's debug log asks a timer for one */
 
 void messages_limiting(const ngx_http_request_t *r, const struct location *location, const struct excess *excess)
 {
@@ -26,20 +44,39 @@ void messages_write(void *arg, weir_log_level level, const char *message)
     static const ngx_uint_t levels[] = {
         [WEIR_LOG_ERROR] = NGX_LOG_ERR, [WEIR_LOG_WARNING] = NGX_LOG_WARN, [WEIR_LOG_INFO] = NGX_LOG_INFO};
     (void) arg;
-    (void) pthread_mutex_lock(&log_lock);
-    for (const ngx_log_t *log = cycle_log; log != NULL; log = log->next) {
-        if (log->writer == NULL) {
-            /* A copy, without the next log and without what nginx's own thread changes. */
-            ngx_log_t copy = {.log_level = log->log_level, .file = log->file};
-            ngx_log_error(levels[level], &copy, 0, "weir: %s", message);
-        }
+    (void) pthread_mutex_lock(&lines_lock);
+    if (line_count < LINES_MOST) {
+        lines[line_count].level = levels[level];
+        (void) ngx_cpystrn(lines[line_count].text, (u_char *) message, LINE_SIZE);
+        line_count++;
+    } else {
+        lost_count++;
     }
-    (void) pthread_mutex_unlock(&log_lock);
+    (void) pthread_mutex_unlock(&lines_lock);
 }
 
-void messages_set_log(ngx_log_t *log)
+void messages_flush(void)
 {
-    (void) pthread_mutex_lock(&log_lock);
-    cycle_log = log;
-    (void) pthread_mutex_unlock(&log_lock);
+    (void) pthread_mutex_lock(&lines_lock);
+    for (size_t i = 0; i < line_count; i++) {
+        ngx_log_error(lines[i].level, ngx_cycle->log, 0, "weir: %s", lines[i].text);
+    }
+    if (lost_count != 0) {
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "weir: %uz more lines were lost", lost_count);
+    }
+    line_count = 0;
+    lost_count = 0;
+    (void) pthread_mutex_unlock(&lines_lock);
+}
+
+static void look(ngx_event_t *timer)
+{
+    messages_flush();
+    ngx_add_timer(timer, LOOK_MS);
+}
+
+void messages_start(ngx_log_t *log)
+{
+    look_timer = (ngx_event_t){.handler = look, .data = &no_connection, .log = log, .cancelable = 1};
+    ngx_add_timer(&look_timer, LOOK_MS);
 }

@@ -19,13 +19,15 @@ void messages_limiting(const ngx_http_request_t *r, const struct location *locat
 void messages_delaying(const ngx_http_request_t *r, const struct location *location, const struct excess *excess);
 
 /*
- * The log function of the library. It is called in the library's own threads, in any process. So it keeps the log of
- * the cycle in force under a lock: the master frees the cycle before. It writes to files alone: nginx's writers for
- * syslog and memory are for one thread.
+ * The log function of the library, which calls it in a thread of its own. nginx's logs are for nginx's one thread,
+ * those of syslog and memory at least. So the line waits until that thread looks, at most a quarter of a second.
  */
 void messages_write(void *arg, weir_log_level level, const char *message);
 
-/* From now on lines of the library go to this log. NULL: nowhere. */
-void messages_set_log(ngx_log_t *log);
+/* In a worker: nginx's thread looks for lines from now on. */
+void messages_start(ngx_log_t *log);
+
+/* Writes the lines that wait. */
+void messages_flush(void);
 
 #endif

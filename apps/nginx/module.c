@@ -128,7 +128,6 @@ static struct http_weir *http_of(ngx_cycle_t *cycle)
 static ngx_int_t init_module(ngx_cycle_t *cycle)
 {
     struct http_weir *http = http_of(cycle);
-    messages_set_log(cycle->log);
     if (http != NULL && http->instance != NULL) {
         (void) instance_set_zones(http->instance, http->zones.elts, http->zones.nelts, cycle->log);
     }
@@ -145,6 +144,7 @@ static ngx_int_t init_process(ngx_cycle_t *cycle)
         instance_leave(http->instance);
     } else {
         (void) instance_enter(http->instance, cycle->log);
+        messages_start(cycle->log);
     }
     return NGX_OK;
 }

@@ -10,6 +10,7 @@ import pathlib
 import re
 import signal
 import socket
+import tempfile
 import threading
 import time
 
@@ -242,6 +243,20 @@ def is_helper(nginx, process):
                 b"cache manager" in process.joinpath("cmdline").read_bytes())
     except OSError:
         return False
+
+
+def test_lines_of_the_library_go_to_each_error_log():
+    with tempfile.TemporaryDirectory(prefix="weir-syslog-") as place, \
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
+        syslog.bind(place + "/log")
+        syslog.settimeout(20)
+        with Nginx("weir_redis redis://127.0.0.1:1; " + ONE, "weir_limit_req zone=one;", daemon=True,
+                   main=f"error_log syslog:server=unix:{place}/log warn;") as nginx:
+            nginx.until(lambda: lines(nginx, r"\[(warn|error)\] \d+#\d+: weir: .*127\.0\.0\.1"))
+            heard = b""
+            while b"weir: " not in heard:
+                heard = syslog.recv(4096)
+            assert b"127.0.0.1" in heard, heard
 
 
 def test_the_configuration_is_tested_without_a_weir():
