@@ -12,6 +12,7 @@
 
 #include "instance.h"
 #include "messages.h"
+#include "rate.h"
 #include "request_state.h"
 #include "wait.h"
 #include "zone.h"
@@ -67,10 +68,10 @@ static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *locat
 /* Asks for a place with a cost of 0, or takes it with a cost of 1. */
 static bool queue_has_place(weir_thread *thread, struct queue *queue, uint64_t cost)
 {
-    const uint64_t most_ns = zone_longest_wait_ns(queue->zone, queue->limit->burst);
+    const uint64_t most_ns = rate_longest_wait_ns(queue->zone->rate, queue->limit->burst);
     uint64_t wait_ns;
     const bool has = weir_reserve(thread, &queue->key, cost, most_ns, &wait_ns);
-    queue->excess = zone_excess(queue->zone, wait_ns);
+    queue->excess = rate_excess(queue->zone->rate, wait_ns);
     return has;
 }
 
@@ -99,7 +100,7 @@ static ngx_msec_t place_delay(const struct queue *queue)
     if (queue->excess <= queue->limit->delay) {
         return 0;
     }
-    return (ngx_msec_t) ((zone_wait_ns(queue->zone, queue->excess - queue->limit->delay) + 500000) / 1000000);
+    return (ngx_msec_t) ((rate_wait_ns(queue->zone->rate, queue->excess - queue->limit->delay) + 500000) / 1000000);
 }
 
 static void set_excess(struct decision *decision, const struct queue *queue)

@@ -2,17 +2,7 @@
 /* See zone.h. */
 #include "zone.h"
 
-#define PERIOD_NS UINT64_C(60000000000)
-
-/* The longest time that a queue may take, which bounds the burst of slow rates: the library's two years, and a bit
- * less. */
-#define MOST_QUEUE_NS (UINT64_C(700) * 24 * 60 * PERIOD_NS)
-
-/* Parts of a nanosecond in which a bucket counts the time between two requests. */
-#define PARTS_OF_NS 64
-
-/* The library's fastest rate, in requests a minute. */
-#define MOST_RATE (UINT64_C(640000000) * 60)
+#include "rate.h"
 
 /* What nginx asks of a zone at least, and what is left of the memory of a zone: pages. */
 #define LEAST_PAGES 8
@@ -20,50 +10,14 @@
 /* A zone's name up to the hash of a name that is too long, and the bytes of that ending. */
 #define HASH_TEXT_SIZE 10
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The time between two requests, in parts of a nanosecond. */
-static uint64_t zone_interval(const struct zone *zone)
-{
-    return PERIOD_NS * PARTS_OF_NS / zone->rate;
-}
-
-/* The most requests that the queue takes. */
-static uint64_t zone_most_burst(const struct zone *zone)
-{
-    return MOST_QUEUE_NS * PARTS_OF_NS / zone_interval(zone);
-}
-
-uint64_t zone_wait_ns(const struct zone *zone, uint64_t thousandths)
-{
-    const uint64_t interval = zone_interval(zone);
-    const uint64_t whole = min_u64(thousandths / 1000, zone_most_burst(zone));
-    return (whole * interval + thousandths % 1000 * interval / 1000) / PARTS_OF_NS;
-}
-
-uint64_t zone_longest_wait_ns(const struct zone *zone, uint64_t burst)
-{
-    return zone_wait_ns(zone, burst) + zone_interval(zone) / 2000 / PARTS_OF_NS;
-}
-
-uint64_t zone_excess(const struct zone *zone, uint64_t wait_ns)
-{
-    const uint64_t interval = zone_interval(zone);
-    const uint64_t wait = min_u64(wait_ns, MOST_QUEUE_NS) * PARTS_OF_NS;
-    return wait / interval * 1000 + (wait % interval * 1000 + interval / 2) / interval;
-}
-
 void zone_to_policy(const struct zone *zone, weir_policy *policy, weir_limit *limit)
 {
     *limit = (weir_limit) WEIR_LIMIT_INIT;
     limit->algorithm = WEIR_LEAKY_BUCKET;
     limit->limit = zone->rate;
-    limit->period_ns = PERIOD_NS;
+    limit->period_ns = RATE_PERIOD_NS;
     /* One for the request that goes at once, and one so that the longest wait decides and not the queue's size. */
-    limit->burst = min_u64(min_u64(zone->burst, zone_most_burst(zone)) + 2, WEIR_MAX_UNITS);
+    limit->burst = ngx_min(zone->burst, rate_most_burst(zone->rate)) + 2;
     *policy = (weir_policy) WEIR_POLICY_INIT;
     policy->name = zone->policy_name;
     policy->limits = limit;
@@ -152,7 +106,7 @@ static bool read_rate(ngx_conf_t *cf, const ngx_str_t *value, struct zone *zone)
         times = 1;
     }
     const ngx_int_t rate = ngx_atoi(first, length);
-    if (rate <= 0 || (uint64_t) rate > MOST_RATE / times) {
+    if (rate <= 0 || (uint64_t) rate > RATE_MOST / times) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid rate \"%V\"", value);
         return false;
     }

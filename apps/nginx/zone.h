@@ -54,11 +54,4 @@ void zone_policy_name(const ngx_str_t *zone, char *out);
 /* The policy of a zone, and its limit, which `policy` points to. */
 void zone_to_policy(const struct zone *zone, weir_policy *policy, weir_limit *limit);
 
-/* The time that so many thousandths of requests take at the zone's rate, and the other way round, to the nearest. */
-uint64_t zone_wait_ns(const struct zone *zone, uint64_t thousandths);
-uint64_t zone_excess(const struct zone *zone, uint64_t wait_ns);
-
-/* The longest wait whose excess, as zone_excess rounds it, is no more than `burst` thousandths. */
-uint64_t zone_longest_wait_ns(const struct zone *zone, uint64_t burst);
-
 #endif
