@@ -315,9 +315,10 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   for processes that are started one by one
  * max_processes     how many processes may be joined at once, the one that opened the weir included, 2 to 1,024; 64.
  *                   Set it only with `shared` or `shared_name`
- * shared_name       2 to 255 bytes, of which the first and no other is '/', such as "/edge". Implies `shared`, and
- * names the memory: processes of one user that open the same name share one weir, whether or not one has forked the
- * other. The memory stays when all of them have ended. NULL: the memory has no name, and ends with the last process
+ * shared_name       2 to 254 bytes, of which the first and no other is '/', such as "/edge". Implies `shared`, and
+ *                   names the memory: processes of one user that open the same name share one weir, whether or not one
+ *                   has forked the other. The memory stays when all of them have ended. NULL: the memory has no name,
+ *                   and ends with the last process
  *
  * max_keys, max_threads and max_log_units of a shared weir are for all its processes together. `reserved` is 0.
  */
@@ -372,6 +373,7 @@ typedef struct weir_options {
  * -EBADMSG  the memory is damaged
  * -EXDEV    the memory is of another PID or time namespace
  * -ENOSPC   there is no room in /dev/shm, or max_processes are joined
+ * -EFBIG    RLIMIT_FSIZE is below what the memory takes while it is made
  * -ENOSYS   a sandbox forbids membarrier(2), which the other processes use
  * -EMFILE   this process has 256 named weirs open
  * -EBUSY    another process has been opening the name for half a minute

@@ -2,14 +2,14 @@
 /* See rate_table.h. */
 #include "algorithm/rate_table.h"
 
-#include <stddef.h>
-
 #include "base/memory/segment.h"
 
 /* From the lowest bit: 1, the distance in units of DISTANCE_UNIT, the id. */
 #define DISTANCE_UNIT _Alignof(struct rate_table)
 #define DISTANCE_BITS (63 - SEGMENT_ID_BITS)
 #define ID_SHIFT      (1 + DISTANCE_BITS)
+
+_Static_assert(RATE_TABLE_REACH == (size_t) DISTANCE_UNIT << DISTANCE_BITS, "what the header says");
 
 uint64_t rate_table_handle(const struct rate_table *table, uint64_t segment)
 {
@@ -18,7 +18,7 @@ uint64_t rate_table_handle(const struct rate_table *table, uint64_t segment)
     }
     const unsigned char *mapping = segment_mapping(segment);
     const uint64_t distance = (uint64_t) ((const unsigned char *) table - mapping) / DISTANCE_UNIT;
-    return distance >> DISTANCE_BITS == 0 ? segment << ID_SHIFT | distance << 1 | 1 : 0;
+    return segment << ID_SHIFT | distance << 1 | 1;
 }
 
 /* NULL: there is none. */

@@ -11,6 +11,7 @@
 #ifndef WEIR_ALGORITHM_RATE_TABLE_H
 #define WEIR_ALGORITHM_RATE_TABLE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* A bucket's state has a byte for the index. */
@@ -20,7 +21,12 @@ struct rate_table {
     uint64_t units[RATE_COUNT]; /* time one unit takes to refill, 1/64 ns; 0: not in use. [0] is never converted */
 };
 
-/* The handle of a table; `segment`: the id of the segment that the table lies in, 0: none. */
+/* Bytes from a segment's beginning that a handle reaches. */
+#define RATE_TABLE_REACH ((size_t) 64 << 20)
+
+/*
+ * The handle of a table; `segment`: the id of the segment that the table lies in, within RATE_TABLE_REACH, 0: none.
+ */
 uint64_t rate_table_handle(const struct rate_table *table, uint64_t segment);
 
 /* The rate of this index in the table of a handle; 0: not in use, or there is no table. */

@@ -139,13 +139,14 @@ static enum charge change_state(struct request *r, struct claim *claim, size_t i
     struct state charged;
     unsigned waits = 0;
     bool marked = false;
+    bool dead = false;
     do {
         if (!read_cell_state(r, claim, i, change->own, &value)) {
             return CHARGE_LOST;
         }
         /* A mark goes soon, or its settler has died. */
         marked = change->reserves && cell_is_marked(value);
-        if (claim->readings[i].left < change->wanted || (marked && process_is_halted(r->t->process))) {
+        if (claim->readings[i].left < change->wanted || (marked && (dead || process_is_halted(r->t->process)))) {
             return CHARGE_NO_ROOM;
         }
         charged = claim_base(r, claim, i);
@@ -155,7 +156,7 @@ static enum charge change_state(struct request *r, struct claim *claim, size_t i
         next = cell_value(charged, value);
         next = change->reserves ? cell_next_generation(next) : next;
         if (marked) {
-            process_wait(r->t->process, waits++);
+            dead = !process_wait(r->t->process, waits++);
         }
     } while (marked || !dwcas_swap(&claim_cell(r, claim, i)->state, &value, next));
     update_reading(r, claim, i, charged, change->cost);

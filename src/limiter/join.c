@@ -47,12 +47,14 @@ int weir_join(weir *w, weir_error *error)
     if (result != 0) {
         return error_set(error, result, "no locks to be had: %s", strerror(-result));
     }
-    if (w->limiter.grants && !barrier_available(w->limiter.reach)) {
-        return error_set(error, -ENOSYS, "membarrier(2) is not to be had here, but was where the weir was opened");
-    }
     int lock_fd = -1;
     if (named_lock(&w->named, &lock_fd) != 0) {
         return error_set(error, -EBUSY, "another process has been opening the segment for half a minute; try again");
+    }
+    w->limiter.grants = w->limiter.grants && !named_forbids_grants(&w->named);
+    if (w->limiter.grants && !barrier_available(w->limiter.reach)) {
+        named_unlock(lock_fd);
+        return error_set(error, -ENOSYS, "membarrier(2) is not to be had here, but was where the weir was opened");
     }
     const uint32_t index = joined_enter(&w->limiter);
     named_unlock(lock_fd);

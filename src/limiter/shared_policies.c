@@ -164,7 +164,8 @@ static char *take_text(struct cursor *from)
 {
     const size_t size = take_size(from);
     const void *bytes = take_bytes(from, size);
-    char *text = bytes != NULL ? malloc(size) : NULL;
+    const bool whole = bytes != NULL && size != 0 && ((const char *) bytes)[size - 1] == '\0';
+    char *text = whole ? malloc(size) : NULL;
     if (text != NULL) {
         memcpy(text, bytes, size);
     }
@@ -204,7 +205,8 @@ static void put_list(struct cursor *to, const struct override_list *list)
 static void take_list(struct cursor *from, struct override_list *list)
 {
     const size_t count = take_size(from);
-    struct override_list read = {calloc(count + 1, sizeof(*read.texts)), 0};
+    from->fits = from->fits && count <= from->left; /* each entry takes more than a byte */
+    struct override_list read = {calloc(from->fits ? count + 1 : 1, sizeof(*read.texts)), 0};
     from->fits = from->fits && read.texts != NULL;
     while (from->fits && read.count < count) {
         struct override_text *text = &read.texts[read.count++];
@@ -287,7 +289,8 @@ void shared_policies_load(weir *w)
         return;
     }
     const size_t place = version % 2;
-    struct cursor from = {shared->sources[place], shared->state->sizes[place], true};
+    const size_t stored = shared->state->sizes[place];
+    struct cursor from = {shared->sources[place], stored, stored <= SOURCES_SIZE};
     take_names(&from, &w->names);
     const size_t size = take_size(&from);
     const void *bytes = take_bytes(&from, size);

@@ -123,12 +123,12 @@ static void weir_enter(weir *w, enum named_entry entry)
 }
 
 /* Fills in a weir that has begun, but for its background thread. 0; -EUCLEAN: its segment is to be replaced. */
-static int weir_make(weir *w, const struct opening *opening, bool replace, weir_error *error)
+static int weir_make(weir *w, const struct opening *opening, enum named_replaced replaced, weir_error *error)
 {
     enum named_entry entry = NAMED_MADE;
     const weir_options *options = opening->options;
     const bool named = options->shared_name != NULL;
-    int result = named ? named_open(&w->named, &w->pages, options, replace, error) : 0;
+    int result = named ? named_open(&w->named, &w->pages, options, replaced, error) : 0;
     result = result != 0 ? result : parts_open(w, opening->transport != NULL, error);
     if (result == 0 && opening->transport != NULL) {
         result = parts_open_fleet(w, opening->config, error);
@@ -146,7 +146,7 @@ static int weir_make(weir *w, const struct opening *opening, bool replace, weir_
 static int weir_make_whole(const struct opening *opening, weir **out, weir_error *error)
 {
     struct transport *transport = opening->transport;
-    bool replace = false;
+    enum named_replaced replaced = REPLACED_NONE;
     int result;
     do {
         weir *w = weir_begin(opening, error);
@@ -155,14 +155,14 @@ static int weir_make_whole(const struct opening *opening, weir **out, weir_error
             break;
         }
         w->transport = transport;
-        result = weir_make(w, opening, replace, error);
+        result = weir_make(w, opening, replaced, error);
         if (result == 0) {
             *out = w;
             return 0;
         }
         w->transport = NULL; /* the next try has it, or the end */
         weir_free(w);
-        replace = true;
+        replaced = REPLACED_BROKEN;
     } while (result == -EUCLEAN);
     if (transport != NULL) {
         transport->ops->close(transport);

@@ -22,6 +22,9 @@
 /* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */
 #define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
 
+/* The rates lie behind the header, which has a page. */
+_Static_assert(sizeof(struct rate_list) + (1 << 20) < RATE_TABLE_REACH, "each rate has a handle");
+
 /* Fills what is not of the limiter's memory. 0; as robust_mutex_init(), hash_secret_fill(), pages_commit(). */
 static int fill_parts(weir *w)
 {
@@ -39,11 +42,10 @@ static int fill_parts(weir *w)
 /* Takes what is not of the limiter's memory. 0; -ENOMEM; -ENOSPC; as fill_parts(). */
 static int memory_init(weir *w, bool fleet)
 {
-    w->names.rates = pages_take(&w->pages, sizeof(*w->names.rates), PAGES_SPARSE | PAGES_LATER);
     w->fleet = pages_take(&w->pages, sizeof(*w->fleet), 0);
     w->shared = pages_take(&w->pages, sizeof(*w->shared), 0);
     w->batch = fleet ? pages_take(&w->pages, fleet_batch_size(), PAGES_PRESENT) : NULL;
-    if (w->names.rates == NULL || w->fleet == NULL || w->shared == NULL || (fleet && w->batch == NULL)) {
+    if (w->fleet == NULL || w->shared == NULL || (fleet && w->batch == NULL)) {
         return w->pages.error != 0 ? w->pages.error : -ENOMEM;
     }
     const int result = w->pages.use != 0 ? shared_policies_open(&w->shared_policies, &w->pages) : 0;
@@ -107,13 +109,16 @@ int parts_open(weir *w, bool fleet, weir_error *error)
                                                       .pages = &w->pages},
                                           .max_threads = options->max_threads,
                                           .max_processes = options->shared ? options->max_processes : 1};
-    int result = limiter_open(&w->limiter, &sizes);
+    /* Before all parts whose size depends on the options: see RATE_TABLE_REACH. */
+    w->names.rates = pages_take(&w->pages, sizeof(*w->names.rates), PAGES_SPARSE | PAGES_LATER);
+    int result = w->names.rates != NULL ? limiter_open(&w->limiter, &sizes) : -ENOMEM;
     if (result != 0) {
         return no_parts(w, result, fleet, error);
     }
     if (options->shared) {
         w->limiter.process.free_locks = repair_locks;
         w->limiter.process.free_arg = &w->limiter;
+        w->limiter.repair = repair_all;
     }
     if (options->log != NULL && !options->no_denial_log) {
         result = denial_log_open(&w->denials, now_ns);

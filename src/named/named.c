@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,14 +37,17 @@
 /* A start time that no process has: a tick after the machine was started. */
 #define STARTED_NEVER 1
 
+/* The longest name: the GNU C library before 2.34 has no room for more. */
+#define NAME_MOST (NAME_MAX - 1)
+
 int named_check(const char *name, weir_error *error)
 {
     const size_t length = strnlen(name, NAME_MAX + 1);
-    if (name[0] != '/' || length < 2 || length > NAME_MAX || strchr(name + 1, '/') != NULL) {
+    if (name[0] != '/' || length < 2 || length > NAME_MOST || strchr(name + 1, '/') != NULL) {
         return error_set(error, -EINVAL,
                          "options: shared_name is \"%.40s\"; give 2 to %d bytes, of which the first and no other is "
                          "'/', such as \"/edge\"",
-                         name, NAME_MAX);
+                         name, NAME_MOST);
     }
     return 0;
 }
@@ -110,6 +114,19 @@ static int no_room(const struct named *named, int result, weir_error *error)
                      named->name, strerror(-result));
 }
 
+/*
+ * Removes the name of this process's segment, under the segment's lock. Where the name has been removed it may be
+ * another segment's by now.
+ */
+static int remove_name(const struct named *named)
+{
+    struct stat about;
+    if (fstat(named->segment.fd, &about) != 0 || about.st_nlink == 0) {
+        return 0;
+    }
+    return shm_unlink(named->name) == 0 || errno == ENOENT ? 0 : -errno;
+}
+
 static int map_segment(struct named *named, uint64_t id, uint64_t size, weir_error *error)
 {
     const int result = segment_map(&named->segment, id, size, &named->first);
@@ -122,11 +139,28 @@ static int map_segment(struct named *named, uint64_t id, uint64_t size, weir_err
                        : 0;
 }
 
+/* Beyond the limit on the size of files a signal would end the process. */
+static int check_file_limit(const struct named *named, uint64_t size, weir_error *error)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < size) {
+        return error_set(error, -EFBIG,
+                         "\"%.40s\": the limit on the size of files (RLIMIT_FSIZE) is %" PRIu64
+                         " MiB; a segment of these options needs %" PRIu64 " MiB while it is made",
+                         named->name, (uint64_t) limit.rlim_cur >> 20, size >> 20);
+    }
+    return 0;
+}
+
 /* Begins a new segment. */
 static int make_segment(struct named *named, const weir_options *options, weir_error *error)
 {
     uint64_t id = 0;
     const uint64_t size = size_most(options);
+    if (check_file_limit(named, size, error) != 0) {
+        (void) remove_name(named);
+        return -EFBIG;
+    }
     named->making = named->segment.fresh = true;
     int result = segment_header_begin(named->segment.fd);
     if (result == 0 && ftruncate(named->segment.fd, (off_t) size) != 0) {
@@ -137,7 +171,7 @@ static int make_segment(struct named *named, const weir_options *options, weir_e
 }
 
 /* Looks at a segment under its lock. 0: it can be mapped; 1: it was removed, and there is to be another one. */
-static int look_at_segment(struct named *named, const weir_options *options, bool replace, weir_error *error)
+static int look_at_segment(struct named *named, const weir_options *options, weir_error *error)
 {
     struct segment_header header;
     struct stat about;
@@ -159,9 +193,10 @@ static int look_at_segment(struct named *named, const weir_options *options, boo
                          "with weir_unlink",
                          named->name);
     }
-    if (state == SEGMENT_HALF || replace) {
-        named->replaced = replace ? REPLACED_BROKEN : REPLACED_HALF;
-        return shm_unlink(named->name) == 0 || errno == ENOENT ? 1 : cannot_open(named, -errno, error);
+    if (state == SEGMENT_HALF) {
+        named->replaced = REPLACED_HALF;
+        result = remove_name(named);
+        return result == 0 ? 1 : cannot_open(named, result, error);
     }
     result = segment_header_check(&header, (uint64_t) about.st_size, options, error);
     if (result != 0) {
@@ -171,19 +206,18 @@ static int look_at_segment(struct named *named, const weir_options *options, boo
     return map_segment(named, header.id, header.size, error);
 }
 
-int named_open(struct named *named, struct pages_owner *pages, const weir_options *options, bool replace,
-               weir_error *error)
+int named_open(struct named *named, struct pages_owner *pages, const weir_options *options,
+               enum named_replaced replaced, weir_error *error)
 {
-    *named = (struct named){.segment.fd = -1};
+    *named = (struct named){.segment.fd = -1, .replaced = replaced};
     (void) snprintf(named->name, sizeof(named->name), "%s", options->shared_name);
     int result = 1;
     while (result == 1) {
-        const enum named_replaced replaced = named->replaced;
         result = segment_open(&named->segment, named->name);
         if (result != 0) {
             return cannot_open(named, result, error);
         }
-        result = look_at_segment(named, options, replace && replaced == REPLACED_NONE, error);
+        result = look_at_segment(named, options, error);
         if (result != 0) {
             named_close(named);
         }
@@ -241,8 +275,12 @@ static int enter(struct named *named, struct limiter *limiter, enum named_entry 
     disown_before_exec(named, limiter);
     *entry = any_lives(limiter) ? NAMED_JOINED : NAMED_ALONE;
     if (*entry == NAMED_ALONE) {
-        if (!repair_before_entry(limiter)) {
-            return error_set(error, -EUCLEAN, "\"%.40s\" cannot be repaired", named->name);
+        const int result = repair_before_entry(limiter);
+        if (result == -EUCLEAN) {
+            (void) remove_name(named); /* under the lock: another opener makes a new segment, or finds one */
+        }
+        if (result != 0) {
+            return error_set(error, result, "\"%.40s\" cannot be repaired: %s", named->name, strerror(-result));
         }
         named->header->grants = limiter->grants;
     }
@@ -283,6 +321,11 @@ int named_complete(struct named *named, struct limiter *limiter, const weir_opti
     return result;
 }
 
+bool named_forbids_grants(const struct named *named)
+{
+    return named->header != NULL && named->header->grants == 0;
+}
+
 int named_lock(const struct named *named, int *lock_fd)
 {
     *lock_fd = -1;
@@ -308,7 +351,7 @@ void named_close(struct named *named)
         return;
     }
     if (named->making) {
-        (void) shm_unlink(named->name); /* under the lock: it is this process's */
+        (void) remove_name(named);
         named->making = false;
     }
     if (named->segment.fd >= 0) {

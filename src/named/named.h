@@ -36,11 +36,11 @@ struct named {
 int named_check(const char *name, weir_error *error);
 
 /*
- * Opens or makes the segment of options->shared_name for `pages`, of which the first part is taken. `replace`: a
- * segment that is there is unlinked first. 0, or a negative errno with a sentence: see weir_open.
+ * Opens or makes the segment of options->shared_name for `pages`, of which the first part is taken. `replaced`: why an
+ * earlier attempt has removed one. 0, or a negative errno with a sentence: see weir_open.
  */
-int named_open(struct named *named, struct pages_owner *pages, const weir_options *options, bool replace,
-               weir_error *error);
+int named_open(struct named *named, struct pages_owner *pages, const weir_options *options,
+               enum named_replaced replaced, weir_error *error);
 
 /* How a process has entered. */
 enum named_entry {
@@ -51,10 +51,14 @@ enum named_entry {
 
 /*
  * All parts are taken, and filled where the segment is fresh: completes the segment, or enters it. Other openers may
- * go on then. 0, or a negative errno with a sentence; -EUCLEAN: nobody is joined and the segment cannot be repaired.
+ * go on then. 0, or a negative errno with a sentence; -EUCLEAN: nobody is joined and the segment cannot be repaired, so
+ * its name was removed.
  */
 int named_complete(struct named *named, struct limiter *limiter, const weir_options *options, enum named_entry *entry,
                    weir_error *error);
+
+/* Whether the processes that have entered give no grants. A forked child may know less than its parent's segment. */
+bool named_forbids_grants(const struct named *named);
 
 /* A forked child is about to join: waits until no other process opens the segment. *lock_fd: -1: no lock is needed. */
 int named_lock(const struct named *named, int *lock_fd);

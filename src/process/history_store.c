@@ -95,15 +95,14 @@ struct history *history_store_get(struct process *process, uint32_t cell)
     return block != 0 ? buddy_at(&process->histories.blocks, block) : NULL;
 }
 
-/* Locks the blocks. False: another process wants to be alone with the table, and the holder may have died. */
+/* Locks the blocks. False: another process wants to be alone with the table, or the holder may have died. */
 static bool lock_blocks(struct process *process)
 {
     bool locked = false;
-    for (unsigned spins = 0; !locked && !process_is_halted(process); spins++) {
-        locked = spin_trylock(&process->histories.shared->lock, process->lock_word);
-        if (!locked) {
-            process_wait(process, spins);
-        }
+    bool waits = true;
+    for (unsigned spins = 0; !locked && waits; spins++) {
+        locked = !process_is_halted(process) && spin_trylock(&process->histories.shared->lock, process->lock_word);
+        waits = locked || (!process_is_halted(process) && process_wait(process, spins));
     }
     return locked;
 }

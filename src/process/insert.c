@@ -276,11 +276,10 @@ static void prefetch(const struct process *process, const struct insertion *new,
     }
 }
 
-/* Waits a moment for a lock. False: another process wants to be alone with the table. */
+/* Waits a moment for a lock. False: another process wants to be alone with the table, or the holder may have died. */
 static bool wait_for_lock(struct process *process, unsigned waits)
 {
-    process_wait(process, waits);
-    return !process_is_halted(process);
+    return process_wait(process, waits) && !process_is_halted(process);
 }
 
 bool insert_wait_for_set(struct process *process, size_t set)

@@ -157,7 +157,7 @@ void mend_cells(const struct mend *mend, struct process *process, const bool *de
         bitmap_mend(&process->table.dirty);
         bitmap_mend(&process->table.urgent);
         bitmap_mend(&process->table.deferred);
-        sync_mend(&process->syncs);
+        sync_mend(&process->syncs, process->table.cell_count);
     }
     history_store_mend_blocks(process, dead);
 }

@@ -70,8 +70,9 @@ struct process {
     void *memory;
     size_t memory_size;
     struct pages_owner *pages; /* NULL: this process alone has the memory */
-    /* Frees locks that dead processes have and calls wait for (repair.h); NULL: no process is joined. */
-    void (*free_locks)(void *arg);
+    /* Frees locks that dead processes have and calls wait for (repair.h); true: there are dead. NULL: none is joined.
+     */
+    bool (*free_locks)(void *arg);
     void *free_arg;
 };
 
@@ -95,24 +96,27 @@ static inline bool process_is_halted(const struct process *process)
 
 /*
  * Waits a moment for a lock; `waits`: how often the caller has waited before. A lock of a dead process is freed by
- * another process, or, where none is alive, by a caller that waits.
+ * another process, or, where none is alive, by a caller that waits. False: a dead process may have a lock that only a
+ * repair frees, and nobody else may be there to repair.
  */
-static inline void process_wait(struct process *process, unsigned waits)
+static inline bool process_wait(struct process *process, unsigned waits)
 {
+    bool dead = false;
     if (waits % PROCESS_STALLED_AFTER == 0 && waits != 0) {
         store_relaxed(&process->shared->stalled, 1); /* a hint to those that repair */
         if (waits != PROCESS_STALLED_AFTER && process->free_locks != NULL) {
-            process->free_locks(process->free_arg);
+            dead = process->free_locks(process->free_arg);
         }
     }
     spin_wait(waits);
+    return !dead;
 }
 
 /* Takes one of the locks that a repair frees while calls wait for it (mend_locks). */
 static inline void process_lock(struct process *process, _Atomic uint32_t *lock)
 {
     for (unsigned waits = 0; !spin_trylock(lock, process->lock_word); waits++) {
-        process_wait(process, waits);
+        (void) process_wait(process, waits);
     }
 }
 

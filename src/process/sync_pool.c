@@ -305,11 +305,12 @@ void sync_blank(struct process *process, uint32_t cell)
     store_relaxed(&compact->flags, 0);
 }
 
-void sync_mend(struct sync_states *syncs)
+void sync_mend(struct sync_states *syncs, size_t cell_count)
 {
     for (uint32_t i = 0; i < syncs->count && !syncs->all; i++) {
         const uint32_t cell = load_relaxed(&syncs->pool[i].cell);
-        if (cell != TABLE_NONE && load_relaxed(&syncs->compacts[cell].sync) != (i | COMPACT_HAS_FULL)) {
+        const bool astray = cell >= cell_count || load_relaxed(&syncs->compacts[cell].sync) != (i | COMPACT_HAS_FULL);
+        if (cell != TABLE_NONE && astray) {
             store_release(&syncs->pool[i].cell, TABLE_NONE); /* [N5] */
         }
     }

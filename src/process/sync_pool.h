@@ -91,6 +91,6 @@ static inline void sync_prefetch(const struct sync_states *syncs, uint32_t cell)
 void sync_blank(struct process *process, uint32_t cell);
 
 /* Frees the full states that no cell has; while no call is at the table. */
-void sync_mend(struct sync_states *syncs);
+void sync_mend(struct sync_states *syncs, size_t cell_count);
 
 #endif

@@ -50,7 +50,9 @@ struct limiter {
     uint64_t tick_ns;
     bool host_time; /* time moves only in weir_poll */
     bool grants;    /* false: no asymmetric barrier here, everything is decided in the table */
-    void *memory;   /* of all that is shared but the threads' own */
+    /* Repairs what dead processes left (repair.h); outside of read sections. NULL: no process is joined. */
+    void (*repair)(struct limiter *limiter);
+    void *memory; /* of all that is shared but the threads' own */
     size_t memory_size;
     void *slots; /* of each thread in turn: its slots, and what else is its own. Present from the first attach on */
     size_t slots_size, thread_size;

@@ -13,6 +13,8 @@
  */
 #include "thread/repair.h"
 
+#include <errno.h>
+
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "process/mend.h"
@@ -124,16 +126,18 @@ static void free_places(struct repair *r)
     }
 }
 
-/* Repairs what the dead processes left. False: nothing was done, as the table does not become still: the next look
- * tries again.
+/*
+ * Repairs what the dead processes left. 0; or nothing was done, and the next look tries again: -ENOMEM; -EBUSY: the
+ * table does not become still.
  */
-static bool repair(struct repair *r)
+static int repair(struct repair *r)
 {
     struct process *process = &r->limiter->process;
     for_each_slot(r, false, resolve_log);
     mend_locks(process, r->dead);
-    const bool alone = mend_find(&r->mend, process) == 0 && rcu_halt(r->limiter, r->dead);
-    if (alone) {
+    int result = mend_find(&r->mend, process);
+    result = result == 0 && !rcu_halt(r->limiter, r->dead) ? -EBUSY : result;
+    if (result == 0) {
         for_each_slot(r, true, resolve_cell);
         for_each_slot(r, true, settle_one);
         count_slots(r);
@@ -144,7 +148,7 @@ static bool repair(struct repair *r)
         store_relaxed(&r->limiter->shared->repair_from_ns, clock_monotonic_ns(NULL) + REPAIR_PAUSE_NS);
     }
     mend_end(&r->mend);
-    return alone;
+    return result;
 }
 
 void repair_next(struct limiter *limiter, uint32_t *cursor)
@@ -187,7 +191,7 @@ void repair_all(struct limiter *limiter)
     store_release(repairing, 0); /* pairs with the exchange */
 }
 
-void repair_locks(void *arg)
+bool repair_locks(void *arg)
 {
     struct limiter *limiter = arg;
     _Atomic uint32_t *repairing = &limiter->shared->repairing;
@@ -195,13 +199,15 @@ void repair_locks(void *arg)
     uint32_t owner = load_relaxed(repairing);
     if ((owner != 0 && !joined_is_dead(limiter, owner - 1)) ||
         !cas_acquire(repairing, &owner, limiter->joined_as + 1)) {
-        return;
+        return false; /* another thread repairs */
     }
-    if (find_dead(&r)) {
+    const bool dead = find_dead(&r);
+    if (dead) {
         for_each_slot(&r, false, resolve_log);
         mend_locks(&limiter->process, r.dead);
     }
     store_release(repairing, 0); /* pairs with the exchange */
+    return dead;
 }
 
 /* Whether a slot's numbers lead to places that there are. */
@@ -226,11 +232,11 @@ static bool slots_are_sound(const struct limiter *limiter)
     return sound;
 }
 
-bool repair_before_entry(struct limiter *limiter)
+int repair_before_entry(struct limiter *limiter)
 {
     struct repair r = {.limiter = limiter};
     if (!slots_are_sound(limiter) || !mend_is_sound(&limiter->process, limiter->max_processes)) {
-        return false;
+        return -EUCLEAN;
     }
     uint32_t as = JOINED_NONE;
     for (uint32_t process = 0; process < limiter->max_processes; process++) {
@@ -238,11 +244,11 @@ bool repair_before_entry(struct limiter *limiter)
         as = r.dead[process] ? process : as;
     }
     if (as == JOINED_NONE) {
-        return true;
+        return 0;
     }
     limiter_join(limiter, as); /* locks that this process takes are a dead one's, where this process dies */
     store_relaxed(&limiter->shared->repairing, as + 1);
-    const bool repaired = repair(&r);
+    const int result = repair(&r);
     store_release(&limiter->shared->repairing, 0); /* pairs with the exchange of repair_all() */
-    return repaired;
+    return result;
 }

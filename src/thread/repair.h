@@ -20,14 +20,14 @@ void repair_all(struct limiter *limiter);
 
 /*
  * Frees the locks of dead processes that calls may wait for without end, and does nothing else. By any thread, also
- * within a read section. `arg`: the limiter.
+ * within a read section. `arg`: the limiter. True: there are dead processes, and maybe locks that only a repair frees.
  */
-void repair_locks(void *arg);
+bool repair_locks(void *arg);
 
 /*
  * Repairs what all joined processes left, before this process enters: each of them is dead, and no other one can enter.
- * False: what they left makes no sense, or there is no memory.
+ * 0; -EUCLEAN: what they left makes no sense; -ENOMEM; -EBUSY: a forked child has joined meanwhile.
  */
-bool repair_before_entry(struct limiter *limiter);
+int repair_before_entry(struct limiter *limiter);
 
 #endif

@@ -124,7 +124,7 @@ static bool charge_with_mark(const struct weir_thread *t, size_t index, size_t l
             if (process_is_halted(t->process) || spins > PROCESS_STALLED_AFTER) {
                 return false;
             }
-            process_wait(t->process, spins++);
+            (void) process_wait(t->process, spins++);
             value = dwcas_read(&cell->state);
             continue;
         }

@@ -100,7 +100,9 @@ static void leave(struct weir_thread *t)
     for (size_t i = 0; i < t->slot_count; i++) {
         /* However long that takes. Not within a section: the lock may be a dead process's. */
         for (unsigned tries = 0; load_relaxed(&t->slots[i].hash) != 0 && !settle_release_slot(t, i); tries++) {
-            process_wait(t->process, tries);
+            if (!process_wait(t->process, tries)) {
+                t->limiter->repair(t->limiter); /* no other process may be there to do so */
+            }
         }
     }
     thread_free(t);

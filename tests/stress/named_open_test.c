@@ -79,7 +79,7 @@ static void test_names_are_checked(void **state)
     longest[0] = '/';
     longest[NAME_MAX + 1] = '\0';
     options.shared_name = longest;
-    refused(&options, -EINVAL, "give 2 to 255 bytes");
+    refused(&options, -EINVAL, "give 2 to 254 bytes");
     assert_int_equal(weir_unlink(longest), -EINVAL);
     assert_int_equal(weir_unlink(NULL), -EINVAL);
     assert_int_equal(weir_unlink(name), -ENOENT);

@@ -131,6 +131,9 @@ static int open_or_make(const char *name)
         int fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
         if (fd < 0 && errno == ENOENT) {
             fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+            if (fd >= 0) {
+                (void) fchmod(fd, S_IRUSR | S_IWUSR); /* whatever the umask */
+            }
         }
         if (fd >= 0 || errno != EEXIST) {
             return fd >= 0 ? fd : -errno;
@@ -151,6 +154,7 @@ int segment_open(struct segment *segment, const char *name)
         const int result = locked == 0 && fstat(fd, &about) != 0 ? -errno : locked;
         if (result == 0 && about.st_nlink != 0) {
             segment->fd = fd;
+            segment->inode = about.st_ino;
             return 0;
         }
         (void) close(fd); /* with links 0 the name was removed meanwhile, and may be another segment's now */
@@ -288,6 +292,10 @@ int segment_commit(const struct segment *segment, const void *at, size_t size)
 {
     size_t offset = (size_t) ((const unsigned char *) at - segment->at);
     const size_t end = offset + size;
+    struct stat about;
+    if (fstat(segment->fd, &about) != 0 || about.st_ino != segment->inode) {
+        return -EBADF; /* the host has closed the descriptor, and another file may have its number */
+    }
     while (offset < end) {
         const size_t piece = min_u64(end - offset, COMMIT_PIECE);
         const int result = posix_fallocate(segment->fd, (off_t) offset, (off_t) piece);

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Mappings that a process has at once. */
 #define SEGMENT_MAPPINGS 256
@@ -26,6 +27,7 @@
 
 struct segment {
     int fd;            /* stays open, to commit pages; -1: there is no segment */
+    ino_t inode;       /* of the descriptor's file */
     bool fresh;        /* this process makes the segment: all bytes are 0 */
     unsigned char *at; /* the mapping; NULL: none yet */
     size_t size;       /* bytes of the mapping */
@@ -67,7 +69,7 @@ void segment_close(struct segment *segment);
 /* The next part, which begins at a page; NULL: the mapping has no room. `huge`: at a huge page. */
 void *segment_take(struct segment *segment, size_t size, bool huge);
 
-/* Has these pages of a segment present. 0; -ENOSPC or -ENOMEM: there is no room. */
+/* Has these pages of a segment present. 0; -ENOSPC or -ENOMEM: there is no room; -EBADF: the descriptor was closed. */
 int segment_commit(const struct segment *segment, const void *at, size_t size);
 
 /* This process's mapping of a segment, for as long as a weir has it. NULL: none. */
