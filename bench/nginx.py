@@ -5,12 +5,13 @@ What a request costs nginx with weir_limit_req, with its own limit_req, and with
 
   bench/nginx.py BUILD_DIRECTORY [--seconds N] [--rounds N] [--workers N]
 
-The build is one of release. wrk asks for a picture of 43 bytes on 64 connections that are kept alive. One nginx runs at
-a time, each for some seconds, in turn, round after round. A row has the medians over the rounds: requests a second, and
-processor time of all workers for one request, threads of the module included. Ratios are of each round, so that what
-slows all of them down for a while does not count.
+The build is one of release. wrk asks for a picture of 43 bytes on 64 connections that are kept alive. All nginx run, and
+one at a time is asked, each for a second or so, in turn, round after round. A row has the medians over the rounds:
+requests a second, and processor time of all workers for one request, threads of the module included. Ratios are of each
+round, so that what slows all of them down for a while does not count.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -56,33 +57,34 @@ def processor_seconds(pids):
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(build, name, seconds, workers):
-    with nginx_demo.Nginx(build, configuration(*CASES[name]), workers=workers, level="crit") as nginx:
-        pids = nginx.worker_pids()
-        before = processor_seconds(pids)
-        out = subprocess.run(["wrk", "-t", "1", "-c", "64", "-d", str(seconds), f"http://127.0.0.1:{nginx.port}/"],
-                             capture_output=True, text=True, check=True).stdout
-        count, span = re.search(r"(\d+) requests in ([\d.]+)s", out).groups()
-        used = processor_seconds(pids) - before
-        return int(count) / float(span), used / int(count) * 1e6
+def measure(nginx, seconds):
+    """Requests a second, and microseconds of the workers for each."""
+    pids = nginx.worker_pids()
+    before = processor_seconds(pids)
+    out = subprocess.run(["wrk", "-t", "1", "-c", "64", "-d", str(seconds), f"http://127.0.0.1:{nginx.port}/"],
+                         capture_output=True, text=True, check=True).stdout
+    count, span = re.search(r"(\d+) requests in ([\d.]+)s", out).groups()
+    return int(count) / float(span), (processor_seconds(pids) - before) / int(count) * 1e6
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
-    parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     if nginx_demo.PROGRAM is None or shutil.which("wrk") is None:
         sys.exit("bench/nginx.py needs nginx and wrk: scripts/setup test installs them")
     rounds = []
-    for number in range(options.rounds):
-        names = list(CASES)
-        shift = number % len(names)  # another one begins each round
-        rounds.append({name: measure(options.build, name, options.seconds, options.workers)
-                       for name in names[shift:] + names[:shift]})
-        print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(nginx_demo.Nginx(options.build, configuration(*case), workers=options.workers,
+                                                              level="crit")) for name, case in CASES.items()}
+        for number in range(options.rounds):
+            names = list(CASES)
+            shift = number % len(names)  # another one begins each round
+            rounds.append({name: measure(servers[name], options.seconds) for name in names[shift:] + names[:shift]})
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
     print(f"{'':32} {'requests/s':>11} {'us/request':>11} {'of none':>8} {'of limit_req':>13}")
     for name in CASES:
         rate, used = (statistics.median(r[name][i] for r in rounds) for i in (0, 1))
