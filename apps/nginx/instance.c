@@ -244,7 +244,9 @@ bool instance_enter(struct instance *instance, ngx_log_t *log)
     if (!join(instance, log)) {
         return false;
     }
-    const int result = instance->poller.running ? 0 : poller_start(&instance->poller, instance->w);
+    const bool fleet = instance->redis.url != NULL;
+    const int result =
+        instance->poller.running ? 0 : poller_start(&instance->poller, instance->w, fleet, ngx_cycle->log);
     if (result != 0) {
         ngx_log_error(NGX_LOG_ALERT, log, result, "weir: no thread for the background work");
     }

@@ -8,9 +8,6 @@
 #define LINES_MOST 32
 #define LINE_SIZE  512
 
-/* How often a worker looks for lines. It is no reason to keep a worker that is to end. */
-#define LOOK_MS 250
-
 struct line {
     ngx_uint_t level;
     u_char text[LINE_SIZE];
@@ -21,9 +18,6 @@ static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct line lines[LINES_MOST];
 static size_t line_count;
 static size_t lost_count;
-
-static ngx_event_t look_timer;
-static ngx_connection_t no_connection = {.fd = (ngx_socket_t) -1}; /* nginx's debug log asks a timer for one */
 
 void messages_limiting(const ngx_http_request_t *r, const struct location *location, const struct excess *excess)
 {
@@ -67,16 +61,4 @@ void messages_flush(void)
     line_count = 0;
     lost_count = 0;
     (void) pthread_mutex_unlock(&lines_lock);
-}
-
-static void look(ngx_event_t *timer)
-{
-    messages_flush();
-    ngx_add_timer(timer, LOOK_MS);
-}
-
-void messages_start(ngx_log_t *log)
-{
-    look_timer = (ngx_event_t){.handler = look, .data = &no_connection, .log = log, .cancelable = 1};
-    ngx_add_timer(&look_timer, LOOK_MS);
 }

@@ -24,9 +24,6 @@ void messages_delaying(const ngx_http_request_t *r, const struct location *locat
  */
 void messages_write(void *arg, weir_log_level level, const char *message);
 
-/* In a worker: nginx's thread looks for lines from now on. */
-void messages_start(ngx_log_t *log);
-
 /* Writes the lines that wait. */
 void messages_flush(void);
 

@@ -14,7 +14,6 @@
 #include "configuration.h"
 #include "instance.h"
 #include "limit.h"
-#include "messages.h"
 #include "nginx_weir.h"
 #include "request.h"
 #include "request_state.h"
@@ -144,7 +143,6 @@ static ngx_int_t init_process(ngx_cycle_t *cycle)
         instance_leave(http->instance);
     } else {
         (void) instance_enter(http->instance, cycle->log);
-        messages_start(cycle->log);
     }
     return NGX_OK;
 }

@@ -9,6 +9,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "messages.h"
+
+/* How often nginx's thread looks for lines that the other thread has left. */
+#define LOOK_MS 250
+
+static ngx_connection_t no_connection = {.fd = (ngx_socket_t) -1}; /* nginx's debug log asks a timer for one */
+
+/* In nginx's thread. */
+static void poller_look(ngx_event_t *timer)
+{
+    const struct poller *poller = ngx_queue_data(timer, struct poller, timer);
+    const int wait_ms = poller->threaded ? LOOK_MS : weir_poll(poller->w);
+    messages_flush();
+    ngx_add_timer(timer, (ngx_msec_t) ngx_max(wait_ms, 1));
+}
+
 /* Polls when the weir says so: by its descriptor, or where it has none by the time it gave. */
 static void *poller_main(void *arg)
 {
@@ -24,9 +40,8 @@ static void *poller_main(void *arg)
     return NULL;
 }
 
-int poller_start(struct poller *poller, weir *w)
+static int start_thread(struct poller *poller)
 {
-    poller->w = w;
     poller->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (poller->wake_fd < 0) {
         return errno;
@@ -43,17 +58,37 @@ int poller_start(struct poller *poller, weir *w)
         return result;
     }
     (void) pthread_setname_np(poller->thread, "weir");
+    return 0;
+}
+
+int poller_start(struct poller *poller, weir *w, bool threaded, ngx_log_t *log)
+{
+    poller->w = w;
+    poller->threaded = threaded;
+    const int result = threaded ? start_thread(poller) : 0;
+    if (result != 0) {
+        return result;
+    }
+    /* No reason to keep a worker that is to end. */
+    poller->timer = (ngx_event_t){.handler = poller_look, .data = &no_connection, .log = log, .cancelable = 1};
+    ngx_add_timer(&poller->timer, 1);
     poller->running = true;
     return 0;
 }
 
 void poller_stop(struct poller *poller)
 {
-    if (poller->running) {
+    if (!poller->running) {
+        return;
+    }
+    if (poller->threaded) {
         const uint64_t one = 1;
         (void) !write(poller->wake_fd, &one, sizeof(one));
         (void) pthread_join(poller->thread, NULL);
         (void) close(poller->wake_fd);
-        poller->running = false;
     }
+    if (poller->timer.timer_set) {
+        ngx_del_timer(&poller->timer);
+    }
+    poller->running = false;
 }

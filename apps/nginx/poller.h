@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The background work of the weir, in a thread of each worker.
+ * The background work of the weir in a worker, and the lines that the weir logs there.
  *
  * The library would start its own thread in the process that opens a weir, which is the master. The master forks
  * workers, and a fork copies locks as other threads hold them: those of the resolver and of OpenSSL stay locked in the
- * worker for ever. So the weir is opened without a thread, the master has none, and each worker starts this one.
+ * worker for ever. So the weir is opened without a thread, and the master has none.
+ *
+ * Without Redis a worker does the work by a timer of nginx, some microseconds each time. A thread would make each
+ * request dearer, by some 4% of a request that costs 6 us: the system calls of a process with two threads cost more.
+ * With Redis the work may wait for the lookup of a host name, so it has a thread.
  */
 #ifndef WEIR_NGINX_POLLER_H
 #define WEIR_NGINX_POLLER_H
@@ -12,20 +16,23 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "nginx_weir.h"
 #include "weir/weir.h"
 
 /* `running` is of the process that has started it: a child begins with a poller of its own. */
 struct poller {
-    pthread_t thread;
     weir *w;
-    int wake_fd; /* readable: the thread ends */
     bool running;
+    bool threaded;
+    ngx_event_t timer;
+    pthread_t thread;
+    int wake_fd; /* readable: the thread ends */
 };
 
-/* 0 or an errno value. */
-int poller_start(struct poller *poller, weir *w);
+/* In a worker. 0 or an errno value. */
+int poller_start(struct poller *poller, weir *w, bool threaded, ngx_log_t *log);
 
-/* Does nothing where no thread runs. Waits for what the thread is doing. */
+/* Does nothing where none runs. Waits for what the thread is doing. */
 void poller_stop(struct poller *poller);
 
 #endif

@@ -193,16 +193,17 @@ def test_reloads_leave_no_threads_descriptors_or_mappings():
             nginx.until(lambda: all(now <= limit for now, limit in zip(used(), most)))
 
 
-def test_the_master_never_has_a_second_thread():
+def test_workers_have_a_thread_for_redis_alone_and_the_master_never():
     # A fork copies locks as other threads hold them, and a worker would wait for these for ever.
-    for daemon in (False, True):
-        with Nginx("weir_redis redis://127.0.0.1:1;" + ONE, "weir_limit_req zone=one;", daemon=daemon) as nginx:
-            for _ in range(3):
-                threads = {pid: len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
-                           for pid in (nginx.master_pid(), *nginx.worker_pids())}
-                assert threads.pop(nginx.master_pid()) == 1, daemon
-                assert list(threads.values()) == [2], threads
-                nginx.reload()
+    for redis, threads in (("", 1), ("weir_redis redis://127.0.0.1:1;", 2)):
+        for daemon in (False, True):
+            with Nginx(redis + ONE, "weir_limit_req zone=one;", daemon=daemon) as nginx:
+                for _ in range(3):
+                    found = {pid: len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
+                             for pid in (nginx.master_pid(), *nginx.worker_pids())}
+                    assert found.pop(nginx.master_pid()) == 1, daemon
+                    assert list(found.values()) == [threads], found
+                    nginx.reload()
 
 
 def test_without_a_master_process_limits_hold():
