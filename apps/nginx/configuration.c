@@ -8,7 +8,7 @@ void *configuration_create_http(ngx_conf_t *cf)
 {
     struct http_weir *http = ngx_pcalloc(cf->pool, sizeof(*http));
     if (http == NULL || ngx_array_init(&http->zones, cf->pool, 4, sizeof(struct zone *)) != NGX_OK ||
-        ngx_array_init(&http->limits, cf->pool, 4, sizeof(struct limit)) != NGX_OK) {
+        ngx_array_init(&http->limits, cf->pool, 4, sizeof(struct limit *)) != NGX_OK) {
         return NULL;
     }
     return http;

@@ -61,9 +61,9 @@ static bool read_parameter(ngx_conf_t *cf, const ngx_str_t *value, struct limit_
 
 static bool has_zone(const ngx_array_t *limits, const ngx_shm_zone_t *shm_zone)
 {
-    const struct limit *all = limits->elts;
+    struct limit *const *all = limits->elts;
     for (ngx_uint_t i = 0; i < limits->nelts; i++) {
-        if (all[i].shm_zone == shm_zone) {
+        if (all[i]->shm_zone == shm_zone) {
             return true;
         }
     }
@@ -88,20 +88,22 @@ char *limit_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     /* A size of 0 refers to a zone that is defined elsewhere. */
     ngx_shm_zone_t *shm_zone = ngx_shared_memory_add(cf, &parameters.zone, 0, &ngx_http_weir_module);
     if (shm_zone == NULL || (location->limits.elts == NULL &&
-                             ngx_array_init(&location->limits, cf->pool, 1, sizeof(struct limit)) != NGX_OK)) {
+                             ngx_array_init(&location->limits, cf->pool, 1, sizeof(struct limit *)) != NGX_OK)) {
         return NGX_CONF_ERROR;
     }
     if (has_zone(&location->limits, shm_zone)) {
         return "is duplicate";
     }
-    struct limit *limit = ngx_array_push(&location->limits);
-    struct limit *copy = ngx_array_push(&http->limits);
-    if (limit == NULL || copy == NULL) {
+    struct limit *limit = ngx_pcalloc(cf->pool, sizeof(*limit));
+    struct limit **place = ngx_array_push(&location->limits);
+    struct limit **place_of_all = ngx_array_push(&http->limits);
+    if (limit == NULL || place == NULL || place_of_all == NULL) {
         return NGX_CONF_ERROR;
     }
     limit->shm_zone = shm_zone;
     limit->burst = (uint64_t) parameters.burst * THOUSANDTHS;
     limit->delay = (uint64_t) parameters.delay * THOUSANDTHS;
-    *copy = *limit;
+    *place = limit;
+    *place_of_all = limit;
     return NGX_CONF_OK;
 }

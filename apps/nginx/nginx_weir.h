@@ -25,7 +25,7 @@ struct instance;
  * The main configuration.
  *
  * zones     struct zone *, in the order of the file
- * limits    struct limit, of all locations: a zone's bucket is as large as the largest burst of them
+ * limits    struct limit *, of all locations: a zone's bucket is as large as the largest burst of them
  * core      nginx's own settings, for the number of workers
  * instance  the weir, from the time at which nginx makes the shared memory of the cycle; NULL: no zones, or only a test
  *           of the configuration
@@ -38,16 +38,28 @@ struct http_weir {
     struct instance *instance;
 };
 
-/* What a location asks of a zone. `burst` and `delay` are thousandths of requests, as nginx counts. */
+/*
+ * What a location asks of a zone. `burst` and `delay` are thousandths of requests, as nginx counts. The times are those
+ * of the zone's rate, filled in when all directives are read.
+ *
+ * shm_zone         its data is the struct zone; the zone may be defined further down the file
+ * delay            requests beyond the rate that do not wait; nodelay: more than any burst
+ * longest_wait_ns  the longest wait in the zone's queue that the burst allows
+ * undelayed_ns     the longest wait that `delay` lets pass at once
+ * delay_ns         what `delay` takes off a longer wait
+ */
 struct limit {
-    ngx_shm_zone_t *shm_zone; /* its data is the struct zone; the zone may be defined further down the file */
+    ngx_shm_zone_t *shm_zone;
     uint64_t burst;
-    uint64_t delay; /* requests beyond the rate that do not wait; nodelay: as burst */
+    uint64_t delay;
+    uint64_t longest_wait_ns;
+    uint64_t undelayed_ns;
+    uint64_t delay_ns;
 };
 
 /* The configuration of a server or a location. */
 struct location {
-    ngx_array_t limits; /* struct limit */
+    ngx_array_t limits; /* struct limit * */
     ngx_uint_t limit_log_level;
     ngx_uint_t delay_log_level; /* one level less severe */
     ngx_uint_t status_code;

@@ -22,11 +22,15 @@ struct queue {
     const struct limit *limit;
     const struct zone *zone;
     weir_key key;
-    uint64_t excess; /* of the key before the request, in thousandths */
+    uint64_t wait_ns; /* of the request in this queue */
 };
+
+/* Limits of one request that need no memory of its pool. */
+#define FEW_QUEUES 4
 
 /* The queues of one request. */
 struct queues {
+    struct queue few[FEW_QUEUES];
     struct queue *all;
     size_t count;
 };
@@ -42,14 +46,15 @@ struct decision {
 static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *location, const weir *w,
                              struct queues *queues)
 {
-    const struct limit *limits = location->limits.elts;
+    struct limit *const *limits = location->limits.elts;
+    const ngx_uint_t most = location->limits.nelts;
     queues->count = 0;
-    queues->all = ngx_palloc(r->pool, location->limits.nelts * sizeof(*queues->all));
+    queues->all = most <= FEW_QUEUES ? queues->few : ngx_palloc(r->pool, most * sizeof(*queues->all));
     if (queues->all == NULL) {
         return NGX_ERROR;
     }
-    for (ngx_uint_t i = 0; i < location->limits.nelts; i++) {
-        struct zone *zone = limits[i].shm_zone->data;
+    for (ngx_uint_t i = 0; i < most; i++) {
+        struct zone *zone = limits[i]->shm_zone->data;
         ngx_str_t key;
         if (ngx_http_complex_value(r, &zone->key, &key) != NGX_OK) {
             return NGX_ERROR;
@@ -59,7 +64,7 @@ static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *locat
                           "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.value, &key);
         } else if (key.len != 0) {
             queues->all[queues->count++] = (struct queue){
-                .limit = &limits[i], .zone = zone, .key = weir_make_key(w, zone->policy, key.data, key.len)};
+                .limit = limits[i], .zone = zone, .key = weir_make_key(w, zone->policy, key.data, key.len)};
         }
     }
     return NGX_OK;
@@ -68,11 +73,7 @@ static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *locat
 /* Asks for a place with a cost of 0, or takes it with a cost of 1. */
 static bool queue_has_place(weir_thread *thread, struct queue *queue, uint64_t cost)
 {
-    const uint64_t most_ns = rate_longest_wait_ns(queue->zone->rate, queue->limit->burst);
-    uint64_t wait_ns;
-    const bool has = weir_reserve(thread, &queue->key, cost, most_ns, &wait_ns);
-    queue->excess = rate_excess(queue->zone->rate, wait_ns);
-    return has;
+    return weir_reserve(thread, &queue->key, cost, queue->limit->longest_wait_ns, &queue->wait_ns);
 }
 
 /* Takes a place in each queue, or none. Returns the number of places: fewer than queues where that one refused. */
@@ -94,18 +95,16 @@ static size_t take_places(weir_thread *thread, struct queues *queues)
     return queues->count;
 }
 
-/* Milliseconds that a place means, to the nearest: excess beyond the delay waits. */
+/* Milliseconds that a place means, to the nearest: what is beyond the delay waits. */
 static ngx_msec_t place_delay(const struct queue *queue)
 {
-    if (queue->excess <= queue->limit->delay) {
-        return 0;
-    }
-    return (ngx_msec_t) ((rate_wait_ns(queue->zone->rate, queue->excess - queue->limit->delay) + 500000) / 1000000);
+    const struct limit *limit = queue->limit;
+    return queue->wait_ns <= limit->undelayed_ns ? 0 : (queue->wait_ns - limit->delay_ns + 500000) / 1000000;
 }
 
 static void set_excess(struct decision *decision, const struct queue *queue)
 {
-    decision->excess = (struct excess){queue->limit->shm_zone, queue->excess};
+    decision->excess = (struct excess){queue->limit->shm_zone, rate_excess(queue->zone->rate, queue->wait_ns)};
 }
 
 /* The longest delay of all limits counts, as all have to be kept. */

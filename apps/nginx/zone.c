@@ -180,17 +180,26 @@ char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     return NGX_CONF_OK;
 }
 
+/* The waits in the zone's queue that the limit's requests take. */
+static void finish_limit(struct limit *limit, struct zone *zone)
+{
+    zone->burst = ngx_max(zone->burst, limit->burst / 1000);
+    limit->longest_wait_ns = rate_longest_wait_ns(zone->rate, limit->burst);
+    limit->undelayed_ns = rate_longest_wait_ns(zone->rate, limit->delay);
+    limit->delay_ns = rate_wait_ns(zone->rate, limit->delay);
+}
+
 void zone_finish(struct http_weir *http)
 {
     struct zone *const *zones = http->zones.elts;
-    const struct limit *limits = http->limits.elts;
+    struct limit *const *limits = http->limits.elts;
     for (ngx_uint_t i = 0; i < http->zones.nelts; i++) {
         zones[i]->shm_zone->shm.size = LEAST_PAGES * ngx_pagesize;
     }
     for (ngx_uint_t i = 0; i < http->limits.nelts; i++) {
-        struct zone *zone = limits[i].shm_zone->data;
+        struct zone *zone = limits[i]->shm_zone->data;
         if (zone != NULL) { /* else nginx refuses the configuration: the zone has no size */
-            zone->burst = ngx_max(zone->burst, limits[i].burst / 1000);
+            finish_limit(limits[i], zone);
         }
     }
 }

@@ -42,7 +42,7 @@ struct zone {
 /* The handler of weir_limit_req_zone. */
 char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf);
 
-/* When all directives are read: makes the shared memory of zones small, and learns their largest bursts. */
+/* When all directives are read: makes the shared memory of zones small, and brings limits and zones together. */
 void zone_finish(struct http_weir *http);
 
 /*
