@@ -23,7 +23,7 @@
 #include "limiter/background.h"
 #include "limiter/leader.h"
 #include "limiter/weir_private.h"
-#include "process/robust_mutex.h"
+#include "support/independent.h"
 #include "support/server.h"
 #include "support/support.h"
 #include "thread/joined.h"
@@ -284,26 +284,6 @@ static void test_sums_are_whole_however_processes_die(void **state)
     server_stop(&server);
     print_message("# %" PRIu64 " kills; the longest check took %.1f ms, and %.1f ms without waiting for a processor\n",
                   kills, (double) longest_ns / 1e6, (double) waited_ns / 1e6);
-}
-
-/* Emulators of a processor do not free the robust mutexes of a guest that dies. */
-static bool mutexes_survive_deaths(void)
-{
-    pthread_mutex_t *mutex = mmap(NULL, sizeof(*mutex), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (mutex == MAP_FAILED || robust_mutex_init(mutex) != 0) {
-        return false;
-    }
-    const pid_t child = fork();
-    if (child == 0) {
-        (void) robust_mutex_lock(mutex);
-        _exit(0);
-    }
-    const bool survives = child > 0 && waitpid(child, NULL, 0) == child && robust_mutex_trylock(mutex) == ROBUST_DIED;
-    if (survives) {
-        (void) pthread_mutex_unlock(mutex); /* this thread keeps a list of those it has */
-    }
-    (void) munmap(mutex, sizeof(*mutex));
-    return survives;
 }
 
 int main(void)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -413,6 +414,10 @@ static void test_a_waiter_for_a_mutex_needs_no_dead_process_to_wake_it(void **st
 
 int main(void)
 {
+    if (!mutexes_survive_deaths()) {
+        (void) puts("1..0 # SKIP mutexes of dead processes are not freed here");
+        return 0;
+    }
     /* cppcheck-suppress invalidFunctionArg ; an anonymous mapping takes -1 */
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     segment_name(name, "named");

@@ -3,6 +3,7 @@
 #include "support/independent.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
+#include "process/robust_mutex.h"
 #include "support/support.h"
 
 #define PATIENCE_NS (60 * SECOND)
@@ -118,4 +120,23 @@ bool wait_for_word(const _Atomic uint64_t *word, uint64_t least)
         nap_ms(1);
     }
     return true;
+}
+
+bool mutexes_survive_deaths(void)
+{
+    pthread_mutex_t *mutex = mmap(NULL, sizeof(*mutex), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mutex == MAP_FAILED || robust_mutex_init(mutex) != 0) {
+        return false;
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        (void) robust_mutex_lock(mutex);
+        _exit(0);
+    }
+    const bool survives = child > 0 && waitpid(child, NULL, 0) == child && robust_mutex_trylock(mutex) == ROBUST_DIED;
+    if (survives) {
+        (void) pthread_mutex_unlock(mutex); /* this thread keeps a list of those it has */
+    }
+    (void) munmap(mutex, sizeof(*mutex));
+    return survives;
 }

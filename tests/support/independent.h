@@ -37,4 +37,7 @@ weir *open_named_policy(const char *name, const weir_options *more, const weir_l
 /* Waits until the word is at least so much. False: it is not after a minute. */
 bool wait_for_word(const _Atomic uint64_t *word, uint64_t least);
 
+/* Whether a robust mutex of a killed process is free. Emulators of a processor do not free those of a guest. */
+bool mutexes_survive_deaths(void);
+
 #endif
