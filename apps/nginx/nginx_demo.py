@@ -188,6 +188,7 @@ class Load:
     def __init__(self, port, path, clients=4, rate=None):
         self.port, self.path, self.rate = port, path, rate
         self.counts, self.lock = collections.Counter(), threading.Lock()
+        self.answers = []  # when each came, and its status
         self.stopped = threading.Event()
         self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(clients)]
         for thread in self.threads:
@@ -210,6 +211,7 @@ class Load:
                 status, connection = "error", None
             with self.lock:
                 self.counts[status] += 1
+                self.answers.append((time.monotonic(), status))
             if self.rate:
                 due += 1 / self.rate
                 self.stopped.wait(max(0, due - time.monotonic()))

@@ -892,6 +892,9 @@ typedef struct weir_stats {
     /* Gauge: processes that are joined, this one included; 1: the weir is not shared. Worry when it is not the number
        of processes that you run. See weir_join. */
     uint64_t process_count;
+    /* Denials, counted in denied_count too, of requests that may have had room: a preempted or stopped thread held units
+       of the key for more than some 10 ms. A steady rise: more threads run than there are cores. */
+    uint64_t stalled_denied_count;
 } weir_stats;
 
 /*

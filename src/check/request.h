@@ -81,6 +81,7 @@ struct request {
     struct claim *claims;
     size_t count;
     uint64_t now_ns; /* fleet time */
+    bool stalled;    /* units that another thread holds could not be taken back (settle_wait) */
     struct decision *out;
 };
 

@@ -175,6 +175,9 @@ static void add_process(struct text *text, const weir_stats *stats)
     add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
     add_metric(text, "weir_processes", "gauge", "Processes that share the weir, this one included.",
                stats->process_count);
+    add_metric(text, "weir_stalled_denied_checks_total", "counter",
+               "Denials of requests that may have had room, while a stopped thread held units of the key.",
+               stats->stalled_denied_count);
     add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
 }
 

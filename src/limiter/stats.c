@@ -13,6 +13,7 @@ static void sum_threads(const struct limiter *limiter, weir_stats *stats)
         stats->slow_count += load_relaxed(&t->shared->slow_count);
         stats->unknown_policy_count += load_relaxed(&t->shared->unknown_count);
         stats->untracked_count += load_relaxed(&t->shared->untracked_count);
+        stats->stalled_denied_count += load_relaxed(&t->shared->stalled_denied_count);
         stats->evicted_used_count += load_relaxed(&t->shared->admissions.recorded);
         stats->evicted_unrecorded_count += load_relaxed(&t->shared->admissions.records_dropped);
         stats->evicted_unused_count += load_relaxed(&t->shared->admissions.idle_replaced);

@@ -38,6 +38,7 @@ static struct {
     weir_key between[ASKERS][BETWEEN];
     struct intervals had[ASKERS]; /* the asker had the unit */
     struct intervals denied;
+    uint64_t stalled_denied;
     _Atomic uint64_t running, next;
 } d;
 
@@ -160,9 +161,10 @@ static void expect_denials_have_reasons(void)
         }
         without += !has_reason;
     }
-    print_message("# %zu and %zu requests had the unit; of %zu denials %" PRIu64 " had no reason\n", d.had[0].count,
-                  d.had[1].count, d.denied.count, without);
-    assert_int_equal(without, 0);
+    print_message("# %zu and %zu requests had the unit; of %zu denials %" PRIu64 " had no reason, %" PRIu64
+                  " stalled\n",
+                  d.had[0].count, d.had[1].count, d.denied.count, without, d.stalled_denied);
+    assert_in_range(without, 0, d.stalled_denied);
     assert_true(d.denied.count > 0 && d.had[0].count > 0 && d.had[0].count < REQUESTS);
 }
 
@@ -182,6 +184,7 @@ static void play(void)
     d.denied = intervals_of(MOST_DENIALS);
     open_world();
     run_threads(ASKERS + 2, run, NULL);
+    d.stalled_denied = stalled_denials(d.w);
     weir_close(d.w);
     expect_denials_have_reasons();
     for (size_t a = 0; a < ASKERS; a++) {

@@ -129,6 +129,20 @@ size_t count_descriptors(void)
     return count_entries("/proc/self/fd");
 }
 
+#define STALLED_MOST 16
+
+uint64_t stalled_denials(const weir *w)
+{
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    if (stats.stalled_denied_count != 0) {
+        print_message("# %llu denials while units were held by a thread that did not run\n",
+                      (unsigned long long) stats.stalled_denied_count);
+    }
+    assert_in_range(stats.stalled_denied_count, 0, STALLED_MOST);
+    return stats.stalled_denied_count;
+}
+
 void run_threads(size_t count, void *(*run)(void *), void *arg)
 {
     pthread_t threads[16];

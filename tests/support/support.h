@@ -54,6 +54,12 @@ weir *open_or_fail(const weir_options *options);
 /* Sets one policy "p" with these limits and returns its id, or fails the test. */
 weir_policy_id set_one_policy(weir *w, const weir_limit *limits, size_t limit_count, weir_scope scope);
 
+/*
+ * How many denials of requests with room there may have been, as a thread was preempted for long while it held units.
+ * Few where other programs have the processors, or the test fails; none else.
+ */
+uint64_t stalled_denials(const weir *w);
+
 /* Runs so many threads, at most 16, with the same argument, and waits for them. */
 void run_threads(size_t count, void *(*run)(void *), void *arg);
 

@@ -204,12 +204,13 @@ int segment_make_id(uint64_t *id)
 /* Maps so many bytes of a segment from a huge page on. NULL: no memory. */
 static unsigned char *map_pages(int fd, size_t size)
 {
+    /* cppcheck-suppress invalidFunctionArg ; an anonymous mapping takes -1 */
     unsigned char *all = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED) {
         return NULL;
     }
     unsigned char *at = all + (HUGE_PAGE - (uintptr_t) all % HUGE_PAGE) % HUGE_PAGE;
-    const void *mapped = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
+    unsigned char *mapped = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
     if (mapped == MAP_FAILED) {
         (void) munmap(all, size + HUGE_PAGE);
         return NULL;
@@ -220,7 +221,7 @@ static unsigned char *map_pages(int fd, size_t size)
     if (at + size != all + size + HUGE_PAGE) {
         (void) munmap(at + size, (size_t) (all + size + HUGE_PAGE - (at + size)));
     }
-    return at;
+    return mapped;
 }
 
 static size_t whole_pages(size_t size)

@@ -180,6 +180,7 @@ static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **stat
         "weir_round_trip_seconds",
         "weir_sent_bytes_total",
         "weir_slow_checks_total",
+        "weir_stalled_denied_checks_total",
         "weir_suspect_nodes",
         "weir_sync_errors_total",
         "weir_syncs_total",
