@@ -14,7 +14,8 @@
  *   weir_open, weir_unlink, weir_version,    anything
  *     weir_address_form
  *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
- *     weir_set_key_form, weir_set_override     other
+ *     weir_load_policies_with,                 other
+ *     weir_set_key_form, weir_set_override
  *   weir_join                                nothing in the same process, and anything in others
  *   weir_find_policy, weir_list_policies,    everything but weir_close
  *     weir_list_overrides, weir_make_key,
@@ -451,6 +452,14 @@ WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t coun
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *error);
+
+/*
+ * weir_load_policies, with `count` policies of the program beside those of the file: all of them come into force at
+ * once, or none. -EINVAL also means that a policy of the program is malformed, or has the name of a policy of the file.
+ * Threads: any. Blocks until no check uses the old set. Allocates.
+ */
+WEIR_API int weir_load_policies_with(weir *w, const char *yaml_path, const weir_policy *policies, size_t count,
+                                     weir_error *error);
 
 /*
  * The number of a policy in the present set; WEIR_NO_POLICY: the set has no policy of that name.
@@ -892,8 +901,8 @@ typedef struct weir_stats {
     /* Gauge: processes that are joined, this one included; 1: the weir is not shared. Worry when it is not the number
        of processes that you run. See weir_join. */
     uint64_t process_count;
-    /* Denials, counted in denied_count too, of requests that may have had room: a preempted or stopped thread held units
-       of the key for more than some 10 ms. A steady rise: more threads run than there are cores. */
+    /* Denials, counted in denied_count too, of requests that may have had room: a preempted or stopped thread held
+       units of the key for more than some 10 ms. A steady rise: more threads run than there are cores. */
     uint64_t stalled_denied_count;
 } weir_stats;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir_set_policies, weir_load_policies, weir_find_policy and weir_set_key_form. See set_policies.h.
+ * weir_set_policies, weir_load_policies, weir_load_policies_with, weir_find_policy and weir_set_key_form. See
+ * set_policies.h.
  */
 #include "limiter/set_policies.h"
 
@@ -146,30 +147,85 @@ int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_e
     return result;
 }
 
-int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
+/* Puts policies in force, and the entries of the file. */
+static int put_with_entries(weir *w, const struct policy_list *policies, const struct policy_file *file,
+                            const char *yaml_path, weir_error *error)
 {
-    if (yaml_path == NULL) {
-        return error_set(error, -EINVAL, "yaml_path is NULL; give the path of a policy file");
-    }
-    struct policy_file *file = NULL;
-    int result = policy_file_load(yaml_path, &file, error);
-    if (result != 0) {
-        return result;
-    }
-    size_t count = 0;
-    const weir_policy *policies = policy_file_policies(file, &count);
     struct override_list entries;
     policy_lock_take(w);
-    result = file_entries_read(file, yaml_path, &w->names, &entries, error);
+    int result = file_entries_read(file, yaml_path, policies, &w->names, &entries, error);
     if (result == 0) {
-        result = put_policies(w, policies, count, entries, error);
+        result = put_policies(w, policies->all, policies->count, entries, error);
         if (result != 0) {
             overrides_drop(entries.texts, entries.count);
         }
     }
     policy_lock_release(w);
+    return result;
+}
+
+/* 0, or -EINVAL where a name is in both lists. */
+static int check_names(const weir_policy *policies, size_t count, const weir_policy *of_file, size_t file_count,
+                       const char *yaml_path, weir_error *error)
+{
+    for (size_t i = 0; i < file_count; i++) {
+        for (size_t j = 0; j < count; j++) {
+            if (strcmp(of_file[i].name, policies[j].name) == 0) {
+                return error_set(error, -EINVAL,
+                                 "%.120s: policy \"%s\" has the name of a policy of the program; rename one", yaml_path,
+                                 of_file[i].name);
+            }
+        }
+    }
+    return 0;
+}
+
+/* The policies of the program, valid ones, and those of the file. */
+static int put_both(weir *w, const struct policy_file *file, const char *yaml_path, const weir_policy *policies,
+                    size_t count, weir_error *error)
+{
+    size_t file_count = 0;
+    const weir_policy *of_file = policy_file_policies(file, &file_count);
+    int result = check_names(policies, count, of_file, file_count, yaml_path, error);
+    if (result != 0) {
+        return result;
+    }
+    weir_policy *both = calloc(count + file_count + 1, sizeof(*both));
+    if (both == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < count + file_count; i++) {
+        both[i] = i < count ? policies[i] : of_file[i - count];
+    }
+    const struct policy_list list = {both, count + file_count};
+    result = put_with_entries(w, &list, file, yaml_path, error);
+    free(both);
+    return result;
+}
+
+int weir_load_policies_with(weir *w, const char *yaml_path, const weir_policy *policies, size_t count,
+                            weir_error *error)
+{
+    if (yaml_path == NULL) {
+        return error_set(error, -EINVAL, "yaml_path is NULL; give the path of a policy file");
+    }
+    int result = validate_policies(policies, count, NULL, error);
+    if (result != 0) {
+        return result;
+    }
+    struct policy_file *file = NULL;
+    result = policy_file_load(yaml_path, &file, error);
+    if (result != 0) {
+        return result;
+    }
+    result = put_both(w, file, yaml_path, policies, count, error);
     policy_file_free(file);
     return result;
+}
+
+int weir_load_policies(weir *w, const char *yaml_path, weir_error *error)
+{
+    return weir_load_policies_with(w, yaml_path, NULL, 0, error);
 }
 
 weir_policy_id weir_find_policy(const weir *w, const char *name)

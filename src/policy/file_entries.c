@@ -8,20 +8,18 @@
 
 #include "policy/entry.h"
 
-static const weir_policy *find_policy(const struct policy_file *file, const char *name)
+static const weir_policy *find_policy(const struct policy_list *policies, const char *name)
 {
-    size_t count;
-    const weir_policy *policies = policy_file_policies(file, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(policies[i].name, name) == 0) {
-            return &policies[i];
+    for (size_t i = 0; i < policies->count; i++) {
+        if (strcmp(policies->all[i].name, name) == 0) {
+            return &policies->all[i];
         }
     }
     return NULL;
 }
 
 /* Reads one entry. `at`: the file, for errors. 0, or -EINVAL or -ENOMEM with its error set. */
-static int read_entry(const struct policy_file *file, const struct text_file *at, const struct policy_names *names,
+static int read_entry(const struct text_file *at, const struct policy_list *policies, const struct policy_names *names,
                       const struct file_entry *entry, struct override_text *out)
 {
     struct entry_name name;
@@ -31,9 +29,9 @@ static int read_entry(const struct policy_file *file, const struct text_file *at
     if (entry_name_read(names, entry->name, &name, &error) != 0) {
         return text_file_fail(at, entry->name_place, -EINVAL, "%s", error.message);
     }
-    const weir_policy *policy = find_policy(file, name.policy);
+    const weir_policy *policy = find_policy(policies, name.policy);
     if (policy == NULL) {
-        return text_file_fail(at, entry->name_place, -EINVAL, "there is no policy \"%s\" in this file", name.policy);
+        return text_file_fail(at, entry->name_place, -EINVAL, "there is no policy \"%s\"", name.policy);
     }
     if (entry_value_read(policy, entry->value, &value, &error) != 0) {
         return text_file_fail(at, entry->value_place, -EINVAL, "%s", error.message);
@@ -83,8 +81,8 @@ static int check_duplicates(const struct text_file *at, const struct file_entry 
     return result;
 }
 
-int file_entries_read(const struct policy_file *file, const char *path, const struct policy_names *names,
-                      struct override_list *out, weir_error *error)
+int file_entries_read(const struct policy_file *file, const char *path, const struct policy_list *policies,
+                      const struct policy_names *names, struct override_list *out, weir_error *error)
 {
     const struct text_file at = {.path = path, .error = error};
     size_t count;
@@ -103,7 +101,7 @@ int file_entries_read(const struct policy_file *file, const char *path, const st
     }
     int result = 0;
     for (size_t i = 0; i < count && result == 0; i++) {
-        result = read_entry(file, &at, names, &entries[i], &out->texts[out->count++]);
+        result = read_entry(&at, policies, names, &entries[i], &out->texts[out->count++]);
     }
     result = result == 0 ? check_duplicates(&at, entries, out) : result;
     if (result != 0) {

@@ -6,11 +6,17 @@
 #include "policy/override_set.h"
 #include "policy/policy_file.h"
 
+/* The policies that come into force with the entries. */
+struct policy_list {
+    const weir_policy *all;
+    size_t count;
+};
+
 /*
- * Reads the overrides of a file; their policies must be in the file. `names` has the forms of keys. 0, and the caller
- * frees the list with overrides_drop; -EINVAL, -ENOSPC or -ENOMEM with a sentence that names the place.
+ * Reads the overrides of a file; they are of these policies. `names` has the forms of keys. 0, and the caller frees the
+ * list with overrides_drop; -EINVAL, -ENOSPC or -ENOMEM with a sentence that names the place.
  */
-int file_entries_read(const struct policy_file *file, const char *path, const struct policy_names *names,
-                      struct override_list *out, weir_error *error);
+int file_entries_read(const struct policy_file *file, const char *path, const struct policy_list *policies,
+                      const struct policy_names *names, struct override_list *out, weir_error *error);
 
 #endif

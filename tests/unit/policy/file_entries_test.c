@@ -52,14 +52,19 @@ static int desk_close(void **state)
     return unlink(d.path);
 }
 
-/* Loads the good policies with these lines below them. */
-static int load(const char *lines, weir_error *error)
+/* The good policies with these lines below them. */
+static void write_file(const char *lines)
 {
     FILE *file = fopen(d.path, "w");
     assert_non_null(file);
     (void) fputs(good, file);
     (void) fputs(lines, file);
     assert_int_equal(fclose(file), 0);
+}
+
+static int load(const char *lines, weir_error *error)
+{
+    write_file(lines);
     return weir_load_policies(d.w, d.path, error);
 }
 
@@ -139,7 +144,7 @@ static void test_a_fault_is_said_to_be_where_it_is(void **state)
         {"overrides:\n  - p:1.2.3.4\n", ":9:3: overrides is a mapping"},
         {"overrides: {p:198.51.100: deny}\n", ":8:13: policy \"p\" has no key \"198.51.100\"; give an address such as"},
         {"overrides:\n  two:a: 5 5\n  two:b: deny\n  nothing: deny\n", ":11:3: \"nothing\" names no policy"},
-        {"overrides:\n  q:a: deny\n", ":9:3: there is no policy \"q\" in this file"},
+        {"overrides:\n  q:a: deny\n", ":9:3: there is no policy \"q\""},
         {"overrides:\n  p:1.2.3.4:   many\n", ":9:16: \"many\" is no value for policy \"p\""},
         {"overrides:\n  two:a: 5\n", ":9:10: \"5\" is no value for policy \"two\""},
         {"overrides:\n  two:a: 5/6 7\n", ":9:10: policy \"two\": limit 1 has burst 6"},
@@ -180,6 +185,41 @@ static void test_of_a_fleet_and_a_file_the_fleets_entry_is_in_force(void **state
     nodes_stop(&n);
 }
 
+static int load_with(const char *name, uint64_t limit_units, weir_error *error)
+{
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = limit_units, .period_ns = HOUR};
+    const weir_policy policy = {.name = name, .limits = &limit, .limit_count = 1};
+    return weir_load_policies_with(d.w, d.path, &policy, 1, error);
+}
+
+static void test_policies_of_a_program_stand_beside_those_of_a_file(void **state)
+{
+    (void) state;
+    weir_error error;
+    write_file("overrides: {mine:partner: 30, p:198.51.100.7: deny}\n");
+    assert_int_equal(load_with("mine", 4, NULL), 0);
+    assert_int_equal(passes("mine", "any", 3), 4);
+    assert_int_equal(passes("mine", "partner", 7), 30);
+    assert_int_equal(passes_address("198.51.100.7"), 0);
+    assert_int_equal(passes_address("192.0.2.1"), LIMIT);
+    /* Nothing changes where either list is refused. */
+    assert_int_equal(load_with("p", 5, &error), -EINVAL);
+    assert_non_null(strstr(error.message, ": policy \"p\" has the name of a policy of the program; rename one"));
+    assert_ptr_equal(strstr(error.message, d.path), error.message);
+    assert_int_equal(load_with("mine", 0, &error), -EINVAL);
+    assert_non_null(strstr(error.message, "policy \"mine\""));
+    write_file("unknown: 1\n");
+    assert_int_equal(load_with("mine", 5, &error), -EINVAL);
+    assert_non_null(strstr(error.message, ":8:1: "));
+    assert_int_equal(weir_load_policies_with(d.w, NULL, NULL, 0, &error), -EINVAL);
+    assert_non_null(strstr(error.message, "yaml_path"));
+    assert_int_equal(weir_load_policies_with(d.w, d.path, NULL, 1, &error), -EINVAL);
+    assert_int_equal(passes("mine", "partner", 7), 30);
+    assert_int_equal(passes_address("198.51.100.7"), 0);
+    load_or_fail("");
+    assert_int_equal(weir_find_policy(d.w, "mine"), WEIR_NO_POLICY);
+}
+
 #define desk_test(test) cmocka_unit_test_setup_teardown(test, desk_open, desk_close)
 
 int main(void)
@@ -188,6 +228,7 @@ int main(void)
         desk_test(test_entries_of_a_file_hold_with_its_policies),
         desk_test(test_an_entry_of_the_program_stands_above_the_files),
         desk_test(test_a_fault_is_said_to_be_where_it_is),
+        desk_test(test_policies_of_a_program_stand_beside_those_of_a_file),
         desk_test(test_of_a_fleet_and_a_file_the_fleets_entry_is_in_force),
     };
     return cmocka_run_group_tests_name("unit/policy/file_entries", tests, NULL, NULL);
