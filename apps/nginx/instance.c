@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "messages.h"
+#include "policies.h"
 #include "poller.h"
 #include "zone.h"
 
@@ -37,9 +38,10 @@
 /* Seconds between two attempts to enter an instance. */
 #define RETRY_SECONDS 1
 
-/* The policy that a zone has, or had in an earlier cycle. */
-struct zone_policy {
+/* The policy that a zone or the file has, or had in an earlier cycle. Only those of zones have a limit here. */
+struct known_policy {
     char name[WEIR_MAX_NAME + 1];
+    bool of_file;
     weir_limit limit;
     weir_scope scope;
 };
@@ -53,7 +55,7 @@ struct zone_policy {
  * cycles     how many cycles have acquired it
  * keys       of the table
  * processes  that may be joined at once
- * policies   of all zones since the instance was opened, policy_count of them
+ * policies   all names since the instance was opened, policy_count of them
  */
 struct instance {
     struct instance *next;
@@ -66,7 +68,7 @@ struct instance {
     size_t keys;
     size_t processes;
     struct redis_settings redis;
-    struct zone_policy *policies;
+    struct known_policy *policies;
     size_t policy_count;
 };
 
@@ -89,7 +91,7 @@ static size_t room_for(size_t count, size_t least, size_t most)
 
 static size_t wanted_keys(const struct instance_settings *settings)
 {
-    return ngx_min(settings->size / BYTES_OF_KEY, MOST_KEYS);
+    return ngx_min(settings->size / BYTES_OF_KEY + settings->file->keys, MOST_KEYS);
 }
 
 /* Workers of two cycles are joined during a reload, and the master. */
@@ -140,7 +142,7 @@ static int instance_open(struct instance *instance, weir_error *error)
     return weir_open(&options, &instance->w, error);
 }
 
-static struct zone_policy *find_policy(const struct instance *instance, const char *name)
+static struct known_policy *find_policy(const struct instance *instance, const char *name)
 {
     for (size_t i = 0; i < instance->policy_count; i++) {
         if (strcmp(instance->policies[i].name, name) == 0) {
@@ -150,12 +152,16 @@ static struct zone_policy *find_policy(const struct instance *instance, const ch
     return NULL;
 }
 
-/* Whether the library has numbers for the policies of these zones beside those of earlier ones. */
+/* Whether the library has numbers for these policies beside those of earlier ones. */
 static bool has_room(const struct instance *instance, const struct instance_settings *settings)
 {
     size_t count = instance->policy_count;
     for (size_t i = 0; i < settings->zone_count; i++) {
         count += find_policy(instance, settings->zones[i]->policy_name) == NULL;
+    }
+    const struct policy *policies = settings->file->policies.elts;
+    for (size_t i = 0; i < settings->file->policies.nelts; i++) {
+        count += find_policy(instance, (const char *) policies[i].name.data) == NULL;
     }
     return count <= WEIR_MAX_POLICIES;
 }
@@ -281,25 +287,33 @@ weir_thread *instance_thread(struct instance *instance, ngx_log_t *log)
     return instance->pid == ngx_pid ? instance->thread : NULL;
 }
 
-/* Adds the zone's policy to those of the instance, or changes it there. */
-static void keep_policy(struct instance *instance, const struct zone *zone)
+/* The policy of this name among those of the instance, which has room for one more. */
+static struct known_policy *know_policy(struct instance *instance, const char *name)
+{
+    struct known_policy *known = find_policy(instance, name);
+    if (known == NULL) {
+        known = &instance->policies[instance->policy_count++];
+        *known = (struct known_policy){.of_file = true};
+        (void) ngx_cpystrn((u_char *) known->name, (u_char *) name, sizeof(known->name));
+    }
+    return known;
+}
+
+static void know_zone(struct instance *instance, const struct zone *zone)
 {
     weir_policy policy;
     weir_limit limit;
     zone_to_policy(zone, &policy, &limit);
-    struct zone_policy *kept = find_policy(instance, zone->policy_name);
-    if (kept == NULL) {
-        kept = &instance->policies[instance->policy_count++];
-        (void) memcpy(kept->name, zone->policy_name, sizeof(kept->name));
-    }
-    kept->limit = limit;
-    kept->scope = policy.scope;
+    struct known_policy *known = know_policy(instance, zone->policy_name);
+    known->of_file = false;
+    known->limit = limit;
+    known->scope = policy.scope;
 }
 
-/* Room for the policies of so many more zones. */
+/* Room for the policies of so many more names. */
 static bool grow_policies(struct instance *instance, size_t count, ngx_log_t *log)
 {
-    struct zone_policy *grown = ngx_alloc((instance->policy_count + count) * sizeof(*grown), log);
+    struct known_policy *grown = ngx_alloc((instance->policy_count + count) * sizeof(*grown), log);
     if (grown == NULL) {
         return false;
     }
@@ -311,40 +325,53 @@ static bool grow_policies(struct instance *instance, size_t count, ngx_log_t *lo
     return true;
 }
 
-static bool set_policies(struct instance *instance, ngx_log_t *log)
+/* Puts the policies of all zones in force, and those of the file. */
+static bool publish(struct instance *instance, const struct policy_file *file, ngx_log_t *log)
 {
-    weir_policy *policies = ngx_alloc(instance->policy_count * sizeof(*policies), log);
+    weir_policy *policies = ngx_alloc((instance->policy_count + 1) * sizeof(*policies), log);
     if (policies == NULL) {
         return false;
     }
+    size_t count = 0;
     for (size_t i = 0; i < instance->policy_count; i++) {
-        const struct zone_policy *kept = &instance->policies[i];
-        policies[i] = (weir_policy) WEIR_POLICY_INIT;
-        policies[i].name = kept->name;
-        policies[i].limits = &kept->limit;
-        policies[i].limit_count = 1;
-        policies[i].scope = kept->scope;
+        const struct known_policy *known = &instance->policies[i];
+        if (!known->of_file) {
+            weir_policy *policy = &policies[count++];
+            *policy = (weir_policy) WEIR_POLICY_INIT;
+            policy->name = known->name;
+            policy->limits = &known->limit;
+            policy->limit_count = 1;
+            policy->scope = known->scope;
+        }
     }
     weir_error error;
-    const int result = weir_set_policies(instance->w, policies, instance->policy_count, &error);
+    const int result = file->path.len != 0 ? weir_load_policies_with(instance->w, (const char *) file->path.data,
+                                                                     policies, count, &error)
+                                           : weir_set_policies(instance->w, policies, count, &error);
     if (result != 0) {
-        ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: the zones before stay in force: %s", error.message);
+        ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: the zones and policies before stay in force: %s", error.message);
     }
     ngx_free(policies);
     return result == 0;
 }
 
-bool instance_set_zones(struct instance *instance, struct zone *const *zones, size_t count, ngx_log_t *log)
+bool instance_set_policies(struct instance *instance, const struct http_weir *http, ngx_log_t *log)
 {
-    if (!join(instance, log) || !grow_policies(instance, count, log)) {
+    struct zone *const *zones = http->zones.elts;
+    const struct policy *of_file = http->file.policies.elts;
+    if (!join(instance, log) || !grow_policies(instance, http->zones.nelts + http->file.policies.nelts + 1, log)) {
         return false;
     }
-    for (size_t i = 0; i < count; i++) {
-        keep_policy(instance, zones[i]);
+    for (size_t i = 0; i < http->zones.nelts; i++) {
+        know_zone(instance, zones[i]);
     }
-    const bool done = set_policies(instance, log);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < http->file.policies.nelts; i++) {
+        know_policy(instance, (const char *) of_file[i].name.data)->of_file = true;
+    }
+    const bool done = publish(instance, &http->file, log);
+    for (size_t i = 0; i < http->zones.nelts; i++) {
         zones[i]->policy = weir_find_policy(instance->w, zones[i]->policy_name);
     }
+    policies_set_ids(&http->file, instance->w);
     return done;
 }

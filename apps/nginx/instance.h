@@ -25,6 +25,7 @@ struct zone;
  * size     bytes that all zones ask for
  * workers  of the configuration
  * zones    zone_count of them, of the cycle
+ * file     the policies of the cycle beside its zones
  */
 struct instance_settings {
     size_t size;
@@ -32,6 +33,7 @@ struct instance_settings {
     struct redis_settings redis;
     struct zone *const *zones;
     size_t zone_count;
+    const struct policy_file *file;
 };
 
 /* NULL: there can be none, and the log says why. */
@@ -41,11 +43,11 @@ struct instance *instance_acquire(const struct instance_settings *settings, ngx_
 void instance_release(struct instance *instance);
 
 /*
- * Puts the policies of zones in force, and gives the zones their numbers. Policies of zones that there are no more
- * stay: workers of earlier cycles go on to limit by them. False: the policies before stay in force, and the log says
- * why.
+ * Puts the policies of a cycle in force, those of zones and those of the file, and gives them their numbers. Policies
+ * of zones that there are no more stay: workers of earlier cycles go on to limit by them. False: the policies before
+ * stay in force, and the log says why.
  */
-bool instance_set_zones(struct instance *instance, struct zone *const *zones, size_t count, ngx_log_t *log);
+bool instance_set_policies(struct instance *instance, const struct http_weir *http, ngx_log_t *log);
 
 /* In a worker: joins, and attaches its thread. False: the worker does not limit for now, and the log says why. */
 bool instance_enter(struct instance *instance, ngx_log_t *log);

@@ -33,6 +33,18 @@ void messages_delaying(const ngx_http_request_t *r, const struct location *locat
                   excess->thousandths / 1000, excess->thousandths % 1000, &excess->shm_zone->shm.name);
 }
 
+void messages_denied(const ngx_http_request_t *r, const struct location *location, const ngx_str_t *policy)
+{
+    ngx_log_error(location->limit_log_level, r->connection->log, 0, "limiting requests%s by policy \"%V\"",
+                  location->dry_run ? ", dry run," : "", policy);
+}
+
+void messages_queued(const ngx_http_request_t *r, const struct location *location, const ngx_str_t *policy)
+{
+    ngx_log_error(location->delay_log_level, r->connection->log, 0, "delaying request%s by policy \"%V\"",
+                  location->dry_run ? ", dry run," : "", policy);
+}
+
 void messages_write(void *arg, weir_log_level level, const char *message)
 {
     static const ngx_uint_t levels[] = {

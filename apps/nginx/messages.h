@@ -18,6 +18,10 @@ struct excess {
 void messages_limiting(const ngx_http_request_t *r, const struct location *location, const struct excess *excess);
 void messages_delaying(const ngx_http_request_t *r, const struct location *location, const struct excess *excess);
 
+/* A check of a policy that decided for a request. */
+void messages_denied(const ngx_http_request_t *r, const struct location *location, const ngx_str_t *policy);
+void messages_queued(const ngx_http_request_t *r, const struct location *location, const ngx_str_t *policy);
+
 /*
  * The log function of the library, which calls it in a thread of its own. nginx's logs are for nginx's one thread,
  * those of syslog and memory at least. So the line waits until that thread looks, at most a quarter of a second.

@@ -22,10 +22,24 @@ extern ngx_module_t ngx_http_weir_module;
 struct instance;
 
 /*
+ * The file of weir_policies.
+ *
+ * path      terminated; empty: there is no file
+ * keys      that its policies have room for
+ * policies  struct policy, in the order of the file
+ */
+struct policy_file {
+    ngx_str_t path;
+    size_t keys;
+    ngx_array_t policies;
+};
+
+/*
  * The main configuration.
  *
  * zones     struct zone *, in the order of the file
  * limits    struct limit *, of all locations: a zone's bucket is as large as the largest burst of them
+ * checks    struct check *, of all locations
  * core      nginx's own settings, for the number of workers
  * instance  the weir, from the time at which nginx makes the shared memory of the cycle; NULL: no zones, or only a test
  *           of the configuration
@@ -33,6 +47,8 @@ struct instance;
 struct http_weir {
     ngx_array_t zones;
     ngx_array_t limits;
+    ngx_array_t checks;
+    struct policy_file file;
     struct redis_settings redis;
     const ngx_core_conf_t *core;
     struct instance *instance;
@@ -57,12 +73,25 @@ struct limit {
     uint64_t delay_ns;
 };
 
-/* The configuration of a server or a location. */
+/*
+ * The configuration of a server or a location.
+ *
+ * limits             struct limit *
+ * checks             struct check *
+ * charges            struct charge
+ * delay_log_level    one level less severe
+ * check_status_code  where a check refuses
+ * header_style       a weir_header_style, or HEADERS_OFF
+ */
 struct location {
-    ngx_array_t limits; /* struct limit * */
+    ngx_array_t limits;
+    ngx_array_t checks;
+    ngx_array_t charges;
     ngx_uint_t limit_log_level;
-    ngx_uint_t delay_log_level; /* one level less severe */
+    ngx_uint_t delay_log_level;
     ngx_uint_t status_code;
+    ngx_uint_t check_status_code;
+    ngx_uint_t header_style;
     ngx_flag_t dry_run;
 };
 

@@ -5,13 +5,17 @@
  * A request takes a place in the queue of each of its limits, or of none. So all queues but the last are asked first,
  * and nothing is taken while one of them refuses. Then places are taken one after the other. Another worker may take
  * the last place of a queue in between; then the places taken are given back.
+ *
+ * Checks of policies come first, in one decision. What they took is given back where a limit refuses.
  */
 #include "request.h"
 
 #include <stdbool.h>
 
+#include "check.h"
 #include "instance.h"
 #include "messages.h"
+#include "policies.h"
 #include "rate.h"
 #include "request_state.h"
 #include "wait.h"
@@ -35,10 +39,11 @@ struct queues {
     size_t count;
 };
 
-/* What was decided, and the limit that did. */
+/* What was decided, and the policy or the limit that did; policy NULL: the limit. */
 struct decision {
     bool refused;
     ngx_msec_t delay;
+    const ngx_str_t *policy;
     struct excess excess;
 };
 
@@ -95,11 +100,17 @@ static size_t take_places(weir_thread *thread, struct queues *queues)
     return queues->count;
 }
 
-/* Milliseconds that a place means, to the nearest: what is beyond the delay waits. */
+/* To the nearest. */
+static ngx_msec_t to_msec(uint64_t ns)
+{
+    return (ns + 500000) / 1000000;
+}
+
+/* Milliseconds that a place means: what is beyond the delay waits. */
 static ngx_msec_t place_delay(const struct queue *queue)
 {
     const struct limit *limit = queue->limit;
-    return queue->wait_ns <= limit->undelayed_ns ? 0 : (queue->wait_ns - limit->delay_ns + 500000) / 1000000;
+    return queue->wait_ns <= limit->undelayed_ns ? 0 : to_msec(queue->wait_ns - limit->delay_ns);
 }
 
 static void set_excess(struct decision *decision, const struct queue *queue)
@@ -107,8 +118,8 @@ static void set_excess(struct decision *decision, const struct queue *queue)
     decision->excess = (struct excess){queue->limit->shm_zone, rate_excess(queue->zone->rate, queue->wait_ns)};
 }
 
-/* The longest delay of all limits counts, as all have to be kept. */
-static struct decision decide(weir_thread *thread, struct queues *queues)
+/* Decides by the limits. The longest delay of all counts, as all have to be kept. */
+static struct decision decide_limits(weir_thread *thread, struct queues *queues)
 {
     struct decision decision = {.refused = false};
     const size_t places = take_places(thread, queues);
@@ -127,30 +138,65 @@ static struct decision decide(weir_thread *thread, struct queues *queues)
     return decision;
 }
 
+/* Decides by the checks, and by the limits. */
+static struct decision decide(weir_thread *thread, struct checked *checked, struct queues *queues)
+{
+    if (!check_decide(thread, checked)) {
+        return (struct decision){.refused = true, .policy = &checked->policy->name};
+    }
+    struct decision decision = decide_limits(thread, queues);
+    if (decision.refused) {
+        check_take_back(thread, checked);
+    } else if (to_msec(checked->wait_ns) > decision.delay) {
+        decision.delay = to_msec(checked->wait_ns);
+        decision.policy = &checked->policy->name;
+    }
+    return decision;
+}
+
+static ngx_int_t refuse(ngx_http_request_t *r, const struct location *location, const struct decision *decision)
+{
+    if (decision->policy != NULL) {
+        messages_denied(r, location, decision->policy);
+    } else {
+        messages_limiting(r, location, &decision->excess);
+    }
+    if (request_state_set(r, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    if (location->dry_run) {
+        return NGX_DECLINED;
+    }
+    return (ngx_int_t) (decision->policy != NULL ? location->check_status_code : location->status_code);
+}
+
 /* Does with the request what was decided. */
 static ngx_int_t act(ngx_http_request_t *r, const struct location *location, const struct decision *decision)
 {
     if (decision->refused) {
-        messages_limiting(r, location, &decision->excess);
-        if (request_state_set(r, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-        return location->dry_run ? NGX_DECLINED : (ngx_int_t) location->status_code;
+        return refuse(r, location, decision);
     }
     if (decision->delay == 0) {
         return request_state_set(r, REQUEST_PASSED) == NGX_OK ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    messages_delaying(r, location, &decision->excess);
+    if (decision->policy != NULL) {
+        messages_queued(r, location, decision->policy);
+    } else {
+        messages_delaying(r, location, &decision->excess);
+    }
     if (request_state_set(r, location->dry_run ? REQUEST_DELAYED_DRY_RUN : REQUEST_DELAYED) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     return location->dry_run ? NGX_DECLINED : wait_begin(r, decision->delay);
 }
 
+/* What a location without checks asks; nothing changes it. */
+static struct checked no_checks;
+
 ngx_int_t request_handler(ngx_http_request_t *r)
 {
     const struct location *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (location->limits.nelts == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
+    if (location->limits.nelts + location->checks.nelts == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
         return NGX_DECLINED;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
@@ -158,13 +204,18 @@ ngx_int_t request_handler(ngx_http_request_t *r)
     if (thread == NULL) {
         return NGX_DECLINED;
     }
+    const weir *w = instance_weir(http->instance);
     struct queues queues;
-    if (find_queues(r, location, instance_weir(http->instance), &queues) != NGX_OK) {
+    struct checked *checked = location->checks.nelts != 0 ? check_prepare(r, location, w) : &no_checks;
+    if (checked == NULL || find_queues(r, location, w, &queues) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    if (queues.count == 0) {
+    if (queues.count + checked->count == 0) {
         return NGX_DECLINED;
     }
-    const struct decision decision = decide(thread, &queues);
+    if (checked->count != 0 && request_state_keep(r, checked) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    const struct decision decision = decide(thread, checked, &queues);
     return act(r, location, &decision);
 }

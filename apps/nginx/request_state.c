@@ -4,6 +4,7 @@
 
 struct request_state {
     enum request_status status;
+    const struct checked *checked;
 };
 
 /* Does nothing: by the function the state is told from other cleanups. */
@@ -33,20 +34,54 @@ enum request_status request_state_get(const ngx_http_request_t *r)
     return state != NULL ? state->status : REQUEST_UNDECIDED;
 }
 
-ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status)
+/* The state of a request, made where there is none; NULL: no memory. */
+static struct request_state *have_state(ngx_http_request_t *r)
 {
     struct request_state *state = find_state(r);
+    if (state != NULL) {
+        return state;
+    }
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->main->pool, sizeof(*state));
+    if (cleanup == NULL) {
+        return NULL;
+    }
+    cleanup->handler = request_state_end;
+    state = cleanup->data;
+    *state = (struct request_state){.status = REQUEST_UNDECIDED};
+    ngx_http_set_ctx(r->main, state, ngx_http_weir_module);
+    return state;
+}
+
+ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status)
+{
+    struct request_state *state = have_state(r);
     if (state == NULL) {
-        ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->main->pool, sizeof(*state));
-        if (cleanup == NULL) {
-            return NGX_ERROR;
-        }
-        cleanup->handler = request_state_end;
-        state = cleanup->data;
-        ngx_http_set_ctx(r->main, state, ngx_http_weir_module);
+        return NGX_ERROR;
     }
     state->status = status;
     return NGX_OK;
+}
+
+ngx_int_t request_state_keep(ngx_http_request_t *r, const struct checked *checked)
+{
+    struct request_state *state = have_state(r);
+    if (state == NULL) {
+        return NGX_ERROR;
+    }
+    state->checked = checked;
+    return NGX_OK;
+}
+
+const struct checked *request_state_checked(const ngx_http_request_t *r)
+{
+    const struct request_state *state = find_state(r);
+    return state != NULL ? state->checked : NULL;
+}
+
+bool request_state_passed(const ngx_http_request_t *r)
+{
+    const enum request_status status = request_state_get(r);
+    return status != REQUEST_UNDECIDED && status != REQUEST_REJECTED;
 }
 
 static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See charge.h. */
+#include "charge.h"
+
+#include "check.h"
+#include "instance.h"
+#include "request_state.h"
+#include "units.h"
+
+char *charge_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    struct location *location = conf;
+    ngx_str_t *values = cf->args->elts;
+    (void) command;
+    if (location->charges.elts == NULL &&
+        ngx_array_init(&location->charges, cf->pool, 1, sizeof(struct charge)) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+    struct charge *charge = ngx_array_push(&location->charges);
+    if (charge == NULL) {
+        return NGX_CONF_ERROR;
+    }
+    *charge = (struct charge){.policy_name = ngx_null_string};
+    ngx_http_compile_complex_value_t compile = {.cf = cf, .value = &values[1], .complex_value = &charge->units};
+    if (ngx_http_compile_complex_value(&compile) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+    if (cf->args->nelts == 3) {
+        const size_t length = ngx_strlen("policy=");
+        if (values[2].len <= length || ngx_strncmp(values[2].data, "policy=", length) != 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"", &values[2]);
+            return NGX_CONF_ERROR;
+        }
+        charge->policy_name = (ngx_str_t){values[2].len - length, values[2].data + length};
+    }
+    return NGX_CONF_OK;
+}
+
+static bool names_equal(const ngx_str_t *a, const ngx_str_t *b)
+{
+    return a->len == b->len && ngx_strncmp(a->data, b->data, a->len) == 0;
+}
+
+static bool has_check(const struct location *location, const ngx_str_t *name)
+{
+    struct check *const *checks = location->checks.elts;
+    for (ngx_uint_t i = 0; i < location->checks.nelts; i++) {
+        if (names_equal(&checks[i]->policy_name, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool charge_fits(const struct location *location, ngx_conf_t *cf)
+{
+    const struct charge *charges = location->charges.elts;
+    for (ngx_uint_t i = 0; i < location->charges.nelts; i++) {
+        const ngx_str_t *name = &charges[i].policy_name;
+        if (name->len == 0 && location->checks.nelts != 1) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"weir_charge\" needs one \"weir\" beside it, or policy=NAME; here are %ui",
+                               location->checks.nelts);
+            return false;
+        }
+        if (name->len != 0 && !has_check(location, name)) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_charge\" has policy=%V, and no \"weir\" asks this policy",
+                               name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void charge_one(const struct charge *charge, const struct checked *checked, weir_thread *thread, uint64_t units)
+{
+    for (size_t i = 0; i < checked->count; i++) {
+        const struct asked *asked = &checked->asked[i];
+        if (charge->policy_name.len == 0 || names_equal(&charge->policy_name, &asked->check->policy_name)) {
+            weir_charge(thread, &asked->key, units);
+        }
+    }
+}
+
+ngx_int_t charge_handler(ngx_http_request_t *r)
+{
+    const struct checked *checked = request_state_checked(r);
+    if (checked == NULL || checked->location->charges.nelts == 0 || !request_state_passed(r)) {
+        return NGX_OK;
+    }
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    weir_thread *thread = instance_thread(http->instance, r->connection->log);
+    struct charge *charges = checked->location->charges.elts;
+    for (ngx_uint_t i = 0; thread != NULL && i < checked->location->charges.nelts; i++) {
+        ngx_str_t text;
+        uint64_t units;
+        if (ngx_http_complex_value(r, &charges[i].units, &text) != NGX_OK) {
+            return NGX_ERROR;
+        }
+        if (!units_read(text.data, text.len, &units)) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "\"%V\" of \"weir_charge\" is no number: \"%V\"",
+                          &charges[i].units.value, &text);
+        } else if (units != 0) {
+            charge_one(&charges[i], checked, thread, units);
+        }
+    }
+    return NGX_OK;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See policies.h. */
+#include "policies.h"
+
+#include "zone.h"
+
+/* The least table that the library makes: the trial holds no keys. */
+#define TRIAL_KEYS 1000
+
+/* Keys that the policies of a file have room for, unless keys= says otherwise. */
+#define DEFAULT_KEYS 65536
+
+/* The library's most. */
+#define MOST_KEYS 100000000
+
+/* Where the policies of the trial go. */
+struct listing {
+    ngx_array_t *policies;
+    ngx_pool_t *pool;
+    bool failed; /* no memory */
+};
+
+static void add_policy(void *arg, const weir_policy_info *info)
+{
+    struct listing *listing = arg;
+    struct policy *policy = ngx_array_push(listing->policies);
+    const size_t length = ngx_strlen(info->policy->name);
+    u_char *name = ngx_pnalloc(listing->pool, length + 1);
+    if (policy == NULL || name == NULL) {
+        listing->failed = true;
+        return;
+    }
+    (void) ngx_cpystrn(name, (u_char *) info->policy->name, length + 1);
+    *policy = (struct policy){.name = {length, name}, .queue = true};
+    for (size_t i = 0; i < info->policy->limit_count; i++) {
+        policy->queue = policy->queue && info->policy->limits[i].algorithm == WEIR_LEAKY_BUCKET;
+    }
+}
+
+/* Reads the file into a small weir without a thread, which says what is wrong. */
+static bool read_file(ngx_conf_t *cf, struct policy_file *file)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = TRIAL_KEYS;
+    options.no_thread = true;
+    weir_error error;
+    weir *w = NULL;
+    int result = weir_open(&options, &w, &error);
+    if (result == 0) {
+        result = weir_load_policies(w, (const char *) file->path.data, &error);
+    }
+    struct listing listing = {&file->policies, cf->pool, false};
+    if (result != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s", error.message);
+    } else {
+        (void) weir_list_policies(w, add_policy, &listing);
+    }
+    weir_close(w);
+    return result == 0 && !listing.failed;
+}
+
+/* "keys=N". */
+static bool read_keys(ngx_conf_t *cf, const ngx_str_t *value, size_t *out)
+{
+    const size_t length = ngx_strlen("keys=");
+    const ngx_int_t keys = value->len > length && ngx_strncmp(value->data, "keys=", length) == 0
+                               ? ngx_atoi(value->data + length, value->len - length)
+                               : NGX_ERROR;
+    if (keys <= 0 || keys > MOST_KEYS) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"", value);
+        return false;
+    }
+    *out = (size_t) keys;
+    return true;
+}
+
+char *policies_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    struct policy_file *file = &((struct http_weir *) conf)->file;
+    const ngx_str_t *values = cf->args->elts;
+    (void) command;
+    if (file->path.len != 0) {
+        return "is duplicate";
+    }
+    file->path = values[1];
+    file->keys = DEFAULT_KEYS;
+    if (ngx_conf_full_name(cf->cycle, &file->path, 1) != NGX_OK ||
+        ngx_array_init(&file->policies, cf->pool, 8, sizeof(struct policy)) != NGX_OK ||
+        (cf->args->nelts == 3 && !read_keys(cf, &values[2], &file->keys)) || !read_file(cf, file)) {
+        return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
+struct policy *policies_find(const struct policy_file *file, const ngx_str_t *name)
+{
+    struct policy *policies = file->policies.elts;
+    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
+        if (policies[i].name.len == name->len && ngx_strncmp(policies[i].name.data, name->data, name->len) == 0) {
+            return &policies[i];
+        }
+    }
+    return NULL;
+}
+
+bool policies_fit_zones(const struct http_weir *http, ngx_conf_t *cf)
+{
+    struct zone *const *zones = http->zones.elts;
+    for (ngx_uint_t i = 0; i < http->zones.nelts; i++) {
+        ngx_str_t name = {ngx_strlen(zones[i]->policy_name), (u_char *) zones[i]->policy_name};
+        if (policies_find(&http->file, &name) != NULL) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "policy \"%V\" of \"%V\" has the name of a zone; rename one",
+                          &name, &http->file.path);
+            return false;
+        }
+    }
+    if (http->zones.nelts + http->file.policies.nelts > WEIR_MAX_POLICIES) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "there are more than %d zones and policies", WEIR_MAX_POLICIES);
+        return false;
+    }
+    return true;
+}
+
+void policies_set_ids(const struct policy_file *file, const weir *w)
+{
+    struct policy *policies = file->policies.elts;
+    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
+        policies[i].id = weir_find_policy(w, (const char *) policies[i].name.data);
+    }
+}

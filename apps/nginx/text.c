@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See text.h. */
+#include "text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FIRST_SIZE 4096
+
+char *text_room(struct text *text, size_t size)
+{
+    if (text->size - text->length >= size) {
+        return text->bytes + text->length;
+    }
+    const size_t grown = ngx_max(ngx_max(2 * text->size, FIRST_SIZE), text->length + size);
+    char *bytes = ngx_pnalloc(text->pool, grown);
+    if (bytes == NULL) {
+        text->failed = true;
+        return NULL;
+    }
+    if (text->length != 0) {
+        (void) memcpy(bytes, text->bytes, text->length);
+    }
+    text->bytes = bytes;
+    text->size = grown;
+    return bytes + text->length;
+}
+
+void text_add(struct text *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *room = length >= 0 ? text_room(text, (size_t) length + 1) : NULL;
+    if (room == NULL) {
+        text->failed = true;
+        return;
+    }
+    va_start(arguments, format);
+    (void) vsnprintf(room, (size_t) length + 1, format, arguments);
+    va_end(arguments);
+    text->length += (size_t) length;
+}
+
+void text_add_json(struct text *text, const char *value)
+{
+    for (; *value != '\0'; value++) {
+        if (*value == '"' || *value == '\\') {
+            text_add(text, "\\%c", *value);
+        } else if ((unsigned char) *value < ' ') {
+            text_add(text, "\\u%04x", (unsigned) *value);
+        } else {
+            text_add(text, "%c", *value);
+        }
+    }
+}
+
+void text_add_html(struct text *text, const char *value)
+{
+    for (; *value != '\0'; value++) {
+        switch (*value) {
+        case '&':
+            text_add(text, "&amp;");
+            break;
+        case '<':
+            text_add(text, "&lt;");
+            break;
+        case '>':
+            text_add(text, "&gt;");
+            break;
+        case '"':
+            text_add(text, "&quot;");
+            break;
+        default:
+            text_add(text, "%c", *value);
+        }
+    }
+}
