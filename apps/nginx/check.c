@@ -114,6 +114,8 @@ bool check_finish(const struct http_weir *http, ngx_conf_t *cf)
                           &check->policy_name, &http->file.path, &check->file, check->line);
             return false;
         }
+        check->policy->addresses += policies_is_address(&check->key);
+        check->policy->others += !policies_is_address(&check->key);
         if (check->tier != NULL && !find_tiers(&http->file, check)) {
             return false;
         }

@@ -325,8 +325,23 @@ static bool grow_policies(struct instance *instance, size_t count, ngx_log_t *lo
     return true;
 }
 
+/* Keys that are addresses are written as such. */
+static int set_forms(struct instance *instance, const struct http_weir *http, weir_error *error)
+{
+    struct zone *const *zones = http->zones.elts;
+    for (size_t i = 0; i < http->zones.nelts; i++) {
+        const int result = policies_is_address(&zones[i]->key)
+                               ? weir_set_key_form(instance->w, zones[i]->policy_name, weir_address_form(128), error)
+                               : 0;
+        if (result != 0) {
+            return result;
+        }
+    }
+    return policies_set_forms(&http->file, instance->w, error);
+}
+
 /* Puts the policies of all zones in force, and those of the file. */
-static bool publish(struct instance *instance, const struct policy_file *file, ngx_log_t *log)
+static bool publish(struct instance *instance, const struct http_weir *http, ngx_log_t *log)
 {
     weir_policy *policies = ngx_alloc((instance->policy_count + 1) * sizeof(*policies), log);
     if (policies == NULL) {
@@ -345,9 +360,12 @@ static bool publish(struct instance *instance, const struct policy_file *file, n
         }
     }
     weir_error error;
-    const int result = file->path.len != 0 ? weir_load_policies_with(instance->w, (const char *) file->path.data,
-                                                                     policies, count, &error)
-                                           : weir_set_policies(instance->w, policies, count, &error);
+    const char *path = (const char *) http->file.path.data;
+    int result = set_forms(instance, http, &error);
+    if (result == 0) {
+        result = path != NULL ? weir_load_policies_with(instance->w, path, policies, count, &error)
+                              : weir_set_policies(instance->w, policies, count, &error);
+    }
     if (result != 0) {
         ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: the zones and policies before stay in force: %s", error.message);
     }
@@ -368,7 +386,7 @@ bool instance_set_policies(struct instance *instance, const struct http_weir *ht
     for (size_t i = 0; i < http->file.policies.nelts; i++) {
         know_policy(instance, (const char *) of_file[i].name.data)->of_file = true;
     }
-    const bool done = publish(instance, &http->file, log);
+    const bool done = publish(instance, http, log);
     for (size_t i = 0; i < http->zones.nelts; i++) {
         zones[i]->policy = weir_find_policy(instance->w, zones[i]->policy_name);
     }

@@ -127,7 +127,7 @@ static ngx_int_t postconfiguration(ngx_conf_t *cf)
 {
     struct http_weir *http = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     zone_finish(http);
-    if (!check_finish(http, cf) || !policies_fit_zones(http, cf)) {
+    if (!check_finish(http, cf) || !policies_fit_zones(http, cf) || !policies_read_again(cf, &http->file)) {
         return NGX_ERROR;
     }
     http->core = (const ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx, ngx_core_module);

@@ -2,6 +2,8 @@
 /* See policies.h. */
 #include "policies.h"
 
+#include <string.h>
+
 #include "zone.h"
 
 /* The least table that the library makes: the trial holds no keys. */
@@ -37,8 +39,8 @@ static void add_policy(void *arg, const weir_policy_info *info)
     }
 }
 
-/* Reads the file into a small weir without a thread, which says what is wrong. */
-static bool read_file(ngx_conf_t *cf, struct policy_file *file)
+/* Reads the file into a small weir without a thread, which says what is wrong. NULL: that was said. */
+static weir *try_file(ngx_conf_t *cf, const struct policy_file *file)
 {
     weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = TRIAL_KEYS;
@@ -46,17 +48,84 @@ static bool read_file(ngx_conf_t *cf, struct policy_file *file)
     weir_error error;
     weir *w = NULL;
     int result = weir_open(&options, &w, &error);
-    if (result == 0) {
-        result = weir_load_policies(w, (const char *) file->path.data, &error);
-    }
-    struct listing listing = {&file->policies, cf->pool, false};
+    result = result != 0 ? result : policies_set_forms(file, w, &error);
+    result = result != 0 ? result : weir_load_policies(w, (const char *) file->path.data, &error);
     if (result != 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s", error.message);
-    } else {
-        (void) weir_list_policies(w, add_policy, &listing);
+        weir_close(w);
+        return NULL;
     }
+    return w;
+}
+
+static bool read_file(ngx_conf_t *cf, struct policy_file *file)
+{
+    weir *w = try_file(cf, file);
+    struct listing listing = {&file->policies, cf->pool, false};
+    if (w == NULL) {
+        return false;
+    }
+    (void) weir_list_policies(w, add_policy, &listing);
     weir_close(w);
-    return result == 0 && !listing.failed;
+    return !listing.failed;
+}
+
+/* Whether two names have the same part before the first '/'. */
+static bool one_group(const ngx_str_t *a, const ngx_str_t *b)
+{
+    size_t i = 0;
+    while (i < a->len && i < b->len && a->data[i] == b->data[i] && a->data[i] != '/') {
+        i++;
+    }
+    return (i == a->len || a->data[i] == '/') && (i == b->len || b->data[i] == '/');
+}
+
+/* Whether all checks of a policy and its tiers are of addresses, and there is one. */
+static bool has_addresses(const struct policy_file *file, const struct policy *policy)
+{
+    const struct policy *policies = file->policies.elts;
+    size_t addresses = 0;
+    size_t others = 0;
+    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
+        if (one_group(&policies[i].name, &policy->name)) {
+            addresses += policies[i].addresses;
+            others += policies[i].others;
+        }
+    }
+    return addresses != 0 && others == 0;
+}
+
+bool policies_read_again(ngx_conf_t *cf, struct policy_file *file)
+{
+    const struct policy *policies = file->policies.elts;
+    bool any = false;
+    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
+        any = any || policies[i].addresses != 0;
+    }
+    weir *w = any ? try_file(cf, file) : NULL;
+    weir_close(w);
+    return !any || w != NULL;
+}
+
+int policies_set_forms(const struct policy_file *file, weir *w, weir_error *error)
+{
+    const struct policy *policies = file->policies.elts;
+    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
+        char group[WEIR_MAX_NAME + 1];
+        (void) ngx_cpystrn((u_char *) group, policies[i].name.data, sizeof(group));
+        group[strcspn(group, "/")] = '\0';
+        const int result =
+            has_addresses(file, &policies[i]) ? weir_set_key_form(w, group, weir_address_form(128), error) : 0;
+        if (result != 0) {
+            return result;
+        }
+    }
+    return 0;
+}
+
+bool policies_is_address(const ngx_http_complex_value_t *key)
+{
+    return ngx_strcmp(key->value.data, "$binary_remote_addr") == 0;
 }
 
 /* "keys=N". */

@@ -15,13 +15,17 @@
 /*
  * A policy of the file. A tier is a policy, with a '/' in its name.
  *
- * name   terminated
- * queue  all limits are leaky buckets: requests wait for their turn
- * id     set when the cycle comes into force
+ * name       terminated
+ * queue      all limits are leaky buckets: requests wait for their turn
+ * addresses  checks of this policy whose key is $binary_remote_addr
+ * others     checks whose key is another
+ * id         set when the cycle comes into force
  */
 struct policy {
     ngx_str_t name;
     bool queue;
+    size_t addresses;
+    size_t others;
     weir_policy_id id;
 };
 
@@ -33,6 +37,18 @@ struct policy *policies_find(const struct policy_file *file, const ngx_str_t *na
 
 /* False: a zone has the name of a policy of the file, or there are too many of both; the log says so. */
 bool policies_fit_zones(const struct http_weir *http, ngx_conf_t *cf);
+
+/* When all checks are known: reads the file once more, as entries of addresses are read by the form of the keys. */
+bool policies_read_again(ngx_conf_t *cf, struct policy_file *file);
+
+/*
+ * Where all checks of a policy and its tiers are of $binary_remote_addr, its keys are written as addresses, and entries
+ * may be of networks. By the master, as workers have what it had when they were forked.
+ */
+int policies_set_forms(const struct policy_file *file, weir *w, weir_error *error);
+
+/* The key of a zone or a check that policies_set_forms knows. */
+bool policies_is_address(const ngx_http_complex_value_t *key);
 
 /* Looks up the numbers of all policies. */
 void policies_set_ids(const struct policy_file *file, const weir *w);

@@ -454,8 +454,8 @@ WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t coun
 WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *error);
 
 /*
- * weir_load_policies, with `count` policies of the program beside those of the file: all of them come into force at
- * once, or none. -EINVAL also means that a policy of the program is malformed, or has the name of a policy of the file.
+ * weir_load_policies, with `count` policies of the program beside those of the file: all come into force at once, or
+ * none. A policy of the program that is malformed, or has the name of a policy of the file, is -EINVAL too.
  * Threads: any. Blocks until no check uses the old set. Allocates.
  */
 WEIR_API int weir_load_policies_with(weir *w, const char *yaml_path, const weir_policy *policies, size_t count,

@@ -79,6 +79,27 @@ def test_an_entry_of_the_file_is_in_force():
         assert statuses(nginx, "/?k=partner", 8) == [200] * 6 + [429] * 2
 
 
+def test_keys_that_are_addresses_are_written_as_such():
+    policies = POLICIES.replace('"few:partner": 6', '"few:127.0.0.0/8": 5\n  "many:127.0.0.1": deny')
+    zone = "weir_limit_req_zone $binary_remote_addr zone=slow:1m rate=1r/m;"
+    server = "location / { weir few $binary_remote_addr; } location /both { weir many $binary_remote_addr; } " \
+             "location /z { weir_limit_req zone=slow; } location /s { weir_status json; } location /text { weir many $arg_k; }"
+    with served(server, policies=policies, zones=zone, workers=2) as nginx:
+        assert statuses(nginx, "/", 6) == [200] * 5 + [429]
+        assert statuses(nginx, "/both", 1) == [404], "a policy with other keys too has keys of bytes"
+        assert statuses(nginx, "/z", 2) == [404, 503]
+        nginx.reload()
+        assert statuses(nginx, "/", 1) == [429]
+
+        def offenders():
+            found = json.loads(nginx.get("/s").body)["policies"]
+            return {policy["name"]: [each["key"] for each in policy["offenders"]] for policy in found}
+
+        nginx.until(lambda: offenders()["few"] == ["127.0.0.1"] and offenders()["slow"] == ["127.0.0.1"])
+    good, said = says("weir few $binary_remote_addr;", "weir_policies FILE;", policies=POLICIES)
+    assert not good and re.search('FILE:20:3: policy "few" has no key "partner"', said), said
+
+
 def test_several_policies_take_all_or_nothing():
     with served("weir few $arg_a; weir many $arg_b;") as nginx:
         assert statuses(nginx, "/?a=1&b=1", 5) == [200] * 3 + [429] * 2
