@@ -111,19 +111,26 @@ void joined_leave(struct limiter *limiter, uint32_t index)
     (void) count_joined(limiter);
 }
 
-bool joined_is_dead(const struct limiter *limiter, uint32_t index)
+/* Whether the process of this id and this start time runs no more; `started` 0: the start time is not known. */
+static bool has_ended(pid_t pid, uint64_t started)
 {
-    const struct joined_process *entry = &limiter->joined[index];
-    const pid_t pid = (pid_t) load_acquire(&entry->pid);
-    const uint64_t known = load_relaxed(&entry->started);
     struct process_stat its = {.started = 0};
-    if (pid == 0 || load_acquire(&entry->pid) != pid) {
-        return false; /* the place is free, or has just been taken */
-    }
     if (!read_stat(pid, &its)) {
         return kill(pid, 0) != 0 && errno == ESRCH;
     }
     /* The first thread of a process may have ended while others run: the letter is a Z then, too. */
     const bool ended = (its.state == 'Z' || its.state == 'X') && its.thread_count <= 1;
-    return ended || (known != 0 && its.started != known);
+    return ended || (started != 0 && its.started != started);
+}
+
+bool joined_is_dead(const struct limiter *limiter, uint32_t index)
+{
+    const struct joined_process *entry = &limiter->joined[index];
+    const int32_t pid = load_acquire(&entry->pid);
+    const uint64_t started = load_relaxed(&entry->started);
+    if (pid == 0 || load_acquire(&entry->pid) != pid || !has_ended((pid_t) pid, started)) {
+        return false; /* the place is free, or has just been taken; or the process lives */
+    }
+    /* It may have left before its end, and the place be another's by now. The dead leave no place. */
+    return load_acquire(&entry->pid) == pid && load_relaxed(&entry->started) == started;
 }

@@ -588,6 +588,57 @@ static void test_a_process_is_known_by_its_start_as_well(void **state)
     weir_close(w);
 }
 
+#define LOOKERS 6
+#define LEAVERS (SANITIZED ? 100 : 300)
+
+/* Looks at all places until it is told to end; counts the processes that it takes for dead. */
+static void look_for_dead(const weir *w)
+{
+    while (load_relaxed(&board->go) == 0) {
+        for (uint32_t index = 0; index < w->limiter.max_processes; index++) {
+            (void) add_relaxed(&board->failed_at, joined_is_dead(&w->limiter, index));
+        }
+    }
+}
+
+/* A process that leaves and ends, and its place with it, while another looks whether the process has died. */
+static void test_a_process_that_leaves_is_not_taken_for_dead(void **state)
+{
+    (void) state;
+    weir *w = open_shared(3, NULL);
+    background_stop(w);
+    memset((void *) board, 0, sizeof(*board));
+    pid_t lookers[LOOKERS];
+    for (int i = 0; i < LOOKERS; i++) {
+        lookers[i] = fork();
+        assert_true(lookers[i] >= 0);
+        if (lookers[i] == 0) {
+            (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+            look_for_dead(w);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < LEAVERS; i++) {
+        const pid_t leaver = fork();
+        assert_true(leaver >= 0);
+        if (leaver == 0) {
+            (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+            const int result = weir_join(w, NULL);
+            weir_close(w);
+            _exit(result != 0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(leaver, &status, 0), leaver);
+        assert_int_equal(status, 0);
+    }
+    (void) add_relaxed(&board->go, 1);
+    for (int i = 0; i < LOOKERS; i++) {
+        expect_good(lookers[i]);
+    }
+    assert_int_equal(load_relaxed(&board->failed_at), 0);
+    weir_close(w);
+}
+
 /* What a child that is killed between two calls leaves is repaired by whoever leads. */
 static void test_what_the_killed_leave_is_repaired(void **state)
 {
@@ -705,6 +756,7 @@ int main(void)
         cmocka_unit_test(test_another_process_leads_when_the_leader_leaves),
         cmocka_unit_test(test_another_process_leads_when_the_leader_is_killed),
         cmocka_unit_test(test_a_process_is_known_by_its_start_as_well),
+        cmocka_unit_test(test_a_process_that_leaves_is_not_taken_for_dead),
         cmocka_unit_test(test_what_the_killed_leave_is_repaired),
     };
 #ifdef COMPILER_THREAD_SANITIZER

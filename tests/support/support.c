@@ -135,9 +135,9 @@ uint64_t stalled_denials(const weir *w)
 {
     weir_stats stats;
     weir_get_stats(w, &stats);
-    if (stats.stalled_denied_count != 0) {
-        print_message("# %llu denials while units were held by a thread that did not run\n",
-                      (unsigned long long) stats.stalled_denied_count);
+    if (stats.stalled_denied_count != 0 || stats.untracked_count != 0) {
+        print_message("# %llu denials while units were held by a thread that did not run, %llu without an entry\n",
+                      (unsigned long long) stats.stalled_denied_count, (unsigned long long) stats.untracked_count);
     }
     assert_in_range(stats.stalled_denied_count, 0, STALLED_MOST);
     return stats.stalled_denied_count;
