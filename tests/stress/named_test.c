@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
+#include "base/compiler.h"
 #include "base/numbers.h"
 #include "process/robust_mutex.h"
 #include "support/independent.h"
@@ -429,7 +430,13 @@ int main(void)
         cmocka_unit_test(test_a_waiter_for_a_mutex_needs_no_dead_process_to_wake_it),
         cmocka_unit_test(test_an_opener_finds_the_policies_in_force),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+#ifdef COMPILER_THREAD_SANITIZER
+    /* Its sixteen-byte exchange takes a lock of the process, so it is no exchange between two processes. */
+    const struct CMUnitTest without_exchanges[] = {tests[2], tests[3], tests[5]};
+    const int failed = cmocka_run_group_tests_name("stress/named", without_exchanges, NULL, NULL);
+#else
+    const int failed = cmocka_run_group_tests_name("stress/named", tests, NULL, NULL);
+#endif
     (void) weir_unlink(name);
     return failed;
 }
