@@ -163,7 +163,7 @@ static ngx_str_t request_field(const ngx_http_request_t *r, const char *name)
     for (const ngx_list_part_t *part = &r->headers_in.headers.part; part != NULL; part = part->next) {
         const ngx_table_elt_t *fields = part->elts;
         for (ngx_uint_t i = 0; i < part->nelts; i++) {
-            if (fields[i].key.len == length && ngx_strcmp(fields[i].lowcase_key, name) == 0) {
+            if (fields[i].key.len == length && ngx_strncmp(fields[i].lowcase_key, name, length) == 0) {
                 return fields[i].value;
             }
         }
