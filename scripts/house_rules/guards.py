@@ -11,7 +11,7 @@ import subprocess
 from .tree import Finding, rule
 
 NEAR_TOP = 60
-TESTS = ("tests/*_test.c", "tests/*_test.py", "tests/*.pml")
+TESTS = ("tests/*_test.c", "tests/*_test.cpp", "tests/*_test.py", "tests/*.pml")
 
 
 def tests(tree):

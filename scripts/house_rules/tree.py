@@ -93,7 +93,7 @@ class Source:
         self.name = os.path.basename(path)
         self.stem, self.extension = os.path.splitext(self.name)
         self.folder = os.path.dirname(path)
-        self.is_header = self.extension == ".h"
+        self.is_header = self.extension in (".h", ".hpp")
 
     @functools.cached_property
     def _stripped(self):
@@ -272,7 +272,7 @@ class Tree:
         """C files under folders: of the library where none are named."""
         folders = folders or ("src", "include")
         return [self.source(path) for path in self.files
-                if path.endswith((".c", ".h", ".cpp")) and path.split("/")[0] in folders]
+                if path.endswith((".c", ".h", ".cpp", ".hpp")) and path.split("/")[0] in folders]
 
     @functools.cached_property
     def definitions(self):
