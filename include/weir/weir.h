@@ -36,7 +36,8 @@
  *   weir_close                               nothing
  *
  * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a sentence a person
- * can act on. The library never exits, aborts, prints or takes a signal.
+ * can act on. The library never exits, aborts, prints or takes a signal. The functions of the host that the library
+ * calls must not throw exceptions of C++.
  *
  * These structs get new fields at their end: weir_options, weir_stats, weir_policy_info and weir_override. All other
  * structs keep their size for as long as the library's soname stays (docs/decisions/013-abi.md).
@@ -61,8 +62,9 @@
 extern "C" {
 #endif
 
+/* nothrow: a caller in C++ has no code for exceptions of a call. */
 #if defined(__GNUC__)
-#define WEIR_API __attribute__((visibility("default")))
+#define WEIR_API __attribute__((visibility("default"), nothrow))
 #else
 #define WEIR_API
 #endif

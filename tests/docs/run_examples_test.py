@@ -5,9 +5,9 @@ Every example runs, by itself and without complaint: run_examples_test.py PROGRA
 
 Guards: docs/examples/charge.c, docs/examples/check_all.c, docs/examples/cost.c, docs/examples/deny.c,
 docs/examples/embed.c, docs/examples/epoll_loop.c, docs/examples/headers.c, docs/examples/host_loop.c,
-docs/examples/http_server.c, docs/examples/libevent_loop.c, docs/examples/libuv_loop.c, docs/examples/login.c,
-docs/examples/offenders.c, docs/examples/peek_reset.c, docs/examples/prefork.c, docs/examples/quota.c,
-docs/examples/reload.c, docs/examples/reserve.c, docs/examples/shadow.c, docs/examples/tiers.c,
+docs/examples/http_server.c, docs/examples/libevent_loop.c, docs/examples/libuv_loop.c, docs/examples/limiter.cpp,
+docs/examples/login.c, docs/examples/offenders.c, docs/examples/peek_reset.c, docs/examples/prefork.c,
+docs/examples/quota.c, docs/examples/reload.c, docs/examples/reserve.c, docs/examples/shadow.c, docs/examples/tiers.c,
 docs/examples/udp_server.c
 """
 import http.client

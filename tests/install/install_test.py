@@ -5,7 +5,8 @@ Installing as README and docs/embedding.md say: install_test.py SOURCE_DIRECTORY
 
 README's lines install below /usr/local: here, in a mount namespace in which /usr/local and /etc are copies.
 
-Guards: src/meson.build, README.md, docs/embedding.md
+Guards: meson.build, src/meson.build, cmake/weirConfig.cmake.in, cmake/weirConfigVersion.cmake.in, README.md,
+docs/embedding.md
 """
 import os
 import pathlib
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import cmake
 import tap
 from tap import Failed, Skipped, run
 
@@ -111,7 +113,7 @@ def main():
             if run(place / "static").count("served") < 20:
                 raise Failed("the program with the static library does not serve")
 
-        tap.main([recipe, own_prefix, metadata])
+        tap.main([recipe, own_prefix, metadata, *cmake.checks(prefix, tree, source, environment)])
 
 
 if __name__ == "__main__":

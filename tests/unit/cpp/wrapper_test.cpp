@@ -39,6 +39,11 @@ void expect(bool good, const char *what, int line)
 
 #define EXPECT(condition) expect(static_cast<bool>(condition), #condition, __LINE__)
 
+[[maybe_unused]] void did_not_throw(int line)
+{
+    expect(false, "the call before this line throws", line);
+}
+
 /* Time that moves when a test says so, and only in limiter::poll. */
 struct virtual_time {
     std::chrono::nanoseconds now = 1000s;
@@ -153,7 +158,7 @@ void exceptions()
     how.max_threads = 1000000;
     try {
         static_cast<void>(weirpp::limiter::open(how));
-        EXPECT(!"it did not throw");
+        did_not_throw(__LINE__);
     } catch (const std::exception &problem) {
         EXPECT(std::strstr(problem.what(), "max_threads is 1000000") != nullptr);
     }
@@ -174,7 +179,7 @@ void exceptions()
     for (const auto &call : wrong) {
         try {
             call();
-            EXPECT(!"it did not throw");
+            did_not_throw(__LINE__);
         } catch (const weirpp::error &problem) {
             EXPECT(problem && problem.what()[0] != '\0' && problem.code());
         }
@@ -191,7 +196,7 @@ void exceptions()
             calls++;
             throw std::runtime_error("enough");
         });
-        EXPECT(!"it did not throw");
+        did_not_throw(__LINE__);
     } catch (const std::runtime_error &) {
         EXPECT(calls == 1);
     }
