@@ -4,14 +4,15 @@ import re
 import shutil
 import subprocess
 
-from tap import Failed, Skipped, run
+from tap import Failed, Skipped, fenced, run
 
-HOST = """\
+# Around the lines of docs/embedding.md, for a program called server.
+BEFORE = """\
 cmake_minimum_required(VERSION 3.16)
 project(host LANGUAGES C CXX)
-find_package(weir 0.1 REQUIRED)
-add_executable(shared embed.c)
-target_link_libraries(shared PRIVATE weir::weir)
+add_executable(server embed.c)
+"""
+AFTER = """\
 add_executable(static embed.c)
 target_link_libraries(static PRIVATE weir::weir_static)
 add_executable(wrapper limiter.cpp)
@@ -63,12 +64,12 @@ def checks(prefix, tree, source, environment):
                 raise Failed(f"{file} names an absolute path")
         host = place / "host"
         host.mkdir()
-        (host / "CMakeLists.txt").write_text(HOST)
+        (host / "CMakeLists.txt").write_text(BEFORE + fenced(source / "docs/embedding.md", "cmake") + AFTER)
         for example in ("embed.c", "limiter.cpp"):
             shutil.copy(source / "docs/examples" / example, host)
         run(*configure("host"), env=environment)
         run("cmake", "--build", place / "host-build", env=environment)
-        for program, links in {"shared": True, "wrapper": True, "static": False}.items():
+        for program, links in {"server": True, "wrapper": True, "static": False}.items():
             libraries = run("ldd", place / "host-build" / program, env=environment)
             if (f"{staged}{prefix}/{libdir}/libweir.so.0" in libraries) != links or ("libweir" in libraries) != links:
                 raise Failed(f"{program}: {libraries}")

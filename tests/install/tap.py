@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of building and installing share: running programs, and TAP."""
+"""What the tests of building and installing share: running programs, blocks of code of pages, and TAP."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,14 @@ def run(*command, **options):
     if done.returncode != 0:
         raise Failed(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}")
     return done.stdout
+
+
+def fenced(page, language):
+    """The first block of code in a language on a page of documentation."""
+    block = re.search(rf"^```{language}\n(.*?)^```$", pathlib.Path(page).read_text(), re.M | re.S)
+    if block is None:
+        raise Failed(f"there is no block of {language} in {page}")
+    return block.group(1)
 
 
 def copy_source(source, destination):

@@ -24,8 +24,8 @@ SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platfor
 RECORD = '#!/bin/sh\necho "$(basename "$0") $*" >>"$RECORD_PATH"\n'
 SUDO = '#!/bin/sh\n[ "$1" != -n ] || shift\nexec "$@"\n'
 RECORDED = ("apt-get", "apt-cache", "dpkg-query", "meson", "ninja", "clang", "clang-format", "cppcheck", "gnuplot", "pip")
-HEAVY = {"clang", "clang-tidy", "cppcheck", "spin", "valgrind", "libcmocka-dev", "libbenchmark-dev", "g++", "python3-pip",
-         "mmdebstrap"}
+HEAVY = {"clang", "clang-tidy", "cppcheck", "cmake", "spin", "valgrind", "libcmocka-dev", "libbenchmark-dev", "g++",
+         "python3-pip", "mmdebstrap"}
 
 
 def call(*words, record_python=False):
