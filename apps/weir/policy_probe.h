@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A policy file, or standard input, as the library reads it. */
+#ifndef WEIR_POLICY_PROBE_H
+#define WEIR_POLICY_PROBE_H
+
+#include <weir/weir.h>
+
+#define STANDARD_INPUT "-"
+
+/* Where an error is in its file; 0: at no line. */
+struct probe_place {
+    unsigned line, column;
+};
+
+/*
+ * Opens a weir of its own, which counts nothing, and loads the file into it. The caller closes *out. An error is the
+ * library's: its code, and "FILE:LINE:COLUMN: sentence". The caller closes *out (NULL) after an error, too.
+ */
+int policy_probe_load(const char *path, weir **out, weir_error *error);
+
+/* What the sentences about a file name it by. */
+const char *policy_probe_name(const char *path);
+
+/* Whether the file is malformed. False: it could not be read. `code` is that of policy_probe_load. */
+bool policy_probe_is_bad(int code);
+
+/* The sentence of an error without its place, and that place. */
+const char *policy_probe_sentence(const char *path, const char *message, struct probe_place *place);
+
+#endif
