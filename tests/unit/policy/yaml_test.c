@@ -49,12 +49,25 @@ static int remove_directory(void **state)
     return 0;
 }
 
-static void write_bytes(const char *bytes, size_t size)
+static void write_file(const char *file_path, const char *bytes, size_t size)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(file_path, "w");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     assert_int_equal(fclose(file), 0);
+}
+
+/* Each text is kept as a file of its own where WEIR_TEST_YAML_FILES names a directory: for schema_test.py. */
+static void write_bytes(const char *bytes, size_t size)
+{
+    static unsigned count;
+    const char *kept = getenv("WEIR_TEST_YAML_FILES");
+    write_file(path, bytes, size);
+    if (kept != NULL) {
+        char copy[400];
+        (void) snprintf(copy, sizeof(copy), "%s/%03u.yaml", kept, count++);
+        write_file(copy, bytes, size);
+    }
 }
 
 static int load(struct policy_file **out, weir_error *error)
