@@ -5,9 +5,10 @@ Installing as README and docs/embedding.md say: install_test.py SOURCE_DIRECTORY
 
 README's lines install below /usr/local: here, in a mount namespace in which /usr/local and /etc are copies.
 
-Guards: meson.build, src/meson.build, cmake/weirConfig.cmake.in, cmake/weirConfigVersion.cmake.in, README.md,
-docs/embedding.md
+Guards: meson.build, src/meson.build, apps/weir/meson.build, cmake/weirConfig.cmake.in,
+cmake/weirConfigVersion.cmake.in, README.md, docs/embedding.md
 """
+import json
 import os
 import pathlib
 import re
@@ -113,7 +114,20 @@ def main():
             if run(place / "static").count("served") < 20:
                 raise Failed("the program with the static library does not serve")
 
-        tap.main([recipe, own_prefix, metadata, *cmake.checks(prefix, tree, source, environment)])
+        def command():
+            """the weir command is installed with manual pages, completions and the schema of policy files"""
+            share = prefix / "share"
+            names = [path.name for path in sorted((source / "apps/weir/man").glob("*.1"))]
+            wanted = [f"man/man1/{name}" for name in names]
+            wanted += ["bash-completion/completions/weir", "zsh/site-functions/_weir", "fish/vendor_completions.d/weir.fish",
+                       "weir/policies.schema.json"]
+            missing = [path for path in wanted if not (share / path).is_file()]
+            if missing or len(names) < 2:
+                raise Failed(f"not installed: {missing}; there are {names}")
+            json.loads((share / "weir/policies.schema.json").read_text())
+            run(prefix / "bin" / "weir", "check", source / "tests/fuzz/corpus/yaml/quotas.yaml", env=environment)
+
+        tap.main([recipe, own_prefix, metadata, command, *cmake.checks(prefix, tree, source, environment)])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import traceback
 
 # What runs programs of another processor; meson says it where there is one.
 WRAPPER = shlex.split(os.environ.get("MESON_EXE_WRAPPER", ""))
-WEIR = [*WRAPPER, sys.argv[1]]
+WEIR = [*WRAPPER, os.path.abspath(sys.argv[1])]
 DIRECTORY = tempfile.TemporaryDirectory(prefix="weir-command-")
 PLACE = pathlib.Path(DIRECTORY.name)
 

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# Completion of weir in bash.
+
+# The options of a subcommand; those that take a value end in "=".
+_weir_options() {
+    case $1 in
+    check) echo "--color= --help --json --quiet" ;;
+    esac
+}
+
+_weir() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "check help --help --version" -- "$word"))
+        return
+    fi
+    # bash takes "=" for a word of its own.
+    if [ "$before" = "=" ]; then
+        before=${COMP_WORDS[COMP_CWORD - 2]}
+    elif [ "$word" = "=" ]; then
+        word=
+    fi
+    case $subcommand/$before in
+    help/*)
+        COMPREPLY=($(compgen -W "check" -- "$word"))
+        return
+        ;;
+    */--color)
+        COMPREPLY=($(compgen -W "auto always never" -- "$word"))
+        return
+        ;;
+    esac
+    case $word in
+    -*)
+        COMPREPLY=($(compgen -W "$(_weir_options "$subcommand")" -- "$word"))
+        case ${COMPREPLY[*]} in
+        *=) compopt -o nospace 2>/dev/null ;;
+        esac
+        ;;
+    *)
+        compopt -o filenames 2>/dev/null
+        local file
+        while IFS= read -r file; do COMPREPLY+=("$file"); done < <(compgen -f -- "$word")
+        ;;
+    esac
+}
+
+complete -F _weir weir

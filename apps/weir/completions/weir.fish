@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# Completion of weir in fish.
+
+complete -c weir -f
+complete -c weir -n __fish_use_subcommand -a check -d 'Whether policy files are good, and what they admit'
+complete -c weir -n __fish_use_subcommand -a help -d 'What a subcommand does'
+complete -c weir -n __fish_use_subcommand -s h -l help -d 'The subcommands'
+complete -c weir -n __fish_use_subcommand -l version -d 'The versions of program and library'
+complete -c weir -n '__fish_seen_subcommand_from help' -a check
+
+# Every subcommand
+complete -c weir -n '__fish_seen_subcommand_from check' -s h -l help -d 'A short help'
+complete -c weir -n '__fish_seen_subcommand_from check' -l json -d 'One line of JSON'
+complete -c weir -n '__fish_seen_subcommand_from check' -l color -x -a 'auto always never' -d Colours
+
+complete -c weir -n '__fish_seen_subcommand_from check' -F
+complete -c weir -n '__fish_seen_subcommand_from check' -s q -l quiet -d 'Nothing but what is wrong'
