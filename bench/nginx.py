@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """
-What a request costs nginx with weir_limit_req, with its own limit_req, and without a limit.
+What a request costs nginx with weir_limit_req, with its own limit_req, without a limit, and with a Redis that is asked
+for each request.
 
   bench/nginx.py BUILD_DIRECTORY [--seconds N] [--rounds N] [--workers N]
 
 The build is one of release. wrk asks for a picture of 43 bytes on 64 connections that are kept alive. All nginx run, and
 one at a time is asked, each for a second or so, in turn, round after round. A row has the medians over the rounds:
 requests a second, and processor time of all workers for one request, threads of the module included. Ratios are of each
-round, so that what slows all of them down for a while does not count.
+round, so that what slows all of them down for a while does not count. Latencies are of wrk, with its 64 connections.
+
+The Redis is of this machine, on a unix socket. With weir_redis nginx exchanges counts with it five times a second. In
+the other case Lua asks it: one script, one round trip and a connection that is kept, as a limiter in Lua at its best.
+That case is left out where nginx's Lua module is not installed (libnginx-mod-http-lua, lua-resty-core).
 """
 import argparse
 import contextlib
@@ -31,22 +36,42 @@ CASES = {
     "none": ("", ""),
     "limit_req, one key": ("limit_req", "$server_port"),
     "weir, one key": ("weir_limit_req", "$server_port"),
+    "weir with Redis, one key": ("weir_limit_req", "fleet"),
     "limit_req, a key a connection": ("limit_req", "$connection"),
     "weir, a key a connection": ("weir_limit_req", "$connection"),
     "limit_req, refused": ("limit_req", "refused"),
     "weir, refused": ("weir_limit_req", "refused"),
+    "Lua asks Redis, one key": ("lua", ""),
 }
+LUA_MODULES = [pathlib.Path("/usr/lib/nginx/modules") / name for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
+# A window of a second, as scripts for Redis count.
+LUA = """
+access_by_lua_block {
+    local socket = ngx.socket.tcp()
+    if not socket:connect("unix:SOCKET") then return end
+    local script = "local n = redis.call('INCR', KEYS[1]) if n == 1 then redis.call('EXPIRE', KEYS[1], 1) end return n"
+    local key = "bench:" .. ngx.var.server_port
+    socket:send("*4\\r\\n$4\\r\\nEVAL\\r\\n$" .. #script .. "\\r\\n" .. script .. "\\r\\n$1\\r\\n1\\r\\n$" .. #key .. "\\r\\n" .. key .. "\\r\\n")
+    local line = socket:receive("*l")
+    socket:setkeepalive(60000, 64)
+    if line and tonumber(line:sub(2)) > 1000000 then return ngx.exit(503) end
+}
+"""
 
 
-def configuration(directive, key):
-    if not directive:
-        zone = limit = ""
-    elif key == "refused":
+def configuration(directive, key, redis):
+    zone = limit = ""
+    if key == "refused":
         zone, limit = f"{directive}_zone $server_port zone=bench:10m rate=1r/m;", f"{directive} zone=bench;"
-    else:
+    elif key == "fleet":
+        zone = f"weir_redis unix://{redis};" + ZONE.format(directive, "$server_port")
+        limit = LIMIT.format(directive)
+    elif directive == "lua":
+        limit = LUA.replace("SOCKET", str(redis))
+    elif directive:
         zone, limit = ZONE.format(directive, key), LIMIT.format(directive)
-    return f"{zone} keepalive_requests 100000000; server {{ listen 127.0.0.1:{{port}}; {limit} empty_gif; }}".replace(
-        "empty_gif;", "location / { empty_gif; }")
+    return (f"{zone} keepalive_requests 100000000; server {{ listen 127.0.0.1:{{port}}; {limit} "
+            "location / { empty_gif; } }")
 
 
 def processor_seconds(pids):
@@ -58,13 +83,15 @@ def processor_seconds(pids):
 
 
 def measure(nginx, seconds):
-    """Requests a second, and microseconds of the workers for each."""
+    """Requests a second, microseconds of the workers for each, and microseconds until 99% of the answers."""
     pids = nginx.worker_pids()
     before = processor_seconds(pids)
-    out = subprocess.run(["wrk", "-t", "1", "-c", "64", "-d", str(seconds), f"http://127.0.0.1:{nginx.port}/"],
+    out = subprocess.run(["wrk", "--latency", "-t", "1", "-c", "64", "-d", str(seconds), f"http://127.0.0.1:{nginx.port}/"],
                          capture_output=True, text=True, check=True).stdout
     count, span = re.search(r"(\d+) requests in ([\d.]+)s", out).groups()
-    return int(count) / float(span), (processor_seconds(pids) - before) / int(count) * 1e6
+    late, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", out).groups()
+    return (int(count) / float(span), (processor_seconds(pids) - before) / int(count) * 1e6,
+            float(late) * {"us": 1, "ms": 1e3, "s": 1e6}[unit])
 
 
 def main():
@@ -78,20 +105,29 @@ def main():
         sys.exit("bench/nginx.py needs nginx and wrk: scripts/setup test installs them")
     rounds = []
     with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(nginx_demo.Nginx(options.build, configuration(*case), workers=options.workers,
-                                                              level="crit")) for name, case in CASES.items()}
+        demo = nginx_demo.gateway_demo.Demo(options.build)
+        stack.callback(demo.close)
+        redis = nginx_demo.gateway_demo.Redis(demo)
+        redis.start()
+        has_lua = all(path.exists() for path in LUA_MODULES)
+        servers = {}
+        for name, case in CASES.items():
+            if case[0] != "lua" or has_lua:
+                main = "".join(f"load_module {path};" for path in LUA_MODULES) if case[0] == "lua" else ""
+                servers[name] = stack.enter_context(nginx_demo.Nginx(options.build, configuration(*case, redis.path), main=main,
+                                                                     workers=options.workers, level="crit"))
         for number in range(options.rounds):
-            names = list(CASES)
+            names = list(servers)
             shift = number % len(names)  # another one begins each round
             rounds.append({name: measure(servers[name], options.seconds) for name in names[shift:] + names[:shift]})
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    print(f"{'':32} {'requests/s':>11} {'us/request':>11} {'of none':>8} {'of limit_req':>13}")
-    for name in CASES:
-        rate, used = (statistics.median(r[name][i] for r in rounds) for i in (0, 1))
+    print(f"{'':32} {'requests/s':>11} {'us/request':>11} {'99% us':>8} {'of none':>8} {'of limit_req':>13}")
+    for name in servers:
+        rate, used, late = (statistics.median(r[name][i] for r in rounds) for i in (0, 1, 2))
         of_none = statistics.median(r["none"][1] / r[name][1] for r in rounds)
-        twin = name.replace("weir", "limit_req")
+        twin = name.replace("weir", "limit_req").replace(" with Redis", "")
         of_twin = statistics.median(r[twin][1] / r[name][1] for r in rounds) if twin != name else None
-        print(f"{name:32} {rate:11.0f} {used:11.2f} {of_none:8.3f}" + (f" {of_twin:13.3f}" if of_twin else ""))
+        print(f"{name:32} {rate:11.0f} {used:11.2f} {late:8.0f} {of_none:8.3f}" + (f" {of_twin:13.3f}" if of_twin else ""))
     print("\nof none, of limit_req: the processor time of that one, divided by this one's.")
 
 
