@@ -20,7 +20,8 @@
  * A call that can fail has two forms. `f(arguments)` throws weirpp::error. `f(arguments, error)` returns false, or an
  * empty object, and fills in `error`; it throws nothing. limiter::reset, limiter::sync and limiter::unlink return a
  * std::error_code, as their failures are ordinary answers. Functions that return a std::string or a std::vector may
- * throw std::bad_alloc. With -fno-exceptions the forms that throw are not declared.
+ * throw std::bad_alloc. With -fno-exceptions the forms that throw are not declared. All files of a program that include
+ * this header are compiled alike, with or without exceptions.
  *
  * Times are std::chrono durations; `never` stands for UINT64_MAX of weir.h. Counts are units of cost, as in weir.h.
  */
@@ -427,11 +428,12 @@ inline std::uint64_t count_of(std::chrono::nanoseconds time) noexcept
     return time.count() > 0 ? static_cast<std::uint64_t>(time.count()) : 0;
 }
 
-/* A number that the field cannot hold becomes the greatest one, which the library refuses with a sentence. */
+/* A number that the field cannot hold, or a negative one, becomes the greatest: the library refuses that by a sentence.
+ */
 template <class Rep> std::uint32_t field_of(Rep count) noexcept
 {
-    return count >= 0 && static_cast<std::uint64_t>(count) < UINT32_MAX ? static_cast<std::uint32_t>(count)
-                                                                        : UINT32_MAX;
+    const auto number = static_cast<std::uint64_t>(count);
+    return number < UINT32_MAX ? static_cast<std::uint32_t>(number) : UINT32_MAX;
 }
 
 inline const char *text_or_null(const std::string &text) noexcept

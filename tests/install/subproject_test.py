@@ -67,6 +67,8 @@ def main():
             foreign = [name for name in programs if name not in ("host", "server", "wrapper") and "libweir.so" not in name]
             if tests != ["own"] or foreign or "host" not in programs:
                 raise Failed(f"tests: {tests}\nprograms: {programs}")
+            if list(build.glob("**/libweir-loopback.a")):
+                raise Failed("the fleet for tests is built")
 
         def installs():
             """an installation of the project has the library, its headers, and what finds them"""

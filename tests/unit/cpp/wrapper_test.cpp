@@ -126,6 +126,8 @@ void values_of_errors()
     how.max_keys = 0;
     how.sync_interval = -5ms;
     EXPECT(!weirpp::limiter::open(how, why) && std::strstr(why.what(), "sync_interval_ms") != nullptr);
+    how.sync_interval = std::chrono::milliseconds((std::int64_t(1) << 32) + 50); /* 50 in 32 bits */
+    EXPECT(!weirpp::limiter::open(how, why));
     how.sync_interval = 0ms;
     how.fleet_secret = std::string("0123456789abcdef\0and more", 25);
     EXPECT(!weirpp::limiter::open(how, why) && why.code() == std::errc::invalid_argument);
@@ -393,14 +395,24 @@ void handles()
     EXPECT(limiter.get_stats().thread_count == 1);
     owned.detach();
 
-    weirpp::limiter moved = std::move(limiter);
-    EXPECT(moved && !limiter && limiter.get() == nullptr); // NOLINT(bugprone-use-after-move): it is empty
-    limiter.close();
-    limiter = std::move(moved);
+    {
+        weirpp::limiter moved = std::move(limiter);
+        EXPECT(moved && !limiter && limiter.get() == nullptr); // NOLINT(bugprone-use-after-move): it is empty
+        limiter.close();
+        limiter = std::move(moved);
+    }
     move_on(limiter, time, 2h); /* the clock went with it */
     EXPECT(limiter.attach().check(key));
     limiter.close();
     EXPECT(!limiter);
+    weirpp::limiter two = open_with(time, ten);
+    weirpp::handle one_of_two = two.attach(), other_of_two = two.attach();
+    EXPECT(two.get_stats().thread_count == 2);
+    one_of_two = std::move(other_of_two);
+    EXPECT(two.get_stats().thread_count == 1);
+    one_of_two.detach();
+    two = open_with(time, ten); /* closes the one before */
+    EXPECT(two);
     weirpp::limiter adopted(open_with(time, ten));
     EXPECT(::weir_find_policy(adopted.get(), "ten") == adopted.find_policy("ten"));
 }
@@ -561,6 +573,9 @@ void processes()
     int status = -1;
     EXPECT(child > 0 && waitpid(child, &status, 0) == child && status == 0);
     EXPECT(!limiter.attach().check(key));
+    weirpp::limiter again = open_limiter(how);
+    EXPECT(limiter.get_stats().process_count == 2);
+    again = weirpp::limiter(); /* closes what was there */
     EXPECT(limiter.get_stats().process_count == 1);
     EXPECT(!weirpp::limiter::unlink(how.shared_name));
     EXPECT(weirpp::limiter::unlink(how.shared_name) == std::errc::no_such_file_or_directory);
