@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/plain.h"
 #include "command.h"
 #include "policy_probe.h"
@@ -109,28 +110,35 @@ static void tell_fault(struct output *out, const char *path, const weir_error *e
     output_close(out, '}');
 }
 
+/* Loads a file and copies its policies. `error` has a sentence where the result is not 0. */
+static int load_file(const char *path, weir *w, struct listed_policies *policies, weir_error *error)
+{
+    const int result = policy_probe_load(w, path, error);
+    if (result == 0 && !listed_policies_take(policies, w)) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    return result;
+}
+
 /* Returns the exit code of this file. */
 static int check_file(struct output *out, const char *path)
 {
     weir *w;
     weir_error error;
     struct listed_policies policies = {NULL, 0, 0};
-    int result = policy_probe_load(path, &w, &error);
-    if (result == 0 && !listed_policies_take(&policies, w)) {
-        (void) snprintf(error.message, sizeof(error.message), "%s", "out of memory");
-        result = -ENOMEM;
-    }
+    int code;
+    const bool opened = policy_probe_open(NULL, &w, &error) == 0;
+    const int result = opened ? load_file(path, w, &policies, &error) : -ENOMEM;
     if (result == 0) {
         tell_good(out, policy_probe_name(path), w, &policies);
+        code = CODE_GOOD;
     } else {
         tell_fault(out, path, &error);
+        code = policy_probe_is_bad(result) ? CODE_BAD : CODE_UNASKED;
     }
     listed_policies_free(&policies);
     weir_close(w);
-    if (result == 0) {
-        return CODE_GOOD;
-    }
-    return policy_probe_is_bad(result) ? CODE_BAD : CODE_UNASKED;
+    return code;
 }
 
 static void tell_tally(struct output *out, const struct tally *tally)

@@ -25,5 +25,6 @@ struct command {
 };
 
 extern const struct command check_command;
+extern const struct command override_command;
 
 #endif

@@ -88,7 +88,8 @@ void output_styled(struct output *out, enum style style, const char *text)
 {
     char plain[PLAIN_SIZE];
     (void) plain_line(plain, sizeof(plain), text);
-    output_text(out, "%s%s%s", out->colour ? style_code(style) : "", plain, out->colour ? "\033[0m" : "");
+    const bool coloured = out->colour && style != STYLE_PLAIN;
+    output_text(out, "%s%s%s", coloured ? style_code(style) : "", plain, coloured ? "\033[0m" : "");
 }
 
 void output_fault(struct output *out, const char *text)
@@ -98,6 +99,13 @@ void output_fault(struct output *out, const char *text)
     note_error(out, fflush(stdout) == 0);
     (void) fprintf(stderr, "%s%s%s\n", out->error_colour ? style_code(STYLE_BAD) : "", plain,
                    out->error_colour ? "\033[0m" : "");
+}
+
+void output_fault_of(struct output *out, const char *name, const char *text)
+{
+    char sentence[PLAIN_SIZE];
+    (void) snprintf(sentence, sizeof(sentence), "%s: %s", name, text);
+    output_fault(out, sentence);
 }
 
 /* A string of JSON. Bytes that are no UTF-8 are written as \xNN. */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum style { STYLE_NAME, STYLE_GOOD, STYLE_BAD };
+enum style { STYLE_PLAIN, STYLE_NAME, STYLE_GOOD, STYLE_BAD };
 
 struct output {
     bool json, quiet;
@@ -35,6 +35,8 @@ void output_styled(struct output *out, enum style style, const char *text);
 
 /* A sentence on standard error, behind what is on standard output so far. The text is made plain. */
 void output_fault(struct output *out, const char *text);
+/* "NAME: sentence" */
+void output_fault_of(struct output *out, const char *name, const char *text);
 
 /* JSON; nothing without --json. `key` is NULL within a list. */
 void output_open(struct output *out, const char *key, char bracket);

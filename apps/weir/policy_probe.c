@@ -79,21 +79,20 @@ static int load_input(weir *w, weir_error *error)
     return result;
 }
 
-int policy_probe_load(const char *path, weir **out, weir_error *error)
+int policy_probe_open(const char *prefix, weir **out, weir_error *error)
 {
     weir_options options = WEIR_OPTIONS_INIT;
     options.no_thread = true;
     options.max_keys = KEYS_LEAST;
     options.max_threads = 1;
+    options.prefix = prefix;
     *out = NULL;
-    int result = weir_open(&options, out, error);
-    if (result == -EINVAL) {
-        result = -EIO; /* no fault of the file */
-    }
-    if (result == 0) {
-        result = strcmp(path, STANDARD_INPUT) == 0 ? load_input(*out, error) : weir_load_policies(*out, path, error);
-    }
-    return result;
+    return weir_open(&options, out, error);
+}
+
+int policy_probe_load(weir *w, const char *path, weir_error *error)
+{
+    return strcmp(path, STANDARD_INPUT) == 0 ? load_input(w, error) : weir_load_policies(w, path, error);
 }
 
 bool policy_probe_is_bad(int code)

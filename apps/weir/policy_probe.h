@@ -13,10 +13,13 @@ struct probe_place {
 };
 
 /*
- * Opens a weir of its own, which counts nothing, and loads the file into it. The caller closes *out. An error is the
- * library's: its code, and "FILE:LINE:COLUMN: sentence". The caller closes *out (NULL) after an error, too.
+ * Opens a weir that counts nothing and knows no Redis. The caller closes *out, after an error too. `prefix` is that of
+ * the keys in Redis, or NULL. -EINVAL: the prefix is malformed.
  */
-int policy_probe_load(const char *path, weir **out, weir_error *error);
+int policy_probe_open(const char *prefix, weir **out, weir_error *error);
+
+/* Loads the file. An error is the library's: its code, and "FILE:LINE:COLUMN: sentence". */
+int policy_probe_load(weir *w, const char *path, weir_error *error);
 
 /* What the sentences about a file name it by. */
 const char *policy_probe_name(const char *path);

@@ -90,3 +90,10 @@ void tell_override(struct output *out, const weir_policy *policy, const char *na
     output_string(out, "words", words.text);
     output_close(out, '}');
 }
+
+void tell_override_words(struct output *out, const weir_policy *policy, const char *value)
+{
+    struct sentence words = {.length = 0};
+    describe_override(&words, policy->limits, policy->limit_count, value);
+    output_text(out, " %s", words.text);
+}

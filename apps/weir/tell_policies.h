@@ -12,4 +12,7 @@ void tell_policies(struct output *out, const struct listed_policies *list);
 /* The words of an override; `policy` is the override's. */
 void tell_override(struct output *out, const weir_policy *policy, const char *name, const char *value);
 
+/* The words of an override alone, behind its name: " is never limited". No JSON. */
+void tell_override_words(struct output *out, const weir_policy *policy, const char *value);
+
 #endif

@@ -5,8 +5,8 @@ The weir command's manual pages and completions: command_extras_test.py WEIR_PRO
 
 The help of each subcommand is the measure: pages and completions have its options and exit codes, and no others.
 
-Guards: apps/weir/man/weir.1, apps/weir/man/weir-check.1, apps/weir/completions/weir.bash, apps/weir/completions/_weir,
-apps/weir/completions/weir.fish
+Guards: apps/weir/man/weir.1, apps/weir/man/weir-check.1, apps/weir/man/weir-override.1,
+apps/weir/completions/weir.bash, apps/weir/completions/_weir, apps/weir/completions/weir.fish
 """
 import os
 import pathlib
@@ -116,6 +116,15 @@ def bash():
         expect(bash_completes(name, "--color", "n"), ["never"], f"weir {name} --color n")
 
 
+    actions = re.findall(r"weir override (\w+) \[", help_of("override"))
+    expect(bash_completes("override", ""), actions, "weir override")
+    with tempfile.TemporaryDirectory(prefix="weir-completion-") as name:
+        (pathlib.Path(name) / "gateway.yaml").touch()
+        expect(bash_completes("override", "--policies", "=", "gate", cwd=name), ["gateway.yaml"], "weir override --policies=gate")
+        expect(bash_completes("override", "rm", "", cwd=name), [], "weir override rm")
+        expect(bash_completes("override", "--redis", "=", cwd=name), [], "weir override --redis=")
+
+
 def fish_completes(words, **more):
     lines = run("fish", "--no-config", "-c", f'source {COMPLETIONS}/weir.fish; complete -C "{words}"', **more)
     return [line.split("\t")[0] for line in lines.splitlines()]
@@ -131,6 +140,9 @@ def fish():
         expect(fish_completes("weir --", **own), ["--help", "--version"], "weir --")
         expect(fish_completes("weir help ", **own), subcommands(), "weir help")
         expect(fish_completes("weir check gate", **own), ["gateway.yaml"], "weir check gate")
+        expect(fish_completes("weir override ", **own), ["list", "rm", "set"], "weir override")
+        expect(fish_completes("weir override rm ", **own), [], "weir override rm")
+        expect(fish_completes("weir override --policies gate", **own), ["gateway.yaml"], "weir override --policies gate")
         for subcommand in subcommands():
             expect(fish_completes(f"weir {subcommand} --", **own), [f"--{option}" for option in options(subcommand)],
                    f"weir {subcommand} --")
@@ -185,7 +197,8 @@ def zsh():
         (pathlib.Path(name) / "gateway.yaml").touch()
         shell = Zsh(name)
         try:
-            cases = {"weir check gate": "weir check gateway.yaml", "weir check --color=al": "weir check --color=always"}
+            cases = {"weir override se": "weir override set", "weir override --policies=gate": "weir override --policies=gateway.yaml",
+                     "weir check gate": "weir check gateway.yaml", "weir check --color=al": "weir check --color=always"}
             for subcommand in subcommands():
                 cases[f"weir {subcommand[:-1]}"] = f"weir {subcommand}"
                 cases[f"weir help {subcommand[:-1]}"] = f"weir help {subcommand}"

@@ -5,6 +5,7 @@
 _weir_options() {
     case $1 in
     check) echo "--color= --help --json --quiet" ;;
+    override) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     esac
 }
 
@@ -12,7 +13,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "check help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "check override help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -23,12 +24,22 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "check" -- "$word"))
+        COMPREPLY=($(compgen -W "check override" -- "$word"))
         return
         ;;
     */--color)
         COMPREPLY=($(compgen -W "auto always never" -- "$word"))
         return
+        ;;
+    override/--prefix | override/--redis) return ;;
+    override/override)
+        case $word in
+        -*) ;;
+        *)
+            COMPREPLY=($(compgen -W "list rm set" -- "$word"))
+            return
+            ;;
+        esac
         ;;
     esac
     case $word in
@@ -39,6 +50,8 @@ _weir() {
         esac
         ;;
     *)
+        # Operands of override are no files.
+        [ "$subcommand" = check ] || [ "$before" = --policies ] || return 0
         compopt -o filenames 2>/dev/null
         local file
         while IFS= read -r file; do COMPREPLY+=("$file"); done < <(compgen -f -- "$word")

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hash of a fleet's overrides in Redis, as docs/policies.md has it: a field for each override, and a field
+ * "version" where the operators keep one. A change here changes that field as well.
+ */
+#ifndef WEIR_OVERRIDE_HASH_H
+#define WEIR_OVERRIDE_HASH_H
+
+#include <stdbool.h>
+
+#include "redis_link.h"
+
+/* Nodes read at most so many entries, and entries of at most so many bytes with their names. */
+#define OVERRIDE_HASH_MOST       10000
+#define OVERRIDE_HASH_ENTRY_SIZE 4096
+
+struct hash_entry {
+    char *name, *value;
+};
+
+struct hash_entries {
+    struct hash_entry *all; /* sorted by name */
+    size_t count, capacity;
+    char *version; /* NULL: the hash has none */
+};
+
+/* What a change has found, and done. */
+struct hash_change {
+    bool changed, full;
+    char *before; /* the value that was there; NULL: none */
+};
+
+/* Each returns false after a sentence in `error`. The caller frees what *out has, in both cases. */
+bool override_hash_list(struct redis_link *link, const char *key, struct hash_entries *out, weir_error *error);
+void override_hash_free(struct hash_entries *entries);
+
+/*
+ * Writes an entry, or with value NULL removes it. `typed` is the name as it was typed, and `name` as weir writes it; an
+ * entry under the other form is removed.
+ */
+bool override_hash_change(struct redis_link *link, const char *key, const char *name, const char *typed,
+                          const char *value, struct hash_change *out, weir_error *error);
+
+#endif

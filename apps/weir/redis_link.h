@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection to Redis that waits for each answer, for at most some seconds. Adapter to hiredis. The connection takes
+ * no part in the fleet: no node sees it.
+ */
+#ifndef WEIR_REDIS_LINK_H
+#define WEIR_REDIS_LINK_H
+
+#include <stddef.h>
+
+#include <hiredis/hiredis.h>
+
+#include "transport/redis/url.h"
+
+struct redis_link {
+    struct redis_url url;
+    redisContext *context;
+    char server[URL_FIELD_SIZE + 16]; /* for error sentences: the host and port, or the path */
+};
+
+enum redis_link_result {
+    REDIS_LINK_GOOD,
+    REDIS_LINK_URL,   /* the URL is malformed, or of a form that this connection does not have */
+    REDIS_LINK_FAILED /* no server answers as it should */
+};
+
+/* Reads the URL, as the library does, and connects. `error` has a sentence that never holds a password. */
+enum redis_link_result redis_link_open(struct redis_link *out, const char *url, weir_error *error);
+
+/*
+ * Sends a command, and returns the answer, which the caller gives to freeReplyObject. It follows a Cluster's MOVED, and
+ * goes on to the next host of the URL where a replica refuses to write. NULL: there is no answer, or it is an error,
+ * and `error` has a sentence.
+ */
+redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv, weir_error *error);
+
+void redis_link_close(struct redis_link *link);
+
+#endif

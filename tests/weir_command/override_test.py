@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+weir override, on a private Redis: override_test.py WEIR_PROGRAM [TEST...]. Prints TAP. In the environment: SOURCE, the
+directory of the project; GATEWAY, weir-gateway where there is one.
+
+Guards: apps/weir/override_entries.c, apps/weir/override_hash.c, apps/weir/override_trial.c, apps/weir/redis_link.c,
+src/transport/redis/url.c, docs/redis.md
+"""
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import time
+
+from command_support import data, file, need, PLAIN, run, weir, WEIR
+from redis_support import Fake, Redis
+
+SOURCE, GATEWAY = pathlib.Path(os.environ["SOURCE"]), os.environ.get("GATEWAY", "")
+
+POLICIES = """policies:
+  - name: api
+    limits:
+      - {algorithm: token_bucket, limit: 100, period: 1s, burst: 200}
+      - {algorithm: sliding_window, limit: 5000, period: 1h}
+  - name: login
+    limits: [{algorithm: sliding_log, limit: 5, period: 1m}]
+"""
+
+
+def override(redis, *words, code=0, **more):
+    return weir("override", *words, code=code, environment={"WEIR_REDIS_URL": redis.url}, **more)
+
+
+def override_data(redis, *words, code=0):
+    return data("override", *words, code=code, environment={"WEIR_REDIS_URL": redis.url})
+
+
+def test_what_is_set_is_listed_and_can_be_removed():
+    path = file("policies.yaml", POLICIES)
+    with Redis() as redis:
+        assert override(redis, "list") == ("0 overrides in weir:overrides\n", "")
+        assert override(redis, "set", "api:partner", "allow") == ("api:partner: allow\n", "")
+        assert override(redis, "set", "--policies", path, "api:198.51.100.7", "200/50 10000") == (
+            "api:198.51.100.7 has 200 a second with bursts of 50, and 10,000 an hour\n", "")
+        assert redis.hash() == {"api:partner": "allow", "api:198.51.100.7": "200/50 10000"}
+        assert override(redis, "list")[0] == (
+            "  api:198.51.100.7: 200/50 10000\n  api:partner: allow\n2 overrides in weir:overrides\n")
+        assert override(redis, "list", "--policies", path)[0] == (
+            "  api:198.51.100.7 has 200 a second with bursts of 50, and 10,000 an hour\n  api:partner is never limited\n"
+            "2 overrides in weir:overrides\n")
+        assert override_data(redis, "list", "--policies", path) == {"key": "weir:overrides", "overrides": [
+            {"name": "api:198.51.100.7", "value": "200/50 10000",
+             "words": "has 200 a second with bursts of 50, and 10,000 an hour"},
+            {"name": "api:partner", "value": "allow", "words": "is never limited"}]}
+        assert override(redis, "set", "api:partner", "allow")[0] == "api:partner: allow, as before\n"
+        assert override(redis, "set", "api:partner", "deny")[0] == "api:partner: deny; before: allow\n"
+        assert override_data(redis, "set", "api:partner", "7 8") == {
+            "name": "api:partner", "changed": True, "value": "7 8", "before": "deny"}
+        assert override(redis, "rm", "api:partner")[0] == "api:partner is removed; before: 7 8\n"
+        assert override(redis, "rm", "api:partner", code=1) == ("", 'weir:overrides: there is no entry "api:partner"\n')
+        assert override_data(redis, "rm", "api:198.51.100.7") == {
+            "name": "api:198.51.100.7", "changed": True, "before": "200/50 10000"}
+        assert redis.call("EXISTS", "weir:overrides") == ["0"]
+
+
+def test_what_nodes_leave_out_is_not_written():
+    path = file("policies.yaml", POLICIES)
+    long_key = "k" * 1025
+    with Redis() as redis:
+        for words, says in ((("partner", "allow"), '"partner" names no policy; give policy:key'),
+                            (("version", "allow"), '"version" names no policy'),
+                            (("api:x", "permit"), '"permit" is no value for policy "api"'),
+                            (("api:x", "1//2"), '"1//2" is no value'),
+                            (("api:x", ""), '"" is no value'),
+                            (("api:x", "1 2 3 4 5"), '"1 2 3 4 5" is no value'),
+                            (("api:x", "4398046511104"), "is no value"),
+                            (("a b:x", "allow"), "byte 0x20"),
+                            (("api:" + long_key, "allow"), "is malformed; give at most 1024 bytes"),
+                            (("api:x", "1" + " " * 5000), "the entry has more than 4096 bytes"),
+                            (("api:x", "7", "--policies", path), "a number for each of its limits (2)"),
+                            (("login:x", "65537", "--policies", path), "limit 65537, but a sliding log"),
+                            (("apl:x", "allow", "--policies", path), 'there is no policy "apl"')):
+            out, fault = override(redis, "set", *words, code=1)
+            assert out == "" and says in fault and fault.count("\n") == 1, (words, fault)
+        assert override(redis, "rm", "version", code=1)[1].startswith('"version" names no entry')
+        assert redis.call("EXISTS", "weir:overrides") == ["0"]
+        for value in ("1", "1/2 3", "1,2,3,4", "4398046511103", "4398046511103/4398046511103", "allow", "deny"):
+            override(redis, "set", "any/tier:x", value)
+            assert redis.hash() == {"any/tier:x": value}
+
+
+def test_a_name_is_written_as_weir_writes_it():
+    with Redis() as redis:
+        redis.call("HSET", "weir:overrides", "api:a b", "deny")  # as somebody else has written it
+        assert override(redis, "set", "api:a b", "allow")[0] == "api:a%20b: allow; before: deny\n"
+        assert redis.hash() == {"api:a%20b": "allow"}
+        assert override(redis, "rm", "api:a b")[0] == "api:a%20b is removed; before: allow\n"
+        redis.call("HSET", "weir:overrides", "api:a b", "deny")
+        assert override(redis, "rm", "api:a b")[0] == "api:a%20b is removed; before: deny\n"
+        assert redis.call("EXISTS", "weir:overrides") == ["0"]
+
+
+def test_the_field_version_is_changed_where_there_is_one():
+    with Redis() as redis:
+        override(redis, "set", "api:x", "allow")
+        assert "version" not in redis.hash()
+        redis.call("HSET", "weir:overrides", "version", "41")
+        override(redis, "set", "api:x", "deny")
+        assert redis.hash()["version"] == "42"
+        override(redis, "set", "api:x", "deny")  # no change
+        assert redis.hash()["version"] == "42"
+        assert override(redis, "list")[0].endswith("\n1 override in weir:overrides, version 42\n")
+        assert override_data(redis, "list")["version"] == "42"
+        override(redis, "rm", "api:x")
+        assert redis.hash() == {"version": "43"}
+        override(redis, "rm", "api:x", code=1)
+        assert redis.hash() == {"version": "43"}
+        seen = {"a text"}
+        redis.call("HSET", "weir:overrides", "version", "a text")
+        for value in ("1", "2", "3"):
+            override(redis, "set", "api:x", value)
+            version = redis.hash()["version"]
+            assert version not in seen and len(version) <= 40, version
+            seen.add(version)
+
+
+def test_malformed_entries_are_told_and_can_be_removed():
+    path = file("policies.yaml", POLICIES)
+    with Redis() as redis:
+        redis.call("HSET", "weir:overrides", "api:x", "\x1b[31mzzz", "nocolon", "allow", "other:y", "allow", "api:z", "1")
+        out, fault = override(redis, "list", "--policies", path, code=1)
+        assert "  api:x: \\x1b[31mzzz, malformed\n" in out and "  other:y: allow, of no policy of the file\n" in out, out
+        assert re.search(r"^api:x: .* is no value for policy \"api\"", fault, re.M), fault
+        assert re.search(r"^api:z: .* is no value for policy \"api\"", fault, re.M) and "\x1b" not in fault, fault
+        assert re.search(r"^nocolon: .* names no policy", fault, re.M), fault
+        told = {entry["name"]: entry for entry in override_data(redis, "list", "--policies", path, code=1)["overrides"]}
+        assert "is no value" in told["api:z"]["error"] and "error" not in told["other:y"] and "words" not in told["other:y"]
+        override(redis, "rm", "--policies", path, "api:x")
+        override(redis, "rm", "--policies", path, "other:y")
+        assert set(redis.hash()) == {"nocolon", "api:z"}
+        assert override(redis, "list", code=1)[0].startswith("  api:z: 1\n")  # without a file the policy may have one limit
+
+
+def test_there_are_as_many_entries_as_nodes_read():
+    with Redis() as redis:
+        redis.call("EVAL", "for i = 1, 9999 do redis.call('HSET', KEYS[1], 'api:' .. i, 'allow') end", 1, "weir:overrides")
+        redis.call("HSET", "weir:overrides", "version", "1")
+        override(redis, "set", "api:last", "allow")
+        out, fault = override(redis, "set", "api:more", "allow", code=1)
+        assert out == "" and "there are 10000 entries" in fault, fault
+        override(redis, "set", "api:last", "deny")
+        assert override(redis, "list")[0].endswith("10000 overrides in weir:overrides, version 3\n")
+        redis.call("HSET", "weir:overrides", "api:more", "allow")
+        out, fault = override(redis, "list", code=1)
+        assert len(set(out.splitlines())) == 10002 and "read 10000 entries, and not the other 1;" in fault, fault
+        assert len(override_data(redis, "list", code=1)["overrides"]) == 10001
+
+
+def test_the_prefix_and_the_database_are_the_operators_choice():
+    with Redis() as redis:
+        override(redis, "set", "--prefix=edge", "api:x", "allow")
+        assert redis.hash("edge:overrides") == {"api:x": "allow"} and redis.hash() == {}
+        override(redis, "set", "api:y", "allow", "--redis", f"redis://127.0.0.1:{redis.port}/3")
+        assert redis.hash() == {} and redis.call("-n", "3", "HGETALL", "weir:overrides") == ["api:y", "allow"]
+        for prefix in ("", "a b", "x" * 33, "{a}"):
+            out, fault = override(redis, "list", "--prefix", prefix, code=2)
+            assert out == "" and "prefix" in fault, (prefix, fault)
+
+
+def test_wrong_words_are_refused():
+    with Redis() as redis:
+        for words, says in (((), "give list, set or rm"), (("lst",), 'did you mean "list"?'), (("zzzzzz",), "give list, set or rm"),
+                            (("list", "api"), "list takes no operands"), (("set", "api:x"), "set takes a NAME and a VALUE"),
+                            (("set", "api:x", "1", "2"), "set takes a NAME and a VALUE"), (("rm",), "rm takes a NAME"),
+                            (("list", "--redis", "http://h"), "the scheme is not known"),
+                            (("list", "--redis", "redis://u:s3cret@h/x"), "the database is not a number"),
+                            (("list", "--redis", "rediss://h"), "takes no TLS"),
+                            (("list", "--redis", "redis+sentinel://h/main"), "takes no Sentinel")):
+            out, fault = override(redis, *words, code=2)
+            assert out == "" and says in fault and "s3cret" not in fault, (words, fault)
+        assert "give --redis=URL, or WEIR_REDIS_URL" in weir("override", "list", code=2)[1]
+        assert "cannot be read" in override(redis, "list", "--policies", "nowhere", code=3)[1]
+        assert "there are no policies" in override(redis, "list", "--policies", file("bad.yaml", "policies: []\n"), code=1)[1]
+
+
+def test_a_redis_that_does_not_answer_is_an_error_of_its_own():
+    with Redis() as redis:
+        redis.call("SET", "weir:overrides", "text")
+        for words in (("list",), ("set", "api:x", "allow"), ("rm", "api:x")):
+            out, fault = override(redis, *words, code=3)
+            assert out == "" and fault.startswith(f"Redis at {redis.path}: WRONGTYPE "), fault
+    out, fault = weir("override", "list", "--redis", redis.url, code=3)
+    assert fault == f"Redis at {redis.path}: No such file or directory\n", fault
+    for answer, says in ((b"-ERR no\r\n", "ERR no"), (b"junk\r\n", "Protocol error"), (b"+OK\r\n", "unknown form"),
+                         (b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n", "unknown form"),
+                         (b"-MOVED 1 nowhere\r\n", "MOVED 1 nowhere"), (b"-MOVED\r\n", "MOVED"),
+                         (b"-ERR \x1b[31m\xff\r\n", "ERR ")):
+        with Fake(answer) as fake:
+            out, fault = weir("override", "list", "--redis", f"redis://127.0.0.1:{fake.port}", code=3)
+            assert out == "" and says in fault and "\x1b" not in fault, (answer, fault)
+    with Fake(None) as fake:
+        start = time.monotonic()
+        out, fault = weir("override", "list", "--redis", f"redis://127.0.0.1:{fake.port}", code=3)
+        assert out == "" and fault.startswith(f"Redis at 127.0.0.1:{fake.port}: ") and time.monotonic() - start < 30, fault
+
+
+def test_a_cluster_and_replicas_lead_to_the_server_that_writes():
+    with Redis() as redis:
+        with Fake(f"-MOVED 1 127.0.0.1:{redis.port}\r\n".encode()) as moved:
+            override(redis, "set", "api:x", "allow", "--redis", f"redis+cluster://127.0.0.1:{moved.port}")
+            assert b"EVAL" in moved.seen and redis.hash() == {"api:x": "allow"}
+        with Fake(b"-READONLY You can't write against a read only replica.\r\n") as replica:
+            hosts = f"127.0.0.1:1,127.0.0.1:{replica.port},127.0.0.1:{redis.port}"
+            override(redis, "set", "api:x", "deny", "--redis", f"redis://{hosts}")
+            assert b"EVAL" in replica.seen and redis.hash() == {"api:x": "deny"}
+            fault = override(redis, "set", "api:x", "1", "--redis", f"redis://127.0.0.1:{replica.port}", code=3)[1]
+            assert "READONLY" in fault, fault
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Fake(f"-MOVED 1 :{port}\r\n".encode()) as moved:  # a server that leads nowhere, on its own host
+        fault = weir("override", "list", "--redis", f"redis://127.0.0.1:{moved.port}", code=3)[1]
+        assert fault.startswith(f"Redis at 127.0.0.1:{port}: "), fault
+    with Fake(b"") as loop:
+        loop.answer = f"-MOVED 1 127.0.0.1:{loop.port}\r\n".encode()
+        assert "MOVED" in weir("override", "list", "--redis", f"redis://127.0.0.1:{loop.port}", code=3)[1]
+
+
+def acl():
+    """The user of docs/redis.md, with another password."""
+    text = (SOURCE / "docs/redis.md").read_text()
+    block = re.search(r"^redis-cli (ACL SETUSER weir on .*?)^```", text, re.M | re.S)[1]
+    return [word.strip("'") for word in block.replace("\\\n", " ").split()]
+
+
+def test_the_user_of_the_page_has_the_rights_and_passwords_stay_secret():
+    with Redis() as redis:
+        redis.call(*acl())
+        redis.call("ACL", "SETUSER", "weir", ">a%b:c@d/e?f")
+        encoded = "".join(c if c.isalnum() else f"%{ord(c):02x}" for c in "a%b:c@d/e?f")
+        url = f"redis://weir:{encoded}@127.0.0.1:{redis.port}"
+        redis.call("HSET", "weir:overrides", "version", "1")
+        weir("override", "set", "api:x", "allow", "--redis", url)
+        assert "api:x: allow" in weir("override", "list", environment={"WEIR_REDIS_URL": url})[0]
+        weir("override", "rm", "api:x", "--redis", url)
+        fault = weir("override", "list", "--redis", f"redis://weir:no{encoded}@127.0.0.1:{redis.port}", code=3)[1]
+        assert "WRONGPASS" in fault and encoded not in fault, fault
+        fault = weir("override", "list", "--prefix=other", "--redis", url, code=3)[1]
+        assert "NOPERM" in fault or "No permissions" in fault, fault
+    with Fake(None) as fake:  # the command line of a command that waits
+        child = subprocess.Popen([*WEIR, "override", "list", "--redis", f"redis://:{encoded}@127.0.0.1:{fake.port}"], env=PLAIN,
+                                 stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 30
+        while b"AUTH" not in fake.seen:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert encoded not in pathlib.Path(f"/proc/{child.pid}/cmdline").read_text()
+        child.wait(60)
+
+
+def test_nodes_take_what_is_written():
+    need(GATEWAY != "", "there is no weir-gateway in this build")
+    path = file("gateway.yaml", "policies:\n  - name: source\n    limits: [{algorithm: token_bucket, limit: 9, period: 1s}]\n")
+    with Redis() as redis, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as backend:
+        backend.bind(("127.0.0.1", 0))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        log = open(file("gateway.log", ""), "w+")
+        node = subprocess.Popen([GATEWAY, "--listen", f"127.0.0.1:{port}", "--backend", "127.0.0.1:%d" % backend.getsockname()[1],
+                                 "--policies", str(path), "--redis", redis.url, "--sync-interval-ms", "20"], env=PLAIN, stderr=log)
+
+        def until(says):
+            end = time.monotonic() + 60
+            while says not in pathlib.Path(log.name).read_text():
+                assert time.monotonic() < end and node.poll() is None, pathlib.Path(log.name).read_text()
+                time.sleep(0.01)
+
+        try:
+            override(redis, "set", "--policies", path, "source:198.51.100.7", "20/5")
+            until("overrides: 1 key has an entry of its own")
+            redis.call("HSET", "weir:overrides", "version", "1")
+            override(redis, "set", "source:198.51.100.0/24", "deny")
+            override(redis, "set", "source:2001:db8::/64", "allow")
+            until("overrides: 3 keys have entries of their own")
+            override(redis, "rm", "source:198.51.100.7")
+            until("overrides: 2 keys have entries of their own")
+            assert "malformed" not in pathlib.Path(log.name).read_text()
+        finally:
+            node.kill()
+            node.wait()
+            log.close()
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private Redis, and servers that answer as a test wants, for the tests of the weir command."""
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+from command_support import need
+
+SERVER = os.environ.get("WEIR_TEST_REDIS_SERVER", "redis-server")
+
+
+class Redis:
+    """A server on a unix socket, and on a port of loopback."""
+
+    def __init__(self, *options):
+        need(shutil.which(SERVER) is not None, "there is no redis-server")
+        self.place = tempfile.TemporaryDirectory(prefix="weir-command-redis-")
+        self.path = pathlib.Path(self.place.name) / "socket"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.child = subprocess.Popen([SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.path),
+                                       "--save", "", "--dir", self.place.name, *options], stdout=subprocess.DEVNULL)
+        self.url = f"unix://{self.path}"
+        end = time.monotonic() + 60
+        while not self.is_up():
+            assert time.monotonic() < end and self.child.poll() is None, "the server does not start"
+            time.sleep(0.01)
+
+    def is_up(self):
+        with socket.socket(socket.AF_UNIX) as link:
+            try:
+                link.connect(str(self.path))
+                link.sendall(b"PING\r\n")
+                return link.recv(64)[:1] in (b"+", b"-")
+            except OSError:
+                return False
+
+    def call(self, *words):
+        """The answer to a command of one line or more, as lines."""
+        done = subprocess.run(["redis-cli", "-s", str(self.path), *map(str, words)], capture_output=True, text=True, timeout=60,
+                              check=True)
+        return done.stdout.splitlines()
+
+    def hash(self, key="weir:overrides"):
+        lines = self.call("HGETALL", key)
+        return dict(zip(lines[::2], lines[1::2])) if lines != [""] else {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.child.kill()
+        self.child.wait()
+        self.place.cleanup()
+
+
+class Fake:
+    """A server on a port of loopback that answers each command with the same bytes; with None it never answers."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.links, self.seen = [], b""
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                link = self.listener.accept()[0]
+            except OSError:
+                return
+            self.links.append(link)
+            threading.Thread(target=self.talk, args=[link], daemon=True).start()
+
+    def talk(self, link):
+        try:
+            while got := link.recv(65536):
+                self.seen += got
+                if self.answer is not None:
+                    link.sendall(self.answer)
+        except OSError:
+            return
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+        for link in self.links:
+            link.close()
