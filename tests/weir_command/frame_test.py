@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 
-from command_support import file, on_terminal, PLACE, PLAIN, run, weir, WEIR
+from command_support import file, on_terminal, PLACE, PLAIN, run, Skipped, weir, WEIR, WRAPPER
 
 GOOD = """policies:
   - name: api
@@ -108,6 +108,8 @@ def test_output_that_cannot_be_written_is_an_error_of_its_own():
 
 
 def test_closed_standard_streams_are_no_place_for_output():
+    if WRAPPER:
+        raise Skipped("files of the emulator take the place of closed streams")
     path = file("good.yaml", GOOD)
     for close, code in ((">&-", 4), ("2>&-", 0), ("<&-", 0), (">&- 2>&-", 4)):
         done = subprocess.run(["sh", "-c", f'"$@" {close}', "sh", *WEIR, "check", str(path)], capture_output=True, text=True,
