@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What clients and logs are told of a check: weir_headers, and the variables $weir_remaining, $weir_retry_after,
- * $weir_policy and $weir_basis.
- */
+/* What clients and logs are told of a check: weir_headers, and the variables of variables.h. */
 #ifndef WEIR_NGINX_ANSWER_H
 #define WEIR_NGINX_ANSWER_H
 
-#include "nginx_weir.h"
+#include "http_weir.h"
 
 /* weir_headers off. Other values of location.header_style are a weir_header_style. */
 #define HEADERS_OFF 99

@@ -2,27 +2,21 @@
 /* See charge.h. */
 #include "charge.h"
 
-#include "check.h"
-#include "instance.h"
-#include "request_state.h"
 #include "units.h"
 
 char *charge_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
-    struct location *location = conf;
-    ngx_str_t *values = cf->args->elts;
-    (void) command;
-    if (location->charges.elts == NULL &&
-        ngx_array_init(&location->charges, cf->pool, 1, sizeof(struct charge)) != NGX_OK) {
+    struct check_list *list = (void *) ((char *) conf + command->offset);
+    const ngx_str_t *values = cf->args->elts;
+    if (list->charges.elts == NULL && ngx_array_init(&list->charges, cf->pool, 1, sizeof(struct charge)) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
-    struct charge *charge = ngx_array_push(&location->charges);
+    struct charge *charge = ngx_array_push(&list->charges);
     if (charge == NULL) {
         return NGX_CONF_ERROR;
     }
     *charge = (struct charge){.policy_name = ngx_null_string};
-    ngx_http_compile_complex_value_t compile = {.cf = cf, .value = &values[1], .complex_value = &charge->units};
-    if (ngx_http_compile_complex_value(&compile) != NGX_OK) {
+    if (!protocol_compile(cf, &values[1], &charge->units)) {
         return NGX_CONF_ERROR;
     }
     if (cf->args->nelts == 3) {
@@ -41,10 +35,10 @@ static bool names_equal(const ngx_str_t *a, const ngx_str_t *b)
     return a->len == b->len && ngx_strncmp(a->data, b->data, a->len) == 0;
 }
 
-static bool has_check(const struct location *location, const ngx_str_t *name)
+static bool has_check(const struct check_list *list, const ngx_str_t *name)
 {
-    struct check *const *checks = location->checks.elts;
-    for (ngx_uint_t i = 0; i < location->checks.nelts; i++) {
+    struct check *const *checks = list->checks.elts;
+    for (ngx_uint_t i = 0; i < list->checks.nelts; i++) {
         if (names_equal(&checks[i]->policy_name, name)) {
             return true;
         }
@@ -52,18 +46,18 @@ static bool has_check(const struct location *location, const ngx_str_t *name)
     return false;
 }
 
-bool charge_fits(const struct location *location, ngx_conf_t *cf)
+bool charge_fits(const struct check_list *list, ngx_conf_t *cf)
 {
-    const struct charge *charges = location->charges.elts;
-    for (ngx_uint_t i = 0; i < location->charges.nelts; i++) {
+    const struct charge *charges = list->charges.elts;
+    for (ngx_uint_t i = 0; i < list->charges.nelts; i++) {
         const ngx_str_t *name = &charges[i].policy_name;
-        if (name->len == 0 && location->checks.nelts != 1) {
+        if (name->len == 0 && list->checks.nelts != 1) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"weir_charge\" needs one \"weir\" beside it, or policy=NAME; here are %ui",
-                               location->checks.nelts);
+                               list->checks.nelts);
             return false;
         }
-        if (name->len != 0 && !has_check(location, name)) {
+        if (name->len != 0 && !has_check(list, name)) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_charge\" has policy=%V, and no \"weir\" asks this policy",
                                name);
             return false;
@@ -82,27 +76,21 @@ static void charge_one(const struct charge *charge, const struct checked *checke
     }
 }
 
-ngx_int_t charge_handler(ngx_http_request_t *r)
+bool charge_all(const struct asker *asker, const struct checked *checked, weir_thread *thread)
 {
-    const struct checked *checked = request_state_checked(r);
-    if (checked == NULL || checked->location->charges.nelts == 0 || !request_state_passed(r)) {
-        return NGX_OK;
-    }
-    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    weir_thread *thread = instance_thread(http->instance, r->connection->log);
-    struct charge *charges = checked->location->charges.elts;
-    for (ngx_uint_t i = 0; thread != NULL && i < checked->location->charges.nelts; i++) {
+    const struct charge *charges = checked->list->charges.elts;
+    for (ngx_uint_t i = 0; i < checked->list->charges.nelts; i++) {
         ngx_str_t text;
         uint64_t units;
-        if (ngx_http_complex_value(r, &charges[i].units, &text) != NGX_OK) {
-            return NGX_ERROR;
+        if (!protocol_evaluate(asker, &charges[i].units, &text)) {
+            return false;
         }
         if (!units_read(text.data, text.len, &units)) {
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "\"%V\" of \"weir_charge\" is no number: \"%V\"",
-                          &charges[i].units.value, &text);
+            ngx_log_error(NGX_LOG_ERR, asker->log, 0, "\"%V\" of \"weir_charge\" is no number: \"%V\"",
+                          &charges[i].units.text, &text);
         } else if (units != 0) {
             charge_one(&charges[i], checked, thread, units);
         }
     }
-    return NGX_OK;
+    return true;
 }

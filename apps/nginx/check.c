@@ -10,32 +10,30 @@ static bool starts_with(const ngx_str_t *value, const char *text)
     return value->len > ngx_strlen(text) && ngx_strncmp(value->data, text, ngx_strlen(text)) == 0;
 }
 
-/* The text with variables after the '=' of a parameter; NULL: nginx has said what is wrong. */
-static ngx_http_complex_value_t *compile_rest(ngx_conf_t *cf, const ngx_str_t *value, const char *name)
+/* The text with variables after the '=' of a parameter. */
+static bool compile_rest(ngx_conf_t *cf, const ngx_str_t *value, const char *name, struct expression *out)
 {
     const size_t length = ngx_strlen(name);
-    ngx_str_t rest = {value->len - length, value->data + length};
-    ngx_http_complex_value_t *compiled = ngx_pcalloc(cf->pool, sizeof(*compiled));
-    ngx_http_compile_complex_value_t compile = {.cf = cf, .value = &rest, .complex_value = compiled};
-    return compiled != NULL && ngx_http_compile_complex_value(&compile) == NGX_OK ? compiled : NULL;
+    const ngx_str_t rest = {value->len - length, value->data + length};
+    return protocol_compile(cf, &rest, out);
 }
 
 static bool read_parameter(ngx_conf_t *cf, const ngx_str_t *value, struct check *check)
 {
     uint64_t units;
     if (starts_with(value, "cost=")) {
-        check->cost = compile_rest(cf, value, "cost=");
-        if (check->cost != NULL && check->cost->lengths == NULL &&
-            !units_read(check->cost->value.data, check->cost->value.len, &units)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid cost \"%V\": it is a number of units, or a variable",
-                               &check->cost->value);
+        if (!compile_rest(cf, value, "cost=", &check->cost)) {
             return false;
         }
-        return check->cost != NULL;
+        if (check->cost.constant && !units_read(check->cost.text.data, check->cost.text.len, &units)) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid cost \"%V\": it is a number of units, or a variable",
+                               &check->cost.text);
+            return false;
+        }
+        return true;
     }
     if (starts_with(value, "tier=")) {
-        check->tier = compile_rest(cf, value, "tier=");
-        return check->tier != NULL;
+        return compile_rest(cf, value, "tier=", &check->tier);
     }
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"", value);
     return false;
@@ -43,21 +41,18 @@ static bool read_parameter(ngx_conf_t *cf, const ngx_str_t *value, struct check 
 
 char *check_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
-    struct location *location = conf;
-    struct http_weir *http = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    ngx_str_t *values = cf->args->elts;
-    (void) command;
-    if (location->checks.elts == NULL &&
-        ngx_array_init(&location->checks, cf->pool, 1, sizeof(struct check *)) != NGX_OK) {
+    struct check_list *list = (void *) ((char *) conf + command->offset);
+    const ngx_str_t *values = cf->args->elts;
+    if (list->checks.elts == NULL && ngx_array_init(&list->checks, cf->pool, 1, sizeof(struct check *)) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
-    if (location->checks.nelts == WEIR_MAX_KEYS_AT_ONCE) {
+    if (list->checks.nelts == WEIR_MAX_KEYS_AT_ONCE) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "there are more than %d \"weir\" in one place", WEIR_MAX_KEYS_AT_ONCE);
         return NGX_CONF_ERROR;
     }
     struct check *check = ngx_pcalloc(cf->pool, sizeof(*check));
-    struct check **place = ngx_array_push(&location->checks);
-    struct check **place_of_all = ngx_array_push(&http->checks);
+    struct check **place = ngx_array_push(&list->checks);
+    struct check **place_of_all = ngx_array_push(&protocol_block(cf)->checks);
     if (check == NULL || place == NULL || place_of_all == NULL ||
         ngx_array_init(&check->tiers, cf->pool, 4, sizeof(struct tier)) != NGX_OK) {
         return NGX_CONF_ERROR;
@@ -65,8 +60,7 @@ char *check_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     check->policy_name = values[1];
     check->file = cf->conf_file->file.name;
     check->line = cf->conf_file->line;
-    ngx_http_compile_complex_value_t compile = {.cf = cf, .value = &values[2], .complex_value = &check->key};
-    if (ngx_http_compile_complex_value(&compile) != NGX_OK) {
+    if (!protocol_compile(cf, &values[2], &check->key)) {
         return NGX_CONF_ERROR;
     }
     for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
@@ -77,6 +71,14 @@ char *check_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     *place = check;
     *place_of_all = check;
     return NGX_CONF_OK;
+}
+
+void check_inherit(const struct check_list *outside, struct check_list *list)
+{
+    if (list->checks.elts == NULL) {
+        list->checks = outside->checks;
+        list->charges = list->charges.elts == NULL ? outside->charges : list->charges;
+    }
 }
 
 /* The policies whose name is the check's, a '/' and a tier. */
@@ -98,25 +100,25 @@ static bool find_tiers(const struct policy_file *file, struct check *check)
     return true;
 }
 
-bool check_finish(const struct http_weir *http, ngx_conf_t *cf)
+bool check_finish(const struct block *block, ngx_conf_t *cf)
 {
-    struct check *const *checks = http->checks.elts;
-    for (ngx_uint_t i = 0; i < http->checks.nelts; i++) {
+    struct check *const *checks = block->checks.elts;
+    for (ngx_uint_t i = 0; i < block->checks.nelts; i++) {
         struct check *check = checks[i];
-        check->policy = policies_find(&http->file, &check->policy_name);
-        if (check->policy == NULL && http->file.path.len == 0) {
+        check->policy = policies_find(&block->file, &check->policy_name);
+        if (check->policy == NULL && block->file.path.len == 0) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"weir\" needs a file of policies: \"weir_policies\" in %V:%ui",
                           &check->file, check->line);
             return false;
         }
         if (check->policy == NULL) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "there is no policy \"%V\" in \"%V\", for \"weir\" in %V:%ui",
-                          &check->policy_name, &http->file.path, &check->file, check->line);
+                          &check->policy_name, &block->file.path, &check->file, check->line);
             return false;
         }
-        check->policy->addresses += policies_is_address(&check->key);
-        check->policy->others += !policies_is_address(&check->key);
-        if (check->tier != NULL && !find_tiers(&http->file, check)) {
+        check->policy->addresses += policies_is_address(&check->key.text);
+        check->policy->others += !policies_is_address(&check->key.text);
+        if (check->tier.compiled != NULL && !find_tiers(&block->file, check)) {
             return false;
         }
     }
@@ -124,13 +126,13 @@ bool check_finish(const struct http_weir *http, ngx_conf_t *cf)
 }
 
 /* The tier's policy, or the check's own where there is no such tier. NULL: no memory. */
-static const struct policy *choose_policy(ngx_http_request_t *r, const struct check *check)
+static const struct policy *choose_policy(const struct asker *asker, const struct check *check)
 {
     ngx_str_t name;
-    if (check->tier == NULL) {
+    if (check->tier.compiled == NULL) {
         return check->policy;
     }
-    if (ngx_http_complex_value(r, check->tier, &name) != NGX_OK) {
+    if (!protocol_evaluate(asker, &check->tier, &name)) {
         return NULL;
     }
     const struct tier *tiers = check->tiers.elts;
@@ -143,34 +145,34 @@ static const struct policy *choose_policy(ngx_http_request_t *r, const struct ch
 }
 
 /* False: no memory. A cost that is no number is 1, and the log says so. */
-static bool read_cost(ngx_http_request_t *r, const struct check *check, uint64_t *out)
+static bool read_cost(const struct asker *asker, const struct check *check, uint64_t *out)
 {
     ngx_str_t text;
     *out = 1;
-    if (check->cost == NULL) {
+    if (check->cost.compiled == NULL) {
         return true;
     }
-    if (ngx_http_complex_value(r, check->cost, &text) != NGX_OK) {
+    if (!protocol_evaluate(asker, &check->cost, &text)) {
         return false;
     }
     if (!units_read(text.data, text.len, out)) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "the cost \"%V\" of policy \"%V\" is no number: \"%V\"",
-                      &check->cost->value, &check->policy_name, &text);
+        ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the cost \"%V\" of policy \"%V\" is no number: \"%V\"",
+                      &check->cost.text, &check->policy_name, &text);
     }
     return true;
 }
 
 /* Adds one check to those of the request. False: no memory. */
-static bool prepare_one(ngx_http_request_t *r, struct check *check, const weir *w, struct checked *checked)
+static bool prepare_one(const struct asker *asker, struct check *check, const weir *w, struct checked *checked)
 {
-    struct asked asked = {.check = check, .policy = choose_policy(r, check)};
+    struct asked asked = {.check = check, .policy = choose_policy(asker, check)};
     ngx_str_t key;
-    if (asked.policy == NULL || ngx_http_complex_value(r, &check->key, &key) != NGX_OK) {
+    if (asked.policy == NULL || !protocol_evaluate(asker, &check->key, &key)) {
         return false;
     }
     if (key.len > UINT16_MAX) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &check->key.value, &key);
+        ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the value of the \"%V\" key is more than 65535 bytes: \"%V\"",
+                      &check->key.text, &key);
         return true;
     }
     if (key.len == 0) {
@@ -178,19 +180,19 @@ static bool prepare_one(ngx_http_request_t *r, struct check *check, const weir *
     }
     asked.key = weir_make_key(w, asked.policy->id, key.data, key.len);
     checked->asked[checked->count++] = asked;
-    return read_cost(r, check, &checked->asked[checked->count - 1].cost);
+    return read_cost(asker, check, &checked->asked[checked->count - 1].cost);
 }
 
-struct checked *check_prepare(ngx_http_request_t *r, const struct location *location, const weir *w)
+struct checked *check_prepare(const struct asker *asker, const struct check_list *list, const weir *w)
 {
-    struct check *const *checks = location->checks.elts;
-    struct checked *checked = ngx_pcalloc(r->pool, sizeof(*checked));
+    struct check *const *checks = list->checks.elts;
+    struct checked *checked = ngx_pcalloc(asker->pool, sizeof(*checked));
     if (checked == NULL) {
         return NULL;
     }
-    checked->location = location;
-    for (ngx_uint_t i = 0; i < location->checks.nelts; i++) {
-        if (!prepare_one(r, checks[i], w, checked)) {
+    checked->list = list;
+    for (ngx_uint_t i = 0; i < list->checks.nelts; i++) {
+        if (!prepare_one(asker, checks[i], w, checked)) {
             return NULL;
         }
     }
@@ -209,13 +211,10 @@ static bool take_place(weir_thread *thread, struct checked *checked)
     return passed;
 }
 
-bool check_decide(weir_thread *thread, struct checked *checked)
+bool check_decide_at_once(weir_thread *thread, struct checked *checked)
 {
     if (checked->count == 0) {
         return true;
-    }
-    if (checked->count == 1 && checked->asked[0].policy->queue) {
-        return take_place(thread, checked);
     }
     weir_key keys[WEIR_MAX_KEYS_AT_ONCE];
     uint64_t costs[WEIR_MAX_KEYS_AT_ONCE];
@@ -226,6 +225,14 @@ bool check_decide(weir_thread *thread, struct checked *checked)
     const bool passed = weir_check_all(thread, keys, costs, checked->count, &checked->verdict);
     checked->policy = checked->asked[checked->verdict.key_index].policy;
     return passed;
+}
+
+bool check_decide(weir_thread *thread, struct checked *checked)
+{
+    if (checked->count == 1 && checked->asked[0].policy->queue) {
+        return take_place(thread, checked);
+    }
+    return check_decide_at_once(thread, checked);
 }
 
 void check_take_back(weir_thread *thread, const struct checked *checked)

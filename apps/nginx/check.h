@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weir: what a location asks of a policy of the file.
+ * weir: what a location asks of a policy of the file, or a server of streams.
  *
- * All checks of a location are one decision: a request takes the units of all of them, or of none.
+ * All checks of one place are one decision: a request takes the units of all of them, or of none.
  */
 #ifndef WEIR_NGINX_CHECK_H
 #define WEIR_NGINX_CHECK_H
 
-#include <stdbool.h>
-
 #include "nginx_weir.h"
-#include "weir/weir.h"
+#include "protocol.h"
 
 struct policy;
 
@@ -22,20 +20,26 @@ struct tier {
 
 /*
  * policy_name  as the directive has it
- * cost         NULL: 1
- * tier         NULL: the policy itself, whatever tiers it has
+ * cost         not compiled: 1
+ * tier         not compiled: the policy itself, whatever tiers it has
  * policy       found when all directives are read, as are the tiers
  * file, line   of the directive, for the error log
  */
 struct check {
     ngx_str_t policy_name;
-    ngx_http_complex_value_t key;
-    ngx_http_complex_value_t *cost;
-    ngx_http_complex_value_t *tier;
+    struct expression key;
+    struct expression cost;
+    struct expression tier;
     struct policy *policy;
     ngx_array_t tiers; /* struct tier */
     ngx_str_t file;
     ngx_uint_t line;
+};
+
+/* What one place of the configuration has: struct check *, and struct charge. */
+struct check_list {
+    ngx_array_t checks;
+    ngx_array_t charges;
 };
 
 /* A check of one request. */
@@ -49,14 +53,14 @@ struct asked {
 /*
  * What the checks of one request came to. Lives in the request's pool.
  *
- * location  the location that decided
+ * list      the place that decided
  * policy    the policy whose limit decided
  * verdict   of that policy; meaningless where `count` is 0
  * wait_ns   how long the request has to wait in the queue of its policy
  * asked     `count` of them: a check with an empty or an oversized key does not count
  */
 struct checked {
-    const struct location *location;
+    const struct check_list *list;
     const struct policy *policy;
     weir_verdict verdict;
     uint64_t wait_ns;
@@ -64,17 +68,23 @@ struct checked {
     struct asked asked[WEIR_MAX_KEYS_AT_ONCE];
 };
 
-/* The handler of weir. */
+/* The handler of weir; the offset of the command is that of the list. */
 char *check_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf);
 
+/* A place without checks of its own has those outside, and their charges where it has none. */
+void check_inherit(const struct check_list *outside, struct check_list *list);
+
 /* When all directives are read: finds the policies of all checks. False: one is not in the file; the log says which. */
-bool check_finish(const struct http_weir *http, ngx_conf_t *cf);
+bool check_finish(const struct block *block, ngx_conf_t *cf);
 
 /* The checks that a request makes; NULL: no memory. Nothing is decided yet. */
-struct checked *check_prepare(ngx_http_request_t *r, const struct location *location, const weir *w);
+struct checked *check_prepare(const struct asker *asker, const struct check_list *list, const weir *w);
 
-/* Decides, and takes the units of a request that may pass. */
+/* Decides, and takes the units of a request that may pass. A queue that is asked alone gives a time to wait. */
 bool check_decide(weir_thread *thread, struct checked *checked);
+
+/* The same decision for what cannot wait: a queue refuses what would have to. */
+bool check_decide_at_once(weir_thread *thread, struct checked *checked);
 
 /* Gives the units of a request back that passed its checks and was refused after that. */
 void check_take_back(weir_thread *thread, const struct checked *checked);

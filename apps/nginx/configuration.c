@@ -3,6 +3,7 @@
 #include "configuration.h"
 
 #include "answer.h"
+#include "block.h"
 #include "charge.h"
 #include "check.h"
 #include "zone.h"
@@ -12,7 +13,7 @@ void *configuration_create_http(ngx_conf_t *cf)
     struct http_weir *http = ngx_pcalloc(cf->pool, sizeof(*http));
     if (http == NULL || ngx_array_init(&http->zones, cf->pool, 4, sizeof(struct zone *)) != NGX_OK ||
         ngx_array_init(&http->limits, cf->pool, 4, sizeof(struct limit *)) != NGX_OK ||
-        ngx_array_init(&http->checks, cf->pool, 4, sizeof(struct check *)) != NGX_OK) {
+        !block_begin(&http->block, cf)) {
         return NULL;
     }
     return http;
@@ -53,11 +54,8 @@ char *configuration_merge_location(ngx_conf_t *cf, void *outer, void *inner)
 {
     const struct location *outside = outer;
     struct location *location = inner;
-    if (location->checks.elts == NULL) {
-        location->checks = outside->checks;
-        location->charges = location->charges.elts == NULL ? outside->charges : location->charges;
-    }
-    if (!charge_fits(location, cf)) {
+    check_inherit(&outside->list, &location->list);
+    if (!charge_fits(&location->list, cf)) {
         return NGX_CONF_ERROR;
     }
     if (location->limits.elts == NULL) {

@@ -3,7 +3,7 @@
 #ifndef WEIR_NGINX_CONFIGURATION_H
 #define WEIR_NGINX_CONFIGURATION_H
 
-#include "nginx_weir.h"
+#include "http_weir.h"
 
 void *configuration_create_http(ngx_conf_t *cf);
 void *configuration_create_location(ngx_conf_t *cf);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What nginx looks up in a dynamic module: the modules that the file has, their names and their order. */
-#include "nginx_weir.h"
+#include "http_weir.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 

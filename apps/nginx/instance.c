@@ -18,7 +18,6 @@
 #include "messages.h"
 #include "policies.h"
 #include "poller.h"
-#include "zone.h"
 
 /* nginx's documentation has a zone hold 16,000 addresses in a megabyte. */
 #define BYTES_OF_KEY 64
@@ -38,7 +37,7 @@
 /* Seconds between two attempts to enter an instance. */
 #define RETRY_SECONDS 1
 
-/* The policy that a zone or the file has, or had in an earlier cycle. Only those of zones have a limit here. */
+/* A policy of nginx.conf or of the file, of this or of an earlier cycle. Those of a file have no limit here. */
 struct known_policy {
     char name[WEIR_MAX_NAME + 1];
     bool of_file;
@@ -156,8 +155,8 @@ static struct known_policy *find_policy(const struct instance *instance, const c
 static bool has_room(const struct instance *instance, const struct instance_settings *settings)
 {
     size_t count = instance->policy_count;
-    for (size_t i = 0; i < settings->zone_count; i++) {
-        count += find_policy(instance, settings->zones[i]->policy_name) == NULL;
+    for (size_t i = 0; i < settings->own_count; i++) {
+        count += find_policy(instance, settings->own[i].name) == NULL;
     }
     const struct policy *policies = settings->file->policies.elts;
     for (size_t i = 0; i < settings->file->policies.nelts; i++) {
@@ -299,15 +298,12 @@ static struct known_policy *know_policy(struct instance *instance, const char *n
     return known;
 }
 
-static void know_zone(struct instance *instance, const struct zone *zone)
+static void know_own(struct instance *instance, const struct own_policy *own)
 {
-    weir_policy policy;
-    weir_limit limit;
-    zone_to_policy(zone, &policy, &limit);
-    struct known_policy *known = know_policy(instance, zone->policy_name);
+    struct known_policy *known = know_policy(instance, own->name);
     known->of_file = false;
-    known->limit = limit;
-    known->scope = policy.scope;
+    known->limit = own->limit;
+    known->scope = own->scope;
 }
 
 /* Room for the policies of so many more names. */
@@ -326,22 +322,21 @@ static bool grow_policies(struct instance *instance, size_t count, ngx_log_t *lo
 }
 
 /* Keys that are addresses are written as such. */
-static int set_forms(struct instance *instance, const struct http_weir *http, weir_error *error)
+static int set_forms(struct instance *instance, const struct block *block, weir_error *error)
 {
-    struct zone *const *zones = http->zones.elts;
-    for (size_t i = 0; i < http->zones.nelts; i++) {
-        const int result = policies_is_address(&zones[i]->key)
-                               ? weir_set_key_form(instance->w, zones[i]->policy_name, weir_address_form(128), error)
-                               : 0;
+    const struct own_policy *own = block->own.elts;
+    for (size_t i = 0; i < block->own.nelts; i++) {
+        const int result =
+            own[i].addresses ? weir_set_key_form(instance->w, own[i].name, weir_address_form(128), error) : 0;
         if (result != 0) {
             return result;
         }
     }
-    return policies_set_forms(&http->file, instance->w, error);
+    return policies_set_forms(&block->file, instance->w, error);
 }
 
-/* Puts the policies of all zones in force, and those of the file. */
-static bool publish(struct instance *instance, const struct http_weir *http, ngx_log_t *log)
+/* Puts own policies in force, of this and of earlier cycles, and those of the file. */
+static bool publish(struct instance *instance, const struct block *block, ngx_log_t *log)
 {
     weir_policy *policies = ngx_alloc((instance->policy_count + 1) * sizeof(*policies), log);
     if (policies == NULL) {
@@ -360,8 +355,8 @@ static bool publish(struct instance *instance, const struct http_weir *http, ngx
         }
     }
     weir_error error;
-    const char *path = (const char *) http->file.path.data;
-    int result = set_forms(instance, http, &error);
+    const char *path = (const char *) block->file.path.data;
+    int result = set_forms(instance, block, &error);
     if (result == 0) {
         result = path != NULL ? weir_load_policies_with(instance->w, path, policies, count, &error)
                               : weir_set_policies(instance->w, policies, count, &error);
@@ -373,23 +368,23 @@ static bool publish(struct instance *instance, const struct http_weir *http, ngx
     return result == 0;
 }
 
-bool instance_set_policies(struct instance *instance, const struct http_weir *http, ngx_log_t *log)
+bool instance_set_policies(struct instance *instance, const struct block *block, ngx_log_t *log)
 {
-    struct zone *const *zones = http->zones.elts;
-    const struct policy *of_file = http->file.policies.elts;
-    if (!join(instance, log) || !grow_policies(instance, http->zones.nelts + http->file.policies.nelts + 1, log)) {
+    const struct own_policy *own = block->own.elts;
+    const struct policy *of_file = block->file.policies.elts;
+    if (!join(instance, log) || !grow_policies(instance, block->own.nelts + block->file.policies.nelts + 1, log)) {
         return false;
     }
-    for (size_t i = 0; i < http->zones.nelts; i++) {
-        know_zone(instance, zones[i]);
+    for (size_t i = 0; i < block->own.nelts; i++) {
+        know_own(instance, &own[i]);
     }
-    for (size_t i = 0; i < http->file.policies.nelts; i++) {
+    for (size_t i = 0; i < block->file.policies.nelts; i++) {
         know_policy(instance, (const char *) of_file[i].name.data)->of_file = true;
     }
-    const bool done = publish(instance, http, log);
-    for (size_t i = 0; i < http->zones.nelts; i++) {
-        zones[i]->policy = weir_find_policy(instance->w, zones[i]->policy_name);
+    const bool done = publish(instance, block, log);
+    for (size_t i = 0; i < block->own.nelts; i++) {
+        *own[i].id = weir_find_policy(instance->w, own[i].name);
     }
-    policies_set_ids(&http->file, instance->w);
+    policies_set_ids(&block->file, instance->w);
     return done;
 }

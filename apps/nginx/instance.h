@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The weir of nginx: one for all zones, shared by all workers, and kept over reloads.
+ * The weir of a module: one for all its policies, shared by all workers, and kept over reloads.
  *
  * The master acquires an instance while it makes a cycle: the instance of the cycle before, where its settings are the
  * same, else a new one. Each worker enters it, and leaves it at its end. The master releases it with the cycle. So an
@@ -11,28 +11,24 @@
 #ifndef WEIR_NGINX_INSTANCE_H
 #define WEIR_NGINX_INSTANCE_H
 
-#include <stdbool.h>
-
 #include "nginx_weir.h"
 #include "redis.h"
 #include "weir/weir.h"
 
-struct zone;
-
 /*
  * What an instance is opened with. Other settings need another weir, with which limits begin anew.
  *
- * size     bytes that all zones ask for
+ * size     bytes that the own policies ask for
  * workers  of the configuration
- * zones    zone_count of them, of the cycle
- * file     the policies of the cycle beside its zones
+ * own      own_count policies that the cycle has beside those of its file
+ * file     the policies of its file
  */
 struct instance_settings {
     size_t size;
     size_t workers;
     struct redis_settings redis;
-    struct zone *const *zones;
-    size_t zone_count;
+    const struct own_policy *own;
+    size_t own_count;
     const struct policy_file *file;
 };
 
@@ -43,11 +39,11 @@ struct instance *instance_acquire(const struct instance_settings *settings, ngx_
 void instance_release(struct instance *instance);
 
 /*
- * Puts the policies of a cycle in force, those of zones and those of the file, and gives them their numbers. Policies
- * of zones that there are no more stay: workers of earlier cycles go on to limit by them. False: the policies before
- * stay in force, and the log says why.
+ * Puts the policies of a cycle in force, its own and those of the file, and gives them their numbers. Own policies that
+ * there are no more stay: workers of earlier cycles go on to limit by them. False: the policies before stay in force,
+ * and the log says why.
  */
-bool instance_set_policies(struct instance *instance, const struct http_weir *http, ngx_log_t *log);
+bool instance_set_policies(struct instance *instance, const struct block *block, ngx_log_t *log);
 
 /* In a worker: joins, and attaches its thread. False: the worker does not limit for now, and the log says why. */
 bool instance_enter(struct instance *instance, ngx_log_t *log);

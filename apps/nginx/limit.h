@@ -3,7 +3,7 @@
 #ifndef WEIR_NGINX_LIMIT_H
 #define WEIR_NGINX_LIMIT_H
 
-#include "nginx_weir.h"
+#include "http_weir.h"
 
 /* The handler of weir_limit_req. */
 char *limit_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf);

@@ -19,32 +19,6 @@ static struct line lines[LINES_MOST];
 static size_t line_count;
 static size_t lost_count;
 
-void messages_limiting(const ngx_http_request_t *r, const struct location *location, const struct excess *excess)
-{
-    ngx_log_error(location->limit_log_level, r->connection->log, 0,
-                  "limiting requests%s, excess: %uL.%03uL by zone \"%V\"", location->dry_run ? ", dry run" : "",
-                  excess->thousandths / 1000, excess->thousandths % 1000, &excess->shm_zone->shm.name);
-}
-
-void messages_delaying(const ngx_http_request_t *r, const struct location *location, const struct excess *excess)
-{
-    ngx_log_error(location->delay_log_level, r->connection->log, 0,
-                  "delaying request%s, excess: %uL.%03uL, by zone \"%V\"", location->dry_run ? ", dry run" : "",
-                  excess->thousandths / 1000, excess->thousandths % 1000, &excess->shm_zone->shm.name);
-}
-
-void messages_denied(const ngx_http_request_t *r, const struct location *location, const ngx_str_t *policy)
-{
-    ngx_log_error(location->limit_log_level, r->connection->log, 0, "limiting requests%s by policy \"%V\"",
-                  location->dry_run ? ", dry run," : "", policy);
-}
-
-void messages_queued(const ngx_http_request_t *r, const struct location *location, const ngx_str_t *policy)
-{
-    ngx_log_error(location->delay_log_level, r->connection->log, 0, "delaying request%s by policy \"%V\"",
-                  location->dry_run ? ", dry run," : "", policy);
-}
-
 void messages_write(void *arg, weir_log_level level, const char *message)
 {
     static const ngx_uint_t levels[] = {

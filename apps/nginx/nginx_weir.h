@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all files of the module share: the headers of nginx, the module itself, and the structs of its configuration.
+ * What the two modules share, the one of http and the one of stream: the headers of nginx's core, and what the main
+ * configuration of either module has. Files that know one of the two protocols include http_weir.h or stream_weir.h.
  *
- * nginx keeps one main configuration and one location configuration of a module in each cycle. A cycle is what nginx
- * makes of one reading of its configuration: the first one at the start, another one at each reload. Memory of a cycle
- * ends with the cycle. The weir outlives cycles: see instance.h.
+ * nginx keeps one main configuration of a module in each cycle, and one for each location or server. A cycle is what
+ * nginx makes of one reading of its configuration: the first one at the start, another one at each reload. Memory of a
+ * cycle ends with the cycle. The weir outlives cycles: see instance.h.
  */
 #ifndef WEIR_NGINX_NGINX_WEIR_H
 #define WEIR_NGINX_NGINX_WEIR_H
 
+#include <stdbool.h>
+
 /* clang-format off: nginx wants them in this order */
 #include <ngx_config.h>
 #include <ngx_core.h>
-#include <ngx_http.h>
 /* clang-format on */
 
 #include "redis.h"
-
-extern ngx_module_t ngx_http_weir_module;
+#include "weir/weir.h"
 
 struct instance;
 
@@ -35,64 +36,38 @@ struct policy_file {
 };
 
 /*
- * The main configuration.
+ * A policy of nginx.conf itself, beside those of the file: what a zone is to the weir.
  *
- * zones     struct zone *, in the order of the file
- * limits    struct limit *, of all locations: a zone's bucket is as large as the largest burst of them
- * checks    struct check *, of all locations
- * core      nginx's own settings, for the number of workers
- * instance  the weir, from the time at which nginx makes the shared memory of the cycle; NULL: no zones, or only a test
- *           of the configuration
+ * name       terminated
+ * addresses  its keys are bytes of addresses, and are written as addresses
+ * id         where its number goes when the cycle comes into force
  */
-struct http_weir {
-    ngx_array_t zones;
-    ngx_array_t limits;
+struct own_policy {
+    const char *name;
+    weir_limit limit;
+    weir_scope scope;
+    bool addresses;
+    weir_policy_id *id;
+};
+
+/*
+ * What the http block says, or the stream block: the head of the main configuration.
+ *
+ * own       struct own_policy, complete when all directives are read
+ * own_size  bytes of the table that these ask for
+ * checks    struct check *, of all locations or servers
+ * core      nginx's own settings, for the number of workers
+ * instance  the weir, from the time at which nginx makes the shared memory of the cycle; NULL: no policies, or only a
+ *           test of the configuration
+ */
+struct block {
+    ngx_array_t own;
+    size_t own_size;
     ngx_array_t checks;
     struct policy_file file;
     struct redis_settings redis;
     const ngx_core_conf_t *core;
     struct instance *instance;
-};
-
-/*
- * What a location asks of a zone. `burst` and `delay` are thousandths of requests, as nginx counts. The times are those
- * of the zone's rate, filled in when all directives are read.
- *
- * shm_zone         its data is the struct zone; the zone may be defined further down the file
- * delay            requests beyond the rate that do not wait; nodelay: more than any burst
- * longest_wait_ns  the longest wait in the zone's queue that the burst allows
- * undelayed_ns     the longest wait that `delay` lets pass at once
- * delay_ns         what `delay` takes off a longer wait
- */
-struct limit {
-    ngx_shm_zone_t *shm_zone;
-    uint64_t burst;
-    uint64_t delay;
-    uint64_t longest_wait_ns;
-    uint64_t undelayed_ns;
-    uint64_t delay_ns;
-};
-
-/*
- * The configuration of a server or a location.
- *
- * limits             struct limit *
- * checks             struct check *
- * charges            struct charge
- * delay_log_level    one level less severe
- * check_status_code  where a check refuses
- * header_style       a weir_header_style, or HEADERS_OFF
- */
-struct location {
-    ngx_array_t limits;
-    ngx_array_t checks;
-    ngx_array_t charges;
-    ngx_uint_t limit_log_level;
-    ngx_uint_t delay_log_level;
-    ngx_uint_t status_code;
-    ngx_uint_t check_status_code;
-    ngx_uint_t header_style;
-    ngx_flag_t dry_run;
 };
 
 #endif

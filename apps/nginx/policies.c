@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "zone.h"
-
 /* The least table that the library makes: the trial holds no keys. */
 #define TRIAL_KEYS 1000
 
@@ -123,9 +121,9 @@ int policies_set_forms(const struct policy_file *file, weir *w, weir_error *erro
     return 0;
 }
 
-bool policies_is_address(const ngx_http_complex_value_t *key)
+bool policies_is_address(const ngx_str_t *key)
 {
-    return ngx_strcmp(key->value.data, "$binary_remote_addr") == 0;
+    return ngx_strcmp(key->data, "$binary_remote_addr") == 0;
 }
 
 /* "keys=N". */
@@ -145,9 +143,8 @@ static bool read_keys(ngx_conf_t *cf, const ngx_str_t *value, size_t *out)
 
 char *policies_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
-    struct policy_file *file = &((struct http_weir *) conf)->file;
+    struct policy_file *file = (void *) ((char *) conf + command->offset);
     const ngx_str_t *values = cf->args->elts;
-    (void) command;
     if (file->path.len != 0) {
         return "is duplicate";
     }
@@ -172,18 +169,18 @@ struct policy *policies_find(const struct policy_file *file, const ngx_str_t *na
     return NULL;
 }
 
-bool policies_fit_zones(const struct http_weir *http, ngx_conf_t *cf)
+bool policies_fit_own(const struct block *block, ngx_conf_t *cf)
 {
-    struct zone *const *zones = http->zones.elts;
-    for (ngx_uint_t i = 0; i < http->zones.nelts; i++) {
-        ngx_str_t name = {ngx_strlen(zones[i]->policy_name), (u_char *) zones[i]->policy_name};
-        if (policies_find(&http->file, &name) != NULL) {
+    const struct own_policy *own = block->own.elts;
+    for (ngx_uint_t i = 0; i < block->own.nelts; i++) {
+        ngx_str_t name = {ngx_strlen(own[i].name), (u_char *) own[i].name};
+        if (policies_find(&block->file, &name) != NULL) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "policy \"%V\" of \"%V\" has the name of a zone; rename one",
-                          &name, &http->file.path);
+                          &name, &block->file.path);
             return false;
         }
     }
-    if (http->zones.nelts + http->file.policies.nelts > WEIR_MAX_POLICIES) {
+    if (block->own.nelts + block->file.policies.nelts > WEIR_MAX_POLICIES) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "there are more than %d zones and policies", WEIR_MAX_POLICIES);
         return false;
     }

@@ -14,9 +14,11 @@
 #define WEIR_NGINX_POLLER_H
 
 #include <pthread.h>
-#include <stdbool.h>
 
 #include "nginx_weir.h"
+/* After the two of nginx's core. */
+#include <ngx_event.h>
+
 #include "weir/weir.h"
 
 /* `running` is of the process that has started it: a child begins with a poller of its own. */

@@ -8,8 +8,6 @@
  */
 #include "redis.h"
 
-#include "nginx_weir.h"
-
 /* The least table that the library makes: the trial holds no keys. */
 #define TRIAL_KEYS 1000
 
@@ -107,9 +105,8 @@ static bool read_parameter(const ngx_str_t *parameter, struct redis_settings *re
 
 char *redis_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
-    struct redis_settings *redis = &((struct http_weir *) conf)->redis;
+    struct redis_settings *redis = (void *) ((char *) conf + command->offset);
     const ngx_str_t *values = cf->args->elts;
-    (void) command;
     if (redis->given) {
         return "is duplicate";
     }

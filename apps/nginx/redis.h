@@ -25,7 +25,7 @@ struct redis_settings {
     uint32_t nodes;
 };
 
-/* The handler of weir_redis. */
+/* The handler of weir_redis; the offset of the command is that of the settings. */
 char *redis_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf);
 
 /* Writes the settings into options of the library. */

@@ -10,14 +10,13 @@
  */
 #include "request.h"
 
-#include <stdbool.h>
-
+#include "charge.h"
 #include "check.h"
 #include "instance.h"
-#include "messages.h"
 #include "policies.h"
 #include "rate.h"
 #include "request_state.h"
+#include "sentences.h"
 #include "wait.h"
 #include "zone.h"
 
@@ -157,9 +156,9 @@ static struct decision decide(weir_thread *thread, struct checked *checked, stru
 static ngx_int_t refuse(ngx_http_request_t *r, const struct location *location, const struct decision *decision)
 {
     if (decision->policy != NULL) {
-        messages_denied(r, location, decision->policy);
+        sentences_denied(r, location, decision->policy);
     } else {
-        messages_limiting(r, location, &decision->excess);
+        sentences_limiting(r, location, &decision->excess);
     }
     if (request_state_set(r, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -180,14 +179,19 @@ static ngx_int_t act(ngx_http_request_t *r, const struct location *location, con
         return request_state_set(r, REQUEST_PASSED) == NGX_OK ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     if (decision->policy != NULL) {
-        messages_queued(r, location, decision->policy);
+        sentences_queued(r, location, decision->policy);
     } else {
-        messages_delaying(r, location, &decision->excess);
+        sentences_delaying(r, location, &decision->excess);
     }
     if (request_state_set(r, location->dry_run ? REQUEST_DELAYED_DRY_RUN : REQUEST_DELAYED) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     return location->dry_run ? NGX_DECLINED : wait_begin(r, decision->delay);
+}
+
+static struct asker asker_of(ngx_http_request_t *r)
+{
+    return (struct asker){.request = r, .pool = r->pool, .log = r->connection->log};
 }
 
 /* What a location without checks asks; nothing changes it. */
@@ -196,26 +200,39 @@ static struct checked no_checks;
 ngx_int_t request_handler(ngx_http_request_t *r)
 {
     const struct location *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (location->limits.nelts + location->checks.nelts == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
+    if (location->limits.nelts + location->list.checks.nelts == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
         return NGX_DECLINED;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    weir_thread *thread = instance_thread(http->instance, r->connection->log);
+    weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
     if (thread == NULL) {
         return NGX_DECLINED;
     }
-    const weir *w = instance_weir(http->instance);
+    const weir *w = instance_weir(http->block.instance);
+    const struct asker asker = asker_of(r);
     struct queues queues;
-    struct checked *checked = location->checks.nelts != 0 ? check_prepare(r, location, w) : &no_checks;
+    struct checked *checked = location->list.checks.nelts != 0 ? check_prepare(&asker, &location->list, w) : &no_checks;
     if (checked == NULL || find_queues(r, location, w, &queues) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     if (queues.count + checked->count == 0) {
         return NGX_DECLINED;
     }
-    if (checked->count != 0 && request_state_keep(r, checked) != NGX_OK) {
+    if (checked->count != 0 && request_state_keep(r, location, checked) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     const struct decision decision = decide(thread, checked, &queues);
     return act(r, location, &decision);
+}
+
+ngx_int_t request_log_handler(ngx_http_request_t *r)
+{
+    const struct checked *checked = request_state_checked(r);
+    if (checked == NULL || checked->list->charges.nelts == 0 || !request_state_passed(r)) {
+        return NGX_OK;
+    }
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
+    const struct asker asker = asker_of(r);
+    return thread == NULL || charge_all(&asker, checked, thread) ? NGX_OK : NGX_ERROR;
 }

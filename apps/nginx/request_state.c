@@ -2,8 +2,11 @@
 /* See request_state.h. */
 #include "request_state.h"
 
+#include "variables.h"
+
 struct request_state {
     enum request_status status;
+    const struct location *location;
     const struct checked *checked;
 };
 
@@ -62,12 +65,13 @@ ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status)
     return NGX_OK;
 }
 
-ngx_int_t request_state_keep(ngx_http_request_t *r, const struct checked *checked)
+ngx_int_t request_state_keep(ngx_http_request_t *r, const struct location *location, const struct checked *checked)
 {
     struct request_state *state = have_state(r);
     if (state == NULL) {
         return NGX_ERROR;
     }
+    state->location = location;
     state->checked = checked;
     return NGX_OK;
 }
@@ -76,6 +80,12 @@ const struct checked *request_state_checked(const ngx_http_request_t *r)
 {
     const struct request_state *state = find_state(r);
     return state != NULL ? state->checked : NULL;
+}
+
+const struct location *request_state_location(const ngx_http_request_t *r)
+{
+    const struct request_state *state = find_state(r);
+    return state != NULL ? state->location : NULL;
 }
 
 bool request_state_passed(const ngx_http_request_t *r)
@@ -100,12 +110,7 @@ static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *va
         value->not_found = 1;
         return NGX_OK;
     }
-    value->valid = 1;
-    value->no_cacheable = 0;
-    value->not_found = 0;
-    value->len = word->len & 0xfffffff; /* a field of 28 bits */
-    value->data = word->data;
-    return NGX_OK;
+    return variable_set_text(value, word);
 }
 
 ngx_int_t request_state_add_variable(ngx_conf_t *cf)

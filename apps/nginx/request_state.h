@@ -8,9 +8,7 @@
 #ifndef WEIR_NGINX_REQUEST_STATE_H
 #define WEIR_NGINX_REQUEST_STATE_H
 
-#include <stdbool.h>
-
-#include "nginx_weir.h"
+#include "http_weir.h"
 
 enum request_status {
     REQUEST_UNDECIDED = 0,
@@ -21,8 +19,6 @@ enum request_status {
     REQUEST_REJECTED_DRY_RUN = 5
 };
 
-struct checked;
-
 enum request_status request_state_get(const ngx_http_request_t *r);
 
 /* NGX_ERROR: there is no memory. */
@@ -31,8 +27,11 @@ ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status);
 /* What the checks of the request came to; NULL: there were none. */
 const struct checked *request_state_checked(const ngx_http_request_t *r);
 
-/* Keeps what the checks came to. NGX_ERROR: there is no memory. */
-ngx_int_t request_state_keep(ngx_http_request_t *r, const struct checked *checked);
+/* The location of these checks; NULL: there were none. */
+const struct location *request_state_location(const ngx_http_request_t *r);
+
+/* Keeps what the checks of a location came to. NGX_ERROR: there is no memory. */
+ngx_int_t request_state_keep(ngx_http_request_t *r, const struct location *location, const struct checked *checked);
 
 /* Whether the request was let pass; with weir_limit_req_dry_run also what would have been refused. */
 bool request_state_passed(const ngx_http_request_t *r);

@@ -232,8 +232,8 @@ static ngx_int_t answer_as(ngx_http_request_t *r, enum format configured)
         return result;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    const weir *w = http->instance != NULL && instance_thread(http->instance, r->connection->log) != NULL
-                        ? instance_weir(http->instance)
+    const weir *w = http->block.instance != NULL && instance_thread(http->block.instance, r->connection->log) != NULL
+                        ? instance_weir(http->block.instance)
                         : NULL;
     if (w == NULL) {
         return NGX_HTTP_SERVICE_UNAVAILABLE;

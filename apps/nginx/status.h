@@ -3,7 +3,7 @@
 #ifndef WEIR_NGINX_STATUS_H
 #define WEIR_NGINX_STATUS_H
 
-#include "nginx_weir.h"
+#include "http_weir.h"
 
 /* The handler of weir_status. */
 char *status_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf);

@@ -3,7 +3,7 @@
 #ifndef WEIR_NGINX_WAIT_H
 #define WEIR_NGINX_WAIT_H
 
-#include "nginx_weir.h"
+#include "http_weir.h"
 
 /* The request goes on with the next handler after the delay. Returns what a phase handler returns. */
 ngx_int_t wait_begin(ngx_http_request_t *r, ngx_msec_t delay);

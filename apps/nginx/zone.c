@@ -2,6 +2,7 @@
 /* See zone.h. */
 #include "zone.h"
 
+#include "policies.h"
 #include "rate.h"
 
 /* What nginx asks of a zone at least, and what is left of the memory of a zone: pages. */
@@ -10,19 +11,18 @@
 /* A zone's name up to the hash of a name that is too long, and the bytes of that ending. */
 #define HASH_TEXT_SIZE 10
 
-void zone_to_policy(const struct zone *zone, weir_policy *policy, weir_limit *limit)
+/* The policy of a zone. */
+static struct own_policy to_policy(struct zone *zone)
 {
-    *limit = (weir_limit) WEIR_LIMIT_INIT;
-    limit->algorithm = WEIR_LEAKY_BUCKET;
-    limit->limit = zone->rate;
-    limit->period_ns = RATE_PERIOD_NS;
+    struct own_policy own = {.name = zone->policy_name, .limit = WEIR_LIMIT_INIT, .id = &zone->policy};
+    own.limit.algorithm = WEIR_LEAKY_BUCKET;
+    own.limit.limit = zone->rate;
+    own.limit.period_ns = RATE_PERIOD_NS;
     /* One for the request that goes at once, and one so that the longest wait decides and not the queue's size. */
-    limit->burst = ngx_min(zone->burst, rate_most_burst(zone->rate)) + 2;
-    *policy = (weir_policy) WEIR_POLICY_INIT;
-    policy->name = zone->policy_name;
-    policy->limits = limit;
-    policy->limit_count = 1;
-    policy->scope = zone->local ? WEIR_SCOPE_PROCESS : WEIR_SCOPE_FLEET;
+    own.limit.burst = ngx_min(zone->burst, rate_most_burst(zone->rate)) + 2;
+    own.scope = zone->local ? WEIR_SCOPE_PROCESS : WEIR_SCOPE_FLEET;
+    own.addresses = policies_is_address(&zone->key.value);
+    return own;
 }
 
 static bool is_plain(u_char c)
@@ -189,17 +189,24 @@ static void finish_limit(struct limit *limit, struct zone *zone)
     limit->delay_ns = rate_wait_ns(zone->rate, limit->delay);
 }
 
-void zone_finish(struct http_weir *http)
+bool zone_finish(struct http_weir *http, ngx_conf_t *cf)
 {
     struct zone *const *zones = http->zones.elts;
     struct limit *const *limits = http->limits.elts;
-    for (ngx_uint_t i = 0; i < http->zones.nelts; i++) {
-        zones[i]->shm_zone->shm.size = LEAST_PAGES * ngx_pagesize;
-    }
     for (ngx_uint_t i = 0; i < http->limits.nelts; i++) {
         struct zone *zone = limits[i]->shm_zone->data;
         if (zone != NULL) { /* else nginx refuses the configuration: the zone has no size */
             finish_limit(limits[i], zone);
         }
     }
+    if (ngx_array_init(&http->block.own, cf->pool, http->zones.nelts + 1, sizeof(struct own_policy)) != NGX_OK) {
+        return false;
+    }
+    for (ngx_uint_t i = 0; i < http->zones.nelts; i++) {
+        struct own_policy *own = ngx_array_push(&http->block.own); /* there is room */
+        *own = to_policy(zones[i]);
+        http->block.own_size += zones[i]->size;
+        zones[i]->shm_zone->shm.size = LEAST_PAGES * ngx_pagesize;
+    }
+    return true;
 }

@@ -15,9 +15,7 @@
 #ifndef WEIR_NGINX_ZONE_H
 #define WEIR_NGINX_ZONE_H
 
-#include <stdbool.h>
-
-#include "nginx_weir.h"
+#include "http_weir.h"
 #include "weir/weir.h"
 
 /*
@@ -42,16 +40,16 @@ struct zone {
 /* The handler of weir_limit_req_zone. */
 char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf);
 
-/* When all directives are read: makes the shared memory of zones small, and brings limits and zones together. */
-void zone_finish(struct http_weir *http);
+/*
+ * When all directives are read: makes the shared memory of zones small, brings limits and zones together, and makes the
+ * policies of the zones. False: no memory.
+ */
+bool zone_finish(struct http_weir *http, ngx_conf_t *cf);
 
 /*
  * The name of a zone's policy, which records in Redis have as well. Letters, digits, '_' and '-' stay; another byte
  * becomes '.' and two digits. Of a name that gets too long the front stays, then come ".." and a hash.
  */
 void zone_policy_name(const ngx_str_t *zone, char *out);
-
-/* The policy of a zone, and its limit, which `policy` points to. */
-void zone_to_policy(const struct zone *zone, weir_policy *policy, weir_limit *limit);
 
 #endif
