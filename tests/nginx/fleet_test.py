@@ -7,39 +7,13 @@ Guards: apps/nginx/redis.c, apps/nginx/instance.c, apps/nginx/zone.c
 """
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
 import time
 
-from nginx_support import BUILD, Load, Nginx, Skipped, gateway_demo, lines, run
+from nginx_support import Load, Nginx, Redis, lines, node_count, run
 
 RATE, BURST = 300, 30
 ZONE = f"weir_limit_req_zone $arg_k zone=shared:1m rate={RATE}r/s;"
-
-
-class Redis:
-    """One on a unix socket, without a password."""
-
-    def __init__(self):
-        if shutil.which("redis-server") is None:
-            raise Skipped("there is no redis-server")
-        self.demo = gateway_demo.Demo(BUILD)
-        self.server = gateway_demo.Redis(self.demo)
-        self.server.start()
-        self.url = f"unix://{self.server.path}"
-
-    def call(self, *arguments):
-        done = subprocess.run(["redis-cli", "-s", str(self.server.path), *arguments], capture_output=True, text=True, timeout=20)
-        return done.stdout.split()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.server.child.poll() is None:
-            self.server.child.send_signal(signal.SIGCONT)
-        self.demo.close()
 
 
 @contextlib.contextmanager
@@ -51,11 +25,6 @@ def fleet(redis, count, zone=ZONE, server=f"weir_limit_req zone=shared burst={BU
         nodes[0].until(lambda: node_count(redis) == count)
         time.sleep(0.3)  # three intervals: all of them have read it
         yield nodes
-
-
-def node_count(redis):
-    """How many nodes have a heartbeat; beside them the set has a mark with an infinite time."""
-    return int((redis.call("zcount", "test:nodes", "0", "(inf") or ["0"])[0])
 
 
 def passed_by_one_bucket(answers, begin, part=1.0):

@@ -4,6 +4,7 @@
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -53,6 +54,35 @@ def wrk(nginx, path, seconds, connections=16):
     return int(count) - int(refused[1] if refused else 0), float(span)
 
 
+class Redis:
+    """One on a unix socket, without a password."""
+
+    def __init__(self):
+        if shutil.which("redis-server") is None:
+            raise Skipped("there is no redis-server")
+        self.demo = gateway_demo.Demo(BUILD)
+        self.server = gateway_demo.Redis(self.demo)
+        self.server.start()
+        self.url = f"unix://{self.server.path}"
+
+    def call(self, *arguments):
+        done = subprocess.run(["redis-cli", "-s", str(self.server.path), *arguments], capture_output=True, text=True, timeout=20)
+        return done.stdout.split()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.server.child.poll() is None:
+            self.server.child.send_signal(signal.SIGCONT)
+        self.demo.close()
+
+
+def node_count(redis):
+    """How many nodes have a heartbeat; beside them the set has a mark with an infinite time."""
+    return int((redis.call("zcount", "test:nodes", "0", "(inf") or ["0"])[0])
+
+
 def run(names):
     if nginx_demo.PROGRAM is None or not nginx_demo.module_path(BUILD).exists():
         print("1..0 # SKIP there is no nginx: scripts/setup nginx installs it")
@@ -60,4 +90,5 @@ def run(names):
     run_all(names)
 
 
-__all__ = ["BUILD", "Load", "Nginx", "Skipped", "gateway_demo", "http", "lines", "nginx_demo", "pathlib", "run", "statuses", "wrk"]
+__all__ = ["BUILD", "Load", "Nginx", "Redis", "Skipped", "gateway_demo", "http", "lines", "nginx_demo", "node_count",
+           "pathlib", "run", "statuses", "wrk"]

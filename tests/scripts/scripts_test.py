@@ -95,7 +95,7 @@ def small_set():
     with_redis, _ = installed_by("run", "--fleet", "--seconds", "3")
     expect(with_redis == packages | {"redis-server"}, with_redis ^ packages)
     with_nginx, calls = installed_by("run", "--nginx", "--quick")
-    expect(with_nginx == packages | {"nginx", "nginx-dev"}, with_nginx ^ packages)
+    expect(with_nginx == packages | {"nginx", "nginx-dev", "libnginx-mod-stream"}, with_nginx ^ packages)
     expect(any(line.startswith("ninja ") and line.endswith(" apps/nginx/ngx_http_weir_module.so") for line in calls), *calls)
 
 
