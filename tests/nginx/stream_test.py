@@ -183,7 +183,7 @@ def test_four_workers_admit_the_limit():
             served, lock = [0, 0], threading.Lock()
 
             def client():
-                while served[False] < 200:
+                while served[False] < 200 and served[True] < 1500:
                     found = visit(nginx)
                     with lock:
                         served[found] += 1
@@ -220,6 +220,20 @@ def test_a_udp_session_counts_once():
             refused.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 assert not refused.recv(100)
+
+
+def test_each_packet_is_asked_where_a_session_is_one_packet():
+    with echo(socketserver.ThreadingUDPServer) as port, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        server = ("server { listen 127.0.0.1:{udp} udp; weir few $remote_addr; proxy_requests 1; proxy_responses 1; "
+                  f"proxy_pass 127.0.0.1:{port}; }}")
+        with Stream(FILE + server) as nginx:
+            client.connect(("127.0.0.1", nginx.udp))
+            client.settimeout(20)
+            for n in range(3):
+                client.send(b"%d" % n)
+                assert client.recv(100) == b"%d" % n
+            client.send(b"?")
+            nginx.until(lambda: lines(nginx, 'limiting sessions by policy "few"'))
 
 
 def test_several_policies_take_all_or_nothing():
