@@ -89,7 +89,7 @@ static char *take_url(const struct arguments *arguments)
 /* Connects to Redis. Returns an exit code. */
 static int open_link(struct override_session *s, const char *url)
 {
-    weir_error error;
+    weir_error error = {.code = 0};
     const enum redis_link_result result = redis_link_open(&s->link, url, &error);
     if (result != REDIS_LINK_GOOD) {
         output_fault(s->out, error.message);
