@@ -32,7 +32,7 @@ struct limiter_shared {
     _Atomic uint32_t thread_high;    /* threads[] in use lie below */
     _Atomic uint32_t joined_count;   /* processes that have entered, and not begun to leave */
     _Atomic uint64_t repair_from_ns; /* no repair begins before, monotonic: a halt has failed */
-    _Atomic uint32_t repairing;      /* joined_as + 1 of the process that repairs what others left; 0: none */
+    _Atomic uint32_t repairing;      /* joined_as + 1 of the process that repairs, or 0; above: a count (repair.c) */
 };
 
 struct limiter {

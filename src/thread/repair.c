@@ -28,6 +28,13 @@
 /* After a halt that a stopped or preempted thread made fail: calls go on for twice as long as they waited. */
 #define REPAIR_PAUSE_NS (4 * NS_PER_MS)
 
+/*
+ * The part of `repairing` that says which process repairs. What is above it counts repairs. A process with the index of
+ * a dead repairer may repair by the time at which a thread, which has seen the dead one, begins. The count differs then.
+ */
+#define REPAIRER_MASK UINT32_C(2047)
+_Static_assert(REPAIRER_MASK > JOINED_MOST, "each process has a number above 0");
+
 /* What a repair works on. */
 struct repair {
     struct limiter *limiter;
@@ -174,31 +181,43 @@ static bool find_dead(struct repair *r)
     return any;
 }
 
+/* Begins a repair, unless another one is under way, of a thread of this process, too. */
+static bool begin(struct limiter *limiter)
+{
+    uint32_t word = load_relaxed(&limiter->shared->repairing);
+    const uint32_t owner = word & REPAIRER_MASK;
+    if (owner != 0 && !joined_is_dead(limiter, owner - 1)) {
+        return false;
+    }
+    const uint32_t next = ((word | REPAIRER_MASK) + 1) | (limiter->joined_as + 1);
+    return cas_acquire(&limiter->shared->repairing, &word, next);
+}
+
+static void end(struct limiter *limiter)
+{
+    const uint32_t word = load_relaxed(&limiter->shared->repairing);   /* this process's own */
+    store_release(&limiter->shared->repairing, word & ~REPAIRER_MASK); /* pairs with the exchange of begin() */
+}
+
 void repair_all(struct limiter *limiter)
 {
-    _Atomic uint32_t *repairing = &limiter->shared->repairing;
     struct repair r = {.limiter = limiter};
-    uint32_t owner = load_relaxed(repairing);
-    const bool busy = owner != 0 && !joined_is_dead(limiter, owner - 1); /* a thread of this process, too */
     const bool early = clock_monotonic_ns(NULL) < load_relaxed(&limiter->shared->repair_from_ns);
-    if (busy || early || !cas_acquire(repairing, &owner, limiter->joined_as + 1)) {
+    if (early || !begin(limiter)) {
         return;
     }
     store_relaxed(&limiter->process.shared->stalled, 0); /* before the look: a call that stalls later says so again */
     if (find_dead(&r)) {
         (void) repair(&r);
     }
-    store_release(repairing, 0); /* pairs with the exchange */
+    end(limiter);
 }
 
 bool repair_locks(void *arg)
 {
     struct limiter *limiter = arg;
-    _Atomic uint32_t *repairing = &limiter->shared->repairing;
     struct repair r = {.limiter = limiter};
-    uint32_t owner = load_relaxed(repairing);
-    if ((owner != 0 && !joined_is_dead(limiter, owner - 1)) ||
-        !cas_acquire(repairing, &owner, limiter->joined_as + 1)) {
+    if (!begin(limiter)) {
         return false; /* another thread repairs */
     }
     const bool dead = find_dead(&r);
@@ -206,7 +225,7 @@ bool repair_locks(void *arg)
         for_each_slot(&r, false, resolve_log);
         mend_locks(&limiter->process, r.dead);
     }
-    store_release(repairing, 0); /* pairs with the exchange */
+    end(limiter);
     return dead;
 }
 
@@ -249,6 +268,6 @@ int repair_before_entry(struct limiter *limiter)
     limiter_join(limiter, as); /* locks that this process takes are a dead one's, where this process dies */
     store_relaxed(&limiter->shared->repairing, as + 1);
     const int result = repair(&r);
-    store_release(&limiter->shared->repairing, 0); /* pairs with the exchange of repair_all() */
+    end(limiter);
     return result;
 }
