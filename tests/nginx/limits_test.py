@@ -3,7 +3,8 @@
 """
 What limits do to requests: limits_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/nginx/request.c, apps/nginx/request_state.c, apps/nginx/wait.c, apps/nginx/messages.c
+Guards: apps/nginx/sentences.c, apps/nginx/http_protocol.c, apps/nginx/request.c, apps/nginx/request_state.c,
+apps/nginx/wait.c, apps/nginx/messages.c
 """
 import concurrent.futures
 import re
