@@ -30,7 +30,8 @@
 
 /*
  * The part of `repairing` that says which process repairs. What is above it counts repairs. A process with the index of
- * a dead repairer may repair by the time at which a thread, which has seen the dead one, begins. The count differs then.
+ * a dead repairer may repair by the time at which a thread, which has seen the dead one, begins. The count differs
+ * then.
  */
 #define REPAIRER_MASK UINT32_C(2047)
 _Static_assert(REPAIRER_MASK > JOINED_MOST, "each process has a number above 0");
