@@ -38,6 +38,7 @@ static ngx_int_t acquire(ngx_shm_zone_t *shm_zone, void *data)
     }
     const struct instance_settings settings = {.size = block->own_size,
                                                .workers = (size_t) block->core->worker_processes,
+                                               .pid_path = &block->core->pid,
                                                .redis = block->redis,
                                                .own = block->own.elts,
                                                .own_count = block->own.nelts,

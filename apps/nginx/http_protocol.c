@@ -4,6 +4,11 @@
 
 #include "http_weir.h"
 
+const char *protocol_name(void)
+{
+    return "http";
+}
+
 struct block *protocol_block(const ngx_conf_t *cf)
 {
     struct http_weir *http = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);

@@ -8,6 +8,7 @@
  *   a worker           joins when it starts, and does the background work in turn with the others
  *   the master         joins when it sets policies, at a reload; it has no thread
  *   helpers (caches)   free their copy
+ *   a new binary       opens the same weir by its name (instance_name.h)
  *
  * Memory of an instance is the process's own: an instance outlives the pools of cycles.
  */
@@ -15,6 +16,8 @@
 
 #include <string.h>
 
+#include "instance_name.h"
+#include "known_policies.h"
 #include "messages.h"
 #include "policies.h"
 #include "poller.h"
@@ -37,16 +40,9 @@
 /* Seconds between two attempts to enter an instance. */
 #define RETRY_SECONDS 1
 
-/* A policy of nginx.conf or of the file, of this or of an earlier cycle. Those of a file have no limit here. */
-struct known_policy {
-    char name[WEIR_MAX_NAME + 1];
-    bool of_file;
-    weir_limit limit;
-    weir_scope scope;
-};
-
 /*
  * next       the instances of this process: one, and the one before while a reload is under way
+ * name       of the memory; a weir without a name is not found by a new binary
  * w          NULL: this process has left
  * thread     the handle of this process's one thread
  * poller     of this process; a worker's runs
@@ -54,10 +50,11 @@ struct known_policy {
  * cycles     how many cycles have acquired it
  * keys       of the table
  * processes  that may be joined at once
- * policies   all names since the instance was opened, policy_count of them
+ * known      the policies of this cycle and of earlier ones
  */
 struct instance {
     struct instance *next;
+    struct instance_name name;
     weir *w;
     weir_thread *thread;
     struct poller poller;
@@ -67,8 +64,7 @@ struct instance {
     size_t keys;
     size_t processes;
     struct redis_settings redis;
-    struct known_policy *policies;
-    size_t policy_count;
+    struct known_policies known;
 };
 
 static struct instance *instances;
@@ -93,10 +89,22 @@ static size_t wanted_keys(const struct instance_settings *settings)
     return ngx_min(settings->size / BYTES_OF_KEY + settings->file->keys, MOST_KEYS);
 }
 
-/* Workers of two cycles are joined during a reload, and the master. */
+/* Workers of so many cycles, and two masters. */
+static size_t places_for(const struct instance_settings *settings, size_t cycles)
+{
+    return ngx_min(settings->workers, MOST_PROCESSES / cycles) * cycles + 2;
+}
+
+/* What a weir must have: workers of two cycles are joined during a reload. */
+static size_t least_processes(const struct instance_settings *settings)
+{
+    return ngx_min(places_for(settings, 2), MOST_PROCESSES);
+}
+
+/* Of a new weir: two masters may reload during an upgrade; and the first process of a daemon counts for a while. */
 static size_t wanted_processes(const struct instance_settings *settings)
 {
-    return ngx_min(settings->workers, MOST_PROCESSES / 2) * 2 + 1;
+    return ngx_min(places_for(settings, 4) + 1, MOST_PROCESSES);
 }
 
 static char *copy_text(const char *text)
@@ -119,57 +127,64 @@ static void free_instance(struct instance *instance)
 {
     ngx_free((void *) instance->redis.url);
     ngx_free((void *) instance->redis.prefix);
-    ngx_free(instance->policies);
+    known_policies_free(&instance->known);
     ngx_free(instance);
 }
 
-/*
- * Opens the weir of an instance. All that decides whether its memory outlives a master is here and in the options: a
- * weir that has a name could be joined by another master as well.
- */
-static int instance_open(struct instance *instance, weir_error *error)
+static void set_options(const struct instance *instance, weir_options *options)
+{
+    redis_to_options(&instance->redis, options);
+    options->shared = true;
+    options->no_thread = true;
+    options->tick_us = TICK_US;
+    options->max_processes = (uint32_t) instance->processes;
+    options->max_threads = (uint32_t) instance->processes;
+    options->max_keys = instance->keys;
+    options->log = messages_write;
+}
+
+/* Tells of what is not as an operator may expect. */
+static void tell_entry(const struct instance_name *name, ngx_log_t *log)
+{
+    if (name->entry == INSTANCE_RESUMED) {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: goes on with the limits of an nginx that was killed");
+    }
+    if (name->entry == INSTANCE_NEW && name->refused[0] != '\0') {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: limits begin anew, as the other nginx's weir does not fit: %s",
+                      name->refused);
+    }
+}
+
+/* Opens the weir of an instance: by a name, or without where there is none to be had. */
+static int instance_open(struct instance *instance, const struct instance_settings *settings, ngx_log_t *log,
+                         weir_error *error)
 {
     weir_options options = WEIR_OPTIONS_INIT;
-    redis_to_options(&instance->redis, &options);
-    options.shared = true;
-    options.no_thread = true;
-    options.tick_us = TICK_US;
-    options.max_processes = (uint32_t) instance->processes;
-    options.max_threads = (uint32_t) instance->processes;
-    options.max_keys = instance->keys;
-    options.log = messages_write;
-    return weir_open(&options, &instance->w, error);
-}
-
-static struct known_policy *find_policy(const struct instance *instance, const char *name)
-{
-    for (size_t i = 0; i < instance->policy_count; i++) {
-        if (strcmp(instance->policies[i].name, name) == 0) {
-            return &instance->policies[i];
-        }
+    const struct instance_need need = {settings->pid_path, wanted_keys(settings), least_processes(settings),
+                                       instances == NULL};
+    set_options(instance, &options);
+    if (instance_name_open(&instance->name, &need, &options, &instance->w, error) == 0) {
+        instance->keys = options.max_keys;
+        instance->processes = options.max_processes;
+        tell_entry(&instance->name, log);
+        messages_flush();
+        return 0;
     }
-    return NULL;
-}
-
-/* Whether the library has numbers for these policies beside those of earlier ones. */
-static bool has_room(const struct instance *instance, const struct instance_settings *settings)
-{
-    size_t count = instance->policy_count;
-    for (size_t i = 0; i < settings->own_count; i++) {
-        count += find_policy(instance, settings->own[i].name) == NULL;
+    weir_error unnamed;
+    set_options(instance, &options);
+    if (weir_open(&options, &instance->w, &unnamed) != 0) {
+        *error = unnamed;
+        return unnamed.code;
     }
-    const struct policy *policies = settings->file->policies.elts;
-    for (size_t i = 0; i < settings->file->policies.nelts; i++) {
-        count += find_policy(instance, (const char *) policies[i].name.data) == NULL;
-    }
-    return count <= WEIR_MAX_POLICIES;
+    ngx_log_error(NGX_LOG_WARN, log, 0, "weir: limits will begin anew with an upgrade of nginx: %s", error->message);
+    return 0;
 }
 
 static bool fits(const struct instance *instance, const struct instance_settings *settings)
 {
     return instance->w != NULL && wanted_keys(settings) <= instance->keys &&
-           wanted_processes(settings) <= instance->processes && redis_equal(&instance->redis, &settings->redis) &&
-           has_room(instance, settings);
+           least_processes(settings) <= instance->processes && redis_equal(&instance->redis, &settings->redis) &&
+           known_policies_have_room(&instance->known, settings->own, settings->own_count, settings->file);
 }
 
 static struct instance *open_new(const struct instance_settings *settings, ngx_log_t *log)
@@ -181,10 +196,14 @@ static struct instance *open_new(const struct instance_settings *settings, ngx_l
     weir_error error = {.code = 0, .message = "no memory"};
     instance->keys = room_for(wanted_keys(settings), LEAST_KEYS, MOST_KEYS);
     instance->processes = room_for(wanted_processes(settings), LEAST_PROCESSES, MOST_PROCESSES);
-    if (!copy_redis(instance, &settings->redis) || instance_open(instance, &error) != 0) {
+    instance_name_init(&instance->name);
+    if (!copy_redis(instance, &settings->redis) || instance_open(instance, settings, log, &error) != 0) {
         ngx_log_error(NGX_LOG_EMERG, log, 0, "weir: %s", error.message);
         free_instance(instance);
         return NULL;
+    }
+    if (instance->name.entry == INSTANCE_UPGRADED) {
+        known_policies_adopt(&instance->known, instance->w, log);
     }
     instance->pid = ngx_pid;
     instance->next = instances;
@@ -215,6 +234,7 @@ void instance_release(struct instance *instance)
     if (--instance->cycles != 0) {
         return;
     }
+    instance_name_release(&instance->name);
     instance_leave(instance);
     struct instance **at = &instances;
     while (*at != instance) {
@@ -246,6 +266,7 @@ static bool join(struct instance *instance, ngx_log_t *log)
 
 bool instance_enter(struct instance *instance, ngx_log_t *log)
 {
+    instance_name_leave(&instance->name);
     if (!join(instance, log)) {
         return false;
     }
@@ -258,7 +279,8 @@ bool instance_enter(struct instance *instance, ngx_log_t *log)
     if (instance->thread == NULL) {
         instance->thread = weir_attach(instance->w);
         if (instance->thread == NULL) {
-            ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: this process does not limit: too many workers are attached");
+            ngx_log_error(NGX_LOG_ALERT, log, 0,
+                          "weir: this process does not limit: too many workers are attached, or /dev/shm is full");
         }
     }
     return instance->thread != NULL;
@@ -266,6 +288,7 @@ bool instance_enter(struct instance *instance, ngx_log_t *log)
 
 void instance_leave(struct instance *instance)
 {
+    instance_name_leave(&instance->name);
     if (instance->pid == ngx_pid) {
         poller_stop(&instance->poller);
         weir_detach(instance->thread);
@@ -286,41 +309,6 @@ weir_thread *instance_thread(struct instance *instance, ngx_log_t *log)
     return instance->pid == ngx_pid ? instance->thread : NULL;
 }
 
-/* The policy of this name among those of the instance, which has room for one more. */
-static struct known_policy *know_policy(struct instance *instance, const char *name)
-{
-    struct known_policy *known = find_policy(instance, name);
-    if (known == NULL) {
-        known = &instance->policies[instance->policy_count++];
-        *known = (struct known_policy){.of_file = true};
-        (void) ngx_cpystrn((u_char *) known->name, (u_char *) name, sizeof(known->name));
-    }
-    return known;
-}
-
-static void know_own(struct instance *instance, const struct own_policy *own)
-{
-    struct known_policy *known = know_policy(instance, own->name);
-    known->of_file = false;
-    known->limit = own->limit;
-    known->scope = own->scope;
-}
-
-/* Room for the policies of so many more names. */
-static bool grow_policies(struct instance *instance, size_t count, ngx_log_t *log)
-{
-    struct known_policy *grown = ngx_alloc((instance->policy_count + count) * sizeof(*grown), log);
-    if (grown == NULL) {
-        return false;
-    }
-    if (instance->policy_count != 0) {
-        (void) memcpy(grown, instance->policies, instance->policy_count * sizeof(*grown));
-    }
-    ngx_free(instance->policies);
-    instance->policies = grown;
-    return true;
-}
-
 /* Keys that are addresses are written as such. */
 static int set_forms(struct instance *instance, const struct block *block, weir_error *error)
 {
@@ -338,22 +326,11 @@ static int set_forms(struct instance *instance, const struct block *block, weir_
 /* Puts own policies in force, of this and of earlier cycles, and those of the file. */
 static bool publish(struct instance *instance, const struct block *block, ngx_log_t *log)
 {
-    weir_policy *policies = ngx_alloc((instance->policy_count + 1) * sizeof(*policies), log);
+    weir_policy *policies = ngx_alloc((instance->known.count + 1) * sizeof(*policies), log);
     if (policies == NULL) {
         return false;
     }
-    size_t count = 0;
-    for (size_t i = 0; i < instance->policy_count; i++) {
-        const struct known_policy *known = &instance->policies[i];
-        if (!known->of_file) {
-            weir_policy *policy = &policies[count++];
-            *policy = (weir_policy) WEIR_POLICY_INIT;
-            policy->name = known->name;
-            policy->limits = &known->limit;
-            policy->limit_count = 1;
-            policy->scope = known->scope;
-        }
-    }
+    const size_t count = known_policies_own(&instance->known, policies);
     weir_error error;
     const char *path = (const char *) block->file.path.data;
     int result = set_forms(instance, block, &error);
@@ -371,15 +348,9 @@ static bool publish(struct instance *instance, const struct block *block, ngx_lo
 bool instance_set_policies(struct instance *instance, const struct block *block, ngx_log_t *log)
 {
     const struct own_policy *own = block->own.elts;
-    const struct policy *of_file = block->file.policies.elts;
-    if (!join(instance, log) || !grow_policies(instance, block->own.nelts + block->file.policies.nelts + 1, log)) {
+    instance_name_confirm(&instance->name);
+    if (!join(instance, log) || !known_policies_add(&instance->known, block, log)) {
         return false;
-    }
-    for (size_t i = 0; i < block->own.nelts; i++) {
-        know_own(instance, &own[i]);
-    }
-    for (size_t i = 0; i < block->file.policies.nelts; i++) {
-        know_policy(instance, (const char *) of_file[i].name.data)->of_file = true;
     }
     const bool done = publish(instance, block, log);
     for (size_t i = 0; i < block->own.nelts; i++) {

@@ -4,7 +4,8 @@
  *
  * The master acquires an instance while it makes a cycle: the instance of the cycle before, where its settings are the
  * same, else a new one. Each worker enters it, and leaves it at its end. The master releases it with the cycle. So an
- * instance lasts as long as a cycle in the master has it, and its memory as long as a worker has joined it.
+ * instance lasts as long as a cycle in the master has it, and its memory as long as a worker has joined it. The memory
+ * has a name (instance_name.h), by which the master of a new binary opens it too.
  *
  * nginx has one thread in each process. All functions but instance_thread may wait for the library.
  */
@@ -18,14 +19,16 @@
 /*
  * What an instance is opened with. Other settings need another weir, with which limits begin anew.
  *
- * size     bytes that the own policies ask for
- * workers  of the configuration
- * own      own_count policies that the cycle has beside those of its file
- * file     the policies of its file
+ * size      bytes that the own policies ask for
+ * workers   of the configuration
+ * pid_path  of nginx's pid file, terminated
+ * own       own_count policies that the cycle has beside those of its file
+ * file      the policies of its file
  */
 struct instance_settings {
     size_t size;
     size_t workers;
+    const ngx_str_t *pid_path;
     struct redis_settings redis;
     const struct own_policy *own;
     size_t own_count;

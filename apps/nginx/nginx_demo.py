@@ -51,15 +51,27 @@ def sanitizer_reports(text):
             re.search("weir|apps/nginx/", block)]
 
 
+def alive(pid):
+    """A child that nobody has waited for yet has ended, too."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class Nginx:
     """An nginx of its own: private directory, one port of 127.0.0.1, the module of a build."""
 
-    def __init__(self, build, http, workers=1, daemon=False, main="", level="info", start=True, environment=None):
+    def __init__(self, build, http, workers=1, daemon=False, main="", level="info", start=True, environment=None,
+                 user="root"):
         self.build, self.workers, self.daemon, self.main, self.level = build, workers, daemon, main, level
+        self.user = f"user {user};" if os.geteuid() == 0 else ""
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="weir-nginx-"))
+        self.dir.chmod(0o755)  # workers may be another user's
         self.port = gateway_demo.free_port(socket.SOCK_STREAM)
         self.log_path, self.pid_path = self.dir / "error.log", self.dir / "pid"
-        self.environment = {**os.environ, **sanitizer(module_path(build), self.dir), **(environment or {})}
+        self.sanitizer = sanitizer(module_path(build), self.dir)
+        self.environment = {**os.environ, **self.sanitizer, **(environment or {})}
         self.child = None
         (self.dir / "html").mkdir()
         for name in ("index.html", "a.html"):
@@ -74,16 +86,19 @@ class Nginx:
 
     def write(self, http, main=None):
         """http is what stands in the http block: {port} and {dir} are filled in."""
-        user = "user root;" if os.geteuid() == 0 else ""
         temp = " ".join(f"{kind}_temp_path {self.dir}/{kind};"
                         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         http = http.replace("{port}", str(self.port)).replace("{dir}", str(self.dir))
         (self.dir / "nginx.conf").write_text(
-            f"load_module {module_path(self.build)};\n{user}\nworker_processes {self.workers};\n"
+            f"load_module {module_path(self.build)};\n{self.user}\nworker_processes {self.workers};\n"
             f"daemon {'on' if self.daemon else 'off'};\npid {self.pid_path};\nerror_log {self.log_path} {self.level};\n"
-            f"{self.main if main is None else main}\n"
+            f"{self.kept()}\n{self.main if main is None else main}\n"
             "events { worker_connections 1024; }\n"
             f"http {{\naccess_log off;\nroot {self.dir}/html;\n{temp}\n{http}\n}}\n")
+
+    def kept(self):
+        """The directives that leave a sanitizer's variables to the new binary of an upgrade."""
+        return " ".join(f"env {name};" for name in self.sanitizer)
 
     def command(self, *more):
         return [PROGRAM, "-p", str(self.dir), "-c", str(self.dir / "nginx.conf"), "-e", str(self.log_path), *more]
@@ -122,9 +137,9 @@ class Nginx:
     def master_pid(self):
         return int(self.pid_path.read_text())
 
-    def worker_pids(self):
+    def worker_pids(self, master=None):
         try:
-            pid = self.master_pid()
+            pid = master or self.master_pid()
             pids = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             # A child that has not become a worker yet still has its parent's title.
             return {int(p) for p in pids if b"worker process" in pathlib.Path(f"/proc/{p}/cmdline").read_bytes()}
@@ -167,7 +182,7 @@ class Nginx:
             try:
                 os.kill(master, signal.SIGTERM)
                 end = time.monotonic() + 20
-                while pathlib.Path(f"/proc/{master}").exists() and time.monotonic() < end:
+                while alive(master) and time.monotonic() < end:
                     time.sleep(0.02)
             except ProcessLookupError:
                 pass

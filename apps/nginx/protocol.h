@@ -28,6 +28,9 @@ struct expression {
     void *compiled;
 };
 
+/* "http" or "stream". */
+const char *protocol_name(void);
+
 /* What the block says that is being read. */
 struct block *protocol_block(const ngx_conf_t *cf);
 

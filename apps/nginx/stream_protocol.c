@@ -4,6 +4,11 @@
 
 #include "stream_weir.h"
 
+const char *protocol_name(void)
+{
+    return "stream";
+}
+
 struct block *protocol_block(const ngx_conf_t *cf)
 {
     struct stream_weir *stream = ngx_stream_conf_get_module_main_conf(cf, ngx_stream_weir_module);

@@ -10,33 +10,23 @@ import os
 import signal
 import time
 
-from nginx_support import Load, Nginx, Redis, lines, node_count, run
+from nginx_support import Load, Nginx, Redis, lines, node_count, passed_by_one_bucket, run
 
 RATE, BURST = 300, 30
 ZONE = f"weir_limit_req_zone $arg_k zone=shared:1m rate={RATE}r/s;"
 
 
 @contextlib.contextmanager
-def fleet(redis, count, zone=ZONE, server=f"weir_limit_req zone=shared burst={BURST} nodelay;", workers=2, more=""):
+def fleet(redis, count, zone=ZONE, server=f"weir_limit_req zone=shared burst={BURST} nodelay;", workers=2, more="", **options):
     """So many nginx, which know of each other."""
     with contextlib.ExitStack() as stack:
         directive = f"weir_redis {redis.url} prefix=test interval=100ms timeout=300ms nodes={count} {more};"
-        nodes = [stack.enter_context(Nginx(directive + zone, server, workers=workers, level="notice")) for _ in range(count)]
+        nodes = [stack.enter_context(Nginx(directive + zone, server, workers=workers, level="notice", **options)) for _ in range(count)]
         nodes[0].until(lambda: node_count(redis) == count)
         time.sleep(0.3)  # three intervals: all of them have read it
         yield nodes
 
 
-def passed_by_one_bucket(answers, begin, part=1.0):
-    """How many of these would have passed one bucket that has this part of the limit, from `begin` on."""
-    level, last, passed = part * BURST, None, 0
-    for at, _ in sorted(answers):
-        level = min(part * BURST, level + (at - (last or at)) * part * RATE)
-        last = at
-        if level >= 1:
-            level -= 1
-            passed += at >= begin
-    return passed
 
 
 def admitted(nodes, seconds, rate, path="/?k=1", buckets=1, part=1.0):
@@ -56,7 +46,7 @@ def admitted(nodes, seconds, rate, path="/?k=1", buckets=1, part=1.0):
     served = sum(at >= begin and status == 200 for each in answers for at, status in each)
     if buckets == 1:
         answers = [[answer for each in answers for answer in each]]
-    return served / sum(passed_by_one_bucket(each, begin, part) for each in answers), slowest
+    return served / sum(passed_by_one_bucket(each, begin, part * RATE, part * BURST) for each in answers), slowest
 
 
 def test_three_nginx_share_a_limit():
@@ -116,6 +106,26 @@ def test_workers_of_one_nginx_are_one_node():
         part, _ = admitted(nodes, 3, 2 * RATE)
         assert 0.95 <= part <= 1.03, part
         assert node_count(redis) == 1
+
+
+def test_an_upgrade_stays_one_node_and_holds_the_limit():
+    with Redis() as redis, fleet(redis, 1, daemon=True) as nodes:
+        node, = nodes
+        load = Load(node.port, "/?k=1", clients=4, rate=RATE / 2)
+        name, counts = redis.call("zrange", "test:nodes", "0", "-1"), set()
+        for _ in range(2):
+            time.sleep(0.4)
+            old = node.upgrade()
+            time.sleep(0.4)
+            counts.add(node_count(redis))
+            node.end(old, signal.SIGQUIT)
+            counts.add(node_count(redis))
+        time.sleep(0.4)
+        served = load.stop()[200]
+        most = passed_by_one_bucket(load.answers, 0, RATE, BURST + 1)
+        assert counts == {1} and redis.call("zrange", "test:nodes", "0", "-1") == name
+        # A new key may have the share of a node before the first answer; there is one node.
+        assert 0.95 * most <= served <= 1.01 * most + 2, (served, most)
 
 
 def test_the_reports_go_on_when_workers_are_killed_and_nginx_reloads():

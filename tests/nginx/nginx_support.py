@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the nginx module share. Each is run with BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]."""
+import os
 import pathlib
 import re
 import shutil
@@ -17,6 +18,7 @@ from support import Skipped, run as run_all  # noqa: E402,F401
 
 BUILD = sys.argv[1]
 Load = nginx_demo.Load
+alive = nginx_demo.alive
 
 # Each request of a client counts; "served" says what was decided.
 SERVER = """server {{
@@ -30,9 +32,72 @@ def http(zones, server):
     return zones + "\n" + SERVER.format(server)
 
 
-def Nginx(zones, server, **options):
+class Watched(nginx_demo.Nginx):
+    """An nginx that leaves nothing in /dev/shm when it ends, and can be upgraded."""
+
+    prefix = None  # of the names of its memory in /dev/shm, once there is one
+
+    def start(self):
+        super().start()
+        for name in self.names_of(self.master_pid()):
+            self.prefix = re.match(r"nginx-weir-\w+-", name)[0]
+
+    def names_of(self, pid):
+        """The names of memory in /dev/shm that a master has."""
+        links = [os.readlink(link) for link in open_files(pid)]
+        return {link.removeprefix("/dev/shm/") for link in links
+                if link.startswith("/dev/shm/nginx-weir-") and not link.endswith(" (deleted)")}
+
+    def names(self):
+        """What there is in /dev/shm of this nginx and of those before it."""
+        return {path.name for path in pathlib.Path("/dev/shm").glob(f"{self.prefix}*")} if self.prefix else set()
+
+    def upgrade(self):
+        """Executes a new binary beside the old master, whose id is returned; both have workers then."""
+        old = self.master_pid()
+        os.kill(old, signal.SIGUSR2)
+        # The pid file is the new master's once the old one's has another name.
+        self.until(lambda: (self.dir / "pid.oldbin").exists() and len(self.worker_pids()) == self.workers)
+        return old
+
+    def end(self, pid, sent):
+        """Sends a signal that ends a master, and waits until it has gone."""
+        os.kill(pid, sent)
+        self.until(lambda: not alive(pid))
+
+    def close(self):
+        old = self.dir / "pid.oldbin"
+        if old.exists():
+            self.end(int(old.read_text()), signal.SIGTERM)
+        try:
+            super().close()
+            assert not self.names(), f"nginx left {self.names()} in /dev/shm"
+        finally:
+            for name in self.names():
+                pathlib.Path("/dev/shm", name).unlink()
+
+
+class Nginx(Watched):
     """An nginx with these zones in its http block, and these limits and locations in its server."""
-    return nginx_demo.Nginx(BUILD, http(zones, server), **options)
+
+    def __init__(self, zones, server, **options):
+        super().__init__(BUILD, http(zones, server), **options)
+
+
+def open_files(pid):
+    return [entry for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
+
+
+def passed_by_one_bucket(answers, begin, rate, burst):
+    """How many of these requests one bucket would have let pass, from `begin` on."""
+    level, last, passed = burst, None, 0
+    for at, _ in sorted(answers):
+        level = min(burst, level + (at - (last or at)) * rate)
+        last = at
+        if level >= 1:
+            level -= 1
+            passed += at >= begin
+    return passed
 
 
 def statuses(nginx, path, count):
@@ -90,5 +155,5 @@ def run(names):
     run_all(names)
 
 
-__all__ = ["BUILD", "Load", "Nginx", "Redis", "Skipped", "gateway_demo", "http", "lines", "nginx_demo", "node_count",
-           "pathlib", "run", "statuses", "wrk"]
+__all__ = ["BUILD", "Load", "Nginx", "Redis", "Skipped", "Watched", "alive", "gateway_demo", "http", "lines", "nginx_demo",
+           "node_count", "open_files", "passed_by_one_bucket", "pathlib", "run", "statuses", "wrk"]

@@ -15,7 +15,7 @@ import socketserver
 import subprocess
 import threading
 
-from nginx_support import BUILD, Redis, gateway_demo, lines, nginx_demo, node_count, pathlib, run, statuses
+from nginx_support import BUILD, Redis, Watched, gateway_demo, lines, nginx_demo, node_count, pathlib, run, statuses
 
 MODULE = pathlib.Path(BUILD).resolve() / "apps" / "nginx" / "ngx_stream_weir_module.so"
 POLICIES = """
@@ -55,7 +55,7 @@ def stream_module():
     return f"load_module {path};" if path.exists() else None
 
 
-class Stream(nginx_demo.Nginx):
+class Stream(Watched):
     """An nginx with this stream block, and with an http block where one is given."""
 
     def __init__(self, stream, http=None, policies=POLICIES, loads=None, **options):
@@ -72,7 +72,7 @@ class Stream(nginx_demo.Nginx):
             loads += f" load_module {nginx_demo.module_path(self.build)};"
             http = f"http {{\naccess_log off; root {self.dir}/html;\n{self.http}\n}}\n"
         text = (f"{loads}\n{user} worker_processes {self.workers}; daemon {'on' if self.daemon else 'off'};\n"
-                f"pid {self.pid_path}; error_log {self.log_path} {self.level};\n{main or ''}\n"
+                f"pid {self.pid_path}; error_log {self.log_path} {self.level};\n{self.kept()}\n{main or ''}\n"
                 f"events {{ worker_connections 1024; }}\nstream {{\n{text}\n}}\n{http}")
         for name, value in (("port", self.port), ("udp", self.udp), ("http_port", self.http_port), ("dir", self.dir)):
             text = text.replace("{" + name + "}", str(value))
@@ -339,6 +339,22 @@ def test_a_reload_keeps_what_keys_have_used():
             nginx.until(lambda: lines(nginx, r"\[emerg\].*many.*limit.* in .*nginx.conf:\d+"))
             assert visits(nginx, 6, "127.0.0.2") == 6
             assert not lines(nginx, r"\[(alert|crit)\]"), nginx.log()
+
+
+def test_an_upgrade_keeps_what_keys_have_used_in_both_modules():
+    http = ("weir_limit_req_zone $arg_k zone=one:1m rate=1r/m; "
+            "server { listen 127.0.0.1:{http_port}; weir_limit_req zone=one burst=1 nodelay; }")
+    with stream("weir few $binary_remote_addr;", http=http, daemon=True) as nginx:
+        port, nginx.port = nginx.port, nginx.http_port
+        assert visits(nginx, 2, port=port) == 2 and statuses(nginx, "/?k=1", 1) == [200]
+        names = nginx.names()
+        assert len(names) == 2, names
+        old = nginx.upgrade()
+        assert nginx.names_of(old) == nginx.names_of(nginx.master_pid()) == nginx.names() == names
+        assert visits(nginx, 1, port=port) == 1
+        nginx.end(old, signal.SIGQUIT)
+        assert visits(nginx, 2, port=port) == 0 and statuses(nginx, "/?k=1", 2) == [200, 503] and nginx.names() == names
+        assert not lines(nginx, r"\[(alert|emerg|crit|warn)\]"), nginx.log()
 
 
 def test_killed_workers_leave_limits_in_force():
