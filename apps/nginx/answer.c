@@ -63,8 +63,13 @@ static ngx_int_t header_filter(ngx_http_request_t *r)
     if (text == NULL || w == NULL) {
         return next_filter(r);
     }
-    const int length = weir_write_headers((weir_header_style) location->header_style, w, checked->policy->id,
-                                          &checked->verdict, (char *) text, FIELDS_SIZE);
+    weir_verdict told = checked->verdict;
+    if (request_state_get(r) == REQUEST_REJECTED_DRY_RUN) { /* clients are not to slow down */
+        told.allowed = true;
+        told.retry_after_ns = 0;
+    }
+    const int length = weir_write_headers((weir_header_style) location->header_style, w, checked->policy->id, &told,
+                                          (char *) text, FIELDS_SIZE);
     if (length > 0 && length < FIELDS_SIZE && !add_fields(r, text, (size_t) length)) {
         return NGX_ERROR;
     }

@@ -144,7 +144,7 @@ static const struct policy *choose_policy(const struct asker *asker, const struc
     return check->policy;
 }
 
-/* False: no memory. A cost that is no number is 1, and the log says so. */
+/* False: no memory. An empty cost is 1. So is one that is no number, and the log says so. */
 static bool read_cost(const struct asker *asker, const struct check *check, uint64_t *out)
 {
     ngx_str_t text;
@@ -155,7 +155,7 @@ static bool read_cost(const struct asker *asker, const struct check *check, uint
     if (!protocol_evaluate(asker, &check->cost, &text)) {
         return false;
     }
-    if (!units_read(text.data, text.len, out)) {
+    if (text.len != 0 && !units_read(text.data, text.len, out)) {
         ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the cost \"%V\" of policy \"%V\" is no number: \"%V\"",
                       &check->cost.text, &check->policy_name, &text);
     }
@@ -235,11 +235,15 @@ bool check_decide(weir_thread *thread, struct checked *checked)
     return check_decide_at_once(thread, checked);
 }
 
-void check_take_back(weir_thread *thread, const struct checked *checked)
+void check_take_back(weir_thread *thread, struct checked *checked)
 {
     for (size_t i = 0; i < checked->count; i++) {
-        if (checked->asked[i].cost != 0) {
-            weir_refund(thread, &checked->asked[i].key, checked->asked[i].cost);
+        const struct asked *asked = &checked->asked[i];
+        /* In shadow mode a key without room has taken nothing, and the verdict does not say which. */
+        const bool taken = !asked->policy->shadow || (!checked->verdict.would_deny && !asked->policy->queue);
+        if (asked->cost != 0 && taken) {
+            weir_refund(thread, &asked->key, asked->cost);
         }
     }
+    checked->policy = NULL;
 }

@@ -87,6 +87,6 @@ bool check_decide(weir_thread *thread, struct checked *checked);
 bool check_decide_at_once(weir_thread *thread, struct checked *checked);
 
 /* Gives the units of a request back that passed its checks and was refused after that. */
-void check_take_back(weir_thread *thread, const struct checked *checked);
+void check_take_back(weir_thread *thread, struct checked *checked);
 
 #endif

@@ -55,7 +55,7 @@ char *configuration_merge_location(ngx_conf_t *cf, void *outer, void *inner)
     const struct location *outside = outer;
     struct location *location = inner;
     check_inherit(&outside->list, &location->list);
-    if (!charge_fits(&location->list, cf)) {
+    if (!charge_fits(&outside->list, cf) || !charge_fits(&location->list, cf)) {
         return NGX_CONF_ERROR;
     }
     if (location->limits.elts == NULL) {

@@ -33,8 +33,8 @@
 #define MOST_KEYS      100000000
 #define MOST_PROCESSES 1024
 
-/* A queue has no grants, so ticks serve the background work alone. At 1,000 us they take 3% of a busy processor, at
- * this 0.5%; above it the work comes late (bench/nginx.py). */
+/* A queue has no grants, so ticks of zones serve the background work alone. At 1,000 us they take 3% of a busy
+ * processor, at this 0.5%; above it the work comes late (bench/nginx.py). */
 #define TICK_US 10000
 
 /* Seconds between two attempts to enter an instance. */
@@ -309,18 +309,20 @@ weir_thread *instance_thread(struct instance *instance, ngx_log_t *log)
     return instance->pid == ngx_pid ? instance->thread : NULL;
 }
 
-/* Keys that are addresses are written as such. */
+/* Keys that are addresses are written as such, and keys that are no more are not. */
 static int set_forms(struct instance *instance, const struct block *block, weir_error *error)
 {
     const struct own_policy *own = block->own.elts;
-    for (size_t i = 0; i < block->own.nelts; i++) {
-        const int result =
-            own[i].addresses ? weir_set_key_form(instance->w, own[i].name, weir_address_form(128), error) : 0;
-        if (result != 0) {
-            return result;
-        }
+    const struct policy *of_file = block->file.policies.elts;
+    int result = 0;
+    for (size_t i = 0; i < block->own.nelts && result == 0; i++) {
+        result = known_policies_set_form(&instance->known, instance->w, own[i].name, own[i].addresses, error);
     }
-    return policies_set_forms(&block->file, instance->w, error);
+    for (size_t i = 0; i < block->file.policies.nelts && result == 0; i++) {
+        result = known_policies_set_form(&instance->known, instance->w, (const char *) of_file[i].name.data,
+                                         policies_have_addresses(&block->file, &of_file[i]), error);
+    }
+    return result;
 }
 
 /* Puts own policies in force, of this and of earlier cycles, and those of the file. */

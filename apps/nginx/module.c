@@ -53,20 +53,30 @@ static ngx_command_t commands[] = {
     ngx_null_command,
 };
 
+/*
+ * As the last handler of its phase: nginx runs handlers from the end of the list. So realip has put the client's
+ * address in its place before the address is a key, as it has for limit_req.
+ */
 static ngx_int_t add_handler(ngx_conf_t *cf, ngx_uint_t phase, ngx_http_handler_pt handler)
 {
     ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
-    ngx_http_handler_pt *place = ngx_array_push(&core->phases[phase].handlers);
-    if (place == NULL) {
+    ngx_array_t *handlers = &core->phases[phase].handlers;
+    if (ngx_array_push(handlers) == NULL) {
         return NGX_ERROR;
     }
-    *place = handler;
+    ngx_http_handler_pt *first = handlers->elts;
+    for (ngx_uint_t i = handlers->nelts - 1; i > 0; i--) {
+        first[i] = first[i - 1];
+    }
+    first[0] = handler;
     return NGX_OK;
 }
 
 static ngx_int_t postconfiguration(ngx_conf_t *cf)
 {
     struct http_weir *http = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    answer_add_filter(); /* always: workers of the cycle before have the chain of the last configuration that was read
+                          */
     if (!zone_finish(http, cf) || !block_finish(&http->block, cf, "weir:instance", &ngx_http_weir_module)) {
         return NGX_ERROR;
     }
@@ -79,7 +89,6 @@ static ngx_int_t postconfiguration(ngx_conf_t *cf)
     if (http->block.checks.nelts == 0) {
         return NGX_OK;
     }
-    answer_add_filter();
     return add_handler(cf, NGX_HTTP_LOG_PHASE, request_log_handler);
 }
 

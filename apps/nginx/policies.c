@@ -31,10 +31,51 @@ static void add_policy(void *arg, const weir_policy_info *info)
         return;
     }
     (void) ngx_cpystrn(name, (u_char *) info->policy->name, length + 1);
-    *policy = (struct policy){.name = {length, name}, .queue = true};
+    *policy = (struct policy){.name = {length, name}, .queue = true, .shadow = info->policy->mode == WEIR_SHADOW};
     for (size_t i = 0; i < info->policy->limit_count; i++) {
         policy->queue = policy->queue && info->policy->limits[i].algorithm == WEIR_LEAKY_BUCKET;
     }
+}
+
+/* Whether two names have the same part before the first '/'. */
+static bool one_group(const ngx_str_t *a, const ngx_str_t *b)
+{
+    size_t i = 0;
+    while (i < a->len && i < b->len && a->data[i] == b->data[i] && a->data[i] != '/') {
+        i++;
+    }
+    return (i == a->len || a->data[i] == '/') && (i == b->len || b->data[i] == '/');
+}
+
+/* Whether all checks of a policy and its tiers are of addresses, and there is one. */
+bool policies_have_addresses(const struct policy_file *file, const struct policy *policy)
+{
+    const struct policy *policies = file->policies.elts;
+    size_t addresses = 0;
+    size_t others = 0;
+    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
+        if (one_group(&policies[i].name, &policy->name)) {
+            addresses += policies[i].addresses;
+            others += policies[i].others;
+        }
+    }
+    return addresses != 0 && others == 0;
+}
+
+/* The forms of a trial, which is a weir of its own. */
+static int set_forms(const struct policy_file *file, weir *w, weir_error *error)
+{
+    const struct policy *policies = file->policies.elts;
+    int result = 0;
+    for (ngx_uint_t i = 0; i < file->policies.nelts && result == 0; i++) {
+        char group[WEIR_MAX_NAME + 1];
+        (void) ngx_cpystrn((u_char *) group, policies[i].name.data, sizeof(group));
+        group[strcspn(group, "/")] = '\0';
+        result = policies_have_addresses(file, &policies[i])
+                     ? weir_set_key_form(w, group, weir_address_form(128), error)
+                     : 0;
+    }
+    return result;
 }
 
 /* Reads the file into a small weir without a thread, which says what is wrong. NULL: that was said. */
@@ -46,7 +87,7 @@ static weir *try_file(ngx_conf_t *cf, const struct policy_file *file)
     weir_error error;
     weir *w = NULL;
     int result = weir_open(&options, &w, &error);
-    result = result != 0 ? result : policies_set_forms(file, w, &error);
+    result = result != 0 ? result : set_forms(file, w, &error);
     result = result != 0 ? result : weir_load_policies(w, (const char *) file->path.data, &error);
     if (result != 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s", error.message);
@@ -68,31 +109,6 @@ static bool read_file(ngx_conf_t *cf, struct policy_file *file)
     return !listing.failed;
 }
 
-/* Whether two names have the same part before the first '/'. */
-static bool one_group(const ngx_str_t *a, const ngx_str_t *b)
-{
-    size_t i = 0;
-    while (i < a->len && i < b->len && a->data[i] == b->data[i] && a->data[i] != '/') {
-        i++;
-    }
-    return (i == a->len || a->data[i] == '/') && (i == b->len || b->data[i] == '/');
-}
-
-/* Whether all checks of a policy and its tiers are of addresses, and there is one. */
-static bool has_addresses(const struct policy_file *file, const struct policy *policy)
-{
-    const struct policy *policies = file->policies.elts;
-    size_t addresses = 0;
-    size_t others = 0;
-    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
-        if (one_group(&policies[i].name, &policy->name)) {
-            addresses += policies[i].addresses;
-            others += policies[i].others;
-        }
-    }
-    return addresses != 0 && others == 0;
-}
-
 bool policies_read_again(ngx_conf_t *cf, struct policy_file *file)
 {
     const struct policy *policies = file->policies.elts;
@@ -103,22 +119,6 @@ bool policies_read_again(ngx_conf_t *cf, struct policy_file *file)
     weir *w = any ? try_file(cf, file) : NULL;
     weir_close(w);
     return !any || w != NULL;
-}
-
-int policies_set_forms(const struct policy_file *file, weir *w, weir_error *error)
-{
-    const struct policy *policies = file->policies.elts;
-    for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
-        char group[WEIR_MAX_NAME + 1];
-        (void) ngx_cpystrn((u_char *) group, policies[i].name.data, sizeof(group));
-        group[strcspn(group, "/")] = '\0';
-        const int result =
-            has_addresses(file, &policies[i]) ? weir_set_key_form(w, group, weir_address_form(128), error) : 0;
-        if (result != 0) {
-            return result;
-        }
-    }
-    return 0;
 }
 
 bool policies_is_address(const ngx_str_t *key)

@@ -15,6 +15,7 @@
  *
  * name       terminated
  * queue      all limits are leaky buckets: requests wait for their turn
+ * shadow     nothing is refused
  * addresses  checks of this policy whose key is $binary_remote_addr
  * others     checks whose key is another
  * id         set when the cycle comes into force
@@ -22,6 +23,7 @@
 struct policy {
     ngx_str_t name;
     bool queue;
+    bool shadow;
     size_t addresses;
     size_t others;
     weir_policy_id id;
@@ -40,10 +42,10 @@ bool policies_fit_own(const struct block *block, ngx_conf_t *cf);
 bool policies_read_again(ngx_conf_t *cf, struct policy_file *file);
 
 /*
- * Where all checks of a policy and its tiers are of $binary_remote_addr, its keys are written as addresses, and entries
- * may be of networks. By the master, as workers have what it had when they were forked.
+ * Whether all checks of a policy and its tiers are of $binary_remote_addr, and there is one. Its keys are then written
+ * as addresses, and entries may be of networks.
  */
-int policies_set_forms(const struct policy_file *file, weir *w, weir_error *error);
+bool policies_have_addresses(const struct policy_file *file, const struct policy *policy);
 
 /* Whether the text of a key is one of whose bytes an address can be made. */
 bool policies_is_address(const ngx_str_t *key);

@@ -227,7 +227,8 @@ ngx_int_t request_handler(ngx_http_request_t *r)
 
 ngx_int_t request_log_handler(ngx_http_request_t *r)
 {
-    const struct checked *checked = request_state_checked(r);
+    /* With log_subrequest nginx logs subrequests, too. */
+    const struct checked *checked = r == r->main ? request_state_checked(r) : NULL;
     if (checked == NULL || checked->list->charges.nelts == 0 || !request_state_passed(r)) {
         return NGX_OK;
     }

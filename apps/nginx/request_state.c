@@ -91,7 +91,7 @@ const struct location *request_state_location(const ngx_http_request_t *r)
 bool request_state_passed(const ngx_http_request_t *r)
 {
     const enum request_status status = request_state_get(r);
-    return status != REQUEST_UNDECIDED && status != REQUEST_REJECTED;
+    return status != REQUEST_UNDECIDED && status != REQUEST_REJECTED && status != REQUEST_REJECTED_DRY_RUN;
 }
 
 static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)

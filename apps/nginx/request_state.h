@@ -33,7 +33,7 @@ const struct location *request_state_location(const ngx_http_request_t *r);
 /* Keeps what the checks of a location came to. NGX_ERROR: there is no memory. */
 ngx_int_t request_state_keep(ngx_http_request_t *r, const struct location *location, const struct checked *checked);
 
-/* Whether the request was let pass; with weir_limit_req_dry_run also what would have been refused. */
+/* Whether the request was let pass, and would have been without weir_limit_req_dry_run. */
 bool request_state_passed(const ngx_http_request_t *r);
 
 /* Makes the variable known to a configuration. */

@@ -68,7 +68,7 @@ ngx_int_t session_handler(ngx_stream_session_t *s)
 ngx_int_t session_log_handler(ngx_stream_session_t *s)
 {
     const struct session_state *state = ngx_stream_get_module_ctx(s, ngx_stream_weir_module);
-    if (state == NULL || state->status == SESSION_REJECTED || state->checked->list->charges.nelts == 0) {
+    if (state == NULL || state->status != SESSION_PASSED || state->checked->list->charges.nelts == 0) {
         return NGX_OK;
     }
     weir_thread *thread = thread_of(s);

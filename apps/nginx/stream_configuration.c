@@ -26,7 +26,7 @@ char *stream_configuration_merge_server(ngx_conf_t *cf, void *outer, void *inner
     const struct stream_server *outside = outer;
     struct stream_server *server = inner;
     check_inherit(&outside->list, &server->list);
-    if (!charge_fits(&server->list, cf)) {
+    if (!charge_fits(&outside->list, cf) || !charge_fits(&server->list, cf)) {
         return NGX_CONF_ERROR;
     }
     ngx_conf_merge_uint_value(server->log_level, outside->log_level, NGX_LOG_ERR);

@@ -44,16 +44,26 @@ void text_add(struct text *text, const char *format, ...)
     text->length += (size_t) length;
 }
 
+static void add_byte(struct text *text, char byte)
+{
+    char *room = text_room(text, 1);
+    if (room != NULL) {
+        *room = byte;
+        text->length++;
+    }
+}
+
 void text_add_json(struct text *text, const char *value)
 {
     for (; *value != '\0'; value++) {
-        if (*value == '"' || *value == '\\') {
-            text_add(text, "\\%c", *value);
-        } else if ((unsigned char) *value < ' ') {
+        if ((unsigned char) *value < ' ') {
             text_add(text, "\\u%04x", (unsigned) *value);
-        } else {
-            text_add(text, "%c", *value);
+            continue;
         }
+        if (*value == '"' || *value == '\\') {
+            add_byte(text, '\\');
+        }
+        add_byte(text, *value);
     }
 }
 
@@ -74,7 +84,7 @@ void text_add_html(struct text *text, const char *value)
             text_add(text, "&quot;");
             break;
         default:
-            text_add(text, "%c", *value);
+            add_byte(text, *value);
         }
     }
 }

@@ -27,7 +27,10 @@ static void wait_end(ngx_http_request_t *r)
 
 ngx_int_t wait_begin(ngx_http_request_t *r, ngx_msec_t delay)
 {
-    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
+    ngx_event_t *read = r->connection->read;
+    if (read->ready) { /* no further event would tell of a client that has gone already */
+        ngx_post_event(read, &ngx_posted_events);
+    } else if (ngx_handle_read_event(read, 0) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     r->read_event_handler = ngx_http_test_reading;

@@ -42,7 +42,7 @@ void zone_policy_name(const ngx_str_t *zone, char *out)
         if (at + size > end) {
             break;
         }
-        at = is_plain(c) ? (*at = c, at + 1) : ngx_sprintf(at, ".%02xd", (ngx_uint_t) c);
+        at = is_plain(c) ? (*at = c, at + 1) : ngx_sprintf(at, ".%02xd", (u_int) c);
         if (at + HASH_TEXT_SIZE <= end) {
             cut = at;
         }

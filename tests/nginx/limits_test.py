@@ -7,7 +7,9 @@ Guards: apps/nginx/sentences.c, apps/nginx/http_protocol.c, apps/nginx/request.c
 apps/nginx/wait.c, apps/nginx/messages.c
 """
 import concurrent.futures
+import os
 import re
+import signal
 import socket
 import time
 
@@ -83,6 +85,20 @@ def test_a_client_that_goes_away_while_it_waits_is_logged_as_gone():
             client.sendall(b"GET /?k=1 HTTP/1.1\r\nHost: here\r\n\r\n")
             nginx.until(lambda: lines(nginx, "delaying request"))
         nginx.until(lambda: lines(nginx, "client prematurely closed connection"))
+
+
+def test_a_client_that_has_gone_before_it_waits_is_logged_as_gone():
+    with Nginx("weir_limit_req_zone $arg_k zone=slow:1m rate=6r/m;", "weir_limit_req zone=slow burst=5;") as nginx:
+        nginx.get("/?k=1")
+        worker, = nginx.worker_pids()
+        os.kill(worker, signal.SIGSTOP)  # the request and its end arrive at once
+        with socket.create_connection(("127.0.0.1", nginx.port)) as client:
+            client.sendall(b"GET /?k=1 HTTP/1.1\r\nHost: here\r\n\r\n")
+            client.shutdown(socket.SHUT_WR)
+            os.kill(worker, signal.SIGCONT)
+            begin = time.monotonic()
+            nginx.until(lambda: lines(nginx, "client prematurely closed connection"))
+            assert time.monotonic() - begin < 5, "not when the wait is over"
 
 
 def test_a_waiting_request_does_not_keep_a_worker_from_others():

@@ -14,7 +14,7 @@ import re
 import tempfile
 import time
 
-from nginx_support import Load, Nginx, lines, nginx_demo, run, statuses
+from nginx_support import Load, Nginx, http, lines, nginx_demo, run, statuses
 
 POLICIES = """
 policies:
@@ -100,6 +100,40 @@ def test_keys_that_are_addresses_are_written_as_such():
     assert not good and re.search('FILE:20:3: policy "few" has no key "partner"', said), said
 
 
+def test_keys_that_are_addresses_no_more_are_bytes_again():
+    zone = "weir_limit_req_zone {key} zone=slow:1m rate=1r/m;"
+    with served("weir few $binary_remote_addr; location /s { weir_status json; }",
+                policies=POLICIES.replace('"few:partner": 6', '"few:127.0.0.1": 2')) as nginx:
+        assert statuses(nginx, "/", 3) == [200, 200, 429]
+        with open(nginx.policies, "w") as file:
+            file.write(POLICIES)
+        conf = (nginx.dir / "nginx.conf").read_text()
+        (nginx.dir / "nginx.conf").write_text(conf.replace("$binary_remote_addr", "$arg_k"))
+        nginx.reload()
+        assert statuses(nginx, "/?k=partner", 8) == [200] * 6 + [429] * 2
+        assert statuses(nginx, "/?k=four", 4) == [200] * 3 + [429]
+
+        def offenders():
+            found = json.loads(nginx.get("/s").body)["policies"]
+            return {each["key"] for policy in found for each in policy["offenders"]}
+
+        nginx.until(lambda: {"four", "partner"} <= offenders())
+        assert not lines(nginx, "alert"), nginx.log()
+    with Nginx(zone.format(key="$binary_remote_addr"), "weir_limit_req zone=slow;") as nginx:
+        assert statuses(nginx, "/", 2) == [200, 503]
+        nginx.reload(http("", ""))
+        nginx.reload(http(zone.format(key="$arg_k"), "weir_limit_req zone=slow;"))
+        assert statuses(nginx, "/?k=1", 2) == [200, 503]
+        assert not lines(nginx, "alert")
+
+
+def test_realip_comes_before_the_decision():
+    with served("location / { set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP; weir few $remote_addr; }") as nginx:
+        for number in range(3):
+            found = [nginx.get("/", {"X-Real-IP": f"198.51.100.{number}"}).status for _ in range(4)]
+            assert found == [200] * 3 + [429], (number, found)
+
+
 def test_several_policies_take_all_or_nothing():
     with served("weir few $arg_a; weir many $arg_b;") as nginx:
         assert statuses(nginx, "/?a=1&b=1", 5) == [200] * 3 + [429] * 2
@@ -114,6 +148,7 @@ def test_a_cost_is_a_number_or_a_variable():
         assert statuses(nginx, "/v?k=3&c=6", 1) == [429]
         assert statuses(nginx, "/v?k=4&c=0", 9) == [200] * 9
         assert statuses(nginx, "/v?k=5&c=one", 6) == [200] * 5 + [429], "what is no number costs 1"
+        assert statuses(nginx, "/v?k=6", 6) == [200] * 5 + [429], "what is empty costs 1"
         assert lines(nginx, r'the cost "\$arg_c" of policy "many" is no number: "one"')
 
 
@@ -155,6 +190,25 @@ def test_dry_run_refuses_nothing_and_says_so():
         assert statuses(nginx, "/?k=1", 5) == [200] * 5
         assert nginx.get("/?k=1").headers["X-Status"] == "REJECTED_DRY_RUN"
         assert lines(nginx, 'limiting requests, dry run, by policy "few"')
+
+
+def test_dry_run_tells_clients_of_no_refusal_and_charges_none():
+    server = ("weir_limit_req_dry_run on; weir_headers trio; location / { weir few $arg_k; } "
+              "location = /bytes { weir bytes $arg_k cost=$arg_c; weir_charge 400; try_files /a.html =404; }")
+    with served(server) as nginx:
+        for _ in range(6):
+            assert "Retry-After" not in nginx.get("/?k=1").headers
+        assert nginx.get("/bytes?k=1&c=500").headers["X-Status"] == "PASSED"
+        for _ in range(5):
+            assert nginx.get("/bytes?k=1&c=500").headers["X-Status"] == "REJECTED_DRY_RUN"
+        assert nginx.get("/bytes?k=1&c=100").headers["X-Status"] == "PASSED", "the five were not charged"
+
+
+def test_subrequests_are_not_charged_again():
+    server = ("log_subrequest on; location / { weir bytes $arg_k cost=0; weir_charge 100; auth_request /auth; } "
+              "location = /auth { return 204; }")
+    with served(server) as nginx:
+        assert statuses(nginx, "/?k=1", 12).count(200) == 10
 
 
 def test_shadow_mode_of_a_policy_refuses_nothing():

@@ -22,6 +22,7 @@
 #include "limiter/background.h"
 #include "limiter/leader.h"
 #include "limiter/weir_private.h"
+#include "support/independent.h"
 #include "support/support.h"
 #include "thread/joined.h"
 #include "thread/rcu.h"
@@ -39,6 +40,12 @@ struct board {
 };
 
 static struct board *board;
+
+/*
+ * Whether processes with threads are forked. Under the sanitizers a child of such a process may start no threads. An
+ * emulator forks its own threads' locks with the guest, and a child hangs in 1 of some 100 runs.
+ */
+static bool forks_with_threads;
 
 /* Fails where a child does not end by itself, with status 0. */
 static void expect_good(pid_t child)
@@ -68,7 +75,7 @@ static weir *open_shared(uint32_t max_processes, const weir_options *more)
     }
     options.shared = true;
     options.max_processes = max_processes;
-    options.no_thread = SANITIZED; /* a child of a process with threads may start none, under the sanitizers */
+    options.no_thread = !forks_with_threads;
     weir *w = NULL;
     weir_error error;
     if (weir_open(&options, &w, &error) != 0) {
@@ -515,7 +522,7 @@ static int lead_after_opener(void)
 static void test_another_process_leads_when_the_leader_leaves(void **state)
 {
     (void) state;
-    if (SANITIZED) {
+    if (!forks_with_threads) {
         return; /* needs a background thread in a child */
     }
     assert_int_equal(lead_after_opener(), 0);
@@ -643,7 +650,7 @@ static void test_a_process_that_leaves_is_not_taken_for_dead(void **state)
 static void test_what_the_killed_leave_is_repaired(void **state)
 {
     (void) state;
-    if (SANITIZED) {
+    if (!forks_with_threads) {
         return; /* needs background threads in children */
     }
     weir_options options = WEIR_OPTIONS_INIT;
@@ -695,7 +702,7 @@ static void seem_at_work(weir *w)
 static void test_another_process_leads_when_the_leader_is_killed(void **state)
 {
     (void) state;
-    if (SANITIZED) {
+    if (!forks_with_threads) {
         return; /* needs background threads in children */
     }
     weir *w = open_shared(4, NULL);
@@ -745,6 +752,7 @@ int main(void)
     if (board == MAP_FAILED) {
         return 1;
     }
+    forks_with_threads = !SANITIZED && mutexes_survive_deaths();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes_admit_one_limit_together),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole),

@@ -56,7 +56,10 @@ def file(name, text):
 
 def on_terminal(*words, stdout=True, environment=None):
     """What it writes with standard output, or else standard error, on a terminal."""
-    main, end = pty.openpty()
+    try:
+        main, end = pty.openpty()
+    except OSError as error:
+        raise Skipped(f"there is no terminal here: {error}") from error
     try:
         done = subprocess.Popen([*WEIR, *map(os.fspath, words)], stdin=subprocess.DEVNULL, cwd=PLACE,
                                 stdout=end if stdout else subprocess.DEVNULL, stderr=subprocess.DEVNULL if stdout else end,
