@@ -221,8 +221,8 @@ static enum read read_claim(struct request *r, size_t c, unsigned *stalled_tries
     claim->granted = 0;
     if (denied != 0) {
         const bool final = denial_is_final(r, claim);
-        r->stalled = !final && !decide_wait(r, claim, stalled_tries);
-        return final || r->stalled ? READ_DENIED : READ_AGAIN;
+        claim->stalled = !final && !decide_wait(r, claim, stalled_tries);
+        return final || claim->stalled ? READ_DENIED : READ_AGAIN;
     }
     if (claim->grant_wanted != 0 && claim->cost != 0 && claim->policy->grants) {
         const uint64_t left = claim->readings[least].left;
@@ -300,7 +300,7 @@ static bool decide_claims(struct request *r, bool commit)
             }
             if (commit) {
                 mark_refused(r);
-                counter_add(&r->t->shared->stalled_denied_count, r->stalled);
+                counter_add(&r->t->shared->stalled_denied_count, denial_is_stalled(r));
             }
             return true;
         }

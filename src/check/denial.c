@@ -40,6 +40,22 @@ uint64_t denial_retry_after(const struct request *r, const struct claim *claim, 
     return retry_ns;
 }
 
+bool denial_is_stalled(const struct request *r)
+{
+    bool stalled = false;
+    for (size_t c = 0; c < r->count; c++) {
+        const struct claim *claim = &r->claims[c];
+        if (claim->status != CLAIM_NO_ROOM || claim->optional) {
+            continue;
+        }
+        if (!claim->stalled || claim->policy->mode == WEIR_SHADOW) {
+            return false; /* denied for good, or not denied */
+        }
+        stalled = true;
+    }
+    return stalled;
+}
+
 void denial_of_claim(const struct request *r, const struct claim *claim, struct decision *out)
 {
     *out = (struct decision){.allowed = false, .remaining = UINT64_MAX};

@@ -8,6 +8,9 @@
 
 #include "check/request.h"
 
+/* Whether a denied request may have had room: all that denied it wait for a thread that stood still (settle_wait). */
+bool denial_is_stalled(const struct request *r);
+
 /* The denial of one claim alone, as its limits were read. */
 void denial_of_claim(const struct request *r, const struct claim *claim, struct decision *out);
 

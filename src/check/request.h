@@ -42,6 +42,7 @@ struct claim {
     bool optional;         /* left out where it has no room: in shadow mode */
     /* The answer. */
     enum claim_status status;
+    bool stalled;                     /* no room, while another thread holds units that could not be taken back */
     uint64_t granted;                 /* units beside the cost, held */
     uint64_t before[WEIR_MAX_LIMITS]; /* units that earlier claims of the request take from the same cells */
     struct rule rules[WEIR_MAX_LIMITS];
@@ -81,7 +82,6 @@ struct request {
     struct claim *claims;
     size_t count;
     uint64_t now_ns; /* fleet time */
-    bool stalled;    /* units that another thread holds could not be taken back (settle_wait) */
     struct decision *out;
 };
 

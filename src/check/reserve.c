@@ -152,7 +152,8 @@ static bool find_place(struct request *r, uint64_t max_wait_ns, uint64_t *wait_n
         r->out->allowed = !queue.refused;
         if (queue.refused) {
             mark_all_refused(r);
-            counter_add(&r->t->shared->stalled_denied_count, queue.others);
+            counter_add(&r->t->shared->stalled_denied_count,
+                        queue.others && queue.wait_ns != UINT64_MAX && claim->policy->mode != WEIR_SHADOW);
             return true;
         }
         if (claim->cost == 0) {

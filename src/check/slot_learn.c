@@ -46,7 +46,8 @@ static void cache_denial(struct weir_thread *t, size_t index, uint32_t epoch, co
     const uint64_t denied = slot_denied(slot, account) + (never ? 0 : asked);
     account->deny_epoch = epoch;
     /* Under a policy that goes by the tick nothing can be freed before the next one (fine_clock: by the clock). */
-    const bool lasts = !policy->fine_clock || t->limiter->host_time || decision->retry_after_ns >= t->limiter->tick_ns;
+    const bool waits = !policy->fine_clock || t->limiter->host_time || decision->retry_after_ns >= t->limiter->tick_ns;
+    const bool lasts = waits && !claim->stalled; /* a thread that holds units may run again at once */
     if (epoch == EPOCH_ASLEEP || !lasts || asked > META_DENIES_MOST) {
         store_relaxed(slot_denies_from(slot) != 0 ? &slot->denied : &account->denied, denied);
         return;
