@@ -9,6 +9,8 @@
  */
 #include "thread/thread.h"
 
+#include <unistd.h>
+
 #include "base/pages.h"
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
@@ -81,11 +83,18 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
     return NULL;
 }
 
+/* False: a child that has not joined has its parent's number yet, and none of the handles. */
+static bool has_joined(const struct limiter *limiter)
+{
+    return limiter->max_processes == 1 || load_relaxed(&limiter->joined[limiter->joined_as].pid) == (int32_t) getpid();
+}
+
 /* Whether this process has the handle, and no thread detaches it. */
 static bool is_attached(const struct weir_thread *t, uint64_t owner)
 {
     const uint64_t state = owner & HANDLE_STATE_MASK;
-    return state != HANDLE_FREE && state != HANDLE_LEAVING && handle_process(owner) == t->limiter->joined_as;
+    return state != HANDLE_FREE && state != HANDLE_LEAVING && handle_process(owner) == t->limiter->joined_as &&
+           has_joined(t->limiter);
 }
 
 void thread_free(struct weir_thread *t)

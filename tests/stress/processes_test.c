@@ -563,6 +563,34 @@ static uint64_t held_cells(const weir *w)
     return count;
 }
 
+/* As destructors of C++ do, where a child ends before it has joined. */
+static void test_a_child_that_has_not_joined_keeps_its_hands_off_handles(void **state)
+{
+    (void) state;
+    weir *w = open_shared(3, NULL);
+    weir_thread *t = weir_attach(w);
+    assert_non_null(t);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        weir_unbind(t);
+        weir_detach(t);
+        weir_close(w);
+        _exit(0);
+    }
+    expect_good(child);
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    assert_int_equal(stats.thread_count, 1);
+    weir_thread *another = weir_attach(w);
+    assert_non_null(another);
+    assert_ptr_not_equal(another, t);
+    weir_detach(t);
+    weir_detach(another);
+    weir_close(w);
+}
+
 /* Another process that got the id of a dead one is not taken for it. */
 static void test_a_process_is_known_by_its_start_as_well(void **state)
 {
@@ -763,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_a_barrier_reaches_a_joined_process),
         cmocka_unit_test(test_another_process_leads_when_the_leader_leaves),
         cmocka_unit_test(test_another_process_leads_when_the_leader_is_killed),
+        cmocka_unit_test(test_a_child_that_has_not_joined_keeps_its_hands_off_handles),
         cmocka_unit_test(test_a_process_is_known_by_its_start_as_well),
         cmocka_unit_test(test_a_process_that_leaves_is_not_taken_for_dead),
         cmocka_unit_test(test_what_the_killed_leave_is_repaired),
