@@ -130,7 +130,7 @@ static void add_outage(struct sentence *s, const weir_policy *policy)
     if (policy->long_outage_ms != 0 && policy->on_long_outage != policy->on_outage) {
         sentence_add(s, ", and after ");
         add_ms(s, policy->long_outage_ms);
-        sentence_add(s, " %s", outage_words(policy->on_long_outage));
+        sentence_add(s, " more %s", outage_words(policy->on_long_outage));
     }
 }
 
@@ -160,13 +160,9 @@ bool describe_is_alike(const weir_policy *one, const weir_policy *other)
            one->outage_grace_ms == other->outage_grace_ms && one->long_outage_ms == other->long_outage_ms;
 }
 
-void describe_override(struct sentence *s, const weir_limit *limits, size_t count, const char *value)
+/* The numbers of an override, which the library has taken: one for each limit, and a burst behind a '/'. */
+static void add_numbers(struct sentence *s, const weir_limit *limits, size_t count, const char *value)
 {
-    if (strcmp(value, "allow") == 0 || strcmp(value, "deny") == 0) {
-        sentence_add(s, "is never %s", *value == 'a' ? "limited" : "served");
-        return;
-    }
-    /* The library has taken the value: a number for each limit, and a burst behind a '/'. */
     weir_limit own[WEIR_MAX_LIMITS];
     const char *at = value;
     for (size_t i = 0; i < count; i++) {
@@ -179,6 +175,22 @@ void describe_override(struct sentence *s, const weir_limit *limits, size_t coun
         }
         at = end;
     }
-    sentence_add(s, "has ");
     describe_limits(s, own, count);
+}
+
+void describe_override(struct sentence *s, const weir_policy *policy, const char *value)
+{
+    if (strcmp(value, "allow") == 0) {
+        sentence_add(s, "is never limited");
+        return;
+    }
+    if (strcmp(value, "deny") == 0) {
+        sentence_add(s, "is never served");
+    } else {
+        sentence_add(s, "has ");
+        add_numbers(s, policy->limits, policy->limit_count, value);
+    }
+    if (policy->mode == WEIR_SHADOW) {
+        sentence_add(s, "; shadow mode: everything passes all the same");
+    }
 }

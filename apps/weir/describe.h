@@ -18,6 +18,6 @@ void describe_settings(struct sentence *s, const weir_policy *policy, const char
 bool describe_is_alike(const weir_policy *one, const weir_policy *other);
 
 /* What an override does, behind its name: "is never limited", "has 200 a second with bursts of 50". */
-void describe_override(struct sentence *s, const weir_limit *limits, size_t count, const char *value);
+void describe_override(struct sentence *s, const weir_policy *policy, const char *value);
 
 #endif

@@ -240,8 +240,8 @@ static int rm(struct override_session *s)
     weir_error error;
     /* A malformed entry can be removed, too, by the name that it has. */
     const char *written = override_trial_name(&s->trial, typed, name) ? name : typed;
-    if (strchr(typed, ':') == NULL) {
-        (void) error_set(&error, -EINVAL, "\"%.60s\" names no entry; give policy:key, such as api:198.51.100.7", typed);
+    if (strcmp(typed, "version") == 0) {
+        (void) error_set(&error, -EINVAL, "\"version\" is no entry; give policy:key, such as api:198.51.100.7");
         output_fault(s->out, error.message);
         return CODE_BAD;
     }

@@ -80,7 +80,7 @@ void tell_policies(struct output *out, const struct listed_policies *list)
 void tell_override(struct output *out, const weir_policy *policy, const char *name, const char *value)
 {
     struct sentence words = {.length = 0};
-    describe_override(&words, policy->limits, policy->limit_count, value);
+    describe_override(&words, policy, value);
     output_text(out, "  ");
     output_styled(out, STYLE_NAME, name);
     output_text(out, " %s\n", words.text);
@@ -94,6 +94,6 @@ void tell_override(struct output *out, const weir_policy *policy, const char *na
 void tell_override_words(struct output *out, const weir_policy *policy, const char *value)
 {
     struct sentence words = {.length = 0};
-    describe_override(&words, policy->limits, policy->limit_count, value);
+    describe_override(&words, policy, value);
     output_text(out, " %s", words.text);
 }

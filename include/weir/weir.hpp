@@ -836,7 +836,7 @@ class handle
     static constexpr std::size_t decided(std::size_t requests, std::size_t costs, std::size_t costs_per_request,
                                          std::size_t words) noexcept
     {
-        if (costs != 0 && costs / costs_per_request < requests) {
+        if (costs != 0 && costs_per_request != 0 && costs / costs_per_request < requests) {
             requests = costs / costs_per_request;
         }
         return words != 0 && words < burst_words(requests) ? words * 64 : requests;

@@ -69,11 +69,11 @@ SETTINGS = {
     "on_outage: open": "; while Redis is away a node lets everything pass",
     "on_outage: closed": "; while Redis is away a node lets nothing pass",
     "outage_grace: 90s": "; when Redis has been away for 90 seconds a node admits its share",
-    "long_outage: 1h, on_long_outage: closed": REST + ", and after 1 hour lets nothing pass",
+    "long_outage: 1h, on_long_outage: closed": REST + ", and after 1 hour more lets nothing pass",
     "long_outage: 1h": REST,  # nothing changes after it
     "on_long_outage: closed": REST,  # there is no long outage
     "outage_grace: 2s, on_outage: closed, long_outage: 30d, on_long_outage: open":
-        "; when Redis has been away for 2 seconds a node lets nothing pass, and after 30 days lets everything pass",
+        "; when Redis has been away for 2 seconds a node lets nothing pass, and after 30 days more lets everything pass",
     "mode: shadow": "; shadow mode: everything passes" + REST,
     "hash_keys: true": REST + "; Redis sees hashes of the keys",
     "scope: process, on_outage: open, hash_keys: true": "; each process by itself",

@@ -84,7 +84,7 @@ def test_what_nodes_leave_out_is_not_written():
                             (("apl:x", "allow", "--policies", path), 'there is no policy "apl"')):
             out, fault = override(redis, "set", *words, code=1)
             assert out == "" and says in fault and fault.count("\n") == 1, (words, fault)
-        assert override(redis, "rm", "version", code=1)[1].startswith('"version" names no entry')
+        assert override(redis, "rm", "version", code=1)[1].startswith('"version" is no entry')
         assert redis.call("EXISTS", "weir:overrides") == ["0"]
         for value in ("1", "1/2 3", "1,2,3,4", "4398046511103", "4398046511103/4398046511103", "allow", "deny"):
             override(redis, "set", "any/tier:x", value)
@@ -118,12 +118,26 @@ def test_the_field_version_is_changed_where_there_is_one():
         override(redis, "rm", "api:x", code=1)
         assert redis.hash() == {"version": "43"}
         seen = {"a text"}
+        redis.call("HSET", "weir:overrides", "version", "007")  # Redis takes it for no number
+        override(redis, "set", "api:first", "5")
+        assert redis.hash()["version"] not in ("007", "8") and redis.hash()["api:first"] == "5", redis.hash()
+        override(redis, "rm", "api:first")
         redis.call("HSET", "weir:overrides", "version", "a text")
         for value in ("1", "2", "3"):
             override(redis, "set", "api:x", value)
             version = redis.hash()["version"]
             assert version not in seen and len(version) <= 40, version
             seen.add(version)
+
+
+def test_shadow_mode_is_told():
+    path = file("shadow.yaml", "policies:\n  - {name: api, mode: shadow, limits: [{algorithm: fixed_window, limit: 9, period: 1h}]}\n")
+    with Redis() as redis:
+        for value, words in (("deny", "is never served; shadow mode: everything passes all the same"),
+                             ("7", "has 7 an hour (counted anew each hour); shadow mode: everything passes all the same"),
+                             ("allow", "is never limited")):
+            out, _ = override(redis, "set", "--policies", path, "api:x", value)
+            assert out.startswith(f"api:x {words}"), out
 
 
 def test_malformed_entries_are_told_and_can_be_removed():
@@ -140,7 +154,9 @@ def test_malformed_entries_are_told_and_can_be_removed():
         override(redis, "rm", "--policies", path, "api:x")
         override(redis, "rm", "--policies", path, "other:y")
         assert set(redis.hash()) == {"nocolon", "api:z"}
-        assert override(redis, "list", code=1)[0].startswith("  api:z: 1\n")  # without a file the policy may have one limit
+        override(redis, "rm", "nocolon")
+        assert set(redis.hash()) == {"api:z"}
+        assert override(redis, "list")[0].startswith("  api:z: 1\n")  # without a file the policy may have one limit
 
 
 def test_there_are_as_many_entries_as_nodes_read():

@@ -358,6 +358,7 @@ void bursts()
     EXPECT(handle.check_all_burst(others, 2, {}, bits) == 2 && bits[0] == 3);
     EXPECT(handle.check_all_burst(others, 2, std::span(costs).first(3), {}) == 0); /* one request, and no room for it */
     EXPECT(handle.check_all_burst(others, 0, {}, bits) == 0);
+    EXPECT(handle.check_all_burst(others, 0, costs, bits) == 0);
 #endif
 }
 
