@@ -28,6 +28,7 @@
  *   weir_check, weir_check_burst,            everything but weir_close and another call on the same
  *     weir_check_all,                          weir_thread: one thread uses a weir_thread at a time
  *     weir_check_all_burst,
+ *     weir_check_requests,
  *     weir_prefetch, weir_peek,
  *     weir_refund, weir_charge,
  *     weir_reserve, weir_unbind,
@@ -727,6 +728,37 @@ WEIR_API bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_
  */
 WEIR_API size_t weir_check_all_burst(weir_thread *t, const weir_key *keys, size_t keys_per_request, size_t requests,
                                      const uint64_t *costs, uint64_t *allowed_bits);
+
+/* In place of the index of a key. */
+#define WEIR_NO_KEY UINT8_MAX
+
+/*
+ * Requests of several keys each, and room for the answers.
+ *
+ * keys              the keys of request r are those from keys[r * keys_per_request] on
+ * costs             units, one cost per key in the order of the keys; NULL: 1 each
+ * keys_per_request  up to WEIR_MAX_KEYS_AT_ONCE. None: all requests may pass; more: none may
+ * count             how many requests there are; any number
+ * allowed_bits      (count + 63) / 64 words. Bit r % 64 of word r / 64 says whether request r may pass; the bits behind
+ *                   the last request are 0. May be NULL
+ * denied_by         `count` bytes. The index of the key, among those of its request, that denied the request: of the
+ *                   keys that were looked at, the last one to let the request pass. WEIR_NO_KEY: the request may pass,
+ *                   or has too many keys. May be NULL
+ */
+typedef struct weir_requests {
+    const weir_key *keys;
+    const uint64_t *costs;
+    size_t keys_per_request, count;
+    uint64_t *allowed_bits;
+    uint8_t *denied_by;
+} weir_requests;
+
+/*
+ * weir_check_all_burst, that also says which key denied each request. Returns how many requests may pass. The struct
+ * and what it points to stay the caller's.
+ * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
+ */
+WEIR_API size_t weir_check_requests(weir_thread *t, const weir_requests *requests);
 
 /*
  * Gives back `cost` units that a check, charge or reservation took and that were not used. Units that were taken in a

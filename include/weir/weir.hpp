@@ -743,6 +743,12 @@ class handle
         return ::weir_check_all_burst(thread_, keys, keys_per_request, requests, costs, allowed_bits);
     }
 
+    /* weir_check_requests: check_all_burst, that also says which key denied each request. */
+    std::size_t check_requests(const weir_requests &requests) noexcept
+    {
+        return ::weir_check_requests(thread_, &requests);
+    }
+
 #if defined(__cpp_lib_span)
     /*
      * The bursts over spans. An empty span of costs stands for 1 each, an empty span of bits for no bits. A request

@@ -27,7 +27,7 @@ struct all {
     const struct policy *entries[WEIR_MAX_KEYS_AT_ONCE]; /* entries of single keys: allowed, or denied */
     size_t entry_count;
     bool denied, would_deny; /* by one of the entries */
-    uint8_t denied_by;
+    uint8_t denied_by;       /* of a request that is denied: the key that decided */
 };
 
 /* Makes the claims: one for each key of a policy with limits. */
@@ -147,21 +147,23 @@ static bool all_decide(struct weir_thread *t, const struct policy_set *set, stru
     all_take_slots(t, all, epoch, r.now_ns);
     decide_request(&r, true);
     all_learn_decisions(t, all, epoch, &r);
+    all->denied_by = all->key_of[decision.key_index];
     counter_add(&t->shared->untracked_count, decision.untracked);
     if (verdict != NULL) {
         verdict_write(verdict, t, all->claims[decision.key_index].policy, &decision, r.now_ns);
         verdict->allowed = decision.allowed;
         verdict->retry_after_ns = decision.allowed ? 0 : decision.retry_after_ns;
         verdict->would_deny = decision.left_out || all->would_deny;
-        verdict->key_index = all->key_of[decision.key_index];
+        verdict->key_index = all->denied_by;
     }
     return decision.allowed;
 }
 
-bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_verdict *verdict)
+bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_verdict *verdict, uint8_t *denied_by)
 {
     struct all all;
     all.count = all.entry_count = 0;
+    all.denied_by = 0;
     all.denied = all.would_deny = false;
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
@@ -184,6 +186,7 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
                                   .fleet_age_ns = UINT64_MAX};
     }
     all_tally(t, &all, pass);
+    *denied_by = all.denied_by;
     rcu_leave(t);
     return pass;
 }

@@ -17,6 +17,7 @@ struct key_list {
     size_t count; /* at most WEIR_MAX_KEYS_AT_ONCE */
 };
 
-bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_verdict *verdict);
+/* Denied: *denied_by is the key that decided. */
+bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_verdict *verdict, uint8_t *denied_by);
 
 #endif

@@ -19,6 +19,7 @@
  *
  * Ordering: [S1] in settle.c. Progress: as weir_check.
  */
+#include "check/check_all.h"
 #include "check/all_direct.h"
 #include "check/all_table.h"
 #include "check/check.h"
@@ -48,8 +49,9 @@ static inline bool has_slot(struct slot *const *slots, size_t count, const struc
  * Finds the slots of the first keys that have a grant that covers their cost. Returns how many. A key that is named
  * twice ends them: its grant must cover both costs.
  */
-static inline size_t find_granted(const struct weir_thread *t, const weir_key *keys, const uint64_t *costs,
-                                  size_t count, struct slot **slots)
+static inline __attribute__((always_inline)) size_t find_granted(const struct weir_thread *t, const weir_key *keys,
+                                                                 const uint64_t *costs, size_t count,
+                                                                 struct slot **slots)
 {
     const uint32_t epoch = load_relaxed(&t->line->epoch);
     for (size_t i = 0; i < count; i++) {
@@ -195,8 +197,8 @@ static void count_denied_keys(struct weir_thread *t, const struct slots_found *f
     }
 }
 
-/* Denies a request by a slot's denial, which is the one with the longest wait. */
-static void deny(struct weir_thread *t, const struct slots_found *found, size_t denied_by, bool looks,
+/* Denies a request by the slot of key `denied_by`, whose denial is the one with the longest wait. */
+static void deny(struct weir_thread *t, const struct slots_found *found, uint8_t denied_by, bool looks,
                  weir_verdict *verdict)
 {
     count_denied_keys(t, found, looks);
@@ -204,7 +206,7 @@ static void deny(struct weir_thread *t, const struct slots_found *found, size_t 
         const struct slot *slot = found->slots[denied_by];
         const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;
         slot_verdict_denied(verdict, t->line, slot, load_relaxed(&slot->meta), false, remaining);
-        verdict->key_index = (uint8_t) denied_by;
+        verdict->key_index = denied_by;
     }
 }
 
@@ -221,12 +223,12 @@ static bool charge(struct weir_thread *t, const struct slots_found *found, const
     return charged;
 }
 
-/* SLOT_NO_ANSWER: nothing was counted. */
-static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread *t, struct slots_found *found,
-                                                              weir_verdict *verdict)
+/* SLOT_NO_ANSWER: nothing was counted. SLOT_DENIED: *denied_by is the key that denies. */
+static enum slot_answer check_slots(struct weir_thread *t, struct slots_found *found, weir_verdict *verdict,
+                                    uint8_t *denied_by)
 {
     struct cold_keys cold;
-    size_t denied_by = SIZE_MAX;
+    size_t denied = SIZE_MAX;
     bool may_pass = true;
     cold.count = 0;
     found->any = found->granted != 0 ? found->slots[0] : NULL;
@@ -248,20 +250,46 @@ static __attribute__((noinline)) enum slot_answer check_slots(struct weir_thread
             slot = found->slots[i];
             may_pass = false;
             if (!slot_meta_unpack(load_relaxed(&slot->meta)).shadow &&
-                (denied_by == SIZE_MAX || slot->retry_after_ns > found->slots[denied_by]->retry_after_ns)) {
-                denied_by = i;
+                (denied == SIZE_MAX || slot->retry_after_ns > found->slots[denied]->retry_after_ns)) {
+                denied = i;
             }
             break;
         }
     }
-    if (denied_by != SIZE_MAX && (cold.count == 0 || verdict == NULL)) {
+    if (denied != SIZE_MAX && (cold.count == 0 || verdict == NULL)) {
         for (size_t i = 0; i < cold.count; i++) {
             found->slots[cold.indices[i]] = NULL; /* a slot without a word of this epoch says nothing */
         }
-        deny(t, found, denied_by, cold.count != 0, verdict);
+        *denied_by = (uint8_t) denied;
+        deny(t, found, *denied_by, cold.count != 0, verdict);
         return SLOT_DENIED;
     }
     return may_pass && cold.count != 0 && charge(t, found, &cold, verdict) ? SLOT_ALLOWED : SLOT_NO_ANSWER;
+}
+
+/* A request that grants do not cover. Denied: *denied_by is the key that decided. */
+static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, struct slots_found *found,
+                                                     weir_verdict *verdict, uint8_t *denied_by)
+{
+    tick_look(t);
+    const enum slot_answer answer = check_slots(t, found, verdict, denied_by);
+    return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : all_table_check(t, found->list, verdict, denied_by);
+}
+
+bool check_all_requested(struct weir_thread *t, const weir_requests *requests, size_t i, uint8_t *denied_by)
+{
+    const size_t width = requests->keys_per_request;
+    const weir_key *keys = requests->keys + i * width;
+    const uint64_t *costs = requests->costs != NULL ? requests->costs + i * width : ones;
+    struct slot *slots[WEIR_MAX_KEYS_AT_ONCE];
+    const size_t granted = find_granted(t, keys, costs, width, slots);
+    if (likely(granted == width)) {
+        spend_grants(t, slots, costs, width, false, NULL);
+        return true;
+    }
+    const struct key_list list = {keys, costs, width};
+    struct slots_found found = {.list = &list, .slots = slots, .granted = granted};
+    return check_all_slow(t, &found, NULL, denied_by);
 }
 
 bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs, size_t count, weir_verdict *verdict)
@@ -282,9 +310,8 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
         spend_grants(t, slots, costs, count, false, verdict);
         return true;
     }
-    tick_look(t);
     const struct key_list list = {keys, costs, count};
     struct slots_found found = {.list = &list, .slots = slots, .granted = granted};
-    const enum slot_answer answer = check_slots(t, &found, verdict);
-    return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : all_table_check(t, &list, verdict);
+    uint8_t denied_by;
+    return check_all_slow(t, &found, verdict, &denied_by);
 }

@@ -243,6 +243,17 @@ static void test_slots_answer_for_several_keys_as_the_table_does(void **state)
     assert_true(d.denied_by_slots > ROUNDS * STEPS / 20);
 }
 
+/* Whether the key denies by itself: with its cost, or with that of all its places in the request. */
+static bool denies_alone(const weir_key *keys, const uint64_t *costs, size_t width, size_t index)
+{
+    uint64_t cost = 0;
+    for (size_t i = 0; i < width; i++) {
+        const bool same = keys[i].policy == keys[index].policy && keys[i].hash == keys[index].hash;
+        cost += same ? (costs != NULL ? costs[i] : 1) : 0;
+    }
+    return !weir_peek(d.table.t, &keys[index], cost, NULL);
+}
+
 /* Requests of a burst are those of weir_check_all, one after the other. */
 static void burst_all(uint64_t *rng, size_t width, size_t requests)
 {
@@ -264,16 +275,25 @@ static void burst_all(uint64_t *rng, size_t width, size_t requests)
     memset(bits, 0xa5, sizeof(bits));
     const uint64_t *given = random_below(rng, 2) == 0 ? costs : NULL;
     const size_t words = (requests + 63) / 64;
-    const size_t allowed = weir_check_all_burst(d.slots.t, keys[0], width, requests, given, bits);
+    unsigned char denied_by[151];
+    memset(denied_by, 0xa5, sizeof(denied_by));
+    const bool tells = random_below(rng, 2) == 0;
+    const weir_requests asked = {keys[0], given, width, requests, bits, denied_by};
+    const size_t allowed = tells ? weir_check_requests(d.slots.t, &asked)
+                                 : weir_check_all_burst(d.slots.t, keys[0], width, requests, given, bits);
     size_t expected = 0;
     for (size_t r = 0; r < words * 64; r++) {
         const uint64_t *own = given != NULL && r < requests ? given + r * width : NULL;
+        const bool told = tells && r < requests && denied_by[r] < width;
+        assert_true(!told || denies_alone(&keys[1][r * width], own, width, denied_by[r]));
         const bool pass = r < requests && weir_check_all(d.table.t, &keys[1][r * width], own, width, NULL);
         expected += pass;
+        assert_true(!tells || r >= requests || (pass ? denied_by[r] == WEIR_NO_KEY : told));
         assert_int_equal(bits[r / 64] >> (r % 64) & 1, pass);
     }
     assert_int_equal(allowed, expected);
     assert_int_equal(bits[words], UINT64_C(0xa5a5a5a5a5a5a5a5)); /* no word more */
+    assert_int_equal(denied_by[requests], 0xa5);
 }
 
 static void test_a_burst_of_requests_is_its_requests_in_order(void **state)
@@ -309,6 +329,10 @@ static void test_a_burst_of_no_keys_or_too_many_needs_no_limiter(void **state)
     assert_int_equal(weir_check_all_burst(NULL, keys, 3, 70, NULL, bits), 70);
     assert_true(bits[0] == UINT64_MAX && bits[1] == 63);
     assert_int_equal(weir_check_all_burst(NULL, keys, 3, 64, NULL, NULL), 64);
+    uint8_t denied_by[2] = {0, 0};
+    const weir_requests too_many = {keys, NULL, WEIR_MAX_KEYS_AT_ONCE + 1, 2, NULL, denied_by};
+    assert_int_equal(weir_check_requests(d.slots.t, &too_many), 0);
+    assert_true(denied_by[0] == WEIR_NO_KEY && denied_by[1] == WEIR_NO_KEY);
     weir_close(d.slots.w);
     weir_close(d.table.w);
 }
