@@ -4,7 +4,9 @@
  *
  *   main.c      life: open, reload, stop
  *   options.c   the command line
- *   policies.c  the policy file: which policies it must have, how it comes into force
+ *   policies.c  the policies in force; policy_look.c: those of a file; policy_kind.c: their names
+ *   decision.c  which packets of a burst may pass
+ *   network.c   sources and networks as keys of limits
  *   worker.c    a thread's loop: receive, check, forward, return replies
  *   burst.c     many packets in from one system call
  *   outbox.c    many packets out in one system call
@@ -56,9 +58,9 @@ struct gateway_options {
 /* Written by one thread, read by any. offered == passed + the sum of dropped */
 struct counters {
     _Atomic uint64_t offered, passed;
-    _Atomic uint64_t checked[POLICY_COUNT];                      /* packets that were checked by this policy */
-    _Atomic uint64_t would_deny[POLICY_COUNT];                   /* packets that shadow mode let pass */
-    _Atomic uint64_t dropped[POLICY_COUNT];                      /* of `checked`, denied */
+    _Atomic uint64_t checked[POLICIES_MAX];                      /* packets that were checked by this policy */
+    _Atomic uint64_t would_deny[POLICIES_MAX];                   /* packets that shadow mode let pass */
+    _Atomic uint64_t dropped[POLICIES_MAX];                      /* of `checked`, denied */
     _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
     _Atomic uint64_t refused;    /* by the backend, as far as UDP tells */

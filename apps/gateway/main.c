@@ -153,6 +153,7 @@ int main(int argc, char **argv)
     static struct gateway gateway;
     options_parse(argc, argv, &gateway.options);
     log_start(gateway.options.log_level, gateway.options.log_format);
+    policies_init(&gateway.policies);
     gateway.backend.text = gateway.options.backend_text;
     sigset_t signals;
     (void) sigemptyset(&signals);

@@ -13,31 +13,30 @@
 
 #include <weir/weir.h>
 
-/* In the order in which a packet is checked by them. */
-enum policy_index { POLICY_SOURCE, POLICY_SOURCE_BYTES, POLICY_OVERALL, POLICY_OVERALL_BYTES, POLICY_COUNT };
+#include "policy_kind.h"
 
-extern const char *const policy_names[POLICY_COUNT];
+/* Policies that a gateway has had in force since its start, by name. */
+#define POLICIES_MAX 32
 
-/* How many bits of an IPv6 address are a source. */
-#define SOURCE_PREFIX 64
-
-/* Limits each source rather than all of them together. */
-static inline bool policy_is_of_sources(size_t index)
-{
-    return index == POLICY_SOURCE || index == POLICY_SOURCE_BYTES;
-}
-
-/* A packet costs its bytes rather than 1. */
-static inline bool policy_is_of_bytes(size_t index)
-{
-    return index == POLICY_SOURCE_BYTES || index == POLICY_OVERALL_BYTES;
-}
-
-/* What is in force; written by the main thread, read by all. */
-struct policies {
-    _Atomic weir_policy_id ids[POLICY_COUNT]; /* WEIR_NO_POLICY: not in force */
-    _Atomic bool shadow[POLICY_COUNT];        /* it counts what it would deny, and lets it pass */
+/* A policy that has been in force. The name and the kind never change. */
+struct gateway_policy {
+    char name[POLICY_KIND_SIZE];
+    struct policy_kind kind;
+    _Atomic weir_policy_id id; /* WEIR_NO_POLICY: not in force */
+    _Atomic bool shadow;       /* the policy counts what it would deny, and lets it pass */
 };
+
+/*
+ * Written by the main thread, read by all. The first POLICY_KIND_COUNT are those of policy_kind_names; networks follow
+ * in the order in which files had them. An entry is written before `count` counts it, and stays.
+ */
+struct policies {
+    struct gateway_policy all[POLICIES_MAX];
+    _Atomic size_t count;
+};
+
+/* Makes room for the policies that each gateway knows; none is in force. */
+void policies_init(struct policies *policies);
 
 /*
  * Loads the policies a gateway starts with into `w`. False, after a sentence on stderr: the file cannot be taken, or

@@ -40,7 +40,7 @@ static void metric(struct text *text, const char *name, const char *type, const 
 struct text write_metrics(struct gateway *gateway)
 {
     const int library = gateway->weir != NULL ? weir_write_metrics(gateway->weir, NULL, 0) : 0;
-    struct text text = {.size = 8192 + (size_t) library * 2};
+    struct text text = {.size = 16384 + (size_t) library * 2};
     text.bytes = malloc(text.size);
     if (text.bytes == NULL) {
         return text;
@@ -53,8 +53,9 @@ struct text write_metrics(struct gateway *gateway)
     metric(&text, "reply_bytes_total", "counter", "Bytes of replies sent to clients.", SUM(gateway, replied_bytes));
     add(&text, "# HELP weir_gateway_dropped_packets_total Packets over a limit.\n"
                "# TYPE weir_gateway_dropped_packets_total counter\n");
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        add(&text, "weir_gateway_dropped_packets_total{limit=\"%s\"} %" PRIu64 "\n", policy_names[i],
+    const size_t count = atomic_load(&gateway->policies.count);
+    for (size_t i = 0; i < count; i++) {
+        add(&text, "weir_gateway_dropped_packets_total{limit=\"%s\"} %" PRIu64 "\n", gateway->policies.all[i].name,
             SUM(gateway, dropped[i]));
     }
     metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
@@ -75,9 +76,10 @@ struct text write_metrics(struct gateway *gateway)
            SUM(gateway, segmented));
     add(&text, "# HELP weir_gateway_policy_in_force Whether there is a policy of that name: 1, or 0.\n"
                "# TYPE weir_gateway_policy_in_force gauge\n");
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        add(&text, "weir_gateway_policy_in_force{policy=\"%s\"} %d\n", policy_names[i],
-            atomic_load(&gateway->policies.ids[i]) != WEIR_NO_POLICY);
+    for (size_t i = 0; i < count; i++) {
+        const struct gateway_policy *policy = &gateway->policies.all[i];
+        add(&text, "weir_gateway_policy_in_force{policy=\"%s\"} %d\n", policy->name,
+            atomic_load(&policy->id) != WEIR_NO_POLICY);
     }
     metric(&text, "reloads_total", "counter", "Policy files taken.", atomic_load(&gateway->reloads));
     metric(&text, "reload_errors_total", "counter", "Policy files refused.", atomic_load(&gateway->reload_errors));
@@ -91,22 +93,24 @@ struct text write_metrics(struct gateway *gateway)
 /* What each policy is, and what became of the packets that were checked by it. */
 static void add_policies(struct text *text, const struct gateway *gateway)
 {
+    const size_t count = atomic_load(&gateway->policies.count);
     add(text, "\"dropped\":{");
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        add(text, "%s\"%s\":%" PRIu64, i != 0 ? "," : "", policy_names[i], SUM(gateway, dropped[i]));
+    for (size_t i = 0; i < count; i++) {
+        add(text, "%s\"%s\":%" PRIu64, i != 0 ? "," : "", gateway->policies.all[i].name, SUM(gateway, dropped[i]));
     }
     add(text, "},\"policies\":{");
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        const bool in_force = atomic_load(&gateway->policies.ids[i]) != WEIR_NO_POLICY;
+    for (size_t i = 0; i < count; i++) {
+        const struct gateway_policy *policy = &gateway->policies.all[i];
+        const bool in_force = atomic_load(&policy->id) != WEIR_NO_POLICY;
         const uint64_t dropped = SUM(gateway, dropped[i]);
         const uint64_t offered = SUM(gateway, checked[i]);
         add(text,
             "%s\"%s\":{\"in_force\":%s,\"mode\":\"%s\",\"offered\":%" PRIu64 ",\"passed\":%" PRIu64
             ",\"dropped\":%" PRIu64 ",\"would_deny\":%" PRIu64 "}",
-            i != 0 ? "," : "", policy_names[i], in_force ? "true" : "false",
-            !in_force                                   ? "off"
-            : atomic_load(&gateway->policies.shadow[i]) ? "shadow"
-                                                        : "enforce",
+            i != 0 ? "," : "", policy->name, in_force ? "true" : "false",
+            !in_force                      ? "off"
+            : atomic_load(&policy->shadow) ? "shadow"
+                                           : "enforce",
             offered, offered > dropped ? offered - dropped : 0, dropped, SUM(gateway, would_deny[i]));
     }
     add(text, "},");
@@ -115,11 +119,11 @@ static void add_policies(struct text *text, const struct gateway *gateway)
 static void add_offenders(struct text *text, const struct gateway *gateway)
 {
     weir_offender offenders[WEIR_TOP_OFFENDERS];
-    const bool shadow = atomic_load(&gateway->policies.shadow[POLICY_SOURCE]);
+    const struct gateway_policy *sources = &gateway->policies.all[0]; /* "source" */
+    const bool shadow = atomic_load(&sources->shadow);
     size_t count = 0;
     if (gateway->weir != NULL) {
-        count = weir_top_offenders(gateway->weir, atomic_load(&gateway->policies.ids[POLICY_SOURCE]), offenders,
-                                   WEIR_TOP_OFFENDERS);
+        count = weir_top_offenders(gateway->weir, atomic_load(&sources->id), offenders, WEIR_TOP_OFFENDERS);
     }
     add(text, "\"offenders\":[");
     for (size_t i = 0; i < count; i++) {
@@ -137,7 +141,7 @@ static void add_offenders(struct text *text, const struct gateway *gateway)
 struct text write_status(struct gateway *gateway)
 {
     static const char *const links[] = {"none", "down", "up"};
-    struct text text = {.bytes = malloc(16384), .size = 16384};
+    struct text text = {.bytes = malloc(32768), .size = 32768};
     if (text.bytes == NULL) {
         return text;
     }

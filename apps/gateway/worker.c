@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One thread: its own listening socket, its own sessions, its own weir_thread. It receives a burst, asks for every
- * packet first its source's limit and then the overall one, forwards what passes on the client's own socket to the
- * backend, and carries the backend's replies home through the socket the client knows. Packets that the kernel merged
+ * One thread: its own listening socket, its own sessions, its own weir_thread. It receives a burst, asks which of its
+ * packets may pass (decision.c), forwards those on the client's own socket to the backend, and carries the backend's
+ * replies home through the socket the client knows. Packets that the kernel merged
  * are checked one by one, and leave merged as far as they may leave.
  *
  * Order within a turn: replies first, then clients. Only clients' packets open and end sessions, so the sessions that
@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "burst.h"
+#include "clock.h"
+#include "decision.h"
 #include "gateway.h"
 #include "local.h"
 #include "log.h"
@@ -30,18 +32,15 @@
 #define LEAVE_MS 2000
 #define WAIT_MS  50
 #define EVENTS   64
-/* Every so many bursts the checks are timed: often enough to see, rarely enough to cost nothing. */
-#define TIME_EVERY 16
 /* Every so many seconds sizes that were too large for a path are tried again in segments. */
 #define SIZES_SECONDS 60
 
 /* What a worker works with. */
 struct loop {
     struct worker *worker;
-    weir_thread *limits; /* NULL: nothing is limited */
+    struct decision decision;
     struct session_table sessions;
-    uint32_t now, sizes_forgotten; /* seconds */
-    uint64_t bursts, clock_cost_ns;
+    uint32_t now, sizes_forgotten;        /* seconds */
     uint64_t merged, without_session;     /* packets */
     uint64_t refused;                     /* errors of the backend's sockets when they were read or opened */
     uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last turn */
@@ -60,195 +59,11 @@ struct loop {
 
 #define NO_RUN SIZE_MAX
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    (void) clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t) now.tv_sec * 1000000000U + (uint64_t) now.tv_nsec;
-}
-
 static uint32_t now_seconds(void)
 {
     struct timespec now;
     (void) clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return (uint32_t) now.tv_sec;
-}
-
-/* What reading the clock twice costs: taken off what is timed. */
-static uint64_t clock_cost_ns(void)
-{
-    uint64_t least_ns = UINT64_MAX;
-    for (int i = 0; i < 64; i++) {
-        const uint64_t before_ns = now_ns();
-        const uint64_t cost_ns = now_ns() - before_ns;
-        least_ns = cost_ns < least_ns ? cost_ns : least_ns;
-    }
-    return least_ns;
-}
-
-/* The bytes that name a source: an IPv4 address, or the first half of an IPv6 one. */
-static const void *source_of(const struct address *from, size_t *length)
-{
-    if (from->u.any.sa_family == AF_INET) {
-        *length = 4;
-        return &from->u.v4.sin_addr;
-    }
-    const unsigned char *bytes = from->u.v6.sin6_addr.s6_addr;
-    if (IN6_IS_ADDR_V4MAPPED(&from->u.v6.sin6_addr)) {
-        *length = 4;
-        return bytes + 12;
-    }
-    *length = 8;
-    return bytes;
-}
-
-_Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
-
-/* Keys, costs and places of the packets of a burst that are checked by a policy of sources. */
-struct asked {
-    weir_key keys[BURST_COUNT];
-    uint64_t costs[BURST_COUNT];
-    unsigned char places[BURST_COUNT];
-    size_t count;
-};
-
-static void ask_for_sources(const struct loop *loop, weir_policy_id id, uint64_t bits, struct asked *asked)
-{
-    size_t last = SIZE_MAX;
-    asked->count = 0;
-    for (uint64_t left = bits; left != 0; left &= left - 1) {
-        const size_t place = (size_t) __builtin_ctzll(left);
-        const size_t message = loop->datagrams[place].message;
-        const size_t i = asked->count++;
-        asked->places[i] = (unsigned char) place;
-        asked->costs[i] = loop->datagrams[place].size;
-        if (message == last) {
-            asked->keys[i] = asked->keys[i - 1];
-            continue;
-        }
-        size_t length;
-        const void *bytes = source_of(&loop->requests.from[message], &length);
-        asked->keys[i] = weir_make_key(loop->worker->gateway->weir, id, bytes, length);
-        last = message;
-    }
-}
-
-/* Of the packets whose bits are set, those that pass a limit of their source. */
-static uint64_t pass_sources(const struct loop *loop, size_t index, weir_policy_id id, uint64_t bits)
-{
-    struct asked asked;
-    ask_for_sources(loop, id, bits, &asked);
-    uint64_t allowed = 0;
-    (void) weir_check_burst(loop->limits, asked.keys, policy_is_of_bytes(index) ? asked.costs : NULL, asked.count,
-                            &allowed);
-    if ((bits & (bits + 1)) == 0) {
-        return allowed; /* the first so many of the burst: each has its own place */
-    }
-    uint64_t passing = 0;
-    for (uint64_t left = allowed; left != 0; left &= left - 1) {
-        passing |= UINT64_C(1) << asked.places[__builtin_ctzll(left)];
-    }
-    return passing;
-}
-
-/* Of the packets whose bits are set, those that pass a limit of all: the first of them. */
-static uint64_t pass_overall(const struct loop *loop, size_t index, weir_policy_id id, uint64_t bits)
-{
-    const weir_key key = weir_make_key(loop->worker->gateway->weir, id, NULL, 0);
-    uint64_t passing = 0;
-    for (uint64_t left = bits; left != 0; left &= left - 1) {
-        const uint64_t cost = policy_is_of_bytes(index) ? loop->datagrams[__builtin_ctzll(left)].size : 1;
-        passing |= weir_check(loop->limits, &key, cost, NULL) ? left & (0 - left) : 0;
-    }
-    return passing;
-}
-
-/* Counts what a policy in shadow mode would deny of the packets whose bits are set: each is asked for alone. */
-static uint64_t pass_shadow(struct loop *loop, size_t index, weir_policy_id id, uint64_t bits)
-{
-    uint64_t passing = 0;
-    uint64_t would_deny = 0;
-    for (uint64_t left = bits; left != 0; left &= left - 1) {
-        const struct datagram *datagram = &loop->datagrams[__builtin_ctzll(left)];
-        size_t length = 0;
-        const void *bytes = NULL;
-        if (policy_is_of_sources(index)) {
-            bytes = source_of(&loop->requests.from[datagram->message], &length);
-        }
-        const weir_key key = weir_make_key(loop->worker->gateway->weir, id, bytes, length);
-        weir_verdict verdict;
-        passing |= weir_check(loop->limits, &key, policy_is_of_bytes(index) ? datagram->size : 1, &verdict)
-                       ? left & (0 - left)
-                       : 0;
-        would_deny += verdict.would_deny;
-    }
-    bump(&loop->worker->counters.would_deny[index], would_deny);
-    return passing;
-}
-
-static size_t count_bits(uint64_t bits)
-{
-    return (size_t) __builtin_popcountll(bits);
-}
-
-static uint64_t sum_bytes(const struct loop *loop, uint64_t bits)
-{
-    uint64_t sum = 0;
-    for (uint64_t left = bits; left != 0; left &= left - 1) {
-        sum += loop->datagrams[__builtin_ctzll(left)].size;
-    }
-    return sum;
-}
-
-/* Of the packets whose bits are set, those that pass all limits; counts them by policy. */
-static uint64_t pass_all(struct loop *loop, uint64_t bits, size_t *checks)
-{
-    struct gateway *gateway = loop->worker->gateway;
-    struct counters *counters = &loop->worker->counters;
-    uint64_t passing = bits;
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        const weir_policy_id id = atomic_load_explicit(&gateway->policies.ids[i], memory_order_relaxed);
-        if (id == WEIR_NO_POLICY || passing == 0) {
-            continue;
-        }
-        const size_t asked = count_bits(passing);
-        passing = atomic_load_explicit(&gateway->policies.shadow[i], memory_order_relaxed)
-                      ? pass_shadow(loop, i, id, passing)
-                  : policy_is_of_sources(i) ? pass_sources(loop, i, id, passing)
-                                            : pass_overall(loop, i, id, passing);
-        bump(&counters->checked[i], asked);
-        bump(&counters->dropped[i], asked - count_bits(passing));
-        *checks += asked;
-    }
-    return passing;
-}
-
-/*
- * The packets of a burst that may pass, a bit each; counts them. The sources first, so that what is refused by its own
- * is not taken from all the others.
- */
-static uint64_t decide(struct loop *loop, size_t count)
-{
-    struct counters *counters = &loop->worker->counters;
-    const uint64_t all = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
-    uint64_t passing = all;
-    if (loop->limits != NULL) {
-        const bool timed = ++loop->bursts % TIME_EVERY == 0;
-        const uint64_t before_ns = timed ? now_ns() : 0;
-        size_t checks = 0;
-        passing = pass_all(loop, all, &checks);
-        if (timed) {
-            const uint64_t took_ns = now_ns() - before_ns;
-            bump(&counters->timed_ns, took_ns > loop->clock_cost_ns ? took_ns - loop->clock_cost_ns : 0);
-            bump(&counters->timed_checks, checks);
-        }
-    }
-    const uint64_t bytes = sum_bytes(loop, all);
-    bump(&counters->offered, count);
-    bump(&counters->offered_bytes, bytes);
-    bump(&counters->passed, count_bits(passing));
-    bump(&counters->passed_bytes, passing == all ? bytes : sum_bytes(loop, passing));
-    return passing;
 }
 
 static bool is_same_client(const struct loop *loop, size_t a, size_t b)
@@ -337,7 +152,7 @@ static bool receive(struct loop *loop)
     size_t count;
     while ((count = burst_split(requests, received, &cursor, loop->datagrams)) != 0) {
         loop->merged += count_merged(requests, loop->datagrams, count);
-        forward(loop, decide(loop, count));
+        forward(loop, decision_make(&loop->decision, count));
     }
     outbox_flush(&loop->to_backend);
     loop->run = NO_RUN;
@@ -453,16 +268,16 @@ static void leave(struct loop *loop)
 {
     struct worker *worker = loop->worker;
     const struct gateway_options *options = &worker->gateway->options;
-    const uint64_t start_ns = now_ns();
+    const uint64_t start_ns = clock_ns();
     uint64_t until_ns = start_ns + DRAIN_MS * UINT64_C(1000000);
     const bool has_left = address_leave(worker->listen_fd, &options->listen) == 0;
     if (!has_left) {
         log_line(WEIR_LOG_WARNING, "--listen %s: packets that come now may be lost: %s", options->listen_text,
                  strerror(errno));
     }
-    while (now_ns() < until_ns) {
-        if (turn(loop, DRAIN_MS / 10) && has_left && now_ns() - start_ns < LEAVE_MS * UINT64_C(1000000)) {
-            until_ns = now_ns() + DRAIN_MS * UINT64_C(1000000);
+    while (clock_ns() < until_ns) {
+        if (turn(loop, DRAIN_MS / 10) && has_left && clock_ns() - start_ns < LEAVE_MS * UINT64_C(1000000)) {
+            until_ns = clock_ns() + DRAIN_MS * UINT64_C(1000000);
         }
     }
 }
@@ -498,6 +313,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->asks_local = address_is_any(&options->listen);
         loop->run = NO_RUN;
         loop->backend.backend = &gateway->backend;
+        decision_open(&loop->decision, gateway, &worker->counters, &loop->requests, loop->datagrams);
         burst_ready(&loop->requests, 0, BURST_COUNT, true);
         burst_ready(&loop->replies, 0, BURST_COUNT, false);
         open_offload(worker, options);
@@ -534,8 +350,8 @@ void *worker_main(void *arg)
     struct gateway *gateway = worker->gateway;
     struct loop *loop = worker->loop;
     if (gateway->weir != NULL) {
-        loop->limits = weir_attach(gateway->weir);
-        if (loop->limits == NULL) {
+        loop->decision.limits = weir_attach(gateway->weir);
+        if (loop->decision.limits == NULL) {
             /* Without it this thread would let everything pass. */
             log_line(WEIR_LOG_ERROR, "a thread could not be attached to the limits");
             atomic_store(&gateway->failed, true);
@@ -543,11 +359,10 @@ void *worker_main(void *arg)
             return NULL;
         }
     }
-    loop->clock_cost_ns = clock_cost_ns();
     while (!atomic_load_explicit(&gateway->stopping, memory_order_relaxed)) {
         (void) turn(loop, WAIT_MS);
     }
     leave(loop);
-    weir_detach(loop->limits);
+    weir_detach(loop->decision.limits);
     return NULL;
 }

@@ -110,7 +110,11 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
         if (has_slot) {
             slot_account_unlock(&t->accounts[all->slots[i]]);
         }
-        check_tally(t, claim->policy, claim->optional ? claim->status == CLAIM_HAS_ROOM : r->out->allowed);
+        if (claim->optional || r->out->allowed) {
+            check_tally(t, claim->policy, claim->status == CLAIM_HAS_ROOM);
+        } else {
+            check_tally_beside(t, claim->policy, claim->status != CLAIM_HAS_ROOM || r->out->untracked);
+        }
     }
 }
 
@@ -119,10 +123,19 @@ static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
 {
     for (size_t i = 0; i < all->entry_count; i++) {
         const struct policy *policy = all->entries[i];
-        check_tally(t, policy, policy->mode == WEIR_SHADOW ? policy->override == OVERRIDE_ALLOW : pass);
+        if (policy->mode == WEIR_SHADOW || pass) {
+            check_tally(t, policy, policy->override == OVERRIDE_ALLOW);
+        } else {
+            check_tally_beside(t, policy, policy->override == OVERRIDE_DENY);
+        }
     }
     for (size_t i = 0; i < all->count && all->denied; i++) {
-        check_tally(t, all->claims[i].policy, all->claims[i].policy->mode == WEIR_SHADOW);
+        const struct policy *policy = all->claims[i].policy;
+        if (policy->mode == WEIR_SHADOW) {
+            check_tally(t, policy, true);
+        } else {
+            check_tally_beside(t, policy, false);
+        }
     }
 }
 

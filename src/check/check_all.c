@@ -168,6 +168,8 @@ static void count_by_slot(const struct weir_thread *t, struct slot *slot)
     if (meta.denies_from != 0) {
         counter_add(&slot->denied, slot->retry_after_ns == UINT64_MAX ? 0 : meta.denies_from);
         counter_add(&tally->would_deny, meta.shadow);
+    } else {
+        counter_add(&tally->beside, !meta.shadow);
     }
     counter_add(meta.shadow ? &tally->allowed : &tally->denied, 1);
 }
@@ -188,8 +190,10 @@ static void count_denied_keys(struct weir_thread *t, const struct slots_found *f
         const struct policy *policy = check_policy(t->process, set, &found->list->keys[i]);
         if (policy == NULL) {
             counter_add(&t->shared->unknown_count, 1);
+        } else if (policy->mode == WEIR_SHADOW) {
+            check_tally(t, policy, policy->override != OVERRIDE_DENY);
         } else {
-            check_tally(t, policy, policy->mode == WEIR_SHADOW && policy->override != OVERRIDE_DENY);
+            check_tally_beside(t, policy, policy->override == OVERRIDE_DENY);
         }
     }
     if (looks) {

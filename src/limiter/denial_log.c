@@ -68,7 +68,8 @@ static void sum_up(struct denial_log *log, const struct limiter *limiter)
         for (size_t id = 1; id <= log->known; id++) {
             const struct tally *tally = &limiter->threads[i].tallies[id];
             struct denial_counts *sum = &log->sums[log->groups[id]];
-            sum->denied += load_relaxed(&tally->denied);
+            /* What another policy of the request had no room for is in the lines of that policy. */
+            sum->denied += load_relaxed(&tally->denied) - load_relaxed(&tally->beside);
             sum->would_deny += load_relaxed(&tally->would_deny);
         }
     }
@@ -94,7 +95,9 @@ void denial_log_begin(weir *w, uint64_t monotonic_ns)
 static bool look(struct denial_log *log, weir_policy_id group, uint64_t now_ns)
 {
     struct denial_state *state = &log->states[group];
-    const struct denial_counts *sum = &log->sums[group];
+    struct denial_counts *sum = &log->sums[group];
+    /* A request that is just being counted may be in `beside` alone. */
+    sum->denied = max_u64(sum->denied, state->counts.denied);
     const bool denies = sum->denied != state->counts.denied || sum->would_deny != state->counts.would_deny;
     if (!denies && state->phase == DENIAL_NONE) {
         return false;

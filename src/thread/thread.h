@@ -30,6 +30,7 @@
 struct tally {
     _Atomic uint64_t allowed, denied;
     _Atomic uint64_t would_deny; /* of `allowed`: in shadow mode */
+    _Atomic uint64_t beside;     /* of `denied`: for all that was looked at, another key of the request had no room */
 };
 
 /*

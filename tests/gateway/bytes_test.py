@@ -3,7 +3,7 @@
 """
 The gateway's limits of bytes, on loopback: bytes_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/burst.c, apps/gateway/policies.c, apps/gateway/worker.c
+Guards: apps/gateway/burst.c, apps/gateway/decision.c, apps/gateway/policies.c
 """
 import re
 
@@ -48,17 +48,17 @@ def test_a_source_has_so_many_bytes():
         assert 'weir_gateway_dropped_packets_total{limit="source_bytes"} 3\n' in f.get("/metrics")
 
 
-def test_a_packet_is_held_against_all_limits_in_their_order():
+def test_a_packet_that_one_limit_denies_takes_nothing_of_the_others():
     with Fixture(policies=limits(source=6, source_bytes=1000, overall=8, overall_bytes=1500), threads=1) as f:
         assert "limit is off" not in f.log.read_text(), f.log.read_text()
         one, other = f.client(source="127.0.0.2"), f.client(source="127.0.0.3")
-        # Five of the six packets pass, with 900 bytes; the seventh is one too many of its source.
-        assert send(f, one, (500, 600, 100, 100, 100, 100, 1))["dropped"] == {
+        # The second packet has too many bytes, and is none of the source's six packets; the eighth is one too many.
+        assert send(f, one, (500, 600, 100, 100, 100, 100, 1, 1))["dropped"] == {
             "source": 1, "source_bytes": 1, "overall": 0, "overall_bytes": 0}
-        # 600 bytes are left of all, and three packets: the first has no room, but has been one of the three.
+        # 599 bytes and two packets are left of all: the first has no room for its bytes, and the last is one too many.
         assert send(f, other, (700, 200, 10, 1))["dropped"] == {"source": 1, "source_bytes": 1, "overall": 1, "overall_bytes": 1}
         policies = f.status()["policies"]
-        assert [policies[name]["offered"] for name in ("source", "source_bytes", "overall", "overall_bytes")] == [11, 10, 9, 8], policies
+        assert {policy["offered"] for policy in policies.values()} == {12}, policies
 
 
 def test_bytes_of_many_packets_in_a_burst():

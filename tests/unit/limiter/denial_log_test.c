@@ -2,7 +2,7 @@
 /*
  * What the log says of policies that deny, on a clock that the test moves: when, how often, of which keys.
  *
- * Guards: src/limiter/denial_log.c
+ * Guards: src/limiter/denial_log.c, src/check/check_all.c, src/check/all_table.c
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -135,6 +135,37 @@ static void test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_a
     deny(&p, id, "third", 2);
     let_pass(&p, 2000);
     is_line(&p, 5, 657000, "policy api begins to deny: 2 checks in 2 s, most by api:third (2 units)");
+    server_close(&p);
+}
+
+static void test_of_several_keys_the_policy_without_room_is_told_of(void **state)
+{
+    (void) state;
+    struct server p;
+    server_open(&p, false);
+    const weir_limit wide = {.algorithm = WEIR_FIXED_WINDOW, .limit = 15, .period_ns = 24 * HOUR};
+    const weir_policy policies[] = {{.name = "api", .limits = &ten, .limit_count = 1},
+                                    {.name = "all", .limits = &wide, .limit_count = 1}};
+    set_policies(p.w, policies, 2);
+    const weir_policy_id api = weir_find_policy(p.w, "api");
+    weir_key keys[2] = {weir_make_key(p.w, api, "greedy", 6), weir_make_key(p.w, weir_find_policy(p.w, "all"), "", 0)};
+    for (int i = 0; i < 60; i++) { /* by the table at first, then by slots; with and without a verdict */
+        weir_verdict v;
+        assert_int_equal(weir_check_all(p.t, keys, NULL, 2, i % 2 == 0 ? &v : NULL), i < 10);
+    }
+    let_pass(&p, 3000);
+    is_line(&p, 0, 2000, "policy api begins to deny: 50 checks in 2 s, most by api:greedy (50 units)");
+    let_pass(&p, 20000);
+    is_line(&p, 1, 12000, "policy api denies no more: 50 checks in 1 s");
+    assert_int_equal(p.count, 2);
+    keys[0] = weir_make_key(p.w, api, "polite", 6);
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(weir_check_all(p.t, keys, NULL, 2, NULL), i < 5);
+    }
+    let_pass(&p, 3000);
+    is_line(&p, 2, 25000, "policy all begins to deny: 25 checks in 2 s");
+    let_pass(&p, 20000);
+    assert_int_equal(p.count, 4);
     server_close(&p);
 }
 
@@ -388,6 +419,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_and_when_it_is_over),
+        cmocka_unit_test(test_of_several_keys_the_policy_without_room_is_told_of),
         cmocka_unit_test(test_a_policy_in_shadow_mode_would_deny),
         cmocka_unit_test(test_a_policy_whose_mode_changes_goes_on_with_the_other_words),
         cmocka_unit_test(test_tiers_are_told_of_with_their_policy),

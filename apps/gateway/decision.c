@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See decision.h. */
+#include "decision.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "clock.h"
+#include "gateway.h"
+#include "network.h"
+
+/* Every so many bursts the checks are timed: often enough to see, rarely enough to cost nothing. */
+#define TIME_EVERY 16
+
+_Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
+
+/* The policies that packets of one family are checked by. */
+struct checked_by {
+    unsigned char indices[POLICIES_MAX];
+    weir_policy_id ids[POLICIES_MAX];
+    size_t count;
+    bool bytes; /* one of the policies counts bytes */
+};
+
+/* What reading the clock twice costs: taken off what is timed. */
+static uint64_t clock_cost_ns(void)
+{
+    uint64_t least_ns = UINT64_MAX;
+    for (int i = 0; i < 64; i++) {
+        const uint64_t before_ns = clock_ns();
+        const uint64_t cost_ns = clock_ns() - before_ns;
+        least_ns = cost_ns < least_ns ? cost_ns : least_ns;
+    }
+    return least_ns;
+}
+
+void decision_open(struct decision *d, struct gateway *gateway, struct counters *counters, const struct burst *requests,
+                   const struct datagram *datagrams)
+{
+    d->gateway = gateway;
+    d->counters = counters;
+    d->requests = requests;
+    d->datagrams = datagrams;
+    d->clock_cost_ns = clock_cost_ns();
+}
+
+static void find_policies(const struct decision *d, bool v4, bool shadow, struct checked_by *out)
+{
+    const struct policies *policies = &d->gateway->policies;
+    const size_t count = atomic_load_explicit(&policies->count, memory_order_acquire); /* pairs with add_policy() */
+    out->count = 0;
+    out->bytes = false;
+    for (size_t i = 0; i < count; i++) {
+        const struct gateway_policy *policy = &policies->all[i];
+        const weir_policy_id id = atomic_load_explicit(&policy->id, memory_order_relaxed);
+        if (id == WEIR_NO_POLICY || !policy_kind_concerns(&policy->kind, v4) ||
+            atomic_load_explicit(&policy->shadow, memory_order_relaxed) != shadow) {
+            continue;
+        }
+        out->indices[out->count] = (unsigned char) i;
+        out->ids[out->count++] = id;
+        out->bytes = out->bytes || policy->kind.of_bytes;
+    }
+    /* While a reload changes one policy after the other, there may be too many of both files. */
+    out->count = shadow || out->count < WEIR_MAX_KEYS_AT_ONCE ? out->count : WEIR_MAX_KEYS_AT_ONCE;
+}
+
+static const struct policy_kind *kind_of(const struct decision *d, const struct checked_by *by, size_t column)
+{
+    return &d->gateway->policies.all[by->indices[column]].kind;
+}
+
+/* `bytes`: where the key's bytes may stay. */
+static weir_key make_key(const struct decision *d, const struct checked_by *by, size_t column,
+                         const struct address *from, unsigned char bytes[NETWORK_KEY_SIZE])
+{
+    const struct policy_kind *kind = kind_of(d, by, column);
+    const void *data = bytes;
+    size_t length = 0;
+    if (kind->scope == SCOPE_SOURCE) {
+        data = network_source(from, &length);
+    } else if (kind->scope != SCOPE_OVERALL) {
+        length = network_of(from, kind->prefix, bytes);
+    }
+    return weir_make_key(d->gateway->weir, by->ids[column], data, length);
+}
+
+/* Makes the keys of packet `n` of a family. Packets of one message have the same keys. */
+static void make_keys(struct decision *d, const struct checked_by *by, size_t n)
+{
+    const size_t width = by->count;
+    const struct datagram *datagram = &d->datagrams[d->places[n]];
+    weir_key *keys = &d->keys[n * width];
+    uint64_t *costs = &d->costs[n * width];
+    const bool again = n != 0 && d->datagrams[d->places[n - 1]].message == datagram->message;
+    for (size_t i = 0; i < width; i++) {
+        const bool kept = again || (n != 0 && kind_of(d, by, i)->scope == SCOPE_OVERALL);
+        keys[i] =
+            kept ? keys[i - width] : make_key(d, by, i, &d->requests->from[datagram->message], d->bytes[n * width + i]);
+        costs[i] = kind_of(d, by, i)->of_bytes ? datagram->size : 1;
+    }
+}
+
+/* Packet `n` of the family for each bit of the answer. */
+static uint64_t ask(struct decision *d, const struct checked_by *by, size_t count)
+{
+    const uint64_t *costs = by->bytes ? d->costs : NULL;
+    uint64_t allowed = 0;
+    if (by->count == 1) {
+        memset(d->denied_by, 0, count);
+        (void) weir_check_burst(d->limits, d->keys, costs, count, &allowed);
+    } else {
+        const weir_requests requests = {d->keys, costs, by->count, count, &allowed, d->denied_by};
+        (void) weir_check_requests(d->limits, &requests);
+    }
+    return allowed;
+}
+
+/* Takes the places of the packets whose bits are set. Returns how many there are. */
+static size_t take_places(struct decision *d, uint64_t bits)
+{
+    size_t count = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        d->places[count++] = (unsigned char) __builtin_ctzll(left);
+    }
+    return count;
+}
+
+/* Of the packets of one family whose bits are set, those that pass all limits; counts them by policy. */
+static uint64_t pass_enforced(struct decision *d, uint64_t bits, bool v4, size_t *checks)
+{
+    struct checked_by by;
+    find_policies(d, v4, false, &by);
+    if (by.count == 0 || bits == 0) {
+        return bits;
+    }
+    const size_t count = take_places(d, bits);
+    for (size_t n = 0; n < count; n++) {
+        make_keys(d, &by, n);
+    }
+    const uint64_t allowed = ask(d, &by, count);
+    uint64_t passing = 0;
+    for (size_t n = 0; n < count; n++) {
+        if (allowed >> n & 1) {
+            passing |= UINT64_C(1) << d->places[n];
+        } else if (d->denied_by[n] < by.count) {
+            bump(&d->counters->dropped[by.indices[d->denied_by[n]]], 1);
+        }
+    }
+    for (size_t i = 0; i < by.count; i++) {
+        bump(&d->counters->checked[by.indices[i]], count);
+    }
+    *checks += count * by.count;
+    return passing;
+}
+
+/* Counts what policies in shadow mode would deny of the packets of one family whose bits are set. */
+static void count_shadow(struct decision *d, uint64_t bits, bool v4, size_t *checks)
+{
+    struct checked_by by;
+    find_policies(d, v4, true, &by);
+    for (size_t i = 0; i < by.count; i++) {
+        uint64_t would_deny = 0;
+        size_t count = 0;
+        for (uint64_t left = bits; left != 0; left &= left - 1) {
+            const struct datagram *datagram = &d->datagrams[__builtin_ctzll(left)];
+            const weir_key key = make_key(d, &by, i, &d->requests->from[datagram->message], d->bytes[0]);
+            weir_verdict verdict;
+            (void) weir_check(d->limits, &key, kind_of(d, &by, i)->of_bytes ? datagram->size : 1, &verdict);
+            would_deny += verdict.would_deny;
+            count++;
+        }
+        bump(&d->counters->would_deny[by.indices[i]], would_deny);
+        bump(&d->counters->checked[by.indices[i]], count);
+        *checks += count;
+    }
+}
+
+/* Of the packets whose bits are set, those of IPv4. */
+static uint64_t find_v4(const struct decision *d, uint64_t bits)
+{
+    uint64_t v4 = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        const struct datagram *datagram = &d->datagrams[__builtin_ctzll(left)];
+        v4 |= network_is_v4(&d->requests->from[datagram->message]) ? left & (0 - left) : 0;
+    }
+    return v4;
+}
+
+static uint64_t pass_all(struct decision *d, uint64_t bits, size_t *checks)
+{
+    const uint64_t v4 = find_v4(d, bits);
+    const uint64_t passing_v4 = pass_enforced(d, v4, true, checks);
+    const uint64_t passing_v6 = pass_enforced(d, bits & ~v4, false, checks);
+    count_shadow(d, passing_v4, true, checks);
+    count_shadow(d, passing_v6, false, checks);
+    return passing_v4 | passing_v6;
+}
+
+static uint64_t sum_bytes(const struct decision *d, uint64_t bits)
+{
+    uint64_t sum = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        sum += d->datagrams[__builtin_ctzll(left)].size;
+    }
+    return sum;
+}
+
+uint64_t decision_make(struct decision *d, size_t count)
+{
+    struct counters *counters = d->counters;
+    const uint64_t all = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
+    uint64_t passing = all;
+    if (d->limits != NULL) {
+        const bool timed = ++d->bursts % TIME_EVERY == 0;
+        const uint64_t before_ns = timed ? clock_ns() : 0;
+        size_t checks = 0;
+        passing = pass_all(d, all, &checks);
+        if (timed) {
+            const uint64_t took_ns = clock_ns() - before_ns;
+            bump(&counters->timed_ns, took_ns > d->clock_cost_ns ? took_ns - d->clock_cost_ns : 0);
+            bump(&counters->timed_checks, checks);
+        }
+    }
+    const uint64_t bytes = sum_bytes(d, all);
+    bump(&counters->offered, count);
+    bump(&counters->offered_bytes, bytes);
+    bump(&counters->passed, (uint64_t) __builtin_popcountll(passing));
+    bump(&counters->passed_bytes, passing == all ? bytes : sum_bytes(d, passing));
+    return passing;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which packets of a burst may pass.
+ *
+ * A packet is checked by all enforced policies that concern it at once: all of them count it, or none does. What they
+ * let pass is then held against the policies in shadow mode, one by one.
+ */
+#ifndef WEIR_GATEWAY_DECISION_H
+#define WEIR_GATEWAY_DECISION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/weir.h>
+
+#include "burst.h"
+#include "network.h"
+
+struct counters;
+struct gateway;
+
+/* What one thread decides with. */
+struct decision {
+    struct gateway *gateway;
+    weir_thread *limits; /* NULL: nothing is limited */
+    struct counters *counters;
+    const struct burst *requests;
+    const struct datagram *datagrams;
+    uint64_t bursts, clock_cost_ns;
+    /* Of the packets of one family: */
+    unsigned char places[BURST_COUNT]; /* in the burst */
+    unsigned char denied_by[BURST_COUNT];
+    weir_key keys[BURST_COUNT * WEIR_MAX_KEYS_AT_ONCE];
+    uint64_t costs[BURST_COUNT * WEIR_MAX_KEYS_AT_ONCE];
+    unsigned char bytes[BURST_COUNT * WEIR_MAX_KEYS_AT_ONCE][NETWORK_KEY_SIZE]; /* of the keys that are networks */
+};
+
+/* `requests` and `datagrams` are where bursts arrive. Measures what a reading of the clock costs. */
+void decision_open(struct decision *d, struct gateway *gateway, struct counters *counters, const struct burst *requests,
+                   const struct datagram *datagrams);
+
+/* The packets of a burst of `count` that may pass, a bit each; counts them. */
+uint64_t decision_make(struct decision *d, size_t count);
+
+#endif

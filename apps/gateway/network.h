@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sources and networks as keys of limits.
+ *
+ * A source is an IPv4 address, 4 bytes, or the first half of an IPv6 address, 8 bytes. A network is an address whose
+ * bits behind the prefix are 0, 4 or 16 bytes, and one byte with the prefix. So one form names networks of any prefix.
+ */
+#ifndef WEIR_GATEWAY_NETWORK_H
+#define WEIR_GATEWAY_NETWORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <weir/weir.h>
+
+#include "address.h"
+
+#define NETWORK_KEY_SIZE 17
+
+/* How many bits of an IPv6 address are a source. */
+#define SOURCE_PREFIX 64
+
+/* The form of keys that are networks: 198.51.100.0/24, 2001:db8::/48. */
+extern const weir_key_form network_form;
+
+/* An IPv4 address, or an IPv6 address that stands for one. */
+bool network_is_v4(const struct address *address);
+
+/* The key of the source of a packet: bytes of the address. */
+const void *network_source(const struct address *from, size_t *length);
+
+/*
+ * Writes the key of the network of an address. `prefix`: 0 to 32 bits of an IPv4 address, 0 to 128 of an IPv6 one.
+ * Returns the key's length in bytes.
+ */
+size_t network_of(const struct address *from, unsigned prefix, unsigned char out[NETWORK_KEY_SIZE]);
+
+#endif

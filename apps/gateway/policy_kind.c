@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See policy_kind.h. */
+#include "policy_kind.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define V4_BITS 32
+#define V6_BITS 128
+
+const char *const policy_kind_names[POLICY_KIND_COUNT] = {"source", "source_bytes", "overall", "overall_bytes"};
+
+/* Steps over `word`. False: it is not there. */
+static bool skip(const char **at, const char *word)
+{
+    const size_t length = strlen(word);
+    const bool there = strncmp(*at, word, length) == 0;
+    *at += there ? length : 0;
+    return there;
+}
+
+/* The bits of a network, without leading zeros. 0: there is no such number. */
+static unsigned read_bits(const char **at)
+{
+    char *end = NULL;
+    if (**at < '1' || **at > '9') {
+        return 0;
+    }
+    const unsigned long bits = strtoul(*at, &end, 10);
+    *at = end;
+    return bits <= V6_BITS ? (unsigned) bits : 0;
+}
+
+/* What follows "network". */
+static bool read_network(const char **at, struct policy_kind *out)
+{
+    const bool v6 = strncmp(*at, "6_", 2) == 0 && (*at)[2] != 'b'; /* network6_bytes is of 6 bits */
+    *at += v6 ? 2 : 0;
+    out->prefix = read_bits(at);
+    out->scope = v6 || out->prefix > V4_BITS ? SCOPE_NETWORK_V6 : SCOPE_NETWORK_V4;
+    return out->prefix != 0 && (!v6 || out->prefix <= V4_BITS);
+}
+
+bool policy_kind_read(const char *name, struct policy_kind *out)
+{
+    const char *at = name;
+    *out = (struct policy_kind){.scope = SCOPE_SOURCE};
+    if (skip(&at, "network")) {
+        if (!read_network(&at, out)) {
+            return false;
+        }
+    } else if (skip(&at, "overall")) {
+        out->scope = SCOPE_OVERALL;
+    } else if (!skip(&at, "source")) {
+        return false;
+    }
+    out->of_bytes = skip(&at, "_bytes");
+    return *at == '\0' || *at == '/';
+}
+
+bool policy_kind_concerns(const struct policy_kind *kind, bool v4)
+{
+    return kind->scope == SCOPE_SOURCE || kind->scope == SCOPE_OVERALL || (kind->scope == SCOPE_NETWORK_V4) == v4;
+}

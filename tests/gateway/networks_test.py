@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+The gateway's limits of networks: networks_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+Guards: apps/gateway/decision.c, apps/gateway/network.c, apps/gateway/policy_kind.c, apps/gateway/policy_look.c
+"""
+import ipaddress
+import random
+import signal
+import subprocess
+import time
+
+from support import ask, Fixture, in_a_network_of_its_own, run
+
+
+def policies_of(mode="enforce", **limits):
+    return "policies:\n" + "".join(
+        f"  - name: {name}\n    mode: {mode}\n    limits: [{{algorithm: fixed_window, limit: {limit}, period: 30d}}]\n"
+        for name, limit in limits.items())
+
+
+def offer(f, *packets):
+    """Sends packets of (source, size) one after another; whether each passed."""
+    passed = []
+    for source, size in packets:
+        before = f.status()
+        with f.client(source=source, to="::1" if ":" in source else "127.0.0.1") as client:
+            client.send(b"x" * size)
+        after = f.until(lambda: (s := f.status())["offered"] == before["offered"] + 1 and s)
+        passed.append(after["passed"] > before["passed"])
+    return passed
+
+
+def reload(f, text, good=True):
+    name = "reloads" if good else "reload_errors"
+    before, said = f.status()[name], len(f.log.read_text())
+    f.path.write_text(text)
+    f.child.send_signal(signal.SIGHUP)
+    f.until(lambda: f.status()[name] == before + 1)
+    return f.log.read_text()[said:]
+
+
+def model(limits, packets):
+    """What the plainest limiter lets pass: all policies of a packet count it, or none does."""
+    used, passed = {}, []
+    for source, size in packets:
+        address, asked = ipaddress.ip_address(source), {}
+        for name, limit in limits.items():
+            of_bytes, scope = name.endswith("_bytes"), name.removesuffix("_bytes")
+            if scope.startswith("network"):
+                bits = int(scope.removeprefix("network6_").removeprefix("network"))
+                if (address.version == 6) != ("6_" in scope or bits > 32):
+                    continue
+                key = ipaddress.ip_network((source, bits), strict=False)
+            else:
+                key = source if scope == "source" else None
+            cost = size if of_bytes else 1
+            # What has no bytes asks whether one would pass, and takes none.
+            asked[name, key] = (cost, max(cost, 1), limit)
+        fits = all(used.get(key, 0) + room <= limit for key, (_, room, limit) in asked.items())
+        for key, (cost, _, _) in asked.items():
+            used[key] = used.get(key, 0) + (cost if fits else 0)
+        passed.append(fits)
+    return passed
+
+
+def test_limits_of_drawn_networks_are_those_of_the_plainest_limiter():
+    seed = time.time_ns() % 2**32
+    print(f"# seed: {seed}", flush=True)
+    rng = random.Random(seed)
+    for _ in range(4):
+        bits = rng.sample(range(1, 33), 4)
+        limits = {name: rng.randint(2, 12) for name in ["source", *(f"network{b}" for b in bits[:3])]}
+        limits |= {f"network{bits[3]}_bytes": rng.randint(50, 300), "network48": 1, "network6_20": 1, "overall": rng.randint(10, 30)}
+        packets = [(f"127.{rng.choice((1, 17))}.{rng.choice((0, 1, 128))}.{rng.randint(1, 3)}", rng.choice((0, 1, 10, 40)))
+                   for _ in range(60)]
+        with Fixture(policies=policies_of(**limits), threads=1) as f:
+            expected, passed = model(limits, packets), offer(f, *packets)
+            assert passed == expected, (seed, limits, packets, passed)
+            dropped = f.status()["dropped"]
+            assert sum(dropped.values()) == passed.count(False), dropped
+
+
+def test_networks_of_ipv6_are_limited_beside_those_of_ipv4():
+    def check():
+        limits = {"source": 4, "network24": 5, "network48": 5, "network6_16": 6, "network128": 3, "overall": 20}
+        packets = [(source, 10) for source in ("fd00:1::1", "fd00:1::2", "fd00:2::1", "127.0.0.1") for _ in range(5)]
+        with Fixture(listen="", policies=policies_of(**limits), threads=1) as f:
+            for source, size in packets:  # to the address of its own host: all are on this loopback
+                before = f.status()
+                with f.client(source=source, to=source) as client:
+                    client.send(b"x" * size)
+                f.until(lambda: f.status()["offered"] == before["offered"] + 1)
+            passed = model(limits, packets).count(True)
+            status = f.status()
+            assert status["passed"] == passed == 3 + 1 + 2 + 4, (passed, status)
+            dropped = {name: count for name, count in status["dropped"].items() if count}
+            assert dropped == {"source": 4 + 1, "network128": 2, "network6_16": 3}, dropped
+    in_a_network_of_its_own(check)
+
+
+def test_an_entry_of_a_network_is_named_by_its_prefix():
+    text = policies_of(network24=2)
+    with Fixture(policies=text, threads=1) as f:
+        assert offer(f, *[("127.17.3.4", 1)] * 3) == [True, True, False]
+        reload(f, text + "overrides:\n  network24:127.17.3.0/24: allow\n  network24:127.18.0.0/24: deny\n")
+        assert offer(f, ("127.17.3.4", 1), ("127.18.0.9", 1), ("127.18.1.9", 1)) == [True, False, True]
+        for wrong in ("127.17.3.4/24", "127.17.3.0/33", "127.17.3.0", "127.17.3.0/x", "fd00::/129"):
+            said = reload(f, text + f'overrides: {{"network24:{wrong}": deny}}\n', good=False)
+            assert "198.51.100.0/24 or 2001:db8:1::/48" in said, (wrong, said)
+
+
+def test_shadow_mode_counts_what_a_network_would_be_denied():
+    with Fixture(policies=policies_of(source=3) + policies_of(mode="shadow", network16=2).removeprefix("policies:\n"), threads=1) as f:
+        assert offer(f, *[("127.17.3.4", 1)] * 5) == [True] * 3 + [False] * 2
+        network = f.status()["policies"]["network16"]
+        # It is asked about what passes.
+        assert network == {"in_force": True, "mode": "shadow", "offered": 3, "passed": 3, "dropped": 0, "would_deny": 1}, network
+
+
+def test_a_reload_adds_networks_and_drops_none_by_mistake():
+    with Fixture(policies=policies_of(source=100), threads=1) as f:
+        assert list(f.status()["policies"]) == ["source", "source_bytes", "overall", "overall_bytes"]
+        reload(f, policies_of(source=100, network24=2, network28=1))
+        assert offer(f, ("127.17.3.4", 1), ("127.17.3.5", 1), ("127.17.3.16", 1), ("127.17.3.17", 1)) == [True, False, True, False]
+        status = f.status()
+        assert (status["dropped"]["network28"], status["dropped"]["network24"]) == (1, 1), status
+        assert 'weir_gateway_policy_in_force{policy="network28"} 1\n' in f.get("/metrics")
+        said = reload(f, policies_of(source=100, network24=2), good=False)
+        assert 'no policy "network28", which is in force' in said, said
+        said = reload(f, policies_of(source=100, network24=2, network28=1, network6_48=1, network0=1, network129=1, networks=1, network024=1))
+        for name in ("network6_48", "network0", "network129", "networks", "network024"):
+            assert f'policy "{name}" limits nothing here' in said and "network33 to network128" in said, said
+
+
+def test_more_policies_than_a_packet_can_be_checked_by_are_refused():
+    many = {f"network{bits}": 1 for bits in range(1, 16)}
+    with Fixture(policies=policies_of(source=100, **many), threads=1) as f:
+        assert offer(f, ("127.17.3.4", 1)) == [True]
+        said = reload(f, policies_of(source=100, overall=100, **many), good=False)
+        assert "17 policies for one packet of IPv4; give 16 or fewer" in said, said
+        # Counters are kept by name for as long as the gateway runs.
+        child = subprocess.run([str(f.demo.bin / "weir-gateway"), "--check", f.path], capture_output=True, text=True, timeout=20)
+        assert child.returncode == 2 and "17 policies for one packet" in child.stderr, child
+    with Fixture("--allow-missing", policies=policies_of(source=100, **many), threads=1) as f:
+        reload(f, policies_of(source=100, **{f"network{bits}": 1 for bits in range(16, 29)}))
+        said = reload(f, policies_of(source=100, network30=1), good=False)
+        assert "33 policies since the start" in said and "a gateway counts 32" in said, said
+
+
+if __name__ == "__main__":
+    run(globals())
