@@ -10,6 +10,7 @@
  *
  * Invariant: the place of a dead process is free only after all of it is repaired. So no other process has its index
  * before, and a lock with the index is that of the dead one. A repair whose own process dies is begun anew by another.
+ * The place under which a process repairs is taken until the repair has ended.
  */
 #include "thread/repair.h"
 
@@ -112,7 +113,10 @@ static void count_slots(struct repair *r)
     }
 }
 
-/* The handles, read sections and places of the dead are free. */
+/*
+ * The handles, read sections and places of the dead are free. But the place stays under which this process repairs:
+ * `halted_by` and `repairing` name that place, and would name nobody if this process died before it clears them.
+ */
 static void free_places(struct repair *r)
 {
     struct limiter *limiter = r->limiter;
@@ -128,8 +132,10 @@ static void free_places(struct repair *r)
     for (uint32_t process = 0; process < limiter->max_processes; process++) {
         if (r->dead[process]) {
             rcu_halt_forget_lanes(limiter, process);
-            (void) joined_leave_begin(limiter, process);
-            joined_leave(limiter, process);
+            if (process != limiter->joined_as) {
+                (void) joined_leave_begin(limiter, process);
+                joined_leave(limiter, process);
+            }
         }
     }
 }
@@ -270,5 +276,9 @@ int repair_before_entry(struct limiter *limiter)
     store_relaxed(&limiter->shared->repairing, as + 1);
     const int result = repair(&r);
     end(limiter);
+    if (result == 0) {
+        (void) joined_leave_begin(limiter, as);
+        joined_leave(limiter, as);
+    }
     return result;
 }

@@ -24,6 +24,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "limiter/weir_private.h"
+#include "support/single_step.h"
 #include "support/support.h"
 #include "support/watch.h"
 #include "thread/joined.h"
@@ -489,27 +490,6 @@ static void test_a_process_may_die_at_any_instruction(void **state)
         print_message("# %s: %llu instructions, %llu changes\n", scenario->name, (unsigned long long) all.instructions,
                       (unsigned long long) all.changes);
     }
-}
-
-/* Emulators of a processor have no single steps of their guest. */
-static bool can_step(void)
-{
-    const pid_t child = fork();
-    if (child == 0) {
-        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0) {
-            (void) raise(SIGSTOP);
-        }
-        _exit(0);
-    }
-    int status = 0;
-    bool can = child > 0 && waitpid(child, &status, 0) == child && WIFSTOPPED(status);
-    if (can) {
-        can = ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) == 0 && waitpid(child, &status, 0) == child &&
-              WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP;
-        (void) kill(child, SIGKILL);
-        (void) waitpid(child, NULL, 0);
-    }
-    return can;
 }
 
 int main(void)
