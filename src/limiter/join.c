@@ -40,7 +40,7 @@ int weir_join(weir *w, weir_error *error)
     if (w->limiter.max_processes == 1) {
         return error_set(error, -EINVAL, "the weir is not shared by processes; open it with options.shared");
     }
-    if (getpid() == w->pid) {
+    if (fork_mark_is_own(w->limiter.mark)) {
         return error_set(error, -EINVAL, "this process has joined already, or has opened the weir");
     }
     int result = begin_anew(w);
@@ -63,7 +63,6 @@ int weir_join(weir *w, weir_error *error)
                          (unsigned) w->limiter.max_processes);
     }
     limiter_join(&w->limiter, index);
-    w->pid = getpid();
     if (!w->limiter.host_time) {
         tick_if_due(&w->limiter, clock_monotonic_ns(NULL)); /* all may have left, and the last tick be long ago */
     }
@@ -71,7 +70,7 @@ int weir_join(weir *w, weir_error *error)
     if (result != 0) {
         (void) joined_leave_begin(&w->limiter, index);
         joined_leave(&w->limiter, index);
-        w->pid = 0;
+        limiter_forget(&w->limiter);
         return error_set(error, result, "no background thread to be had: %s", strerror(-result));
     }
     handle_watch(&w->limiter);

@@ -62,7 +62,7 @@ static void weir_free(weir *w)
     free((char *) (uintptr_t) w->transport_config.prefix);
     parts_close(w);
     named_close(&w->named);
-    if (getpid() == w->pid) {
+    if (fork_mark_is_own(w->limiter.mark)) {
         locks_destroy(w); /* in a child the locks are as the parent's threads left them; some of these may wait for the
                              condition */
     }
@@ -87,7 +87,7 @@ static weir *weir_begin(const struct opening *opening, weir_error *error)
     }
     w->wake_fd = -1;
     poll_set_init(&w->poll_set);
-    w->pid = getpid();
+    w->limiter.mark = fork_mark_own();
     w->options = *options;
     const int result = locks_init(w);
     if (result != 0) {
@@ -283,7 +283,7 @@ void weir_close(weir *w)
         return;
     }
     handle_unwatch(&w->limiter);
-    if (getpid() == w->pid) {
+    if (fork_mark_is_own(w->limiter.mark)) {
         leave_weir(w);
     }
     weir_free(w);

@@ -60,7 +60,6 @@ struct weir {
     const void *set_in_force, *overrides_in_force;
     struct configured_policies *configured;         /* the policies in force as configured; NULL: none */
     struct override_list overrides[OVERRIDE_LISTS]; /* by where they come from */
-    pid_t pid;
     /* The background thread, or the caller of weir_poll. */
     pthread_mutex_t poll_lock; /* no_thread: one at a time */
     struct poll_set poll_set;  /* no_thread: what the host's loop waits for. Under poll_lock */

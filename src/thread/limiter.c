@@ -115,10 +115,16 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
 void limiter_join(struct limiter *limiter, uint32_t index)
 {
     limiter->joined_as = index;
+    limiter->mark = fork_mark_own();
     limiter->process.lock_word = index + 1;
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         limiter->threads[i].lock_word = index + 1;
     }
+}
+
+void limiter_forget(struct limiter *limiter)
+{
+    limiter->mark = (struct fork_mark){0};
 }
 
 void limiter_close(struct limiter *limiter)

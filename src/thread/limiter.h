@@ -9,6 +9,7 @@
 
 #include "base/barrier.h"
 #include "process/process.h"
+#include "thread/fork_mark.h"
 #include "thread/joined.h"
 #include "thread/thread.h"
 #include "thread/tick.h"
@@ -44,6 +45,7 @@ struct limiter {
     struct joined_process *joined; /* max_processes of them */
     uint32_t max_processes;
     uint32_t joined_as;     /* the index of this process among them */
+    struct fork_mark mark;  /* of the process that has opened or joined. Another one has a copy, and no index */
     struct rcu_lane *lanes; /* RCU_LANES for each of these processes */
     enum barrier_reach reach;
     const weir_clock *clock;
@@ -70,7 +72,8 @@ struct limiter_options {
 int limiter_open(struct limiter *limiter, const struct limiter_options *options);
 void limiter_close(struct limiter *limiter);
 
-/* Makes this process the joined one of that index. */
+/* Makes this process the joined one of that index, until it ends or limiter_forget(). A forked child is not joined. */
 void limiter_join(struct limiter *limiter, uint32_t index);
+void limiter_forget(struct limiter *limiter);
 
 #endif

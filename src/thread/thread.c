@@ -9,8 +9,6 @@
  */
 #include "thread/thread.h"
 
-#include <unistd.h>
-
 #include "base/pages.h"
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
@@ -86,7 +84,7 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 /* False: a child that has not joined has its parent's number yet, and none of the handles. */
 static bool has_joined(const struct limiter *limiter)
 {
-    return limiter->max_processes == 1 || load_relaxed(&limiter->joined[limiter->joined_as].pid) == (int32_t) getpid();
+    return limiter->max_processes == 1 || fork_mark_is_own(limiter->mark);
 }
 
 /* Whether this process has the handle, and no thread detaches it. */
