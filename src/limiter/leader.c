@@ -55,6 +55,13 @@ static bool adopt_fleet(weir *w, uint64_t monotonic_ns)
     return true;
 }
 
+/* Whether a leader of this index works no more. One that leaves gives up the lead first: a free place is a dead one's.
+ */
+static bool is_gone(const struct limiter *limiter, uint32_t leader)
+{
+    return load_relaxed(&limiter->joined[leader].pid) == 0 || joined_is_dead(limiter, leader);
+}
+
 /* Whether the present leader has to be replaced; `died`: the last thread that worked died with the lock. */
 static bool is_free(const weir *w, bool died, uint64_t monotonic_ns)
 {
@@ -62,7 +69,7 @@ static bool is_free(const weir *w, bool died, uint64_t monotonic_ns)
     const uint32_t leader = load_relaxed(&shared->leader);
     /* This process may have got the index of a leader that died. */
     return died || leader == JOINED_NONE || leader == w->limiter.joined_as ||
-           monotonic_ns >= load_relaxed(&shared->worked_ns) + LEADER_IDLE_NS || joined_is_dead(&w->limiter, leader);
+           monotonic_ns >= load_relaxed(&shared->worked_ns) + LEADER_IDLE_NS || is_gone(&w->limiter, leader);
 }
 
 enum leader leader_begin(weir *w, uint64_t monotonic_ns)
@@ -102,8 +109,8 @@ void leader_end(weir *w)
 
 void leader_leave(weir *w)
 {
-    if (w->limiter.max_processes == 1) {
-        return;
+    if (w->limiter.max_processes == 1 || !w->leads) {
+        return; /* the leader may stand still in its work, with the lock */
     }
     (void) robust_mutex_lock(&w->shared->work_lock);
     if (w->leads && load_relaxed(&w->shared->leader) == w->limiter.joined_as) {
