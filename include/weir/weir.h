@@ -408,6 +408,7 @@ WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *erro
  * -EAGAIN: no thread could be started. -ENOMEM: no locks could be made.
  * -EBUSY: another process has been opening the shared_name for half a minute.
  * -ENOSYS: a sandbox of the child forbids membarrier(2), which the weir uses.
+ * -EXDEV: the child is in another PID namespace than the opener.
  * After an error the child may only join or close.
  * Threads: nothing else may run on `w` in the same process. Progress: waits for no other process, but for one that
  * opens the same shared_name. Allocates: a thread and its descriptors.

@@ -35,6 +35,13 @@ static int begin_anew(weir *w)
     return locks_init(w);
 }
 
+/* Whether the ids of the joined processes mean others here. Without /proc that is not known. */
+static bool is_elsewhere(const struct limiter *limiter)
+{
+    const uint64_t here = joined_pid_namespace();
+    return here != 0 && limiter->pid_namespace != 0 && here != limiter->pid_namespace;
+}
+
 int weir_join(weir *w, weir_error *error)
 {
     if (w->limiter.max_processes == 1) {
@@ -42,6 +49,11 @@ int weir_join(weir *w, weir_error *error)
     }
     if (fork_mark_is_own(w->limiter.mark)) {
         return error_set(error, -EINVAL, "this process has joined already, or has opened the weir");
+    }
+    if (is_elsewhere(&w->limiter)) {
+        return error_set(error, -EXDEV,
+                         "this process is in another PID namespace than the opener, so they cannot tell each other's "
+                         "death; fork it without CLONE_NEWPID, or open a weir of its own");
     }
     int result = begin_anew(w);
     if (result != 0) {

@@ -12,6 +12,7 @@
 #include "base/atomics.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "thread/joined.h"
 
 /* 16 bytes with the 0. */
 static const char the_mark[sizeof(((struct segment_header *) NULL)->mark)] = "weir segment";
@@ -40,11 +41,6 @@ static uint64_t namespace_of(const char *path)
 {
     struct stat about;
     return stat(path, &about) == 0 ? about.st_ino : 0;
-}
-
-static uint64_t pid_namespace(void)
-{
-    return namespace_of("/proc/self/ns/pid");
 }
 
 static uint64_t time_namespace(void)
@@ -130,7 +126,7 @@ void segment_header_end(struct segment_header *header, const weir_options *optio
     (void) snprintf(header->version, sizeof(header->version), "%s", weir_version());
     header->size = size;
     header->id = id;
-    header->pid_namespace = pid_namespace();
+    header->pid_namespace = joined_pid_namespace();
     header->time_namespace = time_namespace();
     header->options = options_of(options);
     header->check = check_of(header);
@@ -193,7 +189,7 @@ static int damaged(const char *what, weir_error *error)
 int segment_header_check(const struct segment_header *header, uint64_t size, const weir_options *options,
                          weir_error *error)
 {
-    const uint64_t pids = pid_namespace();
+    const uint64_t pids = joined_pid_namespace();
     const uint64_t times = time_namespace();
     const struct segment_options here = options_of(options);
     if (load_relaxed(&header->ready) != READY) { /* under the lock */

@@ -20,14 +20,14 @@ static void count_fork(void)
     (void) add_relaxed(&forks, 1); /* the child has one thread */
 }
 
-static void prepare(void)
+static void begin_counting(void)
 {
     (void) pthread_atfork(NULL, NULL, count_fork);
 }
 
 struct fork_mark fork_mark_own(void)
 {
-    (void) pthread_once(&once, prepare);
+    (void) pthread_once(&once, begin_counting);
     return (struct fork_mark){.pid = getpid(), .forks = load_relaxed(&forks)};
 }
 

@@ -26,6 +26,9 @@ struct joined_process {
 
 struct limiter;
 
+/* The number of this process's PID namespace; 0: not known. Ids of two namespaces say nothing of each other. */
+uint64_t joined_pid_namespace(void);
+
 /* Enters the calling process. Returns its index, or JOINED_NONE: all places are taken. */
 uint32_t joined_enter(struct limiter *limiter);
 

@@ -106,6 +106,7 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     limiter->max_processes = options->max_processes;
     limiter->reach = options->max_processes > 1 ? BARRIER_JOINED : BARRIER_OWN;
     limiter->grants = barrier_available(limiter->reach);
+    limiter->pid_namespace = options->max_processes > 1 ? joined_pid_namespace() : 0;
     if (pages_are_fresh(pages)) {
         limiter_join(limiter, joined_enter(limiter));
     }

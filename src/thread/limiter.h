@@ -44,6 +44,7 @@ struct limiter {
     uint32_t max_threads;
     struct joined_process *joined; /* max_processes of them */
     uint32_t max_processes;
+    uint64_t pid_namespace; /* of the process that has opened; joined_pid_namespace() */
     uint32_t joined_as;     /* the index of this process among them */
     struct fork_mark mark;  /* of the process that has opened or joined. Another one has a copy, and no index */
     struct rcu_lane *lanes; /* RCU_LANES for each of these processes */

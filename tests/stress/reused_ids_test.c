@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The process that opened a weir has ended, as a daemon's first process does, and a descendant gets its id: that is no
- * process which has joined. In a PID namespace, where a test may say which id is next.
+ * process which has joined. In a PID namespace, where a test may say which id is next. And ids of another namespace say
+ * nothing at all.
  *
- * Guards: src/thread/fork_mark.c, src/limiter/join.c, src/limiter/weir_open.c, src/thread/thread.c
+ * Guards: src/thread/fork_mark.c, src/thread/joined.c, src/limiter/join.c, src/limiter/weir_open.c, src/thread/thread.c
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -108,7 +110,7 @@ static void serve(weir *w, weir_thread *parents, pid_t first, scenario run)
     (void) wait_for_word(&board->beside, 1);
     const pid_t worker = choose_next(first) ? fork() : first;
     if (worker == 0) {
-        (void) alarm(60);
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
         _exit(getpid() == first ? run(w, parents) : NOT_HERE);
     }
     const uint64_t result = worker == first ? result_of(worker) : NOT_HERE;
@@ -142,7 +144,7 @@ struct daemon {
     scenario run;
 };
 
-/* The namespace's first process, which gets all orphans. */
+/* The namespace's first process, which waits for all others. */
 static int run_namespace(const struct daemon *daemon)
 {
     const pid_t first = fork();
@@ -204,6 +206,45 @@ static void test_a_child_with_the_id_of_the_opener_closes_its_copy_alone(void **
     run_daemon(false, close_with_the_id);
 }
 
+/* Joins in a PID namespace of its own, where ids of the others mean nothing. */
+static int join_elsewhere(void *arg)
+{
+    weir_error error = {.code = 0};
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+        return NOT_HERE;
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool refused = weir_join(arg, &error) == -EXDEV && strstr(error.message, "PID namespace") != NULL;
+        weir_close(arg);
+        _exit(refused ? 0 : 1);
+    }
+    return (int) result_of(child);
+}
+
+static void test_a_child_in_another_pid_namespace_does_not_join(void **state)
+{
+    (void) state;
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.shared = true;
+    options.max_keys = 1000;
+    options.no_thread = SANITIZED;
+    weir *w = open_or_fail(&options);
+    int status = 0;
+    const pid_t process = start_independent(join_elsewhere, w);
+    assert_int_equal(waitpid(process, &status, 0), process);
+    assert_true(WIFEXITED(status));
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    assert_int_equal(stats.process_count, 1);
+    weir_close(w);
+    if (WEXITSTATUS(status) == NOT_HERE) {
+        print_message("# no PID namespace is to be had here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     /* cppcheck-suppress invalidFunctionArg ; an anonymous mapping takes -1 */
@@ -214,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_worker_with_the_id_of_the_opener_joins),
         cmocka_unit_test(test_a_child_with_the_id_of_the_opener_closes_its_copy_alone),
+        cmocka_unit_test(test_a_child_in_another_pid_namespace_does_not_join),
     };
     return cmocka_run_group_tests_name("stress/reused_ids", tests, NULL, NULL);
 }
