@@ -45,6 +45,7 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
             if (denies && policy->mode != WEIR_SHADOW) {
                 all->denied = true;
                 all->denied_by = (uint8_t) i;
+                denial_trace_entry(true, policy, &list->keys[i], list->costs[i]);
             }
         } else {
             all->key_of[all->count] = (uint8_t) i;

@@ -16,7 +16,6 @@
  * tried without RCU. Where they are not cached the charge is tried within the RCU section. A charge is tried once.
  *
  * charge_cold is short, so that a processor looks past it to the memory that the next checks wait for.
- *
  * A key gets a slot when it comes a second time within an epoch. weir_peek tries slot_peek and decide_in_table.
  *
  * Invariants: struct slot.
@@ -31,6 +30,7 @@
 #include "check/check.h"
 
 #include "check/decide.h"
+#include "check/denial.h"
 #include "check/direct_charge.h"
 #include "check/renew_grant.h"
 #include "check/request.h"
@@ -294,6 +294,7 @@ static bool check_in_section(struct check *c)
         return check_allow_unknown(t, c->verdict);
     }
     if (c->policy->override != OVERRIDE_NONE) {
+        denial_trace_entry(c->commit, c->policy, c->key, c->cost);
         return check_answer_override(t, c->policy, c->commit, c->verdict);
     }
     c->now_ns = tick_now(t, c->policy);

@@ -107,19 +107,6 @@ static void write_denial(struct request *r)
     *r->out = strictest;
 }
 
-/* Marks the cells that refused: of an evicted key the mark is the most important thing to know (evicted_sketch.c). */
-static void mark_refused(struct request *r)
-{
-    for (size_t c = 0; c < r->count; c++) {
-        const struct claim *claim = &r->claims[c];
-        for (size_t i = 0; claim->status == CLAIM_NO_ROOM && i < claim->policy->limit_count; i++) {
-            if (claim->readings[i].left < claim_asked(claim)) {
-                cell_meta_record(&r->t->process->table.metas[claim->cells[i]], EVENT_REFUSED);
-            }
-        }
-    }
-}
-
 /* Charges all cells or none. */
 static enum charge charge_all(struct request *r)
 {
@@ -299,8 +286,7 @@ static bool decide_claims(struct request *r, bool commit)
                 continue;
             }
             if (commit) {
-                mark_refused(r);
-                counter_add(&r->t->shared->stalled_denied_count, denial_is_stalled(r));
+                denial_note(r);
             }
             return true;
         }

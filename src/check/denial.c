@@ -2,6 +2,7 @@
 /* See denial.h. */
 #include "check/denial.h"
 #include "base/numbers.h"
+#include "base/probe.h"
 #include "check/request.h"
 #include "process/allowance.h"
 #include "thread/limiter.h"
@@ -40,7 +41,8 @@ uint64_t denial_retry_after(const struct request *r, const struct claim *claim, 
     return retry_ns;
 }
 
-bool denial_is_stalled(const struct request *r)
+/* Whether a denied request may have had room: all that denied it wait for a thread that stood still (settle_wait). */
+static bool is_stalled(const struct request *r)
 {
     bool stalled = false;
     for (size_t c = 0; c < r->count; c++) {
@@ -85,4 +87,41 @@ void denial_of_claim(const struct request *r, const struct claim *claim, struct 
         }
     }
     out->remaining = min_u64(out->remaining, out->limit);
+}
+
+/* Marks the cells that refused: of an evicted key the mark is the most important thing to know (evicted_sketch.c). */
+static void mark_refused(const struct request *r)
+{
+    for (size_t c = 0; c < r->count; c++) {
+        const struct claim *claim = &r->claims[c];
+        for (size_t i = 0; claim->status == CLAIM_NO_ROOM && i < claim->policy->limit_count; i++) {
+            if (claim->readings[i].left < claim_asked(claim)) {
+                cell_meta_record(&r->t->process->table.metas[claim->cells[i]], EVENT_REFUSED);
+            }
+        }
+    }
+}
+
+void denial_note(const struct request *r)
+{
+    mark_refused(r);
+    counter_add(&r->t->shared->stalled_denied_count, is_stalled(r));
+    if (probe_is_traced(deny)) {
+        const struct claim *claim = &r->claims[r->out->key_index];
+        denial_trace(claim->policy, claim->key, claim->cost, r->out->limit_index, r->out->retry_after_ns);
+    }
+}
+
+__attribute__((cold)) void denial_trace(const struct policy *policy, const weir_key *key, uint64_t cost,
+                                        size_t limit_index, uint64_t retry_after_ns)
+{
+    const struct denied_event event = {.policy_id = policy->id,
+                                       .policy = policy->name,
+                                       .key = key->data,
+                                       .key_size = key->length,
+                                       .cost = cost,
+                                       .limit = (uint32_t) limit_index,
+                                       .retry_after_ns = retry_after_ns,
+                                       .shadow = policy->mode == WEIR_SHADOW};
+    probe_deny(&event);
 }

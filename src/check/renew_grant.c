@@ -3,6 +3,7 @@
 #include "check/renew_grant.h"
 
 #include "base/numbers.h"
+#include "base/probe.h"
 #include "check/decide.h"
 #include "check/direct_charge.h"
 #include "thread/rcu.h"
@@ -132,6 +133,7 @@ static bool renew_locked(struct renewal *w)
                                          .reset_after_ns = reset_after_ns,
                                          .meta = w->snapshot->meta};
         slot_publish(w->c->t, (size_t) (w->slot - w->c->t->slots), w->c->epoch, &terms);
+        probe_grant(w->snapshot->id, w->c->key->data, w->c->key->length, w->granted);
     }
     if (w->c->verdict != NULL) {
         direct_write(w->c->verdict, w->c->t, w->snapshot, left, reset_after_ns);

@@ -19,6 +19,7 @@
 #include <sched.h>
 
 #include "base/numbers.h"
+#include "base/probe.h"
 #include "base/spin.h"
 #include "check/charge.h"
 #include "check/check.h"
@@ -227,6 +228,9 @@ static bool reserve_key(const struct check *c, uint64_t max_wait_ns, uint64_t *w
         top_denied_name(t->process, policy, c->key, claim.cells[0]);
         top_denied_add(t->process, claim.cells[0], claim_asked(&claim));
     }
+    if (!decision.allowed && !decision.untracked && probe_is_traced(deny)) {
+        denial_trace(policy, c->key, c->cost, 0, *wait_ns);
+    }
     if (index != SLOT_NONE) {
         /* As a denial: the key goes to the table for this epoch and the next. */
         const bool no_room = !decision.allowed || *wait_ns != 0;
@@ -292,6 +296,7 @@ static __attribute__((noinline)) bool reserve_slow(struct weir_thread *t, const 
         (void) check_allow_unknown(t, NULL);
     } else if (c.policy->override != OVERRIDE_NONE) {
         const bool allowed = c.policy->override == OVERRIDE_ALLOW;
+        denial_trace_entry(true, c.policy, key, cost);
         check_tally(t, c.policy, allowed);
         pass = allowed || c.policy->mode == WEIR_SHADOW;
         *wait_ns = pass ? 0 : UINT64_MAX;

@@ -2,6 +2,7 @@
 /* See slot_learn.h. */
 #include "check/slot_learn.h"
 
+#include "base/probe.h"
 #include "check/denial.h"
 #include "process/sync_pool.h"
 #include "thread/limiter.h"
@@ -31,6 +32,7 @@ static void cache_grant(struct weir_thread *t, size_t index, uint32_t epoch, con
                                      .limit_index = (uint8_t) least,
                                      .meta = slot_meta_pack(meta)};
     slot_publish(t, index, epoch, &terms);
+    probe_grant(policy->id, claim->key->data, claim->key->length, claim->granted);
 }
 
 /* Makes a slot answer for the rest of the epoch that a cost is denied. */

@@ -12,6 +12,7 @@
 
 #include "base/numbers.h"
 #include "base/plain.h"
+#include "base/probe.h"
 #include "fleet/fleet_log.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
@@ -97,7 +98,11 @@ void link_health_check(struct fleet *fleet, bool failed, uint64_t monotonic_ns)
     const char *problem = ops->problem(fleet->transport);
     const char *server = ops->server(fleet->transport);
     const bool up = ops->state(fleet->transport) != TRANSPORT_DOWN;
-    store_relaxed(&stats->link, up ? WEIR_LINK_UP : WEIR_LINK_DOWN);
+    const uint32_t link = up ? WEIR_LINK_UP : WEIR_LINK_DOWN;
+    if (load_relaxed(&stats->link) != link) { /* this thread's own store */
+        probe_connection(server, up, problem);
+    }
+    store_relaxed(&stats->link, link);
     store_relaxed(&stats->connection_count, counts.connections);
     store_relaxed(&stats->connection_attempt_count, counts.attempts);
     count(fleet, problem, failed);

@@ -19,6 +19,7 @@
  * fraction until then: no unit is admitted twice.
  */
 #include "base/numbers.h"
+#include "base/probe.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "policy/override_set.h"
@@ -163,6 +164,9 @@ bool outage_update(struct fleet *fleet, struct policy_set *set, uint64_t monoton
             tick_epoch(fleet->limiter);
             (void) settle_lapsed(fleet->limiter);
             waive_debt(fleet, policy);
+        }
+        if (outage_mode != was) {
+            probe_outage(policy->name, was, outage_mode);
         }
         changed = apply(policy, outage_mode) || changed;
         if (load_relaxed(&policy->basis) != basis) {

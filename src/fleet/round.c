@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "base/plain.h"
+#include "base/probe.h"
 #include "fleet/fleet_clock.h"
 #include "fleet/fleet_log.h"
 #include "fleet/keys/full_sync.h"
@@ -103,6 +104,14 @@ static bool tells_debt(const struct fleet *fleet, uint64_t monotonic_ns)
     return membership_tells(&fleet->membership, monotonic_ns) && !interrupted;
 }
 
+static __attribute__((noinline, cold)) void trace_reports(const struct fleet *fleet)
+{
+    for (size_t i = 0; i < fleet->round.report_count; i++) {
+        const struct report *report = &fleet->round.reports[i];
+        probe_report(report->record, report->count, report->demand);
+    }
+}
+
 void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_kind kind, uint64_t monotonic_ns)
 {
     struct full_sync *full_sync = &fleet->full_sync;
@@ -127,6 +136,9 @@ void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_k
     }
     /* An urgent round reports some keys alone, so the node has not spoken by it. */
     fill_heartbeat(fleet, asks || kind == ROUND_URGENT, monotonic_ns);
+    if (probe_is_traced(report)) {
+        trace_reports(fleet);
+    }
     fleet->schedule.begun_ns = monotonic_ns;
     counter_add(&fleet->stats.urgent_sync_count, kind == ROUND_URGENT);
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
@@ -292,6 +304,14 @@ static void spread_rounds(struct fleet *fleet)
     }
 }
 
+static void trace_round(const struct fleet *fleet, bool good)
+{
+    if (probe_is_traced(round)) {
+        probe_round(fleet->transport->ops->server(fleet->transport), good, fleet->round.report_count,
+                    good ? fleet->round.received_ns - fleet->round.sent_ns : 0, fleet->membership.live);
+    }
+}
+
 void round_finish(struct fleet *fleet, struct policy_set *set, uint64_t monotonic_ns)
 {
     const struct report *first_refused = NULL;
@@ -323,6 +343,7 @@ void round_finish(struct fleet *fleet, struct policy_set *set, uint64_t monotoni
     resync_if_lost(fleet);
     tick_news(fleet->limiter, fleet_time(fleet, monotonic_ns));
     count_round(fleet, refused);
+    trace_round(fleet, true);
     if (fleet->full_sync.done) {
         store_release(&fleet->sync_calls.served, fleet->full_sync.request); /* [F2] */
         fleet->full_sync = (struct full_sync){.request = 0};
@@ -359,5 +380,6 @@ void round_fail(struct fleet *fleet)
         fleet->round.overrides_new = false;
     }
     counter_add(&fleet->stats.sync_error_count, 1);
+    trace_round(fleet, false);
     merge_failed_round(fleet);
 }

@@ -2,6 +2,7 @@
 /* See leader.h. */
 #include "limiter/leader.h"
 
+#include "base/probe.h"
 #include "fleet/state.h"
 #include "limiter/bucket_origin.h"
 #include "limiter/weir_private.h"
@@ -93,6 +94,7 @@ enum leader leader_begin(weir *w, uint64_t monotonic_ns)
             leader_end(w);
             return LEADER_OTHER;
         }
+        probe_leader(w->limiter.joined_as, load_relaxed(&shared->leader), how == ROBUST_DIED);
         store_relaxed(&shared->leader, w->limiter.joined_as);
         w->leads = true;
     }

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/plain.h"
+#include "base/probe.h"
 #include "limiter/configured_policies.h"
 #include "limiter/key_overrides.h"
 #include "limiter/policy_lock.h"
@@ -82,6 +83,7 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     shared_policies_commit(w);
     rcu_synchronize(&w->limiter);
     policies_free(w, old);
+    probe_policies(set->count, overrides_count(overrides));
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "algorithm/history.h"
 #include "algorithm/window.h"
 #include "base/numbers.h"
+#include "base/probe.h"
 #include "base/spin.h"
 #include "process/process.h"
 #include "process/sync_pool.h"
@@ -153,6 +154,7 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
         (void) add_relaxed(&process->shared->lost_report_count, lost != 0);
     }
     (void) add_relaxed(fresh ? &process->shared->evicted_unused_count : &process->shared->evicted_used_count, 1);
+    probe_evict(load_relaxed(&meta->group), hash, !fresh); /* the cell is locked: its words are this thread's */
 }
 
 struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,

@@ -9,7 +9,7 @@
 
 #include "algorithm/history.h"
 #include "algorithm/rule.h"
-#include "base/buddy.h"
+#include "base/memory/buddy.h"
 
 /* The place of a cell's log. */
 struct history_place {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See buddy.h. */
-#include "base/buddy.h"
+#include "base/memory/buddy.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  *
  * Not thread-safe. Allocates: nothing after buddy_init.
  */
-#ifndef WEIR_BASE_BUDDY_H
-#define WEIR_BASE_BUDDY_H
+#ifndef WEIR_BASE_MEMORY_BUDDY_H
+#define WEIR_BASE_MEMORY_BUDDY_H
 
 #include <stddef.h>
 #include <stdint.h>
