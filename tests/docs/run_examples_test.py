@@ -5,8 +5,7 @@ Every example runs, by itself and without complaint: run_examples_test.py PROGRA
 
 Guards: docs/examples/charge.c, docs/examples/check_all.c, docs/examples/cost.c, docs/examples/deny.c,
 docs/examples/embed.c, docs/examples/epoll_loop.c, docs/examples/headers.c, docs/examples/host_loop.c,
-docs/examples/http_server.c, docs/examples/libevent_loop.c, docs/examples/libuv_loop.c, docs/examples/limiter.cpp,
-docs/examples/login.c, docs/examples/offenders.c, docs/examples/peek_reset.c, docs/examples/prefork.c,
+docs/examples/limiter.cpp, docs/examples/login.c, docs/examples/microhttpd_server.c, docs/examples/offenders.c, docs/examples/peek_reset.c, docs/examples/prefork.c,
 docs/examples/quota.c, docs/examples/reload.c, docs/examples/reserve.c, docs/examples/shadow.c, docs/examples/tiers.c,
 docs/examples/udp_server.c
 """
@@ -102,7 +101,7 @@ def complaint_of_server(program, *more):
 
 
 def complaint_of(program):
-    if pathlib.Path(program).name != "http_server":
+    if pathlib.Path(program).name != "microhttpd_server":
         return complaint(program)
     # With a Redis that is not there it serves all the same.
     return complaint_of_server(program) or complaint_of_server(program, "redis://127.0.0.1:1")

@@ -58,7 +58,7 @@ def main(checks):
         except Skipped as reason:
             print(f"ok {number} - {name} # SKIP {reason}", flush=True)
             continue
-        except (Failed, OSError) as problem:
+        except (Failed, OSError, ValueError, subprocess.SubprocessError) as problem:
             good = False
             print(f"not ok {number} - {name}")
             print("".join(f"# {line}\n" for line in str(problem).splitlines()[-40:]), end="", flush=True)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small HTTP server with four threads. Each client's address may send 5 requests a second and 10 at once; every
+ * A small HTTP server on threads of a library, libmicrohttpd: four of them. Each client's address may send 5 requests a second and 10 at once; every
  * answer tells the client how it stands, and who is refused gets a 429 with Retry-After.
  *
- *   http_server [PORT [REDIS_URL]]    port 0: any that is free; with redis://127.0.0.1 the limit is the fleet's
+ *   microhttpd_server [PORT [REDIS_URL]]    port 0: any that is free; with redis://127.0.0.1 the limit is the fleet's
  *
  * /metrics is for Prometheus. A server that is open to the world has that on another address. SIGINT and SIGTERM end
  * it.
