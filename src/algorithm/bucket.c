@@ -30,21 +30,9 @@ static uint64_t tat_of(const struct rule *rule, struct state s, uint64_t now_ns)
                                                                       : saturating_add(now, debt(rule, s, now_ns));
 }
 
-/* 1/64 ns to ns, rounded up: a request that waits this long has waited enough. */
-static uint64_t wait_ns_of(uint64_t time)
-{
-    return (time >> BUCKET_FRACTION_BITS) + ((time & ((1U << BUCKET_FRACTION_BITS) - 1)) != 0);
-}
-
 struct state bucket_fresh(void)
 {
     return (struct state){0, 0}; /* full since the origin */
-}
-
-/* The time that the units ahead of their turn take to refill. */
-static uint64_t ahead_time(const struct rule *rule)
-{
-    return min_u64(saturating_mul(rule->ahead, rule->unit), rule->tolerance);
 }
 
 uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_ns)
@@ -53,7 +41,7 @@ uint64_t bucket_headroom(const struct rule *rule, struct state s, uint64_t now_n
         return rule->limit;
     }
     const uint64_t owed = debt(rule, s, now_ns);
-    if (rule_is_queue(rule) && owed > ahead_time(rule)) {
+    if (rule_is_queue(rule) && owed > bucket_ahead_time(rule)) {
         return 0;
     }
     return saturating_sub(rule->tolerance, owed) / rule->unit;
@@ -100,9 +88,9 @@ bool bucket_queue(const struct rule *rule, struct state s, uint64_t now_ns, cons
     }
     const uint64_t before = saturating_add(debt(rule, s, now_ns), saturating_mul(request->ahead, rule->unit));
     const uint64_t over_ns =
-        wait_ns_of(saturating_sub(saturating_add(before, saturating_mul(cost, rule->unit)), rule->tolerance));
+        bucket_wait_ns(saturating_sub(saturating_add(before, saturating_mul(cost, rule->unit)), rule->tolerance));
     const bool queued = rule_is_queue(rule);
-    const uint64_t turn_ns = queued ? wait_ns_of(saturating_sub(before, ahead_time(rule))) : over_ns;
+    const uint64_t turn_ns = queued ? bucket_wait_ns(saturating_sub(before, bucket_ahead_time(rule))) : over_ns;
     *wait_ns = max_u64(turn_ns, over_ns);
     return turn_ns <= request->max_wait_ns && !(queued && over_ns != 0);
 }
@@ -115,13 +103,13 @@ uint64_t bucket_retry_after(const struct rule *rule, struct state s, uint64_t no
     const uint64_t owed = debt(rule, s, now_ns);
     const uint64_t wanted = saturating_add(owed, saturating_mul(cost, rule->unit));
     const uint64_t over = saturating_sub(wanted, rule->tolerance);
-    const uint64_t turn = rule_is_queue(rule) && rule->unit != 0 ? saturating_sub(owed, ahead_time(rule)) : 0;
-    return wait_ns_of(max_u64(over, turn));
+    const uint64_t turn = rule_is_queue(rule) && rule->unit != 0 ? saturating_sub(owed, bucket_ahead_time(rule)) : 0;
+    return bucket_wait_ns(max_u64(over, turn));
 }
 
 uint64_t bucket_reset_after(const struct rule *rule, struct state s, uint64_t now_ns)
 {
-    return wait_ns_of(debt(rule, s, now_ns));
+    return bucket_wait_ns(debt(rule, s, now_ns));
 }
 
 struct state bucket_convert_rate(const struct rule *rule, struct state s, uint64_t now_ns)

@@ -28,6 +28,7 @@
 #define WEIR_ALGORITHM_BUCKET_H
 
 #include "algorithm/rule.h"
+#include "base/numbers.h"
 
 #define BUCKET_TOTAL_BITS 44
 #define BUCKET_TOTAL_MASK ((UINT64_C(1) << BUCKET_TOTAL_BITS) - 1)
@@ -58,6 +59,18 @@ static inline uint64_t bucket_time(const struct rule *rule, uint64_t ns)
     const uint64_t most_ns = UINT64_MAX >> BUCKET_FRACTION_BITS;
     const uint64_t since_ns = ns <= rule->origin_ns ? 0 : ns - rule->origin_ns;
     return since_ns > most_ns ? UINT64_MAX : since_ns << BUCKET_FRACTION_BITS;
+}
+
+/* 1/64 ns to ns, rounded up: a request that waits this long has waited enough. */
+static inline uint64_t bucket_wait_ns(uint64_t time)
+{
+    return (time >> BUCKET_FRACTION_BITS) + ((time & ((1U << BUCKET_FRACTION_BITS) - 1)) != 0);
+}
+
+/* Of a leaky bucket: the time that the units ahead of their turn take to refill. */
+static inline uint64_t bucket_ahead_time(const struct rule *rule)
+{
+    return min_u64(saturating_mul(rule->ahead, rule->unit), rule->tolerance);
 }
 
 static inline uint64_t bucket_time_ns(const struct rule *rule, uint64_t time)

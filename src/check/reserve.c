@@ -9,7 +9,9 @@
  * Units that others hold (grants, requests under way) may pass before this request, so they are before it in the
  * queue. That would leave gaps where they are given back. So they are taken back first, as before a denial.
  *
- * One queue that no thread holds units of, and that no other node uses, is charged in one swap (reserve_direct).
+ * One queue that no thread holds units of, and that no other node uses, is charged in one swap (ask_queue). A thread
+ * caches the numbers of such queues for the epoch. So a key without a slot needs no RCU section, and its next refusals
+ * need none either (reserve_cached).
  *
  * A policy without a queue has grants, whose units may go at once. So a grant that covers the cost is spent. Where
  * there is room for the cost, it is charged as that of a check (charge.h).
@@ -27,6 +29,7 @@
 #include "check/decide.h"
 #include "check/denial.h"
 #include "process/insert.h"
+#include "thread/policy_snapshot.h"
 #include "thread/rcu.h"
 #include "thread/slot.h"
 
@@ -246,37 +249,90 @@ static bool reserve_key(const struct check *c, uint64_t max_wait_ns, uint64_t *w
 }
 
 /*
- * Takes a place in one queue in one swap, without a pin: the queue is in the table, no other node uses it, and no
- * thread holds units of it. False: nothing was taken.
+ * Asks one queue by its cell, and takes a place in one swap, without a pin. No other node uses the queue. Accepted: the
+ * request was charged, but for a cost of 0. Refused: nothing was counted. Unknown: nothing was done, as a thread holds
+ * units of the queue, or another thread was in between.
  */
-static bool reserve_direct(const struct check *c, uint64_t max_wait_ns, uint64_t *wait_ns)
+static inline enum queue_answer ask_queue(const struct weir_thread *t, const struct policy_queue *queue,
+                                          struct cell *cell, uint64_t hash, const struct queue_request *request,
+                                          uint64_t *wait_ns)
 {
-    const struct policy *policy = c->policy;
-    struct process *process = c->t->process;
-    struct slot *slot;
-    if (policy->limit_count != 1 || !rule_is_queue(&policy->limits[0].rule) || process_shares(process, policy) ||
-        c->cost == 0 || (slot_get(c->t, c->key->hash, &slot) && slot_is_live(c->t, slot))) {
-        return false;
-    }
-    const uint64_t hash = cell_hash(policy, c->key, 0);
-    const uint32_t at = table_find(&process->table, hash);
-    if (at == TABLE_NONE) {
-        return false;
-    }
-    struct cell *cell = &process->table.cells[at];
-    const struct rule rule = policy_rule(&policy->limits[0]);
-    const struct queue_request request = {.cost = c->cost, .max_wait_ns = max_wait_ns};
-    const uint64_t now_ns = tick_time(c->t->limiter);
+    const uint64_t now_ns = tick_time(t->limiter);
+    uint64_t held = load_acquire(&cell->held); /* [T3] before the state, for the denial rule */
     struct dwcas_value value;
     const bool there = cell_read(cell, hash, &value);
-    const struct state state = cell_state(value);
-    const uint64_t held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    uint64_t place_ns = 0;
-    if (!there || held != 0 || !rule_queue(&rule, state, now_ns, &request, &place_ns)) {
+    held |= load_acquire(&cell->held); /* [P1] after the state */
+    struct state state = cell_state(value);
+    if (!there || (held & HELD_UNITS) != 0) {
+        return QUEUE_UNKNOWN;
+    }
+    uint64_t place_ns;
+    const uint64_t asked = request->cost != 0 ? request->cost : 1;
+    const enum queue_answer answer =
+        queue_snapshot_ask(&queue->numbers, &state, now_ns, asked, request->max_wait_ns, &place_ns);
+    if (answer == QUEUE_UNKNOWN || (answer == QUEUE_ACCEPTED && request->cost != 0 &&
+                                    !dwcas_swap(&cell->state, &value, cell_value(state, value)))) {
+        return QUEUE_UNKNOWN;
+    }
+    *wait_ns = place_ns;
+    return answer;
+}
+
+/* Counts a refusal of a key that was refused before. False: it was not, and nothing was counted. */
+static bool count_refusal(const struct weir_thread *t, uint32_t at, uint64_t cost)
+{
+    struct process *process = t->process;
+    if (!top_denied_has_name(&process->top_denied, at) ||
+        (cost != 0 && !cell_meta_had(&process->table.metas[at], EVENT_REFUSED))) {
         return false;
     }
-    const struct state charged = rule_charge(&rule, state, now_ns, c->cost);
-    if (!dwcas_swap(&cell->state, &value, cell_value(charged, value))) {
+    top_denied_add(process, at, cost != 0 ? cost : 1);
+    return true;
+}
+
+/* Asks the queue of a key without a slot, without an RCU section: all that is read is the thread's own or a cell. */
+static inline enum queue_answer reserve_cached(const struct weir_thread *t, const weir_key *key, uint64_t cost,
+                                               uint64_t max_wait_ns, uint64_t *wait_ns)
+{
+    const uint32_t epoch = load_acquire(&t->line->epoch); /* [S4] */
+    const struct policy_queue *queue = policy_queue_place(t, key->policy);
+    if (queue->epoch != epoch || queue->id != key->policy) {
+        return QUEUE_UNKNOWN;
+    }
+    const struct table *table = &t->process->table;
+    const uint64_t hash = cell_hash_salted(key->hash, queue->mix);
+    struct cell *cell = table_guess(table_pairs_of(table, hash), hash);
+    const struct queue_request request = {.cost = cost, .max_wait_ns = max_wait_ns};
+    enum queue_answer answer = ask_queue(t, queue, cell, hash, &request, wait_ns);
+    if (answer == QUEUE_REFUSED && !count_refusal(t, (uint32_t) (cell - table->cells), cost)) {
+        answer = QUEUE_UNKNOWN;
+    }
+    if (answer != QUEUE_UNKNOWN) {
+        struct tally *tally = &t->tallies[queue->id];
+        counter_add(answer == QUEUE_ACCEPTED ? &tally->allowed : &tally->denied, 1);
+        counter_add(&t->shared->slow_count, 1);
+    }
+    return answer;
+}
+
+/* Asks a queue, and caches its numbers for the next request. False: the request is for reserve_key(). */
+static bool reserve_direct(const struct check *c, uint64_t max_wait_ns, uint64_t *wait_ns)
+{
+    struct weir_thread *t = c->t;
+    struct policy_queue queue;
+    struct slot *slot;
+    if (!policy_queue_of(t->process, c->policy, &queue)) {
+        return false;
+    }
+    policy_queue_keep(t, c->set, c->policy, &queue, c->epoch);
+    const uint64_t hash = cell_hash(c->policy, c->key, 0);
+    const uint32_t at = table_find(&t->process->table, hash);
+    if (at == TABLE_NONE || (slot_get(t, c->key->hash, &slot) && slot_is_live(t, slot))) {
+        return false;
+    }
+    uint64_t place_ns;
+    const struct queue_request request = {.cost = c->cost, .max_wait_ns = max_wait_ns};
+    if (ask_queue(t, &queue, &t->process->table.cells[at], hash, &request, &place_ns) != QUEUE_ACCEPTED) {
         return false;
     }
     *wait_ns = place_ns;
@@ -316,6 +372,10 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
     *wait = 0;
     if (t == NULL) {
         return true;
+    }
+    if (!slot_may_have(t, key->hash)) {
+        const enum queue_answer answer = reserve_cached(t, key, cost, max_wait_ns, wait);
+        return answer != QUEUE_UNKNOWN ? answer == QUEUE_ACCEPTED : reserve_slow(t, key, cost, max_wait_ns, wait);
     }
     struct slot *slot = slot_covering(t, key->hash, cost != 0 ? cost : 1);
     if (slot != NULL) {

@@ -101,6 +101,12 @@ void top_denied_name(struct process *process, const struct policy *policy, const
 /* A cell's key was denied `units`; the cell is of its policy's first limit, so that each denial counts once. */
 void top_denied_add(struct process *process, uint32_t cell, uint64_t units);
 
+/* Whether the name is there that top_denied_name() would write. Relaxed: a hint, as the cell may get another key. */
+static inline bool top_denied_has_name(const struct top_denied *top_denied, uint32_t cell)
+{
+    return load_relaxed(&top_denied->entries[cell].naming) == NAMING_DONE;
+}
+
 /* Prefetches a cell's count where a denial is likely, while the table decides. */
 static inline void top_denied_prefetch(const struct top_denied *top_denied, uint32_t cell)
 {

@@ -29,7 +29,7 @@ static size_t slots_per_thread(size_t max_keys, uint32_t max_threads)
 
 /* The bytes of a thread's own parts, in the order in which they lie. */
 struct thread_sizes {
-    size_t slots, accounts, tallies, recent, tags, busy, snapshots, all;
+    size_t slots, accounts, tallies, recent, tags, busy, snapshots, queues, all;
 };
 
 static struct thread_sizes thread_sizes(size_t slots)
@@ -42,9 +42,10 @@ static struct thread_sizes thread_sizes(size_t slots)
         .tags = arena_padded(slots / SLOT_WAYS * sizeof(uint64_t)),
         .busy = arena_padded(slots / SLOT_WAYS * sizeof(uint32_t)),
         .snapshots = arena_padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_snapshot)),
+        .queues = arena_padded(POLICY_SNAPSHOTS_KEPT * sizeof(struct policy_queue)),
     };
     sizes.all = pages_padded(sizes.slots + sizes.accounts + sizes.tallies + sizes.recent + sizes.tags + sizes.busy +
-                             sizes.snapshots);
+                             sizes.snapshots + sizes.queues);
     return sizes;
 }
 
@@ -68,6 +69,7 @@ static void place_thread(struct limiter *limiter, uint32_t index, size_t slots, 
     t->fingerprints = arena_carve(&own, sizes->tags);
     t->set_busy_epochs = arena_carve(&own, sizes->busy);
     t->snapshots = arena_carve(&own, sizes->snapshots);
+    t->queues = arena_carve(&own, sizes->queues);
 }
 
 int limiter_open(struct limiter *limiter, const struct limiter_options *options)

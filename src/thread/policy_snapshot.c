@@ -21,3 +21,15 @@ struct policy_snapshot policy_snapshot_of(const struct process *process, const s
     }
     return snapshot;
 }
+
+bool policy_queue_of(const struct process *process, const struct policy *policy, struct policy_queue *out)
+{
+    if (policy->limit_count != 1 || policy->override != OVERRIDE_NONE || process_shares(process, policy)) {
+        return false;
+    }
+    const struct rule rule = policy_rule(&policy->limits[0]);
+    out->mix = policy->group_key_mask ^ policy->limits[0].limit_hash;
+    out->id = policy->id;
+    out->epoch = 0;
+    return queue_snapshot_of(&rule, &out->numbers);
+}

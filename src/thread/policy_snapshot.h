@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A policy's numbers at one time, worked out once for all of its keys. A thread caches the snapshots of its last slow
- * passes for the epoch.
+ * passes for the epoch. Names: policy_snapshot_, policy_queue_.
  */
 #ifndef WEIR_THREAD_POLICY_SNAPSHOT_H
 #define WEIR_THREAD_POLICY_SNAPSHOT_H
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "algorithm/limit_snapshot.h"
+#include "algorithm/queue_snapshot.h"
 #include "policy/policy_set.h"
 #include "process/cell.h"
 #include "thread/thread.h"
@@ -61,11 +62,43 @@ static inline struct policy_snapshot *policy_snapshot_place(const struct weir_th
     return &t->snapshots[id % POLICY_SNAPSHOTS_KEPT];
 }
 
+/*
+ * What weir_reserve needs of a policy with one queue that no other node uses. A thread caches it as a snapshot, and uses
+ * it outside of an RCU section. The numbers are of no time.
+ */
+struct policy_queue {
+    uint64_t mix;   /* as in struct policy_snapshot */
+    uint32_t epoch; /* 0: there is none */
+    weir_policy_id id;
+    struct queue_snapshot numbers;
+};
+
+/* False: the policy is another one. */
+bool policy_queue_of(const struct process *process, const struct policy *policy, struct policy_queue *out);
+
+static inline struct policy_queue *policy_queue_place(const struct weir_thread *t, weir_policy_id id)
+{
+    return &t->queues[id % POLICY_SNAPSHOTS_KEPT];
+}
+
+/* Caches what holds for all keys of its policy, and refuses where there is no room. */
+static inline void policy_queue_keep(struct weir_thread *t, const struct policy_set *set, const struct policy *policy,
+                                     const struct policy_queue *queue, uint32_t epoch)
+{
+    /* Relaxed: whether there are any entries. */
+    if (epoch != EPOCH_ASLEEP && policy->mode != WEIR_SHADOW && policy_set_overrides(set) == NULL) {
+        struct policy_queue *place = policy_queue_place(t, policy->id);
+        *place = *queue;
+        place->epoch = epoch;
+    }
+}
+
 /* Drops all snapshots of a handle: those of another process name a policy at the address where that process sees it. */
 static inline void policy_snapshot_drop(const struct weir_thread *t)
 {
     for (size_t i = 0; i < POLICY_SNAPSHOTS_KEPT; i++) {
         t->snapshots[i].epoch = 0;
+        t->queues[i].epoch = 0;
     }
 }
 

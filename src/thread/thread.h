@@ -55,6 +55,7 @@ struct slot;
 struct slot_account;
 struct tick_line;
 struct policy_snapshot;
+struct policy_queue;
 struct limiter;
 
 /*
@@ -88,6 +89,7 @@ struct weir_thread {
     uint64_t *fingerprints;            /* by set of slots: see slot.h */
     uint32_t *set_busy_epochs;         /* by set of slots: an epoch in which all were in use */
     struct policy_snapshot *snapshots; /* by policy: see policy_snapshot.h */
+    struct policy_queue *queues;       /* by policy, for weir_reserve */
     uint32_t index;
     uint32_t lock_word; /* what a lock of a slot has while this process has the lock: limiter.joined_as + 1 */
     struct thread_shared *shared;

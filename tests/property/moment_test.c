@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A limit snapshot gives the headroom of rule_headroom and charges as rule_charge does, over random rules, states and
- * times.
+ * times. A queue snapshot answers as rule_queue and charges as rule_charge.
  *
- * Guards: src/algorithm/limit_snapshot.c
+ * Guards: src/algorithm/limit_snapshot.c, src/algorithm/queue_snapshot.h
  */
 #include "algorithm/limit_snapshot.h"
+#include "algorithm/queue_snapshot.h"
 #include "support/support.h"
 
 #define START_NS (UINT64_C(1760000000) * SECOND)
+#define DAY      (24 * HOUR)
 #define ROUNDS   20000
 #define STEPS    100
 
@@ -175,6 +177,90 @@ static void test_what_has_no_moment(void **state)
     assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_NONE);
 }
 
+static weir_limit random_queue(uint64_t *rng)
+{
+    weir_limit limit = random_limit(rng);
+    limit.algorithm = WEIR_LEAKY_BUCKET;
+    limit.calendar = WEIR_CALENDAR_NONE;
+    limit.burst = random_below(rng, 3) == 0 ? 1 + random_below(rng, 1000) : 0;
+    limit.delay = random_below(rng, 2) == 0 ? random_below(rng, limit.limit) : 0;
+    return limit;
+}
+
+/* Costs and waits about the ones that pass. */
+static struct queue_request random_request(uint64_t *rng, const struct rule *rule, struct state s, uint64_t now_ns)
+{
+    const struct queue_request one = {.cost = 1, .max_wait_ns = UINT64_MAX};
+    uint64_t wait_ns;
+    (void) rule_queue(rule, s, now_ns, &one, &wait_ns);
+    const uint64_t waits[] = {0, wait_ns, saturating_sub(wait_ns, 1), UINT64_MAX};
+    return (struct queue_request){.cost = random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, rule->limit),
+                                  .max_wait_ns = waits[random_below(rng, 4)]};
+}
+
+static void test_a_queue_snapshot_is_its_rule(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    uint64_t answers[3] = {0, 0, 0};
+    for (int round = 0; round < ROUNDS; round++) {
+        const weir_limit limit = random_queue(&rng);
+        const struct rule rule = rule_make(&limit, START_NS - SECOND);
+        struct queue_snapshot queue;
+        if (!queue_snapshot_of(&rule, &queue)) {
+            assert_true(rule.tolerance > UINT64_MAX / 4);
+            continue;
+        }
+        uint64_t now_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        struct state s = rule_fresh(&rule, now_ns);
+        for (int step = 0; step < STEPS; step++) {
+            now_ns = random_below(&rng, 3) == 0 ? random_time(&rng, &rule, max_u64(now_ns, START_NS)) : now_ns;
+            const struct queue_request request = random_request(&rng, &rule, s, now_ns);
+            uint64_t expected_ns;
+            const bool accepted = rule_queue(&rule, s, now_ns, &request, &expected_ns);
+            struct state mine = s;
+            uint64_t wait_ns = 0;
+            const enum queue_answer answer =
+                queue_snapshot_ask(&queue, &mine, now_ns, request.cost, request.max_wait_ns, &wait_ns);
+            answers[answer]++;
+            if (answer == QUEUE_UNKNOWN) { /* the origin is a second before the start */
+                assert_true(now_ns < START_NS - SECOND || now_ns > START_NS + 1500 * DAY || s.a > UINT64_MAX / 2);
+                continue;
+            }
+            assert_int_equal(answer == QUEUE_ACCEPTED, accepted);
+            assert_int_equal(wait_ns, expected_ns);
+            const struct state expected = accepted ? rule_charge(&rule, s, now_ns, request.cost) : s;
+            assert_true(mine.a == expected.a && mine.b == expected.b);
+            s = expected;
+        }
+    }
+    assert_true(answers[QUEUE_ACCEPTED] > ROUNDS && answers[QUEUE_REFUSED] > ROUNDS);
+}
+
+static void test_what_a_queue_snapshot_leaves_to_its_rule(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND};
+    struct rule rule = rule_make(&limit, START_NS);
+    struct queue_snapshot queue = {.unit = 0};
+    assert_true(queue_snapshot_of(&rule, &queue));
+    uint64_t wait_ns;
+    struct state s = rule_fresh(&rule, START_NS);
+    assert_int_equal(queue_snapshot_ask(&queue, &s, START_NS, 11, UINT64_MAX, &wait_ns), QUEUE_UNKNOWN);
+    assert_int_equal(queue_snapshot_ask(&queue, &s, START_NS - 1, 1, UINT64_MAX, &wait_ns), QUEUE_UNKNOWN);
+    assert_int_equal(queue_snapshot_ask(&queue, &s, START_NS, 1, 0, &wait_ns), QUEUE_ACCEPTED);
+    s.b ^= UINT64_C(1) << BUCKET_TOTAL_BITS; /* a debt by another rate */
+    assert_int_equal(queue_snapshot_ask(&queue, &s, START_NS, 1, UINT64_MAX, &wait_ns), QUEUE_UNKNOWN);
+    /* No debt: whatever the rate was. */
+    assert_int_equal(queue_snapshot_ask(&queue, &s, START_NS + SECOND, 1, 0, &wait_ns), QUEUE_ACCEPTED);
+    s.a = UINT64_MAX;
+    assert_int_equal(queue_snapshot_ask(&queue, &s, START_NS, 1, UINT64_MAX, &wait_ns), QUEUE_UNKNOWN);
+    rule.unit = 0;
+    assert_false(queue_snapshot_of(&rule, &queue));
+    rule = rule_make(&(weir_limit){.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .period_ns = SECOND}, START_NS);
+    assert_false(queue_snapshot_of(&rule, &queue));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +268,8 @@ int main(void)
         cmocka_unit_test(test_a_first_charge_is_that_of_a_fresh_state),
         cmocka_unit_test(test_an_idle_key_is_fresh_and_was_for_a_minute),
         cmocka_unit_test(test_what_has_no_moment),
+        cmocka_unit_test(test_a_queue_snapshot_is_its_rule),
+        cmocka_unit_test(test_what_a_queue_snapshot_leaves_to_its_rule),
     };
     return cmocka_run_group_tests_name("moment", tests, NULL, NULL);
 }

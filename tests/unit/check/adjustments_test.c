@@ -149,6 +149,65 @@ static void test_a_reservation_waits_by_the_rate_that_a_queue_has_now(void **sta
     assert_int_equal(wait_ns, 150 * MILLISECOND);
 }
 
+/*
+ * A queue of 5 places, one each 100 ms. A thread caches its numbers for an epoch. Each change takes force within the
+ * same epoch, for the key that the thread has just asked for and refused.
+ */
+static void test_a_change_of_a_queue_holds_for_the_next_reservation(void **state)
+{
+    (void) state;
+    weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
+    weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1};
+    open_two_handles(&policy, 1);
+    uint64_t wait_ns;
+    for (int i = 0; i < 5; i++) {
+        assert_true(weir_reserve(d.t, &d.key, 1, NEVER, NULL));
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_true(!weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 500 * MILLISECOND);
+    }
+    assert_int_equal(weir_set_override(d.w, "p:k", "allow", NULL), 0);
+    assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 0);
+    assert_int_equal(weir_set_override(d.w, "p:k", "deny", NULL), 0);
+    assert_true(!weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == NEVER);
+    assert_int_equal(weir_set_override(d.w, "p:k", NULL, NULL), 0);
+    assert_true(!weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 500 * MILLISECOND);
+    limit.burst = 6;
+    assert_int_equal(weir_set_policies(d.w, &policy, 1, NULL), 0);
+    assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 500 * MILLISECOND);
+    assert_false(weir_reserve(d.t, &d.key, 1, NEVER, NULL));
+    policy.mode = WEIR_SHADOW;
+    assert_int_equal(weir_set_policies(d.w, &policy, 1, NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 0);
+    }
+    assert_int_equal(weir_set_policies(d.w, NULL, 0, NULL), 0);
+    assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 0);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.denied_count, 5 + 1 + 1 + 1);
+    assert_int_equal(stats.would_deny_count, 3);
+    assert_int_equal(stats.unknown_policy_count, 1);
+}
+
+/* Each refusal counts for its key, whichever way it was decided. */
+static void test_refused_reservations_name_the_key_that_is_refused_most(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 1, .period_ns = MINUTE};
+    open_limits(&limit, 1);
+    const weir_key other = key_of("p", "other");
+    for (uint64_t i = 0; i < 101; i++) {
+        assert_int_equal(weir_reserve(i % 2 == 0 ? d.t : d.u, &d.key, 1, NEVER, NULL), i == 0);
+        assert_int_equal(weir_reserve(d.t, &other, i % 4 == 3, NEVER, NULL), i < 4);
+    }
+    pass_time(40 * MILLISECOND);
+    weir_offender offenders[2];
+    assert_int_equal(weir_top_offenders(d.w, d.key.policy, offenders, 2), 2);
+    assert_int_equal(offenders[0].denied_units, 100);
+    assert_int_equal(offenders[1].denied_units, 97);
+}
+
 static void test_a_token_bucket_lends_and_other_limits_have_no_queue(void **state)
 {
     (void) state;
@@ -255,6 +314,8 @@ int main(void)
         cmocka_unit_test(test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first),
         cmocka_unit_test(test_a_reservation_queues_behind_units_that_are_held),
         cmocka_unit_test(test_a_reservation_waits_by_the_rate_that_a_queue_has_now),
+        cmocka_unit_test(test_a_change_of_a_queue_holds_for_the_next_reservation),
+        cmocka_unit_test(test_refused_reservations_name_the_key_that_is_refused_most),
         cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
         cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
         cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
