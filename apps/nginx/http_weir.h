@@ -15,11 +15,13 @@ extern ngx_module_t ngx_http_weir_module;
  *
  * zones   struct zone *, in the order of the file
  * limits  struct limit *, of all locations: a zone's bucket is as large as the largest burst of them
+ * status  the index of $weir_limit_req_status among the variables of a request
  */
 struct http_weir {
     struct block block;
     ngx_array_t zones;
     ngx_array_t limits;
+    ngx_int_t status;
 };
 
 /*

@@ -14,7 +14,6 @@
 #include "check.h"
 #include "instance.h"
 #include "policies.h"
-#include "rate.h"
 #include "request_state.h"
 #include "sentences.h"
 #include "wait.h"
@@ -46,7 +45,29 @@ struct decision {
     struct excess excess;
 };
 
-/* The limits whose key the request has: one with an empty or an oversized key does not count. */
+/* The queue of a limit. NGX_DECLINED: the request's key is empty or oversized, and the limit does not count. */
+static ngx_int_t find_queue(ngx_http_request_t *r, const struct limit *limit, const weir *w, struct queue *out)
+{
+    struct zone *zone = limit->shm_zone->data;
+    ngx_str_t key;
+    if (ngx_http_complex_value(r, &zone->key, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+    if (key.len > UINT16_MAX) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.value, &key);
+        return NGX_DECLINED;
+    }
+    if (key.len == 0) {
+        return NGX_DECLINED;
+    }
+    out->limit = limit;
+    out->zone = zone;
+    out->key = weir_make_key(w, zone->policy, key.data, key.len);
+    return NGX_OK;
+}
+
+/* The queues of all limits that count. */
 static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *location, const weir *w,
                              struct queues *queues)
 {
@@ -58,18 +79,11 @@ static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *locat
         return NGX_ERROR;
     }
     for (ngx_uint_t i = 0; i < most; i++) {
-        struct zone *zone = limits[i]->shm_zone->data;
-        ngx_str_t key;
-        if (ngx_http_complex_value(r, &zone->key, &key) != NGX_OK) {
+        const ngx_int_t found = find_queue(r, limits[i], w, &queues->all[queues->count]);
+        if (found == NGX_ERROR) {
             return NGX_ERROR;
         }
-        if (key.len > UINT16_MAX) {
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                          "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.value, &key);
-        } else if (key.len != 0) {
-            queues->all[queues->count++] = (struct queue){
-                .limit = limits[i], .zone = zone, .key = weir_make_key(w, zone->policy, key.data, key.len)};
-        }
+        queues->count += found == NGX_OK;
     }
     return NGX_OK;
 }
@@ -114,7 +128,7 @@ static ngx_msec_t place_delay(const struct queue *queue)
 
 static void set_excess(struct decision *decision, const struct queue *queue)
 {
-    decision->excess = (struct excess){queue->limit->shm_zone, rate_excess(queue->zone->rate, queue->wait_ns)};
+    decision->excess = (struct excess){queue->limit->shm_zone, queue->zone->rate, queue->wait_ns};
 }
 
 /* Decides by the limits. The longest delay of all counts, as all have to be kept. */
@@ -160,9 +174,7 @@ static ngx_int_t refuse(ngx_http_request_t *r, const struct location *location, 
     } else {
         sentences_limiting(r, location, &decision->excess);
     }
-    if (request_state_set(r, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    request_state_set(r, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED);
     if (location->dry_run) {
         return NGX_DECLINED;
     }
@@ -176,16 +188,15 @@ static ngx_int_t act(ngx_http_request_t *r, const struct location *location, con
         return refuse(r, location, decision);
     }
     if (decision->delay == 0) {
-        return request_state_set(r, REQUEST_PASSED) == NGX_OK ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+        request_state_set(r, REQUEST_PASSED);
+        return NGX_DECLINED;
     }
     if (decision->policy != NULL) {
         sentences_queued(r, location, decision->policy);
     } else {
         sentences_delaying(r, location, &decision->excess);
     }
-    if (request_state_set(r, location->dry_run ? REQUEST_DELAYED_DRY_RUN : REQUEST_DELAYED) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    request_state_set(r, location->dry_run ? REQUEST_DELAYED_DRY_RUN : REQUEST_DELAYED);
     return location->dry_run ? NGX_DECLINED : wait_begin(r, decision->delay);
 }
 
@@ -197,18 +208,9 @@ static struct asker asker_of(ngx_http_request_t *r)
 /* What a location without checks asks; nothing changes it. */
 static struct checked no_checks;
 
-ngx_int_t request_handler(ngx_http_request_t *r)
+/* Decides by all limits and checks of the location. */
+static ngx_int_t decide_all(ngx_http_request_t *r, const struct location *location, weir_thread *thread, const weir *w)
 {
-    const struct location *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (location->limits.nelts + location->list.checks.nelts == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
-        return NGX_DECLINED;
-    }
-    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
-    if (thread == NULL) {
-        return NGX_DECLINED;
-    }
-    const weir *w = instance_weir(http->block.instance);
     const struct asker asker = asker_of(r);
     struct queues queues;
     struct checked *checked = location->list.checks.nelts != 0 ? check_prepare(&asker, &location->list, w) : &no_checks;
@@ -223,6 +225,44 @@ ngx_int_t request_handler(ngx_http_request_t *r)
     }
     const struct decision decision = decide(thread, checked, &queues);
     return act(r, location, &decision);
+}
+
+/* The same by one limit, as most locations have it: with a third of the instructions. */
+static ngx_int_t decide_one(ngx_http_request_t *r, const struct location *location, weir_thread *thread, const weir *w)
+{
+    struct limit *const *limits = location->limits.elts;
+    struct queue queue;
+    const ngx_int_t found = find_queue(r, limits[0], w, &queue);
+    if (found != NGX_OK) {
+        return found == NGX_DECLINED ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    const bool refused = !queue_has_place(thread, &queue, 1);
+    const ngx_msec_t delay = refused ? 0 : place_delay(&queue);
+    if (!refused && delay == 0) {
+        request_state_set(r, REQUEST_PASSED);
+        return NGX_DECLINED;
+    }
+    struct decision decision = {.refused = refused, .delay = delay};
+    set_excess(&decision, &queue);
+    return act(r, location, &decision);
+}
+
+ngx_int_t request_handler(ngx_http_request_t *r)
+{
+    const struct location *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    const ngx_uint_t limit_count = location->limits.nelts;
+    const ngx_uint_t check_count = location->list.checks.nelts;
+    if (limit_count + check_count == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
+        return NGX_DECLINED;
+    }
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
+    if (thread == NULL) {
+        return NGX_DECLINED;
+    }
+    const weir *w = instance_weir(http->block.instance);
+    return check_count == 0 && limit_count == 1 ? decide_one(r, location, thread, w)
+                                                : decide_all(r, location, thread, w);
 }
 
 ngx_int_t request_log_handler(ngx_http_request_t *r)

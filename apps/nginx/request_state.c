@@ -4,8 +4,19 @@
 
 #include "variables.h"
 
+static const ngx_str_t words[] = {
+    [REQUEST_UNDECIDED] = ngx_null_string,
+    [REQUEST_PASSED] = ngx_string("PASSED"),
+    [REQUEST_DELAYED] = ngx_string("DELAYED"),
+    [REQUEST_REJECTED] = ngx_string("REJECTED"),
+    [REQUEST_DELAYED_DRY_RUN] = ngx_string("DELAYED_DRY_RUN"),
+    [REQUEST_REJECTED_DRY_RUN] = ngx_string("REJECTED_DRY_RUN"),
+};
+
+#define WORD_COUNT (sizeof(words) / sizeof(words[0]))
+
+/* What the checks of a request came to, and their location. */
 struct request_state {
-    enum request_status status;
     const struct location *location;
     const struct checked *checked;
 };
@@ -31,10 +42,29 @@ static struct request_state *find_state(const ngx_http_request_t *r)
     return NULL;
 }
 
+static ngx_http_variable_value_t *status_of(const ngx_http_request_t *r)
+{
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    return &r->main->variables[http->status];
+}
+
 enum request_status request_state_get(const ngx_http_request_t *r)
 {
-    const struct request_state *state = find_state(r);
-    return state != NULL ? state->status : REQUEST_UNDECIDED;
+    const ngx_http_variable_value_t *value = status_of(r);
+    for (size_t i = 1; value->valid && i < WORD_COUNT; i++) {
+        if (value->data == words[i].data) {
+            return (enum request_status) i;
+        }
+    }
+    return REQUEST_UNDECIDED;
+}
+
+void request_state_set(ngx_http_request_t *r, enum request_status status)
+{
+    /* Cacheable: so nginx neither asks for the value anew nor drops it. */
+    ngx_http_variable_value_t *value = status_of(r);
+    (void) variable_set_text(value, &words[status]);
+    value->no_cacheable = 0;
 }
 
 /* The state of a request, made where there is none; NULL: no memory. */
@@ -50,19 +80,9 @@ static struct request_state *have_state(ngx_http_request_t *r)
     }
     cleanup->handler = request_state_end;
     state = cleanup->data;
-    *state = (struct request_state){.status = REQUEST_UNDECIDED};
+    *state = (struct request_state){.checked = NULL};
     ngx_http_set_ctx(r->main, state, ngx_http_weir_module);
     return state;
-}
-
-ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status)
-{
-    struct request_state *state = have_state(r);
-    if (state == NULL) {
-        return NGX_ERROR;
-    }
-    state->status = status;
-    return NGX_OK;
 }
 
 ngx_int_t request_state_keep(ngx_http_request_t *r, const struct location *location, const struct checked *checked)
@@ -94,32 +114,27 @@ bool request_state_passed(const ngx_http_request_t *r)
     return status != REQUEST_UNDECIDED && status != REQUEST_REJECTED && status != REQUEST_REJECTED_DRY_RUN;
 }
 
+/* Of a request that is decided the value is there, so nginx asks only before that; but for another way to ask. */
 static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)
 {
-    static ngx_str_t words[] = {
-        [REQUEST_UNDECIDED] = ngx_null_string,
-        [REQUEST_PASSED] = ngx_string("PASSED"),
-        [REQUEST_DELAYED] = ngx_string("DELAYED"),
-        [REQUEST_REJECTED] = ngx_string("REJECTED"),
-        [REQUEST_DELAYED_DRY_RUN] = ngx_string("DELAYED_DRY_RUN"),
-        [REQUEST_REJECTED_DRY_RUN] = ngx_string("REJECTED_DRY_RUN"),
-    };
-    const ngx_str_t *word = &words[request_state_get(r)];
+    const enum request_status status = request_state_get(r);
     (void) data;
-    if (word->len == 0) {
+    if (status == REQUEST_UNDECIDED) {
         value->not_found = 1;
         return NGX_OK;
     }
-    return variable_set_text(value, word);
+    return variable_set_text(value, &words[status]);
 }
 
 ngx_int_t request_state_add_variable(ngx_conf_t *cf)
 {
+    struct http_weir *http = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_str_t name = ngx_string("weir_limit_req_status");
     ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
     if (variable == NULL) {
         return NGX_ERROR;
     }
     variable->get_handler = get_status;
-    return NGX_OK;
+    http->status = ngx_http_get_variable_index(cf, &name);
+    return http->status == NGX_ERROR ? NGX_ERROR : NGX_OK;
 }

@@ -3,7 +3,9 @@
  * What has been decided for a request, and $weir_limit_req_status, which says so.
  *
  * A request is decided once, whatever subrequests and internal redirects it has. nginx forgets a module's context at an
- * internal redirect. So the state lies in a cleanup of the request's pool, where it is found again.
+ * internal redirect, and keeps the values of variables. So the status is the value of the variable.
+ *
+ * What the checks of a request came to lies in a cleanup of the request's pool, where it is found again.
  */
 #ifndef WEIR_NGINX_REQUEST_STATE_H
 #define WEIR_NGINX_REQUEST_STATE_H
@@ -21,8 +23,7 @@ enum request_status {
 
 enum request_status request_state_get(const ngx_http_request_t *r);
 
-/* NGX_ERROR: there is no memory. */
-ngx_int_t request_state_set(ngx_http_request_t *r, enum request_status status);
+void request_state_set(ngx_http_request_t *r, enum request_status status);
 
 /* What the checks of the request came to; NULL: there were none. */
 const struct checked *request_state_checked(const ngx_http_request_t *r);

@@ -5,10 +5,12 @@
 
 #include "http_weir.h"
 
-/* A limit that decided for a request, and the excess of the key in thousandths of requests. */
+/* A limit that decided for a request: the rate of its zone, and the wait in its queue, which say the excess of the key.
+ */
 struct excess {
     const ngx_shm_zone_t *shm_zone;
-    uint64_t thousandths;
+    uint64_t rate;
+    uint64_t wait_ns;
 };
 
 /* The sentences of limit_req, which people's scripts search for. */
