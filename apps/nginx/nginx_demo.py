@@ -62,6 +62,8 @@ def alive(pid):
 class Nginx:
     """An nginx of its own: private directory, one port of 127.0.0.1, the module of a build."""
 
+    connections = 1024  # of each worker
+
     def __init__(self, build, http, workers=1, daemon=False, main="", level="info", start=True, environment=None,
                  user="root"):
         self.build, self.workers, self.daemon, self.main, self.level = build, workers, daemon, main, level
@@ -93,7 +95,7 @@ class Nginx:
             f"load_module {module_path(self.build)};\n{self.user}\nworker_processes {self.workers};\n"
             f"daemon {'on' if self.daemon else 'off'};\npid {self.pid_path};\nerror_log {self.log_path} {self.level};\n"
             f"{self.kept()}\n{self.main if main is None else main}\n"
-            "events { worker_connections 1024; }\n"
+            f"events {{ worker_connections {self.connections}; }}\n"
             f"http {{\naccess_log off;\nroot {self.dir}/html;\n{temp}\n{http}\n}}\n")
 
     def kept(self):

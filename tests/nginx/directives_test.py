@@ -8,10 +8,13 @@ must be the same but for the names.
 
 Guards: apps/nginx/zone.c, apps/nginx/limit.c, apps/nginx/redis.c, apps/nginx/configuration.c, apps/nginx/module.c
 """
+import pathlib
 import re
+import subprocess
+import tempfile
 import time
 
-from nginx_support import Nginx, run
+from nginx_support import BUILD, Nginx, run
 
 ZONE = "weir_limit_req_zone $arg_k zone=one:1m rate=1r/s;"
 
@@ -152,6 +155,21 @@ def test_a_module_without_zones_does_nothing():
         assert nginx.get("/").status == 200
         nginx.reload()
         assert nginx.get("/").status == 200
+
+
+def test_what_is_installed_loads_as_the_modules_of_a_distribution_do():
+    """A file of modules-available names the module where it is installed."""
+    with tempfile.TemporaryDirectory(prefix="weir-install-") as root:
+        subprocess.run(["meson", "install", "-C", BUILD, "--destdir", root, "--no-rebuild", "--quiet"], check=True,
+                       capture_output=True)
+        found = {path.name: path for path in pathlib.Path(root).rglob("modules-available/mod-*-weir.conf")}
+        assert "mod-http-weir.conf" in found, found
+        for protocol, path in ((name.split("-")[1], path) for name, path in found.items()):
+            assert path.parent.parent.name == "nginx" and path.parent.parent.parent.name == "share", path
+            line = path.read_text()
+            module = re.fullmatch(r"load_module (/.*/nginx/modules/ngx_(\w+)_weir_module\.so);\n", line)
+            assert module and module[2] == protocol, line
+            assert pathlib.Path(root + module[1]).is_file(), line
 
 
 def test_names_of_zones_may_have_any_bytes():

@@ -9,6 +9,7 @@ apps/nginx/wait.c, apps/nginx/messages.c
 import concurrent.futures
 import os
 import re
+import select
 import signal
 import socket
 import time
@@ -111,6 +112,50 @@ def test_a_waiting_request_does_not_keep_a_worker_from_others():
             assert waiting.result().seconds > 1
 
 
+class FewConnections(Nginx):
+    connections = 14
+
+
+def without_free_connections(prefix):
+    """What comes of 20 clients at once: how many wait, are closed, and are answered; and an alert of nginx."""
+    with FewConnections(f"{prefix}limit_req_zone $arg_k zone=slow:1m rate=2r/m;", f"{prefix}limit_req zone=slow burst=50;") as nginx:
+        nginx.get("/?k=1")
+        worker, = nginx.worker_pids()
+        os.kill(worker, signal.SIGSTOP)  # all of them are there when it goes on
+        clients = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(20)]
+        try:
+            for client in clients:
+                client.sendall(b"GET /?k=1 HTTP/1.1\r\nHost: here\r\n\r\n")
+            os.kill(worker, signal.SIGCONT)
+            closed = []
+
+            def settled():
+                ready = select.select([c for c in clients if c not in closed], [], [], 0)[0]
+                closed.extend(c for c in ready if not receive(c))
+                return len(lines(nginx, "delaying request")) + len(closed) == len(clients)
+            nginx.until(settled)
+            delayed = len(lines(nginx, "delaying request"))
+        finally:
+            for client in clients:
+                client.close()
+        # Each client that waited and has gone gives its connection back.
+        nginx.until(lambda: len(lines(nginx, "client prematurely closed")) == delayed)
+        assert statuses(nginx, "/?k=2", 1) == [200]
+        return delayed, len(closed), bool(lines(nginx, "worker_connections are not enough"))
+
+
+def receive(client):
+    try:
+        return client.recv(4096)
+    except ConnectionResetError:
+        return b""
+
+
+def test_a_worker_without_free_connections_does_as_with_limit_req():
+    ours, theirs = without_free_connections("weir_"), without_free_connections("")
+    assert ours == theirs and ours[0] > 5 and ours[1] > 5 and ours[2], (ours, theirs)
+
+
 def test_messages_are_those_of_limit_req():
     with Nginx(SLOW, "weir_limit_req zone=slow burst=1 nodelay; location /d { weir_limit_req zone=slow burst=9; "
                "weir_limit_req_dry_run on; }") as nginx:
@@ -165,6 +210,15 @@ def test_the_variable_says_what_was_decided():
                 return seen >= {"PASSED", "DELAYED", "REJECTED"}
             nginx.until(more)
         assert seen == {"PASSED", "DELAYED", "REJECTED"}
+
+
+def test_the_variable_is_empty_until_the_request_is_decided():
+    with Nginx(SLOW, "set $before [$weir_limit_req_status]; weir_limit_req zone=slow; error_page 503 /a.html; "
+               "add_header X-Before $before always; location = /a.html { add_header X-After $weir_limit_req_status always; "
+               "add_header X-Before $before always; }") as nginx:
+        answers = [nginx.get("/a.html?k=1"), nginx.get("/?k=1")]
+        assert [(a.status, a.headers["X-Before"], a.headers["X-After"]) for a in answers] == [
+            (200, "[]", "PASSED"), (503, "[REJECTED]", "REJECTED")], "the redirect to the page runs the set again"
 
 
 def test_several_limits_take_all_or_nothing():
