@@ -40,11 +40,14 @@
 /* Seconds between two attempts to enter an instance. */
 #define RETRY_SECONDS 1
 
+#define NS_PER_S UINT64_C(1000000000)
+
 /*
  * next       the instances of this process: one, and the one before while a reload is under way
  * name       of the memory; a weir without a name is not found by a new binary
  * w          NULL: this process has left
  * thread     the handle of this process's one thread
+ * turn_end   posted in a turn of nginx's loop that has asked for the handle: it runs at the end of the turn
  * poller     of this process; a worker's runs
  * pid        the process that has joined, which may be this one's parent
  * cycles     how many cycles have acquired it
@@ -57,6 +60,7 @@ struct instance {
     struct instance_name name;
     weir *w;
     weir_thread *thread;
+    ngx_event_t turn_end;
     struct poller poller;
     ngx_pid_t pid;
     time_t retry_time;
@@ -254,8 +258,9 @@ static bool join(struct instance *instance, ngx_log_t *log)
         return true;
     }
     weir_error error;
-    instance->thread = NULL; /* a parent's, as is the poller */
+    instance->thread = NULL; /* a parent's, as are the poller and the turn */
     instance->poller.running = false;
+    instance->turn_end.posted = 0;
     if (weir_join(instance->w, &error) != 0) {
         ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: this process does not limit: %s", error.message);
         return false;
@@ -293,10 +298,33 @@ void instance_leave(struct instance *instance)
         poller_stop(&instance->poller);
         weir_detach(instance->thread);
     }
+    if (instance->turn_end.posted) {
+        ngx_delete_posted_event(&instance->turn_end);
+    }
     weir_close(instance->w);
     messages_flush();
     instance->thread = NULL;
     instance->w = NULL;
+}
+
+/* The next turn has another time. */
+static void turn_has_ended(ngx_event_t *turn_end)
+{
+    const struct instance *instance = turn_end->data;
+    weir_set_time(instance->thread, 0);
+}
+
+/*
+ * All requests of a turn of nginx's loop are decided by one time, as nginx's own timers are. So the clock is read once,
+ * which takes as long as a decision does. nginx runs posted events at the end of a turn.
+ */
+static void begin_turn(struct instance *instance)
+{
+    struct timespec now;
+    (void) clock_gettime(CLOCK_MONOTONIC, &now);
+    weir_set_time(instance->thread, (uint64_t) now.tv_sec * NS_PER_S + (uint64_t) now.tv_nsec);
+    instance->turn_end = (ngx_event_t){.handler = turn_has_ended, .data = instance, .log = ngx_cycle->log};
+    ngx_post_event(&instance->turn_end, &ngx_posted_events);
 }
 
 weir_thread *instance_thread(struct instance *instance, ngx_log_t *log)
@@ -306,7 +334,13 @@ weir_thread *instance_thread(struct instance *instance, ngx_log_t *log)
         instance->retry_time = ngx_time() + RETRY_SECONDS;
         (void) instance_enter(instance, log);
     }
-    return instance->pid == ngx_pid ? instance->thread : NULL;
+    if (instance->thread == NULL || instance->pid != ngx_pid) {
+        return NULL;
+    }
+    if (!instance->turn_end.posted) {
+        begin_turn(instance);
+    }
+    return instance->thread;
 }
 
 /* Keys that are addresses are written as such, and keys that are no more are not. */

@@ -54,7 +54,10 @@ bool instance_enter(struct instance *instance, ngx_log_t *log);
 /* At the end of a worker, or in a process that does not serve. */
 void instance_leave(struct instance *instance);
 
-/* The handle of this worker; NULL: none, and requests pass. Tries to enter from time to time where that has failed. */
+/*
+ * The handle of this worker, with the time of this turn of nginx's loop. NULL: none, and requests pass. Tries to enter
+ * from time to time where that has failed.
+ */
 weir_thread *instance_thread(struct instance *instance, ngx_log_t *log);
 
 /* To make keys, and to look up policies. NULL: this process has left. */

@@ -31,8 +31,8 @@
  *     weir_check_requests,
  *     weir_prefetch, weir_peek,
  *     weir_refund, weir_charge,
- *     weir_reserve, weir_unbind,
- *     weir_detach
+ *     weir_reserve, weir_set_time,
+ *     weir_unbind, weir_detach
  *   weir_poll                                everything but weir_close and another weir_poll
  *   weir_close                               nothing
  *
@@ -795,6 +795,18 @@ WEIR_API void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost);
  * Threads: the owner of `t`. Progress: as weir_check. Allocates: nothing.
  */
 WEIR_API bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t max_wait_ns, uint64_t *wait_ns);
+
+/*
+ * For a thread with an event loop: the time by which weir_reserve decides on this handle until the next call of this
+ * function. 0, as after weir_attach: weir_reserve reads the clock each time, which takes longer than all else that it
+ * does. `monotonic_ns` is CLOCK_MONOTONIC in nanoseconds, such as read once in each turn of the loop.
+ *
+ * A time that is behind makes requests wait for longer, by as much. It lets a key pass what fits into that time, once.
+ * A time that is ahead lets requests pass early. So set it at the begin of each turn, or set 0 at its end. Other calls
+ * than weir_reserve do not use it, nor does a weir with a clock of the host. NULL is allowed.
+ * Threads: the owner. Progress: wait-free. Allocates: nothing.
+ */
+WEIR_API void weir_set_time(weir_thread *t, uint64_t monotonic_ns);
 
 /*
  * Clears what a key has used, under all limits of its policy and its tiers: here, and where there is a fleet in Redis

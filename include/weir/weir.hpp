@@ -698,6 +698,12 @@ class handle
         ::weir_unbind(thread_);
     }
 
+    /* weir_set_time: the time of CLOCK_MONOTONIC by which reserve() decides; 0: it reads the clock. */
+    void set_time(std::chrono::nanoseconds monotonic) noexcept
+    {
+        ::weir_set_time(thread_, static_cast<std::uint64_t>(monotonic.count()));
+    }
+
     /* weir_check: may one more request of `cost` units pass? Counts the request where it may. */
     [[nodiscard]] bool check(const key &k, std::uint64_t cost = 1) noexcept
     {

@@ -67,6 +67,13 @@ void weir_unbind(weir_thread *t)
     }
 }
 
+void weir_set_time(weir_thread *t, uint64_t monotonic_ns)
+{
+    if (t != NULL) {
+        t->shared->time_ns = monotonic_ns;
+    }
+}
+
 static inline weir_key key_of(const weir *w, weir_policy_id policy, const void *data, size_t length, uint64_t hash)
 {
     const uint64_t salted = hash ^ w->policy_key_masks[policy <= WEIR_MAX_POLICIES ? policy : 0];

@@ -74,6 +74,7 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
         uint64_t free = HANDLE_FREE;
         if (cas_seq_cst(&t->shared->owner, &free, owner_word(limiter, owner))) {
             policy_snapshot_drop(t);
+            t->shared->time_ns = 0;
             thread_count(limiter);
             return t;
         }

@@ -304,6 +304,36 @@ static void test_in_real_time_reservations_are_even(void **state)
     assert_true(even);
 }
 
+/* A queue of ten places a second, by times that the test sets. */
+static void test_a_reservation_is_decided_by_the_time_that_its_thread_has_set(void **state)
+{
+    (void) state;
+    open_real((weir_limit){.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5});
+    const uint64_t start_ns = real_ns();
+    uint64_t wait_ns;
+    weir_set_time(NULL, start_ns);
+    weir_set_time(d.t, start_ns);
+    weir_set_time(d.u, start_ns + 250 * MILLISECOND);
+    for (uint64_t i = 0; i < 5; i++) {
+        assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 100 * i * MILLISECOND);
+    }
+    for (int i = 0; i < 3; i++) { /* refusals of a key that was refused are counted another way */
+        assert_true(!weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 500 * MILLISECOND);
+    }
+    assert_true(weir_reserve(d.u, &d.key, 1, NEVER, &wait_ns) && wait_ns == 250 * MILLISECOND);
+    weir_set_time(d.t, start_ns + 600 * MILLISECOND);
+    assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 0);
+    /* By the clock the queue is empty an hour later, and full for a while yet. */
+    weir_set_time(d.t, start_ns + HOUR);
+    assert_true(weir_reserve(d.t, &d.key, 5, NEVER, &wait_ns) && wait_ns == 0);
+    weir_set_time(d.t, 0);
+    assert_false(weir_reserve(d.t, &d.key, 1, NEVER, NULL));
+    weir_detach(d.u);
+    d.u = weir_attach(d.w); /* the next owner's handle has no time */
+    assert_false(weir_reserve(d.u, &d.key, 1, NEVER, &wait_ns));
+    assert_true(wait_ns > HOUR / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
         cmocka_unit_test(test_in_real_time_a_reset_right_after_use_leaves_all_of_it),
         cmocka_unit_test(test_in_real_time_reservations_are_even),
+        cmocka_unit_test(test_a_reservation_is_decided_by_the_time_that_its_thread_has_set),
     };
     return cmocka_run_group_tests_name("unit/check/adjustments", tests, NULL, NULL);
 }
