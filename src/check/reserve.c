@@ -278,11 +278,11 @@ static inline enum queue_answer ask_queue(const struct weir_thread *t, const str
     return answer;
 }
 
-/* Counts a refusal of a key that was refused before. False: it was not, and nothing was counted. */
+/* Counts a refusal of a key that was refused before. False: it was not, or is traced, and nothing was counted. */
 static bool count_refusal(const struct weir_thread *t, uint32_t at, uint64_t cost)
 {
     struct process *process = t->process;
-    if (!top_denied_has_name(&process->top_denied, at) ||
+    if (probe_is_traced(deny) || !top_denied_has_name(&process->top_denied, at) ||
         (cost != 0 && !cell_meta_had(&process->table.metas[at], EVENT_REFUSED))) {
         return false;
     }
