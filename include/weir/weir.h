@@ -31,6 +31,7 @@
  *     weir_check_requests,
  *     weir_prefetch, weir_peek,
  *     weir_refund, weir_charge,
+ *     weir_count_denied,
  *     weir_reserve, weir_set_time,
  *     weir_unbind, weir_detach
  *   weir_poll                                everything but weir_close and another weir_poll
@@ -780,6 +781,15 @@ WEIR_API void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost);
  * Threads: the owner of `t`. Progress: as weir_refund. Allocates: nothing.
  */
 WEIR_API void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost);
+
+/*
+ * Counts `requests`, of `units` in all, that the caller has denied itself. A denial is known to hold until a time
+ * (retry_after_ns): so a program in the kernel can drop packets until then. Such requests count in denied_count, in
+ * weir_top_offenders, and in the demand by which the nodes of a fleet share a limit; nothing else changes. Of one call
+ * at most WEIR_MAX_UNITS units count. A key whose policy is not in force counts nothing.
+ * Threads: the owner of `t`; NULL: nothing is counted. Progress: as weir_check. Allocates: nothing.
+ */
+WEIR_API void weir_count_denied(weir_thread *t, const weir_key *key, uint64_t requests, uint64_t units);
 
 /*
  * Takes a place in the queue. Returns true and in *wait_ns the nanoseconds to wait before the request may go; 0: at

@@ -829,6 +829,12 @@ class handle
         ::weir_charge(thread_, &k, cost);
     }
 
+    /* weir_count_denied: counts requests that the caller has denied itself, because a denial was known to hold. */
+    void count_denied(const key &k, std::uint64_t requests, std::uint64_t units) noexcept
+    {
+        ::weir_count_denied(thread_, &k, requests, units);
+    }
+
     /* weir_reserve: takes a place in the queue where the wait is at most `max_wait`. */
     [[nodiscard]] reservation reserve(const key &k, std::uint64_t cost, std::chrono::nanoseconds max_wait) noexcept
     {

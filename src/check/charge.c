@@ -17,13 +17,16 @@
 #include "check/check.h"
 #include "check/direct_charge.h"
 #include "check/renew_grant.h"
+#include "check/slot_learn.h"
 #include "check/subject.h"
 #include "process/allowance.h"
+#include "process/insert.h"
 #include "process/process.h"
 #include "thread/rcu.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
 #include "thread/thread.h"
+#include "thread/tick.h"
 
 /* The policy's numbers, as the thread has cached them for this epoch, or worked out in *own, as where a look at the
  * clock is due. */
@@ -162,4 +165,25 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
         return;
     }
     charge_slow(t, key, min_u64(cost, WEIR_MAX_UNITS));
+}
+
+void weir_count_denied(weir_thread *t, const weir_key *key, uint64_t requests, uint64_t units)
+{
+    if (t == NULL || requests == 0) {
+        return;
+    }
+    struct process *process = t->process;
+    rcu_enter(t);
+    const struct policy_set *set = process_policies(process); /* pairs with the publication in weir_set_policies */
+    const struct policy *policy = check_policy(process, set, key);
+    uint32_t cells[WEIR_MAX_LIMITS];
+    if (policy != NULL) {
+        counter_add(&t->tallies[policy->id].denied, requests);
+    }
+    if (policy != NULL && policy->override == OVERRIDE_NONE && units != 0 &&
+        insert_pin(process, policy, key, tick_now(t, policy), cells)) {
+        slot_learn_add_denied(process, policy, key, cells, min_u64(units, WEIR_MAX_UNITS));
+        insert_unpin(process, policy, cells);
+    }
+    rcu_leave(t);
 }

@@ -86,19 +86,23 @@ static void cache_room(struct weir_thread *t, size_t index, uint32_t epoch, cons
     }
 }
 
-void slot_learn_count_denial(const struct request *r, const struct claim *claim)
+void slot_learn_add_denied(struct process *process, const struct policy *policy, const weir_key *key,
+                           const uint32_t *cells, uint64_t units)
 {
-    struct process *process = r->t->process;
-    const uint64_t units = claim_asked(claim);
-    top_denied_name(process, claim->policy, claim->key, claim->cells[0]);
-    top_denied_add(process, claim->cells[0], units);
-    if (!process_shares(process, claim->policy)) {
+    top_denied_name(process, policy, key, cells[0]);
+    top_denied_add(process, cells[0], units);
+    if (!process_shares(process, policy)) {
         return;
     }
-    for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        sync_add_denied(&process->syncs, claim->cells[i], units);
-        table_set_dirty(&process->table, claim->cells[i]);
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        sync_add_denied(&process->syncs, cells[i], units);
+        table_set_dirty(&process->table, cells[i]);
     }
+}
+
+void slot_learn_count_denial(const struct request *r, const struct claim *claim)
+{
+    slot_learn_add_denied(r->t->process, claim->policy, claim->key, claim->cells, claim_asked(claim));
 }
 
 void slot_learn_decision(const struct request *r, const struct claim *claim, size_t index, uint32_t epoch)

@@ -11,12 +11,18 @@
 
 #include "check/request.h"
 
+struct policy;
+struct process;
+
 /* Passes the decision on one claim on to the claim's slot, which is locked. */
 void slot_learn_decision(const struct request *r, const struct claim *claim, size_t index, uint32_t epoch);
 /*
- * Counts a denial of a key without a slot: for the list of the keys denied most, and in the demand that is reported to
- * the fleet.
+ * Counts denied units of a key: for the list of the keys denied most, and in the demand that is reported to the fleet.
+ * `cells` are the key's, one for each limit.
  */
+void slot_learn_add_denied(struct process *process, const struct policy *policy, const weir_key *key,
+                           const uint32_t *cells, uint64_t units);
+/* Counts a denial of a key without a slot. */
 void slot_learn_count_denial(const struct request *r, const struct claim *claim);
 
 #endif

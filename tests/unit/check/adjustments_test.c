@@ -52,6 +52,36 @@ static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void *
     }
 }
 
+static void test_denials_that_a_caller_counts_change_no_answer(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        weir_stats before;
+        weir_stats after;
+        weir_offender offenders[WEIR_TOP_OFFENDERS];
+        const weir_key other = weir_make_key(d.w, d.key.policy, "other", 5);
+        const weir_key unknown = weir_make_key(d.w, WEIR_NO_POLICY, "key", 3);
+        assert_int_equal(take(d.t, &d.key, 30), 30);
+        weir_get_stats(d.w, &before);
+        weir_count_denied(d.t, &d.key, 7, 700);
+        weir_count_denied(d.u, &other, 3, UINT64_MAX);
+        weir_count_denied(d.u, &other, 0, 5);
+        weir_count_denied(d.u, &unknown, 2, 2);
+        weir_count_denied(NULL, &d.key, 1, 1);
+        assert_int_equal(left(&d.key), 70);
+        assert_int_equal(left(&other), 100);
+        assert_int_equal(take_both(100), 70);
+        pass_time(100 * MILLISECOND); /* the lists of denied keys are made */
+        weir_get_stats(d.w, &after);
+        assert_int_equal(after.denied_count - before.denied_count, 7 + 3 + 130);
+        assert_int_equal(after.allowed_count - before.allowed_count, 70);
+        assert_int_equal(after.unknown_policy_count, before.unknown_policy_count);
+        assert_int_equal(weir_top_offenders(d.w, d.key.policy, offenders, WEIR_TOP_OFFENDERS), 2);
+        assert_string_equal(offenders[0].key, "other");
+        assert_int_equal(offenders[1].denied_units, 700 + 130);
+    }
+}
+
 /*
  * 20 units are used, then 130 are charged: 51 too many for the next unit. The sliding window carries 150 into the next
  * minute, of which ceil(150 (60 - t) / 60) is 99 at t = 20.4 s.
@@ -339,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refund_belongs_to_the_window_it_was_taken_from),
         cmocka_unit_test(test_a_refund_gives_back_what_was_taken_to_any_thread_at_once),
+        cmocka_unit_test(test_denials_that_a_caller_counts_change_no_answer),
         cmocka_unit_test(test_later_requests_wait_for_what_was_charged),
         cmocka_unit_test(test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked),
         cmocka_unit_test(test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first),

@@ -124,6 +124,42 @@ static void test_the_part_of_a_node_that_fell_silent_becomes_free(void **state)
     }
 }
 
+/*
+ * Node 0 answers most of its denials without asking. As the requests are counted, it keeps its part of a limit that
+ * three nodes ask for alike.
+ */
+static void test_denials_that_a_caller_counts_are_demand(void **state)
+{
+    (void) state;
+    for (int counted = 0; counted < 2; counted++) {
+        const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = SECOND};
+        const weir_policy policy = patient_policy_of(&limit);
+        struct nodes n;
+        nodes_start(&n, &policy, 1);
+        ask_all(&n, 3000, (const uint64_t[NODES]){20, 20, 20});
+        uint64_t passed[NODES] = {0, 0, 0};
+        for (unsigned ms = 0; ms < 6000; ms += STEP_MS) {
+            const uint64_t asked = ms < 3000 ? 20 : 5;
+            passed[0] += ask(&n.node[0], asked);
+            if (counted == 1) {
+                weir_count_denied(n.node[0].t, &n.node[0].key, 20 - asked, 20 - asked);
+            }
+            for (int i = 1; i < NODES; i++) {
+                passed[i] += ask(&n.node[i], 20);
+            }
+            pass(&n, STEP_MS);
+            if (ms + STEP_MS == 3000) {
+                memset(passed, 0, sizeof(passed));
+            }
+        }
+        const uint64_t all = passed[0] + passed[1] + passed[2];
+        assert_in_range(all, 2900, 3100);
+        /* A third, where the node's whole demand is known. */
+        assert_in_range(passed[0], counted == 1 ? 930 : 0, counted == 1 ? 1070 : 700);
+        nodes_stop(&n);
+    }
+}
+
 /* Two of three nodes are cut off. What is left to them may be had after an answer, and not a nanosecond later. */
 static void test_the_held_share_of_silent_nodes_is_waited_for(void **state)
 {
@@ -158,6 +194,7 @@ int main(void)
         cmocka_unit_test(test_what_an_outage_denied_is_told_of_the_window_before_as_well),
         cmocka_unit_test(test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval),
         cmocka_unit_test(test_the_part_of_a_node_that_fell_silent_becomes_free),
+        cmocka_unit_test(test_denials_that_a_caller_counts_are_demand),
         cmocka_unit_test(test_the_held_share_of_silent_nodes_is_waited_for),
     };
     return cmocka_run_group_tests_name("unit/fleet/demand", tests, NULL, NULL);
